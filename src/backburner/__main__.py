@@ -1,0 +1,8 @@
+import sys
+
+sys.dont_write_bytecode = False  # a command line that starts often must not compile itself every time
+
+from backburner.doors.cli import main  # noqa: E402
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,211 @@
+"""`async with Backburner.open() as bb: …` for programs with an event loop, `BackburnerSync` for scripts.
+
+One implementation: the Runtime. The asynchronous one calls it in a thread of its own, the other one directly.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
+
+from backburner import wake
+from backburner.errors import WaitTimedOut
+from backburner.models import Entry, Event, Notice, Submission
+from backburner.runtime import Runtime, open_runtime
+
+T = TypeVar("T")
+_LOOK_SECONDS = 5.0
+
+
+def submission(
+    command: Sequence[str] | str,
+    *,
+    cwd: str | os.PathLike[str] | None = None,
+    description: str = "",
+    name: str | None = None,
+    env: dict[str, str] | None = None,
+    shell: bool = False,
+    timeout: float | None = None,
+) -> Submission:
+    """What to run, in the environment of this process. A string is a shell line and needs `shell=True`."""
+    if isinstance(command, str):
+        from backburner.library import parse_command
+
+        command = (command,) if shell else parse_command(command)
+    return Submission(
+        command=tuple(command),
+        cwd=os.path.abspath(cwd or os.getcwd()),
+        environment=dict(os.environ),
+        description=description,
+        name=name,
+        env=env or {},
+        shell=shell,
+        timeout_ms=None if timeout is None else int(timeout * 1000),
+    )
+
+
+class BackburnerSync:
+    """The verbs for scripts: they block. Times are seconds."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    @classmethod
+    def open(cls, home: str | os.PathLike[str] | None = None) -> "BackburnerSync":
+        return cls(open_runtime(None if home is None else os.fspath(home)))
+
+    def __enter__(self) -> "BackburnerSync":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._runtime.close()
+
+    def submit(self, command: Sequence[str] | str, *, approved: bool = False, **options: Any) -> Entry:
+        """Start a command in the background; a proposal where the gate asks. `approved` is your word that a person agreed."""
+        if approved:
+            self._runtime.require_person("library")
+        return self._runtime.submit(submission(command, **options), yes_via="library" if approved else None)
+
+    def wait(self, *task_ids: str, timeout: float | None = None) -> Sequence[Entry]:
+        """Block until all have ended; WaitTimedOut otherwise."""
+        return self._runtime.wait([self._runtime.show(task_id).task.task_id for task_id in task_ids], timeout)
+
+    def show(self, task_id: str) -> Entry:
+        """One task, by its id, a part of it, its label, or `last`."""
+        return self._runtime.show(task_id)
+
+    def tail(self, task_id: str, lines: int = 20) -> str:
+        """The last lines of a task's output."""
+        return self._runtime.tail(self._runtime.show(task_id), lines).decode("utf-8", "replace")
+
+    def cancel(self, task_id: str) -> Entry:
+        """Have it stopped, and return once nothing of it is left."""
+        return self._runtime.wait([self._runtime.cancel(task_id).task.task_id])[0]
+
+    def approve(self, task_id: str) -> Entry:
+        return self._runtime.approve(task_id, via="library")
+
+    def reject(self, task_id: str) -> Entry:
+        return self._runtime.reject(task_id)
+
+    def clear(self, *task_ids: str, ended: bool = False) -> Sequence[str]:
+        return self._runtime.clear(task_ids, ended=ended)
+
+    def events(self, after: int = 0) -> Sequence[Event]:
+        """What happened after this event."""
+        return self._runtime.events(after)
+
+    def notices(self) -> Sequence[Notice]:
+        """What ended and was not told yet, of all projects."""
+        return self._runtime.notices(everywhere=True)
+
+    def tell(self, *notice_ids: int) -> None:
+        """Mark notices as told."""
+        self._runtime.tell(notice_ids=notice_ids)
+
+    def list(self, status: str | None = None, *, everywhere: bool = True, limit: int | None = None) -> Sequence[Entry]:
+        """Tasks, newest first."""
+        return self._runtime.list(status=status, everywhere=everywhere, limit=limit)
+
+
+class Backburner:
+    """The same verbs, awaited. `open()` is an async context manager."""
+
+    def __init__(self, home: str | os.PathLike[str] | None = None) -> None:
+        self._home = home
+        self._thread = ThreadPoolExecutor(1, "backburner")
+
+    @classmethod
+    def open(cls, home: str | os.PathLike[str] | None = None) -> "Backburner":
+        return cls(home)
+
+    async def __aenter__(self) -> "Backburner":
+        self._sync: BackburnerSync = await self._in_thread(lambda: BackburnerSync.open(self._home))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._in_thread(self._sync.close)
+        self._thread.shutdown()
+
+    async def submit(self, command: Sequence[str] | str, *, approved: bool = False, **options: Any) -> Entry:
+        """Start a command in the background; a proposal where the gate asks. `approved` is your word that a person agreed."""
+        return await self._in_thread(lambda: self._sync.submit(command, approved=approved, **options))
+
+    async def wait(self, *task_ids: str, timeout: float | None = None) -> Sequence[Entry]:
+        """Return when all have ended; WaitTimedOut otherwise. Woken, not polling; other calls go on meanwhile."""
+        try:
+            async with asyncio.timeout(timeout):
+                async for _ in self._changes():
+                    entries = [await self.show(task_id) for task_id in task_ids]
+                    if not any(entry.live for entry in entries):
+                        return entries
+        except TimeoutError:
+            raise WaitTimedOut(seconds=timeout, task_ids=", ".join(task_ids)) from None
+        raise AssertionError
+
+    async def show(self, task_id: str) -> Entry:
+        """One task, by its id, a part of it, its label, or `last`."""
+        return await self._in_thread(lambda: self._sync.show(task_id))
+
+    async def tail(self, task_id: str, lines: int = 20) -> str:
+        """The last lines of a task's output."""
+        return await self._in_thread(lambda: self._sync.tail(task_id, lines))
+
+    async def cancel(self, task_id: str) -> Entry:
+        """Have it stopped, and return once nothing of it is left."""
+        entry = await self._in_thread(lambda: self._sync._runtime.cancel(task_id))
+        return (await self.wait(entry.task.task_id))[0]
+
+    async def approve(self, task_id: str) -> Entry:
+        return await self._in_thread(lambda: self._sync.approve(task_id))
+
+    async def reject(self, task_id: str) -> Entry:
+        return await self._in_thread(lambda: self._sync.reject(task_id))
+
+    async def clear(self, *task_ids: str, ended: bool = False) -> Sequence[str]:
+        return await self._in_thread(lambda: self._sync.clear(*task_ids, ended=ended))
+
+    async def events(self, after: int = 0) -> AsyncIterator[Event]:
+        """What happens after this event, for as long as it is iterated."""
+        async for _ in self._changes():
+            for event in await self._in_thread(partial(self._sync.events, after)):
+                after = event.event_id
+                yield event
+
+    async def notices(self) -> Sequence[Notice]:
+        """What ended and was not told yet, of all projects."""
+        return await self._in_thread(lambda: self._sync.notices())
+
+    async def tell(self, *notice_ids: int) -> None:
+        """Mark notices as told."""
+        await self._in_thread(lambda: self._sync.tell(*notice_ids))
+
+    async def list(self, status: str | None = None, *, everywhere: bool = True, limit: int | None = None) -> Sequence[Entry]:
+        """Tasks, newest first."""
+        return await self._in_thread(lambda: self._sync.list(status, everywhere=everywhere, limit=limit))
+
+    async def _changes(self) -> AsyncIterator[None]:
+        """Once now, and again after every change of the ledger."""
+        loop, rung = asyncio.get_running_loop(), asyncio.Event()
+        ear = wake.Ear(self._sync._runtime.home.make_bells())
+        loop.add_reader(ear.fileno(), rung.set)
+        try:
+            while True:
+                ear.drain()
+                rung.clear()
+                yield
+                try:
+                    await asyncio.wait_for(rung.wait(), _LOOK_SECONDS)
+                except TimeoutError:
+                    continue
+        finally:
+            loop.remove_reader(ear.fileno())
+            ear.close()
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)

@@ -1,0 +1,153 @@
+"""Settings: defaults < config.toml < BACKBURNER_<SECTION>_<KEY> < --set, and where each value came from.
+
+Pure: the caller reads the file. A wrong key or value is a ConfigError that names it and its line.
+"""
+
+import re
+from typing import NamedTuple
+
+from backburner.errors import ConfigError
+
+Value = int | float | bool | str
+
+
+class Setting(NamedTuple):
+    default: Value
+    meaning: str
+    least: float = 0
+
+
+SETTINGS: dict[str, Setting] = {
+    "commands.max_concurrent": Setting(5, "How many commands run at the same time; the rest wait in order.", 1),
+    "commands.retention_days": Setting(7.0, "How long ended tasks are kept, in days."),
+    "commands.auto_cleanup": Setting(True, "Remove ended tasks after their retention by itself."),
+    "commands.output_cap_mb": Setting(64, "Largest output.log in MiB; its head and tail are kept, the cut is marked.", 1),
+    "commands.cancel_grace_seconds": Setting(5.0, "How long a cancelled command has between SIGTERM and SIGKILL."),
+    "engine.idle_exit_seconds": Setting(60.0, "How long the engine stays when there is nothing left to do."),
+    "approval.yes_without_terminal": Setting(False, "Let `approve` and `--yes` work where there is no terminal."),
+    "approval.proposal_expiry_hours": Setting(24.0, "How long a proposal waits for its answer."),
+}
+SECTIONS = frozenset(name.split(".")[0] for name in SETTINGS)
+FILE_ONLY = "approval"
+
+
+class Config(NamedTuple):
+    """Resolved settings by their names, and `origins` to say where each came from."""
+
+    values: dict[str, Value]
+    origins: dict[str, str]
+
+    def number(self, name: str) -> float:
+        return float(self.values[name])
+
+    def whole(self, name: str) -> int:
+        return int(self.values[name])
+
+    def flag(self, name: str) -> bool:
+        return bool(self.values[name])
+
+
+def resolve(
+    text: str | None = None,
+    path: str = "config.toml",
+    environ: dict[str, str] | None = None,
+    flags: dict[str, str] | None = None,
+) -> Config:
+    """Lay the layers over each other; `text` is the content of the file at `path`, None where there is none."""
+    values: dict[str, Value] = {name: setting.default for name, setting in SETTINGS.items()}
+    origins = dict.fromkeys(SETTINGS, "default")
+    layers = [
+        _from_file(text, path) if text is not None else {},
+        _from_environ(environ or {}),
+        {name: (f"--set {name}", value) for name, value in (flags or {}).items()},
+    ]
+    for layer in layers:
+        for name, (where, value) in layer.items():
+            if name not in SETTINGS:
+                raise ConfigError(f"there is no setting '{name}'{_suggest(name)}", where=where)
+            if not where.startswith(path) and name.split(".")[0] == FILE_ONLY:
+                raise ConfigError(f"'{name}' is only read from {path}", where=where)
+            values[name] = _checked(name, value, where)
+            origins[name] = where
+    return Config(values, origins)
+
+
+def _from_file(text: str, path: str) -> dict[str, tuple[str, object]]:
+    import tomllib
+
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        found = re.search(r"\(at line (\d+)", str(error))
+        where = f"{path}, line {found.group(1)}" if found else path
+        raise ConfigError(f"not valid TOML: {error}", where=where) from None
+    layer: dict[str, tuple[str, object]] = {}
+    for section, table in tables.items():
+        if section not in SECTIONS or not isinstance(table, dict):
+            where = f"{path}, line {_line_of(text, section)}"
+            raise ConfigError(f"there is no section '{section}'; there are {', '.join(sorted(SECTIONS))}", where=where)
+        for key, value in table.items():
+            layer[f"{section}.{key}"] = (f"{path}, line {_line_of(text, section, key)}", value)
+    return layer
+
+
+def _line_of(text: str, section: str, key: str | None = None) -> int:
+    """The line where a section or one of its keys stands; the file's first line where it cannot be told."""
+    inside, header = False, re.compile(rf"\s*\[\s*[\"']?{re.escape(section)}[\"']?\s*[\].]")
+    dotted = re.compile(rf"\s*[\"']?{re.escape(section)}[\"']?\s*(=|\.\s*[\"']?{re.escape(key or '')})")
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.lstrip().startswith("["):
+            inside = header.match(line) is not None
+            if inside and key is None:
+                return number
+        elif (inside and key and re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*[=.]", line)) or (not inside and dotted.match(line)):
+            return number
+    return 1
+
+
+def _from_environ(environ: dict[str, str]) -> dict[str, tuple[str, object]]:
+    layer: dict[str, tuple[str, object]] = {}
+    for variable, value in environ.items():
+        words = variable.split("_", 2)
+        if len(words) == 3 and words[0] == "BACKBURNER" and words[1].lower() in SECTIONS:
+            layer[f"{words[1]}.{words[2]}".lower()] = (variable, value)
+    return layer
+
+
+def _checked(name: str, value: object, where: str) -> Value:
+    setting = SETTINGS[name]
+    match setting.default:
+        case bool():
+            return _boolean(name, value, where)
+        case int() | float() as default:
+            kind = type(default)
+            try:
+                if not isinstance(value, int | float | str) or isinstance(value, bool):
+                    raise ValueError
+                number = kind(value)
+                if number != float(value):
+                    raise ValueError
+            except ValueError:
+                wanted = "a whole number" if kind is int else "a number"
+                raise ConfigError(f"'{name}' must be {wanted}, not {value!r}", where=where) from None
+            if not setting.least <= number < 1e9:
+                raise ConfigError(f"'{name}' must be {setting.least:g} or more, not {value!r}", where=where)
+            return number
+        case _:
+            return str(value)
+
+
+def _boolean(name: str, value: object, where: str) -> bool:
+    known = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.lower() in known:
+        return known[value.lower()]
+    raise ConfigError(f"'{name}' must be true or false, not {value!r}", where=where)
+
+
+def _suggest(name: str) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, SETTINGS, 1, 0.6)
+    return f"; did you mean '{near[0]}'?" if near else f"; there are {', '.join(SETTINGS)}"

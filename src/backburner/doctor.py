@@ -1,0 +1,123 @@
+"""Examines a home from outside: what is wrong and how to mend it. Changes nothing, and works where a Runtime cannot open."""
+
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from backburner import folders, wake
+from backburner.errors import BackburnerError
+from backburner.home import Home
+from backburner.lifecycle import AT_WORK
+from backburner.models import Entry, ProcessId
+from backburner.ports import Store
+from backburner.process import is_alive
+from backburner.runtime import load_config
+
+_LITTLE = 100 << 20
+
+
+class Finding(NamedTuple):
+    ok: bool
+    what: str
+    fix: str = ""
+
+
+def examine(root: str, environ: dict[str, str], flags: dict[str, str]) -> Iterator[Finding]:
+    """One finding per thing looked at, the wrong ones with what to do."""
+    home = Home(root)
+    if not os.path.isdir(home.root):
+        yield Finding(
+            not os.path.exists(home.root), f"home {home.root} does not exist yet", "the first task makes it: backburner run -- echo hello"
+        )
+        return
+    yield from _home(home)
+    try:
+        load_config(home, environ, flags)
+        there = os.path.exists(home.config)
+        yield Finding(True, f"settings {home.config}" if there else "settings: defaults (there is no config.toml)")
+    except BackburnerError as error:
+        yield Finding(False, f"settings: {error}", f"correct that line in {home.config}")
+    yield from _ledger(home)
+    engine = engine_of(home) if wake.ring(home.bells, wake.ENGINE) else None
+    yield Finding(True, f"engine: running (pid {engine.pid})" if engine else "engine: not running (it starts when there is work)")
+
+
+def engine_of(home: Home) -> ProcessId | None:
+    """The engine that serves a home now."""
+    try:
+        with open(home.engine_lock) as file:
+            found = ProcessId.parse(file.read().strip())
+    except (OSError, ValueError):
+        return None
+    return found if is_alive(found) else None
+
+
+def _home(home: Home) -> Iterator[Finding]:
+    found = os.stat(home.root)
+    if found.st_uid != os.getuid():
+        yield Finding(False, f"home {home.root} belongs to another user", "use your own: --home DIR or BACKBURNER_HOME")
+    elif not os.access(home.root, os.W_OK):
+        yield Finding(False, f"home {home.root} cannot be written", f"chmod u+rwx {home.root}")
+    elif stat.S_IMODE(found.st_mode) & 0o077:
+        yield Finding(False, f"home {home.root} can be read by others", f"chmod 700 {home.root}")
+    else:
+        yield Finding(True, f"home {home.root}")
+    free = shutil.disk_usage(home.root).free
+    yield Finding(
+        free > _LITTLE,
+        f"free space: {free >> 20:,} MiB",
+        "" if free > _LITTLE else "make room, or clear old tasks: backburner clear --ended --all",
+    )
+    if any(ord(c) < 32 for c in home.root):
+        yield Finding(False, "the home's path holds control characters", "move it to a plain path")
+
+
+def _ledger(home: Home) -> Iterator[Finding]:
+    from backburner.stores.sqlite import SQLiteStore
+
+    if not os.path.exists(home.ledger):
+        yield Finding(True, "ledger: none yet")
+        return
+    try:
+        store = SQLiteStore(home.ledger, setup_lock=home.setup_lock)
+        wrong = store.check()
+    except BackburnerError as error:
+        aside = f"mv {home.ledger} {home.ledger}.damaged (the output of tasks stays in {home.root}/tasks), then run any command"
+        newer = error.code == "ledger_too_new"
+        yield Finding(False, str(error), "upgrade Backburner" if newer else f"restore it from a copy, or set it aside: {aside}")
+        return
+    if wrong:
+        yield Finding(False, f"ledger {home.ledger}: {wrong[0]}", f"set it aside: mv {home.ledger} {home.ledger}.damaged")
+    else:
+        yield Finding(True, f"ledger {home.ledger}")
+    try:
+        yield from _tasks(home, store)
+    finally:
+        store.close()
+
+
+def _tasks(home: Home, store: Store) -> Iterator[Finding]:
+    stale = [run.run_id for run in store.live_runs() if run.state in AT_WORK and not is_alive(run.owner)]
+    live = len(store.live_runs())
+    if stale:
+        yield Finding(False, f"runs without an owner: {', '.join(stale[:5])}", "backburner list takes them over")
+    else:
+        yield Finding(True, f"runs: {live} live, none without an owner")
+    known: dict[str, Entry] = {}
+    for entry in store.list(status=None, project=None, limit=None):
+        if entry.run and os.path.dirname(entry.run.folder) == "tasks":
+            known[os.path.basename(entry.run.folder)] = entry
+    wrong = folders.problems(os.path.join(home.root, "tasks"), known)
+    for path, what in wrong[:10]:
+        fix = (
+            "backburner status ID writes it anew"
+            if what.startswith("damaged")
+            else f"look at it, then: rm -r {path}"
+            if "skipped" in what
+            else "backburner clear ID"
+        )
+        yield Finding(False, f"{path}: {what}", fix)
+    if not wrong:
+        yield Finding(True, f"folders of {len(known)} tasks")

@@ -1,0 +1,121 @@
+"""What is shown while it happens: output as it comes, a line that tells how long, ends as they come in."""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from backburner import words
+from backburner.doors import render
+from backburner.follow import Follower
+from backburner.models import Entry
+from backburner.runtime import Runtime, now_ms
+
+
+class LiveLine:
+    """One line at the bottom of the terminal that is rewritten in place; nothing at all where there is no terminal."""
+
+    def __init__(self) -> None:
+        self._on = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._shown = False
+
+    def show(self, text: str) -> None:
+        if self._on:
+            width = os.get_terminal_size(2).columns - 1
+            sys.stderr.write(f"\r\x1b[K{text[:width]}")
+            sys.stderr.flush()
+            self._shown = True
+
+    def clear(self) -> None:
+        if self._shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+            self._shown = False
+
+
+def follow(runtime: Runtime, entry: Entry, *, timeout: float | None, silent: bool) -> Entry:
+    """Show a task's output until its end or until the time is up; the task as it is then."""
+    follower, line = Follower(runtime, entry), LiveLine()
+    out = sys.stdout.buffer
+    at_start = True
+    try:
+        for piece in follower.pieces(timeout):
+            if piece and not silent:
+                line.clear()
+                out.write(piece)
+                out.flush()
+                at_start = piece.endswith(b"\n")
+            elif not silent and at_start:
+                line.show(_running(follower.entry))
+    finally:
+        line.clear()
+    return follower.entry
+
+
+def _running(entry: Entry) -> str:
+    took = words.elapsed(entry, now_ms())
+    return f"{entry.status} {words.duration(took) if took is not None else ''} · {entry.task.task_id} · Ctrl-C leaves it in the background"
+
+
+def print_log(runtime: Runtime, entry: Entry, *, follow: bool, lines: int | None, raw: bool) -> int:
+    """The log of a task, to its present end or on to its last line."""
+    out = sys.stdout.buffer
+    follower = Follower(runtime, entry, raw=raw, lines=lines)
+    for piece in follower.pieces(None if follow else 0):
+        if piece:
+            out.write(piece)
+            out.flush()
+    if follow and sys.stderr.isatty():
+        print(render.ended_line(follower.entry, now_ms()), file=sys.stderr)
+    return 0
+
+
+def wait_for(runtime: Runtime, task_ids: list[str], timeout: float | None, *, silent: bool) -> Sequence[Entry]:
+    """Wait for tasks and say how each ended, as they end; the tasks as they are then."""
+    line, told = LiveLine(), set()
+    entries: Sequence[Entry] = ()
+    look = 1.0 if sys.stderr.isatty() else 5.0
+    try:
+        for entries in runtime.watch(task_ids, timeout, look):
+            for entry in entries:
+                if not entry.live and entry.task.task_id not in told:
+                    told.add(entry.task.task_id)
+                    line.clear()
+                    if not silent:
+                        print(render.ended_line(entry, now_ms()), flush=True)
+            if len(told) == len(set(task_ids)):
+                break
+            line.show(f"waiting for {len(set(task_ids)) - len(told)} of {len(set(task_ids))} · Ctrl-C leaves them in the background")
+    finally:
+        line.clear()
+    return entries
+
+
+def print_events(runtime: Runtime, *, follow: bool, after: int, as_json: bool) -> int:
+    """What happened, oldest first; with `follow` as it happens. Following in JSON is one object a line."""
+    ear = runtime.listen() if follow else None
+    shown: list[dict[str, object]] = []
+    try:
+        while True:
+            events = runtime.events(after)
+            for event in events:
+                after = event.event_id
+                if as_json and not follow:
+                    shown.append(render.event_json(event))
+                elif as_json:
+                    render.print_json(render.event_json(event))
+                else:
+                    about = " ".join(f"{name}={value}" for name, value in event.data.items() if value not in (None, []))
+                    print(
+                        f"{event.event_id:>6}  {words.local(event.at)}  {event.kind:<18} {event.run_id or event.task_id or '-'}  {about}".rstrip()
+                    )
+            sys.stdout.flush()
+            if ear is None and not events:
+                break
+            if ear and not events:
+                ear.wait(60)
+    finally:
+        if ear:
+            ear.close()
+    if as_json and not follow:
+        render.print_json(shown)
+    return 0

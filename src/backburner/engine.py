@@ -1,0 +1,260 @@
+"""The engine: one process per home that claims, supervises and takes over. It dies at any moment without loss.
+
+Comes up only under the home's lock, sleeps until it is rung, and leaves when nothing is live: it stops listening,
+reads the ledger once more, and only then lets go of the lock, so that no door is left between two engines.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+
+from backburner import process, wake
+from backburner.config import Config
+from backburner.errors import BackburnerError, EngineUnavailable, HomeUnusable
+from backburner.home import Home, lock
+from backburner.lifecycle import AT_WORK
+from backburner.models import ProcessId
+from backburner.ports import ENGINE, Executor, Store
+from backburner.runner import Runner
+from backburner.runtime import Runtime, load_config, open_runtime
+
+log = logging.getLogger("backburner")
+
+_LOCK_SECONDS = 10.0
+_UPKEEP_SECONDS = 6 * 3600.0
+
+
+class Engine:
+    """Runs until it is told to stop or has nothing left to do."""
+
+    def __init__(self, runtime: Runtime, executor: Executor, *, idle_exit: float | None) -> None:
+        self._runtime = runtime
+        self._store: Store = runtime.store
+        self._executor = executor
+        self._home: Home = runtime.home
+        self._idle_exit = idle_exit
+        self._watched: dict[ProcessId, int] = {}
+        self._done = asyncio.Event()
+        self._ear: wake.Ear | None = None
+        self._pass: asyncio.Handle | None = None
+        self._leaving: asyncio.TimerHandle | None = None
+        self._config_seen = _stamp(self._home.config)
+        config = runtime.config
+        self._runner = Runner(
+            self._store,
+            executor,
+            self._home,
+            runtime.clock,
+            runner=ENGINE,
+            owner=process.myself(),
+            cap=config.whole("commands.max_concurrent"),
+            grace=config.number("commands.cancel_grace_seconds"),
+            changed=lambda: wake.ring_followers(self._home.bells),
+        )
+
+    async def run(self, listening: "asyncio.Event | None" = None) -> None:
+        """Listen, then read the ledger: nothing written before the first ring is missed."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.add_signal_handler(number, self._done.set)
+        self._listen()
+        if listening:
+            listening.set()
+        try:
+            self._upkeep()
+            self._go()
+            await self._done.wait()
+        finally:
+            self._stop_listening()
+            await self._runner.stop()
+            for descriptor in self._watched.values():
+                loop.remove_reader(descriptor)
+                os.close(descriptor)
+
+    def _listen(self) -> None:
+        self._ear = wake.Ear(self._home.make_bells(), wake.ENGINE)
+        asyncio.get_running_loop().add_reader(self._ear.fileno(), self._rung)
+
+    def _stop_listening(self) -> None:
+        if self._ear:
+            asyncio.get_running_loop().remove_reader(self._ear.fileno())
+            self._ear.close()
+            self._ear = None
+
+    def _rung(self) -> None:
+        if self._ear:
+            self._ear.drain()
+        if self._pass is None:
+            self._pass = asyncio.get_running_loop().call_soon(self._go)
+
+    def _go(self) -> None:
+        """One pass: everything that is due now."""
+        self._pass = None
+        loop = asyncio.get_running_loop()
+        try:
+            self._reload()
+            self._take_over()
+            self._runner.tick()
+            idle = not self._runner.busy and not self._store.live_runs()
+        except BackburnerError as error:
+            log.warning("%s", error)
+            loop.call_later(1.0, self._go)
+            return
+        if self._leaving:
+            self._leaving.cancel()
+            self._leaving = None
+        if idle and self._idle_exit is not None:
+            self._leaving = loop.call_later(self._idle_exit, self._leave)
+
+    def _take_over(self) -> None:
+        """Go on with what the dead left: engines before us, and embedders of the library."""
+        mine = self._runner.owner
+        for run in self._store.live_runs():
+            if run.state in AT_WORK and run.owner and run.owner != mine:
+                if process.is_alive(run.owner):
+                    self._watch(run.owner)
+                else:
+                    self._runner.take_over(run)
+            elif run.state not in AT_WORK and run.runner != ENGINE:
+                embedder = ProcessId.parse(run.runner)
+                if process.is_alive(embedder):
+                    self._watch(embedder)
+                else:
+                    self._store.release(run.runner)
+
+    def _watch(self, other: ProcessId) -> None:
+        """Make another pass when a living owner dies."""
+        if other in self._watched or not hasattr(os, "pidfd_open"):
+            return
+        try:
+            descriptor = self._watched[other] = os.pidfd_open(other.pid)
+        except ProcessLookupError:
+            return
+
+        def died() -> None:
+            asyncio.get_running_loop().remove_reader(descriptor)
+            os.close(self._watched.pop(other))
+            self._go()
+
+        asyncio.get_running_loop().add_reader(descriptor, died)
+
+    def _leave(self) -> None:
+        """Nothing to do: stop listening, look once more, and only then go."""
+        self._stop_listening()
+        if self._runner.busy or self._store.live_runs():
+            self._listen()
+            self._go()
+        else:
+            self._done.set()
+
+    def _upkeep(self) -> None:
+        """At the start, and a few times a day for an engine that stays."""
+        asyncio.get_running_loop().call_later(_UPKEEP_SECONDS, self._upkeep)
+        if self._runtime.config.flag("commands.auto_cleanup") and (gone := self._runtime.clean_up()):
+            log.info("removed %d tasks after their retention", len(gone))
+
+    def _reload(self) -> None:
+        """Take a changed config.toml over; a wrong one is said and changes nothing."""
+        if (stamp := _stamp(self._home.config)) == self._config_seen:
+            return
+        self._config_seen = stamp
+        try:
+            self._apply(load_config(self._home, self._runtime.environ))
+        except BackburnerError as error:
+            log.warning("%s; the settings of before stay", error)
+
+    def _apply(self, config: Config) -> None:
+        self._runtime.config = config
+        self._runner.cap = config.whole("commands.max_concurrent")
+        self._runner.grace = config.number("commands.cancel_grace_seconds")
+        self._executor.output_cap = config.whole("commands.output_cap_mb") << 20
+        if self._idle_exit is not None:
+            self._idle_exit = config.number("engine.idle_exit_seconds")
+
+
+def _stamp(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+        return found.st_mtime_ns, found.st_size
+    except OSError:
+        return None
+
+
+def take_lock(home: Home) -> int | None:
+    """The home's engine lock; None where another engine has it and listens. Waits for one that is leaving."""
+    deadline = time.monotonic() + _LOCK_SECONDS
+    while time.monotonic() < deadline:
+        if (held := lock(home.engine_lock)) is not None:
+            os.ftruncate(held, 0)
+            os.pwrite(held, f"{process.myself()}\n".encode(), 0)  # for people and `doctor`; the lock is what counts
+            return held
+        if wake.ring(home.bells, wake.ENGINE):
+            return None
+        time.sleep(0.02)
+    raise EngineUnavailable("another engine holds the lock and does not listen", log=home.engine_log)
+
+
+def serve(
+    home: Home, environ: dict[str, str], flags: dict[str, str] | None = None, *, foreground: bool, start_lock: int | None = None
+) -> bool:
+    """Be the engine until the end; False where another one is. `start_lock` is let go of once we listen."""
+    from backburner.executors.command import CommandExecutor
+
+    home.make()
+    held = take_lock(home)
+    if held is None:
+        _let_go(start_lock)
+        if wake.ring(home.bells, wake.ENGINE):
+            return False
+        return serve(home, environ, flags, foreground=foreground)
+    runtime = open_runtime(home, environ, flags)
+    executor = CommandExecutor(home, runtime.config.whole("commands.output_cap_mb") << 20)
+    idle_exit = None if foreground else runtime.config.number("engine.idle_exit_seconds")
+
+    async def main() -> None:
+        engine = Engine(runtime, executor, idle_exit=idle_exit)
+        listening = asyncio.Event()
+        running = asyncio.create_task(engine.run(listening))
+        await asyncio.wait({running, asyncio.create_task(listening.wait())}, return_when=asyncio.FIRST_COMPLETED)
+        _let_go(start_lock)
+        await running
+        executor.close()
+
+    try:
+        asyncio.run(main())
+    finally:
+        runtime.close()
+        os.close(held)
+    return True
+
+
+def _let_go(start_lock: int | None) -> None:
+    """Close the start lock that came as our input; /dev/null takes its place."""
+    if start_lock is not None:
+        empty = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(empty, start_lock)
+        os.close(empty)
+
+
+def main(arguments: list[str]) -> int:
+    """`engine HOME [--lock-on-stdin]`, under its keeper. Exit 0 means: left on purpose, do not start again."""
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    home = Home(arguments[0])
+    if not os.path.isdir(home.root):
+        return 0  # the home was removed: nothing to come back for
+    try:
+        serve(home, dict(os.environ), foreground=False, start_lock=0 if "--lock-on-stdin" in arguments else None)
+    except (HomeUnusable, EngineUnavailable) as error:
+        log.error("%s", error)
+        return 0
+    except BackburnerError as error:
+        log.error("%s", error)
+        return 0 if error.exit_code == 2 else 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

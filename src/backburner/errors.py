@@ -1,0 +1,112 @@
+"""Every error a user can meet. The docstring is the message, filled in with the fields of the error.
+
+BackburnerError                 exit 1
+├── BadInput                    exit 2
+│   ├── ConfigError
+│   ├── AmbiguousId
+│   └── NotRunning
+├── ApprovalRequired            exit 3
+├── ApprovalDenied              exit 3
+├── NotAPerson                  exit 3
+├── TaskNotFound                exit 4
+├── WaitTimedOut                exit 124
+├── IllegalTransition
+├── StaleRun
+├── HomeUnusable
+├── EngineUnavailable
+├── LedgerUnavailable
+└── LedgerTooNew
+"""
+
+
+class BackburnerError(Exception):
+    """{message}"""
+
+    exit_code = 1
+
+    def __init__(self, message: str = "", **fields: object) -> None:
+        self.fields = {"message": message, **fields}
+        super().__init__((type(self).__doc__ or "{message}").format(**self.fields))
+
+    @property
+    def code(self) -> str:
+        return code_of(type(self))
+
+
+class BadInput(BackburnerError):
+    """{message}"""
+
+    exit_code = 2
+
+
+class ConfigError(BadInput):
+    """{where}: {message}"""
+
+
+class AmbiguousId(BadInput):
+    """'{reference}' fits several tasks: {candidates}. Give more of the id."""
+
+
+class NotRunning(BadInput):
+    """Task {task_id} is not running (status: {status})."""
+
+    exit_code = 1
+
+
+class ApprovalRequired(BackburnerError):
+    """{task_id} is waiting for approval ({reason}). A person can answer with: backburner approve {task_id}"""
+
+    exit_code = 3
+
+
+class ApprovalDenied(BackburnerError):
+    """Not started: {reason}."""
+
+    exit_code = 3
+
+
+class NotAPerson(BackburnerError):
+    """Only a person can say yes: {reason}."""
+
+    exit_code = 3
+
+
+class TaskNotFound(BackburnerError):
+    """Task {task_id} not found."""
+
+    exit_code = 4
+
+
+class WaitTimedOut(BackburnerError):
+    """Still running after {seconds} s: {task_ids}."""
+
+    exit_code = 124
+
+
+class IllegalTransition(BackburnerError):
+    """A {noun} that is {state} cannot become {event}."""
+
+
+class StaleRun(BackburnerError):
+    """Run {run_id} was changed by somebody else meanwhile; nothing was written."""
+
+
+class HomeUnusable(BackburnerError):
+    """The home {home} cannot be used: {message}."""
+
+
+class EngineUnavailable(BackburnerError):
+    """The engine did not start: {message}. Its log is {log}."""
+
+
+class LedgerUnavailable(BackburnerError):
+    """The ledger {path} cannot be used: {message}."""
+
+
+class LedgerTooNew(BackburnerError):
+    """The ledger {path} was written by a newer Backburner (version {found}, this one knows {known}). Upgrade Backburner, or use another --home."""
+
+
+def code_of(kind: type[BackburnerError]) -> str:
+    """The name a script can rely on: `TaskNotFound` becomes `task_not_found`."""
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in kind.__name__).lstrip("_")

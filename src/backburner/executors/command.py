@@ -1,0 +1,343 @@
+"""Runs commands: a shim in a session of its own, its output through a pipe and `cat` into output.log.
+
+Launching gives a Command that outlives us; attaching finds one again from what lies in its folder. Nothing here decides
+what an end means: that is the runner's.
+"""
+
+import array
+import asyncio
+import contextlib
+import fcntl
+import os
+import shlex
+import signal
+import subprocess
+import termios
+
+from backburner import process
+from backburner.executors import shim
+from backburner.executors.cap import Cap
+from backburner.home import Home, is_locked
+from backburner.lifecycle import Result
+from backburner.models import ProcessId
+from backburner.output import NAME, Log, header
+from backburner.ports import CannotStart, Outcome, Work
+from backburner.progress import summarize
+from backburner.watch import FileWatch
+from backburner.words import iso
+
+_PIPE_BYTES = 256 * 1024
+_SETPIPE_SZ = 1031
+_KILL_SECONDS = 5.0  # how long the dead may take to be gone after SIGKILL
+_DRAIN_SECONDS = 2.0  # how long output may take to arrive after the command's end, while somebody still writes
+
+
+class _Child(subprocess.Popen):
+    """A child that is meant to outlive us: letting go of it is no mistake to warn of."""
+
+    def __del__(self) -> None:  # type: ignore[override]
+        return
+
+
+class StillAlive(Exception):
+    """Processes that did not die of SIGKILL (they hang in the kernel)."""
+
+
+class CommandExecutor:
+    """Launches and takes over commands for one home. Lives in one event loop."""
+
+    def __init__(self, home: Home, output_cap: int) -> None:
+        self._home = home
+        self.output_cap = output_cap
+        self._watch: FileWatch | None = None
+        self._armed: dict[int, Command] = {}
+
+    def launch(self, work: Work) -> "Command":
+        """Start the command; it lives on whatever becomes of us."""
+        task, run, environment = work
+        folder = self._home.folder(run.folder)
+        env = {**environment, **task.env}
+        self._check(work, env.get("PATH", os.defpath))
+        env |= {
+            "BACKBURNER_TASK_ID": task.task_id,
+            "BACKBURNER_RUN_ID": run.run_id,
+            "BACKBURNER_HOME": self._home.root,
+            process.MARK: run.mark,
+        }
+        if "PWD" in env:
+            env["PWD"] = task.cwd
+        try:
+            os.makedirs(folder, 0o700, exist_ok=True)
+            shim.prepare(folder, task.command, task.shell)
+            with contextlib.ExitStack() as ours:
+                script, log, reader, writer = self._descriptors(ours, work, folder)
+                cat = _Child(
+                    ["cat"], stdin=reader, stdout=log, stderr=subprocess.DEVNULL, cwd="/", env={"PATH": os.defpath}, start_new_session=True
+                )
+                leader = _Child(
+                    ["sh", "-s", "backburner"], executable="/bin/sh", stdin=script, stdout=writer, stderr=writer, cwd=task.cwd, env=env, start_new_session=True
+                )  # fmt: skip
+                kept = os.dup(reader)
+        except OSError as error:
+            raise CannotStart(f"{task.command[0]} could not be started: {error.strerror or error}") from None
+        found = process.identify(leader.pid)
+        command = Command(self, folder, run.mark, found or ProcessId(leader.pid, "0", process.boot_id()))
+        command.hold(leader, cat, kept)
+        self.watch(command)
+        return command
+
+    def attach(self, work: Work) -> "Command | None":
+        """Find a command that another process launched; None where it never began."""
+        folder = self._home.folder(work.run.folder)
+        alive = is_locked(os.path.join(folder, shim.SCRIPT))
+        same_boot = work.run.owner is None or work.run.owner.boot == process.boot_id()
+        leader = work.run.process
+        if not same_boot or (leader and leader.boot != process.boot_id()):
+            return Command(self, folder, work.run.mark, None, rebooted=True)
+        if not alive and not shim.has_begun(folder) and not process.members(leader, work.run.mark):
+            return None
+        if leader is None:
+            # Its owner died before it wrote the process down: the shim is the marked one that leads a session.
+            marked = process.members(None, work.run.mark)
+            leader = next((one for one in marked if _leads_session(one.pid)), None)
+        command = Command(self, folder, work.run.mark, leader)
+        self.watch(command)
+        return command
+
+    def _check(self, work: Work, path: str) -> None:
+        task = work.task
+        if not os.path.isdir(task.cwd):
+            raise CannotStart(f"the working directory {task.cwd} does not exist any more")
+        if not task.shell and not process.executable_of(task.command[0], task.cwd, path):
+            name = task.command[0]
+            exists = os.path.exists(os.path.join(task.cwd, name)) and "/" in name
+            raise CannotStart(f"{name}: {'cannot be executed' if exists else 'command not found'}", 126 if exists else 127)
+
+    def _descriptors(self, ours: contextlib.ExitStack, work: Work, folder: str) -> tuple[int, int, int, int]:
+        """The locked script, the locked log with its header, and both ends of the pipe; closed here when `ours` ends."""
+        reader, writer = os.pipe()
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(writer, _SETPIPE_SZ, _PIPE_BYTES)
+        script = os.open(os.path.join(folder, shim.SCRIPT), os.O_RDONLY)
+        log = os.open(os.path.join(folder, NAME), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+        for descriptor in (reader, writer, script, log):
+            ours.callback(os.close, descriptor)
+        fcntl.flock(script, fcntl.LOCK_EX)
+        fcntl.flock(log, fcntl.LOCK_EX)
+        os.write(log, log_header(work))
+        return script, log, reader, writer
+
+    # -- looking after the size of logs
+
+    def watch(self, command: "Command") -> None:
+        """Look at the command's log when it grows, for as long as the command is open."""
+        if self._watch is None:
+            self._watch = FileWatch()
+            if self._watch.works:
+                asyncio.get_running_loop().add_reader(self._watch.fileno(), self._grown)
+        self._look(command)
+
+    def _look(self, command: "Command") -> None:
+        if command.closed:
+            return
+        loop = asyncio.get_running_loop()
+        try:
+            delay = command.cap.look()
+        except OSError:
+            delay = 1.0
+        loop.call_later(delay, self._arm, command)
+
+    def _arm(self, command: "Command") -> None:
+        if command.closed or self._watch is None:
+            return
+        number = self._watch.arm(command.cap.path)
+        if number < 0:
+            asyncio.get_running_loop().call_later(0.25, self._look, command)
+        else:
+            self._armed[number] = command
+
+    def _grown(self) -> None:
+        for number in self._watch.fired() if self._watch else ():
+            if command := self._armed.pop(number, None):
+                self._look(command)
+
+    def close(self) -> None:
+        """Let go of everything; the commands live on."""
+        if self._watch and self._watch.works:
+            asyncio.get_running_loop().remove_reader(self._watch.fileno())
+            self._watch.close()
+
+
+class Command:
+    """A command at work. `process` is the shim that leads its session, None where it could not be found."""
+
+    def __init__(self, executor: CommandExecutor, folder: str, mark: str, leader: ProcessId | None, *, rebooted: bool = False) -> None:
+        self.process = leader
+        self.closed = False
+        self.cap = Cap(folder, executor.output_cap, None)
+        self._folder, self._mark, self._rebooted = folder, mark, rebooted
+        self._limit = executor.output_cap
+        self._leader: _Child | None = None
+        self._cat: _Child | None = None
+        self._reader: int | None = None
+        self._drain: _Child | None = None
+
+    def hold(self, leader: _Child, cat: _Child, reader: int) -> None:
+        """What only the one who launched it has: its children, and the pipe, should `cat` meet a full disk."""
+        self._leader, self._cat, self._reader = leader, cat, reader
+        self.cap = Cap(self._folder, self._limit, process.identify(cat.pid))
+
+    async def ended(self) -> Outcome:
+        """Wait for the end of the command itself; grandchildren may live on."""
+        guard = asyncio.create_task(self._guard_output()) if self._cat else None
+        try:
+            if self.process:
+                await _gone(self.process)
+            if self._leader:
+                self._leader.wait()
+            code = shim.exit_code(self._folder)
+            if code is None and not self._rebooted:
+                while left := process.members(self.process, self._mark):
+                    await _gone(left[0])
+                code = shim.exit_code(self._folder)
+            if code is None:
+                why = "the machine was started anew" if self._rebooted else "its supervisor was killed"
+                return Outcome(Result.LOST, None, f"its end was not observed: {why} while it ran")
+            await self._drained()
+            error = "the disk was full: part of its output is missing" if self._drain else None
+            return Outcome(Result.EXIT, code, error)
+        finally:
+            if guard:
+                guard.cancel()
+
+    async def stop(self, grace: float) -> Outcome | None:
+        """SIGTERM to all of it, SIGKILL after `grace` seconds, and proof; None where it had ended by itself."""
+        if shim.exit_code(self._folder) is not None:
+            return None
+        killed = False
+        if await self._signal_until_gone(signal.SIGTERM, grace):
+            killed = True
+            if left := await self._signal_until_gone(signal.SIGKILL, _KILL_SECONDS):
+                raise StillAlive(", ".join(str(one.pid) for one in left))
+        if self._leader:
+            self._leader.wait()
+        await self._drained()
+        code = shim.exit_code(self._folder)
+        return Outcome(Result.SIGNAL, 137) if killed or code is None else Outcome(Result.EXIT, code)
+
+    async def _signal_until_gone(self, number: int, seconds: float) -> list[ProcessId]:
+        """Signal every process of the run and wait for their ends; those that are left when the time is up."""
+        loop = asyncio.get_running_loop()
+        deadline, pause, signalled = loop.time() + seconds, 0.002, set()
+        if self.process:
+            process.send_group(self.process, number)
+        while left := process.members(self.process, self._mark):
+            for one in left:
+                in_group = number == signal.SIGTERM and _group_of(one.pid) == (self.process.pid if self.process else 0)
+                if number == signal.SIGKILL or (one not in signalled and not in_group):
+                    process.send(one, number)
+                    signalled.add(one)
+            if self._leader:
+                self._leader.poll()
+            remaining = deadline - loop.time()
+            if remaining <= 0:
+                return left
+            await asyncio.sleep(min(pause, remaining))
+            pause = min(pause * 2, 0.1)
+        return []
+
+    def close(self) -> tuple[str | None, int | None]:
+        """Finish the log and let go; its summary and its count of lines."""
+        self.closed = True
+        for child in (self._cat, self._drain):
+            if child:
+                child.poll()
+        if self._reader is not None:
+            os.close(self._reader)
+            self._reader = None
+        try:
+            if not is_locked(self.cap.path):
+                self.cap.finish()
+            with Log(self._folder) as log:
+                return summarize(log.tail(400, 1 << 16).decode("utf-8", "replace")), log.count_lines()
+        except OSError:
+            return None, None
+
+    @property
+    def log_size(self) -> int:
+        try:
+            return os.stat(self.cap.path).st_size
+        except OSError:
+            return 0
+
+    async def _drained(self) -> None:
+        """Wait until `cat` has written all there is: it is gone, or only waits for a grandchild that keeps the pipe."""
+        pause, waited, empty = 0.0005, 0.0, 0
+        while is_locked(self.cap.path) and waited < _DRAIN_SECONDS and empty < 3:
+            size = self.log_size
+            await asyncio.sleep(pause)
+            waited += pause
+            if pause >= 0.01:
+                empty = empty + 1 if self._in_pipe() == 0 and self.log_size == size else 0
+            pause = min(pause * 2, 0.02)
+
+    def _in_pipe(self) -> int:
+        if self._reader is None:
+            return 0
+        waiting = array.array("i", [0])
+        fcntl.ioctl(self._reader, termios.FIONREAD, waiting)
+        return waiting[0]
+
+    async def _guard_output(self) -> None:
+        """Should `cat` die (a full disk), swallow the rest, so that the command is not killed by a broken pipe."""
+        assert self._cat and self._reader is not None
+        if found := process.identify(self._cat.pid):
+            await _gone(found)
+        if self._cat.wait() != 0 and not self.closed:
+            self._drain = _Child(
+                ["cat"], stdin=self._reader, stdout=subprocess.DEVNULL, cwd="/", env={"PATH": os.defpath}, start_new_session=True
+            )
+
+
+def log_header(work: Work) -> bytes:
+    """The lines that say what ran, and who approved it."""
+    task, run, _ = work
+    command = task.command[0] if task.shell else shlex.join(task.command)
+    approved = f"{task.approved_by} at {iso(task.approved_at)} via {task.approved_via}"
+    return header({"Background task": run.run_id, "Command": command, "Approved by": approved, "Started": iso(run.started_at) or ""})
+
+
+async def _gone(one: ProcessId) -> None:
+    """Wait for the end of a process that need not be our child."""
+    if not hasattr(os, "pidfd_open"):
+        while process.is_alive(one):
+            await asyncio.sleep(0.1)
+        return
+    try:
+        descriptor = os.pidfd_open(one.pid)
+    except ProcessLookupError:
+        return
+    loop = asyncio.get_running_loop()
+    done = loop.create_future()
+    try:
+        if not process.is_alive(one):
+            return
+        loop.add_reader(descriptor, lambda: done.done() or done.set_result(None))
+        await done
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+
+
+def _group_of(pid: int) -> int | None:
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return None
+
+
+def _leads_session(pid: int) -> bool:
+    try:
+        return os.getsid(pid) == pid
+    except ProcessLookupError:
+        return False

@@ -1,0 +1,95 @@
+"""The files of a run for people and scripts: metadata.json, span_id.txt, result.json. The ledger is the truth;
+a file that is missing or damaged is written anew from it, and a folder the ledger does not know is left alone."""
+
+import json
+import os
+import shutil
+
+from backburner import words
+from backburner.home import write_atomically
+from backburner.ids import masked
+from backburner.models import Entry, Run, Task
+
+METADATA, RESULT, SPAN = "metadata.json", "result.json", "span_id.txt"
+
+
+def metadata(task: Task, run: Run) -> dict[str, object]:
+    """The content of metadata.json."""
+    return {
+        "task_id": task.task_id,
+        "run_id": run.run_id,
+        "created_at": words.iso(run.created_at),
+        "started_at": words.iso(run.started_at),
+        "completed_at": words.iso(run.ended_at),
+        "status": str(run.state),
+        "result": run.result,
+        "error": run.error,
+        "command": list(task.command),
+        "shell": task.shell,
+        "cwd": task.cwd,
+        "env": masked(task.env),
+        "name": task.name,
+        "description": task.description,
+        "pid": run.process.pid if run.process else None,
+        "exit_code": run.exit_code,
+        "span_id": run.span_id,
+        "trace_id": run.trace_id,
+        "approved_by": task.approved_by,
+        "approved_via": task.approved_via,
+        "approved_at": words.iso(task.approved_at),
+    }
+
+
+def write_metadata(folder: str, task: Task, run: Run) -> None:
+    """Make the folder if it is missing and write what is known of the run."""
+    os.makedirs(folder, 0o700, exist_ok=True)
+    write_atomically(os.path.join(folder, METADATA), json.dumps(metadata(task, run), indent=2) + "\n")
+    if run.n and not os.path.exists(span := os.path.join(folder, SPAN)):
+        write_atomically(span, run.span_id + "\n")
+
+
+def write_result(folder: str, run: Run) -> None:
+    """Write how the run ended."""
+    took = None if run.started_at is None or run.ended_at is None else max(0, run.ended_at - run.started_at) / 1000
+    result = {
+        "exit_code": run.exit_code,
+        "result": run.result,
+        "duration_seconds": took,
+        "stdout_lines": run.lines or 0,
+        "stderr_lines": 0,
+        "summary": run.summary,
+        "error": run.error,
+        "completed_at": words.iso(run.ended_at),
+    }
+    write_atomically(os.path.join(folder, RESULT), json.dumps(result, indent=2) + "\n")
+
+
+def remove(folder: str) -> None:
+    """Delete a run's folder; one that is gone already is fine."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def problems(tasks: str, known: dict[str, Entry]) -> list[tuple[str, str]]:
+    """What is wrong in a folder of runs: (path, what). `known` is by the name of the run's folder."""
+    found = []
+    for name in sorted(os.listdir(tasks)) if os.path.isdir(tasks) else []:
+        path = os.path.join(tasks, name)
+        if name not in known:
+            if name.startswith("task_"):
+                found.append((path, "the ledger does not know it; it is skipped"))
+            continue
+        if not readable(path):
+            found.append((os.path.join(path, METADATA), "damaged or missing"))
+    for name, entry in known.items():
+        if entry.ended and not os.path.isdir(os.path.join(tasks, name)):
+            found.append((os.path.join(tasks, name), "the folder of a known task is missing; its output is gone"))
+    return found
+
+
+def readable(folder: str) -> bool:
+    """Whether the folder's metadata.json is there and whole."""
+    try:
+        with open(os.path.join(folder, METADATA), encoding="utf-8", errors="surrogateescape") as file:
+            return isinstance(json.load(file), dict)
+    except (OSError, ValueError):
+        return False

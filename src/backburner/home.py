@@ -1,0 +1,121 @@
+"""The folder that holds everything: where each file lies, and the two locks. No policy, no ledger."""
+
+import fcntl
+import os
+import stat
+
+from backburner.errors import BadInput, HomeUnusable
+
+# The kernel's limit for a socket's path is 108 bytes with its end, 104 on some systems.
+_LONGEST_SOCKET_FOLDER = 104 - len("/12345678901-12345678.sock") - 1
+
+
+class Home:
+    """Paths below one home. `tasks` is where new run folders go, the home itself for a bare `TaskStorage`."""
+
+    def __init__(self, root: str, tasks: str = "tasks") -> None:
+        self.root = os.path.abspath(root)
+        self.tasks = tasks
+        self.ledger = os.path.join(self.root, "ledger.db")
+        self.config = os.path.join(self.root, "config.toml")
+        self.engine_lock = os.path.join(self.root, "engine.lock")
+        self.start_lock = os.path.join(self.root, "start.lock")
+        self.setup_lock = os.path.join(self.root, "setup.lock")
+        self.engine_log = os.path.join(self.root, "engine.log")
+
+    def make(self) -> "Home":
+        """Create what is missing, private to the user."""
+        try:
+            os.makedirs(self.root, 0o700, exist_ok=True)
+            os.makedirs(os.path.join(self.root, self.tasks), 0o700, exist_ok=True)
+        except OSError as error:
+            raise HomeUnusable(f"{error.strerror}", home=self.root) from None
+        return self
+
+    def folder(self, name: str) -> str:
+        """A run's folder, from the relative name that the ledger keeps."""
+        return os.path.join(self.root, name)
+
+    @property
+    def bells(self) -> str:
+        """Where sockets are bound: in the home, or, because a socket's path must be short, below /tmp."""
+        inside = os.path.join(self.root, "bells")
+        if len(os.fsencode(inside)) <= _LONGEST_SOCKET_FOLDER:
+            return inside
+        import zlib
+
+        name = os.fsencode(os.path.realpath(self.root))
+        return f"/tmp/backburner-{os.getuid()}/{zlib.crc32(name):08x}{zlib.adler32(name):08x}"
+
+    def make_bells(self) -> str:
+        """The folder of sockets, made if missing; refused if somebody else could have put it there."""
+        folder = self.bells
+        try:
+            for path in dict.fromkeys((os.path.dirname(folder), folder)):
+                if path != self.root:
+                    os.makedirs(path, 0o700, exist_ok=True)
+                    found = os.lstat(path)
+                    if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077 or not stat.S_ISDIR(found.st_mode):
+                        raise HomeUnusable(f"{path} is not a private folder of yours; remove it", home=self.root)
+        except OSError as error:
+            raise HomeUnusable(f"{folder}: {error.strerror}", home=self.root) from None
+        return folder
+
+
+def locate(flag: str | None, environ: dict[str, str]) -> str:
+    """The home that is meant: `--home`, else BACKBURNER_HOME, else ~/.backburner."""
+    chosen = flag or environ.get("BACKBURNER_HOME") or "~/.backburner"
+    if "\0" in chosen:
+        raise BadInput("A home cannot have a NUL in its path.")
+    return os.path.expanduser(chosen)
+
+
+def lock(path: str, *, wait: bool = False, shared: bool = False) -> int | None:
+    """Take a lock file; its descriptor, or None where somebody else holds it. Closing it lets go."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def is_locked(path: str) -> bool:
+    """Whether some process holds the lock; takes it for a moment where none does, so only for files nobody waits on."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+
+
+def project_of(cwd: str) -> str:
+    """The project a folder belongs to: the git root above it, else the folder itself."""
+    folder = os.path.realpath(cwd)
+    while True:
+        if os.path.exists(os.path.join(folder, ".git")):
+            return folder
+        above = os.path.dirname(folder)
+        if above == folder:
+            return os.path.realpath(cwd)
+        folder = above
+
+
+def write_atomically(path: str, text: str, mode: int = 0o600) -> None:
+    """Replace a file as a whole: a reader sees the old or the new one, never half of it."""
+    temporary = f"{path}.{os.getpid()}.new"
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(text)
+        os.replace(temporary, path)
+    except OSError:
+        os.unlink(temporary)
+        raise

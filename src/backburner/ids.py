@@ -1,0 +1,48 @@
+"""Names people can read: task ids, run ids, and what a secret looks like. Pure but for the clock that is handed in."""
+
+import os
+import re
+import time
+
+_handed_out: dict[str, int] = {}
+
+
+def slug(text: str, longest: int = 32) -> str:
+    """`text` as a part of an id and of a folder's name: letters, digits, dot, dash and underscore only."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:longest] or "task"
+
+
+def stem(command: list[str] | tuple[str, ...], shell: bool = False) -> str:
+    """The word of a command that people would call it by."""
+    first = command[0] if command else ""
+    if shell:
+        first = first.strip().split(None, 1)[0] if first.strip() else ""
+    name = os.path.basename(first.rstrip("/"))
+    return slug(os.path.splitext(name)[0])
+
+
+def base_id(word: str, now: float | None = None) -> str:
+    """`task_YYYYMMDD_HHMMSS_<word>` in local time; the ledger adds `_2`, `_3`… where it is taken."""
+    return f"task_{time.strftime('%Y%m%d_%H%M%S', time.localtime(now))}_{word}"
+
+
+def generate_task_id(command: list[str]) -> str:
+    """An id that this process has not handed out yet; the ledger makes it unique between processes."""
+    wanted = base_id(stem(command))
+    if len(_handed_out) > 1000:
+        _handed_out.clear()
+    count = _handed_out[wanted] = _handed_out.get(wanted, 0) + 1
+    return wanted if count == 1 else f"{wanted}_{count}"
+
+
+def run_id(task_id: str, n: int) -> str:
+    """The first run carries the task's own id, the n-th one `.n`."""
+    return task_id if n == 1 else f"{task_id}.{n}"
+
+
+_SECRET = re.compile(r"(?i)(secret|token|passw|pwd$|api_?key|access_?key|private|credential|auth|cookie|session)")
+
+
+def masked(env: dict[str, str]) -> dict[str, str]:
+    """The variables as they may be shown: the values of secret-looking names are hidden."""
+    return {name: "***" if _SECRET.search(name) else value for name, value in env.items()}

@@ -1,0 +1,156 @@
+"""The nouns of the glossary as immutable records.
+
+Named tuples rather than dataclasses: `dataclasses` alone would cost every `backburner list` a bare interpreter's
+start-up once more. Times are integer milliseconds UTC, as in the ledger; the doors turn them into words.
+"""
+
+from typing import NamedTuple
+
+from backburner.lifecycle import LIVE, Result, RunState, TaskState
+
+
+class ProcessId(NamedTuple):
+    """A process that cannot be mistaken for another one: a recycled pid has another start time or boot."""
+
+    pid: int
+    started: str
+    boot: str
+
+    def __str__(self) -> str:
+        return f"{self.pid}:{self.started}:{self.boot}"
+
+    @classmethod
+    def parse(cls, text: str) -> "ProcessId":
+        pid, started, boot = text.split(":")[:3]
+        return cls(int(pid), started, boot)
+
+
+class Submission(NamedTuple):
+    """What a door asks for, before the gate has seen it."""
+
+    command: tuple[str, ...]
+    cwd: str
+    environment: dict[str, str]
+    description: str = ""
+    name: str | None = None
+    env: dict[str, str] = {}
+    shell: bool = False
+    timeout_ms: int | None = None
+    restarted_from: str | None = None
+
+
+class Approval(NamedTuple):
+    """Who said yes (`auto` is the gate itself), through which door, and why it was or was not asked."""
+
+    by: str
+    via: str
+    at: int
+    reasons: tuple[str, ...] = ()
+
+
+class Task(NamedTuple):
+    """What to do, who approved it, and where it stands. `run_count` is also the number of its latest run."""
+
+    task_id: str
+    type: str
+    kind: str
+    state: TaskState
+    name: str | None
+    description: str
+    command: tuple[str, ...]
+    shell: bool
+    cwd: str
+    project: str
+    env: dict[str, str]
+    timeout_ms: int | None
+    restarted_from: str | None
+    created_at: int
+    expires_at: int | None
+    approved_by: str | None
+    approved_via: str | None
+    approved_at: int | None
+    reasons: tuple[str, ...]
+    run_count: int
+
+
+class Run(NamedTuple):
+    """One execution of a task. `runner` says who may claim it, `owner` which process holds it while it is at work."""
+
+    run_id: str
+    task_id: str
+    n: int
+    state: RunState
+    result: Result | None
+    exit_code: int | None
+    error: str | None
+    summary: str | None
+    lines: int | None
+    folder: str
+    mark: str
+    trace_id: str
+    span_id: str
+    runner: str
+    owner: ProcessId | None
+    process: ProcessId | None
+    created_at: int
+    started_at: int | None
+    ended_at: int | None
+    cancel_requested_at: int | None
+
+
+class Ending(NamedTuple):
+    """How a run ended, ready to be written: the state it reaches and everything known about the end."""
+
+    run_id: str
+    state: RunState
+    result: Result
+    ended_at: int
+    exit_code: int | None = None
+    error: str | None = None
+    summary: str | None = None
+    lines: int | None = None
+
+
+class Entry(NamedTuple):
+    """A task with its latest run: what a list shows."""
+
+    task: Task
+    run: Run | None
+
+    @property
+    def status(self) -> str:
+        """A one-shot task shows its run's state; one that never got a run shows its own."""
+        return str(self.run.state if self.run else self.task.state)
+
+    @property
+    def live(self) -> bool:
+        return self.run is not None and self.run.state in LIVE
+
+    @property
+    def ended(self) -> bool:
+        return not self.live and self.task.state != TaskState.PROPOSED
+
+
+class Event(NamedTuple):
+    """Something that happened; ids grow in the order of the commits."""
+
+    event_id: int
+    at: int
+    kind: str
+    task_id: str | None
+    run_id: str | None
+    data: dict[str, object]
+
+
+class Notice(NamedTuple):
+    """A message owed to somebody: one row per run and channel."""
+
+    notice_id: int
+    key: str
+    task_id: str
+    run_id: str
+    project: str
+    channel: str
+    text: str
+    created_at: int
+    told_at: int | None

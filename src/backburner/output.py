@@ -1,0 +1,97 @@
+"""Reading a run's output.log: without its header, past the hole of a capped one, from an offset or from the end.
+
+Nothing here writes a log. A file named `.capped` beside it says that a hole in it is ours and not a command's zeros.
+"""
+
+import os
+from collections.abc import Iterator
+
+from backburner.progress import clean
+
+NAME, CAPPED = "output.log", ".capped"
+_FIRST, _LAST = b"# Background task: ", b"\n# Started: "
+_CHUNK = 1 << 20
+
+
+def header(lines: dict[str, str]) -> bytes:
+    """The `#` lines a log starts with; the first is `Background task`, the last `Started`."""
+    text = "".join(f"# {name}: {clean(value)}\n" for name, value in lines.items())
+    return text.encode("utf-8", "surrogateescape")
+
+
+def cut_marker(dropped: int) -> bytes:
+    """The plain text that stands where output was left out."""
+    return f"\n[backburner: {dropped:,} bytes of output left out here]\n".encode()
+
+
+class Log:
+    """An open output.log. Offsets are those of the file and stay true while it grows."""
+
+    def __init__(self, folder: str) -> None:
+        self._descriptor = os.open(os.path.join(folder, NAME), os.O_RDONLY)
+        self._mark = os.path.join(folder, CAPPED)
+
+    def __enter__(self) -> "Log":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+    @property
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def body_start(self) -> int:
+        """The offset where the command's own output begins."""
+        start = os.pread(self._descriptor, 1 << 18, 0)
+        if not start.startswith(_FIRST):
+            return 0
+        last = start.find(_LAST)
+        return start.find(b"\n", last + 1) + 1 if last >= 0 else 0
+
+    def chunks(self, start: int, end: int | None = None) -> Iterator[tuple[int, bytes]]:
+        """The data from `start` to `end` as (offset after it, bytes); a hole comes as its marker."""
+        position = start
+        end = self.size if end is None else end
+        while position < end:
+            data, hole = self._extent(position, end)
+            if data > position:
+                yield data, cut_marker(data - position)
+                position = data
+                continue
+            piece = os.pread(self._descriptor, min(_CHUNK, hole - position), position)
+            if not piece:
+                return
+            position += len(piece)
+            yield position, piece
+
+    def tail(self, lines: int, longest: int = 1 << 20) -> bytes:
+        """The last `lines` lines of the output, at most `longest` bytes of it."""
+        end, first = self.size, self.body_start()
+        start, found = end, b""
+        while lines > 0 and start > first and end - start < longest and found.count(b"\n") <= lines:
+            start = max(first, end - max(4096, 2 * (end - start)), end - longest)
+            found = b"".join(piece for _, piece in self.chunks(start, end))
+        return b"".join(found.splitlines(keepends=True)[-lines:]) if lines > 0 else b""
+
+    def count_lines(self) -> int:
+        """The lines of the kept output, a last one without an end included."""
+        count, last = 0, b"\n"
+        for _, piece in self.chunks(self.body_start()):
+            count += piece.count(b"\n")
+            last = piece[-1:]
+        return count + (last != b"\n")
+
+    def _extent(self, position: int, end: int) -> tuple[int, int]:
+        """Where data begins at or after `position`, and where it ends."""
+        if not os.path.exists(self._mark) or not hasattr(os, "SEEK_DATA"):
+            return position, end
+        try:
+            data = os.lseek(self._descriptor, position, os.SEEK_DATA)
+            hole = os.lseek(self._descriptor, data, os.SEEK_HOLE)
+        except OSError:
+            return end, end
+        return min(data, end), min(hole, end)

@@ -1,0 +1,137 @@
+"""Which process is which: identities that survive a recycled pid, and who belongs to a run.
+
+A run's processes are those of its session and those that carry its mark in their environment; a process that shed both
+(`env -i setsid …`) is out of reach. Linux reads /proc; elsewhere `ps` answers, and the mark cannot be seen.
+"""
+
+import functools
+import os
+import signal
+import subprocess
+
+from backburner.models import ProcessId
+
+MARK = "BACKBURNER_MARK"
+_PROC = os.path.exists("/proc/self/stat")
+
+
+@functools.cache
+def boot_id() -> str:
+    """Changes with every boot of the machine. BACKBURNER_BOOT_ID stands in for it in tests of what a reboot does."""
+    if pretended := os.environ.get("BACKBURNER_BOOT_ID"):
+        return pretended
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read().strip().replace("-", "")
+    except FileNotFoundError:
+        return _output("sysctl", "-n", "kern.bootsessionuuid").strip().replace("-", "") or "unknown"
+
+
+def identify(pid: int) -> ProcessId | None:
+    """The identity of a living process, None for one that is gone or only waits to be reaped."""
+    if not _PROC:
+        started = _output("ps", "-o", "lstart=", "-p", str(pid)).strip().replace(" ", "-").replace(":", ".")
+        return ProcessId(pid, started, boot_id()) if started else None
+    fields = _stat(pid)
+    return ProcessId(pid, fields[19], boot_id()) if fields and fields[0] not in "ZX" else None
+
+
+@functools.cache
+def myself() -> ProcessId:
+    """The identity of this process."""
+    found = identify(os.getpid())
+    assert found is not None
+    return found
+
+
+def is_alive(process: ProcessId | None) -> bool:
+    """Whether just this process, not another one with its pid, still runs."""
+    return process is not None and process.boot == boot_id() and identify(process.pid) == process
+
+
+def members(leader: ProcessId | None, mark: str) -> list[ProcessId]:
+    """Every living process of a run: those in its leader's session, and those that carry its mark."""
+    if leader is not None and leader.boot != boot_id():
+        leader = None
+    if not _PROC:
+        return _group_by_ps(leader.pid) if leader else []
+    wanted = f"{MARK}={mark}".encode()
+    mine, found = os.getpid(), []
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) == mine:
+            continue
+        fields = _stat(int(name))
+        if not fields or fields[0] in "ZX":
+            continue
+        of_session = leader is not None and fields[3] == str(leader.pid) and int(fields[19]) >= int(leader.started)
+        if of_session or _carries(name, wanted):
+            found.append(ProcessId(int(name), fields[19], boot_id()))
+    return found
+
+
+def send(process: ProcessId, number: int) -> bool:
+    """Signal just this process; False where it is gone. Its identity is checked with the pid pinned down."""
+    if not hasattr(os, "pidfd_open"):
+        if is_alive(process):
+            os.kill(process.pid, number)
+            return True
+        return False
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except OSError:
+        return False
+    try:
+        if not is_alive(process):
+            return False
+        signal.pidfd_send_signal(descriptor, number)
+        return True
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def send_group(leader: ProcessId, number: int) -> None:
+    """Signal the group that `leader` leads, at once and with all it forks meanwhile; only while it is still that one."""
+    if is_alive(leader):
+        try:
+            os.killpg(leader.pid, number)
+        except ProcessLookupError:
+            return
+
+
+def _stat(pid: int) -> list[str] | None:
+    """The fields of /proc/PID/stat from the third on (state): the name before may hold anything."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].decode().split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def _carries(pid: str, wanted: bytes) -> bool:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return wanted in file.read().split(b"\0")
+    except OSError:
+        return False
+
+
+def _group_by_ps(group: int) -> list[ProcessId]:
+    rows = [line.split() for line in _output("ps", "-A", "-o", "pid=,pgid=,stat=").splitlines()]
+    pids = [int(row[0]) for row in rows if row[1] == str(group) and not row[2].startswith("Z")]
+    return [process for process in map(identify, pids) if process]
+
+
+def _output(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+
+def executable_of(name: str, cwd: str, path: str) -> str | None:
+    """The file that `name` would run in `cwd` with this PATH; None where there is none that can be run."""
+    folders = [""] if os.path.dirname(name) else path.split(os.pathsep)
+    for folder in folders:
+        candidate = os.path.normpath(os.path.join(cwd, folder, name))
+        if os.access(candidate, os.X_OK) and not os.path.isdir(candidate):
+            return candidate
+    return None

@@ -1,0 +1,242 @@
+"""Claims pending runs, has them executed, and writes how they ended. The engine has one; so has every `TaskRunner`.
+
+It claims only what is meant for it and never more than its cap. What it cannot write (a full disk) it keeps and tries again.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import Callable
+from typing import NamedTuple
+
+from backburner import folders
+from backburner.errors import LedgerUnavailable, StaleRun
+from backburner.home import Home
+from backburner.lifecycle import AT_WORK, Result, RunState
+from backburner.models import Ending, ProcessId, Run
+from backburner.ports import CannotStart, Clock, Executor, Handle, Outcome, Store, Work
+from backburner.words import duration
+
+log = logging.getLogger("backburner")
+
+_RETRY_SECONDS = 1.0
+_BIG_LOG = 1 << 20
+
+
+class _Live(NamedTuple):
+    work: Work
+    handle: Handle
+    cancelled: asyncio.Event
+    supervisor: "asyncio.Task[None]"
+
+
+class Runner:
+    """`tick()` does everything that is due now and returns; ends of commands come in by themselves."""
+
+    def __init__(
+        self,
+        store: Store,
+        executor: Executor,
+        home: Home,
+        clock: Clock,
+        *,
+        runner: str,
+        owner: ProcessId,
+        cap: int,
+        grace: float,
+        changed: Callable[[], None],
+    ) -> None:
+        self.cap, self.grace = cap, grace
+        self._store, self._executor, self._home, self._clock = store, executor, home, clock
+        self._runner, self._owner = runner, owner
+        self._changed = changed
+        self._live: dict[str, _Live] = {}
+        self._ended: list[Ending] = []
+        self._settling: asyncio.TimerHandle | asyncio.Handle | None = None
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._live or self._ended)
+
+    @property
+    def owner(self) -> ProcessId:
+        return self._owner
+
+    def tick(self) -> None:
+        """Stop what is to be cancelled, then start what there is room for."""
+        try:
+            self._notice_cancels()
+            claimed = self._store.claim(self._runner, self._owner, self.cap - len(self._live), self._clock())
+            for work in claimed:
+                self._start(work)
+            if claimed:
+                self._changed()
+        except LedgerUnavailable as error:
+            log.warning("%s", error)
+            asyncio.get_running_loop().call_later(_RETRY_SECONDS, self.tick)
+
+    def take_over(self, run: Run) -> None:
+        """Go on with a run whose owner is dead: watch it, write down its end, or start it if it never began."""
+        try:
+            work = self._store.adopt(run, self._owner)
+        except StaleRun:
+            return
+        handle = self._executor.attach(work)
+        if handle is None:
+            self._start(work)
+        else:
+            self._supervise(work, handle)
+
+    def _notice_cancels(self) -> None:
+        if not self._live:
+            return
+        for run in self._store.live_runs():
+            if run.cancel_requested_at is not None and run.run_id in self._live:
+                self._live[run.run_id].cancelled.set()
+
+    def _start(self, work: Work) -> None:
+        folder = self._home.folder(work.run.folder)
+        try:
+            handle = self._executor.launch(work)
+        except CannotStart as error:
+            self._refuse(work, folder, error)
+            return
+        self._supervise(work, handle)
+        assert handle.process is not None
+        run = work.run._replace(process=handle.process)
+        with contextlib.suppress(StaleRun, LedgerUnavailable):
+            self._store.record_process(run.run_id, self._owner, handle.process)
+        self._write_files(folder, work, run)
+
+    def _refuse(self, work: Work, folder: str, error: CannotStart) -> None:
+        """A command that cannot be started has ended: with the code a shell would give, and the reason in its log."""
+        with contextlib.suppress(OSError):
+            os.makedirs(folder, 0o700, exist_ok=True)
+            with open(os.path.join(folder, "output.log"), "a", encoding="utf-8", errors="surrogateescape") as file:
+                file.write(f"backburner: {error}\n")
+        ending = Ending(work.run.run_id, RunState.FAILED, Result.UNSTARTED, self._clock(), error.exit_code, str(error), None, 0)
+        self._conclude(work, folder, ending)
+
+    def _supervise(self, work: Work, handle: Handle) -> None:
+        cancelled = asyncio.Event()
+        if work.run.cancel_requested_at is not None:
+            cancelled.set()
+        task = asyncio.get_running_loop().create_task(self._watch(work, handle, cancelled))
+        task.add_done_callback(lambda done: self._failed(work, done))
+        self._live[work.run.run_id] = _Live(work, handle, cancelled, task)
+
+    def _failed(self, work: Work, supervisor: "asyncio.Task[None]") -> None:
+        """A mistake of ours must not leave a run unwatched: say it, and look at the run afresh."""
+        if supervisor.cancelled() or supervisor.exception() is None:
+            return
+        log.error("watching %s failed", work.run.run_id, exc_info=supervisor.exception())
+        asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._watch_again, work)
+
+    def _watch_again(self, work: Work) -> None:
+        if handle := self._executor.attach(work):
+            self._supervise(work, handle)
+
+    async def _watch(self, work: Work, handle: Handle, cancelled: asyncio.Event) -> None:
+        """See one run to its end, whichever comes first: its own, a cancel, or its timeout."""
+        end = asyncio.ensure_future(handle.ended())
+        cancel = asyncio.ensure_future(cancelled.wait())
+        try:
+            await asyncio.wait({end, cancel}, timeout=self._remaining(work), return_when=asyncio.FIRST_COMPLETED)
+            outcome = None
+            if not end.done():
+                outcome = await self._stop(work, handle)
+            stopped = outcome is not None
+            outcome = outcome or await end
+        finally:
+            cancel.cancel()
+            end.cancel()
+        state, result = _meaning(outcome, stopped, cancelled.is_set())
+        summary, lines = await self._close(handle)
+        error = outcome.error
+        if result in (Result.TIMEOUT, Result.AMBIGUOUS):
+            error = f"timed out after {duration(work.task.timeout_ms)}"
+        ending = Ending(work.run.run_id, state, result, self._clock(), outcome.exit_code, error, summary, lines)
+        run = work.run._replace(process=handle.process)
+        self._conclude(work._replace(run=run), self._home.folder(run.folder), ending)
+
+    async def _stop(self, work: Work, handle: Handle) -> Outcome | None:
+        """End the command, however long it takes to be sure that it is gone."""
+        while True:
+            try:
+                return await handle.stop(self.grace)
+            except Exception as error:
+                log.error("%s cannot be ended yet, trying again: %s", work.run.run_id, error)
+                await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _close(self, handle: Handle) -> tuple[str | None, int | None]:
+        if getattr(handle, "log_size", 0) > _BIG_LOG:
+            return await asyncio.to_thread(handle.close)
+        return handle.close()
+
+    def _remaining(self, work: Work) -> float | None:
+        if work.task.timeout_ms is None:
+            return None
+        spent = max(0, self._clock() - (work.run.started_at or 0))
+        return max(0.0, work.task.timeout_ms - spent) / 1000
+
+    def _conclude(self, work: Work, folder: str, ending: Ending) -> None:
+        """Files first, then the ledger: who learns of the end from the ledger finds the files complete."""
+        run = work.run._replace(
+            state=ending.state,
+            result=ending.result,
+            exit_code=ending.exit_code,
+            error=ending.error,
+            summary=ending.summary,
+            lines=ending.lines,
+            ended_at=max(ending.ended_at, work.run.started_at or 0),
+        )
+        self._write_files(folder, work, run)
+        self._ended.append(ending)
+        if self._settling is None:
+            self._settling = asyncio.get_running_loop().call_soon(self._settle)
+
+    def _settle(self) -> None:
+        """Write all the ends that came in together, in one transaction."""
+        self._settling = None
+        endings, self._ended = self._ended, []
+        try:
+            self._store.settle(endings, self._owner)
+        except LedgerUnavailable as error:
+            log.warning("%s; the ends of %d runs wait", error, len(endings))
+            self._ended = endings + self._ended
+            self._settling = asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._settle)
+            return
+        for ending in endings:
+            self._live.pop(ending.run_id, None)
+        self._changed()
+        self.tick()
+
+    def _write_files(self, folder: str, work: Work, run: Run) -> None:
+        try:
+            folders.write_metadata(folder, work.task, run)
+            if run.state not in AT_WORK:
+                folders.write_result(folder, run)
+        except OSError as error:
+            log.warning("%s: %s", folder, error.strerror)
+
+    async def stop(self) -> None:
+        """Let go of everything: commands live on, and whoever comes next takes them over."""
+        if self._settling:
+            self._settling.cancel()
+            self._settle()
+        supervisors = [live.supervisor for live in self._live.values()]
+        for supervisor in supervisors:
+            supervisor.cancel()
+        await asyncio.gather(*supervisors, return_exceptions=True)
+        self._live.clear()
+
+
+def _meaning(outcome: Outcome, stopped: bool, cancelled: bool) -> tuple[RunState, Result]:
+    """What the way a command ended means for its run."""
+    if stopped and cancelled:
+        return RunState.CANCELLED, outcome.result
+    if stopped:
+        return RunState.FAILED, Result.AMBIGUOUS if outcome.result == Result.SIGNAL else Result.TIMEOUT
+    done = outcome.result == Result.EXIT and outcome.exit_code == 0
+    return RunState.COMPLETED if done else RunState.FAILED, outcome.result

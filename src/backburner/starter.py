@@ -1,0 +1,63 @@
+"""Starting the engine from a door. Few lines of sh keep it: they start it again unless it left on purpose.
+
+The one who starts it holds `start.lock` and hands it down as the engine's input; the engine lets go once it listens.
+So whoever finds the lock taken may leave: an engine that will read the ledger after this moment is on its way.
+"""
+
+import os
+import subprocess
+import sys
+
+from backburner.home import Home, lock
+
+# fd 3 carries the lock to the first engine only; a crash-looping engine is started less and less often.
+_KEEPER = """
+exec 3<&0 </dev/null
+"$@" --lock-on-stdin <&3 3<&- & engine=$!
+exec 3<&-
+crashes=0
+while wait $engine; code=$?; [ $code -ne 0 ] && [ $crashes -lt 20 ]; do
+    crashes=$((crashes + 1))
+    [ $crashes -le 3 ] || sleep $crashes
+    "$@" </dev/null & engine=$!
+done
+"""
+_KEPT = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "XDG_RUNTIME_DIR")
+_NOT_KEPT = ("BACKBURNER_TASK_ID", "BACKBURNER_RUN_ID", "BACKBURNER_MARK", "BACKBURNER_HOME")
+_LONGEST_LOG = 1 << 20
+
+
+def start_engine(home: Home, environ: dict[str, str]) -> None:
+    """See to it that an engine will read the ledger after now. Does not wait for it."""
+    home.make_bells()
+    held = lock(home.start_lock)
+    if held is None:
+        return
+    try:
+        with open(home.engine_log, "ab") as log:
+            if log.tell() > _LONGEST_LOG:
+                log.truncate(0)
+            subprocess.Popen(
+                ["/bin/sh", "-c", _KEEPER, "backburner-keeper", *engine_command(home)],
+                stdin=held,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                env=_environment(environ),
+                start_new_session=True,
+            ).returncode = 0  # it is meant to outlive us
+    finally:
+        os.close(held)
+
+
+def engine_command(home: Home) -> list[str]:
+    """The engine as this interpreter would run it, wherever the package lies."""
+    source = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    code = "import sys; sys.path.insert(0, sys.argv.pop(1)); from backburner.engine import main; sys.exit(main(sys.argv[1:]))"
+    return [sys.executable, "-c", code, source, home.root]
+
+
+def _environment(environ: dict[str, str]) -> dict[str, str]:
+    """The engine's own environment, none of which reaches a command: a door's secrets do not stay in it."""
+    ours = {name: value for name, value in environ.items() if name.startswith("BACKBURNER_") and name not in _NOT_KEPT}
+    return {**{name: environ[name] for name in _KEPT if name in environ}, **ours, "LC_ALL": "C.UTF-8"}

@@ -1,0 +1,111 @@
+"""The ledger's tables as numbered migrations; a released one is never edited, a change is a new one.
+
+Portable SQL: text, integers, JSON as text, times as integer milliseconds UTC. Constraints forbid impossible rows.
+"""
+
+MIGRATIONS: tuple[str, ...] = (
+    # 1: commands
+    """
+    CREATE TABLE environments (
+        environment_id INTEGER PRIMARY KEY,
+        checksum INTEGER NOT NULL,
+        body TEXT NOT NULL
+    );
+    CREATE INDEX environments_by_checksum ON environments (checksum);
+
+    CREATE TABLE tasks (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT,
+        task_id TEXT NOT NULL UNIQUE CHECK (task_id <> ''),
+        type TEXT NOT NULL CHECK (type IN ('command', 'agent')),
+        kind TEXT NOT NULL CHECK (kind IN ('oneshot', 'scheduled', 'event')),
+        state TEXT NOT NULL CHECK (state IN
+            ('proposed', 'rejected', 'expired', 'active', 'paused', 'done', 'failed', 'cancelled')),
+        name TEXT,
+        description TEXT NOT NULL,
+        command TEXT NOT NULL,
+        shell INTEGER NOT NULL CHECK (shell IN (0, 1)),
+        cwd TEXT NOT NULL,
+        project TEXT NOT NULL,
+        env TEXT NOT NULL,
+        timeout_ms INTEGER CHECK (timeout_ms > 0),
+        restarted_from TEXT,
+        created_at INTEGER NOT NULL,
+        expires_at INTEGER,
+        approved_by TEXT CHECK (approved_by IN ('auto', 'user')),
+        approved_via TEXT,
+        approved_at INTEGER,
+        reasons TEXT NOT NULL,
+        run_count INTEGER NOT NULL DEFAULT 0 CHECK (run_count >= 0),
+        environment_id INTEGER REFERENCES environments (environment_id),
+        -- nothing runs that nobody approved
+        CHECK ((approved_by IS NULL) = (state IN ('proposed', 'rejected', 'expired'))),
+        CHECK ((approved_by IS NULL) = (approved_at IS NULL)),
+        CHECK (approved_by IS NOT NULL OR run_count = 0)
+    );
+    CREATE INDEX tasks_by_project ON tasks (project, seq);
+    CREATE INDEX tasks_by_name ON tasks (name) WHERE name IS NOT NULL;
+    CREATE INDEX proposals ON tasks (expires_at) WHERE state = 'proposed';
+
+    CREATE TABLE runs (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT,
+        run_id TEXT NOT NULL UNIQUE,
+        task_id TEXT NOT NULL REFERENCES tasks (task_id) ON DELETE CASCADE,
+        n INTEGER NOT NULL CHECK (n > 0),
+        state TEXT NOT NULL CHECK (state IN
+            ('pending', 'running', 'waiting', 'resumed', 'completed', 'failed', 'cancelled', 'skipped')),
+        result TEXT CHECK (result IN
+            ('exit', 'signal', 'timeout', 'lost', 'ambiguous', 'unstarted', 'dependency', 'denied', 'budget')),
+        exit_code INTEGER,
+        error TEXT,
+        summary TEXT,
+        lines INTEGER,
+        folder TEXT NOT NULL,
+        mark TEXT NOT NULL,
+        trace_id TEXT NOT NULL,
+        span_id TEXT NOT NULL,
+        runner TEXT NOT NULL,
+        owner TEXT,
+        process TEXT,
+        created_at INTEGER NOT NULL,
+        started_at INTEGER,
+        ended_at INTEGER CHECK (ended_at >= started_at),
+        cancel_requested_at INTEGER,
+        UNIQUE (task_id, n),
+        -- an ended run has an end and a result, a live one has neither
+        CHECK ((ended_at IS NULL) = (state IN ('pending', 'running', 'waiting', 'resumed'))),
+        CHECK ((result IS NULL) = (ended_at IS NULL)),
+        -- what is at work was started, and by somebody
+        CHECK (state NOT IN ('running', 'resumed') OR (started_at IS NOT NULL AND owner IS NOT NULL)),
+        CHECK (state <> 'pending' OR (started_at IS NULL AND owner IS NULL)),
+        CHECK (state <> 'completed' OR result = 'exit')
+    );
+    CREATE INDEX runs_live ON runs (state, runner, seq) WHERE ended_at IS NULL;
+    CREATE INDEX runs_ended ON runs (ended_at) WHERE ended_at IS NOT NULL;
+
+    CREATE TABLE events (
+        event_id INTEGER PRIMARY KEY AUTOINCREMENT,
+        at INTEGER NOT NULL,
+        kind TEXT NOT NULL,
+        task_id TEXT,
+        run_id TEXT,
+        data TEXT NOT NULL
+    );
+    CREATE INDEX events_by_task ON events (task_id);
+
+    CREATE TABLE notices (
+        notice_id INTEGER PRIMARY KEY AUTOINCREMENT,
+        key TEXT NOT NULL UNIQUE,
+        task_id TEXT NOT NULL REFERENCES tasks (task_id) ON DELETE CASCADE,
+        run_id TEXT NOT NULL,
+        project TEXT NOT NULL,
+        channel TEXT NOT NULL,
+        text TEXT NOT NULL,
+        created_at INTEGER NOT NULL,
+        told_at INTEGER,
+        UNIQUE (run_id, channel)
+    );
+    CREATE INDEX notices_by_task ON notices (task_id);
+    CREATE INDEX notices_unread ON notices (project, notice_id) WHERE told_at IS NULL;
+    """,
+)
+VERSION = len(MIGRATIONS)

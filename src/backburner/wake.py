@@ -1,0 +1,90 @@
+"""Wake-ups between processes: a folder of datagram sockets, one per listener; a ring is a hint and carries nothing.
+
+Whoever has written to the ledger rings; listeners read the ledger again. The engine listens as `engine.sock`.
+"""
+
+import os
+import select
+import socket
+
+ENGINE = "engine.sock"
+
+
+class Ear:
+    """A bound socket that can be waited on. Bind first, then read the ledger, so that no ring is missed."""
+
+    def __init__(self, folder: str, name: str | None = None) -> None:
+        self.path = os.path.join(folder, name or f"{os.getpid()}-{os.urandom(4).hex()}.sock")
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.setblocking(False)
+        if name:
+            _unlink(self.path)
+        self.socket.bind(self.path)
+
+    def fileno(self) -> int:
+        return self.socket.fileno()
+
+    def wait(self, seconds: float | None) -> bool:
+        """Block until a ring or the time is up; True when it rang."""
+        ready, _, _ = select.select([self.socket], [], [], seconds)
+        self.drain()
+        return bool(ready)
+
+    def drain(self) -> None:
+        """Forget the rings so far."""
+        try:
+            while self.socket.recv(16):
+                pass
+        except BlockingIOError:
+            return
+
+    def close(self) -> None:
+        _unlink(self.path)
+        self.socket.close()
+
+
+def ring(folder: str, name: str) -> bool:
+    """Ring one listener; False where nobody listens there."""
+    return _send(os.path.join(folder, name))
+
+
+def ring_followers(folder: str) -> None:
+    """Ring everybody but the engine."""
+    ring_all(folder, engine_too=False)
+
+
+def ring_all(folder: str, *, engine_too: bool = True) -> bool:
+    """Ring every listener; True when the engine was among them. Sockets of dead listeners are cleared away."""
+    engine = False
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return False
+    for name in names:
+        path = os.path.join(folder, name)
+        if name == ENGINE and not engine_too:
+            continue
+        if _send(path):
+            engine = engine or name == ENGINE
+        elif name != ENGINE:
+            _unlink(path)
+    return engine
+
+
+def _send(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.setblocking(False)
+        try:
+            sender.sendto(b"!", path)
+        except BlockingIOError:
+            return True  # its queue is full of rings already
+        except OSError:
+            return False
+    return True
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return
