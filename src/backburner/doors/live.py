@@ -1,13 +1,14 @@
 """What is shown while it happens: output as it comes, a line that tells how long, ends as they come in."""
 
+import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from backburner import words
 from backburner.doors import render
 from backburner.follow import Follower
-from backburner.models import Entry
+from backburner.models import Entry, Event
 from backburner.runtime import Runtime, now_ms
 
 
@@ -92,30 +93,34 @@ def wait_for(runtime: Runtime, task_ids: list[str], timeout: float | None, *, si
 
 def print_events(runtime: Runtime, *, follow: bool, after: int, as_json: bool) -> int:
     """What happened, oldest first; with `follow` as it happens. Following in JSON is one object a line."""
-    ear = runtime.listen() if follow else None
-    shown: list[dict[str, object]] = []
+    events = list(_events(runtime, after))
+    if as_json and not follow:
+        render.print_json([render.event_json(event) for event in events])
+        return 0
+    ear = runtime.listen()
     try:
         while True:
-            events = runtime.events(after)
             for event in events:
                 after = event.event_id
-                if as_json and not follow:
-                    shown.append(render.event_json(event))
-                elif as_json:
-                    render.print_json(render.event_json(event))
-                else:
-                    about = " ".join(f"{name}={value}" for name, value in event.data.items() if value not in (None, []))
-                    print(
-                        f"{event.event_id:>6}  {words.local(event.at)}  {event.kind:<18} {event.run_id or event.task_id or '-'}  {about}".rstrip()
-                    )
+                print(json.dumps(render.event_json(event)) if as_json else _event_line(event))
             sys.stdout.flush()
-            if ear is None and not events:
-                break
-            if ear and not events:
+            if not follow:
+                return 0
+            if not events:
                 ear.wait(60)
+            events = list(_events(runtime, after))
     finally:
-        if ear:
-            ear.close()
-    if as_json and not follow:
-        render.print_json(shown)
-    return 0
+        ear.close()
+
+
+def _events(runtime: Runtime, after: int) -> Iterator[Event]:
+    """Everything there is after an event, page by page."""
+    while page := runtime.events(after):
+        yield from page
+        after = page[-1].event_id
+
+
+def _event_line(event: Event) -> str:
+    about = " ".join(f"{name}={value}" for name, value in event.data.items() if value not in (None, []))
+    subject = event.run_id or event.task_id or "-"
+    return f"{event.event_id:>6}  {words.local(event.at)}  {event.kind:<18} {subject}  {about}".rstrip()
