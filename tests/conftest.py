@@ -42,7 +42,9 @@ class Place:
         self.root.mkdir(parents=True, exist_ok=True)
         (self.root / "config.toml").write_text(text)
 
-    def cli(self, *words: str, env: dict[str, str] | None = None, cwd: Path | None = None, **options: object) -> "subprocess.CompletedProcess[str]":
+    def cli(
+        self, *words: str, env: dict[str, str] | None = None, cwd: Path | None = None, **options: object
+    ) -> "subprocess.CompletedProcess[str]":
         """One call of the command line, to its end."""
         return subprocess.run(
             [sys.executable, "-m", "backburner", *words],
@@ -81,7 +83,9 @@ class Place:
         return self.status(task_id)
 
     def log(self, task_id: str) -> bytes:
-        done = subprocess.run([sys.executable, "-m", "backburner", "logs", task_id], cwd=self.cwd, env=self.environ, capture_output=True, timeout=60)
+        done = subprocess.run(
+            [sys.executable, "-m", "backburner", "logs", task_id], cwd=self.cwd, env=self.environ, capture_output=True, timeout=60
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 

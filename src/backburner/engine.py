@@ -16,8 +16,8 @@ from backburner.config import Config
 from backburner.errors import BackburnerError, EngineUnavailable, HomeUnusable
 from backburner.home import Home, lock
 from backburner.lifecycle import AT_WORK
-from backburner.models import ProcessId
-from backburner.ports import ENGINE, Executor, Store
+from backburner.models import ENGINE, ProcessId
+from backburner.ports import Executor, Store
 from backburner.runner import Runner
 from backburner.runtime import Runtime, load_config, open_runtime
 

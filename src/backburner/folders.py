@@ -3,7 +3,6 @@ a file that is missing or damaged is written anew from it, and a folder the ledg
 
 import json
 import os
-import shutil
 
 from backburner import words
 from backburner.home import write_atomically
@@ -66,6 +65,8 @@ def write_result(folder: str, run: Run) -> None:
 
 def remove(folder: str) -> None:
     """Delete a run's folder; one that is gone already is fine."""
+    import shutil  # slow to load, and few doors need it
+
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -20,8 +20,7 @@ from backburner.executors.command import CommandExecutor
 from backburner.home import Home, project_of
 from backburner.ids import generate_task_id
 from backburner.lifecycle import ENDED, Result, RunState, TaskState, ending_of_task
-from backburner.models import Entry, Run, Submission, Task
-from backburner.ports import RECORD
+from backburner.models import RECORD, Entry, Run, Submission, Task
 from backburner.process import myself
 from backburner.runner import Runner
 from backburner.runtime import Runtime, now_ms, open_runtime

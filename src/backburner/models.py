@@ -4,9 +4,14 @@ Named tuples rather than dataclasses: `dataclasses` alone would cost every `back
 start-up once more. Times are integer milliseconds UTC, as in the ledger; the doors turn them into words.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from backburner.lifecycle import LIVE, Result, RunState, TaskState
+
+Clock = Callable[[], int]  # milliseconds UTC
+ENGINE = "engine"  # the `runner` of what the engine of the home may claim
+RECORD = "record"  # the `runner` of rows an embedder keeps by hand; nobody runs them
 
 
 class ProcessId(NamedTuple):
@@ -96,6 +101,14 @@ class Run(NamedTuple):
     started_at: int | None
     ended_at: int | None
     cancel_requested_at: int | None
+
+
+class Work(NamedTuple):
+    """A claimed run with everything needed to start it."""
+
+    task: Task
+    run: Run
+    environment: dict[str, str]
 
 
 class Ending(NamedTuple):

@@ -1,23 +1,10 @@
 """What the engine talks to. Adapters implement these; tests and other machines bring their own."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from backburner.lifecycle import Result
-from backburner.models import Approval, Ending, Entry, Event, Notice, ProcessId, Run, Submission, Task
-
-ENGINE = "engine"  # runs that the engine of the home may claim
-RECORD = "record"  # rows an embedder keeps by hand; nobody runs them
-
-Clock = Callable[[], int]  # milliseconds UTC
-
-
-class Work(NamedTuple):
-    """A claimed run with everything needed to start it."""
-
-    task: Task
-    run: Run
-    environment: dict[str, str]
+from backburner.models import Approval, Ending, Entry, Event, Notice, ProcessId, Run, Submission, Work
 
 
 class Outcome(NamedTuple):

@@ -6,8 +6,6 @@ A run's processes are those of its session and those that carry its mark in thei
 
 import functools
 import os
-import signal
-import subprocess
 
 from backburner.models import ProcessId
 
@@ -76,6 +74,8 @@ def send(process: ProcessId, number: int) -> bool:
             os.kill(process.pid, number)
             return True
         return False
+    import signal  # slow to load, and only who kills needs it
+
     try:
         descriptor = os.pidfd_open(process.pid)
     except OSError:
@@ -124,6 +124,8 @@ def _group_by_ps(group: int) -> list[ProcessId]:
 
 
 def _output(*command: str) -> str:
+    import subprocess  # slow to load, and never needed where there is /proc
+
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
 

@@ -5,23 +5,22 @@ import re
 _ANSI = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\-_])")
 _LONGEST = 200
 
-# The closing lines of the test runners and builders people use, most telling first.
-_SUMMARIES = [
+# The closing lines of the test runners and builders people use, most telling first. Compiled when first used.
+_SUMMARIES = (
     # pytest: "=== 89 passed, 2 failed in 296.2s ==="
-    re.compile(
-        r"^=* ?((?:\d+ (?:passed|failed|errors?|skipped|deselected|x?failed|xpassed|warnings?|rerun)(?:, )?)+ in [\d.:hms() ]+?) ?=*$"
-    ),
-    re.compile(r"^=* ?(no tests ran in [\d.]+s) ?=*$"),
+    r"^=* ?((?:\d+ (?:passed|failed|errors?|skipped|deselected|x?failed|xpassed|warnings?|rerun)(?:, )?)+ in [\d.:hms() ]+?) ?=*$",
+    r"^=* ?(no tests ran in [\d.]+s) ?=*$",
     # jest: "Tests:       2 failed, 89 passed, 91 total"
-    re.compile(r"^(Tests: +(?:\d+ \w+, )*\d+ total)$"),
+    r"^(Tests: +(?:\d+ \w+, )*\d+ total)$",
     # cargo: "test result: FAILED. 12 passed; 1 failed; 0 ignored; …"
-    re.compile(r"^(test result: .+)$"),
-    re.compile(r"^(error: could not compile .+)$"),
+    r"^(test result: .+)$",
+    r"^(error: could not compile .+)$",
     # make: "make: *** [Makefile:3: all] Error 2"
-    re.compile(r"^(make(?:\[\d+\])?: \*\*\* .+)$"),
-]
-_UNITTEST_RAN = re.compile(r"^Ran (\d+) tests? in ([\d.]+s)$")
-_UNITTEST_END = re.compile(r"^(OK|FAILED)( \(.+\))?$")
+    r"^(make(?:\[\d+\])?: \*\*\* .+)$",
+)
+_UNITTEST_RAN = r"^Ran (\d+) tests? in ([\d.]+s)$"
+_UNITTEST_END = r"^(OK|FAILED)( \(.+\))?$"
+_GO = r"^(ok|FAIL)\s+(\S+)\s+[\d.]+s|^(FAIL)\s+(\S+) \["
 
 
 def clean(text: str) -> str:
@@ -40,22 +39,22 @@ def summarize(tail: str) -> str | None:
 def _known(lines: list[str]) -> str | None:
     for pattern in _SUMMARIES:
         for line in reversed(lines[-60:]):
-            if found := pattern.match(line):
+            if found := re.match(pattern, line):
                 return found.group(1).strip()
     return None
 
 
 def _unittest(lines: list[str]) -> str | None:
-    if not (end := _UNITTEST_END.match(lines[-1])):
+    if not (end := re.match(_UNITTEST_END, lines[-1])):
         return None
     for line in reversed(lines[-4:-1]):
-        if ran := _UNITTEST_RAN.match(line):
+        if ran := re.match(_UNITTEST_RAN, line):
             return f"{end.group(0)}: {ran.group(1)} tests in {ran.group(2)}"
     return None
 
 
 def _go_test(lines: list[str]) -> str | None:
-    packages = [found.groups() for line in lines if (found := re.match(r"^(ok|FAIL)\s+(\S+)\s+[\d.]+s|^(FAIL)\s+(\S+) \[", line))]
+    packages = [found.groups() for line in lines if (found := re.match(_GO, line))]
     if not packages:
         return None
     failed = [b or d for a, b, c, d in packages if "FAIL" in (a, c)]

@@ -14,8 +14,8 @@ from backburner import folders
 from backburner.errors import LedgerUnavailable, StaleRun
 from backburner.home import Home
 from backburner.lifecycle import AT_WORK, Result, RunState
-from backburner.models import Ending, ProcessId, Run
-from backburner.ports import CannotStart, Clock, Executor, Handle, Outcome, Store, Work
+from backburner.models import Clock, Ending, ProcessId, Run, Work
+from backburner.ports import CannotStart, Executor, Handle, Outcome, Store
 from backburner.words import duration
 
 log = logging.getLogger("backburner")

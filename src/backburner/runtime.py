@@ -6,6 +6,7 @@ A Runtime belongs to one thread. `open_runtime` is the only place that builds ad
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from backburner import folders, ids, wake
 from backburner.approval import policy
@@ -24,10 +25,12 @@ from backburner.errors import (
 )
 from backburner.home import Home, locate, project_of
 from backburner.lifecycle import AT_WORK, RunState, TaskState
-from backburner.models import Approval, Entry, Event, Notice, ProcessId, Run, Submission
+from backburner.models import ENGINE, RECORD, Approval, Clock, Entry, Event, Notice, ProcessId, Run, Submission
 from backburner.output import NAME, Log
-from backburner.ports import ENGINE, RECORD, Clock, Store
 from backburner.process import executable_of, is_alive
+
+if TYPE_CHECKING:
+    from backburner.ports import Store  # protocols are slow to build, and no door needs them at run time
 
 _LONGEST_ARGUMENT = 128 * 1024 - 1  # what the kernel takes for one word
 _TAKE_OVER_SECONDS = 5.0
@@ -42,7 +45,7 @@ class Runtime:
     """One home, seen through one door. `environ` is the environment of whoever asks."""
 
     def __init__(
-        self, home: Home, store: Store, config: Config, environ: dict[str, str], *, clock: Clock = now_ms, runner: str = ENGINE
+        self, home: Home, store: "Store", config: Config, environ: dict[str, str], *, clock: Clock = now_ms, runner: str = ENGINE
     ) -> None:
         self.home, self.store, self.config, self.environ, self.clock = home, store, config, environ, clock
         self._runner = runner

@@ -5,7 +5,10 @@ Whoever has written to the ledger rings; listeners read the ledger again. The en
 
 import os
 import select
-import socket
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from socket import socket
 
 ENGINE = "engine.sock"
 
@@ -15,8 +18,7 @@ class Ear:
 
     def __init__(self, folder: str, name: str | None = None) -> None:
         self.path = os.path.join(folder, name or f"{os.getpid()}-{os.urandom(4).hex()}.sock")
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.socket.setblocking(False)
+        self.socket = _datagrams()
         if name:
             _unlink(self.path)
         self.socket.bind(self.path)
@@ -72,8 +74,7 @@ def ring_all(folder: str, *, engine_too: bool = True) -> bool:
 
 
 def _send(path: str) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-        sender.setblocking(False)
+    with _datagrams() as sender:
         try:
             sender.sendto(b"!", path)
         except BlockingIOError:
@@ -81,6 +82,14 @@ def _send(path: str) -> bool:
         except OSError:
             return False
     return True
+
+
+def _datagrams() -> "socket":
+    import socket  # slow to load, and a door that only reads needs none
+
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    made.setblocking(False)
+    return made
 
 
 def _unlink(path: str) -> None:

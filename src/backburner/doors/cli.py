@@ -123,6 +123,19 @@ VERBS: dict[str, tuple[str, Callable[[Parser], None]]] = {
 }
 
 
+class _Help(argparse.HelpFormatter):
+    """As wide as the terminal. Left to find that out by itself it would load more than `list` needs in all."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=28, width=_columns())
+
+
+def _columns() -> int:
+    if width := os.environ.get("COLUMNS", "").strip():
+        return int(width) if width.isdecimal() else 80
+    return os.get_terminal_size(1).columns - 2 if sys.stdout.isatty() else 80
+
+
 class _Parser(Parser):
     """Says what is wrong in one sentence."""
 
@@ -149,7 +162,7 @@ def _count(text: str) -> int:
 def verb_parser(verb: str) -> Parser:
     """The parser of one verb, with the options that every verb has."""
     about, build = VERBS[verb]
-    parser = _Parser(prog=f"backburner {verb}", description=about, allow_abbrev=False)
+    parser = _Parser(prog=f"backburner {verb}", description=about, allow_abbrev=False, formatter_class=_Help)
     build(parser)
     common = parser.add_argument_group("everywhere")
     common.add_argument("--home", metavar="DIR", help="the home to use (default: $BACKBURNER_HOME, else ~/.backburner)")

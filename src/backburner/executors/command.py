@@ -19,9 +19,9 @@ from backburner.executors import shim
 from backburner.executors.cap import Cap
 from backburner.home import Home, is_locked
 from backburner.lifecycle import Result
-from backburner.models import ProcessId
+from backburner.models import ProcessId, Work
 from backburner.output import NAME, Log, header
-from backburner.ports import CannotStart, Outcome, Work
+from backburner.ports import CannotStart, Outcome
 from backburner.progress import summarize
 from backburner.watch import FileWatch
 from backburner.words import iso

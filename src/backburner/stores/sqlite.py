@@ -23,8 +23,7 @@ from backburner.lifecycle import (
     ending_of_task,
     event_between,
 )
-from backburner.models import Approval, Ending, Entry, Event, Notice, ProcessId, Run, Submission, Task
-from backburner.ports import ENGINE, RECORD, Work
+from backburner.models import ENGINE, RECORD, Approval, Ending, Entry, Event, Notice, ProcessId, Run, Submission, Task, Work
 from backburner.stores.connection import Connection
 from backburner.stores.rows import RUN, TASK, WIDTH, entry_of, plain, run_of, task_of
 from backburner.words import ending as ending_words
