@@ -115,8 +115,7 @@ class TaskStorage:
         entry = self._store.show(task_id)
         if entry is None or entry.run is None:
             return None
-        if not folders.readable(self.home.folder(entry.run.folder)):
-            self._write(entry)
+        self._runtime.mend(entry)
         return _metadata(entry)
 
     def list_tasks(self, status: TaskStatus | None = None) -> list[TaskMetadata]:

@@ -91,13 +91,15 @@ def send(process: ProcessId, number: int) -> bool:
         os.close(descriptor)
 
 
-def send_group(leader: ProcessId, number: int) -> None:
-    """Signal the group that `leader` leads, at once and with all it forks meanwhile; only while it is still that one."""
-    if is_alive(leader):
-        try:
-            os.killpg(leader.pid, number)
-        except ProcessLookupError:
-            return
+def send_group(leader: ProcessId, number: int) -> bool:
+    """Signal the group that `leader` leads, at once and with all it forks meanwhile; False where it leads none any more."""
+    if not is_alive(leader):
+        return False
+    try:
+        os.killpg(leader.pid, number)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def _stat(pid: int) -> list[str] | None:

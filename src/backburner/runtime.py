@@ -3,6 +3,7 @@
 A Runtime belongs to one thread. `open_runtime` is the only place that builds adapters.
 """
 
+import contextlib
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +18,6 @@ from backburner.errors import (
     ApprovalDenied,
     BadInput,
     IllegalTransition,
-    LedgerUnavailable,
     NotAPerson,
     NotRunning,
     TaskNotFound,
@@ -70,6 +70,7 @@ class Runtime:
     def submit(self, submission: Submission, *, yes_via: str | None = None) -> Entry:
         """Store the task: ready to run if the gate allows it or a person said yes through `yes_via`, else as a proposal."""
         verdict = self.judge(submission)
+        self.home.make_bells()
         now = self.clock()
         match verdict.decision:
             case Decision.DENY:
@@ -189,6 +190,12 @@ class Runtime:
         assert entry.run is not None
         return self.home.folder(entry.run.folder)
 
+    def mend(self, entry: Entry) -> None:
+        """Write a damaged or missing metadata.json of a known run anew."""
+        if entry.run and not folders.readable(self.folder(entry)):
+            with contextlib.suppress(OSError):
+                folders.write_metadata(self.folder(entry), entry.task, entry.run)
+
     def log_path(self, entry: Entry) -> str:
         return os.path.join(self.folder(entry), NAME) if entry.run else ""
 
@@ -265,10 +272,8 @@ class Runtime:
     def _publish(self, entry: Entry) -> None:
         """After a commit: the files for people, and everybody who listens."""
         if entry.run and entry.run.state == RunState.PENDING:
-            try:
+            with contextlib.suppress(OSError):  # it is a copy; the runner writes it again
                 folders.write_metadata(self.folder(entry), entry.task, entry.run)
-            except OSError as error:
-                raise LedgerUnavailable(f"{self.folder(entry)}: {error.strerror}", path=self.home.ledger) from None
         engine = wake.ring_all(self.home.bells)
         if not engine and entry.live and (entry.run is None or entry.run.runner == ENGINE or _unattended(entry.run)):
             self._start_engine()

@@ -54,7 +54,7 @@ def engine_command(home: Home) -> list[str]:
     """The engine as this interpreter would run it, wherever the package lies."""
     source = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     code = "import sys; sys.path.insert(0, sys.argv.pop(1)); from backburner.engine import main; sys.exit(main(sys.argv[1:]))"
-    return [sys.executable, "-c", code, source, home.root]
+    return [sys.executable, "-Pc", code, source, home.root]
 
 
 def _environment(environ: dict[str, str]) -> dict[str, str]:

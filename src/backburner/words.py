@@ -1,6 +1,8 @@
 """How things are said to people: durations, times, how a run ended, and the text of its notice. Pure."""
 
+import shlex
 import time
+from collections.abc import Sequence
 
 from backburner.lifecycle import Result, RunState
 from backburner.models import Entry
@@ -63,6 +65,12 @@ def ending(result: Result, exit_code: int | None, error: str | None, timeout_ms:
             return error or "never started"
         case Result.DEPENDENCY | Result.DENIED | Result.BUDGET:
             return error or str(result)
+
+
+def command_line(command: Sequence[str], shell: bool) -> str:
+    """The command as one would type it, with nothing hidden: control and formatting characters are made visible."""
+    text = command[0] if shell else shlex.join(command)
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def notice(task_id: str, state: RunState, how: str, summary: str | None, log: str) -> str:

@@ -3,9 +3,9 @@
 import sys
 
 from backburner.approval.policy import Verdict
-from backburner.doors.render import command_line
 from backburner.ids import masked
 from backburner.models import Submission
+from backburner.words import command_line
 
 
 def can_ask() -> bool:

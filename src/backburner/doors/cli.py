@@ -226,6 +226,11 @@ def main(argv: list[str] | None = None) -> int:
     except OSError as error:
         _say("os_error", f"{error.filename + ': ' if error.filename else ''}{error.strerror}.", as_json)
         return 125 if waits else 1
+    except Exception as error:
+        if os.environ.get("BACKBURNER_DEBUG"):
+            raise
+        _say("internal_error", f"Backburner made a mistake: {type(error).__name__}: {error}. BACKBURNER_DEBUG=1 shows where.", as_json)
+        return 125 if waits else 1
 
 
 def _call(verb: str, args: argparse.Namespace) -> int:

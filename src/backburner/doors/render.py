@@ -2,9 +2,8 @@
 
 import json
 import os
-import shlex
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from backburner import words
 from backburner.models import Entry, Event, Notice
@@ -73,12 +72,6 @@ def print_json(value: object) -> None:
     print(json.dumps(value, indent=2 if sys.stdout.isatty() else None))
 
 
-def command_line(command: Iterable[str], shell: bool) -> str:
-    """The command as one would type it, with nothing hidden: control and formatting characters are made visible."""
-    text = next(iter(command)) if shell else shlex.join(command)
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
 def colour(status: str, width: int = 0) -> str:
     text = status.ljust(width)
     return f"\x1b[{_COLOURS.get(status, '0')}m{text}\x1b[0m" if coloured() else text
@@ -111,7 +104,7 @@ def rows(entries: Sequence[Entry], now: int) -> str:
 def _row(entry: Entry, now: int) -> tuple[str, str, str, str, str]:
     run = entry.run
     took = words.elapsed(entry, now)
-    text = clean(entry.task.description) or command_line(entry.task.command, entry.task.shell)
+    text = clean(entry.task.description) or words.command_line(entry.task.command, entry.task.shell)
     return entry.task.task_id, entry.status, words.local(run.started_at if run else None), words.duration(took), text
 
 
@@ -119,7 +112,7 @@ def details(entry: Entry, now: int, output: bytes, log: str) -> str:
     """Everything a person asks about one task."""
     task, run = entry
     lines = [f"Task: {task.task_id}", f"Status: {colour(entry.status)}"]
-    lines.append(f"Command: {command_line(task.command, task.shell)}")
+    lines.append(f"Command: {words.command_line(task.command, task.shell)}")
     if task.description:
         lines.append(f"Description: {clean(task.description)}")
     lines.append(f"Directory: {task.cwd}")

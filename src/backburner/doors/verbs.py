@@ -140,6 +140,7 @@ def list_(runtime: Runtime, args: argparse.Namespace) -> int:
 
 def status(runtime: Runtime, args: argparse.Namespace) -> int:
     entry = runtime.show(args.id)
+    runtime.mend(entry)
     output = runtime.tail(entry, 20) if entry.run else b""
     if args.json:
         more = {"output": output.decode("utf-8", "replace"), "log": runtime.log_path(entry) or None}
@@ -165,7 +166,7 @@ def logs(runtime: Runtime, args: argparse.Namespace) -> int:
 def wait(runtime: Runtime, args: argparse.Namespace) -> int:
     from backburner.doors.live import wait_for
 
-    task_ids = [runtime.show(reference).task.task_id for reference in args.id]
+    task_ids = _ids(runtime, args.id)
     for task_id in task_ids:
         entry = runtime.show(task_id)
         if entry.status == "proposed":
@@ -185,9 +186,9 @@ def wait(runtime: Runtime, args: argparse.Namespace) -> int:
 def cancel(runtime: Runtime, args: argparse.Namespace) -> int:
     """All of them are asked first; then each is waited for until it is proven dead."""
     code, asked = 0, []
-    for reference in args.id:
+    for task_id in _ids(runtime, args.id):
         try:
-            asked.append(runtime.cancel(reference).task.task_id)
+            asked.append(runtime.cancel(task_id).task.task_id)
         except NotRunning as error:
             if len(args.id) == 1:
                 raise
@@ -212,11 +213,16 @@ def cancel(runtime: Runtime, args: argparse.Namespace) -> int:
 
 
 def approve(runtime: Runtime, args: argparse.Namespace) -> int:
-    return _answer([runtime.approve(reference, via="cli") for reference in args.id], args, "approved")
+    return _answer([runtime.approve(task_id, via="cli") for task_id in _ids(runtime, args.id)], args, "approved")
 
 
 def reject(runtime: Runtime, args: argparse.Namespace) -> int:
-    return _answer([runtime.reject(reference) for reference in args.id], args, "rejected")
+    return _answer([runtime.reject(task_id) for task_id in _ids(runtime, args.id)], args, "rejected")
+
+
+def _ids(runtime: Runtime, references: list[str]) -> list[str]:
+    """What is meant, each once: a wrong reference stops everything before anything is done."""
+    return list(dict.fromkeys(runtime.show(reference).task.task_id for reference in references))
 
 
 def _answer(entries: list[Entry], args: argparse.Namespace, word: str) -> int:

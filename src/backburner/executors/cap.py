@@ -85,7 +85,6 @@ class Cap:
                     os.write(new.fileno(), cut_marker(start - self._head))
                     _copy(old.fileno(), new.fileno(), start, size)
                 os.replace(temporary, self.path)
-        os.unlink(self._mark)
 
 
 def _copy(source: int, target: int, start: int, end: int) -> None:

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import fcntl
 import os
-import shlex
 import signal
 import subprocess
 import termios
@@ -24,7 +23,7 @@ from backburner.output import NAME, Log, header
 from backburner.ports import CannotStart, Outcome
 from backburner.progress import summarize
 from backburner.watch import FileWatch
-from backburner.words import iso
+from backburner.words import command_line, iso
 
 _PIPE_BYTES = 256 * 1024
 _SETPIPE_SZ = 1031
@@ -71,9 +70,7 @@ class CommandExecutor:
             shim.prepare(folder, task.command, task.shell)
             with contextlib.ExitStack() as ours:
                 script, log, reader, writer = self._descriptors(ours, work, folder)
-                cat = _Child(
-                    ["cat"], stdin=reader, stdout=log, stderr=subprocess.DEVNULL, cwd="/", env={"PATH": os.defpath}, start_new_session=True
-                )
+                cat = _pour(reader, log)
                 leader = _Child(
                     ["sh", "-s", "backburner"], executable="/bin/sh", stdin=script, stdout=writer, stderr=writer, cwd=task.cwd, env=env, start_new_session=True
                 )  # fmt: skip
@@ -119,11 +116,10 @@ class CommandExecutor:
         with contextlib.suppress(OSError):
             fcntl.fcntl(writer, _SETPIPE_SZ, _PIPE_BYTES)
         script = os.open(os.path.join(folder, shim.SCRIPT), os.O_RDONLY)
-        log = os.open(os.path.join(folder, NAME), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+        log = _open_log(folder, os.O_CREAT | os.O_TRUNC)
         for descriptor in (reader, writer, script, log):
             ours.callback(os.close, descriptor)
         fcntl.flock(script, fcntl.LOCK_EX)
-        fcntl.flock(log, fcntl.LOCK_EX)
         os.write(log, log_header(work))
         return script, log, reader, writer
 
@@ -204,7 +200,7 @@ class Command:
                 why = "the machine was started anew" if self._rebooted else "its supervisor was killed"
                 return Outcome(Result.LOST, None, f"its end was not observed: {why} while it ran")
             await self._drained()
-            error = "the disk was full: part of its output is missing" if self._drain else None
+            error = "part of its output is missing: it could not be written" if self._drain else None
             return Outcome(Result.EXIT, code, error)
         finally:
             if guard:
@@ -229,12 +225,11 @@ class Command:
         """Signal every process of the run and wait for their ends; those that are left when the time is up."""
         loop = asyncio.get_running_loop()
         deadline, pause, signalled = loop.time() + seconds, 0.002, set()
-        if self.process:
-            process.send_group(self.process, number)
+        group = self.process.pid if self.process and process.send_group(self.process, number) else None
         while left := process.members(self.process, self._mark):
             for one in left:
-                in_group = number == signal.SIGTERM and _group_of(one.pid) == (self.process.pid if self.process else 0)
-                if number == signal.SIGKILL or (one not in signalled and not in_group):
+                reached = one in signalled or (group is not None and _group_of(one.pid) == group)
+                if number == signal.SIGKILL or not reached:
                     process.send(one, number)
                     signalled.add(one)
             if self._leader:
@@ -289,20 +284,39 @@ class Command:
         return waiting[0]
 
     async def _guard_output(self) -> None:
-        """Should `cat` die (a full disk), swallow the rest, so that the command is not killed by a broken pipe."""
-        assert self._cat and self._reader is not None
-        if found := process.identify(self._cat.pid):
-            await _gone(found)
-        if self._cat.wait() != 0 and not self.closed:
-            self._drain = _Child(
-                ["cat"], stdin=self._reader, stdout=subprocess.DEVNULL, cwd="/", env={"PATH": os.defpath}, start_new_session=True
-            )
+        """Should `cat` be killed, start another; should the disk be full, swallow the rest: a broken pipe would kill the command."""
+        while self._cat and self._reader is not None:
+            if found := process.identify(self._cat.pid):
+                await _gone(found)
+            code = self._cat.wait()
+            if code == 0 or self.closed:
+                return
+            if code > 0:
+                self._drain = _pour(self._reader, subprocess.DEVNULL)
+                return
+            log = _open_log(self._folder)
+            self._cat = _pour(self._reader, log)
+            os.close(log)
+
+
+def _pour(source: int, target: int) -> _Child:
+    """A `cat` from a pipe into a file, out of reach of whatever is done to the run's own processes."""
+    return _Child(
+        ["cat"], stdin=source, stdout=target, stderr=subprocess.DEVNULL, cwd="/", env={"PATH": os.defpath}, start_new_session=True
+    )
+
+
+def _open_log(folder: str, more: int = 0) -> int:
+    """The log, to be appended to, locked for as long as anybody has this descriptor."""
+    log = os.open(os.path.join(folder, NAME), os.O_WRONLY | os.O_APPEND | more, 0o600)
+    fcntl.flock(log, fcntl.LOCK_EX)
+    return log
 
 
 def log_header(work: Work) -> bytes:
     """The lines that say what ran, and who approved it."""
     task, run, _ = work
-    command = task.command[0] if task.shell else shlex.join(task.command)
+    command = command_line(task.command, task.shell)
     approved = f"{task.approved_by} at {iso(task.approved_at)} via {task.approved_via}"
     return header({"Background task": run.run_id, "Command": command, "Approved by": approved, "Started": iso(run.started_at) or ""})
 

@@ -71,10 +71,15 @@ class Connection:
         marks = ", ".join("?" * len(row))
         self._db.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", tuple(map(plain, row.values())))
 
+    def _all(self, sql: str, *values: object) -> list[tuple]:
+        try:
+            return self._db.execute(sql, values).fetchall()
+        except apsw.Error as error:
+            raise self._unavailable(error) from None
+
     def _one(self, sql: str, *values: object) -> tuple:
-        for row in self._db.execute(sql, values):  # type: ignore[arg-type]
-            return row
-        return ()
+        rows = self._all(sql, *values)
+        return rows[0] if rows else ()
 
     def _transaction(self, *, durable: bool = True) -> "_Transaction":
         return _Transaction(self, durable)

@@ -30,6 +30,7 @@ from backburner.words import ending as ending_words
 from backburner.words import notice as notice_words
 
 INBOX = "inbox"
+_CLEARED_KEPT_MS = 30 * 86_400_000
 _ENTRY = f"SELECT {TASK}, {RUN} FROM tasks t LEFT JOIN runs r ON r.task_id = t.task_id AND r.n = t.run_count"
 
 
@@ -160,7 +161,7 @@ class SQLiteStore(Connection):
             return []
         after = advance(RunState.PENDING, RunEvent.CLAIMED)
         with self._transaction():
-            run_ids = [row[0] for row in self._db.execute(pending, (runner, limit))]
+            run_ids = [row[0] for row in self._all(pending, runner, limit)]
             for run_id in run_ids:
                 self._db.execute(
                     "UPDATE runs SET state = ?, owner = ?, started_at = ? WHERE run_id = ? AND state = 'pending'",
@@ -285,7 +286,7 @@ class SQLiteStore(Connection):
             return [found[0]] if found else []
         escaped = reference.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
         for where, value in (("name = ?", reference), ("task_id LIKE ? ESCAPE '\\'", f"%{escaped}%")):
-            if rows := list(self._db.execute(f"SELECT task_id FROM tasks WHERE {where} ORDER BY seq DESC LIMIT 20", (value,))):
+            if rows := self._all(f"SELECT task_id FROM tasks WHERE {where} ORDER BY seq DESC LIMIT 20", value):
                 return [row[0] for row in rows]
         return []
 
@@ -302,24 +303,24 @@ class SQLiteStore(Connection):
             where.append("t.project = ?")
             values.append(project)
         sql = f"{_ENTRY} WHERE {' AND '.join(where)} ORDER BY t.seq DESC LIMIT ?"
-        return [entry_of(row) for row in self._db.execute(sql, (*values, -1 if limit is None else limit))]
+        return [entry_of(row) for row in self._all(sql, *values, -1 if limit is None else limit)]
 
     def live_runs(self) -> Sequence[Run]:
         """Every run that has not ended, but for those kept by hand."""
-        rows = self._db.execute(f"SELECT {RUN} FROM runs r WHERE r.ended_at IS NULL AND r.runner <> ? ORDER BY r.seq", (RECORD,))
+        rows = self._all(f"SELECT {RUN} FROM runs r WHERE r.ended_at IS NULL AND r.runner <> ? ORDER BY r.seq", RECORD)
         return [run_of(row) for row in rows]
 
     def events(self, after: int, limit: int = 1000) -> Sequence[Event]:
         """What happened after the event with this id, oldest first; a negative `after` counts from the end."""
         if after < 0:
             after = max(0, (self._one("SELECT coalesce(max(event_id), 0) FROM events")[0]) + after)
-        rows = self._db.execute("SELECT * FROM events WHERE event_id > ? ORDER BY event_id LIMIT ?", (after, limit))
+        rows = self._all("SELECT * FROM events WHERE event_id > ? ORDER BY event_id LIMIT ?", after, limit)
         return [Event(*row[:5], json.loads(row[5])) for row in rows]
 
     def notices(self, *, project: str | None = None, unread: bool = True) -> Sequence[Notice]:
         """What is owed to the inbox, oldest first."""
         where = ("told_at IS NULL AND " if unread else "") + "(? IS NULL OR project = ?)"
-        rows = self._db.execute(f"SELECT {', '.join(Notice._fields)} FROM notices WHERE {where} ORDER BY notice_id", (project, project))
+        rows = self._all(f"SELECT {', '.join(Notice._fields)} FROM notices WHERE {where} ORDER BY notice_id", project, project)
         return [Notice(*row) for row in rows]
 
     def tell(self, *, notice_ids: Iterable[int] = (), task_ids: Iterable[str] = (), now: int) -> None:
@@ -338,11 +339,12 @@ class SQLiteStore(Connection):
             for task_id in task_ids:
                 if self._one("SELECT 1 FROM runs WHERE task_id = ? AND ended_at IS NULL AND runner <> ?", task_id, RECORD):
                     continue
-                folders += [row[0] for row in self._db.execute("SELECT folder FROM runs WHERE task_id = ?", (task_id,))]
+                folders += [row[0] for row in self._all("SELECT folder FROM runs WHERE task_id = ?", task_id)]
                 self._db.execute("DELETE FROM events WHERE task_id = ?", (task_id,))
                 self._db.execute("DELETE FROM tasks WHERE task_id = ?", (task_id,))
                 if self._db.changes():
                     self._event(now, "task_cleared", task_id, None)
+            self._db.execute("DELETE FROM events WHERE kind = 'task_cleared' AND at < ?", (now - _CLEARED_KEPT_MS,))
             self._db.execute(
                 "DELETE FROM environments WHERE environment_id NOT IN (SELECT environment_id FROM tasks WHERE environment_id IS NOT NULL)"
             )
@@ -352,11 +354,11 @@ class SQLiteStore(Connection):
         """The tasks that ended before a moment and may be forgotten."""
         ended = "SELECT r.task_id FROM runs r JOIN tasks t ON t.task_id = r.task_id AND t.run_count = r.n WHERE r.ended_at < ?"
         never = "SELECT task_id FROM tasks WHERE state IN ('rejected', 'expired') AND created_at < ?"
-        return [row[0] for sql in (ended, never) for row in self._db.execute(sql, (before,))]
+        return [row[0] for sql in (ended, never) for row in self._all(sql, before)]
 
     def overdue_proposals(self, now: int) -> Sequence[str]:
         """The proposals nobody answered in time."""
-        return [row[0] for row in self._db.execute("SELECT task_id FROM tasks WHERE state = 'proposed' AND expires_at <= ?", (now,))]
+        return [row[0] for row in self._all("SELECT task_id FROM tasks WHERE state = 'proposed' AND expires_at <= ?", now)]
 
     def next_expiry(self) -> int | None:
         """When the next proposal expires."""
