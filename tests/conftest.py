@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from backburner import process
-from backburner.doctor import engine_of
 from backburner.home import Home
 from backburner.models import ProcessId
 
@@ -54,7 +53,7 @@ class Place:
             capture_output=True,
             text=True,
             errors="surrogateescape",
-            timeout=120,
+            timeout=40,
             **options,  # type: ignore[arg-type]
         )
 
@@ -94,7 +93,7 @@ class Place:
 
     @property
     def engine(self) -> ProcessId | None:
-        return engine_of(self.home)
+        return process.engine_of(self.home)
 
     def kill_engine(self) -> None:
         """SIGKILL, as a user out of patience would."""

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "backburner"
 
 # Each layer may import itself and those before it; `open_runtime` and `serve` alone build adapters.
-CORE = {"errors", "lifecycle", "models", "ids", "config", "progress", "words", "approval", "ports"}
+CORE = {"text", "errors", "lifecycle", "models", "ids", "config", "progress", "words", "approval", "ports"}
 GROUND = {"home", "process", "wake", "watch", "output", "folders"}
 ADAPTERS = {"stores", "executors"}
 ENGINE = {"runtime", "runner", "engine", "starter", "follow", "doctor"}

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from backburner import wake
 from backburner.errors import WaitTimedOut
 from backburner.models import Entry, Event, Notice, Submission
+from backburner.process import umask
 from backburner.runtime import Runtime, open_runtime
 
 T = TypeVar("T")
@@ -43,6 +44,7 @@ def submission(
         env=env or {},
         shell=shell,
         timeout_ms=None if timeout is None else int(timeout * 1000),
+        umask=umask(),
     )
 
 

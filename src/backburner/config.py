@@ -29,6 +29,7 @@ SETTINGS: dict[str, Setting] = {
 }
 SECTIONS = frozenset(name.split(".")[0] for name in SETTINGS)
 FILE_ONLY = "approval"
+_MOST = 1_000_000
 
 
 class Config(NamedTuple):
@@ -77,7 +78,7 @@ def _from_file(text: str, path: str) -> dict[str, tuple[str, object]]:
 
     try:
         tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         found = re.search(r"\(at line (\d+)", str(error))
         where = f"{path}, line {found.group(1)}" if found else path
         raise ConfigError(f"not valid TOML: {error}", where=where) from None
@@ -127,11 +128,11 @@ def _checked(name: str, value: object, where: str) -> Value:
                 number = kind(value)
                 if number != float(value):
                     raise ValueError
-            except ValueError:
+            except (ValueError, OverflowError):
                 wanted = "a whole number" if kind is int else "a number"
                 raise ConfigError(f"'{name}' must be {wanted}, not {value!r}", where=where) from None
-            if not setting.least <= number < 1e9:
-                raise ConfigError(f"'{name}' must be {setting.least:g} or more, not {value!r}", where=where)
+            if not setting.least <= number <= _MOST:
+                raise ConfigError(f"'{name}' must be from {setting.least:g} to {_MOST:,}, not {value!r}", where=where)
             return number
         case _:
             return str(value)

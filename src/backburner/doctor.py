@@ -10,9 +10,9 @@ from backburner import folders, wake
 from backburner.errors import BackburnerError
 from backburner.home import Home
 from backburner.lifecycle import AT_WORK
-from backburner.models import Entry, ProcessId
+from backburner.models import Entry
 from backburner.ports import Store
-from backburner.process import is_alive
+from backburner.process import engine_of, is_alive
 from backburner.runtime import load_config
 
 _LITTLE = 100 << 20
@@ -42,16 +42,6 @@ def examine(root: str, environ: dict[str, str], flags: dict[str, str]) -> Iterat
     yield from _ledger(home)
     engine = engine_of(home) if wake.ring(home.bells, wake.ENGINE) else None
     yield Finding(True, f"engine: running (pid {engine.pid})" if engine else "engine: not running (it starts when there is work)")
-
-
-def engine_of(home: Home) -> ProcessId | None:
-    """The engine that serves a home now."""
-    try:
-        with open(home.engine_lock) as file:
-            found = ProcessId.parse(file.read().strip())
-    except (OSError, ValueError):
-        return None
-    return found if is_alive(found) else None
 
 
 def _home(home: Home) -> Iterator[Finding]:

@@ -7,9 +7,11 @@ reads the ledger once more, and only then lets go of the lock, so that no door i
 import asyncio
 import logging
 import os
+import resource
 import signal
 import sys
 import time
+from collections.abc import Callable
 
 from backburner import process, wake
 from backburner.config import Config
@@ -18,12 +20,14 @@ from backburner.home import Home, lock
 from backburner.lifecycle import AT_WORK
 from backburner.models import ENGINE, ProcessId
 from backburner.ports import Executor, Store
+from backburner.process import engine_of
 from backburner.runner import Runner
 from backburner.runtime import Runtime, load_config, open_runtime
 
 log = logging.getLogger("backburner")
 
 _LOCK_SECONDS = 10.0
+_DEAF_SECONDS = 1.0  # an engine that holds the lock this long and cannot be rung has lost its socket
 _UPKEEP_SECONDS = 6 * 3600.0
 
 
@@ -52,7 +56,7 @@ class Engine:
             owner=process.myself(),
             cap=config.whole("commands.max_concurrent"),
             grace=config.number("commands.cancel_grace_seconds"),
-            changed=lambda: wake.ring_followers(self._home.bells),
+            changed=self._changed,
         )
 
     async def run(self, listening: "asyncio.Event | None" = None) -> None:
@@ -60,6 +64,7 @@ class Engine:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(number, self._done.set)
+        loop.add_signal_handler(signal.SIGUSR1, self._listen_again)
         self._listen()
         if listening:
             listening.set()
@@ -87,8 +92,22 @@ class Engine:
     def _rung(self) -> None:
         if self._ear:
             self._ear.drain()
+        self._soon()
+
+    def _changed(self) -> None:
+        """The runner wrote to the ledger: tell who follows, and see whether that was the last of it."""
+        wake.ring_followers(self._home.bells)
+        self._soon()
+
+    def _soon(self) -> None:
         if self._pass is None:
             self._pass = asyncio.get_running_loop().call_soon(self._go)
+
+    def _listen_again(self) -> None:
+        """Somebody took our socket away: a door told us so by a signal."""
+        self._stop_listening()
+        self._listen()
+        self._soon()
 
     def _go(self) -> None:
         """One pass: everything that is due now."""
@@ -162,7 +181,7 @@ class Engine:
             return
         self._config_seen = stamp
         try:
-            self._apply(load_config(self._home, self._runtime.environ))
+            self._apply(load_config(self._home, self._runtime.environ, self._runtime.flags))
         except BackburnerError as error:
             log.warning("%s; the settings of before stay", error)
 
@@ -185,7 +204,7 @@ def _stamp(path: str) -> tuple[int, int] | None:
 
 def take_lock(home: Home) -> int | None:
     """The home's engine lock; None where another engine has it and listens. Waits for one that is leaving."""
-    deadline = time.monotonic() + _LOCK_SECONDS
+    deadline, deaf = time.monotonic() + _LOCK_SECONDS, time.monotonic() + _DEAF_SECONDS
     while time.monotonic() < deadline:
         if (held := lock(home.engine_lock)) is not None:
             os.ftruncate(held, 0)
@@ -193,16 +212,26 @@ def take_lock(home: Home) -> int | None:
             return held
         if wake.ring(home.bells, wake.ENGINE):
             return None
+        if time.monotonic() > deaf and (other := engine_of(home)):
+            process.send(other, signal.SIGUSR1)
+            deaf = time.monotonic() + _DEAF_SECONDS
         time.sleep(0.02)
     raise EngineUnavailable("another engine holds the lock and does not listen", log=home.engine_log)
 
 
 def serve(
-    home: Home, environ: dict[str, str], flags: dict[str, str] | None = None, *, foreground: bool, start_lock: int | None = None
+    home: Home,
+    environ: dict[str, str],
+    flags: dict[str, str] | None = None,
+    *,
+    foreground: bool,
+    start_lock: int | None = None,
+    ready: Callable[[], None] | None = None,
 ) -> bool:
     """Be the engine until the end; False where another one is. `start_lock` is let go of once we listen."""
     from backburner.executors.command import CommandExecutor
 
+    files = _prepare_process()
     home.make()
     held = take_lock(home)
     if held is None:
@@ -211,7 +240,7 @@ def serve(
             return False
         return serve(home, environ, flags, foreground=foreground)
     runtime = open_runtime(home, environ, flags)
-    executor = CommandExecutor(home, runtime.config.whole("commands.output_cap_mb") << 20)
+    executor = CommandExecutor(home, runtime.config.whole("commands.output_cap_mb") << 20, files)
     idle_exit = None if foreground else runtime.config.number("engine.idle_exit_seconds")
 
     async def main() -> None:
@@ -220,6 +249,8 @@ def serve(
         running = asyncio.create_task(engine.run(listening))
         await asyncio.wait({running, asyncio.create_task(listening.wait())}, return_when=asyncio.FIRST_COMPLETED)
         _let_go(start_lock)
+        if ready:
+            ready()
         await running
         executor.close()
 
@@ -229,6 +260,16 @@ def serve(
         runtime.close()
         os.close(held)
     return True
+
+
+def _prepare_process() -> int:
+    """Ignore no signal, because commands would inherit that, and take the room we may have; the limit to give to commands."""
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536) if hard != resource.RLIM_INFINITY else 65536, hard))
+    return soft
 
 
 def _let_go(start_lock: int | None) -> None:

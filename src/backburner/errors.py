@@ -18,6 +18,8 @@ BackburnerError                 exit 1
 └── LedgerTooNew
 """
 
+from backburner.text import visible
+
 
 class BackburnerError(Exception):
     """{message}"""
@@ -26,7 +28,8 @@ class BackburnerError(Exception):
 
     def __init__(self, message: str = "", **fields: object) -> None:
         self.fields = {"message": message, **fields}
-        super().__init__((type(self).__doc__ or "{message}").format(**self.fields))
+        shown = {name: visible(str(value)) for name, value in self.fields.items()}
+        super().__init__((type(self).__doc__ or "{message}").format(**shown))
 
     @property
     def code(self) -> str:

@@ -1,6 +1,7 @@
 """Following one task: its output as it is written, and its end. For doors that watch while a person looks on."""
 
 import select
+import sys
 import time
 from collections.abc import Iterator
 
@@ -19,6 +20,14 @@ class Follower:
     def __init__(self, runtime: Runtime, entry: Entry, *, raw: bool = False, lines: int | None = None) -> None:
         self.entry = entry
         self._runtime, self._raw, self._lines = runtime, raw, lines
+
+    def now(self) -> Iterator[bytes]:
+        """What there is, without waiting; nothing is written, so a home that can only be read will do."""
+        with Log(self._runtime.folder(self.entry)) as log:
+            position, start = self._start(log)
+            yield start
+            for _, piece in log.chunks(position):
+                yield piece
 
     def pieces(self, timeout: float | None = None) -> Iterator[bytes]:
         """Until the task has ended and all of its output was given, or the time is up."""
@@ -72,5 +81,6 @@ class Follower:
     def _start(self, log: Log) -> tuple[int, bytes]:
         """Where to go on from, and what comes first."""
         if self._lines is not None:
-            return log.size, log.tail(self._lines)
+            end = log.size
+            return end, log.tail(self._lines, longest=sys.maxsize, end=end)
         return (0 if self._raw else log.body_start()), b""

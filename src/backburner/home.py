@@ -65,8 +65,8 @@ class Home:
 def locate(flag: str | None, environ: dict[str, str]) -> str:
     """The home that is meant: `--home`, else BACKBURNER_HOME, else ~/.backburner."""
     chosen = flag or environ.get("BACKBURNER_HOME") or "~/.backburner"
-    if "\0" in chosen:
-        raise BadInput("A home cannot have a NUL in its path.")
+    if "\0" in chosen or chosen.encode("utf-8", "replace").decode() != chosen:
+        raise BadInput("The path of a home must be valid UTF-8.")
     return os.path.expanduser(chosen)
 
 

@@ -21,7 +21,7 @@ from backburner.home import Home, project_of
 from backburner.ids import generate_task_id
 from backburner.lifecycle import ENDED, Result, RunState, TaskState, ending_of_task
 from backburner.models import RECORD, Entry, Run, Submission, Task
-from backburner.process import myself
+from backburner.process import myself, umask
 from backburner.runner import Runner
 from backburner.runtime import Runtime, now_ms, open_runtime
 from backburner.words import iso
@@ -177,7 +177,7 @@ class TaskRunner:
         runtime, runner = self._open()
         if approved_by == "user":
             runtime.require_person("library")
-        submission = Submission(tuple(command), os.path.abspath(cwd), dict(os.environ), description, env=env or {})
+        submission = Submission(tuple(command), os.path.abspath(cwd), dict(os.environ), description, env=env or {}, umask=umask())
         entry = runtime.submit(submission, yes_via="library" if approved_by == "user" else None)
         if entry.run is None:
             raise ApprovalRequired(task_id=entry.task.task_id, reason="; ".join(entry.task.reasons))
@@ -359,6 +359,7 @@ def _rows(metadata: TaskMetadata, tasks: str) -> tuple[Task, Run]:
         project=project_of(metadata.cwd),
         env=metadata.env or {},
         timeout_ms=None,
+        umask=None,
         restarted_from=None,
         created_at=created,
         expires_at=None,

@@ -41,6 +41,7 @@ class Submission(NamedTuple):
     env: dict[str, str] = {}
     shell: bool = False
     timeout_ms: int | None = None
+    umask: int | None = None
     restarted_from: str | None = None
 
 
@@ -68,6 +69,7 @@ class Task(NamedTuple):
     project: str
     env: dict[str, str]
     timeout_ms: int | None
+    umask: int | None
     restarted_from: str | None
     created_at: int
     expires_at: int | None

@@ -6,17 +6,22 @@ Nothing here writes a log. A file named `.capped` beside it says that a hole in 
 import os
 from collections.abc import Iterator
 
-from backburner.progress import clean
+from backburner.text import clean
 
 NAME, CAPPED = "output.log", ".capped"
 _FIRST, _LAST = b"# Background task: ", b"\n# Started: "
 _CHUNK = 1 << 20
+_LONGEST_VALUE = 4000
 
 
 def header(lines: dict[str, str]) -> bytes:
     """The `#` lines a log starts with; the first is `Background task`, the last `Started`."""
-    text = "".join(f"# {name}: {clean(value)}\n" for name, value in lines.items())
+    text = "".join(f"# {name}: {_shortened(clean(value))}\n" for name, value in lines.items())
     return text.encode("utf-8", "surrogateescape")
+
+
+def _shortened(value: str) -> str:
+    return value if len(value) <= _LONGEST_VALUE else value[:_LONGEST_VALUE] + "…"
 
 
 def cut_marker(dropped: int) -> bytes:
@@ -68,14 +73,15 @@ class Log:
             position += len(piece)
             yield position, piece
 
-    def tail(self, lines: int, longest: int = 1 << 20) -> bytes:
-        """The last `lines` lines of the output, at most `longest` bytes of it."""
-        end, first = self.size, self.body_start()
+    def tail(self, lines: int, *, longest: int = 1 << 20, end: int | None = None) -> bytes:
+        """The last `lines` lines of the output up to `end`, at most `longest` bytes of it."""
+        end, first = self.size if end is None else end, self.body_start()
         start, found = end, b""
         while lines > 0 and start > first and end - start < longest and found.count(b"\n") <= lines:
             start = max(first, end - max(4096, 2 * (end - start)), end - longest)
             found = b"".join(piece for _, piece in self.chunks(start, end))
-        return b"".join(found.splitlines(keepends=True)[-lines:]) if lines > 0 else b""
+        kept = found.split(b"\n")
+        return b"\n".join(kept[-lines - (kept[-1] == b"") :]) if lines > 0 else b""
 
     def count_lines(self) -> int:
         """The lines of the kept output, a last one without an end included."""

@@ -13,6 +13,7 @@ class Outcome(NamedTuple):
     result: Result
     exit_code: int | None = None
     error: str | None = None
+    ended_at: int | None = None  # where that is known better than by the clock
 
 
 class Store(Protocol):
@@ -76,6 +77,10 @@ class Executor(Protocol):
     def attach(self, work: Work) -> Handle | None:
         """Take over what another owner started; None where it is certain that it never began."""
         ...
+
+
+class StartLater(Exception):
+    """The machine has no room for one more process or file right now."""
 
 
 class CannotStart(Exception):

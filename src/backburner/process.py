@@ -7,6 +7,7 @@ A run's processes are those of its session and those that carry its mark in thei
 import functools
 import os
 
+from backburner.home import Home
 from backburner.models import ProcessId
 
 MARK = "BACKBURNER_MARK"
@@ -129,6 +130,27 @@ def _output(*command: str) -> str:
     import subprocess  # slow to load, and never needed where there is /proc
 
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+
+def umask() -> int:
+    """This process's file mode mask, read without changing it where that is possible."""
+    try:
+        with open("/proc/self/status") as file:
+            return next(int(line.split()[1], 8) for line in file if line.startswith("Umask:"))
+    except (OSError, StopIteration):
+        current = os.umask(0o077)
+        os.umask(current)
+        return current
+
+
+def engine_of(home: Home) -> ProcessId | None:
+    """The engine that serves a home now."""
+    try:
+        with open(home.engine_lock) as file:
+            found = ProcessId.parse(file.read().strip())
+    except (OSError, ValueError):
+        return None
+    return found if is_alive(found) else None
 
 
 def executable_of(name: str, cwd: str, path: str) -> str | None:

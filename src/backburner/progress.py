@@ -2,7 +2,8 @@
 
 import re
 
-_ANSI = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\-_])")
+from backburner.text import clean
+
 _LONGEST = 200
 
 # The closing lines of the test runners and builders people use, most telling first. Compiled when first used.
@@ -21,11 +22,6 @@ _SUMMARIES = (
 _UNITTEST_RAN = r"^Ran (\d+) tests? in ([\d.]+s)$"
 _UNITTEST_END = r"^(OK|FAILED)( \(.+\))?$"
 _GO = r"^(ok|FAIL)\s+(\S+)\s+[\d.]+s|^(FAIL)\s+(\S+) \["
-
-
-def clean(text: str) -> str:
-    """`text` without terminal escapes and control characters: what a line may show of somebody's output."""
-    return "".join(c if c.isprintable() else " " for c in _ANSI.sub("", text)).strip()
 
 
 def summarize(tail: str) -> str | None:

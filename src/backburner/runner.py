@@ -15,7 +15,7 @@ from backburner.errors import LedgerUnavailable, StaleRun
 from backburner.home import Home
 from backburner.lifecycle import AT_WORK, Result, RunState
 from backburner.models import Clock, Ending, ProcessId, Run, Work
-from backburner.ports import CannotStart, Executor, Handle, Outcome, Store
+from backburner.ports import CannotStart, Executor, Handle, Outcome, StartLater, Store
 from backburner.words import duration
 
 log = logging.getLogger("backburner")
@@ -53,11 +53,12 @@ class Runner:
         self._changed = changed
         self._live: dict[str, _Live] = {}
         self._ended: list[Ending] = []
+        self._delayed: set[str] = set()  # claimed, but the machine had no room yet
         self._settling: asyncio.TimerHandle | asyncio.Handle | None = None
 
     @property
     def busy(self) -> bool:
-        return bool(self._live or self._ended)
+        return bool(self._live or self._ended or self._delayed)
 
     @property
     def owner(self) -> ProcessId:
@@ -67,7 +68,7 @@ class Runner:
         """Stop what is to be cancelled, then start what there is room for."""
         try:
             self._notice_cancels()
-            claimed = self._store.claim(self._runner, self._owner, self.cap - len(self._live), self._clock())
+            claimed = self._store.claim(self._runner, self._owner, self.cap - len(self._live) - len(self._delayed), self._clock())
             for work in claimed:
                 self._start(work)
             if claimed:
@@ -102,6 +103,12 @@ class Runner:
         except CannotStart as error:
             self._refuse(work, folder, error)
             return
+        except StartLater as error:
+            log.warning("%s: %s; trying again", work.run.run_id, error)
+            self._delayed.add(work.run.run_id)
+            asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._start, work)
+            return
+        self._delayed.discard(work.run.run_id)
         self._supervise(work, handle)
         assert handle.process is not None
         run = work.run._replace(process=handle.process)
@@ -156,7 +163,8 @@ class Runner:
         error = outcome.error
         if result in (Result.TIMEOUT, Result.AMBIGUOUS):
             error = f"timed out after {duration(work.task.timeout_ms)}"
-        ending = Ending(work.run.run_id, state, result, self._clock(), outcome.exit_code, error, summary, lines)
+        ended_at = outcome.ended_at or self._clock()
+        ending = Ending(work.run.run_id, state, result, ended_at, outcome.exit_code, error, summary, lines)
         run = work.run._replace(process=handle.process)
         self._conclude(work._replace(run=run), self._home.folder(run.folder), ending)
 

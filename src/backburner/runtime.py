@@ -17,6 +17,7 @@ from backburner.errors import (
     AmbiguousId,
     ApprovalDenied,
     BadInput,
+    EngineUnavailable,
     IllegalTransition,
     NotAPerson,
     NotRunning,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 _LONGEST_ARGUMENT = 128 * 1024 - 1  # what the kernel takes for one word
 _TAKE_OVER_SECONDS = 5.0
+_DEAF_SECONDS = 20.0  # how long an engine may take to listen before a waiting door gives up on it
 _LOOK_SECONDS = 5.0  # how long a waiting door trusts in being rung
 
 
@@ -45,10 +47,20 @@ class Runtime:
     """One home, seen through one door. `environ` is the environment of whoever asks."""
 
     def __init__(
-        self, home: Home, store: "Store", config: Config, environ: dict[str, str], *, clock: Clock = now_ms, runner: str = ENGINE
+        self,
+        home: Home,
+        store: "Store",
+        config: Config,
+        environ: dict[str, str],
+        *,
+        flags: dict[str, str] | None = None,
+        clock: Clock = now_ms,
+        runner: str = ENGINE,
     ) -> None:
         self.home, self.store, self.config, self.environ, self.clock = home, store, config, environ, clock
+        self.flags = flags
         self._runner = runner
+        self._deaf_since: float | None = None
 
     def close(self) -> None:
         self.store.close()
@@ -134,7 +146,7 @@ class Runtime:
 
     def clear(self, references: Iterable[str] = (), *, ended: bool = False, project: str | None = None) -> Sequence[str]:
         """Forget ended tasks and their folders; what is live is never touched. The ids that went."""
-        entries = [self.show(reference) for reference in references]
+        entries = list({entry.task.task_id: entry for entry in map(self.show, references)}.values())
         for entry in entries:
             if not entry.ended:
                 raise BadInput(f"Task {entry.task.task_id} is {entry.status}; only what has ended can be cleared.")
@@ -177,11 +189,11 @@ class Runtime:
         self.refresh()
         return self.store.list(status=status, project=None if everywhere else project_of(self._cwd()), limit=limit)
 
-    def tail(self, entry: Entry, lines: int) -> bytes:
-        """The last lines of a task's output; nothing where there is none yet."""
+    def tail(self, entry: Entry, lines: int, *, longest: int = 1 << 20) -> bytes:
+        """The last lines of a task's output, at most `longest` bytes; nothing where there is none yet."""
         try:
             with Log(self.folder(entry)) as log:
-                return log.tail(lines)
+                return log.tail(lines, longest=longest)
         except FileNotFoundError:
             return b""
 
@@ -265,9 +277,14 @@ class Runtime:
             ear.close()
 
     def ring_engine(self) -> None:
-        """Wake the engine; start one where there is none."""
-        if not wake.ring(self.home.bells, wake.ENGINE):
-            self._start_engine()
+        """Wake the engine; start one where there is none. EngineUnavailable where that has not helped for long."""
+        if wake.ring(self.home.bells, wake.ENGINE):
+            self._deaf_since = None
+            return
+        self._start_engine()
+        self._deaf_since = self._deaf_since or time.monotonic()
+        if time.monotonic() - self._deaf_since > _DEAF_SECONDS:
+            raise EngineUnavailable(_last_line(self.home.engine_log), log=self.home.engine_log)
 
     def _publish(self, entry: Entry) -> None:
         """After a commit: the files for people, and everybody who listens."""
@@ -317,6 +334,14 @@ def _unattended(run: Run) -> bool:
     return run.runner not in (ENGINE, RECORD) and not is_alive(ProcessId.parse(run.runner))
 
 
+def _last_line(path: str) -> str:
+    try:
+        with open(path, errors="replace") as file:
+            return file.read()[-4000:].strip().rpartition("\n")[2] or "it says nothing"
+    except OSError as error:
+        return f"{error.strerror}"
+
+
 def open_runtime(
     home: str | Home | None = None, environ: dict[str, str] | None = None, flags: dict[str, str] | None = None, *, runner: str = ENGINE
 ) -> Runtime:
@@ -327,7 +352,7 @@ def open_runtime(
     place = home if isinstance(home, Home) else Home(locate(home, environ))
     place.make()
     config = load_config(place, environ, flags)
-    return Runtime(place, SQLiteStore(place.ledger, setup_lock=place.setup_lock), config, environ, runner=runner)
+    return Runtime(place, SQLiteStore(place.ledger, setup_lock=place.setup_lock), config, environ, flags=flags, runner=runner)
 
 
 def load_config(home: Home, environ: dict[str, str], flags: dict[str, str] | None = None) -> Config:

@@ -34,7 +34,7 @@ def start_engine(home: Home, environ: dict[str, str]) -> None:
     if held is None:
         return
     try:
-        with open(home.engine_log, "ab") as log:
+        with open(os.open(home.engine_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
             if log.tell() > _LONGEST_LOG:
                 log.truncate(0)
             subprocess.Popen(

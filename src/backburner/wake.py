@@ -3,6 +3,7 @@
 Whoever has written to the ledger rings; listeners read the ledger again. The engine listens as `engine.sock`.
 """
 
+import contextlib
 import os
 import select
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ class Ear:
         if name:
             _unlink(self.path)
         self.socket.bind(self.path)
+        self._inode = os.stat(self.path).st_ino
 
     def fileno(self) -> int:
         return self.socket.fileno()
@@ -41,7 +43,9 @@ class Ear:
             return
 
     def close(self) -> None:
-        _unlink(self.path)
+        with contextlib.suppress(FileNotFoundError):
+            if os.stat(self.path).st_ino == self._inode:  # not the socket of somebody who came after us
+                os.unlink(self.path)
         self.socket.close()
 
 
@@ -93,7 +97,5 @@ def _datagrams() -> "socket":
 
 
 def _unlink(path: str) -> None:
-    try:
+    with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
-    except FileNotFoundError:
-        return

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from backburner.lifecycle import Result, RunState
 from backburner.models import Entry
+from backburner.text import visible
 
 
 def iso(at: int | None) -> str | None:
@@ -70,7 +71,7 @@ def ending(result: Result, exit_code: int | None, error: str | None, timeout_ms:
 def command_line(command: Sequence[str], shell: bool) -> str:
     """The command as one would type it, with nothing hidden: control and formatting characters are made visible."""
     text = command[0] if shell else shlex.join(command)
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return visible(text)
 
 
 def notice(task_id: str, state: RunState, how: str, summary: str | None, log: str) -> str:

@@ -94,7 +94,7 @@ def test_bad_input_gets_one_sentence_and_exit_code_2(place: Place) -> None:
 def test_an_unknown_task_exits_4_and_json_errors_are_objects(place: Place) -> None:
     done = place.cli("status", "nothing", "--json")
     assert done.returncode == 4
-    assert json.loads(done.stderr)["error"] == {"code": "task_not_found", "message": "Task nothing not found."}
+    assert json.loads(done.stderr)["error"] == {"code": "task_not_found", "message": "Task nothing not found.", "task_id": "nothing"}
 
 
 def test_parts_labels_and_last_name_a_task_and_an_ambiguous_part_lists_the_candidates(place: Place) -> None:

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from backburner.models import Submission
+from backburner.text import visible
 
 HARMLESS = frozenset(
     [
@@ -52,7 +53,7 @@ class Verdict(NamedTuple):
 def judge(submission: Submission, executable: str | None) -> Verdict:
     """`executable` is what the command's first word resolves to, None where nothing was found."""
     reasons = []
-    name = submission.command[0]
+    name = visible(submission.command[0])
     if submission.shell:
         reasons.append("it is a shell line")
     elif os.path.basename(name) != name:

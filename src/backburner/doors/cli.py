@@ -5,6 +5,7 @@ has to feel like `ls`.
 """
 
 import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Callable
@@ -88,7 +89,7 @@ def _inbox(parser: Parser) -> None:
 
 def _events(parser: Parser) -> None:
     parser.add_argument("-f", "--follow", action="store_true", help="go on as things happen")
-    parser.add_argument("--since", type=int, default=0, metavar="N", help="only after event N; -10 for the last ten")
+    parser.add_argument("--since", type=_event_number, default=0, metavar="N", help="only after event N; -10 for the last ten")
 
 
 def _config(parser: Parser) -> None:
@@ -123,6 +124,10 @@ VERBS: dict[str, tuple[str, Callable[[Parser], None]]] = {
 }
 
 
+# Elsewhere it is the engine that goes by the settings, and a flag of one call would silently do nothing.
+TAKES_SETTINGS = ("serve", "config", "clear", "doctor")
+
+
 class _Help(argparse.HelpFormatter):
     """As wide as the terminal. Left to find that out by itself it would load more than `list` needs in all."""
 
@@ -131,8 +136,9 @@ class _Help(argparse.HelpFormatter):
 
 
 def _columns() -> int:
-    if width := os.environ.get("COLUMNS", "").strip():
-        return int(width) if width.isdecimal() else 80
+    width = os.environ.get("COLUMNS", "").strip()
+    if width.isdecimal() and len(width) < 5:
+        return max(40, int(width))
     return os.get_terminal_size(1).columns - 2 if sys.stdout.isatty() else 80
 
 
@@ -153,6 +159,10 @@ def _seconds(text: str) -> float:
     return value
 
 
+def _event_number(text: str) -> int:
+    return -_count(text[1:]) if text.startswith("-") else _count(text)
+
+
 def _count(text: str) -> int:
     if not text.isdecimal() or len(text) > 12:
         raise argparse.ArgumentTypeError(f"'{text}' is not a count")
@@ -167,15 +177,21 @@ def verb_parser(verb: str) -> Parser:
     common = parser.add_argument_group("everywhere")
     common.add_argument("--home", metavar="DIR", help="the home to use (default: $BACKBURNER_HOME, else ~/.backburner)")
     common.add_argument("--json", action="store_true", help="print JSON")
-    common.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="override a setting for this call")
+    if verb in TAKES_SETTINGS:
+        common.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="override a setting for this call")
     return parser
+
+
+_MORE = """Start with: backburner run --wait -- echo hello
+What is not known to be harmless asks at the terminal first; without one it waits for: backburner approve ID
+backburner VERB --help tells more; --home DIR and --json work with every verb."""
 
 
 def overview() -> str:
     """What `backburner --help` says."""
     lines = [f"  {verb:<11} {about}" for verb, (about, _) in VERBS.items()]
     start = "usage: backburner VERB [OPTION]…\n\nBackground work for AI agents and the person beside them.\n"
-    return "\n".join([start, *lines, "", "backburner VERB --help tells more; --home, --json and --set work with every verb."])
+    return "\n".join([start, *lines, "", _MORE])
 
 
 def split(argv: list[str]) -> tuple[list[str], str | None, list[str], list[str]]:
@@ -195,42 +211,94 @@ def split(argv: list[str]) -> tuple[list[str], str | None, list[str], list[str]]
 def main(argv: list[str] | None = None) -> int:
     """Run one command line; the exit code."""
     argv = sys.argv[1:] if argv is None else argv
-    as_json, waits = "--json" in argv, False
+    ours = argv[: argv.index("--")] if "--" in argv else argv
+    as_json, waits = "--json" in ours, any(word == "--wait" or word.startswith("--wait=") for word in ours)
+    _restore_streams()
     try:
-        before, verb, after, command = split(argv)
-        if verb in (None, "help") and not {"--version", "-V"} & set(before):
-            print(overview())
-            return 0 if verb or {"--help", "-h"} & set(before) else 2
-        if verb is None:
-            from importlib.metadata import version
-
-            print(f"backburner {version('backburner')}")
-            return 0
-        if verb not in VERBS:
-            raise BadInput(f"There is no verb '{verb}'. See: backburner --help")
-        args = verb_parser(verb).parse_args([*before, *after])
-        if command:
-            if verb != "run":
-                raise BadInput(f"backburner {verb} takes no command after `--`.")
-            args.command = [*args.command, *command]
-        waits = getattr(args, "wait", None) is not None
-        return _call(verb, args)
+        code = _main(argv)
+        sys.stdout.flush()
+        return code
+    except SystemExit as done:  # argparse, after --help
+        sys.stdout.flush()
+        return int(done.code or 0)
     except BackburnerError as error:
-        _say(error.code, str(error), as_json)
+        _say(error, as_json)
         return 125 if waits and error.exit_code in (1, 2, 4) else error.exit_code
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nobody reads on: nothing is to be flushed at exit
+        _forget_stdout()  # nobody reads on
         return 141
-    except OSError as error:
-        _say("os_error", f"{error.filename + ': ' if error.filename else ''}{error.strerror}.", as_json)
-        return 125 if waits else 1
     except Exception as error:
         if os.environ.get("BACKBURNER_DEBUG"):
             raise
-        _say("internal_error", f"Backburner made a mistake: {type(error).__name__}: {error}. BACKBURNER_DEBUG=1 shows where.", as_json)
+        _forget_stdout()
+        _say(_unexpected(error), as_json)
         return 125 if waits else 1
+
+
+def _unexpected(error: Exception) -> BackburnerError:
+    """An error nobody foresaw, in one sentence all the same."""
+    match error:
+        case OSError():
+            return BackburnerError(f"{error.filename}: {error.strerror}." if error.filename else f"{error.strerror}.")
+        case UnicodeEncodeError():
+            return BadInput("That holds bytes that are not valid UTF-8.")
+        case _:
+            return BackburnerError(f"Backburner made a mistake: {type(error).__name__}: {error}. BACKBURNER_DEBUG=1 shows where.")
+
+
+def _restore_streams() -> None:
+    """A caller may have closed any of the three; what is opened next must not take their place."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_RDWR)
+            if descriptor != number:
+                os.dup2(descriptor, number)
+                os.close(descriptor)
+            setattr(sys, name, open(number, mode, closefd=False))
+
+
+def _forget_stdout() -> None:
+    """Whatever is still in the buffer cannot be written and must not be complained about at exit."""
+    with contextlib.suppress(OSError, ValueError):
+        empty = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(empty, 1)
+        os.close(empty)
+        sys.stdout.flush()
+
+
+def _main(argv: list[str]) -> int:
+    before, verb, after, command = split(argv)
+    if verb is None:
+        return _without_verb(before)
+    if verb == "help":
+        print(overview())
+        return 0
+    if verb not in VERBS:
+        raise BadInput(f"There is no verb '{verb}'. See: backburner --help")
+    if verb == "run" and "--" not in argv and not {"-h", "--help"} & set(after):
+        raise BadInput("Put the command after `--`: backburner run [OPTION]… -- COMMAND ARG…")
+    args = verb_parser(verb).parse_args([*before, *after])
+    if command:
+        if verb != "run":
+            raise BadInput(f"backburner {verb} takes no command after `--`.")
+        args.command = [*args.command, *command]
+    return _call(verb, args)
+
+
+def _without_verb(options: list[str]) -> int:
+    match options:
+        case [] | ["-h"] | ["--help"]:
+            print(overview())
+            return 0 if options else 2
+        case ["-V"] | ["--version"]:
+            from importlib.metadata import version
+
+            print(f"backburner {version('backburner')}")
+            return 0
+        case _:
+            raise BadInput(f"What should be done? There is no verb beside {' '.join(options)}. See: backburner --help")
 
 
 def _call(verb: str, args: argparse.Namespace) -> int:
@@ -239,7 +307,7 @@ def _call(verb: str, args: argparse.Namespace) -> int:
 
         print(script(args.shell))
         return 0
-    flags = dict(_setting(word) for word in args.set)
+    flags = dict(_setting(word) for word in getattr(args, "set", []))
     if verb in ("serve", "doctor"):
         from backburner.doors import operate
 
@@ -258,9 +326,12 @@ def _setting(word: str) -> tuple[str, str]:
     return name, value
 
 
-def _say(code: str, message: str, as_json: bool) -> None:
+def _say(error: BackburnerError, as_json: bool) -> None:
+    message = str(error)
     if as_json:
         import json
 
-        message = json.dumps({"error": {"code": code, "message": message}})
-    print(message, file=sys.stderr)
+        about = {"task_id": error.fields["task_id"]} if "task_id" in error.fields else {}
+        message = json.dumps({"error": {"code": error.code, "message": message, **about}})
+    with contextlib.suppress(OSError):
+        print(message, file=sys.stderr, flush=True)

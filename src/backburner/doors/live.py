@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from backburner import words
 from backburner.doors import render
+from backburner.errors import BadInput
 from backburner.follow import Follower
 from backburner.models import Entry, Event
 from backburner.runtime import Runtime, now_ms
@@ -49,6 +50,9 @@ def follow(runtime: Runtime, entry: Entry, *, timeout: float | None, silent: boo
                 line.show(_running(follower.entry))
     finally:
         line.clear()
+    if not at_start and follower.entry.live:
+        out.write(b"\n")  # the id that comes next must stand alone
+        out.flush()
     return follower.entry
 
 
@@ -61,10 +65,14 @@ def print_log(runtime: Runtime, entry: Entry, *, follow: bool, lines: int | None
     """The log of a task, to its present end or on to its last line."""
     out = sys.stdout.buffer
     follower = Follower(runtime, entry, raw=raw, lines=lines)
-    for piece in follower.pieces(None if follow else 0):
-        if piece:
-            out.write(piece)
-            out.flush()
+    try:
+        for piece in follower.pieces() if follow else follower.now():
+            if piece:
+                out.write(piece)
+                out.flush()
+    except FileNotFoundError:
+        if entry.ended:
+            raise BadInput(f"The output of {entry.task.task_id} is gone: {runtime.log_path(entry)} does not exist.") from None
     if follow and sys.stderr.isatty():
         print(render.ended_line(follower.entry, now_ms()), file=sys.stderr)
     return 0
@@ -93,22 +101,23 @@ def wait_for(runtime: Runtime, task_ids: list[str], timeout: float | None, *, si
 
 def print_events(runtime: Runtime, *, follow: bool, after: int, as_json: bool) -> int:
     """What happened, oldest first; with `follow` as it happens. Following in JSON is one object a line."""
-    events = list(_events(runtime, after))
-    if as_json and not follow:
-        render.print_json([render.event_json(event) for event in events])
+    if not follow:
+        events = list(_events(runtime, after))
+        if as_json:
+            render.print_json([render.event_json(event) for event in events])
+        for event in events if not as_json else []:
+            print(_event_line(event))
         return 0
     ear = runtime.listen()
     try:
         while True:
+            events = list(_events(runtime, after))
             for event in events:
                 after = event.event_id
                 print(json.dumps(render.event_json(event)) if as_json else _event_line(event))
             sys.stdout.flush()
-            if not follow:
-                return 0
             if not events:
                 ear.wait(60)
-            events = list(_events(runtime, after))
     finally:
         ear.close()
 

@@ -17,8 +17,11 @@ def serve(args: argparse.Namespace, flags: dict[str, str]) -> int:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO, stream=sys.stderr)
     environ = dict(os.environ)
     home = Home(locate(args.home, environ))
-    print(f"Serving {home.root}. Ctrl-C stops it; commands at work go on.", file=sys.stderr)
-    if not engine.serve(home, environ, flags, foreground=True):
+
+    def ready() -> None:
+        print(f"Serving {home.root}. Ctrl-C stops it; commands at work go on.", file=sys.stderr)
+
+    if not engine.serve(home, environ, flags, foreground=True, ready=ready):
         raise BadInput(f"Another engine serves {home.root} already.")
     return 0
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from backburner import words
 from backburner.models import Entry, Event, Notice
-from backburner.progress import clean
+from backburner.text import clean, visible
 
 _COLOURS = {
     "completed": "32",
@@ -112,10 +112,12 @@ def details(entry: Entry, now: int, output: bytes, log: str) -> str:
     """Everything a person asks about one task."""
     task, run = entry
     lines = [f"Task: {task.task_id}", f"Status: {colour(entry.status)}"]
+    if task.name:
+        lines.append(f"Label: {visible(task.name)}")
     lines.append(f"Command: {words.command_line(task.command, task.shell)}")
     if task.description:
         lines.append(f"Description: {clean(task.description)}")
-    lines.append(f"Directory: {task.cwd}")
+    lines.append(f"Directory: {visible(task.cwd)}")
     if run is None:
         lines.append(f"Asks because: {'; '.join(task.reasons)}")
         if entry.status == "proposed":

@@ -11,6 +11,7 @@ from backburner.doors.ask import ask, can_ask
 from backburner.errors import ApprovalDenied, ApprovalRequired, BadInput, NotRunning, WaitTimedOut
 from backburner.lifecycle import Result
 from backburner.models import Entry, Submission
+from backburner.process import umask
 from backburner.runtime import Runtime, now_ms
 
 LISTED = 200
@@ -40,13 +41,14 @@ def run(runtime: Runtime, args: argparse.Namespace) -> int:
         raise BadInput("There is no command to run. Write: backburner run -- COMMAND ARG…")
     submission = Submission(
         command=_shell_line(args.command) if args.shell else tuple(args.command),
-        cwd=os.path.abspath(args.cwd or _cwd()),
+        cwd=os.path.normpath(os.path.join(_cwd(), args.cwd)) if args.cwd and not os.path.isabs(args.cwd) else args.cwd or _cwd(),
         environment=dict(runtime.environ),
         description=args.description or "",
         name=args.name,
         env=_env(args.env),
         shell=args.shell,
-        timeout_ms=duration_ms(args.timeout) if args.timeout else None,
+        timeout_ms=duration_ms(args.timeout) if args.timeout is not None else None,
+        umask=umask(),
     )
     entry = _submit(runtime, submission, args.yes)
     return _started(runtime, entry, args)
@@ -63,6 +65,7 @@ def restart(runtime: Runtime, args: argparse.Namespace) -> int:
         env=task.env,
         shell=task.shell,
         timeout_ms=task.timeout_ms,
+        umask=umask(),
         restarted_from=task.task_id,
     )
     return _started(runtime, _submit(runtime, submission, args.yes), args)
@@ -72,9 +75,10 @@ def _submit(runtime: Runtime, submission: Submission, yes: bool) -> Entry:
     """Through the gate: ask where somebody sits, park where nobody does."""
     verdict = runtime.judge(submission)
     via = None
+    if yes:
+        runtime.require_person("cli")
     if verdict.decision == Decision.ASK:
         if yes:
-            runtime.require_person("cli")
             via = "cli"
         elif can_ask() and "BACKBURNER_TASK_ID" not in runtime.environ:
             if not ask(submission, verdict):
@@ -102,14 +106,20 @@ def _started(runtime: Runtime, entry: Entry, args: argparse.Namespace) -> int:
     if entry.live:
         render.print_json(render.as_json(entry, now_ms())) if args.json else print(task_id)
         if not args.json:
-            hint(f"Still running after {args.wait:g} s; it goes on in the background.")
+            hint(f"Still {entry.status} after {args.wait:g} s; it goes on in the background.")
         return 0
-    runtime.tell(task_ids=[task_id])
     if args.json:
         render.print_json(render.as_json(entry, now_ms()))
     elif entry.status != "completed" or sys.stderr.isatty():
         hint(render.ended_line(entry, now_ms()))
+    _told(runtime, [task_id])
     return _own_code(entry)
+
+
+def _told(runtime: Runtime, task_ids: list[str]) -> None:
+    """Mark as told what has really left us: not what a closed pipe or a full disk swallowed."""
+    sys.stdout.flush()
+    runtime.tell(task_ids=task_ids)
 
 
 def _own_code(entry: Entry) -> int:
@@ -157,7 +167,9 @@ def logs(runtime: Runtime, args: argparse.Namespace) -> int:
     if entry.run is None:
         raise BadInput(f"Task {entry.task.task_id} is {entry.status}; it has no output yet.")
     if args.json:
-        output = runtime.tail(entry, args.tail if args.tail is not None else sys.maxsize)
+        if args.follow:
+            raise BadInput("`logs -f` has no JSON; `logs --json` gives what there is.")
+        output = runtime.tail(entry, args.tail if args.tail is not None else sys.maxsize, longest=sys.maxsize)
         render.print_json({"task_id": entry.task.task_id, "log": runtime.log_path(entry), "output": output.decode("utf-8", "replace")})
         return 0
     return print_log(runtime, entry, follow=args.follow, lines=args.tail, raw=args.raw)
@@ -173,9 +185,9 @@ def wait(runtime: Runtime, args: argparse.Namespace) -> int:
             raise ApprovalRequired(task_id=task_id, reason="; ".join(entry.task.reasons))
     entries = wait_for(runtime, task_ids, args.timeout, silent=args.json)
     running = [entry.task.task_id for entry in entries if entry.live]
-    runtime.tell(task_ids=[entry.task.task_id for entry in entries if not entry.live])
     if args.json:
         render.print_json([render.as_json(entry, now_ms()) for entry in entries])
+    _told(runtime, [entry.task.task_id for entry in entries if not entry.live])
     if running:
         if args.json:
             return TIMED_OUT
@@ -203,12 +215,12 @@ def cancel(runtime: Runtime, args: argparse.Namespace) -> int:
     except WaitTimedOut:
         raise WaitTimedOut(seconds=f"{patience:g}", task_ids=", ".join(asked)) from None
     cancelled = [entry for entry in entries if entry.status in ("cancelled", "rejected")]
-    runtime.tell(task_ids=asked)
     if args.json:
         render.print_json([render.as_json(entry, now_ms()) for entry in entries])
     for entry in entries if not args.json else []:
         done = "cancelled" if entry in cancelled else f"had ended before (status: {entry.status})"
         print(f"Task {entry.task.task_id} {done}.")
+    _told(runtime, asked)
     return code if len(cancelled) == len(entries) else 1
 
 
@@ -254,6 +266,7 @@ def inbox(runtime: Runtime, args: argparse.Namespace) -> int:
     if not notices and not args.json:
         hint("Nothing new.")
     if args.ack:
+        sys.stdout.flush()
         runtime.tell(notice_ids=[notice.notice_id for notice in notices])
     return 0
 

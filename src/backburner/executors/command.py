@@ -7,6 +7,7 @@ what an end means: that is the runner's.
 import array
 import asyncio
 import contextlib
+import errno
 import fcntl
 import os
 import signal
@@ -20,13 +21,14 @@ from backburner.home import Home, is_locked
 from backburner.lifecycle import Result
 from backburner.models import ProcessId, Work
 from backburner.output import NAME, Log, header
-from backburner.ports import CannotStart, Outcome
+from backburner.ports import CannotStart, Outcome, StartLater
 from backburner.progress import summarize
 from backburner.watch import FileWatch
 from backburner.words import command_line, iso
 
 _PIPE_BYTES = 256 * 1024
 _SETPIPE_SZ = 1031
+_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 _KILL_SECONDS = 5.0  # how long the dead may take to be gone after SIGKILL
 _DRAIN_SECONDS = 2.0  # how long output may take to arrive after the command's end, while somebody still writes
 
@@ -45,8 +47,9 @@ class StillAlive(Exception):
 class CommandExecutor:
     """Launches and takes over commands for one home. Lives in one event loop."""
 
-    def __init__(self, home: Home, output_cap: int) -> None:
+    def __init__(self, home: Home, output_cap: int, files: int | None = None) -> None:
         self._home = home
+        self._files = files
         self.output_cap = output_cap
         self._watch: FileWatch | None = None
         self._armed: dict[int, Command] = {}
@@ -67,7 +70,7 @@ class CommandExecutor:
             env["PWD"] = task.cwd
         try:
             os.makedirs(folder, 0o700, exist_ok=True)
-            shim.prepare(folder, task.command, task.shell)
+            env = shim.prepare(folder, task.command, task.shell, env, task.umask, self._files)
             with contextlib.ExitStack() as ours:
                 script, log, reader, writer = self._descriptors(ours, work, folder)
                 cat = _pour(reader, log)
@@ -76,6 +79,8 @@ class CommandExecutor:
                 )  # fmt: skip
                 kept = os.dup(reader)
         except OSError as error:
+            if error.errno in _NO_ROOM:
+                raise StartLater(error.strerror) from None
             raise CannotStart(f"{task.command[0]} could not be started: {error.strerror or error}") from None
         found = process.identify(leader.pid)
         command = Command(self, folder, run.mark, found or ProcessId(leader.pid, "0", process.boot_id()))
@@ -201,7 +206,7 @@ class Command:
                 return Outcome(Result.LOST, None, f"its end was not observed: {why} while it ran")
             await self._drained()
             error = "part of its output is missing: it could not be written" if self._drain else None
-            return Outcome(Result.EXIT, code, error)
+            return Outcome(Result.EXIT, code, error, None if self._leader else shim.ended_at(self._folder))
         finally:
             if guard:
                 guard.cancel()
@@ -224,7 +229,7 @@ class Command:
     async def _signal_until_gone(self, number: int, seconds: float) -> list[ProcessId]:
         """Signal every process of the run and wait for their ends; those that are left when the time is up."""
         loop = asyncio.get_running_loop()
-        deadline, pause, signalled = loop.time() + seconds, 0.002, set()
+        deadline, pause, signalled, woken = loop.time() + seconds, 0.002, set(), set()
         group = self.process.pid if self.process and process.send_group(self.process, number) else None
         while left := process.members(self.process, self._mark):
             for one in left:
@@ -232,6 +237,9 @@ class Command:
                 if number == signal.SIGKILL or not reached:
                     process.send(one, number)
                     signalled.add(one)
+                if one not in woken:
+                    process.send(one, signal.SIGCONT)  # one that is stopped cannot die of SIGTERM
+                    woken.add(one)
             if self._leader:
                 self._leader.poll()
             remaining = deadline - loop.time()
@@ -254,7 +262,7 @@ class Command:
             if not is_locked(self.cap.path):
                 self.cap.finish()
             with Log(self._folder) as log:
-                return summarize(log.tail(400, 1 << 16).decode("utf-8", "replace")), log.count_lines()
+                return summarize(log.tail(400, longest=1 << 16).decode("utf-8", "replace")), log.count_lines()
         except OSError:
             return None, None
 

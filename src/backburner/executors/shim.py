@@ -4,28 +4,59 @@ The shell reads its script from a locked file as its input: the lock says that i
 neither the command's words nor the task's id are in its command line, where another `pkill -f` would find them.
 """
 
+import json
 import os
+import re
 import shlex
+import sys
 
-EXIT, SCRIPT = ".exit", ".shim"
-_WAITING, _BEGUN = "", "s"
+EXIT, SCRIPT, ENVIRONMENT = ".exit", ".shim", ".environment"
+_WAITING = ""
 _BLANK = b"    "  # written beforehand, so that a full disk cannot keep the code from being written over it
 
+# What a shell does not hand on as it got it: names it cannot hold, and names it keeps for itself.
+_SPECIAL = re.compile(r"(OPTIND|PPID|IFS|LINENO)$|(?![A-Za-z_][A-Za-z0-9_]*$)", re.ASCII)
+_EXEC = "import json,os,sys; e=json.load(open(sys.argv[1])); os.execvpe(sys.argv[2], sys.argv[2:], e)"
 
-def prepare(folder: str, command: tuple[str, ...], shell: bool) -> None:
-    """Write the script and the blank exit file of one run."""
+
+def prepare(
+    folder: str, command: tuple[str, ...], shell: bool, environment: dict[str, str], umask: int | None = None, files: int | None = None
+) -> dict[str, str]:
+    """Write the script and the blank exit file of one run; the environment to start the shim with."""
     argv = ("/bin/sh", "-c", command[0]) if shell else command
+    given = environment
+    if any(map(_SPECIAL.match, environment)):
+        # Rare, and an interpreter's start dearer: a shell in between would lose part of the environment.
+        path = os.path.join(folder, ENVIRONMENT)
+        _write(path, json.dumps(environment).encode())
+        argv = (sys.executable, "-ISc", _EXEC, path, *argv)
+        given = {name: value for name, value in environment.items() if not _SPECIAL.match(name)}
     words = " ".join(map(shlex.quote, argv))
     code = shlex.quote(os.path.join(folder, EXIT))
-    script = f"trap : TERM INT HUP\nprintf s 1<>{code}\n(exec </dev/null {words})\nprintf '%-4s' \"$?\" 1<>{code}\nexit 0\n"
+    lines = [
+        "trap : TERM INT HUP",
+        *([f"umask {umask:04o}"] if umask is not None else []),
+        *([f"ulimit -Sn {files}"] if files is not None else []),
+        "exec 3>&2 2>/dev/null",  # the shell's own words about the command's end are not the command's output
+        f"printf s 1<>{code}",
+        f"(exec </dev/null 2>&3 3>&- {words})",
+        f"printf '%-4s' \"$?\" 1<>{code}",
+        "exit 0",
+    ]
     _write(os.path.join(folder, EXIT), _BLANK)
-    _write(os.path.join(folder, SCRIPT), os.fsencode(script))
+    _write(os.path.join(folder, SCRIPT), os.fsencode("\n".join(lines) + "\n"))
+    return given
 
 
 def exit_code(folder: str) -> int | None:
     """The code the command ended with; None where it has not, or where nobody was there to write it."""
     text = _read(folder)
     return int(text) if text.isdigit() else None
+
+
+def ended_at(folder: str) -> int:
+    """When the code was written, in milliseconds UTC."""
+    return os.stat(os.path.join(folder, EXIT)).st_mtime_ns // 1_000_000
 
 
 def has_begun(folder: str) -> bool:

@@ -76,6 +76,8 @@ class Connection:
             return self._db.execute(sql, values).fetchall()
         except apsw.Error as error:
             raise self._unavailable(error) from None
+        except UnicodeEncodeError:
+            return []  # what is not text cannot be in the ledger
 
     def _one(self, sql: str, *values: object) -> tuple:
         rows = self._all(sql, *values)

@@ -28,6 +28,7 @@ MIGRATIONS: tuple[str, ...] = (
         project TEXT NOT NULL,
         env TEXT NOT NULL,
         timeout_ms INTEGER CHECK (timeout_ms > 0),
+        umask INTEGER,
         restarted_from TEXT,
         created_at INTEGER NOT NULL,
         expires_at INTEGER,

@@ -68,6 +68,7 @@ class SQLiteStore(Connection):
                 project=project,
                 env=submission.env,
                 timeout_ms=submission.timeout_ms,
+                umask=submission.umask,
                 restarted_from=submission.restarted_from,
                 created_at=now,
                 expires_at=None if approval else expires_at,
@@ -281,12 +282,15 @@ class SQLiteStore(Connection):
         for where, value in (("task_id = ?", reference), ("task_id = (SELECT task_id FROM runs WHERE run_id = ?)", reference)):
             if found := self._one(f"SELECT task_id FROM tasks WHERE {where}", value):
                 return [found[0]]
+        if not reference or self._one("SELECT 1 FROM events WHERE task_id = ? AND kind = 'task_cleared'", reference):
+            return []  # an old id must not come to mean another task that it happens to be a part of
         if reference == "last":
             found = self._one("SELECT task_id FROM tasks WHERE ? IS NULL OR project = ? ORDER BY seq DESC LIMIT 1", project, project)
             return [found[0]] if found else []
         escaped = reference.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-        for where, value in (("name = ?", reference), ("task_id LIKE ? ESCAPE '\\'", f"%{escaped}%")):
-            if rows := self._all(f"SELECT task_id FROM tasks WHERE {where} ORDER BY seq DESC LIMIT 20", value):
+        here = ("name = ? AND project = ?", (reference, project))
+        for where, values in (here, ("name = ?", (reference,)), ("task_id LIKE ? ESCAPE '\\'", (f"%{escaped}%",))):
+            if rows := self._all(f"SELECT task_id FROM tasks WHERE {where} ORDER BY seq DESC LIMIT 20", *values):
                 return [row[0] for row in rows]
         return []
 

@@ -1,0 +1,81 @@
+"""A clock that is set while commands run: no run ends before it began, nothing is killed for it, every end is told."""
+
+import asyncio
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+from conftest import Place, wait_until
+from witness import Witness, calm, change, query
+
+from backburner import process
+from backburner.executors.command import CommandExecutor
+from backburner.home import Home
+from backburner.models import Submission
+from backburner.runner import Runner
+from backburner.runtime import open_runtime
+
+HOUR, DAY = 3_600_000, 86_400_000
+
+
+class SetClock:
+    """A clock that somebody sets."""
+
+    def __init__(self) -> None:
+        self.offset = 0
+
+    def __call__(self) -> int:
+        return time.time_ns() // 1_000_000 + self.offset
+
+
+@pytest.mark.parametrize("jump", [-DAY, -1, HOUR, 400 * DAY], ids=["a day back", "a moment back", "an hour on", "a year on"])
+async def test_no_run_ends_before_it_began_when_the_clock_is_set(tmp_path: Path, jump: int) -> None:
+    home, clock, changed = Home(str(tmp_path / "home")), SetClock(), asyncio.Event()
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    mine = f"{process.myself()}:clock"
+    with open_runtime(home, runner=mine) as runtime:
+        runtime.clock = clock
+        executor = CommandExecutor(home, 1 << 20)
+        runner = Runner(runtime.store, executor, home, clock, runner=mine, owner=process.myself(), cap=1, grace=1.0, changed=changed.set)
+        line = Submission((f"read x <{gate}; exit 3",), str(tmp_path), dict(os.environ), shell=True, timeout_ms=60_000)
+        entry = runtime.submit(line, yes_via="library")
+        runner.tick()
+        with open(await asyncio.to_thread(os.open, gate, os.O_WRONLY), "w") as opened:  # the command is at its gate
+            clock.offset = jump
+            opened.write("open\n")
+        async with asyncio.timeout(20):
+            while runner.busy:
+                changed.clear()
+                await changed.wait()
+        done = runtime.store.show(entry.task.task_id)
+        executor.close()
+    assert done and done.run and done.run.started_at is not None and done.run.ended_at is not None
+    assert (done.status, done.run.result, done.run.exit_code) == ("failed", "exit", 3), "the jump was taken for a timeout"
+    assert done.run.ended_at >= done.run.started_at
+    told = json.loads((Path(home.folder(done.run.folder)) / "result.json").read_text())
+    assert told["duration_seconds"] >= 0
+    if jump < -1000:
+        assert told["duration_seconds"] == 0
+
+
+def test_a_run_that_began_tomorrow_ends_today(place: Place) -> None:
+    """The clock was a day ahead when the run began, and was set right while it ran and the engine was dead."""
+    witness = Witness(place)
+    job = witness.job("tomorrow", code=2, gated=True)
+    task_id = witness.submit(job)
+    wait_until(lambda: witness.began(job), "the command")
+    place.kill_engine()
+    change(place, "UPDATE runs SET created_at = created_at + ?, started_at = started_at + ? WHERE task_id = ?", DAY, DAY, task_id)
+    witness.open_gate(job)
+    witness.finish([job])
+    ((started, ended, notices),) = query(
+        place, "SELECT started_at, ended_at, (SELECT count(*) FROM notices) FROM runs WHERE task_id = ?", task_id
+    )
+    assert ended == started and notices == 1
+    shown = place.status(task_id)
+    assert (shown["status"], shown["exit_code"], shown["duration_seconds"]) == ("failed", 2, 0)
+    assert place.ok("list") and place.ok("status", task_id)
+    calm(place)

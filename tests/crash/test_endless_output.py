@@ -1,0 +1,102 @@
+"""Printers that do not stop: the disk holds a little more than the cap while they run on, head, marker and tail in the end."""
+
+import os
+import re
+import time
+from pathlib import Path
+
+import pytest
+from conftest import LONG, Place, wait_until
+from witness import drive, killed
+
+CAP = 8 << 20
+GIGABYTES = 10 if LONG else 3
+MARKER = re.compile(rb"\n\[backburner: ([\d,]+) bytes of output left out here\]\n")
+
+
+def capped(place: Place, megabytes: int = 8) -> None:
+    place.configure(f"[approval]\nyes_without_terminal = true\n[commands]\noutput_cap_mb = {megabytes}\n")
+
+
+def on_disk(log: Path) -> int:
+    try:
+        return log.stat().st_blocks * 512
+    except FileNotFoundError:
+        return 0
+
+
+def ended(place: Place, task_id: str) -> bool:
+    return (place.folder(task_id) / "result.json").exists()
+
+
+def test_a_printer_of_gigabytes_is_capped_while_it_runs_on(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    capped(place)
+    size, began = GIGABYTES << 30, time.monotonic()
+    task_id = place.run(f"echo the head; yes 123456789012345 | head -c {size}; echo the tail; exit 5", options=("--shell",))
+    log, most, looks = place.folder(task_id) / "output.log", 0, 0
+
+    def looked() -> bool:
+        nonlocal most, looks
+        most, looks = max(most, on_disk(log)), looks + 1
+        return ended(place, task_id)
+
+    wait_until(looked, "the last byte", 600)
+    with capsys.disabled():
+        took = time.monotonic() - began
+        print(
+            f"\n{GIGABYTES} GiB printed in {took:.1f} s; at most {most >> 20} MiB on disk in {looks} looks, {on_disk(log) >> 10} KiB at the end"
+        )
+    place.cli("wait", task_id)
+    done = place.status(task_id)
+    assert (done["status"], done["exit_code"], done["result"], done["error"]) == ("failed", 5, "exit", None)
+    assert looks > 20 and most < 400 << 20
+    assert on_disk(log) <= CAP + (64 << 10) and log.stat().st_size <= CAP + (64 << 10)
+    shown = place.log(task_id)
+    assert shown.startswith(b"the head\n123456789012345\n") and shown.endswith(b"123456789012345\nthe tail\n")
+    markers = MARKER.findall(shown)
+    assert len(markers) == 1
+    kept = len(MARKER.sub(b"", shown))
+    assert kept + int(markers[0].replace(b",", b"")) == size + len(b"the head\nthe tail\n")
+    assert kept > CAP - (16 << 10)
+
+
+def test_a_burst_that_ends_at_once_is_capped_too(place: Place) -> None:
+    capped(place, 1)
+    done = place.finish("yes 123456789 | head -c 30000000; echo the tail", options=("--shell",))
+    log = place.folder(str(done["task_id"])) / "output.log"
+    assert log.stat().st_size < 2 << 20
+    assert MARKER.search(log.read_bytes()) and log.read_bytes().endswith(b"the tail\n")
+
+
+def test_a_burst_of_a_command_that_lives_on_in_silence_is_capped_meanwhile(place: Place) -> None:
+    capped(place, 1)
+    gate = place.cwd / "gate"
+    os.mkfifo(gate)
+    task_id = place.run(f"yes 123456789 | head -c 30000000; echo printed; read x <{gate}", options=("--shell",))
+    log = place.folder(task_id) / "output.log"
+    wait_until(lambda: log.exists() and log.stat().st_size > 30_000_000, "the burst")
+    try:
+        wait_until(lambda: on_disk(log) < 2 << 20, "the cut", 10)
+    finally:
+        gate.write_text("open\n")
+        place.ok("wait", task_id)
+
+
+def test_a_log_is_capped_on_by_the_engine_that_takes_over(place: Place) -> None:
+    capped(place, 1)
+    gate = place.cwd / "gate"
+    os.mkfifo(gate)
+    first = drive(place, "engine", "never")
+    wait_until(lambda: place.engine, "the engine")
+    slowly = "i=0; while [ $i -lt 20 ]; do yes 123456789 | head -c 1000000; sleep 0.03; i=$((i + 1)); done"
+    task_id = place.run(f"{slowly}; read x <{gate}; {slowly}; echo the tail", options=("--shell",))
+    log = place.folder(task_id) / "output.log"
+    wait_until(lambda: log.exists() and log.stat().st_size > 20_000_000, "the first half")
+    killed(first, by_us=True)
+    place.ok("list")
+    gate.write_text("open\n")
+    place.ok("wait", task_id)
+    shown = place.log(task_id)
+    markers = MARKER.findall(shown)
+    assert log.stat().st_size < 2 << 20 and len(markers) == 1 and shown.endswith(b"the tail\n")
+    assert len(MARKER.sub(b"", shown)) + int(markers[0].replace(b",", b"")) == 40_000_009

@@ -1,0 +1,196 @@
+"""Many doors, one engine: a crowd at a cold home, a second engine, and an engine that leaves just when it is needed."""
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from conftest import Place, wait_until
+from witness import calm, drive, killed, query
+
+from backburner import BackburnerSync, process, wake
+
+DOORS = 100
+IDLE = 0.05
+
+
+@pytest.fixture
+def cold(tmp_path: Path) -> Iterator[Place]:
+    """A home that does not exist yet."""
+    project = tmp_path / "project"
+    project.mkdir()
+    here = Place(tmp_path / "cold", project)
+    yield here
+    calm(here)
+    here.stop_engine()
+
+
+class Gate:
+    """Holds processes back until it opens for all of them at the same moment."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path, self._ready = folder / "gate", folder / "ready"
+        os.mkfifo(self._path)
+        self._ready.touch()
+
+    def behind(self, *words: str) -> list[str]:
+        """A command that waits at the gate before it begins."""
+        return ["sh", "-c", 'echo >>"$1"; read x <"$0"; shift; exec "$@"', str(self._path), str(self._ready), *words]
+
+    @contextlib.contextmanager
+    def opened(self, count: int) -> Iterator[float]:
+        """Open once `count` wait; the moment it opened."""
+        wait_until(lambda: self._ready.stat().st_size == count, "all to stand at the gate")
+        with open(self._path, "wb", buffering=0) as gate:
+            gate.write(b"\n" * count)
+            yield time.monotonic()
+
+
+def test_a_hundred_doors_at_a_cold_home_get_one_engine(cold: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    gate = Gate(cold.cwd)
+    doors = [
+        subprocess.Popen(
+            gate.behind(sys.executable, "-m", "backburner", "run", "--", "echo", f"door {number}"),
+            cwd=cold.cwd, env=cold.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for number in range(DOORS)
+    ]  # fmt: skip
+    assert not cold.root.exists()
+    left: dict[int, float] = {}
+    most = 0
+
+    def all_left() -> bool:
+        nonlocal most
+        for number, door in enumerate(doors):
+            if number not in left and door.poll() is not None:
+                left[number] = time.monotonic() - began
+        most = max(most, len(cold.processes("--lock-on-stdin")))
+        return len(left) == DOORS
+
+    with gate.opened(DOORS) as began:
+        wait_until(all_left, "the doors", 60)
+    said = [door.communicate(timeout=10) for door in doors]
+    assert [door.returncode for door in doors] == [0] * DOORS, [one[1] for one in said if one[1]][:3]
+    ids = [one[0].strip() for one in said]
+    assert len(set(ids)) == DOORS
+    wait_until(lambda: query(cold, "SELECT count(*) FROM runs WHERE state = 'completed'") == [(DOORS,)], "the ends", 60)
+    with capsys.disabled():
+        print(
+            f"\n{DOORS} doors at once: the slowest took {max(left.values()):.2f} s, the last end came after {time.monotonic() - began:.2f} s"
+        )
+    assert query(cold, "SELECT count(DISTINCT owner), count(DISTINCT task_id) FROM runs") == [(1, DOORS)], "one engine ran them all"
+    assert query(cold, "SELECT count(*) FROM events WHERE kind = 'run_started'") == [(DOORS,)]
+    assert query(cold, "SELECT count(*) FROM notices") == [(DOORS,)]
+    for number, task_id in enumerate(ids):
+        assert (cold.folder(task_id) / "output.log").read_bytes().endswith(f"door {number}\n".encode())
+    assert most <= 1, f"{most} engines were started at the same time"
+    calm(cold)
+    assert len(cold.processes("backburner-keeper")) == 1
+
+
+def test_a_second_engine_is_refused(place: Place) -> None:
+    assert place.finish("echo", "hello")["status"] == "completed"
+    first = place.engine
+    second = place.cli("serve")
+    assert second.returncode == 2 and "Another engine serves" in second.stderr
+    assert first and place.engine == first
+    assert place.finish("echo", "again")["status"] == "completed"
+
+
+def test_an_engine_in_the_foreground_serves_the_doors_and_refuses_a_second_one(place: Place) -> None:
+    serving = drive(place, "engine", "never")
+    wait_until(lambda: wake.ring(place.home.bells, wake.ENGINE), "the engine")
+    assert place.finish("echo", "hello")["status"] == "completed"
+    assert place.engine and place.engine.pid == serving.pid
+    assert place.cli("serve").returncode == 2
+    assert not place.processes("backburner-keeper"), "no door started another one"
+    killed(serving, by_us=True)
+
+
+def test_two_engines_that_start_at_the_same_moment_are_one(place: Place) -> None:
+    gate = Gate(place.cwd)
+    serve = gate.behind(sys.executable, "-m", "backburner", "serve")
+    both = [subprocess.Popen(serve, cwd=place.cwd, env=place.environ, stderr=subprocess.DEVNULL) for _ in range(2)]
+    try:
+        with gate.opened(2):
+            wait_until(lambda: any(one.poll() is not None for one in both), "one of them to give in")
+        assert place.finish("echo", "hello")["status"] == "completed"
+        refused, serves = sorted(both, key=lambda one: one.poll() is None)
+        assert refused.returncode == 2 and serves.poll() is None
+        serves.send_signal(signal.SIGTERM)
+        assert serves.wait(20) == 0
+    finally:
+        for one in both:
+            one.kill()
+            one.wait()
+
+
+def test_an_engine_with_nothing_left_to_do_leaves(place: Place) -> None:
+    """No door is opened after the command's end."""
+    place.configure(f"[engine]\nidle_exit_seconds = {IDLE}\n")
+    place.ok("run", "--", "echo", "hello")
+    wait_until(lambda: query(place, "SELECT state FROM runs") == [("completed",)], "the end")
+    wait_until(lambda: place.engine is None, "the engine to leave", 10)
+    assert not place.processes()
+
+
+def test_an_idle_engine_that_leaves_strands_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Submissions aimed at the moment of leaving. Nothing is asked of Backburner afterwards that could wake an engine."""
+    homes, each = 4, 50
+    seed = random.randrange(1 << 32)
+    with capsys.disabled():
+        print(f"\nidle exit: seed {seed}")
+    places = [Place(tmp_path / f"home{number}", tmp_path) for number in range(homes)]
+    try:
+        with ThreadPoolExecutor(homes) as doors:
+            engines = list(doors.map(lambda pair: _aim_at_the_leaving(pair[1], each, random.Random(seed + pair[0])), enumerate(places)))
+        with capsys.disabled():
+            print(f"idle exit: {homes * each} commands, {sum(engines)} engines")
+        assert sum(engines) > homes * each // 10, "the engines hardly ever left: nothing was shown"
+    finally:
+        for place in places:
+            calm(place)
+            place.stop_engine()
+
+
+def _aim_at_the_leaving(place: Place, count: int, chance: random.Random) -> int:
+    """Submit one command after another, each about when the engine leaves after the one before; how many engines there were."""
+    place.configure(f"[engine]\nidle_exit_seconds = {IDLE}\n")
+    with BackburnerSync.open(place.root) as bb:
+        for number in range(count):
+            bb.submit(["echo", str(number)], cwd=place.cwd)
+            ended = [("completed", number + 1)]
+            wait_until(
+                lambda ended=ended: query(place, "SELECT state, count(*) FROM runs GROUP BY state") == ended,
+                f"the end of command {number} in {place.root.name}",
+            )
+            moment = time.monotonic() + IDLE + chance.uniform(-0.03, 0.03)
+            wait_until(lambda moment=moment: time.monotonic() > moment, "the moment of leaving")
+    return int(query(place, "SELECT count(DISTINCT owner) FROM runs")[0][0])
+
+
+def test_doors_that_come_and_go_together_strand_nothing(tmp_path: Path) -> None:
+    """Eight doors at one home whose engine leaves at once."""
+    place = Place(tmp_path / "home", tmp_path)
+    place.configure("[engine]\nidle_exit_seconds = 0\n")
+
+    def door(number: int) -> None:
+        with BackburnerSync.open(place.root) as bb:
+            for turn in range(10):
+                bb.submit(["echo", f"{number} {turn}"], cwd=place.cwd)
+
+    try:
+        with ThreadPoolExecutor(8) as doors:
+            list(doors.map(door, range(8)))
+        wait_until(lambda: query(place, "SELECT state, count(*) FROM runs GROUP BY state") == [("completed", 80)], "all ends", 30)
+    finally:
+        calm(place)
+        place.stop_engine()
+    assert not [one for one in place.processes(str(place.root)) if process.is_alive(one)]

@@ -1,0 +1,140 @@
+"""A home on a disk that runs full: the command goes on and keeps its exit code, the ledger stays whole, the truth is told later."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+from conftest import Place, wait_until
+from witness import Witness, calm, query
+
+MEGABYTES = 8
+BALLAST = 2 << 20
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """The home as a file system of its own, of eight megabytes. Ask for it before `place`, which fills it."""
+    home = tmp_path / "home"
+    home.mkdir()
+    as_root = [] if os.getuid() == 0 else ["sudo", "-n"]
+    options = f"size={MEGABYTES}m,mode=700,uid={os.getuid()},gid={os.getgid()}"
+    subprocess.run([*as_root, "mount", "-t", "tmpfs", "-o", options, "backburner-test", str(home)], check=True, timeout=30)
+    yield home
+    subprocess.run([*as_root, "umount", str(home)], check=True, timeout=30)
+
+
+@pytest.fixture
+def witness(small_disk: Path, place: Place) -> Iterator[Witness]:
+    yield Witness(place)
+    calm(place)
+
+
+def free(place: Place) -> int:
+    found = os.statvfs(place.root)
+    return found.f_bavail * found.f_frsize
+
+
+def fill(path: Path) -> None:
+    """Take what is left, to the last byte."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    try:
+        for size in (1 << 16, 4096, 64, 1):
+            while True:
+                try:
+                    os.write(descriptor, b"\0" * size)
+                except OSError:
+                    break
+    finally:
+        os.close(descriptor)
+
+
+def test_a_command_that_fills_the_disk_goes_on_and_keeps_its_exit_code(witness: Witness) -> None:
+    place = witness.place
+    ballast = place.root / "ballast"
+    ballast.write_bytes(b"\0" * BALLAST)
+    proof, gate = place.cwd / "proof", place.cwd / "gate"
+    os.mkfifo(gate)
+    line = f"yes 123456789 | head -c 30000000 || echo broken >{proof}; echo printed >>{proof}; read x <{gate}; echo more; exit 7"
+    task_id = place.run(line, options=("--shell",))
+    wait_until(lambda: proof.exists() and proof.read_text(), "the command to come through")
+    assert proof.read_text() == "printed\n", "the command was cut off by a broken pipe"
+    assert free(place) == 0
+    assert place.status(task_id)["status"] == "running"
+    gate.write_text("open\n")
+    wait_until(lambda: (place.folder(task_id) / ".exit").read_text().strip() == "7", "the exit code on a full disk")
+    engine = place.engine
+    ballast.unlink()
+    place.cli("wait", task_id, "--timeout", "30")
+    done = place.status(task_id)
+    assert (done["status"], done["exit_code"], done["result"]) == ("failed", 7, "exit")
+    assert "output is missing" in str(done["error"])
+    assert place.log(task_id).startswith(b"123456789\n123456789\n")
+    assert engine and place.engine == engine, "the engine lived through it"
+    assert query(place, "PRAGMA integrity_check") == [("ok",)]
+    assert query(place, "SELECT count(*) FROM notices WHERE task_id = ?", task_id) == [(1,)]
+
+
+def test_ends_that_came_while_the_disk_was_full_are_told_when_there_is_room(witness: Witness) -> None:
+    place = witness.place
+    jobs = [witness.job(f"job{number}", lines=20, code=number, gated=True) for number in range(4)]
+    ids = [witness.submit(job) for job in jobs]
+    wait_until(lambda: all(map(witness.began, jobs)), "the commands")
+    fill(place.root / "ballast")
+    for job in jobs:
+        witness.open_gate(job)
+    wait_until(lambda: all((place.folder(one) / ".exit").read_text().strip().isdigit() for one in ids), "the exit files")
+    shown = place.cli("list", "--json")
+    assert shown.returncode in (0, 1) and "Traceback" not in shown.stderr
+    (place.root / "ballast").unlink()
+    witness.wait_for_the_ledger(jobs)
+    states = {row.name: (row.state, row.result, row.exit_code, row.notices, row.ends) for row in witness.rows()}
+    assert states == {job.name: ("failed" if job.code else "completed", "exit", job.code, 1, 1) for job in jobs}
+    assert [witness.signatures(job) for job in jobs] == [1] * 4
+    assert query(place, "PRAGMA integrity_check") == [("ok",)]
+
+
+def test_an_engine_killed_on_a_full_disk_leaves_the_truth_for_the_next_one(witness: Witness) -> None:
+    place = witness.place
+    jobs = [witness.job(f"job{number}", lines=0, code=number, gated=True) for number in range(3)]
+    ids = [witness.submit(job) for job in jobs]
+    wait_until(lambda: all(map(witness.began, jobs)), "the commands")
+    fill(place.root / "ballast")
+    place.kill_engine()
+    for job in jobs:
+        witness.open_gate(job)
+    wait_until(lambda: all((place.folder(one) / ".exit").read_text().strip().isdigit() for one in ids), "the exit files")
+    shown = place.cli("status", ids[0])
+    assert "Traceback" not in shown.stderr
+    (place.root / "ballast").unlink()
+    place.cli("wait", *ids, "--timeout", "60")
+    assert {row.name: (row.exit_code, row.notices) for row in witness.rows()} == {job.name: (job.code, 1) for job in jobs}
+    assert [witness.signatures(job) for job in jobs] == [1] * 3
+
+
+@pytest.mark.parametrize("room", [False, True], ids=["nothing fits", "only the ledger's rows fit"])
+def test_what_a_door_could_not_store_on_a_full_disk_never_runs(witness: Witness, room: bool) -> None:
+    """The door's word is true: a refusal leaves nothing behind, a given id stays in the ledger."""
+    place = witness.place
+    for _ in range(4 if room else 1):
+        place.finish("true")
+    if room:
+        ledger = apsw.Connection(str(place.root / "ledger.db"))
+        ledger.execute("PRAGMA wal_checkpoint(RESTART)")  # the log's pages will be written over: they are on disk already
+        ledger.close()
+    fill(place.root / "ballast")
+    jobs = [witness.job(f"job{number}", lines=5) for number in range(5)]
+    doors = [place.cli("run", "--yes", "--description", job.name, "--", *witness.command(job)) for job in jobs]
+    (place.root / "ballast").unlink()
+    after = witness.job("after", lines=5)
+    witness.submit(after)
+    witness.wait_for_the_ledger([after])
+    place.cli("wait", *(row.task_id for row in witness.rows()), "--timeout", "30")
+    for job, door in zip(jobs, doors, strict=True):
+        assert "Traceback" not in door.stderr, door.stderr
+        promised = door.returncode == 0
+        assert (witness.row(job) is not None) == promised, (job.name, door.returncode, door.stderr)
+        assert witness.signatures(job) <= promised, f"{job.name} was refused and ran all the same"
+    assert query(place, "PRAGMA integrity_check") == [("ok",)]

@@ -1,0 +1,247 @@
+"""The power goes in the middle of a write: what a verb had promised by returning is there afterwards, and nothing runs twice.
+
+The verb that was under way when the power went may have happened or not, but wholly. The last tests prove that the disk
+of these tests bites: with less syncing than the ledger does, promises are lost.
+"""
+
+import itertools
+import random
+from collections.abc import Callable
+from contextlib import closing
+
+import apsw
+import pytest
+from conftest import LONG
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ledgers import OWNERS, approve, ending, submit
+
+from backburner.errors import LedgerUnavailable
+from backburner.lifecycle import ENDED, LIVE, RunState
+from backburner.models import ENGINE, Entry, ProcessId
+from backburner.stores.sqlite import SQLiteStore
+from backburner.testing import PowerLossVFS
+
+US = OWNERS[0]
+NUMBERS = itertools.count()
+
+# What the verb that was cut off may have done to a task, as its status before and after; anything else is a broken promise.
+MAY = {
+    "submit": {(None, "pending"), (None, "proposed")},
+    "approve": {("proposed", "pending")},
+    "refuse": {("proposed", "rejected")},
+    "claim": {("pending", "running")},
+    "record": set(),
+    "settle": {("running", "completed"), ("running", "failed"), ("running", "cancelled")},
+    "cancel": {("pending", "cancelled"), ("running", "running")},
+    "tell": set(),
+    "clear": {(status, None) for status in (*ENDED, "rejected")},
+    "fold": set(),
+}
+Step = tuple[str, int]
+
+
+class Snapshot:
+    """All that was promised so far, but for the process of a run: that may be lost."""
+
+    def __init__(self, store: SQLiteStore) -> None:
+        self.tasks = {entry.task.task_id: self._plain(entry) for entry in store.list()}
+        self.events = store.events(0, 100_000)
+        self.notices = store.notices(unread=False)
+
+    @staticmethod
+    def _plain(entry: Entry) -> Entry:
+        return entry._replace(run=entry.run and entry.run._replace(process=None))
+
+    def changes(self, later: "Snapshot") -> dict[str, tuple[str | None, str | None]]:
+        """The tasks that differ, with their status here and there."""
+        different = [key for key in {**self.tasks, **later.tasks} if self.tasks.get(key) != later.tasks.get(key)]
+        return {key: (self._status(key), later._status(key)) for key in different}
+
+    def _status(self, task_id: str) -> str | None:
+        return self.tasks[task_id].status if task_id in self.tasks else None
+
+
+class Life:
+    """One ledger on one disk, through as many power cuts as a test likes."""
+
+    def __init__(self, seed: int, keep: float, kind: type[SQLiteStore] = SQLiteStore) -> None:
+        self.disk = PowerLossVFS(f"power-loss-test-{next(NUMBERS)}", seed, keep)
+        self.kind = kind
+        self.chance = random.Random(seed)
+        self.now = 1_770_000_000_000
+        self.store = self.open()
+        self.promised = Snapshot(self.store)
+
+    def open(self) -> SQLiteStore:
+        return self.kind("/ledger.db", vfs=self.disk.name, exclusive=True)
+
+    def close(self) -> None:
+        self.store.close()
+
+    def live(self, steps: list[Step], cut: int) -> None:
+        """Take steps until the power goes, at the latest after the last one; then look whether all promises are kept."""
+        self.disk.cut_power_after(cut)
+        cuts, verb, targets = self.disk.cuts, "tell", 0
+        for verb, number in steps:
+            targets, act = self.prepare(verb, number)
+            try:
+                act()
+                self.promised = Snapshot(self.store)
+            except LedgerUnavailable:
+                break
+            except apsw.Error:
+                assert verb == "fold"
+                break
+        if self.disk.cuts == cuts:
+            self.disk.cut_power()
+            targets = 0
+        self.store.close()
+        self.store = self.open()
+        self.check(verb, targets)
+
+    def prepare(self, verb: str, number: int) -> tuple[int, Callable[[], object]]:
+        """What a step will do, and to how many tasks."""
+        self.now += 1
+        now, store = self.now, self.store
+        proposed, pending = self.having("proposed"), self.having("pending")
+        running = self.having("running")
+        match verb:
+            case "submit":
+                return 1, lambda: submit(store, now, approved=number % 3 > 0, size=number * 300)
+            case "approve" if proposed:
+                return 1, lambda: approve(store, proposed[0], now)
+            case "refuse" if proposed:
+                return 1, lambda: store.refuse(proposed[0], expired=False, now=now)
+            case "claim":
+                return min(number, len(pending)), lambda: store.claim(ENGINE, US, number, now)
+            case "record" if running:
+                return 0, lambda: store.record_process(running[0], US, ProcessId(number, "1", "boot"))
+            case "settle":
+                state = self.chance.choice([RunState.COMPLETED, RunState.FAILED, RunState.CANCELLED])
+                some = running[:number]
+                return len(some), lambda: store.settle([ending(run_id, state, now) for run_id in some], US)
+            case "cancel" if pending or running:
+                target = self.chance.choice(pending + running)
+                again = target in running and self.promised.tasks[target].run.cancel_requested_at is not None  # type: ignore[union-attr]
+                return int(not again), lambda: store.request_cancel(target, now)
+            case "clear":
+                ended = [key for key, entry in self.promised.tasks.items() if entry.ended][:number]
+                return len(ended), lambda: store.clear(ended, now)
+            case "fold":
+                mode = (apsw.SQLITE_CHECKPOINT_PASSIVE, apsw.SQLITE_CHECKPOINT_RESTART, apsw.SQLITE_CHECKPOINT_TRUNCATE)[number % 3]
+                return 0, lambda: store._db.wal_checkpoint(mode=mode)
+            case _:
+                return 0, lambda: store.tell(task_ids=list(self.promised.tasks)[:number], now=now)
+
+    def having(self, status: str) -> list[str]:
+        return [key for key, entry in reversed(self.promised.tasks.items()) if entry.status == status]
+
+    def check(self, verb: str, targets: int) -> None:
+        """`verb` was under way and meant for so many tasks; everything before it had returned."""
+        found = Snapshot(self.store)
+        changes = self.promised.changes(found)
+        assert set(changes.values()) <= MAY[verb], f"{verb}: {changes}"
+        assert len(changes) in (0, targets), f"{verb} happened by halves: {changes}"
+        if verb != "clear":
+            assert found.events[: len(self.promised.events)] == self.promised.events, "an event was lost"
+        for before in self.promised.notices:
+            kept = [one for one in found.notices if one.key == before.key]
+            assert len(kept) == 1 or verb == "clear", "a notice was lost"
+        owed = sorted(key for key, entry in found.tasks.items() if entry.run and entry.run.state not in LIVE)
+        assert sorted(notice.task_id for notice in found.notices) == owed, "one notice per ended run"
+        assert [row[0] for row in self.store._db.execute("PRAGMA integrity_check")] == ["ok"]
+        self.promised = found
+
+
+VERBS = ["submit"] * 3 + ["claim"] * 2 + ["settle"] * 2 + sorted(MAY)
+STEPS = st.lists(st.tuples(st.sampled_from(VERBS), st.integers(0, 5)), min_size=1, max_size=25)
+LIVES = st.lists(st.tuples(STEPS, st.integers(1, 120)), min_size=1, max_size=4)
+
+
+@settings(deadline=None, max_examples=3000 if LONG else 150)
+@given(lives=LIVES, seed=st.integers(0, 2**32), keep=st.sampled_from([0.0, 0.3, 0.7, 1.0]))
+def test_what_was_promised_survives_the_loss_of_power_and_nothing_is_claimed_twice(
+    lives: list[tuple[list[Step], int]], seed: int, keep: float
+) -> None:
+    with closing(Life(seed, keep)) as life:
+        for steps, cut in lives:
+            life.live(steps, cut)
+
+
+ORDINARY: list[Step] = [
+    ("submit", 1),
+    ("submit", 3),
+    ("approve", 0),
+    ("submit", 2),
+    ("claim", 2),
+    ("record", 9),
+    ("settle", 1),
+    ("cancel", 0),
+    ("fold", 1),
+    ("claim", 1),
+    ("settle", 2),
+    ("tell", 1),
+    ("clear", 1),
+    ("fold", 2),
+    ("submit", 1),
+]
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.5, 1.0])
+def test_the_power_may_go_at_every_single_write_of_an_ordinary_day(keep: float) -> None:
+    with closing(Life(0, keep)) as life:
+        made = life.disk.operations
+        life.live(ORDINARY, 10_000)
+        operations = life.disk.operations - made
+    assert operations > 3 * len(ORDINARY)
+    for cut in range(1, operations + 1):
+        with closing(Life(cut, keep)) as life:
+            life.live(ORDINARY, cut)
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.5, 1.0])
+def test_the_power_may_go_at_every_single_write_while_a_ledger_is_made(keep: float) -> None:
+    cut, made = 0, False
+    while not made:
+        cut += 1
+        disk = PowerLossVFS(f"power-loss-test-{next(NUMBERS)}", cut, keep)
+        disk.cut_power_after(cut)
+        try:
+            SQLiteStore("/ledger.db", vfs=disk.name, exclusive=True).close()
+            made = True
+            disk.cut_power()
+        except LedgerUnavailable:
+            pass
+        store = SQLiteStore("/ledger.db", vfs=disk.name, exclusive=True)
+        assert submit(store, 1, approved=True).status == "pending"
+        assert store.check() == []
+        store.close()
+    assert cut > 5
+
+
+def with_synchronous(level: str) -> type[SQLiteStore]:
+    """A ledger that syncs less than it should."""
+
+    class Careless(SQLiteStore):
+        def _transaction(self, *, durable: bool = True):  # type: ignore[no-untyped-def]
+            self._db.execute(f"PRAGMA synchronous = {level}")
+            self._durable = durable
+            return super()._transaction(durable=durable)
+
+    return Careless
+
+
+@pytest.mark.parametrize("level", ["OFF", "NORMAL"])
+@pytest.mark.parametrize("steps", [ORDINARY[:1], ORDINARY[:3], ORDINARY[:5], ORDINARY[:7]], ids=["submit", "approve", "claim", "settle"])
+def test_with_less_syncing_each_promise_would_be_broken(level: str, steps: list[Step]) -> None:
+    with closing(Life(1, 0.0, with_synchronous("FULL"))) as life:
+        life.live(steps, 10_000)
+    with closing(Life(1, 0.0, with_synchronous(level))) as life, pytest.raises(AssertionError):
+        life.live(steps, 10_000)
+
+
+def test_the_process_of_a_run_is_all_that_may_be_lost() -> None:
+    with closing(Life(1, 0.0)) as life:
+        life.live(ORDINARY[:6], 10_000)
+        assert [run.process for run in life.store.live_runs()] == [None, None, None]

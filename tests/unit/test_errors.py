@@ -1,0 +1,71 @@
+"""Every error says itself in one sentence, has a name for scripts and an exit code."""
+
+import re
+
+import pytest
+
+from backburner import errors
+from backburner.errors import BackburnerError, code_of
+
+EXITS = {
+    "BackburnerError": 1,
+    "BadInput": 2,
+    "ConfigError": 2,
+    "AmbiguousId": 2,
+    "NotRunning": 1,
+    "ApprovalRequired": 3,
+    "ApprovalDenied": 3,
+    "NotAPerson": 3,
+    "TaskNotFound": 4,
+    "WaitTimedOut": 124,
+    "IllegalTransition": 1,
+    "StaleRun": 1,
+    "HomeUnusable": 1,
+    "EngineUnavailable": 1,
+    "LedgerUnavailable": 1,
+    "LedgerTooNew": 1,
+}
+CODES = {"TaskNotFound": "task_not_found", "BadInput": "bad_input", "NotAPerson": "not_a_person", "LedgerTooNew": "ledger_too_new"}
+KINDS = {kind.__name__: kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, BackburnerError)}
+
+
+def made(kind: type[BackburnerError]) -> BackburnerError:
+    fields = {name: f"<{name}>" for name in re.findall(r"\{(\w+)\}", kind.__doc__ or "")}
+    return kind(str(fields.pop("message", "")), **fields)
+
+
+@pytest.mark.parametrize("name", sorted(KINDS))
+def test_the_docstring_is_the_message(name: str) -> None:
+    kind = KINDS[name]
+    assert str(made(kind)) == re.sub(r"\{(\w+)\}", r"<\1>", kind.__doc__ or "")
+
+
+@pytest.mark.parametrize("name", sorted(KINDS))
+def test_every_error_has_the_exit_code_that_scripts_rely_on(name: str) -> None:
+    assert KINDS[name].exit_code == EXITS[name]
+
+
+def test_what_a_field_holds_is_never_taken_for_a_field() -> None:
+    assert str(errors.TaskNotFound(task_id="{message} {0} %s")) == "Task {message} {0} %s not found."
+
+
+def test_a_code_is_the_name_in_small_letters() -> None:
+    assert {name: code_of(KINDS[name]) for name in CODES} == CODES
+    assert errors.StaleRun(run_id="x").code == "stale_run"
+
+
+def test_the_tree_at_the_top_of_the_module_is_the_real_one() -> None:
+    drawn: dict[str, str | None] = {}
+    above: list[str] = []
+    for line in (errors.__doc__ or "").splitlines():
+        if found := re.match(r"^([│├└─ ]*)(\w+?)(?: +exit (\d+))?$", line):
+            depth = len(found[1]) // 4
+            above = [*above[:depth], found[2]]
+            drawn[found[2]] = above[depth - 1] if depth else None
+            if found[3]:
+                assert KINDS[found[2]].exit_code == int(found[3]), found[2]
+            elif depth:
+                assert KINDS[found[2]].exit_code == KINDS[above[depth - 1]].exit_code, (
+                    f"{found[2]} has an exit code of its own that is not drawn"
+                )
+    assert drawn == {name: kind.__base__.__name__ if kind is not BackburnerError else None for name, kind in KINDS.items()}  # type: ignore[union-attr]

@@ -1,0 +1,100 @@
+"""Ids that people can read and folders can bear, and values that must not be shown."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backburner.ids import base_id, generate_task_id, masked, run_id, slug, stem
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("nightly", "nightly"),
+        ("two words", "two-words"),
+        ("../../etc/passwd", "etc-passwd"),
+        ("line\none\r\n\0", "line-one"),
+        ("..", "task"),
+        ("", "task"),
+        ("\n", "task"),
+        ("-rf", "rf"),
+        (".hidden", "hidden"),
+        ("naïve", "na-ve"),
+        ("日本語", "task"),
+        ("$(reboot)`x`;*", "reboot-x"),
+    ],
+)
+def test_a_name_becomes_a_harmless_part_of_an_id(text: str, wanted: str) -> None:
+    assert slug(text) == wanted
+
+
+@given(st.text())
+def test_no_name_can_leave_its_folder_or_break_a_line(text: str) -> None:
+    assert re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}", slug(text))
+
+
+@pytest.mark.parametrize(
+    ("command", "shell", "wanted"),
+    [
+        (["pytest", "-q"], False, "pytest"),
+        (["/usr/bin/python3.11", "x.py"], False, "python3"),
+        (["./build.sh"], False, "build"),
+        (["tools/"], False, "tools"),
+        (["make all && make test"], True, "make"),
+        (["  cd x; ls"], True, "cd"),
+        (["   "], True, "task"),
+        ([], False, "task"),
+    ],
+)
+def test_a_task_is_called_by_the_word_people_would_use(command: list[str], shell: bool, wanted: str) -> None:
+    assert stem(command, shell) == wanted
+
+
+def test_an_id_holds_the_second_and_the_word() -> None:
+    assert re.fullmatch(r"task_\d{8}_\d{6}_pytest", base_id("pytest"))
+    assert base_id("x", 0.0) == base_id("x", 0.9) != base_id("x", 1.0)
+
+
+def test_ids_of_one_second_are_all_different() -> None:
+    made = [generate_task_id(["pytest"]) for _ in range(500)]
+    assert len(set(made)) == 500
+    assert all(re.fullmatch(r"task_\d{8}_\d{6}_pytest(_\d+)?", one) for one in made)
+
+
+def test_a_command_whose_name_looks_like_a_counted_id_gets_one_of_its_own() -> None:
+    made = [generate_task_id([name]) for name in ("twin", "twin", "twin_2", "twin_2", "twin")]
+    assert len(set(made)) == len(made)
+
+
+def test_the_first_run_carries_the_id_of_its_task_and_the_others_count() -> None:
+    assert [run_id("task_x", n) for n in (1, 2, 10)] == ["task_x", "task_x.2", "task_x.10"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "API_KEY",
+        "OPENAI_APIKEY",
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_ACCESS_KEY_ID",
+        "GITHUB_TOKEN",
+        "token",
+        "DB_PASSWORD",
+        "MYSQL_PWD",
+        "PGPASSWD",
+        "SSH_PRIVATE_FILE",
+        "HTTP_AUTHORIZATION",
+        "SESSION_ID",
+        "COOKIE",
+        "GOOGLE_CREDENTIALS",
+    ],
+)
+def test_the_value_of_a_secret_looking_variable_is_hidden(name: str) -> None:
+    assert masked({name: "hunter2"}) == {name: "***"}
+
+
+@pytest.mark.parametrize("name", ["PATH", "PWD_OLD", "HOME", "KEYBOARD", "MODE"])
+def test_other_values_are_shown(name: str) -> None:
+    assert masked({name: "plain"}) == {name: "plain"}

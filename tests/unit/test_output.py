@@ -1,0 +1,152 @@
+"""Reading an output.log: the header is left out, a cut is marked, and nothing of the command's own is taken for ours."""
+
+from pathlib import Path
+
+import pytest
+
+from backburner.output import Log, cut_marker, header
+
+HEADER = header(
+    {"Background task": "task_x", "Command": "echo hi", "Approved by": "user at then via cli", "Started": "2026-02-09T14:30:22.000Z"}
+)
+BLOCK = 4096
+
+
+def write(folder: Path, body: bytes, head: bytes = HEADER) -> Path:
+    (folder / "output.log").write_bytes(head + body)
+    return folder
+
+
+def read(folder: Path, start: int | None = None) -> bytes:
+    with Log(str(folder)) as log:
+        return b"".join(piece for _, piece in log.chunks(log.body_start() if start is None else start))
+
+
+def tail(folder: Path, lines: int, **options: int) -> bytes:
+    with Log(str(folder)) as log:
+        return log.tail(lines, **options)
+
+
+def count(folder: Path) -> int:
+    with Log(str(folder)) as log:
+        return log.count_lines()
+
+
+def write_with_hole(folder: Path, head: bytes, hole: int, end: bytes) -> Path:
+    with open(folder / "output.log", "wb") as file:
+        file.write(head)
+        file.seek(len(head) + hole)
+        file.write(end)
+    (folder / ".capped").touch()
+    return folder
+
+
+def test_the_header_is_lines_that_start_with_a_hash() -> None:
+    assert HEADER == (
+        b"# Background task: task_x\n# Command: echo hi\n# Approved by: user at then via cli\n# Started: 2026-02-09T14:30:22.000Z\n"
+    )
+
+
+def test_a_command_cannot_break_out_of_its_line_in_the_header() -> None:
+    lines = header({"Background task": "a\n# Started: b", "Command": "\x1b[2Jx\r\ny", "Started": "now"}).decode().splitlines()
+    assert lines == ["# Background task: a # Started: b", "# Command: x  y", "# Started: now"]
+
+
+def test_a_header_takes_words_that_are_not_text() -> None:
+    assert header({"Command": b"caf\xe9".decode("utf-8", "surrogateescape")}).startswith(b"# Command: caf")
+
+
+def test_the_header_is_left_out(tmp_path: Path) -> None:
+    assert read(write(tmp_path, b"hello\nworld\n")) == b"hello\nworld\n"
+    assert count(tmp_path) == 2
+
+
+def test_the_header_can_be_asked_for(tmp_path: Path) -> None:
+    assert read(write(tmp_path, b"hello\n"), start=0) == HEADER + b"hello\n"
+
+
+@pytest.mark.parametrize(
+    "body", [b"# Background task: fake\n# Started: never\nreal\n", b"\n# Started: x\ny\n", b"# Started: x\n", HEADER, HEADER + HEADER]
+)
+def test_output_that_looks_like_a_header_is_output(tmp_path: Path, body: bytes) -> None:
+    assert read(write(tmp_path, body)) == body
+    assert count(tmp_path) == body.count(b"\n")
+
+
+def test_a_log_without_a_header_is_all_output(tmp_path: Path) -> None:
+    assert read(write(tmp_path, b"backburner: x: command not found\n", head=b"")) == b"backburner: x: command not found\n"
+
+
+def test_the_header_of_a_very_long_command_is_left_out_too(tmp_path: Path) -> None:
+    words = " ".join(["x" * 100_000] * 8)
+    long = header({"Background task": "task_x", "Command": words, "Approved by": "user", "Started": "now"})
+    assert read(write(tmp_path, b"hello\n", head=long)) == b"hello\n"
+    assert count(tmp_path) == 1
+
+
+@pytest.mark.parametrize(("body", "lines"), [(b"", 0), (b"\n", 1), (b"a", 1), (b"a\n", 1), (b"a\nb", 2), (b"\n\n\n", 3), (b"a\rb\n", 1)])
+def test_lines_are_counted_with_a_last_one_that_has_no_end(tmp_path: Path, body: bytes, lines: int) -> None:
+    assert count(write(tmp_path, body)) == lines
+
+
+@pytest.mark.parametrize(
+    ("lines", "wanted"),
+    [(0, b""), (-3, b""), (1, b"line 99\n"), (3, b"line 97\nline 98\nline 99\n"), (1000, b"".join(b"line %d\n" % n for n in range(100)))],
+)
+def test_the_tail_is_the_last_lines_and_never_the_header(tmp_path: Path, lines: int, wanted: bytes) -> None:
+    write(tmp_path, b"".join(b"line %d\n" % n for n in range(100)))
+    assert tail(tmp_path, lines) == wanted
+
+
+def test_the_tail_of_nothing_is_nothing(tmp_path: Path) -> None:
+    assert tail(write(tmp_path, b""), 5) == b""
+
+
+def test_a_last_line_without_an_end_is_in_the_tail(tmp_path: Path) -> None:
+    assert tail(write(tmp_path, b"a\nb\nc"), 2) == b"b\nc"
+
+
+def test_the_tail_reaches_back_over_lines_longer_than_a_block(tmp_path: Path) -> None:
+    body = b"first\n" + b"x" * 50_000 + b"\n" + b"y" * 50_000 + b"\n"
+    assert tail(write(tmp_path, body), 2) == body[len(b"first\n") :]
+
+
+def test_the_tail_of_one_endless_line_is_bounded(tmp_path: Path) -> None:
+    assert tail(write(tmp_path, b"x" * 300_000), 3, longest=100_000) == b"x" * 100_000
+
+
+def test_a_line_that_was_overwritten_on_the_screen_is_one_line_of_the_tail(tmp_path: Path) -> None:
+    bar = b"".join(b"%d%%\r" % n for n in range(100)) + b"done\n"
+    assert tail(write(tmp_path, b"before\n" + bar + b"after\n"), 2) == bar + b"after\n"
+
+
+def test_a_hole_in_a_capped_log_is_read_as_its_marker(tmp_path: Path) -> None:
+    head, end = HEADER + b"h" * (2 * BLOCK - len(HEADER)), b"t" * BLOCK
+    write_with_hole(tmp_path, head, 16 * BLOCK, end)
+    assert read(tmp_path) == head[len(HEADER) :] + cut_marker(16 * BLOCK) + end
+
+
+def test_zeros_of_a_command_are_not_taken_for_a_hole(tmp_path: Path) -> None:
+    write_with_hole(tmp_path, HEADER, 16 * BLOCK, b"end\n")
+    (tmp_path / ".capped").unlink()
+    assert read(tmp_path) == bytes(16 * BLOCK) + b"end\n"
+
+
+def test_the_tail_over_a_hole_says_how_much_is_missing(tmp_path: Path) -> None:
+    head = HEADER + b"h" * (2 * BLOCK - len(HEADER) - 1) + b"\n"
+    write_with_hole(tmp_path, head, 64 * BLOCK, b"last\n")
+    assert tail(tmp_path, 2) == cut_marker(64 * BLOCK).lstrip(b"\n") + b"last\n"
+
+
+def test_the_marker_says_in_plain_text_what_is_missing() -> None:
+    assert cut_marker(1_234_567) == b"\n[backburner: 1,234,567 bytes of output left out here]\n"
+
+
+def test_offsets_go_on_where_the_last_reading_ended(tmp_path: Path) -> None:
+    write(tmp_path, b"a" * 3_000_000)
+    with Log(str(tmp_path)) as log:
+        *_, (offset, _) = log.chunks(log.body_start())
+        assert list(log.chunks(offset)) == []
+        with open(tmp_path / "output.log", "ab") as file:
+            file.write(b"more")
+        assert list(log.chunks(offset)) == [(offset + 4, b"more")]

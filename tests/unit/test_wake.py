@@ -1,0 +1,137 @@
+"""Rings between processes: heard by who listens, lost on who does not, and never in anybody's way."""
+
+import os
+import select
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from backburner.wake import ENGINE, Ear, ring, ring_all, ring_followers
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    return str(tmp_path)
+
+
+@pytest.fixture
+def engine(folder: str) -> Iterator[Ear]:
+    ear = Ear(folder, ENGINE)
+    yield ear
+    ear.close()
+
+
+@pytest.fixture
+def follower(folder: str) -> Iterator[Ear]:
+    ear = Ear(folder)
+    yield ear
+    ear.close()
+
+
+def has_rung(ear: Ear) -> bool:
+    return ear.wait(0)
+
+
+def dead(folder: str, name: str) -> None:
+    """A socket whose listener died without closing it."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as one:
+        one.bind(os.path.join(folder, name))
+
+
+def test_a_ring_is_heard_once(folder: str, engine: Ear) -> None:
+    assert not has_rung(engine)
+    assert ring(folder, ENGINE)
+    assert has_rung(engine)
+    assert not has_rung(engine)
+
+
+def test_many_rings_are_one(folder: str, engine: Ear) -> None:
+    for _ in range(5):
+        ring(folder, ENGINE)
+    assert has_rung(engine)
+    assert not has_rung(engine)
+
+
+def test_a_ring_from_another_process_wakes_who_waits(folder: str, engine: Ear) -> None:
+    subprocess.run([sys.executable, "-c", f"from backburner.wake import ring; assert ring({folder!r}, {ENGINE!r})"], check=True)
+    assert engine.wait(20)
+
+
+def test_an_ear_can_be_waited_on_among_others(folder: str, engine: Ear) -> None:
+    ring(folder, ENGINE)
+    assert select.select([engine], [], [], 5)[0] == [engine]
+
+
+def test_nobody_hears_a_ring_where_nobody_listens(folder: str) -> None:
+    assert not ring(folder, ENGINE)
+    assert not ring(os.path.join(folder, "missing"), ENGINE)
+    dead(folder, ENGINE)
+    assert not ring(folder, ENGINE)
+
+
+def test_who_does_not_read_its_rings_holds_nobody_up(folder: str, engine: Ear) -> None:
+    assert all(ring(folder, ENGINE) for _ in range(5000))
+    assert has_rung(engine)
+
+
+def test_everybody_is_rung_and_told_whether_the_engine_heard(folder: str, follower: Ear) -> None:
+    assert not ring_all(folder)
+    assert has_rung(follower)
+    engine = Ear(folder, ENGINE)
+    try:
+        assert ring_all(folder)
+        assert has_rung(follower) and has_rung(engine)
+    finally:
+        engine.close()
+
+
+def test_followers_can_be_rung_without_the_engine(folder: str, engine: Ear, follower: Ear) -> None:
+    ring_followers(folder)
+    assert has_rung(follower)
+    assert not has_rung(engine)
+
+
+def test_ringing_everybody_in_a_folder_that_is_missing_is_fine(folder: str) -> None:
+    assert not ring_all(os.path.join(folder, "missing"))
+
+
+def test_sockets_of_the_dead_are_cleared_away(folder: str, follower: Ear) -> None:
+    dead(folder, "1-abc.sock")
+    dead(folder, ENGINE)
+    ring_all(folder)
+    assert sorted(os.listdir(folder)) == sorted([ENGINE, os.path.basename(follower.path)])
+
+
+def test_an_engine_takes_the_place_of_one_that_died(folder: str) -> None:
+    dead(folder, ENGINE)
+    ear = Ear(folder, ENGINE)
+    try:
+        assert ring(folder, ENGINE)
+        assert has_rung(ear)
+    finally:
+        ear.close()
+
+
+def test_a_closed_ear_leaves_no_socket(folder: str) -> None:
+    Ear(folder).close()
+    Ear(folder, ENGINE).close()
+    assert os.listdir(folder) == []
+
+
+def test_closing_an_ear_whose_socket_was_removed_is_fine(folder: str) -> None:
+    ear = Ear(folder)
+    os.unlink(ear.path)
+    ear.close()
+
+
+def test_two_ears_of_one_process_do_not_share_a_socket(folder: str) -> None:
+    first, second = Ear(folder), Ear(folder)
+    try:
+        assert first.path != second.path
+    finally:
+        first.close()
+        second.close()

@@ -1,0 +1,75 @@
+"""Writes a ledger of the present version with a task in every state, as SQL text.
+
+Kept for each released version: `python tests/upgrade/dump_ledger.py > tests/upgrade/ledger-vN.sql`.
+"""
+
+import os
+import tempfile
+
+from backburner.lifecycle import Result, RunState
+from backburner.models import ENGINE, RECORD, Approval, Ending, ProcessId, Submission
+from backburner.stores.sqlite import SQLiteStore
+
+NOW = 1_770_000_000_000
+OWNER = ProcessId(11, "111", "boot")
+
+
+def fill(store: SQLiteStore) -> None:
+    """One task per status, named by it."""
+
+    def submit(status: str, approved: bool = True) -> None:
+        store.submit(
+            Submission(
+                ("echo", "it's", "日本語\n"), "/p/src", {"PATH": "/bin"}, description=status, name=f"a {status} one", env={"A": "b"}
+            ),
+            project="/p",
+            wanted_id=f"task_{status}",
+            approval=Approval("user", "cli", NOW) if approved else None,
+            reasons=("'echo' is on the list",),
+            runner=ENGINE,
+            folder="tasks",
+            now=NOW,
+            expires_at=NOW + 1000,
+        )
+
+    for status in ("proposed", "rejected", "expired"):
+        submit(status, approved=False)
+    store.refuse("task_rejected", expired=False, now=NOW + 1)
+    store.refuse("task_expired", expired=True, now=NOW + 1001)
+    for status, result, code in (("completed", Result.EXIT, 0), ("failed", Result.LOST, None), ("cancelled", Result.SIGNAL, 143)):
+        submit(status)
+        store.claim(ENGINE, OWNER, 1, NOW + 10)
+        store.settle([Ending(f"task_{status}", RunState(status), result, NOW + 20, code, None, "a summary", 3)], OWNER)
+    store.tell(task_ids=["task_failed"], now=NOW + 30)
+    submit("running")
+    store.claim(ENGINE, OWNER, 1, NOW + 10)
+    store.record_process("task_running", OWNER, ProcessId(77, "7", "boot"))
+    store.request_cancel("task_running", NOW + 15)
+    submit("pending")
+    task, run = store.show("task_running")  # type: ignore[misc]
+    assert run is not None
+    kept = run._replace(run_id="task_kept", task_id="task_kept", runner=RECORD, folder="tasks/task_kept")
+    store.record(task._replace(task_id="task_kept", name=None), kept)
+
+
+def dump(store: SQLiteStore) -> str:
+    """Tables, rows and the version, in an order that can be replayed."""
+    db = store._db
+    lines = ["PRAGMA foreign_keys = OFF;"]
+    objects = list(db.execute("SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%' ORDER BY rowid"))
+    lines += [f"{sql};" for _, _, sql in objects]
+    for kind, name, _ in objects:
+        if kind == "table":
+            columns = [row[1] for row in db.execute(f"PRAGMA table_info({name})")]
+            quoted = " || ', ' || ".join(f"quote({column})" for column in columns)
+            lines += [f"INSERT INTO {name} VALUES ({row[0]});" for row in db.execute(f"SELECT {quoted} FROM {name} ORDER BY rowid")]
+    lines.append(f"PRAGMA user_version = {db.pragma('user_version')};")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        ledger = SQLiteStore(os.path.join(folder, "ledger.db"))
+        fill(ledger)
+        print(dump(ledger).replace(folder, "/home/me/.backburner"), end="")
+        ledger.close()

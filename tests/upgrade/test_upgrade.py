@@ -1,0 +1,141 @@
+"""Ledgers of every version: older ones open and go on, a newer one is refused and left as it is."""
+
+import os
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import apsw
+import pytest
+
+from backburner.errors import LedgerTooNew
+from backburner.lifecycle import Result, RunState
+from backburner.models import ENGINE, Approval, Ending, ProcessId
+from backburner.stores.schema import MIGRATIONS, VERSION
+from backburner.stores.sqlite import SQLiteStore
+
+STORED = sorted(Path(__file__).parent.glob("ledger-v*.sql"))
+NOW = 1_770_000_000_000
+OWNER, US = ProcessId(11, "111", "boot"), ProcessId(22, "222", "boot")
+
+
+def schema(path: str) -> dict[str, str]:
+    db = apsw.Connection(path)
+    rows = dict(db.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"))
+    db.close()
+    return {name: " ".join(sql.split()) for name, sql in rows.items()}
+
+
+@pytest.fixture(params=STORED, ids=lambda path: path.stem)
+def stored(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A ledger as an older version left it."""
+    path = str(tmp_path / "ledger.db")
+    db = apsw.Connection(path)
+    db.execute(request.param.read_text()).fetchall()
+    db.execute("PRAGMA journal_mode = WAL").fetchall()
+    db.close()
+    return path
+
+
+@pytest.fixture
+def opened(stored: str) -> Iterator[SQLiteStore]:
+    store = SQLiteStore(stored)
+    yield store
+    store.close()
+
+
+def test_there_is_a_stored_ledger_of_every_version() -> None:
+    assert [path.name for path in STORED] == [f"ledger-v{number + 1}.sql" for number in range(VERSION)]
+
+
+def test_a_fresh_ledger_is_what_the_migrations_make_one_by_one(tmp_path: Path) -> None:
+    SQLiteStore(str(tmp_path / "fresh.db")).close()
+    db = apsw.Connection(str(tmp_path / "stepwise.db"))
+    for migration in MIGRATIONS:
+        db.execute(migration)
+    db.close()
+    fresh = schema(str(tmp_path / "fresh.db"))
+    assert fresh == schema(str(tmp_path / "stepwise.db"))
+    assert {"tasks", "runs", "events", "notices", "environments"} <= fresh.keys()
+
+
+def test_a_stored_ledger_has_the_schema_of_a_fresh_one_once_it_is_opened(stored: str, tmp_path: Path) -> None:
+    SQLiteStore(stored).close()
+    SQLiteStore(str(tmp_path / "fresh.db")).close()
+    assert schema(stored) == schema(str(tmp_path / "fresh.db"))
+
+
+def test_a_stored_ledger_lists_every_task_as_it_was(opened: SQLiteStore) -> None:
+    found = {entry.task.task_id: entry for entry in opened.list()}
+    states = {task_id: entry.status for task_id, entry in found.items()}
+    assert states.pop("task_kept") == "running"
+    assert states == {f"task_{status}": status for status in states.values()}
+    assert len(states) == 8
+    running = found["task_running"]
+    assert running.task.command == ("echo", "it's", "日本語\n")
+    assert (running.task.env, running.task.name, running.task.reasons) == ({"A": "b"}, "a running one", ("'echo' is on the list",))
+    assert running.run and running.run.owner == OWNER and running.run.process == ProcessId(77, "7", "boot")
+    assert running.run.cancel_requested_at == NOW + 15
+    failed = found["task_failed"].run
+    assert failed and (failed.result, failed.summary, failed.lines, failed.ended_at) == (Result.LOST, "a summary", 3, NOW + 20)
+    assert opened.check() == []
+
+
+def test_a_stored_ledger_still_owes_what_it_owed(opened: SQLiteStore) -> None:
+    assert [notice.task_id for notice in opened.notices()] == ["task_completed", "task_cancelled"]
+    events = opened.events(0)
+    assert len(events) > 15 and events[0].kind == "task_proposed"
+
+
+def test_a_stored_ledger_goes_on(opened: SQLiteStore) -> None:
+    last = opened.events(-1)[0].event_id
+    assert opened.overdue_proposals(NOW + 1000) == ["task_proposed"]
+    opened.approve("task_proposed", Approval("user", "cli", NOW), runner=ENGINE, folder="tasks")
+    claimed = opened.claim(ENGINE, US, 9, NOW + 40)
+    assert [work.run.run_id for work in claimed] == ["task_pending", "task_proposed"]
+    assert [work.environment for work in claimed] == [{"PATH": "/bin"}] * 2
+    running = opened.show("task_running")
+    assert running and running.run
+    opened.adopt(running.run, US)
+    endings = [Ending(run.run_id, RunState.COMPLETED, Result.EXIT, NOW + 50, 0) for run in opened.live_runs()]
+    assert len(opened.settle(endings, US)) == 3
+    assert all(event.event_id > last for event in opened.events(last))
+    assert len(opened.clear([entry.task.task_id for entry in opened.list()], NOW)) == 7
+    assert opened.list() == []
+
+
+def test_a_stored_ledger_says_its_version_when_it_was_opened(stored: str) -> None:
+    SQLiteStore(stored).close()
+    db = apsw.Connection(stored)
+    assert db.pragma("user_version") == VERSION
+    assert db.pragma("journal_mode") == "wal"
+    db.close()
+
+
+def test_a_ledger_of_a_newer_version_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    db = apsw.Connection(str(path))
+    for sql in ("journal_mode = WAL", "user_version = 999", "wal_checkpoint(TRUNCATE)"):
+        db.execute(f"PRAGMA {sql}").fetchall()
+    db.close()
+    before = path.read_bytes()
+    with pytest.raises(LedgerTooNew, match=re.escape(f"{path} was written by a newer Backburner (version 999, this one knows {VERSION})")):
+        SQLiteStore(str(path))
+    assert path.read_bytes() == before
+    left = [os.path.getsize(tmp_path / name) for name in os.listdir(tmp_path) if name.endswith("-wal")]
+    assert sum(left) == 0
+
+
+def test_many_that_open_a_new_ledger_at_once_all_find_it_made(tmp_path: Path) -> None:
+    path, lock = str(tmp_path / "ledger.db"), str(tmp_path / "setup.lock")
+    with ThreadPoolExecutor(8) as pool:
+        stores = list(pool.map(lambda _: SQLiteStore(path, setup_lock=lock), range(8)))
+    assert [store.list() for store in stores] == [[]] * 8
+    for store in stores:
+        store.close()
+
+
+def test_a_new_ledger_is_private(tmp_path: Path) -> None:
+    SQLiteStore(str(tmp_path / "ledger.db")).close()
+    assert oct((tmp_path / "ledger.db").stat().st_mode & 0o777) == "0o600"
