@@ -133,7 +133,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
     here.configure(CONFIG)
     yield here
     here.stop_engine()
-    left = here.processes()
+    left = {one: Path(f"/proc/{one.pid}/cmdline").read_bytes() for one in here.processes()}
     for one in left:
         process.send(one, signal.SIGKILL)
     assert not left, f"left behind: {left}"

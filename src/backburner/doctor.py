@@ -12,7 +12,7 @@ from backburner.home import Home
 from backburner.lifecycle import AT_WORK
 from backburner.models import Entry
 from backburner.ports import Store
-from backburner.process import engine_of, is_alive
+from backburner.process import engine_of, is_alive, state_of
 from backburner.runtime import load_config
 
 _LITTLE = 100 << 20
@@ -28,9 +28,7 @@ def examine(root: str, environ: dict[str, str], flags: dict[str, str]) -> Iterat
     """One finding per thing looked at, the wrong ones with what to do."""
     home = Home(root)
     if not os.path.isdir(home.root):
-        yield Finding(
-            not os.path.exists(home.root), f"home {home.root} does not exist yet", "the first task makes it: backburner run -- echo hello"
-        )
+        yield _missing(home)
         return
     yield from _home(home)
     try:
@@ -38,10 +36,21 @@ def examine(root: str, environ: dict[str, str], flags: dict[str, str]) -> Iterat
         there = os.path.exists(home.config)
         yield Finding(True, f"settings {home.config}" if there else "settings: defaults (there is no config.toml)")
     except BackburnerError as error:
-        yield Finding(False, f"settings: {error}", f"correct that line in {home.config}")
+        yield Finding(False, f"settings: {error}", "correct what it names")
     yield from _ledger(home)
-    engine = engine_of(home) if wake.ring(home.bells, wake.ENGINE) else None
-    yield Finding(True, f"engine: running (pid {engine.pid})" if engine else "engine: not running (it starts when there is work)")
+    yield _engine(home)
+
+
+def _missing(home: Home) -> Finding:
+    other = "use another: --home DIR or BACKBURNER_HOME"
+    if os.path.lexists(home.root):
+        return Finding(False, f"home {home.root} is not a folder", other)
+    above = home.root
+    while not os.path.exists(above):
+        above = os.path.dirname(above)
+    if not os.path.isdir(above) or not os.access(above, os.W_OK) or above.startswith("/proc"):
+        return Finding(False, f"home {home.root} does not exist and cannot be made in {above}", other)
+    return Finding(True, f"home {home.root} does not exist yet", "the first task makes it: backburner run -- echo hello")
 
 
 def _home(home: Home) -> Iterator[Finding]:
@@ -49,19 +58,30 @@ def _home(home: Home) -> Iterator[Finding]:
     if found.st_uid != os.getuid():
         yield Finding(False, f"home {home.root} belongs to another user", "use your own: --home DIR or BACKBURNER_HOME")
     elif not os.access(home.root, os.W_OK):
-        yield Finding(False, f"home {home.root} cannot be written", f"chmod u+rwx {home.root}")
+        read_only = os.statvfs(home.root).f_flag & os.ST_RDONLY
+        fix = "its file system is mounted read-only; use another home" if read_only else f"chmod u+rwx {home.root}"
+        yield Finding(False, f"home {home.root} cannot be written", fix)
     elif stat.S_IMODE(found.st_mode) & 0o077:
         yield Finding(False, f"home {home.root} can be read by others", f"chmod 700 {home.root}")
     else:
         yield Finding(True, f"home {home.root}")
     free = shutil.disk_usage(home.root).free
-    yield Finding(
-        free > _LITTLE,
-        f"free space: {free >> 20:,} MiB",
-        "" if free > _LITTLE else "make room, or clear old tasks: backburner clear --ended --all",
-    )
-    if any(ord(c) < 32 for c in home.root):
-        yield Finding(False, "the home's path holds control characters", "move it to a plain path")
+    room = "" if free > _LITTLE else "make room, or clear old tasks: backburner clear --ended --all"
+    yield Finding(free > _LITTLE, f"free space: {free >> 20:,} MiB", room)
+    for path in (os.path.join(home.root, home.tasks), home.bells):
+        if os.path.lexists(path) and not os.path.isdir(path):
+            yield Finding(False, f"{path} is in the way: it should be a folder", f"move it away: mv {path} {path}.old")
+
+
+def _engine(home: Home) -> Finding:
+    engine, listens = engine_of(home), wake.ring(home.bells, wake.ENGINE)
+    if engine is None:
+        return Finding(True, "engine: not running (it starts when there is work)")
+    if state_of(engine.pid) == "T":
+        return Finding(False, f"engine: stopped (pid {engine.pid})", f"kill -CONT {engine.pid}")
+    if not listens:
+        return Finding(False, f"engine: running (pid {engine.pid}) but its socket is gone", "any command mends it: backburner run -- true")
+    return Finding(True, f"engine: running (pid {engine.pid})")
 
 
 def _ledger(home: Home) -> Iterator[Finding]:

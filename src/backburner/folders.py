@@ -9,6 +9,7 @@ from backburner.home import write_atomically
 from backburner.ids import masked
 from backburner.models import Entry, Run, Task
 
+EXIT = ".exit"  # blank, then `s` once the command was begun, then its code
 METADATA, RESULT, SPAN = "metadata.json", "result.json", "span_id.txt"
 
 
@@ -61,6 +62,21 @@ def write_result(folder: str, run: Run) -> None:
         "completed_at": words.iso(run.ended_at),
     }
     write_atomically(os.path.join(folder, RESULT), json.dumps(result, indent=2) + "\n")
+
+
+def exit_text(folder: str) -> str:
+    """What the shim has written of the command's end so far."""
+    try:
+        with open(os.path.join(folder, EXIT)) as file:
+            return file.read().strip("\0 \n")
+    except FileNotFoundError:
+        return ""
+
+
+def exit_code(folder: str) -> int | None:
+    """The code the command ended with; None where it has not, or where nobody was there to write it."""
+    text = exit_text(folder)
+    return int(text) if text.isdigit() else None
 
 
 def remove(folder: str) -> None:

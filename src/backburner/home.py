@@ -25,11 +25,13 @@ class Home:
 
     def make(self) -> "Home":
         """Create what is missing, private to the user."""
-        try:
-            os.makedirs(self.root, 0o700, exist_ok=True)
-            os.makedirs(os.path.join(self.root, self.tasks), 0o700, exist_ok=True)
-        except OSError as error:
-            raise HomeUnusable(f"{error.strerror}", home=self.root) from None
+        for path in (self.root, os.path.join(self.root, self.tasks)):
+            try:
+                os.makedirs(path, 0o700, exist_ok=True)
+            except FileExistsError:
+                raise HomeUnusable(f"{path} is not a folder", home=self.root) from None
+            except OSError as error:
+                raise HomeUnusable(f"{path}: {error.strerror}", home=self.root) from None
         return self
 
     def folder(self, name: str) -> str:

@@ -132,6 +132,12 @@ def _output(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
 
+def state_of(pid: int) -> str | None:
+    """The letter the kernel has for what a process does: R, S, T (stopped), Z …"""
+    fields = _stat(pid) if _PROC else None
+    return fields[0] if fields else None
+
+
 def umask() -> int:
     """This process's file mode mask, read without changing it where that is possible."""
     try:

@@ -28,7 +28,7 @@ from backburner.home import Home, locate, project_of
 from backburner.lifecycle import AT_WORK, RunState, TaskState
 from backburner.models import ENGINE, RECORD, Approval, Clock, Entry, Event, Notice, ProcessId, Run, Submission
 from backburner.output import NAME, Log
-from backburner.process import executable_of, is_alive
+from backburner.process import boot_id, executable_of, is_alive
 
 if TYPE_CHECKING:
     from backburner.ports import Store  # protocols are slow to build, and no door needs them at run time
@@ -270,11 +270,16 @@ class Runtime:
         ear = self.listen()
         try:
             deadline = time.monotonic() + _TAKE_OVER_SECONDS
+            stale = {run.run_id for run in live if _unattended(run)}
             self.ring_engine()
-            while any(map(_unattended, self.store.live_runs())) and time.monotonic() < deadline:
+            while any(run.run_id in stale and self._unclear(run) for run in self.store.live_runs()) and time.monotonic() < deadline:
                 ear.wait(0.25)
         finally:
             ear.close()
+
+    def _unclear(self, run: Run) -> bool:
+        """Whether a run taken over may have ended without the ledger saying so yet."""
+        return _unattended(run) or folders.exit_code(self.home.folder(run.folder)) is not None or _rebooted(run)
 
     def ring_engine(self) -> None:
         """Wake the engine; start one where there is none. EngineUnavailable where that has not helped for long."""
@@ -332,6 +337,11 @@ def _unattended(run: Run) -> bool:
     if run.state in AT_WORK:
         return not is_alive(run.owner)
     return run.runner not in (ENGINE, RECORD) and not is_alive(ProcessId.parse(run.runner))
+
+
+def _rebooted(run: Run) -> bool:
+    """Whether a run's process was one of another boot of the machine."""
+    return run.process is not None and run.process.boot != boot_id()
 
 
 def _last_line(path: str) -> str:

@@ -6,11 +6,11 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import LONG, Place, wait_until
+from conftest import Place, wait_until
 from witness import drive, killed
 
 CAP = 8 << 20
-GIGABYTES = 10 if LONG else 3
+GIGABYTES = 10
 MARKER = re.compile(rb"\n\[backburner: ([\d,]+) bytes of output left out here\]\n")
 
 

@@ -139,7 +139,7 @@ def _columns() -> int:
     width = os.environ.get("COLUMNS", "").strip()
     if width.isdecimal() and len(width) < 5:
         return max(40, int(width))
-    return os.get_terminal_size(1).columns - 2 if sys.stdout.isatty() else 80
+    return (os.get_terminal_size(1).columns or 82) - 2 if sys.stdout.isatty() else 80
 
 
 class _Parser(Parser):

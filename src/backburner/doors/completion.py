@@ -1,6 +1,7 @@
 """Completion scripts for bash, zsh and fish: verbs, options, and the ids of tasks, read from the parsers themselves."""
 
 from backburner.doors.cli import VERBS, verb_parser
+from backburner.lifecycle import RunState
 
 _TAKES_IDS = ("status", "logs", "wait", "cancel", "restart", "approve", "reject", "clear")
 
@@ -21,12 +22,18 @@ def options(verb: str) -> list[str]:
 
 
 def _bash() -> str:
-    cases = "\n".join(f"        {verb}) words='{' '.join(options(verb))}' ;;" for verb in VERBS)
+    cases = "\n".join(f"        {verb}) words='{' '.join(_words(verb))}' ;;" for verb in VERBS)
     return f"""_backburner() {{
-    local word=${{COMP_WORDS[COMP_CWORD]}} verb= words= i
+    local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}} verb= words= i
     for ((i = 1; i < COMP_CWORD; i++)); do
-        case ${{COMP_WORDS[i]}} in -*) ;; *) verb=${{COMP_WORDS[i]}}; break ;; esac
+        case ${{COMP_WORDS[i]}} in
+            --) return ;;
+            --home|--set) ((i++)) ;;
+            -*) ;;
+            *) verb=${{COMP_WORDS[i]}}; break ;;
+        esac
     done
+    case $before in --cwd|--home) COMPREPLY=($(compgen -d -- "$word")); return ;; esac
     case $verb in
         '') words='{" ".join(VERBS)}' ;;
 {cases}
@@ -37,6 +44,12 @@ def _bash() -> str:
     COMPREPLY=($(compgen -W "$words" -- "$word"))
 }}
 complete -o default -F _backburner backburner"""
+
+
+def _words(verb: str) -> list[str]:
+    """What can follow a verb: its options, and the words it knows."""
+    choices = [str(choice) for action in verb_parser(verb)._actions for choice in action.choices or ()]
+    return [*options(verb), *choices, *(map(str, RunState) if verb == "list" else ())]
 
 
 def _fish() -> str:

@@ -22,7 +22,7 @@ class LiveLine:
 
     def show(self, text: str) -> None:
         if self._on:
-            width = os.get_terminal_size(2).columns - 1
+            width = render.columns(2) - 1
             sys.stderr.write(f"\r\x1b[K{text[:width]}")
             sys.stderr.flush()
             self._shown = True

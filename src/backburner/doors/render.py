@@ -20,6 +20,7 @@ _COLOURS = {
     "expired": "33",
 }
 _RULE = "─"
+_LEAST_DESCRIPTION = 12
 
 
 def as_json(entry: Entry, now: int) -> dict[str, object]:
@@ -82,18 +83,44 @@ def coloured() -> bool:
 
 
 def table(entries: Sequence[Entry], now: int) -> str:
-    """The newest at the bottom, next to the prompt."""
-    rows = [_row(entry, now) for entry in reversed(entries)]
+    """The newest at the bottom, next to the prompt. A narrow terminal gets fewer columns."""
+    room = columns(1) if sys.stdout.isatty() else 10_000
     heads = ("ID", "Status", "Started", "Duration", "Description")
-    widths = [max(len(head), *(len(row[i]) for row in rows)) for i, head in enumerate(heads)]
-    room = os.get_terminal_size(1).columns if sys.stdout.isatty() else 10_000
-    widths[4] = max(12, min(widths[4], room - sum(widths[:4]) - 4))
-    lines = [" ".join(head.ljust(width) for head, width in zip(heads, widths, strict=True)).rstrip()]
-    lines.append(" ".join(_RULE * width for width in widths))
+    rows = [_row(entry, now) for entry in reversed(entries)]
+    widths = [max(len(head), *(cells(row[i]) for row in rows)) for i, head in enumerate(heads)]
+    shown = [0, 1, 2, 3, 4]
+    for dropped in (2, 3, 4):
+        if sum(widths[i] for i in shown if i != 4) + len(shown) - 1 + _LEAST_DESCRIPTION > room:
+            shown.remove(dropped)
+    widths[4] = max(_LEAST_DESCRIPTION, min(widths[4], room - sum(widths[i] for i in shown if i != 4) - len(shown) + 1))
+    lines = [" ".join(heads[i].ljust(widths[i]) for i in shown).rstrip(), " ".join(_RULE * widths[i] for i in shown)]
     for row in rows:
-        text = row[4] if len(row[4]) <= widths[4] else row[4][: widths[4] - 1] + "…"
-        lines.append(f"{row[0]:{widths[0]}} {colour(row[1], widths[1])} {row[2]:{widths[2]}} {row[3]:{widths[3]}} {text}".rstrip())
+        texts = [colour(row[1], widths[1]) if i == 1 else fitted(row[i], widths[i]) for i in shown]
+        lines.append(" ".join(texts).rstrip())
     return "\n".join(lines)
+
+
+def columns(descriptor: int) -> int:
+    """The width of a terminal; some do not know their own."""
+    return os.get_terminal_size(descriptor).columns or 80
+
+
+def cells(text: str) -> int:
+    """How many columns of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    import unicodedata
+
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 0 if unicodedata.combining(c) else 1 for c in text)
+
+
+def fitted(text: str, width: int) -> str:
+    """`text` in just `width` columns."""
+    if cells(text) > width:
+        while cells(text) > width - 1:
+            text = text[:-1]
+        text += "…"
+    return text + " " * (width - cells(text))
 
 
 def rows(entries: Sequence[Entry], now: int) -> str:

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import termios
 
-from backburner import process
+from backburner import folders, process
 from backburner.executors import shim
 from backburner.executors.cap import Cap
 from backburner.home import Home, is_locked
@@ -196,11 +196,11 @@ class Command:
                 await _gone(self.process)
             if self._leader:
                 self._leader.wait()
-            code = shim.exit_code(self._folder)
+            code = folders.exit_code(self._folder)
             if code is None and not self._rebooted:
                 while left := process.members(self.process, self._mark):
                     await _gone(left[0])
-                code = shim.exit_code(self._folder)
+                code = folders.exit_code(self._folder)
             if code is None:
                 why = "the machine was started anew" if self._rebooted else "its supervisor was killed"
                 return Outcome(Result.LOST, None, f"its end was not observed: {why} while it ran")
@@ -213,7 +213,7 @@ class Command:
 
     async def stop(self, grace: float) -> Outcome | None:
         """SIGTERM to all of it, SIGKILL after `grace` seconds, and proof; None where it had ended by itself."""
-        if shim.exit_code(self._folder) is not None:
+        if folders.exit_code(self._folder) is not None:
             return None
         killed = False
         if await self._signal_until_gone(signal.SIGTERM, grace):
@@ -223,7 +223,7 @@ class Command:
         if self._leader:
             self._leader.wait()
         await self._drained()
-        code = shim.exit_code(self._folder)
+        code = folders.exit_code(self._folder)
         return Outcome(Result.SIGNAL, 137) if killed or code is None else Outcome(Result.EXIT, code)
 
     async def _signal_until_gone(self, number: int, seconds: float) -> list[ProcessId]:

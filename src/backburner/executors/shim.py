@@ -10,8 +10,10 @@ import re
 import shlex
 import sys
 
-EXIT, SCRIPT, ENVIRONMENT = ".exit", ".shim", ".environment"
-_WAITING = ""
+from backburner import folders
+from backburner.folders import EXIT
+
+SCRIPT, ENVIRONMENT = ".shim", ".environment"
 _BLANK = b"    "  # written beforehand, so that a full disk cannot keep the code from being written over it
 
 # What a shell does not hand on as it got it: names it cannot hold, and names it keeps for itself.
@@ -48,12 +50,6 @@ def prepare(
     return given
 
 
-def exit_code(folder: str) -> int | None:
-    """The code the command ended with; None where it has not, or where nobody was there to write it."""
-    text = _read(folder)
-    return int(text) if text.isdigit() else None
-
-
 def ended_at(folder: str) -> int:
     """When the code was written, in milliseconds UTC."""
     return os.stat(os.path.join(folder, EXIT)).st_mtime_ns // 1_000_000
@@ -61,15 +57,7 @@ def ended_at(folder: str) -> int:
 
 def has_begun(folder: str) -> bool:
     """Whether the shim came as far as starting the command."""
-    return _read(folder) != _WAITING
-
-
-def _read(folder: str) -> str:
-    try:
-        with open(os.path.join(folder, EXIT)) as file:
-            return file.read().strip("\0 \n")
-    except FileNotFoundError:
-        return _WAITING
+    return folders.exit_text(folder) != ""
 
 
 def _write(path: str, content: bytes) -> None:
