@@ -1,6 +1,7 @@
 """Examines a home from outside: what is wrong and how to mend it. Changes nothing, and works where a Runtime cannot open."""
 
 import os
+import shlex
 import shutil
 import stat
 from collections.abc import Iterator
@@ -59,10 +60,10 @@ def _home(home: Home) -> Iterator[Finding]:
         yield Finding(False, f"home {home.root} belongs to another user", "use your own: --home DIR or BACKBURNER_HOME")
     elif not os.access(home.root, os.W_OK):
         read_only = os.statvfs(home.root).f_flag & os.ST_RDONLY
-        fix = "its file system is mounted read-only; use another home" if read_only else f"chmod u+rwx {home.root}"
+        fix = "its file system is mounted read-only; use another home" if read_only else f"chmod u+rwx {shlex.quote(home.root)}"
         yield Finding(False, f"home {home.root} cannot be written", fix)
     elif stat.S_IMODE(found.st_mode) & 0o077:
-        yield Finding(False, f"home {home.root} can be read by others", f"chmod 700 {home.root}")
+        yield Finding(False, f"home {home.root} can be read by others", f"chmod 700 {shlex.quote(home.root)}")
     else:
         yield Finding(True, f"home {home.root}")
     free = shutil.disk_usage(home.root).free
@@ -94,18 +95,25 @@ def _ledger(home: Home) -> Iterator[Finding]:
         store = SQLiteStore(home.ledger, setup_lock=home.setup_lock)
         wrong = store.check()
     except BackburnerError as error:
-        aside = f"mv {home.ledger} {home.ledger}.damaged (the output of tasks stays in {home.root}/tasks), then run any command"
+        aside = f"{_aside(home)} (the output of tasks stays in {home.root}/tasks), then run any command"
         newer = error.code == "ledger_too_new"
         yield Finding(False, str(error), "upgrade Backburner" if newer else f"restore it from a copy, or set it aside: {aside}")
         return
     if wrong:
-        yield Finding(False, f"ledger {home.ledger}: {wrong[0]}", f"set it aside: mv {home.ledger} {home.ledger}.damaged")
+        yield Finding(False, f"ledger {home.ledger}: {wrong[0]}", f"set it aside: {_aside(home)}")
     else:
         yield Finding(True, f"ledger {home.ledger}")
     try:
         yield from _tasks(home, store)
+    except BackburnerError as error:
+        if not wrong:
+            yield Finding(False, str(error), f"set it aside: {_aside(home)}")
     finally:
         store.close()
+
+
+def _aside(home: Home) -> str:
+    return f"mv {shlex.quote(home.ledger)} {shlex.quote(home.ledger + '.damaged')}"
 
 
 def _tasks(home: Home, store: Store) -> Iterator[Finding]:
@@ -124,7 +132,7 @@ def _tasks(home: Home, store: Store) -> Iterator[Finding]:
         fix = (
             "backburner status ID writes it anew"
             if what.startswith("damaged")
-            else f"look at it, then: rm -r {path}"
+            else f"look at it, then: rm -r {shlex.quote(path)}"
             if "skipped" in what
             else "backburner clear ID"
         )

@@ -4,7 +4,7 @@ BackburnerError                 exit 1
 ├── BadInput                    exit 2
 │   ├── ConfigError
 │   ├── AmbiguousId
-│   └── NotRunning
+│   └── NotRunning              exit 1
 ├── ApprovalRequired            exit 3
 ├── ApprovalDenied              exit 3
 ├── NotAPerson                  exit 3

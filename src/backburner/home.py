@@ -10,6 +10,23 @@ from backburner.errors import BadInput, HomeUnusable
 _LONGEST_SOCKET_FOLDER = 104 - len("/12345678901-12345678.sock") - 1
 
 
+# What a home holds beside run folders.
+OWN = frozenset(
+    [
+        "bells",
+        "config.toml",
+        "engine.lock",
+        "engine.log",
+        "ledger.db",
+        "ledger.db-shm",
+        "ledger.db-wal",
+        "setup.lock",
+        "start.lock",
+        "tasks",
+    ]
+)
+
+
 class Home:
     """Paths below one home. `tasks` is where new run folders go, the home itself for a bare `TaskStorage`."""
 

@@ -4,7 +4,7 @@ import os
 import re
 import time
 
-_handed_out: dict[str, int] = {}
+_handed_out: dict[str, object] = {}
 
 
 def slug(text: str, longest: int = 32) -> str:
@@ -29,10 +29,13 @@ def base_id(word: str, now: float | None = None) -> str:
 def generate_task_id(command: list[str]) -> str:
     """An id that this process has not handed out yet; the ledger makes it unique between processes."""
     wanted = base_id(stem(command))
-    if len(_handed_out) > 1000:
+    if len(_handed_out) > 10_000:
         _handed_out.clear()
-    count = _handed_out[wanted] = _handed_out.get(wanted, 0) + 1
-    return wanted if count == 1 else f"{wanted}_{count}"
+    candidate, count, ours = wanted, 1, object()
+    while _handed_out.setdefault(candidate, ours) is not ours:
+        count += 1
+        candidate = f"{wanted}_{count}"
+    return candidate
 
 
 def run_id(task_id: str, n: int) -> str:

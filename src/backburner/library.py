@@ -17,7 +17,7 @@ from typing import Any
 from backburner import folders, wake
 from backburner.errors import ApprovalRequired, BadInput, TaskNotFound
 from backburner.executors.command import CommandExecutor
-from backburner.home import Home, project_of
+from backburner.home import OWN, Home, project_of
 from backburner.ids import generate_task_id
 from backburner.lifecycle import ENDED, Result, RunState, TaskState, ending_of_task
 from backburner.models import RECORD, Entry, Run, Submission, Task
@@ -71,6 +71,10 @@ class TaskMetadata:
         return cls(**known)
 
 
+_FIELDS = frozenset(field.name for field in fields(TaskMetadata)) - {"task_id"}
+_WORDS = frozenset(["description", "span_id"])  # what may be said of a task that Backburner runs
+
+
 class TaskStorage:
     """The tasks below one folder. The ledger beside them is the truth, the files are for people.
 
@@ -88,6 +92,10 @@ class TaskStorage:
     def create_task(self, task_id: str, metadata: TaskMetadata) -> Path:
         """Keep a task that the caller runs by itself; its folder."""
         _check_id(task_id)
+        if metadata.task_id != task_id:
+            raise BadInput(f"The metadata is that of {metadata.task_id!r}, not of {task_id!r}.")
+        if not self.home.tasks and task_id in OWN:
+            raise BadInput(f"{task_id!r} cannot be a task's id: the home has a file of that name.")
         task, run = _rows(metadata, self.home.tasks)
         self._store.record(task, run)
         return self._write(Entry(task, run))
@@ -97,8 +105,10 @@ class TaskStorage:
         before = self._entry(task_id)
         metadata = _metadata(before)
         for name, value in updates.items():
-            if not hasattr(metadata, name) or name == "task_id":
+            if name not in _FIELDS:
                 raise BadInput(f"A task has no field '{name}' that could be changed.")
+            if before.run and before.run.runner != RECORD and name not in _WORDS and value != getattr(metadata, name):
+                raise BadInput(f"Task {task_id} is run by Backburner; its '{name}' cannot be changed.")
             setattr(metadata, name, value)
         task, run = _rows(metadata, self.home.tasks)
         if before.run and before.run.runner != RECORD:
@@ -285,7 +295,14 @@ def _let_go(ear: wake.Ear, runtime: Runtime) -> None:
 
 
 def _check_id(task_id: str) -> None:
-    if not task_id or task_id in (".", "..") or "/" in task_id or "\0" in task_id or len(os.fsencode(task_id)) > 200:
+    if (
+        task_id.encode("utf-8", "replace").decode() != task_id
+        or not task_id
+        or task_id in (".", "..")
+        or "/" in task_id
+        or "\0" in task_id
+        or len(os.fsencode(task_id)) > 200
+    ):
         raise BadInput(f"{task_id!r} cannot be a task's id: it names a folder.")
 
 
@@ -337,7 +354,8 @@ def _rows(metadata: TaskMetadata, tasks: str) -> tuple[Task, Run]:
     ended = _ms(metadata.completed_at) if state in ENDED else None
     started = None if state == RunState.PENDING else _ms(metadata.started_at)
     if state in ENDED:
-        ended = max(filter(None, (ended or started or created, started)))
+        ended = next(at for at in (ended, started, created) if at is not None)
+        ended = max(ended, started or ended)
     elif state == RunState.RUNNING:
         started = started or created
     of_task = TaskState.ACTIVE

@@ -79,7 +79,7 @@ class Log:
         start, found = end, b""
         while lines > 0 and start > first and end - start < longest and found.count(b"\n") <= lines:
             start = max(first, end - max(4096, 2 * (end - start)), end - longest)
-            found = b"".join(piece for _, piece in self.chunks(start, end))
+            found = b"".join(piece for _, piece in self.chunks(self._before_hole(start), end))
         kept = found.split(b"\n")
         return b"\n".join(kept[-lines - (kept[-1] == b"") :]) if lines > 0 else b""
 
@@ -90,6 +90,22 @@ class Log:
             count += piece.count(b"\n")
             last = piece[-1:]
         return count + (last != b"\n")
+
+    @property
+    def has_hole(self) -> bool:
+        """Whether output was left out, and not yet closed for good."""
+        return self._extent(0, self.size)[1] < self.size
+
+    def _before_hole(self, position: int) -> int:
+        """Where the hole begins that `position` lies in; `position` itself where there is none."""
+        data = 0
+        while True:
+            hole = self._extent(data, position)[1]
+            if hole >= position:
+                return position
+            data = self._extent(hole, position)[0]
+            if data >= position:
+                return hole
 
     def _extent(self, position: int, end: int) -> tuple[int, int]:
         """Where data begins at or after `position`, and where it ends."""

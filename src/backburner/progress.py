@@ -9,7 +9,7 @@ _LONGEST = 200
 # The closing lines of the test runners and builders people use, most telling first. Compiled when first used.
 _SUMMARIES = (
     # pytest: "=== 89 passed, 2 failed in 296.2s ==="
-    r"^=* ?((?:\d+ (?:passed|failed|errors?|skipped|deselected|x?failed|xpassed|warnings?|rerun)(?:, )?)+ in [\d.:hms() ]+?) ?=*$",
+    r"^=* ?((?:\d+ (?:passed|failed|errors?|skipped|deselected|xfailed|xpassed|warnings?|rerun)(?:, )?)+ in [\d.:hms() ]+?) ?=*$",
     r"^=* ?(no tests ran in [\d.]+s) ?=*$",
     # jest: "Tests:       2 failed, 89 passed, 91 total"
     r"^(Tests: +(?:\d+ \w+, )*\d+ total)$",
@@ -21,7 +21,7 @@ _SUMMARIES = (
 )
 _UNITTEST_RAN = r"^Ran (\d+) tests? in ([\d.]+s)$"
 _UNITTEST_END = r"^(OK|FAILED)( \(.+\))?$"
-_GO = r"^(ok|FAIL)\s+(\S+)\s+[\d.]+s|^(FAIL)\s+(\S+) \["
+_GO = r"^(ok|FAIL)\s+(\S+)\s+(?:[\d.]+s|\(cached\))|^(FAIL)\s+(\S+) \["
 
 
 def summarize(tail: str) -> str | None:

@@ -261,7 +261,8 @@ class Runtime:
         """See to it that somebody looks after everything live, before it is read; overdue proposals expire."""
         now = self.clock()
         for task_id in self.store.overdue_proposals(now):
-            self.store.refuse(task_id, expired=True, now=now)
+            with contextlib.suppress(IllegalTransition, TaskNotFound):  # another door was quicker
+                self.store.refuse(task_id, expired=True, now=now)
         live = self.store.live_runs()
         if not live or not any(map(_unattended, live)):
             if any(run.state == RunState.PENDING and run.runner == ENGINE for run in live):

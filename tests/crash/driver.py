@@ -54,6 +54,20 @@ def committing(verb: str) -> None:
     setattr(SQLiteStore, verb, deadly)
 
 
+def held_back() -> None:
+    """Not a death: with the lock in its hands the engine waits at the gate in its home before it goes on."""
+    from backburner import engine
+
+    real = engine.open_runtime
+
+    def waiting(home: Home, *words: Any) -> Any:
+        with open(os.path.join(home.root, "gate")) as gate:
+            gate.read()
+        return real(home, *words)
+
+    engine.open_runtime = waiting  # type: ignore[assignment]
+
+
 POINTS: dict[str, Callable[[], None]] = {
     # a door
     "inside submit": lambda: committing("submit"),
@@ -82,7 +96,8 @@ POINTS: dict[str, Callable[[], None]] = {
     "after adopt": lambda: after(SQLiteStore, "adopt"),
     "after attach": lambda: after(CommandExecutor, "attach"),
     "after release": lambda: after(SQLiteStore, "release"),
-    # nowhere: killed from outside
+    # nowhere: killed from outside, or held up
+    "held back": held_back,
     "never": lambda: None,
 }
 

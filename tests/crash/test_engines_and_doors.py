@@ -132,6 +132,27 @@ def test_two_engines_that_start_at_the_same_moment_are_one(place: Place) -> None
             one.wait()
 
 
+def test_an_engine_that_takes_long_to_come_up_is_left_alone(place: Place) -> None:
+    """It holds the lock and cannot be rung yet; one that comes meanwhile waits for it and gives in."""
+    os.mkfifo(place.root / "gate")
+    slow = drive(place, "engine", "held back")
+    wait_until(lambda: place.engine and place.engine.pid == slow.pid, "the lock to be taken")
+    second = drive(place, "door", "never", "serve")
+    patience = time.monotonic() + 2.5
+    wait_until(lambda: slow.poll() is not None or time.monotonic() > patience, "what the second one does")
+    try:
+        assert slow.poll() is None, f"the first engine was killed by signal {-slow.returncode}"
+        assert second.poll() is None
+        (place.root / "gate").write_text("open")
+        assert second.wait(20) == 2
+        assert place.finish("echo", "hello")["status"] == "completed"
+        assert place.engine and place.engine.pid == slow.pid
+    finally:
+        for one in (second, slow):
+            one.kill()
+            one.communicate(timeout=20)
+
+
 def test_an_engine_with_nothing_left_to_do_leaves(place: Place) -> None:
     """No door is opened after the command's end."""
     place.configure(f"[engine]\nidle_exit_seconds = {IDLE}\n")

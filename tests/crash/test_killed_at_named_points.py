@@ -235,6 +235,21 @@ def test_a_cancel_is_carried_out_although_its_door_was_killed(witness: Witness) 
     cancelled(witness, job)
 
 
+def test_a_cancel_reaches_an_embedder_although_its_door_was_killed(witness: Witness) -> None:
+    job = witness.job("unwanted", gated=True)
+    embedder = embed(witness, "never", 1, [job])
+    wait_until(lambda: witness.began(job), "the command")
+    row = witness.row(job)
+    assert row
+    killed(drive(witness.place, "door", "after cancel", "cancel", row.task_id))
+    witness.place.ok("list")
+    try:
+        witness.wait_for_the_ledger([job], 15)
+    finally:
+        killed(embedder, by_us=True)
+    cancelled(witness, job)
+
+
 @pytest.mark.parametrize("point", SETTLING)
 def test_a_cancel_is_told_as_one_although_its_engine_was_killed(witness: Witness, point: str) -> None:
     job = witness.job("unwanted", gated=True)

@@ -11,6 +11,7 @@ import pytest
 from conftest import wait_until
 
 from backburner.executors import shim
+from backburner.folders import exit_code
 
 SHOW = (sys.executable, "-c", "import json, os, sys; print(json.dumps([list(os.fsencode(word)) for word in sys.argv[1:]]))")
 
@@ -35,39 +36,39 @@ def run(folder: Path, *command: str, shell: bool = False, env: dict[str, str] | 
 @pytest.mark.parametrize("code", [0, 1, 2, 77, 126, 127, 255])
 def test_the_exit_code_is_written_down(tmp_path: Path, code: int) -> None:
     run(tmp_path, "sh", "-c", f"exit {code}")
-    assert shim.exit_code(str(tmp_path)) == code
+    assert exit_code(str(tmp_path)) == code
 
 
 def test_a_command_that_kills_itself_leaves_the_code_a_shell_would_give(tmp_path: Path) -> None:
     run(tmp_path, "sh", "-c", "kill -9 $$")
-    assert shim.exit_code(str(tmp_path)) == 137
+    assert exit_code(str(tmp_path)) == 137
 
 
 def test_a_command_that_is_not_there_leaves_127(tmp_path: Path) -> None:
     run(tmp_path, "no-such-command-anywhere")
-    assert shim.exit_code(str(tmp_path)) == 127
+    assert exit_code(str(tmp_path)) == 127
 
 
 def test_before_the_shim_runs_nothing_has_begun_and_there_is_no_code(tmp_path: Path) -> None:
     shim.prepare(str(tmp_path), ("true",), False, {})
     assert not shim.has_begun(str(tmp_path))
-    assert shim.exit_code(str(tmp_path)) is None
+    assert exit_code(str(tmp_path)) is None
 
 
 def test_a_folder_that_was_never_prepared_has_not_begun_either(tmp_path: Path) -> None:
     assert not shim.has_begun(str(tmp_path))
-    assert shim.exit_code(str(tmp_path)) is None
+    assert exit_code(str(tmp_path)) is None
 
 
 def test_while_the_command_runs_it_has_begun_and_has_no_code(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "gate")
     child = start(tmp_path, "sh", "-c", "read x <gate; exit 3")
     wait_until(lambda: shim.has_begun(str(tmp_path)), "the command to begin")
-    assert shim.exit_code(str(tmp_path)) is None
+    assert exit_code(str(tmp_path)) is None
     (tmp_path / "gate").write_text("go\n")
     child.communicate(timeout=30)
     assert child.returncode == 0
-    assert shim.exit_code(str(tmp_path)) == 3
+    assert exit_code(str(tmp_path)) == 3
 
 
 def test_a_signal_to_the_shim_alone_does_not_lose_the_code(tmp_path: Path) -> None:
@@ -79,7 +80,7 @@ def test_a_signal_to_the_shim_alone_does_not_lose_the_code(tmp_path: Path) -> No
     (tmp_path / "gate").write_text("go\n")
     child.communicate(timeout=30)
     assert child.returncode == 0
-    assert shim.exit_code(str(tmp_path)) == 5
+    assert exit_code(str(tmp_path)) == 5
 
 
 NASTY = {
@@ -103,7 +104,7 @@ NASTY = {
 def test_every_word_arrives_as_it_was_given(tmp_path: Path, words: tuple[str, ...]) -> None:
     told = json.loads(run(tmp_path, *SHOW, *words))
     assert [bytes(word) for word in told] == [os.fsencode(word) for word in words]
-    assert shim.exit_code(str(tmp_path)) == 0
+    assert exit_code(str(tmp_path)) == 0
 
 
 @pytest.mark.parametrize("name", ['it\'s a "folder"', "new\nline", "$HOME;exit 9", "-n", "naïve"])
@@ -111,7 +112,7 @@ def test_the_code_is_found_in_a_folder_of_any_name(tmp_path: Path, name: str) ->
     folder = tmp_path / name
     folder.mkdir()
     run(folder, "sh", "-c", "exit 4")
-    assert shim.exit_code(str(folder)) == 4
+    assert exit_code(str(folder)) == 4
 
 
 @pytest.mark.parametrize("name", ["A=b", "it's", "-x", "exit", "#x"])
@@ -120,22 +121,22 @@ def test_a_program_of_any_name_is_run_as_a_program(tmp_path: Path, name: str) ->
     program.write_text("#!/bin/sh\nexit 6\n")
     program.chmod(0o700)
     run(tmp_path, f"./{name}")
-    assert shim.exit_code(str(tmp_path)) == 6
+    assert exit_code(str(tmp_path)) == 6
 
 
 def test_a_shell_line_is_a_shell_line(tmp_path: Path) -> None:
     assert run(tmp_path, "echo a | tr a b; (exit 3) || exit 8", shell=True) == b"b\n"
-    assert shim.exit_code(str(tmp_path)) == 8
+    assert exit_code(str(tmp_path)) == 8
 
 
 def test_the_command_does_not_read_the_shims_own_script(tmp_path: Path) -> None:
     assert run(tmp_path, "cat") == b""
-    assert shim.exit_code(str(tmp_path)) == 0
+    assert exit_code(str(tmp_path)) == 0
 
 
 def test_the_command_gets_signals_as_any_other_would(tmp_path: Path) -> None:
     run(tmp_path, "sh", "-c", "kill -TERM $$; exit 0")
-    assert shim.exit_code(str(tmp_path)) == 143
+    assert exit_code(str(tmp_path)) == 143
 
 
 def test_the_words_of_the_command_are_not_in_the_shims_command_line(tmp_path: Path) -> None:

@@ -62,6 +62,8 @@ def judge(submission: Submission, executable: str | None) -> Verdict:
         reasons.append(f"'{name}' is not on the list of harmless commands")
     elif executable and os.path.dirname(executable) not in _SYSTEM:
         reasons.append(f"'{name}' would run {executable}, which is not the system's own")
+    if name == "date" and any(not word.startswith("+") and word not in ("-u", "--utc", "-R", "-I") for word in submission.command[1:]):
+        reasons.append("it could set the clock")
     if changed := [variable for variable in _INJECTING if variable in submission.env]:
         reasons.append(f"it changes {', '.join(changed)}")
     if reasons:

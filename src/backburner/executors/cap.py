@@ -8,16 +8,18 @@ import ctypes
 import errno
 import os
 import signal
+import time
 
 from backburner import process
 from backburner.models import ProcessId
-from backburner.output import CAPPED, NAME, cut_marker
+from backburner.output import CAPPED, NAME, Log, cut_marker
 
 _PUNCH_HOLE_KEEP_SIZE = 0x1 | 0x2
 _BLOCK = 4096
 _QUIET, _BUSY = 0.25, 0.02  # seconds until the next look
 _FAST = 1 << 20  # bytes between two looks that call for the shorter wait
-_COPY = 1 << 20
+_STOP_SECONDS = 0.2  # how long the writer may take to stop
+_MARKER = 128  # room for the line that says what is missing
 
 
 class Cap:
@@ -31,6 +33,8 @@ class Cap:
         self._tail = limit - self._head
         self._punched = self._head
         self._seen = 0
+        self._folder = folder
+        self._dropped, self._marker = 0, b""  # what was cut where no hole can be punched, and the line that says so
 
     def look(self) -> float:
         """Cut what is too much; the seconds after which to look again if the log grew meanwhile."""
@@ -39,7 +43,7 @@ class Cap:
         except FileNotFoundError:
             return _QUIET
         grown, self._seen = size - self._seen, size
-        until = (size - self._tail) // _BLOCK * _BLOCK
+        until = (size - self._tail + _MARKER) // _BLOCK * _BLOCK + _BLOCK
         if size > self._head + self._tail and until > self._punched:
             self._cut(until)
             return _BUSY
@@ -62,11 +66,16 @@ class Cap:
         if self._writer is None:
             return
         process.send(self._writer, signal.SIGSTOP)
+        deadline = time.monotonic() + _STOP_SECONDS
+        while process.state_of(self._writer.pid) not in ("T", None) and time.monotonic() < deadline:
+            time.sleep(0.0005)
         try:
             size = os.fstat(descriptor).st_size
             kept = os.pread(descriptor, self._tail // 2, size - self._tail // 2)
+            self._dropped += size - self._head - len(self._marker) - len(kept)
+            self._marker = cut_marker(self._dropped)
             os.ftruncate(descriptor, self._head)
-            os.pwrite(descriptor, cut_marker(size - self._head - len(kept)) + kept, self._head)
+            os.pwrite(descriptor, self._marker + kept, self._head)
         finally:
             process.send(self._writer, signal.SIGCONT)
 
@@ -76,21 +85,13 @@ class Cap:
             return
         self.look()
         temporary = self.path + ".new"
-        with open(self.path, "rb") as old:
-            size = os.fstat(old.fileno()).st_size
-            start = max(self._head, (size - self._tail) // _BLOCK * _BLOCK)
-            if start > self._head and hasattr(os, "SEEK_DATA") and os.lseek(old.fileno(), self._head, os.SEEK_DATA) > self._head:
-                with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as new:
-                    _copy(old.fileno(), new.fileno(), 0, self._head)
-                    os.write(new.fileno(), cut_marker(start - self._head))
-                    _copy(old.fileno(), new.fileno(), start, size)
-                os.replace(temporary, self.path)
-
-
-def _copy(source: int, target: int, start: int, end: int) -> None:
-    while start < end and (piece := os.pread(source, min(_COPY, end - start), start)):
-        os.write(target, piece)
-        start += len(piece)
+        with Log(self._folder) as log:
+            if not log.has_hole:
+                return
+            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as new:
+                for _, piece in log.chunks(0):
+                    new.write(piece)
+        os.replace(temporary, self.path)
 
 
 def _punch(descriptor: int, start: int, length: int) -> bool:

@@ -19,16 +19,21 @@ class Connection:
     def __init__(self, path: str, *, vfs: str | None = None, exclusive: bool = False, setup_lock: str | None = None) -> None:
         self.path = path
         self._durable: bool | None = None
+        if not os.path.exists(path) and not vfs:
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
         try:
-            self._open(vfs, exclusive, setup_lock)
+            self._db = apsw.Connection(path, vfs=vfs)
         except apsw.Error as error:
             raise self._unavailable(error) from None
+        try:
+            self._prepare(exclusive, setup_lock)
+        except BaseException as error:
+            self._db.close()
+            if isinstance(error, apsw.Error):
+                raise self._unavailable(error) from None
+            raise
 
-    def _open(self, vfs: str | None, exclusive: bool, setup_lock: str | None) -> None:
-        new = not os.path.exists(self.path)
-        if new and not vfs:
-            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
-        self._db = apsw.Connection(self.path, vfs=vfs)
+    def _prepare(self, exclusive: bool, setup_lock: str | None) -> None:
         self._db.set_busy_timeout(_BUSY_MS)
         # The engine folds the log back now and then; a short-lived door must not pay for it when it leaves.
         self._db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
@@ -36,7 +41,6 @@ class Connection:
             self._one("PRAGMA locking_mode = EXCLUSIVE")
         version = self._version()
         if version > VERSION:
-            self._db.close()
             raise LedgerTooNew(path=self.path, found=version, known=VERSION)
         if version < VERSION:
             held = lock(setup_lock, wait=True) if setup_lock else None

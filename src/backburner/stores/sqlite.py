@@ -265,7 +265,9 @@ class SQLiteStore(Connection):
             if before is None or (before.runner != RECORD and before._replace(span_id=run.span_id) != run):
                 raise BadInput(f"Task {task.task_id} is run by Backburner; only its words can be changed, not its state.")
             if before.state != run.state:
-                self._event(run.created_at, event_between(before.state, run.state), task.task_id, run.run_id)
+                self._event(
+                    run.ended_at or run.started_at or run.created_at, event_between(before.state, run.state), task.task_id, run.run_id
+                )
             for table, row in (("tasks", task._asdict()), ("runs", run._asdict())):
                 columns = ", ".join(f"{name} = ?" for name in row)
                 self._db.execute(f"UPDATE {table} SET {columns} WHERE task_id = ?", (*map(plain, row.values()), task.task_id))
