@@ -14,7 +14,7 @@ SOURCE = ROOT / "src" / "backburner"
 
 # Each layer may import itself and those before it; `open_runtime` and `serve` alone build adapters.
 CORE = {"text", "errors", "lifecycle", "models", "ids", "config", "progress", "words", "approval", "ports"}
-GROUND = {"home", "process", "wake", "watch", "output", "folders"}
+GROUND = {"surroundings", "home", "process", "wake", "watch", "output", "folders"}
 ADAPTERS = {"stores", "executors"}
 ENGINE = {"runtime", "runner", "engine", "starter", "follow", "doctor"}
 ACROSS = {"library", "api", "testing"}

@@ -28,7 +28,8 @@ from backburner.home import Home, locate, project_of
 from backburner.lifecycle import AT_WORK, RunState, TaskState
 from backburner.models import ENGINE, RECORD, Approval, Clock, Entry, Event, Notice, ProcessId, Run, Submission
 from backburner.output import NAME, Log
-from backburner.process import boot_id, executable_of, is_alive
+from backburner.process import boot_id, is_alive
+from backburner.surroundings import Surroundings
 
 if TYPE_CHECKING:
     from backburner.ports import Store  # protocols are slow to build, and no door needs them at run time
@@ -77,7 +78,7 @@ class Runtime:
         """What the gate says, without storing anything."""
         self._validate(submission)
         env = {**submission.environment, **submission.env}
-        return policy.judge(submission, executable_of(submission.command[0], submission.cwd, env.get("PATH", os.defpath)))
+        return policy.judge(submission, Surroundings(submission.cwd, env))
 
     def submit(self, submission: Submission, *, yes_via: str | None = None) -> Entry:
         """Store the task: ready to run if the gate allows it or a person said yes through `yes_via`, else as a proposal."""

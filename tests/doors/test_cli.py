@@ -108,7 +108,7 @@ def test_parts_labels_and_last_name_a_task_and_an_ambiguous_part_lists_the_candi
 
 
 def test_what_needs_approval_parks_without_a_terminal_and_runs_after_the_yes(place: Place) -> None:
-    done = place.cli("run", "--", "touch", "made")
+    done = place.cli("run", "--", "install", "-d", "made")
     task_id = done.stdout.strip()
     assert done.returncode == 3 and "backburner approve" in done.stderr
     assert place.status(task_id)["status"] == "proposed" and not (place.cwd / "made").exists()
@@ -121,26 +121,26 @@ def test_what_needs_approval_parks_without_a_terminal_and_runs_after_the_yes(pla
 
 
 def test_a_rejected_or_expired_proposal_never_runs(place: Place) -> None:
-    task_id = place.cli("run", "--", "touch", "made").stdout.strip()
+    task_id = place.cli("run", "--", "install", "-d", "made").stdout.strip()
     place.ok("reject", task_id)
     assert place.cli("approve", task_id).returncode != 0
     place.configure("[approval]\nyes_without_terminal = true\nproposal_expiry_hours = 0\n")
-    late = place.cli("run", "--", "touch", "made").stdout.strip()
+    late = place.cli("run", "--", "install", "-d", "made").stdout.strip()
     assert place.cli("approve", late).returncode != 0
     assert place.status(late)["status"] == "expired" and not (place.cwd / "made").exists()
 
 
 def test_yes_needs_a_terminal_unless_the_file_says_otherwise(place: Place) -> None:
     place.configure("")
-    done = place.cli("run", "--yes", "--", "touch", "made", env={"BACKBURNER_X": "1"}, preexec_fn=os.setsid)
+    done = place.cli("run", "--yes", "--", "install", "-d", "made", env={"BACKBURNER_X": "1"}, preexec_fn=os.setsid)
     assert done.returncode == 3 and "terminal" in done.stderr
     assert place.cli("list", env={"BACKBURNER_APPROVAL_YES_WITHOUT_TERMINAL": "true"}).returncode == 2
 
 
 def test_from_inside_a_task_nobody_says_yes(place: Place) -> None:
-    proposal = place.cli("run", "--", "touch", "made").stdout.strip()
+    proposal = place.cli("run", "--", "install", "-d", "made").stdout.strip()
     me = f"{sys.executable} -m backburner"
-    inside = place.finish(f"{me} approve {proposal}; echo $?; {me} run --yes -- touch made; echo $?", options=("--shell",))
+    inside = place.finish(f"{me} approve {proposal}; echo $?; {me} run --yes -- install -d made; echo $?", options=("--shell",))
     output = place.log(str(inside["task_id"])).decode()
     assert output.count("\n3\n") == 2, output
     assert not (place.cwd / "made").exists()
@@ -223,7 +223,7 @@ def test_logs_follow_until_the_end_and_leave_the_header_out(place: Place) -> Non
     assert place.ok("logs", "--tail", "1", task_id) == "line 3\n"
     raw = place.ok("logs", "--raw", task_id).splitlines()
     assert raw[0] == f"# Background task: {task_id}" and raw[1] == f"# Command: {script}"
-    assert raw[2].startswith("# Approved by: user at 2") and raw[3].startswith("# Started: 2")
+    assert raw[2].startswith("# Approved by: auto at 2") and raw[3].startswith("# Started: 2")
 
 
 def test_the_files_of_a_run_have_the_promised_fields(place: Place) -> None:
@@ -231,7 +231,7 @@ def test_the_files_of_a_run_have_the_promised_fields(place: Place) -> None:
     folder = place.folder(str(done["task_id"]))
     metadata = json.loads((folder / "metadata.json").read_text())
     assert metadata["env"] == {"API_TOKEN": "***", "PLAIN": "seen"} and metadata["status"] == "completed"
-    assert (metadata["approved_by"], metadata["exit_code"], metadata["command"]) == ("user", 0, ["sh", "-c", "echo one; echo two"])
+    assert (metadata["approved_by"], metadata["exit_code"], metadata["command"]) == ("auto", 0, ["sh", "-c", "echo one; echo two"])
     assert (folder / "span_id.txt").read_text().strip() == metadata["span_id"]
     result = json.loads((folder / "result.json").read_text())
     assert (result["exit_code"], result["stdout_lines"], result["stderr_lines"], result["summary"]) == (0, 2, 0, "two")
@@ -311,18 +311,18 @@ def _typed(place: Place, keys: str, *words: str) -> tuple[str, int]:
 
 def test_at_a_terminal_it_asks_and_a_yes_starts_it(place: Place) -> None:
     place.configure("")
-    screen, code = _typed(place, "y\n", "run", "--env", "X=1", "--", "touch", "made\x07\u202e")
+    screen, code = _typed(place, "y\n", "run", "--env", "X=1", "--", "install", "-d", "made\x07\u202e")
     assert code == 0 and "Command requires approval:" in screen
-    assert "touch 'made\\x07\\u202e'" in screen and "X=1" in screen
+    assert "install -d 'made\\x07\\u202e'" in screen and "X=1" in screen
     place.ok("wait", "last")
     assert place.status("last")["approved_by"] == "user"
 
 
 def test_at_a_terminal_a_no_stores_nothing(place: Place) -> None:
     place.configure("")
-    screen, code = _typed(place, "n\n", "run", "--", "touch", "made")
+    screen, code = _typed(place, "n\n", "run", "--", "install", "-d", "made")
     assert code == 3 and place.json("list") == []
-    screen, code = _typed(place, "\x03", "run", "--", "touch", "made")
+    screen, code = _typed(place, "\x03", "run", "--", "install", "-d", "made")
     assert code == 130 and "Traceback" not in screen and place.json("list") == []
 
 

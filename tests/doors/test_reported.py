@@ -114,7 +114,7 @@ def test_an_option_of_the_command_is_not_ours(place: Place) -> None:
 
 
 def test_a_proposal_s_id_is_in_the_json_error(place: Place) -> None:
-    error = json.loads(place.cli("run", "--json", "--", "touch", "x").stderr)["error"]
+    error = json.loads(place.cli("run", "--json", "--", "install", "-d", "x").stderr)["error"]
     assert error["code"] == "approval_required" and place.status(error["task_id"])["status"] == "proposed"
 
 

@@ -54,7 +54,7 @@ async def test_events_are_followed_as_they_happen(place: Place) -> None:
 
 def test_what_the_gate_does_not_know_waits_for_a_person(place: Place) -> None:
     with BackburnerSync.open(place.root) as bb:
-        entry = bb.submit(["touch", "made"], cwd=place.cwd)
+        entry = bb.submit(["install", "-d", "made"], cwd=place.cwd)
         assert entry.status == "proposed" and not (place.cwd / "made").exists()
         bb.approve(entry.task.task_id)
         (entry,) = bb.wait(entry.task.task_id)
@@ -77,5 +77,5 @@ async def test_a_runner_inside_your_own_program(tmp_path: Path) -> None:
         await asyncio.sleep(0.01)
     assert runner.get_status(task_id).exit_code == 0
     with pytest.raises(ApprovalRequired):
-        await runner.start_task(["touch", "made"], str(tmp_path), "Nobody asked a person", approved_by="auto")
+        await runner.start_task(["install", "-d", "made"], str(tmp_path), "Nobody asked a person", approved_by="auto")
     await runner.close()

@@ -1,42 +1,19 @@
-"""The gate: a command and where it would run in, `allow | ask | deny` with reasons out. Pure.
+"""The gate: what a command would do and the rules in, `allow | ask | deny` with reasons out. Pure.
 
-This first gate knows a short list of harmless commands; everything else asks.
+For each part the first rule from the top that fits decides; over all parts deny beats ask and ask beats allow.
 """
 
-import os
+import fnmatch
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
+from backburner.approval.effects import INJECTING, Effect, Found, World
+from backburner.approval.programs import effects_of
+from backburner.approval.shell import Part, dissect
+from backburner.errors import ConfigError
 from backburner.models import Submission
 from backburner.text import visible
-
-HARMLESS = frozenset(
-    [
-        "arch",
-        "basename",
-        "date",
-        "dirname",
-        "echo",
-        "expr",
-        "false",
-        "factor",
-        "groups",
-        "id",
-        "ls",
-        "nproc",
-        "printf",
-        "pwd",
-        "seq",
-        "sleep",
-        "true",
-        "tty",
-        "uname",
-        "uptime",
-        "whoami",
-    ]
-)
-_SYSTEM = ("/bin", "/usr/bin", "/usr/local/bin", "/opt/homebrew/bin")
-_INJECTING = ("LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "DYLD_INSERT_LIBRARIES", "PATH")
 
 
 class Decision(StrEnum):
@@ -45,27 +22,133 @@ class Decision(StrEnum):
     DENY = "deny"
 
 
+class Rule(NamedTuple):
+    """`command` is matched word by word (`*` is any one word, a last `**` any number); without it any part fits."""
+
+    name: str
+    decision: Decision
+    command: tuple[str, ...] = ()
+    effects: frozenset[Effect] = frozenset()
+
+    def fits(self, part: Part, found: Sequence[Found]) -> bool:
+        if self.command and not _matches(self.command, part):
+            return False
+        if self.effects:
+            kinds = {one.effect for one in found}
+            # A rule that allows must cover all that a part does; one that asks or denies needs a single hit.
+            return kinds <= self.effects if self.decision == Decision.ALLOW else bool(kinds & self.effects)
+        return bool(self.command)
+
+
 class Verdict(NamedTuple):
     decision: Decision
     reasons: tuple[str, ...]
+    rule: str = ""
+    part: str = ""
+    effects: tuple[str, ...] = ()
+    trust_would_do: bool = False  # only the project's code stands in the way
+    always: bool = False  # narrow enough for "from now on"
 
 
-def judge(submission: Submission, executable: str | None) -> Verdict:
-    """`executable` is what the command's first word resolves to, None where nothing was found."""
-    reasons = []
-    name = visible(submission.command[0])
-    if submission.shell:
-        reasons.append("it is a shell line")
-    elif os.path.basename(name) != name:
-        reasons.append("it names its program by a path")
-    elif name not in HARMLESS:
-        reasons.append(f"'{name}' is not on the list of harmless commands")
-    elif executable and os.path.dirname(executable) not in _SYSTEM:
-        reasons.append(f"'{name}' would run {executable}, which is not the system's own")
-    if name == "date" and any(not word.startswith("+") and word not in ("-u", "--utc", "-R", "-I") for word in submission.command[1:]):
-        reasons.append("it could set the clock")
-    if changed := [variable for variable in _INJECTING if variable in submission.env]:
-        reasons.append(f"it changes {', '.join(changed)}")
-    if reasons:
-        return Verdict(Decision.ASK, tuple(reasons))
-    return Verdict(Decision.ALLOW, (f"'{name}' is on the list of harmless commands",))
+_HARMLESS = frozenset((Effect.HARMLESS, Effect.READS, Effect.CREATES, Effect.NETWORK_READ))
+DEFAULTS = (Rule("harmless", Decision.ALLOW, effects=_HARMLESS),)
+TRUSTED = Rule("trusted project", Decision.ALLOW, effects=_HARMLESS | {Effect.PROJECT_CODE})
+OTHERWISE = Rule("default", Decision.ASK)
+_ORDER = {Decision.ALLOW: 0, Decision.ASK: 1, Decision.DENY: 2}
+_NEVER_ALWAYS = frozenset(
+    ["sh", "bash", "dash", "zsh", "ksh", "fish", "python", "python3", "node", "deno", "bun", "perl", "ruby", "php", "lua", "awk", "gawk", "sed", "env", "sudo", "su", "doas", "git", "rm", "xargs", "find", "eval", "exec", "source", ".", "busybox", "toybox", "ssh", "nc", "curl", "wget"]
+)  # fmt: skip
+
+
+def judge(submission: Submission, world: World, rules: Sequence[Rule] = (), *, trusted: bool = False) -> Verdict:
+    """What the gate says to a command. `rules` come before the built-in ones."""
+    parts = [part for part in dissect(submission.command, submission.shell) if part != Part()]
+    judged = effects_of(parts, world) or [(Part(), [Found(Effect.UNKNOWN, "runs nothing that can be seen")])]
+    injected = [Found(Effect.INJECTION, f"sets {name}, which changes what runs") for name in submission.env if INJECTING.match(name)]
+    judged[0] = (judged[0][0], judged[0][1] + injected)
+    ordered = (*rules, *([TRUSTED] if trusted else []), *DEFAULTS)
+    verdicts = [_one(part, found, ordered) for part, found in judged]
+    worst = max(verdicts, key=lambda verdict: _ORDER[verdict[0].decision])
+    rule, part, _ = worst
+    asking = [one for one in verdicts if one[0].decision == rule.decision]
+    reasons = dict.fromkeys(visible(reason) for _, _, found in asking for reason in _reasons(rule, found))
+    kinds = {one.effect for _, found in judged for one in found}
+    return Verdict(
+        decision=rule.decision,
+        reasons=tuple(reasons),
+        rule=rule.name,
+        part=visible(part.text),
+        effects=tuple(sorted(map(str, kinds))),
+        trust_would_do=rule is OTHERWISE and all(set(_kinds(found)) <= TRUSTED.effects for _, _, found in asking),
+        always=rule is OTHERWISE and _narrow(submission, judged),
+    )
+
+
+def _one(part: Part, found: Sequence[Found], rules: Sequence[Rule]) -> tuple[Rule, Part, Sequence[Found]]:
+    if not found:
+        return Rule("harmless", Decision.ALLOW), part, [Found(Effect.HARMLESS, "does nothing by itself")]
+    return next((rule for rule in rules if rule.fits(part, found)), OTHERWISE), part, found
+
+
+def _kinds(found: Sequence[Found]) -> list[Effect]:
+    return [one.effect for one in found]
+
+
+def _reasons(rule: Rule, found: Sequence[Found]) -> list[str]:
+    """For a question only what stands in the way; for an answer what it rests on."""
+    told = [one.detail for one in found if one.effect not in _HARMLESS] if rule is OTHERWISE else []
+    return told or [one.detail for one in found]
+
+
+def _matches(pattern: tuple[str, ...], part: Part) -> bool:
+    if not all(word.plain for word in part.words) or part.redirects or part.assigned:
+        return False
+    words = [word.text for word in part.words]
+    if pattern[-1] == "**":
+        pattern, words = pattern[:-1], words[: len(pattern) - 1]
+    return len(pattern) == len(words) and all(fnmatch.fnmatchcase(word, wanted) for word, wanted in zip(words, pattern, strict=True))
+
+
+def _narrow(submission: Submission, judged: Sequence[tuple[Part, Sequence[Found]]]) -> bool:
+    """Whether "always" may be offered: one plain command, known word by word, by a program that does one thing."""
+    if submission.shell or submission.env or len(judged) != 1:
+        return False
+    part, found = judged[0]
+    risky = {Effect.INTERPRETER, Effect.PRIVILEGE, Effect.INJECTION, Effect.DELETES}
+    return part.name is not None and part.name not in _NEVER_ALWAYS and "/" not in part.name and not risky & set(_kinds(found))
+
+
+def rules_from(table: object, where: str) -> tuple[Rule, ...]:
+    """The `[[approval.rules]]` of a config file; their examples are tried when they load."""
+    if not isinstance(table, list):
+        raise ConfigError("'approval.rules' must be a list of tables: [[approval.rules]]", where=where)
+    return tuple(_rule(entry, f"{where}, rule {number}") for number, entry in enumerate(table, 1))
+
+
+def _rule(entry: object, where: str) -> Rule:
+    known = {"name", "decision", "command", "effects", "match", "not_match"}
+    if not isinstance(entry, dict) or set(entry) - known:
+        odd = ", ".join(sorted(set(entry) - known)) if isinstance(entry, dict) else "no table"
+        raise ConfigError(f"a rule has {', '.join(sorted(known))}; not: {odd}", where=where)
+    try:
+        decision = Decision(entry.get("decision", ""))
+        effects = frozenset(Effect(effect) for effect in entry.get("effects", ()))
+    except ValueError as error:
+        raise ConfigError(f"{error}; decisions are {', '.join(Decision)}, effects are {', '.join(Effect)}", where=where) from None
+    import shlex
+
+    try:
+        command = tuple(shlex.split(entry.get("command", "")))
+        examples = [(line, wanted) for key, wanted in (("match", True), ("not_match", False)) for line in entry.get(key, ())]
+        rule = Rule(str(entry.get("name") or where), decision, command, effects)
+        for line, wanted in examples:
+            parts = dissect((line,), True)
+            if (bool(parts) and all(_matches(command, part) for part in parts) if command else False) != wanted:
+                raise ConfigError(f"the example {line!r} {'does not match' if wanted else 'matches'} the rule", where=where)
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"{error}", where=where) from None
+    if not command and not effects:
+        raise ConfigError("a rule needs a command or effects", where=where)
+    if decision == Decision.ALLOW and command and (command[0] in ("*", "**") or any(c in command[0] for c in "*?[")):
+        raise ConfigError("a rule that allows must name its program", where=where)
+    return rule

@@ -1,0 +1,183 @@
+"""Programs that run other programs: what is inside them, one layer at a time. Pure; an option that is not known is a doubt."""
+
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from backburner.approval.shell import Part, Word, parse
+
+_DEEPEST = 12
+
+
+class Options(NamedTuple):
+    """How a wrapper's own words end and the inner command begins."""
+
+    flags: frozenset[str] = frozenset()
+    values: frozenset[str] = frozenset()  # options that take a value, in the same word or the next
+    operands: int = 0  # words of its own before the command
+    assignments: bool = False  # NAME=VALUE words before the command
+
+
+def _options(flags: str = "", values: str = "", operands: int = 0, assignments: bool = False) -> Options:
+    return Options(frozenset(flags.split()), frozenset(values.split()), operands, assignments)
+
+
+WRAPPERS: dict[str, Options] = {
+    "env": _options("-i --ignore-environment - -v --debug", "-u --unset -C --chdir", assignments=True),
+    "sudo": _options(
+        "-n -E -H -b -k -A -P --non-interactive --preserve-env --set-home",
+        "-u -g -C -h -p -r -t -T -U -D -R --user --group",
+        assignments=True,
+    ),
+    "doas": _options("-n -s -L", "-u -C", assignments=True),
+    "nice": _options("", "-n --adjustment"),
+    "ionice": _options("-t --ignore", "-c --class -n --classdata"),
+    "chrt": _options("-b -f -i -o -r", "", 1),
+    "taskset": _options("-c --cpu-list", "", 1),
+    "timeout": _options("--preserve-status --foreground -v --verbose", "-k --kill-after -s --signal", 1),
+    "nohup": _options(),
+    "stdbuf": _options("", "-i --input -o --output -e --error"),
+    "setsid": _options("-c --ctty -f --fork -w --wait"),
+    "time": _options("-p -v --verbose"),
+    "command": _options("-p"),
+    "builtin": _options(),
+    "exec": _options("-c -l", "-a"),
+    "coproc": _options(),
+    "busybox": _options(),
+    "toybox": _options(),
+    "xargs": _options(
+        "-0 --null -r --no-run-if-empty -t --verbose -x", "-I -n -P -L -d -s -E --max-args --max-procs --delimiter --replace"
+    ),
+    "uvx": _options(),
+}
+# Program and first word together: `uv run pytest`.
+RUNNERS = {
+    ("uv", "run"),
+    ("poetry", "run"),
+    ("pipenv", "run"),
+    ("pdm", "run"),
+    ("hatch", "run"),
+    ("rye", "run"),
+    ("bundle", "exec"),
+    ("direnv", "exec"),
+}
+SHELLS = frozenset(["sh", "bash", "dash", "zsh", "ksh", "ash", "mksh", "rbash"])
+_FIND_EXEC = frozenset(("-exec", "-execdir", "-ok", "-okdir"))
+
+
+def unwrap(part: Part, depth: int) -> Iterator[Part]:
+    """The part itself and everything it would run."""
+    if depth > _DEEPEST:
+        yield part._replace(doubts=(*part.doubts, "it is nested too deeply"))
+        return
+    name = os.path.basename(part.name) if part.name else None
+    if name is None or not part.words:
+        doubt = ("what it runs is only known when it runs",) if part.words else ()
+        yield part._replace(doubts=(*part.doubts, *doubt))
+        return
+    yield part
+    words = part.words[1:]
+    if name in WRAPPERS:
+        yield from _wrapped(part, name, words, WRAPPERS[name], depth)
+    elif name in SHELLS:
+        yield from _shell(part, name, words, depth)
+    elif name == "find":
+        yield from _find(part, words, depth)
+    elif name == "eval":
+        yield from _text(part, "eval", words, depth)
+    elif name == "trap" and words:
+        yield from _text(part, "trap", words[:1], depth)
+    elif words and words[0].plain and (name, words[0].text) in RUNNERS:
+        yield from _wrapped(part, f"{name} {words[0].text}", words[1:], Options(), depth)
+
+
+def _inner(
+    part: Part, via: str, words: tuple[Word, ...], depth: int, *, assigned: tuple = (), doubts: tuple[str, ...] = ()
+) -> Iterator[Part]:
+    inside = (*part.inside, via)
+    yield from unwrap(Part(words, assigned, (), inside, doubts), depth + 1)
+
+
+def _wrapped(part: Part, name: str, words: tuple[Word, ...], options: Options, depth: int) -> Iterator[Part]:
+    at, assigned, left = 0, [], options.operands
+    while at < len(words):
+        word = words[at]
+        if not word.plain:
+            yield from _inner(part, name, words[at:], depth, doubts=(f"an option of {name} is only known when it runs",))
+            return
+        if word.text == "--":
+            at += 1
+            break
+        if (word.text.startswith("-") and word.text != "-") or word.text in options.flags:
+            taken = _option(word.text, options)
+            if taken == 0:
+                yield Part(part.words, (), (), (*part.inside, name), (f"'{word.text}' is an option of {name} that is not known",))
+                return
+            at += taken
+        elif options.assignments and "=" in word.text and not word.text.startswith("="):
+            key, _, value = word.text.partition("=")
+            assigned.append((key, Word(value)))
+            at += 1
+        elif left:
+            left -= 1
+            at += 1
+        else:
+            break
+    inner = words[at:]
+    if not inner:
+        return
+    if name == "xargs":
+        inner = (*inner, Word("…", known=False))
+    yield from _inner(part, name, inner, depth, assigned=tuple(assigned))
+
+
+def _option(text: str, options: Options) -> int:
+    """How many words an option takes: 0 where it is not known."""
+    name, equals, _ = text.partition("=")
+    if text in options.flags:
+        return 1
+    if name in options.values:
+        return 1 if equals else 2
+    if not text.startswith("--"):
+        if text[:2] in options.values:
+            return 1
+        if all(f"-{c}" in options.flags for c in text[1:]) or text[1:].isdigit():
+            return 1
+        cluster, last = text[1:-1], f"-{text[-1]}"
+        if last in options.values and all(f"-{c}" in options.flags for c in cluster):
+            return 2
+    return 0
+
+
+def _shell(part: Part, name: str, words: tuple[Word, ...], depth: int) -> Iterator[Part]:
+    """`sh -c LINE` is read as a line; a script or standard input is left to its effects."""
+    for at, word in enumerate(words):
+        if not word.plain:
+            return
+        if word.text.startswith("-") and not word.text.startswith("--") and "c" in word.text:
+            if set(word.text[1:]) - set("ceuxvlif"):
+                yield Part(part.words, (), (), part.inside, (f"'{word.text}' is an option of {name} that is not known",))
+            yield from _text(part, f"{name} -c", words[at + 1 : at + 2], depth)
+            return
+        if not word.text.startswith(("-", "+")):
+            return
+
+
+def _text(part: Part, via: str, words: tuple[Word, ...], depth: int) -> Iterator[Part]:
+    """Words that are read as shell text."""
+    if not words or not all(word.plain for word in words):
+        yield Part(part.words, (), (), (*part.inside, via), (f"the text that {via} runs is only known when it runs",))
+        return
+    for found in parse(" ".join(word.text for word in words), depth + 1):
+        yield from unwrap(found._replace(inside=(*part.inside, via)), depth + 1)
+
+
+def _find(part: Part, words: tuple[Word, ...], depth: int) -> Iterator[Part]:
+    at = 0
+    while at < len(words):
+        if words[at].known and words[at].text in _FIND_EXEC:
+            end = next((i for i in range(at + 1, len(words)) if words[i].text in (";", "+")), len(words))
+            inner = tuple(Word(word.text, known=False) if "{}" in word.text else word for word in words[at + 1 : end])
+            yield from _inner(part, f"find {words[at].text}", inner, depth)
+            at = end
+        at += 1
