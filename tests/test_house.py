@@ -16,7 +16,7 @@ SOURCE = ROOT / "src" / "backburner"
 CORE = {"text", "errors", "lifecycle", "models", "ids", "config", "progress", "words", "approval", "ports"}
 GROUND = {"surroundings", "home", "process", "wake", "watch", "output", "folders"}
 ADAPTERS = {"stores", "executors"}
-ENGINE = {"runtime", "runner", "engine", "starter", "follow", "doctor"}
+ENGINE = {"gate", "runtime", "runner", "engine", "starter", "follow", "doctor"}
 ACROSS = {"library", "api", "testing"}
 ALLOWED = {
     **dict.fromkeys(CORE, CORE),

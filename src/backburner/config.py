@@ -4,9 +4,12 @@ Pure: the caller reads the file. A wrong key or value is a ConfigError that name
 """
 
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from backburner.errors import ConfigError
+
+if TYPE_CHECKING:
+    from backburner.approval.policy import Rule
 
 Value = int | float | bool | str
 
@@ -37,6 +40,8 @@ class Config(NamedTuple):
 
     values: dict[str, Value]
     origins: dict[str, str]
+    hosts: tuple[str, ...] = ()
+    rules: tuple["Rule", ...] = ()
 
     def number(self, name: str) -> float:
         return float(self.values[name])
@@ -57,8 +62,15 @@ def resolve(
     """Lay the layers over each other; `text` is the content of the file at `path`, None where there is none."""
     values: dict[str, Value] = {name: setting.default for name, setting in SETTINGS.items()}
     origins = dict.fromkeys(SETTINGS, "default")
+    file = _from_file(text, path) if text is not None else {}
+    hosts, rules = _hosts(*file.pop("approval.hosts", (path, []))), ()
+    if "approval.rules" in file:
+        from backburner.approval.policy import rules_from  # heavy, and few have rules of their own
+
+        where, table = file.pop("approval.rules")
+        rules = rules_from(table, where)
     layers = [
-        _from_file(text, path) if text is not None else {},
+        file,
         _from_environ(environ or {}),
         {name: (f"--set {name}", value) for name, value in (flags or {}).items()},
     ]
@@ -70,7 +82,7 @@ def resolve(
                 raise ConfigError(f"'{name}' is only read from {path}", where=where)
             values[name] = _checked(name, value, where)
             origins[name] = where
-    return Config(values, origins)
+    return Config(values, origins, hosts, rules)
 
 
 def _from_file(text: str, path: str) -> dict[str, tuple[str, object]]:
@@ -90,6 +102,12 @@ def _from_file(text: str, path: str) -> dict[str, tuple[str, object]]:
         for key, value in table.items():
             layer[f"{section}.{key}"] = (f"{path}, line {_line_of(text, section, key)}", value)
     return layer
+
+
+def _hosts(where: str, value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(host, str) for host in value):
+        raise ConfigError("'approval.hosts' must be a list of host names", where=where)
+    return tuple(host.lower() for host in value)
 
 
 def _line_of(text: str, section: str, key: str | None = None) -> int:

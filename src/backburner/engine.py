@@ -57,6 +57,7 @@ class Engine:
             cap=config.whole("commands.max_concurrent"),
             grace=config.number("commands.cancel_grace_seconds"),
             changed=self._changed,
+            changed_since=lambda work: runtime.gate.changed(work.task, work.environment),
         )
 
     async def run(self, listening: "asyncio.Event | None" = None) -> None:

@@ -37,6 +37,8 @@ def metadata(task: Task, run: Run) -> dict[str, object]:
         "approved_by": task.approved_by,
         "approved_via": task.approved_via,
         "approved_at": words.iso(task.approved_at),
+        "rule": task.rule,
+        "reasons": list(task.reasons),
     }
 
 

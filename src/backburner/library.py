@@ -259,6 +259,7 @@ class TaskRunner:
             cap=self.max_concurrent,
             grace=runtime.config.number("commands.cancel_grace_seconds"),
             changed=self._changed,
+            changed_since=lambda work: runtime.gate.changed(work.task, work.environment),
         )
         ear = self._ear = runtime.listen()
         asyncio.get_running_loop().add_reader(ear.fileno(), self._rung)
@@ -385,6 +386,8 @@ def _rows(metadata: TaskMetadata, tasks: str) -> tuple[Task, Run]:
         approved_via="library",
         approved_at=_ms(metadata.approved_at),
         reasons=(),
+        rule="",
+        fingerprint=None,
         run_count=1,
     )
     owner = myself()

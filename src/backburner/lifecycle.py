@@ -26,6 +26,7 @@ class RunEvent(StrEnum):
     RESUMED = "run_resumed"
     PARKED = "run_parked"
     WOKEN = "run_woken"
+    REQUEUED = "run_requeued"  # a person said yes again to what had never begun
     COMPLETED = "run_completed"
     FAILED = "run_failed"
     CANCELLED = "run_cancelled"
@@ -87,6 +88,7 @@ RUN_TRANSITIONS: dict[tuple[RunState, RunEvent], RunState] = {
     (RunState.RUNNING, RunEvent.PARKED): RunState.WAITING,
     (RunState.RESUMED, RunEvent.PARKED): RunState.WAITING,
     (RunState.WAITING, RunEvent.WOKEN): RunState.RUNNING,
+    (RunState.WAITING, RunEvent.REQUEUED): RunState.PENDING,
     (RunState.WAITING, RunEvent.FAILED): RunState.FAILED,
     (RunState.WAITING, RunEvent.CANCELLED): RunState.CANCELLED,
     **{(state, event): after for state in AT_WORK for event, after in _ENDINGS.items()},

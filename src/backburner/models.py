@@ -51,7 +51,7 @@ class Approval(NamedTuple):
     by: str
     via: str
     at: int
-    reasons: tuple[str, ...] = ()
+    fingerprint: str | None = None  # what a person's yes is bound to
 
 
 class Task(NamedTuple):
@@ -77,6 +77,8 @@ class Task(NamedTuple):
     approved_via: str | None
     approved_at: int | None
     reasons: tuple[str, ...]
+    rule: str
+    fingerprint: str | None
     run_count: int
 
 
@@ -103,6 +105,17 @@ class Run(NamedTuple):
     started_at: int | None
     ended_at: int | None
     cancel_requested_at: int | None
+
+
+class Grant(NamedTuple):
+    """What a person said for good: a project is trusted, or one command always allowed in it."""
+
+    grant_id: int
+    kind: str
+    project: str
+    command: tuple[str, ...]
+    via: str
+    created_at: int
 
 
 class Work(NamedTuple):

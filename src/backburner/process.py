@@ -132,6 +132,24 @@ def _output(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
 
+def parent_of(pid: int) -> int | None:
+    """The process that started another one, as far as that is known."""
+    if not _PROC:
+        text = _output("ps", "-o", "ppid=", "-p", str(pid)).strip()
+        return int(text) if text.isdigit() else None
+    fields = _stat(pid)
+    return int(fields[1]) if fields else None
+
+
+def carries(pid: int, variable: str) -> bool:
+    """Whether a process was started with a variable in its environment; False where that cannot be seen."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return any(entry.startswith(variable.encode() + b"=") for entry in file.read().split(b"\0"))
+    except OSError:
+        return False
+
+
 def state_of(pid: int) -> str | None:
     """The letter the kernel has for what a process does: R, S, T (stopped), Z …"""
     fields = _stat(pid) if _PROC else None

@@ -46,11 +46,12 @@ class Runner:
         cap: int,
         grace: float,
         changed: Callable[[], None],
+        changed_since: Callable[[Work], str | None] = lambda work: None,
     ) -> None:
         self.cap, self.grace = cap, grace
         self._store, self._executor, self._home, self._clock = store, executor, home, clock
         self._runner, self._owner = runner, owner
-        self._changed = changed
+        self._changed, self._changed_since = changed, changed_since
         self._live: dict[str, _Live] = {}
         self._ended: list[Ending] = []
         self._delayed: set[str] = set()  # claimed, but the machine had no room yet
@@ -98,6 +99,9 @@ class Runner:
 
     def _start(self, work: Work) -> None:
         folder = self._home.folder(work.run.folder)
+        if reason := self._changed_since(work):
+            self._park(work, reason)
+            return
         try:
             handle = self._executor.launch(work)
         except CannotStart as error:
@@ -115,6 +119,15 @@ class Runner:
         with contextlib.suppress(StaleRun, LedgerUnavailable):
             self._store.record_process(run.run_id, self._owner, handle.process)
         self._write_files(folder, work, run)
+
+    def _park(self, work: Work, reason: str) -> None:
+        """What was approved is not what would run: nothing starts, and a person is asked again."""
+        log.warning("%s waits for approval: %s", work.run.run_id, reason)
+        try:
+            self._store.park(work.run.run_id, self._owner, reason, self._clock())
+        except (StaleRun, LedgerUnavailable) as error:
+            log.warning("%s", error)
+        self._delayed.discard(work.run.run_id)
 
     def _refuse(self, work: Work, folder: str, error: CannotStart) -> None:
         """A command that cannot be started has ended: with the code a shell would give, and the reason in its log."""

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from backburner import folders, ids, wake
-from backburner.approval import policy
 from backburner.approval.policy import Decision, Verdict
 from backburner.config import Config, resolve
 from backburner.errors import (
@@ -19,17 +18,16 @@ from backburner.errors import (
     BadInput,
     EngineUnavailable,
     IllegalTransition,
-    NotAPerson,
     NotRunning,
     TaskNotFound,
     WaitTimedOut,
 )
+from backburner.gate import Gate, require_person, submission_of
 from backburner.home import Home, locate, project_of
 from backburner.lifecycle import AT_WORK, RunState, TaskState
 from backburner.models import ENGINE, RECORD, Approval, Clock, Entry, Event, Notice, ProcessId, Run, Submission
 from backburner.output import NAME, Log
 from backburner.process import boot_id, is_alive
-from backburner.surroundings import Surroundings
 
 if TYPE_CHECKING:
     from backburner.ports import Store  # protocols are slow to build, and no door needs them at run time
@@ -74,11 +72,14 @@ class Runtime:
 
     # -- asking for work
 
+    @property
+    def gate(self) -> Gate:
+        return Gate(self.store, self.config)
+
     def judge(self, submission: Submission) -> Verdict:
         """What the gate says, without storing anything."""
         self._validate(submission)
-        env = {**submission.environment, **submission.env}
-        return policy.judge(submission, Surroundings(submission.cwd, env))
+        return self.gate.judge(submission)
 
     def submit(self, submission: Submission, *, yes_via: str | None = None) -> Entry:
         """Store the task: ready to run if the gate allows it or a person said yes through `yes_via`, else as a proposal."""
@@ -91,7 +92,7 @@ class Runtime:
             case Decision.ALLOW if yes_via is None:
                 approval = Approval("auto", "gate", now)
             case Decision.ALLOW | Decision.ASK:
-                approval = Approval("user", yes_via, now) if yes_via else None
+                approval = Approval("user", yes_via, now, self.gate.fingerprint(submission)) if yes_via else None
         word = ids.slug(submission.name) if submission.name else ids.stem(submission.command, submission.shell)
         entry = self.store.submit(
             submission,
@@ -99,6 +100,7 @@ class Runtime:
             wanted_id=ids.base_id(word),
             approval=approval,
             reasons=verdict.reasons,
+            rule=verdict.rule,
             runner=self._runner,
             folder=self.home.tasks,
             now=now,
@@ -114,7 +116,9 @@ class Runtime:
         if task.expires_at is not None and task.state == TaskState.PROPOSED and task.expires_at <= self.clock():
             self.store.refuse(task.task_id, expired=True, now=self.clock())
             raise IllegalTransition(noun="proposal", state="expired", event="approved")
-        entry = self.store.approve(task.task_id, Approval("user", via, self.clock()), runner=self._runner, folder=self.home.tasks)
+        asked = submission_of(task, self.store.environment(task.task_id))
+        approval = Approval("user", via, self.clock(), self.gate.fingerprint(asked))
+        entry = self.store.approve(task.task_id, approval, runner=self._runner, folder=self.home.tasks)
         self._publish(entry)
         return entry
 
@@ -125,16 +129,27 @@ class Runtime:
         return entry
 
     def require_person(self, via: str) -> None:
-        """Refuse a yes that comes from inside a task, or from where no person can be."""
-        if "BACKBURNER_TASK_ID" in self.environ:
-            raise NotAPerson(reason=f"this runs inside the background task {self.environ['BACKBURNER_TASK_ID']}")
-        if via == "cli" and not self.config.flag("approval.yes_without_terminal"):
-            try:
-                os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
-            except OSError:
-                raise NotAPerson(
-                    reason="there is no terminal here ([approval] yes_without_terminal = true in config.toml allows it)"
-                ) from None
+        """Refuse a yes that does not come from a person."""
+        require_person(self.environ, terminal=via == "cli" and not self.config.flag("approval.yes_without_terminal"))
+
+    def trust(self, folder: str, *, via: str) -> str:
+        """A person's word that the code of a project may run from now on; the project."""
+        self.require_person(via)
+        project = project_of(folder)
+        self.store.grant("trust", project, (), via, self.clock())
+        return project
+
+    def always(self, submission: Submission, *, via: str) -> None:
+        """A person's word that just this command may run in this project from now on."""
+        self.require_person(via)
+        if not self.judge(submission).always:
+            raise BadInput("That is not narrow enough to be allowed for good.")
+        self.store.grant("always", project_of(submission.cwd), submission.command, via, self.clock())
+
+    def revoke(self, grant_id: int) -> None:
+        """Take back what was said for good."""
+        if not self.store.revoke(grant_id, self.clock()):
+            raise BadInput(f"There is no grant {grant_id}. See: backburner trust --list")
 
     def cancel(self, reference: str) -> Entry:
         """End a pending task, or have one at work stopped; `wait` says when it is proven dead."""

@@ -302,7 +302,7 @@ def _typed(place: Place, keys: str, *words: str) -> tuple[str, int]:
                 screen += os.read(terminal, 4096)
             except OSError:
                 break
-        if b"[y/n]" in screen and not typed:
+        if b"Start in background? [" in screen and not typed:
             os.write(terminal, keys.encode())
             typed = True
     os.close(terminal)

@@ -28,6 +28,8 @@ TASK = Task._make([None] * len(Task._fields))._replace(
     approved_via="cli",
     approved_at=1_770_647_422_007,
     reasons=("because",),
+    rule="harmless",
+    fingerprint=None,
     run_count=1,
 )
 RUN = Run._make([None] * len(Run._fields))._replace(
@@ -75,6 +77,8 @@ def test_the_metadata_says_what_runs_and_who_approved_it(tmp_path: Path) -> None
         "approved_by": "user",
         "approved_via": "cli",
         "approved_at": "2026-02-09T14:30:22.007Z",
+        "rule": "harmless",
+        "reasons": ["because"],
     }
     assert (folder / "span_id.txt").read_text() == "s" * 16 + "\n"
 

@@ -23,7 +23,7 @@ from backburner.lifecycle import (
 RUNS = {
     "pending": "run_started>running run_resumed>resumed run_failed>failed run_cancelled>cancelled run_skipped>skipped",
     "running": "run_parked>waiting run_completed>completed run_failed>failed run_cancelled>cancelled",
-    "waiting": "run_woken>running run_failed>failed run_cancelled>cancelled",
+    "waiting": "run_woken>running run_requeued>pending run_failed>failed run_cancelled>cancelled",
     "resumed": "run_parked>waiting run_completed>completed run_failed>failed run_cancelled>cancelled",
     "completed": "",
     "failed": "",

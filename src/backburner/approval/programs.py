@@ -7,73 +7,26 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 
 from backburner.approval import tools
+from backburner.approval.catalogue import (
+    BAD_OPTIONS,
+    CHANGES,
+    DELETES,
+    INSTALLS,
+    INTERPRETERS,
+    LISTS,
+    MODULES,
+    NETWORK,
+    PRINTS,
+    PRIVILEGE,
+    PROCESSES,
+    PROJECT,
+    READS,
+    SUBCOMMANDS,
+    SYSTEM,
+)
 from backburner.approval.effects import INJECTING, Effect, Found, View, World, inside
 from backburner.approval.shell import Part, Word
 from backburner.approval.wrappers import RUNNERS, SHELLS, WRAPPERS
-
-SYSTEM = ("/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin", "/opt/homebrew/bin")
-
-_PRINTS = frozenset(
-    ["echo", "printf", "true", "false", ":", "sleep", "pwd", "whoami", "id", "groups", "uname", "arch", "nproc", "uptime", "tty", "seq", "factor", "expr", "basename", "dirname", "test", "[", "logname", "yes", "cal", "let", "wait", "shift", "break", "continue", "return", "exit", "set", "unset", "read", "local"]
-)
-_LISTS = frozenset(["ls", "dir", "vdir", "stat", "du", "df", "tree", "file", "which", "type", "whereis", "ps", "lscpu", "lsblk", "free", "hash", "locale", "getconf", "realpath", "readlink"])
-_READS = frozenset(
-    ["cat", "head", "tail", "wc", "grep", "egrep", "fgrep", "rg", "ag", "ack", "sort", "uniq", "cut", "tr", "diff", "cmp", "comm", "nl", "od", "hexdump", "strings", "md5sum", "sha1sum", "sha224sum", "sha256sum", "sha384sum", "sha512sum", "b2sum", "cksum", "sum", "tac", "rev", "fold", "fmt", "paste", "join", "column", "expand", "unexpand", "jq", "zcat", "xzcat", "bzcat", "zgrep", "look"]
-)
-# Options of readers that write, run a program, or take their files from elsewhere.
-_BAD_OPTIONS = {
-    "sort": ("-o", "--output", "--compress-program", "--files0-from", "-T", "--temporary-directory"),
-    "rg": ("--pre", "--pre-glob", "--hostname-bin", "-z", "--search-zip"),
-    "ag": ("--pager",),
-    "ack": ("--pager", "--output"),
-    "tree": ("-o", "-R"),
-    "file": ("-C", "--compile", "-m", "--magic-file"),
-    "wc": ("--files0-from",),
-    "du": ("--files0-from",),
-    "jq": ("-L", "-f", "--from-file", "--rawfile", "--slurpfile"),
-    "diff": ("--output",),
-    "date": ("-s", "--set", "-f", "--file"),
-    "hexdump": ("-f",),
-    "ls": (),
-}
-_DELETES = frozenset(["rm", "rmdir", "unlink", "shred", "trash", "srm"])
-_CHANGES = {
-    "mv": "moves files", "ln": "makes links", "install": "copies files over others", "truncate": "cuts files", "dd": "writes raw data", "patch": "changes files",
-    "chmod": "changes permissions", "chattr": "changes attributes", "rsync": "copies files", "tar": "packs or unpacks files", "unzip": "unpacks files",
-    "zip": "packs files", "gzip": "replaces files", "gunzip": "replaces files", "split": "writes files", "rename": "renames files",
-}  # fmt: skip
-_PRIVILEGE = frozenset(
-    ["sudo", "su", "doas", "pkexec", "chown", "chgrp", "mount", "umount", "useradd", "userdel", "usermod", "groupadd", "passwd", "visudo", "setcap", "insmod", "modprobe", "sysctl", "iptables", "nft", "chroot", "unshare", "nsenter", "mkfs", "fdisk", "parted", "mkswap", "swapon", "losetup", "hostname", "hostnamectl", "timedatectl", "date"]
-)
-_PROCESSES = frozenset(
-    ["kill", "pkill", "killall", "skill", "systemctl", "service", "reboot", "shutdown", "halt", "poweroff", "init", "crontab", "at", "batch", "launchctl", "loginctl", "tmux", "screen"]
-)
-_INSTALLS = frozenset(["pip", "pip3", "pipx", "apt", "apt-get", "dpkg", "dnf", "yum", "rpm", "pacman", "apk", "brew", "port", "snap", "flatpak", "gem", "conda", "mamba", "uvx", "npx", "bunx"])
-_NETWORK = frozenset(
-    ["ssh", "scp", "sftp", "rsh", "telnet", "ftp", "nc", "ncat", "netcat", "socat", "ping", "traceroute", "dig", "nslookup", "host", "whois", "gh", "glab", "aws", "gcloud", "az", "kubectl", "docker", "podman"]
-)
-_INTERPRETERS = {
-    "python": ("-c", "-"), "python3": ("-c", "-"), "pypy3": ("-c", "-"), "node": ("-e", "-p", "--eval", "--print", "-"), "deno": ("eval",),
-    "bun": ("-e",), "perl": ("-e", "-E", "-n", "-p", "-i"), "ruby": ("-e", "-n", "-p", "-i"), "php": ("-r", "-B", "-R", "-E"), "lua": ("-e",), "Rscript": ("-e",),
-}  # fmt: skip
-_MODULES = frozenset(["pytest", "unittest", "doctest", "mypy", "ruff", "black", "isort", "flake8", "pylint", "coverage", "compileall", "tox", "nox", "json.tool", "timeit"])
-_PROJECT = frozenset(
-    ["pytest", "py.test", "tox", "nox", "make", "gmake", "ninja", "ruff", "mypy", "pyright", "ty", "black", "isort", "flake8", "pylint", "bandit", "coverage", "eslint", "prettier", "tsc", "jest", "vitest", "mocha", "rspec", "rake", "gradle", "gradlew", "mvn", "ctest", "cmake", "meson", "just", "task", "phpunit"]
-)
-# What the first word of a tool means; anything else of it is unknown.
-_SUBCOMMANDS: dict[str, dict[str, Effect]] = {
-    "cargo": {**dict.fromkeys(["build", "b", "check", "c", "test", "t", "run", "r", "bench", "clippy", "fmt", "doc", "tree", "metadata", "nextest"], Effect.PROJECT_CODE), "install": Effect.INSTALLS, "add": Effect.INSTALLS, "update": Effect.INSTALLS, "publish": Effect.PUBLISHES},
-    "go": {**dict.fromkeys(["build", "test", "vet", "run", "fmt", "list", "generate"], Effect.PROJECT_CODE), **dict.fromkeys(["version", "env"], Effect.HARMLESS), "install": Effect.INSTALLS, "get": Effect.INSTALLS},
-    "npm": {**dict.fromkeys(["test", "t", "run", "run-script", "start"], Effect.PROJECT_CODE), **dict.fromkeys(["install", "i", "ci", "add", "update", "uninstall", "exec"], Effect.INSTALLS), "publish": Effect.PUBLISHES},
-    "pnpm": {**dict.fromkeys(["test", "run", "start"], Effect.PROJECT_CODE), **dict.fromkeys(["install", "i", "add", "update", "remove", "dlx", "exec"], Effect.INSTALLS), "publish": Effect.PUBLISHES},
-    "yarn": {**dict.fromkeys(["test", "run", "start", "build", "lint"], Effect.PROJECT_CODE), **dict.fromkeys(["install", "add", "up", "remove", "dlx"], Effect.INSTALLS), "publish": Effect.PUBLISHES},
-    "bun": {**dict.fromkeys(["test", "run"], Effect.PROJECT_CODE), **dict.fromkeys(["install", "add", "update", "remove", "x"], Effect.INSTALLS)},
-    "uv": {**dict.fromkeys(["run", "build"], Effect.PROJECT_CODE), **dict.fromkeys(["add", "sync", "pip", "lock", "tool", "remove", "python"], Effect.INSTALLS), "publish": Effect.PUBLISHES},
-    "poetry": {"run": Effect.PROJECT_CODE, **dict.fromkeys(["add", "install", "update", "lock", "remove"], Effect.INSTALLS), "publish": Effect.PUBLISHES},
-    "dotnet": {**dict.fromkeys(["build", "test", "run"], Effect.PROJECT_CODE), "add": Effect.INSTALLS},
-    "mix": {**dict.fromkeys(["test", "compile", "format"], Effect.PROJECT_CODE)},
-    "twine": {"upload": Effect.PUBLISHES},
-}  # fmt: skip
 
 
 def effects_of(parts: list[Part], world: World) -> list[tuple[Part, list[Found]]]:
@@ -127,21 +80,52 @@ def _command(view: View) -> list[Found]:
     elif view.name not in _BUILTINS:
         path = world.executable(view.name)
         own = (path is not None and inside(world.resolve(path), world)) or (path is not None and inside(path, world))
-        if own and view.name not in _PROJECT | set(_INTERPRETERS) | set(_SUBCOMMANDS):
+        if own and view.name not in PROJECT | set(INTERPRETERS) | set(SUBCOMMANDS):
             return [Found(Effect.UNKNOWN, f"'{view.name}' would run {path}, a file of the project")]
         if own:
             return _known(view, f"runs {path}, a file of the project")
-        if (
-            path is not None
-            and os.path.dirname(path) not in SYSTEM
-            and view.name in _PRINTS | _LISTS | _READS | {"find", "git", "sed", "awk"}
-        ):
+        if path is not None and os.path.dirname(path) not in SYSTEM and view.name in PRINTS | LISTS | READS | {"find", "git", "sed", "awk"}:
             return [Found(Effect.UNKNOWN, f"'{view.name}' would run {path}, which is not the system's own")]
     return _known(view, None)
 
 
 _BUILTINS = frozenset(
-    [":", "[", "cd", "pushd", "popd", "exit", "return", "break", "continue", "shift", "set", "unset", "read", "local", "let", "wait", "test", "true", "false", "echo", "printf", "pwd", "type", "hash", "export", "eval", "trap", "exec", "command", "builtin", ".", "source", "coproc", "time"]
+    [
+        ":",
+        "[",
+        "cd",
+        "pushd",
+        "popd",
+        "exit",
+        "return",
+        "break",
+        "continue",
+        "shift",
+        "set",
+        "unset",
+        "read",
+        "local",
+        "let",
+        "wait",
+        "test",
+        "true",
+        "false",
+        "echo",
+        "printf",
+        "pwd",
+        "type",
+        "hash",
+        "export",
+        "eval",
+        "trap",
+        "exec",
+        "command",
+        "builtin",
+        ".",
+        "source",
+        "coproc",
+        "time",
+    ]
 )
 
 
@@ -154,46 +138,77 @@ def _known(view: View, own: str | None) -> list[Found]:
     }  # fmt: skip
     if name in special:
         return list(special[name](view))
-    if name in _PRINTS:
+    if name in PRINTS:
         return [Found(Effect.HARMLESS, "prints")]
-    if name in _LISTS | _READS:
+    if name in LISTS | READS:
         return list(_reader(view))
-    if name in _DELETES:
+    if name in DELETES:
         return [Found(Effect.DELETES, f"deletes {' '.join(word.text for word in view.operands) or 'files'}")]
-    if name in _CHANGES:
-        return [Found(Effect.OVERWRITES, _CHANGES[name])]
-    if name.split(".")[0] in _PRIVILEGE:
+    if name in CHANGES:
+        return [Found(Effect.OVERWRITES, CHANGES[name])]
+    if name.split(".")[0] in PRIVILEGE:
         return [Found(Effect.PRIVILEGE, f"'{name}' changes the system or acts as another user")]
-    if name in _PROCESSES:
+    if name in PROCESSES:
         return [Found(Effect.PROCESSES, f"'{name}' acts on other processes or services")]
-    if name in _INSTALLS:
+    if name in INSTALLS:
         return [Found(Effect.INSTALLS, f"'{name}' installs or downloads packages")]
-    if name in _NETWORK:
+    if name in NETWORK:
         return [Found(Effect.NETWORK_CHANGE, f"'{name}' talks to other machines or containers")]
-    if name in _INTERPRETERS:
+    if name in INTERPRETERS:
         return _interpreter(view)
     if name in SHELLS:
         return _shell(view)
-    if name in _SUBCOMMANDS:
+    if name in SUBCOMMANDS:
         return _subcommand(view)
-    if name in _PROJECT:
+    if name in PROJECT:
         return _project_code(view, own or f"'{name}' runs the project's code")
     if name in WRAPPERS:
         return [Found(Effect.HARMLESS, "runs what follows")]
     return [Found(Effect.UNKNOWN, f"'{name}' is not known")]
 
 
+_BUILD_FILES = {
+    "make": ("GNUmakefile", "makefile", "Makefile"),
+    "gmake": ("GNUmakefile", "makefile", "Makefile"),
+    "npm": ("package.json",),
+    "pnpm": ("package.json",),
+    "yarn": ("package.json",),
+    "bun": ("package.json",),
+    "just": ("justfile", "Justfile"),
+    "rake": ("Rakefile",),
+    "tox": ("tox.ini",),
+    "nox": ("noxfile.py",),
+}
+
+
+def scripts_of(parts: list[Part], world: World) -> list[str]:
+    """The files whose content decides what the commands do: scripts, and what build tools read first."""
+    found = []
+    for part in parts:
+        if part.name is None:
+            continue
+        name, words = os.path.basename(part.name), [word for word in part.words[1:] if word.plain]
+        if "/" in part.name:
+            found.append(part.name)
+        if name in INTERPRETERS or name in SHELLS or name in (".", "source"):
+            found += [word.text for word in words if not word.text.startswith(("-", "+"))][:1]
+        found += _BUILD_FILES.get(name, ())
+        if name in ("make", "gmake"):
+            found += [words[at + 1].text for at, word in enumerate(words[:-1]) if word.text in ("-f", "--file", "--makefile")]
+    return sorted({path for name in found if world.exists(path := world.resolve(name)) and not world.is_folder(path)})
+
+
 def _reader(view: View) -> Iterator[Found]:
-    if bad := view.has(*_BAD_OPTIONS.get(view.name, ())):
+    if bad := view.has(*BAD_OPTIONS.get(view.name, ())):
         yield Found(Effect.UNKNOWN, f"'{bad}' of {view.name} writes, runs a program, or takes its files from elsewhere")
     yield Found(Effect.READS, "reads inside the project")
-    if view.name in _LISTS:
+    if view.name in LISTS:
         return
     yield from view.reads([*view.operands, *view.option_paths()])
 
 
 def _interpreter(view: View) -> list[Found]:
-    code = _INTERPRETERS[view.name]
+    code = INTERPRETERS[view.name]
     for at, word in enumerate(view.words):
         if not word.plain:
             return [Found(Effect.INTERPRETER, "runs code that is only known when it runs")]
@@ -203,7 +218,7 @@ def _interpreter(view: View) -> list[Found]:
             module = view.words[at + 1].text if at + 1 < len(view.words) else ""
             if module in ("pip", "ensurepip"):
                 return [Found(Effect.INSTALLS, "installs packages")]
-            if module not in _MODULES:
+            if module not in MODULES:
                 return [Found(Effect.INTERPRETER, f"runs the module {module or '?'}")]
             return _project_code(view, f"runs {module} on the project's code")
         if word.text in code or (not word.text.startswith("--") and any(len(c) == 2 and word.text.startswith(c) for c in code)):
@@ -246,7 +261,7 @@ def _subcommand(view: View) -> list[Found]:
     if (view.words and not view.words[0].plain) or verb is None:
         quiet = [word.text for word in view.words] in (["--version"], ["-V"], ["--help"])
         return [Found(Effect.HARMLESS, "prints")] if quiet else [Found(Effect.UNKNOWN, f"what {view.name} would do is not known")]
-    effect = _SUBCOMMANDS[view.name].get(verb.text, Effect.UNKNOWN)
+    effect = SUBCOMMANDS[view.name].get(verb.text, Effect.UNKNOWN)
     if view.words[0] != verb:
         effect = Effect.UNKNOWN if effect in (Effect.PROJECT_CODE, Effect.HARMLESS) else effect
     detail = f"{view.name} {verb.text}"

@@ -140,7 +140,27 @@ def awk(view: View) -> Iterator[Found]:
 
 
 _GIT_READS = frozenset(
-    ["status", "log", "diff", "show", "rev-parse", "ls-files", "ls-tree", "blame", "annotate", "describe", "shortlog", "rev-list", "cat-file", "name-rev", "merge-base", "whatchanged", "grep", "count-objects", "check-ignore"]
+    [
+        "status",
+        "log",
+        "diff",
+        "show",
+        "rev-parse",
+        "ls-files",
+        "ls-tree",
+        "blame",
+        "annotate",
+        "describe",
+        "shortlog",
+        "rev-list",
+        "cat-file",
+        "name-rev",
+        "merge-base",
+        "whatchanged",
+        "grep",
+        "count-objects",
+        "check-ignore",
+    ]
 )
 _GIT_LISTS = {"branch": ("-a", "-r", "-v", "-vv", "--list", "--show-current", "--all"), "tag": ("-l", "--list", "-n"), "remote": ("-v", "show", "get-url"), "stash": ("list", "show"), "config": ("--get", "--list", "-l", "--get-all"), "worktree": ("list",)}  # fmt: skip
 _GIT_BAD = (
@@ -204,7 +224,27 @@ def git(view: View) -> Iterator[Found]:
 
 
 _CURL_FLAGS = frozenset(
-    ["-s", "-S", "-f", "-i", "-I", "-v", "-g", "-4", "-6", "--silent", "--show-error", "--fail", "--include", "--head", "--verbose", "--compressed", "--http1.1", "--http2", "--no-progress-meter"]
+    [
+        "-s",
+        "-S",
+        "-f",
+        "-i",
+        "-I",
+        "-v",
+        "-g",
+        "-4",
+        "-6",
+        "--silent",
+        "--show-error",
+        "--fail",
+        "--include",
+        "--head",
+        "--verbose",
+        "--compressed",
+        "--http1.1",
+        "--http2",
+        "--no-progress-meter",
+    ]
 )
 _CURL_VALUES = frozenset(["-m", "--max-time", "--connect-timeout", "--retry", "-A", "--user-agent", "-w", "--write-out", "-H", "--header"])
 

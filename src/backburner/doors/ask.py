@@ -2,11 +2,20 @@
 
 import sys
 import termios
+from enum import StrEnum
 
 from backburner.approval.policy import Verdict
+from backburner.approval.shell import dissect
 from backburner.models import Submission
 from backburner.text import visible
 from backburner.words import command_line
+
+
+class Answer(StrEnum):
+    YES = "y"
+    NO = "n"
+    TRUST = "t"  # yes, and the code of this project from now on
+    ALWAYS = "a"  # yes, and just this command from now on
 
 
 def can_ask() -> bool:
@@ -14,25 +23,42 @@ def can_ask() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def ask(submission: Submission, verdict: Verdict) -> bool:
-    """Show exactly what would run and why it asks; True for a yes. Ctrl-C goes up as it is."""
+def question(submission: Submission, verdict: Verdict) -> str:
+    """Exactly what would run, what it would do and why it asks. Nothing in it can hide or pretend to be ours."""
     lines = ["Command requires approval:", f"  {command_line(submission.command, submission.shell)}", ""]
+    parts = (
+        [part.text for part in dissect(submission.command, submission.shell) if part.words and not part.inside] if submission.shell else []
+    )
+    if len(parts) > 1:
+        lines += ["This task will execute:", *(f"  {number}. {visible(part)}" for number, part in enumerate(parts, 1)), ""]
     lines.append(f"Directory: {visible(submission.cwd)}")
     lines += [f"Environment: {visible(name)}={visible(value)}" for name, value in submission.env.items()]
-    lines += ["It asks because:", *(f"  - {reason}" for reason in verdict.reasons), ""]
-    print("\n".join(lines), file=sys.stderr, flush=True)
+    lines += ["It asks because this:", *(f"  - {reason}" for reason in verdict.reasons)]
+    if "project_code" in verdict.effects:
+        lines.append("A yes holds for these words and the scripts they name, not for what those import.")
+    return "\n".join([*lines, ""])
+
+
+def ask(submission: Submission, verdict: Verdict) -> Answer:
+    """Show the question and read the answer. Ctrl-C goes up as it is."""
+    choices = {"y": Answer.YES, "yes": Answer.YES, "n": Answer.NO, "no": Answer.NO}
+    offered = "[y/n]"
+    if verdict.trust_would_do:
+        choices |= {"t": Answer.TRUST, "trust": Answer.TRUST}
+        offered = "[y/n, t: trust this project from now on]"
+    elif verdict.always:
+        choices |= {"a": Answer.ALWAYS, "always": Answer.ALWAYS}
+        offered = "[y/n, a: always allow just this here]"
+    print(question(submission, verdict), file=sys.stderr, flush=True)
     termios.tcflush(sys.stdin, termios.TCIFLUSH)  # what was typed before the question is no answer to it
     while True:
-        print("Start in background? [y/n] ", end="", file=sys.stderr, flush=True)
+        print(f"Start in background? {offered} ", end="", file=sys.stderr, flush=True)
         try:
             answer = sys.stdin.readline()
         except KeyboardInterrupt:
             print("\nNot started.", file=sys.stderr)
             raise
         if not answer:
-            return False
-        match answer.strip().lower():
-            case "y" | "yes":
-                return True
-            case "n" | "no":
-                return False
+            return Answer.NO
+        if chosen := choices.get(answer.strip().lower()):
+            return chosen

@@ -37,12 +37,32 @@ def _run(parser: Parser) -> None:
     parser.usage = "backburner run [OPTION]… -- COMMAND ARG…"
     parser.add_argument("--name", metavar="LABEL", help="a label; it becomes part of the id and can be used for it")
     parser.add_argument("--description", metavar="TEXT", help="what it is for, shown in lists and notices")
-    parser.add_argument("--cwd", metavar="DIR", help="where to run it (default: here)")
-    parser.add_argument("--env", action="append", default=[], metavar="K=V", help="set a variable for it; may be given again")
-    parser.add_argument("--shell", action="store_true", help="run it as a line of /bin/sh, with pipes and redirects")
     parser.add_argument("--timeout", metavar="5m", help="stop it after this long")
     _starting(parser)
+    _what(parser)
+
+
+def _what(parser: Parser) -> None:
+    parser.add_argument("--cwd", metavar="DIR", help="where it would run (default: here)")
+    parser.add_argument("--env", action="append", default=[], metavar="K=V", help="set a variable for it; may be given again")
+    parser.add_argument("--shell", action="store_true", help="as a line of /bin/sh, with pipes and redirects")
     parser.add_argument("command", nargs="*", metavar="COMMAND ARG", help="the command, after `--`")
+
+
+def _check(parser: Parser) -> None:
+    parser.usage = "backburner check [OPTION]… -- COMMAND ARG…"
+    _what(parser)
+
+
+def _trust(parser: Parser) -> None:
+    parser.add_argument("folder", nargs="?", metavar="DIR", help="a folder of the project (default: this one)")
+    parser.add_argument("--list", action="store_true", help="show what was said for good")
+    parser.add_argument("--revoke", type=_count, metavar="N", help="take grant N back")
+
+
+def _audit(parser: Parser) -> None:
+    parser.add_argument("--here", action="store_true", help="only of this project")
+    parser.add_argument("--limit", type=_count, default=100, metavar="N", help="how many at the most, 0 for all (default: 100)")
 
 
 def _list(parser: Parser) -> None:
@@ -114,6 +134,9 @@ VERBS: dict[str, tuple[str, Callable[[Parser], None]]] = {
     "restart": ("Start a task's command again, as a new task.", _restart),
     "approve": ("Say yes to what waits for approval.", _ids),
     "reject": ("Say no to what waits for approval.", _ids),
+    "check": ("Say what the gate would say to a command; run nothing.", _check),
+    "trust": ("Let the code of this project run without asking, from now on.", _trust),
+    "audit": ("Show who said yes to what, and by which rule.", _audit),
     "clear": ("Forget ended tasks and their output.", _clear),
     "inbox": ("Show what ended and was not told yet.", _inbox),
     "events": ("Show everything that happened, in order.", _events),
@@ -124,6 +147,7 @@ VERBS: dict[str, tuple[str, Callable[[Parser], None]]] = {
 }
 
 
+_TAKES_COMMAND = ("run", "check")
 # Elsewhere it is the engine that goes by the settings, and a flag of one call would silently do nothing.
 TAKES_SETTINGS = ("serve", "config", "clear", "doctor")
 
@@ -277,11 +301,11 @@ def _main(argv: list[str]) -> int:
         return 0
     if verb not in VERBS:
         raise BadInput(f"There is no verb '{verb}'. See: backburner --help")
-    if verb == "run" and "--" not in argv and not {"-h", "--help"} & set(after):
-        raise BadInput("Put the command after `--`: backburner run [OPTION]… -- COMMAND ARG…")
+    if verb in _TAKES_COMMAND and "--" not in argv and not {"-h", "--help"} & set(after):
+        raise BadInput(f"Put the command after `--`: backburner {verb} [OPTION]… -- COMMAND ARG…")
     args = verb_parser(verb).parse_args([*before, *after])
     if command:
-        if verb != "run":
+        if verb not in _TAKES_COMMAND:
             raise BadInput(f"backburner {verb} takes no command after `--`.")
         args.command = [*args.command, *command]
     return _call(verb, args)
@@ -312,11 +336,14 @@ def _call(verb: str, args: argparse.Namespace) -> int:
         from backburner.doors import operate
 
         return getattr(operate, verb)(args, flags)
-    from backburner.doors import verbs
     from backburner.runtime import open_runtime
 
+    if verb in ("check", "trust", "audit"):
+        from backburner.doors import gatehouse as door
+    else:
+        from backburner.doors import verbs as door
     with open_runtime(args.home, dict(os.environ), flags) as runtime:
-        return getattr(verbs, "list_" if verb == "list" else verb)(runtime, args)
+        return getattr(door, "list_" if verb == "list" else verb)(runtime, args)
 
 
 def _setting(word: str) -> tuple[str, str]:

@@ -51,6 +51,7 @@ def as_json(entry: Entry, now: int) -> dict[str, object]:
         "approved_by": task.approved_by,
         "approved_via": task.approved_via,
         "approved_at": words.iso(task.approved_at),
+        "rule": task.rule,
         "reasons": list(task.reasons),
         "restarted_from": task.restarted_from,
         "batch": None,
@@ -151,7 +152,10 @@ def details(entry: Entry, now: int, output: bytes, log: str) -> str:
             lines.append(f"Expires: {words.local(task.expires_at)}")
             lines.append(f"Answer: backburner approve {task.task_id}")
         return "\n".join(lines)
-    lines.append(f"Approved: {task.approved_by} at {words.local(task.approved_at)}")
+    lines.append(f"Approved: {task.approved_by} at {words.local(task.approved_at)} (rule: {task.rule or '-'})")
+    if entry.status == "waiting":
+        lines += [f"Waits because: {run.error}", f"Answer: backburner approve {task.task_id}"]
+        return "\n".join(lines)
     lines.append(f"Started: {words.local(run.started_at)}")
     if run.ended_at is not None:
         lines.append(f"Completed: {words.local(run.ended_at)}")

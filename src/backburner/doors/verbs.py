@@ -7,8 +7,8 @@ import sys
 from backburner import words
 from backburner.approval.policy import Decision
 from backburner.doors import render
-from backburner.doors.ask import ask, can_ask
-from backburner.errors import ApprovalDenied, ApprovalRequired, BadInput, NotRunning, WaitTimedOut
+from backburner.doors.ask import Answer, ask, can_ask
+from backburner.errors import ApprovalDenied, ApprovalRequired, BadInput, NotAPerson, NotRunning, WaitTimedOut
 from backburner.lifecycle import Result
 from backburner.models import Entry, Submission
 from backburner.process import umask
@@ -37,21 +37,25 @@ def duration_ms(text: str) -> int:
 
 
 def run(runtime: Runtime, args: argparse.Namespace) -> int:
+    return _started(runtime, _submit(runtime, submission_from(runtime, args), args.yes), args)
+
+
+def submission_from(runtime: Runtime, args: argparse.Namespace) -> Submission:
+    """What the words of the command line ask for."""
     if not args.command:
-        raise BadInput("There is no command to run. Write: backburner run -- COMMAND ARG…")
-    submission = Submission(
+        raise BadInput("There is no command to run. Write it after `--`: -- COMMAND ARG…")
+    here = args.cwd if args.cwd and os.path.isabs(args.cwd) else os.path.normpath(os.path.join(_cwd(), args.cwd or "."))
+    return Submission(
         command=_shell_line(args.command) if args.shell else tuple(args.command),
-        cwd=os.path.normpath(os.path.join(_cwd(), args.cwd)) if args.cwd and not os.path.isabs(args.cwd) else args.cwd or _cwd(),
+        cwd=here,
         environment=dict(runtime.environ),
-        description=args.description or "",
-        name=args.name,
+        description=getattr(args, "description", None) or "",
+        name=getattr(args, "name", None),
         env=_env(args.env),
         shell=args.shell,
-        timeout_ms=duration_ms(args.timeout) if args.timeout is not None else None,
+        timeout_ms=duration_ms(args.timeout) if getattr(args, "timeout", None) is not None else None,
         umask=umask(),
     )
-    entry = _submit(runtime, submission, args.yes)
-    return _started(runtime, entry, args)
 
 
 def restart(runtime: Runtime, args: argparse.Namespace) -> int:
@@ -74,17 +78,29 @@ def restart(runtime: Runtime, args: argparse.Namespace) -> int:
 def _submit(runtime: Runtime, submission: Submission, yes: bool) -> Entry:
     """Through the gate: ask where somebody sits, park where nobody does."""
     verdict = runtime.judge(submission)
-    via = None
     if yes:
         runtime.require_person("cli")
-    if verdict.decision == Decision.ASK:
-        if yes:
-            via = "cli"
-        elif can_ask() and "BACKBURNER_TASK_ID" not in runtime.environ:
-            if not ask(submission, verdict):
+    if verdict.decision != Decision.ASK:
+        return runtime.submit(submission)
+    if not yes and can_ask() and _is_person(runtime):
+        match ask(submission, verdict):
+            case Answer.NO:
                 raise ApprovalDenied(reason="you said no")
-            via = "cli"
-    return runtime.submit(submission, yes_via=via)
+            case Answer.TRUST:
+                runtime.trust(submission.cwd, via="cli")
+            case Answer.ALWAYS:
+                runtime.always(submission, via="cli")
+        yes = True
+    return runtime.submit(submission, yes_via="cli" if yes else None)
+
+
+def _is_person(runtime: Runtime) -> bool:
+    """Whether whoever sits here may answer at all; who may not is not asked, and the task waits for one who may."""
+    try:
+        runtime.require_person("cli")
+    except NotAPerson:
+        return False
+    return True
 
 
 def _started(runtime: Runtime, entry: Entry, args: argparse.Namespace) -> int:
@@ -278,7 +294,7 @@ def events(runtime: Runtime, args: argparse.Namespace) -> int:
 
 
 def config(runtime: Runtime, args: argparse.Namespace) -> int:
-    values, origins = runtime.config
+    values, origins = runtime.config.values, runtime.config.origins
     if args.json:
         render.print_json({name: {"value": value, "origin": origins[name]} for name, value in values.items()})
         return 0

@@ -325,7 +325,9 @@ def log_header(work: Work) -> bytes:
     """The lines that say what ran, and who approved it."""
     task, run, _ = work
     command = command_line(task.command, task.shell)
-    approved = f"{task.approved_by} at {iso(task.approved_at)} via {task.approved_via}"
+    approved = (
+        f"{task.approved_by} at {iso(task.approved_at)} via {task.approved_via} (rule: {task.rule or 'none'}; {'; '.join(task.reasons)})"
+    )
     return header({"Background task": run.run_id, "Command": command, "Approved by": approved, "Started": iso(run.started_at) or ""})
 
 

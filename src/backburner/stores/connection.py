@@ -1,5 +1,6 @@
 """A connection to a ledger file: opened, brought to the present schema, one transaction at a time, SQLite's errors in our words."""
 
+import json
 import os
 from collections.abc import Sequence
 
@@ -86,6 +87,12 @@ class Connection:
     def _one(self, sql: str, *values: object) -> tuple:
         rows = self._all(sql, *values)
         return rows[0] if rows else ()
+
+    def _event(self, at: int, kind: str, task_id: str | None, run_id: str | None, **data: object) -> None:
+        self._db.execute(
+            "INSERT INTO events (at, kind, task_id, run_id, data) VALUES (?, ?, ?, ?, ?)",
+            (at, str(kind), task_id, run_id, json.dumps(data)),
+        )
 
     def _transaction(self, *, durable: bool = True) -> "_Transaction":
         return _Transaction(self, durable)

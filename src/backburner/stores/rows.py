@@ -8,6 +8,7 @@ from backburner.models import Entry, ProcessId, Run, Task
 TASK = ", ".join(f"t.{field}" for field in Task._fields)
 RUN = ", ".join(f"r.{field}" for field in Run._fields)
 WIDTH = len(Task._fields)
+ENTRY = f"SELECT {TASK}, {RUN} FROM tasks t LEFT JOIN runs r ON r.task_id = t.task_id AND r.n = t.run_count"
 
 
 def plain(value: object) -> object:

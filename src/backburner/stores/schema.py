@@ -108,5 +108,20 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX notices_by_task ON notices (task_id);
     CREATE INDEX notices_unread ON notices (project, notice_id) WHERE told_at IS NULL;
     """,
+    # 2: the gate: which rule decided, what a person's yes was bound to, and what was said for good
+    """
+    ALTER TABLE tasks ADD COLUMN rule TEXT NOT NULL DEFAULT '';
+    ALTER TABLE tasks ADD COLUMN fingerprint TEXT;
+    CREATE TABLE grants (
+        grant_id INTEGER PRIMARY KEY AUTOINCREMENT,
+        kind TEXT NOT NULL CHECK (kind IN ('trust', 'always')),
+        project TEXT NOT NULL,
+        command TEXT NOT NULL,
+        via TEXT NOT NULL,
+        created_at INTEGER NOT NULL,
+        UNIQUE (kind, project, command),
+        CHECK ((kind = 'trust') = (command = '[]'))
+    );
+    """,
 )
 VERSION = len(MIGRATIONS)

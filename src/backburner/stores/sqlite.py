@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 
 from backburner import ids
-from backburner.errors import BadInput, StaleRun, TaskNotFound
+from backburner.errors import StaleRun
 from backburner.lifecycle import (
     LIVE,
     Result,
@@ -24,17 +24,17 @@ from backburner.lifecycle import (
     event_between,
 )
 from backburner.models import ENGINE, RECORD, Approval, Ending, Entry, Event, Notice, ProcessId, Run, Submission, Task, Work
-from backburner.stores.connection import Connection
-from backburner.stores.rows import RUN, TASK, WIDTH, entry_of, plain, run_of, task_of
+from backburner.stores.grants import Grants
+from backburner.stores.records import Records
+from backburner.stores.rows import ENTRY, RUN, TASK, WIDTH, entry_of, run_of, task_of
 from backburner.words import ending as ending_words
 from backburner.words import notice as notice_words
 
 INBOX = "inbox"
 _CLEARED_KEPT_MS = 30 * 86_400_000
-_ENTRY = f"SELECT {TASK}, {RUN} FROM tasks t LEFT JOIN runs r ON r.task_id = t.task_id AND r.n = t.run_count"
 
 
-class SQLiteStore(Connection):
+class SQLiteStore(Grants, Records):
     """The verbs of the ledger of one home."""
 
     # -- submitting and approving
@@ -47,6 +47,7 @@ class SQLiteStore(Connection):
         wanted_id: str,
         approval: Approval | None,
         reasons: tuple[str, ...],
+        rule: str = "",
         runner: str,
         folder: str,
         now: int,
@@ -76,36 +77,72 @@ class SQLiteStore(Connection):
                 approved_via=approval.via if approval else None,
                 approved_at=approval.at if approval else None,
                 reasons=reasons,
+                rule=rule,
+                fingerprint=approval.fingerprint if approval else None,
                 run_count=0,
             )
             environment_id = self._keep_environment(submission.environment)
             self._insert("tasks", {**task._asdict(), "environment_id": environment_id})
-            self._event(now, "task_submitted" if approval else "task_proposed", task_id, None, reasons=list(reasons))
+            about = {"by": approval.by, "via": approval.via} if approval else {}
+            self._event(now, "task_submitted" if approval else "task_proposed", task_id, None, **about, rule=rule, reasons=list(reasons))
             run = self._add_run(task, runner, folder, now) if approval else None
         return Entry(task._replace(run_count=1 if run else 0), run)
 
     def approve(self, task_id: str, approval: Approval, *, runner: str, folder: str) -> Entry:
-        """A person's yes: the proposal becomes an active task with a pending run."""
+        """A person's yes: the proposal becomes an active task with a pending run; one that waited is pending again."""
         with self._transaction():
+            waiting = self._entry(task_id)
+            if waiting.run and waiting.run.state == RunState.WAITING:
+                return self._requeue(waiting.task, waiting.run, approval)
             task = self._change_task(task_id, TaskEvent.APPROVED, approval.at, approval)
             run = self._add_run(task, runner, folder, approval.at)
         return Entry(task._replace(run_count=1), run)
 
+    def _requeue(self, task: Task, run: Run, approval: Approval) -> Entry:
+        after = advance(run.state, RunEvent.REQUEUED)
+        self._db.execute(
+            "UPDATE runs SET state = ?, owner = NULL, process = NULL, started_at = NULL, error = NULL WHERE run_id = ? AND state = ?",
+            (after, run.run_id, run.state),
+        )
+        self._guard(run.run_id)
+        self._db.execute(
+            "UPDATE tasks SET approved_by = ?, approved_via = ?, approved_at = ?, fingerprint = ? WHERE task_id = ?",
+            (approval.by, approval.via, approval.at, approval.fingerprint, task.task_id),
+        )
+        self._event(approval.at, RunEvent.REQUEUED, task.task_id, run.run_id, by=approval.by, via=approval.via)
+        return self._entry(task.task_id)
+
+    def park(self, run_id: str, owner: ProcessId, reason: str, now: int) -> None:
+        """A claimed run that has not begun waits for a person's yes."""
+        after = advance(RunState.RUNNING, RunEvent.PARKED)
+        with self._transaction():
+            self._db.execute(
+                "UPDATE runs SET state = ?, error = ? WHERE run_id = ? AND state = 'running' AND owner = ?",
+                (after, reason, run_id, str(owner)),
+            )
+            self._guard(run_id)
+            self._event(now, RunEvent.PARKED, self._task_of(run_id), run_id, reason=reason)
+
     def refuse(self, task_id: str, *, expired: bool, now: int) -> Entry:
         """A person's no, or nobody's answer in time."""
         with self._transaction():
+            waiting = self._entry(task_id).run
+            if waiting and waiting.state == RunState.WAITING:
+                self._end(waiting.state, Ending(waiting.run_id, RunState.FAILED, Result.DENIED, now, error="a person said no"))
+                return self._entry(task_id)
             return Entry(self._change_task(task_id, TaskEvent.EXPIRED if expired else TaskEvent.REJECTED, now), None)
 
     def _change_task(self, task_id: str, event: TaskEvent, now: int, approval: Approval | None = None) -> Task:
         task = self._entry(task_id).task
         state = advance_task(task.state, event)
+        fingerprint = approval.fingerprint if approval else task.fingerprint
         by, via, at = (approval.by, approval.via, approval.at) if approval else (task.approved_by, task.approved_via, task.approved_at)
         self._db.execute(
-            "UPDATE tasks SET state = ?, approved_by = ?, approved_via = ?, approved_at = ? WHERE task_id = ? AND state = ?",
-            (state, by, via, at, task_id, task.state),
+            "UPDATE tasks SET state = ?, approved_by = ?, approved_via = ?, approved_at = ?, fingerprint = ? WHERE task_id = ? AND state = ?",
+            (state, by, via, at, fingerprint, task_id, task.state),
         )
         self._event(now, event, task_id, None, **({"by": by, "via": via} if approval else {}))
-        return task._replace(state=state, approved_by=by, approved_via=via, approved_at=at)
+        return task._replace(state=state, approved_by=by, approved_via=via, approved_at=at, fingerprint=fingerprint)
 
     def _add_run(self, task: Task, runner: str, folder: str, now: int) -> Run:
         n = task.run_count + 1
@@ -211,7 +248,7 @@ class SQLiteStore(Connection):
             run = entry.run
             if run is None and entry.task.state == TaskState.PROPOSED:
                 self._change_task(task_id, TaskEvent.REJECTED, now)
-            elif run and run.state == RunState.PENDING:
+            elif run and run.state in (RunState.PENDING, RunState.WAITING):
                 self._end(run.state, Ending(run.run_id, RunState.CANCELLED, Result.UNSTARTED, now, error="cancelled before it started"))
             elif run and run.state in LIVE and run.cancel_requested_at is None and run.runner != RECORD:
                 self._db.execute("UPDATE runs SET cancel_requested_at = ? WHERE run_id = ? AND state = ?", (now, run.run_id, run.state))
@@ -247,37 +284,7 @@ class SQLiteStore(Connection):
         row = {"key": f"{run.run_id}:{INBOX}", "task_id": run.task_id, "run_id": run.run_id, "project": project}
         self._insert("notices", {**row, "channel": INBOX, "text": text, "created_at": now})
 
-    # -- rows an embedder keeps by hand
-
-    def record(self, task: Task, run: Run) -> None:
-        """Store a task that somebody else runs, in whatever state it is."""
-        with self._transaction():
-            if self._one("SELECT 1 FROM tasks WHERE task_id = ?", task.task_id):
-                raise BadInput(f"There is a task {task.task_id} already.")
-            self._insert("tasks", task._asdict())
-            self._insert("runs", run._asdict())
-            self._event(task.created_at, "task_recorded", task.task_id, run.run_id)
-
-    def change_record(self, task: Task, run: Run) -> None:
-        """Overwrite a task and run that `record` stored; the change of state must be a legal one."""
-        with self._transaction():
-            before = self._entry(task.task_id).run
-            if before is None or (before.runner != RECORD and before._replace(span_id=run.span_id) != run):
-                raise BadInput(f"Task {task.task_id} is run by Backburner; only its words can be changed, not its state.")
-            if before.state != run.state:
-                self._event(
-                    run.ended_at or run.started_at or run.created_at, event_between(before.state, run.state), task.task_id, run.run_id
-                )
-            for table, row in (("tasks", task._asdict()), ("runs", run._asdict())):
-                columns = ", ".join(f"{name} = ?" for name in row)
-                self._db.execute(f"UPDATE {table} SET {columns} WHERE task_id = ?", (*map(plain, row.values()), task.task_id))
-
     # -- reading
-
-    def show(self, task_id: str) -> Entry | None:
-        """The task with just this id."""
-        row = self._one(f"{_ENTRY} WHERE t.task_id = ?", task_id)
-        return entry_of(row) if row else None
 
     def find(self, reference: str, project: str | None) -> Sequence[str]:
         """The ids that `reference` may mean: an id, a run's id, `last`, a label, or a part of an id."""
@@ -308,7 +315,7 @@ class SQLiteStore(Connection):
         if project:
             where.append("t.project = ?")
             values.append(project)
-        sql = f"{_ENTRY} WHERE {' AND '.join(where)} ORDER BY t.seq DESC LIMIT ?"
+        sql = f"{ENTRY} WHERE {' AND '.join(where)} ORDER BY t.seq DESC LIMIT ?"
         return [entry_of(row) for row in self._all(sql, *values, -1 if limit is None else limit)]
 
     def live_runs(self) -> Sequence[Run]:
@@ -380,19 +387,8 @@ class SQLiteStore(Connection):
         )
         return Work(task_of(row[:WIDTH]), run_of(row[WIDTH:-1]), json.loads(row[-1]) if row[-1] else {})
 
-    def _entry(self, task_id: str) -> Entry:
-        if (entry := self.show(task_id)) is None:
-            raise TaskNotFound(task_id=task_id)
-        return entry
-
     def _task_of(self, run_id: str) -> str:
         return self._one("SELECT task_id FROM runs WHERE run_id = ?", run_id)[0]
-
-    def _event(self, at: int, kind: str, task_id: str | None, run_id: str | None, **data: object) -> None:
-        self._db.execute(
-            "INSERT INTO events (at, kind, task_id, run_id, data) VALUES (?, ?, ?, ?, ?)",
-            (at, str(kind), task_id, run_id, json.dumps(data)),
-        )
 
     def _guard(self, run_id: str) -> None:
         if self._db.changes() == 0:

@@ -1,0 +1,132 @@
+"""The gate at work: the pure policy with this home's rules and grants, what a yes is bound to, and who may give one.
+
+A grant holds for the words, the folder, the environment that decides what runs, the program that would run, and the content
+of the script, Makefile or package.json it names; what those import is not covered. It is checked again in the moment of start.
+"""
+
+import os
+
+from backburner.approval.policy import Decision, Rule, Verdict, judge
+from backburner.config import Config
+from backburner.errors import NotAPerson
+from backburner.models import Submission, Task
+from backburner.ports import Store
+from backburner.process import carries, parent_of
+from backburner.surroundings import Surroundings
+
+# Variables that known agents set for the commands they run.
+AGENTS = {
+    "CLAUDECODE": "Claude Code",
+    "CLAUDE_CODE_ENTRYPOINT": "Claude Code",
+    "CODEX_SANDBOX": "Codex",
+    "CODEX_THREAD_ID": "Codex",
+    "GEMINI_CLI": "Gemini CLI",
+    "OPENCODE": "OpenCode",
+    "OPENCODE_CALLER": "OpenCode",
+    "CURSOR_AGENT": "Cursor",
+    "GOOSE_TERMINAL": "goose",
+    "QWEN_CODE": "Qwen Code",
+    "AIDER_MODEL": "aider",
+}
+
+
+class Gate:
+    """Judges for one home."""
+
+    def __init__(self, store: Store, config: Config) -> None:
+        self._store, self.config = store, config
+
+    def judge(self, submission: Submission) -> Verdict:
+        """What may happen to a command, without storing anything."""
+        world = self._world(submission)
+        grants = self._store.grants(world.project)
+        always = [Rule(f"always, grant {grant.grant_id}", Decision.ALLOW, grant.command) for grant in grants if grant.kind == "always"]
+        # what config denies or asks comes first: a grant of yesterday does not undo a rule of today
+        rules = (*self.config.rules, *always)
+        return judge(submission, world, rules, trusted=any(grant.kind == "trust" for grant in grants))
+
+    def fingerprint(self, submission: Submission) -> str:
+        """What a person's yes is bound to, as one short text."""
+        import hashlib
+        import json
+
+        from backburner.approval.effects import INJECTING
+        from backburner.approval.programs import scripts_of
+        from backburner.approval.shell import dissect
+
+        world = self._world(submission)
+        env = {**submission.environment, **submission.env}
+        parts = dissect(submission.command, submission.shell)
+        programs = {part.name: _stamp(world.executable(part.name)) for part in parts if part.name}
+        bound = {
+            "command": submission.command,
+            "shell": submission.shell,
+            "cwd": submission.cwd,
+            "env": submission.env,
+            "environment": {
+                name: value for name, value in sorted(env.items()) if INJECTING.match(name) and not name.startswith("BACKBURNER_")
+            },
+            "programs": programs,
+            "scripts": {path: _content(path) for path in scripts_of(parts, world)},
+        }
+        return hashlib.sha256(json.dumps(bound, sort_keys=True).encode("utf-8", "surrogateescape")).hexdigest()
+
+    def changed(self, task: Task, environment: dict[str, str]) -> str | None:
+        """Why a task may not start after all; None where what was approved is what would run."""
+        submission = submission_of(task, environment)
+        if task.approved_by == "user":
+            if task.fingerprint is not None and self.fingerprint(submission) != task.fingerprint:
+                return "what would run has changed since a person said yes"
+            return None
+        verdict = self.judge(submission)
+        if verdict.decision == Decision.ALLOW:
+            return None
+        return f"it was allowed when it was asked for, and is not any more: {'; '.join(verdict.reasons)}"
+
+    def _world(self, submission: Submission) -> Surroundings:
+        return Surroundings(submission.cwd, {**submission.environment, **submission.env}, self.config.hosts)
+
+
+def submission_of(task: Task, environment: dict[str, str]) -> Submission:
+    """What was asked for, from what the ledger kept of it."""
+    return Submission(task.command, task.cwd, environment, task.description, task.name, task.env, task.shell, task.timeout_ms, task.umask)
+
+
+def require_person(environ: dict[str, str], *, terminal: bool) -> None:
+    """Refuse a yes from inside anything we run, from an agent's own commands, and where no person can be."""
+    if task_id := environ.get("BACKBURNER_TASK_ID"):
+        raise NotAPerson(reason=f"this runs inside the background task {task_id}")
+    if agent := next((name for variable, name in AGENTS.items() if environ.get(variable)), None):
+        raise NotAPerson(reason=f"this was started by {agent}; answer in a terminal of your own")
+    pid: int | None = os.getpid()
+    for _ in range(64):
+        pid = parent_of(pid) if pid else None
+        if not pid or pid == 1:
+            break
+        if carries(pid, "BACKBURNER_TASK_ID"):
+            raise NotAPerson(reason="this was started by a background task")
+    if terminal:
+        try:
+            os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+        except OSError:
+            allow = "[approval] yes_without_terminal = true in config.toml allows it"
+            raise NotAPerson(reason=f"there is no terminal here ({allow})") from None
+
+
+def _stamp(path: str | None) -> list[object] | None:
+    """Which file a program is, without reading all of it."""
+    try:
+        found = os.stat(path) if path else None
+    except OSError:
+        return [path]
+    return [path, found.st_ino, found.st_size, found.st_mtime_ns] if found else None
+
+
+def _content(path: str) -> str | None:
+    import hashlib
+
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None

@@ -1,0 +1,44 @@
+"""Rows an embedder keeps by hand, and looking one task up."""
+
+from backburner.errors import BadInput, TaskNotFound
+from backburner.lifecycle import event_between
+from backburner.models import RECORD, Entry, Run, Task
+from backburner.stores.connection import Connection
+from backburner.stores.rows import ENTRY, entry_of, plain
+
+
+class Records(Connection):
+    """Tasks that somebody else runs, in whatever state they are."""
+
+    def record(self, task: Task, run: Run) -> None:
+        """Store a task that somebody else runs, in whatever state it is."""
+        with self._transaction():
+            if self._one("SELECT 1 FROM tasks WHERE task_id = ?", task.task_id):
+                raise BadInput(f"There is a task {task.task_id} already.")
+            self._insert("tasks", task._asdict())
+            self._insert("runs", run._asdict())
+            self._event(task.created_at, "task_recorded", task.task_id, run.run_id)
+
+    def change_record(self, task: Task, run: Run) -> None:
+        """Overwrite a task and run that `record` stored; the change of state must be a legal one."""
+        with self._transaction():
+            before = self._entry(task.task_id).run
+            if before is None or (before.runner != RECORD and before._replace(span_id=run.span_id) != run):
+                raise BadInput(f"Task {task.task_id} is run by Backburner; only its words can be changed, not its state.")
+            if before.state != run.state:
+                self._event(
+                    run.ended_at or run.started_at or run.created_at, event_between(before.state, run.state), task.task_id, run.run_id
+                )
+            for table, row in (("tasks", task._asdict()), ("runs", run._asdict())):
+                columns = ", ".join(f"{name} = ?" for name in row)
+                self._db.execute(f"UPDATE {table} SET {columns} WHERE task_id = ?", (*map(plain, row.values()), task.task_id))
+
+    def show(self, task_id: str) -> Entry | None:
+        """The task with just this id."""
+        row = self._one(f"{ENTRY} WHERE t.task_id = ?", task_id)
+        return entry_of(row) if row else None
+
+    def _entry(self, task_id: str) -> Entry:
+        if (entry := self.show(task_id)) is None:
+            raise TaskNotFound(task_id=task_id)
+        return entry
