@@ -15,6 +15,9 @@ _TRAPS = re.compile(
 )
 
 
+_MOST_MATCHES = 10_000
+
+
 class Surroundings:
     """The machine as a command would find it."""
 
@@ -26,6 +29,13 @@ class Surroundings:
 
     def resolve(self, path: str) -> str:
         return os.path.realpath(os.path.join(self.cwd, path))
+
+    def matches(self, pattern: str) -> list[str]:
+        """As a shell would expand it: a leading dot is only fitted by a dot."""
+        import glob
+        import itertools
+
+        return list(itertools.islice(glob.iglob(pattern), _MOST_MATCHES))
 
     def exists(self, path: str) -> bool:
         return os.path.lexists(path)

@@ -45,6 +45,7 @@ class World(Protocol):
     project: str
 
     def resolve(self, path: str) -> str: ...  # absolute, links followed
+    def matches(self, pattern: str) -> list[str]: ...  # what a shell's pattern fits
     def exists(self, path: str) -> bool: ...
     def is_folder(self, path: str) -> bool: ...
     def executable(self, name: str) -> str | None: ...
@@ -102,15 +103,16 @@ class View:
         return None
 
     def paths(self, word: Word) -> list[str]:
-        """Where a word would lead to, from every folder the command may start in."""
-        text = word.text
-        return [
-            self.world.resolve(os.path.join(folder, os.path.expanduser(text) if text.startswith("~") else text)) for folder in self._folders
-        ]
+        """Where a word would lead to, from every folder the command may start in; what a pattern fits now, too."""
+        text = os.path.expanduser(word.text) if word.text.startswith("~") else word.text
+        names = [os.path.join(folder, text) for folder in self._folders]
+        if word.pattern:
+            names += [name for pattern in names for name in self.world.matches(pattern)]
+        return [self.world.resolve(name) for name in names]
 
     def reads(self, words: Iterable[Word]) -> Iterator[Found]:
         for word in words:
-            if not word.known:
+            if not word.known or (word.pattern and "{" in word.text):
                 yield Found(Effect.UNKNOWN, f"reads {word.text}, which is only known when it runs")
                 continue
             for path in self.paths(word):

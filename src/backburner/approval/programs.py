@@ -134,7 +134,7 @@ def _known(view: View, own: str | None) -> list[Found]:
     special: dict[str, Callable[[View], Iterable[Found]]] = {
         "git": tools.git, "find": tools.find, "sed": tools.sed, "awk": tools.awk, "gawk": tools.awk, "mawk": tools.awk, "curl": tools.curl, "wget": tools.wget, "cp": tools.cp, "tee": tools.tee,
         "touch": tools.creates, "mkdir": tools.creates, "env": tools.env, "printenv": tools.environment, "export": tools.nothing, "cd": tools.nothing, "pushd": tools.nothing, "popd": tools.nothing,
-        "uniq": tools.uniq, "date": tools.date, "xargs": tools.nothing, ".": _script, "source": _script, "alias": tools.alias, "xxd": tools.xxd, "command": tools.nothing, "hostname": tools.hostname,
+        "uniq": tools.uniq, "date": tools.date, "xargs": tools.nothing, ".": _script, "source": _script, "alias": tools.alias, "set": tools.set_, "xxd": tools.xxd, "command": tools.nothing, "hostname": tools.hostname,
     }  # fmt: skip
     if name in special:
         return list(special[name](view))

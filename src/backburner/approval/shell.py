@@ -165,7 +165,10 @@ def _visit(node: Any, depth: int) -> Iterator[Part]:
             yield Part(assigned=(_assignment(node),))
         case "declaration_command":
             assigned = [_assignment(child) for child in node.named_children if child.type == "variable_assignment"]
-            yield Part(assigned=tuple(assigned))
+            # without one it prints every variable there is
+            yield Part(assigned=tuple(assigned)) if assigned else Part((Word("printenv"),))
+        case "unset_command":
+            yield Part((Word(":"),))
         case "function_definition":
             yield Part(doubts=("it defines a function, which may stand for any command after it",))
         case "heredoc_redirect" | "herestring_redirect":

@@ -53,6 +53,10 @@ def environment(view: View) -> Iterator[Found]:
     yield Found(Effect.READS_SECRETS, "prints the environment, secrets included")
 
 
+def set_(view: View) -> Iterator[Found]:
+    yield Found(Effect.HARMLESS, "changes the shell") if view.words else Found(Effect.READS_SECRETS, "prints every variable")
+
+
 def alias(view: View) -> Iterator[Found]:
     yield Found(Effect.UNKNOWN, "gives a name another meaning")
 

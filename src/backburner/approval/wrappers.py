@@ -77,6 +77,8 @@ def unwrap(part: Part, depth: int) -> Iterator[Part]:
         return
     yield part
     words = part.words[1:]
+    if name == "command" and words and words[0].plain and words[0].text in ("-v", "-V"):
+        return  # only says what it would run
     if name in WRAPPERS:
         yield from _wrapped(part, name, words, WRAPPERS[name], depth)
     elif name in SHELLS:
