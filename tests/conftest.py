@@ -33,7 +33,11 @@ class Place:
     def __init__(self, root: Path, cwd: Path) -> None:
         self.root, self.cwd = root, cwd
         self.home = Home(str(root))
-        self.environ = {name: value for name, value in os.environ.items() if not name.startswith("BACKBURNER_")}
+        self.environ = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("BACKBURNER_", "CLAUDE", "CODEX", "GEMINI", "OPENCODE"))
+        }
         self.environ |= {"BACKBURNER_HOME": str(root), "HOME": str(cwd)}
         self.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
@@ -143,6 +147,6 @@ def place(tmp_path: Path) -> Iterator[Place]:
 def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """No test sees the person's own home or settings."""
     for name in list(os.environ):
-        if name.startswith("BACKBURNER_") and name != "BACKBURNER_LONG":
+        if name.startswith(("BACKBURNER_", "CLAUDE", "CODEX", "GEMINI", "OPENCODE")) and name != "BACKBURNER_LONG":
             monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path_factory.getbasetemp()))

@@ -9,6 +9,7 @@ from backburner import words
 from backburner.doors import render
 from backburner.errors import BadInput
 from backburner.follow import Follower
+from backburner.lifecycle import Result
 from backburner.models import Entry, Event
 from backburner.runtime import Runtime, now_ms
 
@@ -71,7 +72,7 @@ def print_log(runtime: Runtime, entry: Entry, *, follow: bool, lines: int | None
                 out.write(piece)
                 out.flush()
     except FileNotFoundError:
-        if entry.ended:
+        if entry.run and entry.run.result not in (None, Result.UNSTARTED, Result.DENIED):
             raise BadInput(f"The output of {entry.task.task_id} is gone: {runtime.log_path(entry)} does not exist.") from None
     if follow and sys.stderr.isatty():
         print(render.ended_line(follower.entry, now_ms()), file=sys.stderr)

@@ -1,0 +1,158 @@
+"""The gate through its doors: what asks, what a yes is bound to, who may give it, and what is remembered."""
+
+import json
+import sys
+
+import pytest
+from conftest import Place, wait_until
+
+from backburner import ApprovalRequired, BackburnerSync, NotAPerson, TaskRunner, TaskStorage
+
+ME = f"{sys.executable} -m backburner"
+CONFIG = "[approval]\nyes_without_terminal = true\n"
+
+
+def test_check_says_the_verdict_and_runs_nothing(place: Place) -> None:
+    asked = place.cli("check", "--json", "--shell", "--", "ls; rm -rf src")
+    found = json.loads(asked.stdout)
+    assert asked.returncode == 3 and found["verdict"] == "ask"
+    assert found["part"] == "rm -rf src" and found["rule"] == "default" and "deletes" in found["effects"]
+    assert place.cli("check", "--", "ls").returncode == 0
+    assert place.json("list") == []
+    place.configure(
+        CONFIG + '[[approval.rules]]\nname = "never"\ndecision = "deny"\ncommand = "rm **"\nmatch = ["rm -rf x"]\nnot_match = ["ls"]\n'
+    )
+    denied = place.cli("check", "--json", "--", "rm", "x")
+    assert denied.returncode == 3 and (json.loads(denied.stdout)["verdict"], json.loads(denied.stdout)["rule"]) == ("deny", "never")
+    assert place.cli("run", "--yes", "--", "rm", "x").returncode == 3  # yes never overrides a deny
+
+
+def test_a_rule_of_the_file_allows_and_its_examples_are_tried(place: Place) -> None:
+    place.configure('[[approval.rules]]\nname = "made dirs"\ndecision = "allow"\ncommand = "install -d *"\n')
+    place.ok("run", "--wait", "--", "install", "-d", "made")
+    assert place.status("last")["rule"] == "made dirs" and (place.cwd / "made").is_dir()
+    assert place.cli("run", "--", "install", "-d", "a", "b").returncode == 3
+    for wrong, why in (
+        ('decision = "allow"\ncommand = "x *"\nmatch = ["y z"]', "does not match"),
+        ('decision = "allow"\ncommand = "x *"\nnot_match = ["x z"]', "matches"),
+        ('decision = "perhaps"\ncommand = "x"', "perhaps"),
+        ('decision = "allow"\ncommand = "* x"', "must name its program"),
+        ('decision = "allow"\ncolour = "red"\ncommand = "x"', "colour"),
+        ('decision = "deny"', "needs a command or effects"),
+    ):
+        place.configure(f"[[approval.rules]]\n{wrong}\n")
+        done = place.cli("list")
+        assert done.returncode == 2 and why in done.stderr and "rule 1" in done.stderr, done.stderr
+
+
+def test_a_trusted_project_runs_its_code_and_another_does_not(place: Place) -> None:
+    (place.cwd / "job.sh").write_text("echo ran\n")
+    assert place.cli("run", "--", "sh", "job.sh").returncode == 3
+    place.ok("trust")
+    assert place.ok("run", "--wait", "--", "sh", "job.sh") == "ran\n"
+    (grant,) = json.loads(place.ok("trust", "--list", "--json"))
+    assert grant["project"] == str(place.cwd)
+    place.ok("trust", "--revoke", str(grant["grant_id"]))
+    assert place.cli("run", "--", "sh", "job.sh").returncode == 3
+    assert place.cli("trust", "--revoke", "99").returncode == 2
+
+
+def test_a_script_changed_between_the_yes_and_the_start_asks_again(place: Place) -> None:
+    place.configure(CONFIG + "[commands]\nmax_concurrent = 1\n")
+    script = place.cwd / "job.sh"
+    script.write_text("echo good\n")
+    blocker = place.run("sleep", "600")
+    task_id = place.run("sh", "job.sh")
+    script.write_text("echo evil\n")
+    place.ok("cancel", blocker)
+    wait_until(lambda: place.status(task_id)["status"] == "waiting", "it to be parked")
+    assert "changed since a person said yes" in str(place.status(task_id)["error"])
+    place.ok("approve", task_id)
+    place.ok("wait", task_id)
+    assert place.log(task_id) == b"evil\n"
+
+
+def test_what_was_parked_can_be_refused_or_cancelled(place: Place) -> None:
+    place.configure(CONFIG + "[commands]\nmax_concurrent = 1\n")
+    script = place.cwd / "job.sh"
+    for answer, status in (("reject", "failed"), ("cancel", "cancelled")):
+        script.write_text("echo good\n")
+        blocker = place.run("sleep", "600")
+        task_id = place.run("sh", "job.sh")
+        script.write_text("echo evil\n")
+        place.ok("cancel", blocker)
+        wait_until(lambda task_id=task_id: place.status(task_id)["status"] == "waiting", "it to be parked")
+        place.ok(answer, task_id)
+        assert place.status(task_id)["status"] == status and place.log(task_id) == b""
+
+
+def test_what_was_allowed_is_judged_again_in_the_moment_of_start(place: Place) -> None:
+    place.configure(CONFIG + "[commands]\nmax_concurrent = 1\n")
+    blocker = place.run("sleep", "600")
+    task_id = place.ok("run", "--shell", "--", "echo x > new.txt").strip()
+    (place.cwd / "new.txt").write_text("precious")
+    place.ok("cancel", blocker)
+    wait_until(lambda: place.status(task_id)["status"] == "waiting", "it to be parked")
+    assert (place.cwd / "new.txt").read_text() == "precious"
+    place.ok("cancel", task_id)
+
+
+def test_an_agent_s_own_commands_cannot_say_yes(place: Place) -> None:
+    task_id = place.cli("run", "--", "install", "-d", "made").stdout.strip()
+    for variable in ("CLAUDECODE", "GEMINI_CLI", "CODEX_THREAD_ID", "OPENCODE"):
+        done = place.cli("approve", task_id, env={variable: "1"})
+        assert done.returncode == 3 and "Only a person" in done.stderr
+        assert place.cli("trust", env={variable: "1"}).returncode == 3
+    assert place.status(task_id)["status"] == "proposed"
+
+
+def test_a_process_that_shed_its_environment_is_known_by_its_ancestors(place: Place) -> None:
+    proposal = place.cli("run", "--", "install", "-d", "made").stdout.strip()
+    shed = f"env -u BACKBURNER_TASK_ID -u BACKBURNER_RUN_ID -u BACKBURNER_MARK {ME} approve {proposal}; echo $?"
+    done = place.finish(shed, options=("--shell",))
+    assert place.log(str(done["task_id"])).decode().splitlines()[-1] == "3"
+    assert place.status(proposal)["status"] == "proposed"
+
+
+def test_approving_twice_or_what_was_rejected_is_refused(place: Place) -> None:
+    task_id = place.cli("run", "--", "install", "-d", "made").stdout.strip()
+    place.ok("reject", task_id)
+    done = place.cli("approve", task_id)
+    assert done.returncode == 1 and done.stderr == "A task that is rejected cannot become approved.\n"
+
+
+def test_the_audit_says_who_said_yes_and_by_which_rule(place: Place) -> None:
+    place.ok("run", "--wait", "--", "echo", "hi")
+    place.run("install", "-d", "made")
+    place.ok("wait", "last")
+    entries = json.loads(place.ok("audit", "--json"))
+    assert [(entry["approved_by"], entry["approved_via"], entry["rule"]) for entry in entries] == [
+        ("user", "cli", "default"),
+        ("auto", "gate", "harmless"),
+    ]
+    assert "copies files over others" in place.ok("audit")
+    metadata = json.loads((place.folder(entries[0]["task_id"]) / "metadata.json").read_text())
+    assert metadata["rule"] == "default" and metadata["reasons"]
+    assert "(rule: default;" in place.ok("logs", "--raw", entries[0]["task_id"])
+    submitted = [event for event in json.loads(place.ok("events", "--json")) if event["kind"] == "task_submitted"]
+    assert submitted[0]["data"]["rule"] == "harmless"
+
+
+async def test_no_door_stores_a_runnable_task_without_a_verdict(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every door there is: the command line, the two APIs, the library, and a restart through each of them."""
+    dangerous = ["install", "-d", "made"]
+    with BackburnerSync.open(place.root) as bb:
+        assert bb.submit(dangerous, cwd=place.cwd).status == "proposed"
+        assert bb.submit("install -d made", cwd=place.cwd).status == "proposed"
+        assert bb.submit("install -d made; ls", cwd=place.cwd, shell=True).status == "proposed"
+    with pytest.raises(ApprovalRequired):
+        await TaskRunner(TaskStorage(place.root / "tasks")).start_task(dangerous, str(place.cwd), "", approved_by="auto")
+    proposal = place.cli("run", "--", *dangerous).stdout.strip()
+    assert place.cli("restart", proposal).returncode == 3
+    monkeypatch.setenv("BACKBURNER_TASK_ID", "inside")
+    with pytest.raises(NotAPerson):
+        await TaskRunner(TaskStorage(place.root / "tasks")).start_task(dangerous, str(place.cwd), "", approved_by="user")
+    with BackburnerSync.open(place.root) as bb, pytest.raises(NotAPerson):
+        bb.submit(dangerous, cwd=place.cwd, approved=True)
+    assert {task["status"] for task in json.loads(place.ok("list", "--all", "--json"))} == {"proposed"}
+    assert not (place.cwd / "made").exists()
