@@ -5,14 +5,17 @@ of the script, Makefile or package.json it names; what those import is not cover
 """
 
 import os
+from typing import TYPE_CHECKING
 
 from backburner.approval.policy import Decision, Rule, Verdict, judge
 from backburner.config import Config
 from backburner.errors import NotAPerson
 from backburner.models import Submission, Task
-from backburner.ports import Store
 from backburner.process import carries, parent_of
 from backburner.surroundings import Surroundings
+
+if TYPE_CHECKING:
+    from backburner.ports import Store
 
 # Variables that known agents set for the commands they run.
 AGENTS = {
@@ -33,7 +36,7 @@ AGENTS = {
 class Gate:
     """Judges for one home."""
 
-    def __init__(self, store: Store, config: Config) -> None:
+    def __init__(self, store: "Store", config: Config) -> None:
         self._store, self.config = store, config
 
     def judge(self, submission: Submission) -> Verdict:
@@ -50,7 +53,7 @@ class Gate:
         import hashlib
         import json
 
-        from backburner.approval.effects import INJECTING
+        from backburner.approval.effects import injects
         from backburner.approval.programs import scripts_of
         from backburner.approval.shell import dissect
 
@@ -63,9 +66,7 @@ class Gate:
             "shell": submission.shell,
             "cwd": submission.cwd,
             "env": submission.env,
-            "environment": {
-                name: value for name, value in sorted(env.items()) if INJECTING.match(name) and not name.startswith("BACKBURNER_")
-            },
+            "environment": {name: value for name, value in sorted(env.items()) if injects(name) and not name.startswith("BACKBURNER_")},
             "programs": programs,
             "scripts": {path: _content(path) for path in scripts_of(parts, world)},
         }

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from backburner import folders, ids, wake
-from backburner.approval.policy import Decision, Verdict
 from backburner.config import Config, resolve
 from backburner.errors import (
     AmbiguousId,
@@ -22,7 +21,6 @@ from backburner.errors import (
     TaskNotFound,
     WaitTimedOut,
 )
-from backburner.gate import Gate, require_person, submission_of
 from backburner.home import Home, locate, project_of
 from backburner.lifecycle import AT_WORK, RunState, TaskState
 from backburner.models import ENGINE, RECORD, Approval, Clock, Entry, Event, Notice, ProcessId, Run, Submission
@@ -30,6 +28,8 @@ from backburner.output import NAME, Log
 from backburner.process import boot_id, is_alive
 
 if TYPE_CHECKING:
+    from backburner.approval.policy import Verdict
+    from backburner.gate import Gate
     from backburner.ports import Store  # protocols are slow to build, and no door needs them at run time
 
 _LONGEST_ARGUMENT = 128 * 1024 - 1  # what the kernel takes for one word
@@ -73,16 +73,20 @@ class Runtime:
     # -- asking for work
 
     @property
-    def gate(self) -> Gate:
+    def gate(self) -> "Gate":
+        from backburner.gate import Gate  # a door that only reads never comes by it
+
         return Gate(self.store, self.config)
 
-    def judge(self, submission: Submission) -> Verdict:
+    def judge(self, submission: Submission) -> "Verdict":
         """What the gate says, without storing anything."""
         self._validate(submission)
         return self.gate.judge(submission)
 
     def submit(self, submission: Submission, *, yes_via: str | None = None) -> Entry:
         """Store the task: ready to run if the gate allows it or a person said yes through `yes_via`, else as a proposal."""
+        from backburner.approval.policy import Decision
+
         verdict = self.judge(submission)
         self.home.make_bells()
         now = self.clock()
@@ -116,6 +120,8 @@ class Runtime:
         if task.expires_at is not None and task.state == TaskState.PROPOSED and task.expires_at <= self.clock():
             self.store.refuse(task.task_id, expired=True, now=self.clock())
             raise IllegalTransition(noun="proposal", state="expired", event="approved")
+        from backburner.gate import submission_of
+
         asked = submission_of(task, self.store.environment(task.task_id))
         approval = Approval("user", via, self.clock(), self.gate.fingerprint(asked))
         entry = self.store.approve(task.task_id, approval, runner=self._runner, folder=self.home.tasks)
@@ -130,6 +136,8 @@ class Runtime:
 
     def require_person(self, via: str) -> None:
         """Refuse a yes that does not come from a person."""
+        from backburner.gate import require_person
+
         require_person(self.environ, terminal=via == "cli" and not self.config.flag("approval.yes_without_terminal"))
 
     def trust(self, folder: str, *, via: str) -> str:

@@ -8,10 +8,9 @@ from backburner.home import project_of
 from backburner.process import executable_of
 
 # Settings of a repository that make git run a program.
-_TRAPS = re.compile(
+_TRAPS = (
     r"^\s*(fsmonitor|sshcommand|pager|editor|hookspath|gitproxy|askpass|external|textconv|command|program|clean|smudge|process|helper|tool|cmd|path|uploadpack|receivepack)\s*=\s*(.*)$"
-    r"|^\s*\[\s*(include|includeif|filter|alias|pager|difftool|mergetool|credential)\b.*\]",
-    re.IGNORECASE | re.MULTILINE,
+    r"|^\s*\[\s*(include|includeif|filter|alias|pager|difftool|mergetool|credential)\b.*\]"
 )
 
 
@@ -59,7 +58,9 @@ class Surroundings:
             except OSError:
                 continue
             found += [
-                match.group(0).strip()[:60] for match in _TRAPS.finditer(text) if (match.group(2) or "x").strip() not in ("false", "")
+                match.group(0).strip()[:60]
+                for match in re.finditer(_TRAPS, text, re.IGNORECASE | re.MULTILINE)
+                if (match.group(2) or "x").strip() not in ("false", "")
             ]
         return found
 

@@ -53,18 +53,28 @@ class World(Protocol):
     def hosts(self) -> Iterable[str]: ...  # hosts that may be read from
 
 
-_SECRET = re.compile(
+_SECRET = (
     r"(^|/)(\.env(\.[^/]*)?|[^/]*\.(pem|key|p12|pfx|jks|keystore|kdbx|gpg|asc)|id_(rsa|dsa|ecdsa|ed25519)[^/]*|\.netrc|\.npmrc|\.pypirc"
     r"|\.git-credentials|\.pgpass|\.htpasswd|[^/]*(credential|secret|password|token)[^/]*|shadow|gshadow|sudoers[^/]*|[^/]*_history|environ|\.backburner|ledger\.db)$"
-    r"|(^|/)(\.ssh|\.aws|\.gnupg|\.kube|\.docker|\.azure|\.config/(gh|gcloud|op)|\.password-store|\.backburner)(/|$)",
-    re.IGNORECASE,
+    r"|(^|/)(\.ssh|\.aws|\.gnupg|\.kube|\.docker|\.azure|\.config/(gh|gcloud|op)|\.password-store|\.backburner)(/|$)"
 )
 _NOWHERE = ("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin", "/dev/fd/1", "/dev/fd/2", "/dev/zero", "/dev/urandom")
-INJECTING = re.compile(
+_INJECTING = (
     r"^(PATH|IFS|ENV|BASH_ENV|BASH_FUNC_.*|SHELLOPTS|PS4|PROMPT_COMMAND|CDPATH|LD_.*|DYLD_.*|GIT_.*|PAGER|MANPAGER|LESS.*|EDITOR|VISUAL|BROWSER|SHELL"
     r"|PYTHON.*|NODE_.*|NPM_.*|npm_.*|PERL.*|RUBY.*|GEM_.*|JAVA_TOOL_OPTIONS|_JAVA_OPTIONS|MAKEFLAGS|GREP_OPTIONS|RIPGREP_CONFIG_PATH|TAR_OPTIONS"
     r"|HOME|TMPDIR|XDG_.*|UV_.*|PIP_.*|CARGO_.*|RUSTC.*|GO[A-Z]+|CC|CXX|CFLAGS|SSH_.*|CURL_HOME|.*_PROXY|.*_proxy|BACKBURNER_.*)$"
 )
+
+
+# Both are compiled when first needed: a harmless command never comes by them.
+def looks_secret(path: str) -> bool:
+    """Whether a path looks like one that holds secrets."""
+    return re.search(_SECRET, path, re.IGNORECASE) is not None
+
+
+def injects(name: str) -> bool:
+    """Whether a variable changes which program runs, or what it does."""
+    return re.match(_INJECTING, name) is not None
 
 
 def inside(path: str, world: World) -> bool:
@@ -118,7 +128,7 @@ class View:
             for path in self.paths(word):
                 if path in _NOWHERE:
                     continue
-                if _SECRET.search(path) or _SECRET.search(word.text):
+                if looks_secret(path) or looks_secret(word.text):
                     yield Found(Effect.READS_SECRETS, f"may read a secret ({word.text})")
                 elif not inside(path, self.world):
                     yield Found(Effect.READS_OUTSIDE, f"reads {word.text}, outside the project")
@@ -142,7 +152,7 @@ class View:
                 yield Found(Effect.HARMLESS, "writes nothing that stays")
             elif not inside(path, self.world):
                 yield Found(Effect.WRITES_OUTSIDE, f"writes {word.text}, outside the project")
-            elif "/.git/" in path + "/" or _SECRET.search(path):
+            elif "/.git/" in path + "/" or looks_secret(path):
                 yield Found(Effect.OVERWRITES, f"writes {word.text}, which others rely on")
             elif self.world.exists(path):
                 yield Found(Effect.OVERWRITES, f"{'appends to' if append else 'overwrites'} {word.text}")

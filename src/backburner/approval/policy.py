@@ -3,12 +3,11 @@
 For each part the first rule from the top that fits decides; over all parts deny beats ask and ask beats allow.
 """
 
-import fnmatch
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from backburner.approval.effects import INJECTING, Effect, Found, World
+from backburner.approval.effects import Effect, Found, World, injects
 from backburner.approval.programs import effects_of
 from backburner.approval.shell import Part, dissect
 from backburner.errors import ConfigError
@@ -64,7 +63,7 @@ def judge(submission: Submission, world: World, rules: Sequence[Rule] = (), *, t
     """What the gate says to a command. `rules` come before the built-in ones."""
     parts = [part for part in dissect(submission.command, submission.shell) if part != Part()]
     judged = effects_of(parts, world) or [(Part(), [Found(Effect.UNKNOWN, "runs nothing that can be seen")])]
-    injected = [Found(Effect.INJECTION, f"sets {name}, which changes what runs") for name in submission.env if INJECTING.match(name)]
+    injected = [Found(Effect.INJECTION, f"sets {name}, which changes what runs") for name in submission.env if injects(name)]
     judged[0] = (judged[0][0], judged[0][1] + injected)
     ordered = (*rules, *([TRUSTED] if trusted else []), *DEFAULTS)
     verdicts = [_one(part, found, ordered) for part, found in judged]
@@ -103,6 +102,8 @@ def _reasons(rule: Rule, found: Sequence[Found]) -> list[str]:
 def _matches(pattern: tuple[str, ...], part: Part) -> bool:
     if not all(word.plain for word in part.words) or part.redirects or part.assigned:
         return False
+    import fnmatch
+
     words = [word.text for word in part.words]
     if pattern[-1] == "**":
         pattern, words = pattern[:-1], words[: len(pattern) - 1]

@@ -24,7 +24,7 @@ from backburner.approval.catalogue import (
     SUBCOMMANDS,
     SYSTEM,
 )
-from backburner.approval.effects import INJECTING, Effect, Found, View, World, inside
+from backburner.approval.effects import Effect, Found, View, World, injects, inside
 from backburner.approval.shell import Part, Word
 from backburner.approval.wrappers import RUNNERS, SHELLS, WRAPPERS
 
@@ -63,7 +63,7 @@ def _folders(parts: list[Part], world: World) -> tuple[list[str], str | None]:
 
 
 def _assigned(part: Part) -> list[Found]:
-    return [Found(Effect.INJECTION, f"sets {name}, which changes what runs") for name, _ in part.assigned if INJECTING.match(name)]
+    return [Found(Effect.INJECTION, f"sets {name}, which changes what runs") for name, _ in part.assigned if injects(name)]
 
 
 def _command(view: View) -> list[Found]:
@@ -290,10 +290,7 @@ def _project_code(view: View, detail: str) -> list[Found]:
             if not all(inside(path, view.world) for path in view.paths(word)):
                 found.append(Found(Effect.UNKNOWN, f"names {word.text}, outside the project"))
         elif (
-            "=" in word.text
-            and not word.text.startswith("-")
-            and (view.name in ("make", "gmake"))
-            and INJECTING.match(word.text.partition("=")[0])
+            "=" in word.text and not word.text.startswith("-") and (view.name in ("make", "gmake")) and injects(word.text.partition("=")[0])
         ):
             found.append(Found(Effect.INJECTION, f"sets {word.text}"))
     return found

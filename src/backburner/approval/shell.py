@@ -5,7 +5,6 @@ tree-sitter is loaded for shell text only.
 """
 
 import functools
-import unicodedata
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -80,6 +79,10 @@ def parse(line: str, depth: int = 0) -> list[Part]:
 
 def _hidden(line: str) -> str | None:
     """What people cannot see and shells and parsers read differently."""
+    if line.isascii() and line.isprintable():
+        return None
+    import unicodedata
+
     for c in line:
         category = unicodedata.category(c)
         if (category in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp") and c not in "\n\t") or (category == "Zs" and c != " "):

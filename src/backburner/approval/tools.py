@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 
-from backburner.approval.effects import INJECTING, Effect, Found, View
+from backburner.approval.effects import Effect, Found, View, injects
 from backburner.approval.shell import Word
 
 
@@ -45,7 +45,7 @@ def env(view: View) -> Iterator[Found]:
     yield Found(Effect.HARMLESS, "runs what follows") if runs else Found(Effect.READS_SECRETS, "prints the environment, secrets included")
     for word in view.words:
         key = word.text.partition("=")[0]
-        if "=" in word.text and not word.text.startswith("-") and INJECTING.match(key):
+        if "=" in word.text and not word.text.startswith("-") and injects(key):
             yield Found(Effect.INJECTION, f"sets {key}, which changes what runs")
 
 
@@ -105,8 +105,8 @@ def find(view: View) -> Iterator[Found]:
             yield Found(Effect.UNKNOWN, "takes its paths from elsewhere")
 
 
-_SED_LINES = re.compile(r"^\s*((\d+|\$|/[^/]*/)(,(\d+|\$|\+\d+|/[^/]*/))?)?!?\s*[pdq=]?\s*$")
-_SED_SUBSTITUTE = re.compile(r"^\s*((\d+|\$|/[^/]*/)(,(\d+|\$|/[^/]*/))?)?s([/|,#@:])((?!\5).|\\.)*\5((?!\5).|\\.)*\5[gpIi0-9]*\s*$")
+_SED_LINES = r"^\s*((\d+|\$|/[^/]*/)(,(\d+|\$|\+\d+|/[^/]*/))?)?!?\s*[pdq=]?\s*$"
+_SED_SUBSTITUTE = r"^\s*((\d+|\$|/[^/]*/)(,(\d+|\$|/[^/]*/))?)?s([/|,#@:])((?!\5).|\\.)*\5((?!\5).|\\.)*\5[gpIi0-9]*\s*$"
 
 
 def sed(view: View) -> Iterator[Found]:
@@ -121,22 +121,22 @@ def sed(view: View) -> Iterator[Found]:
     if not scripts:
         scripts, files = files[:1], files[1:]
     for script in scripts:
-        for line in re.split(r"[;\n]", script.text) if not _SED_SUBSTITUTE.match(script.text) else [script.text]:
-            if (not script.plain and not script.known) or not (_SED_LINES.match(line) or _SED_SUBSTITUTE.match(line)):
+        for line in re.split(r"[;\n]", script.text) if not re.match(_SED_SUBSTITUTE, script.text) else [script.text]:
+            if (not script.plain and not script.known) or not (re.match(_SED_LINES, line) or re.match(_SED_SUBSTITUTE, line)):
                 yield Found(Effect.INTERPRETER, "a sed script can write files and run commands")
                 return
     yield Found(Effect.READS, "reads inside the project")
     yield from view.reads(files)
 
 
-_AWK_PRINT = re.compile(r"^\s*(NR\s*[=<>!]=?\s*\d+\s*)?(/[^/]*/\s*)?\{?\s*(print(\s+\$(\d+|NF)(\s*,\s*\$(\d+|NF))*)?)?\s*\}?\s*$")
+_AWK_PRINT = r"^\s*(NR\s*[=<>!]=?\s*\d+\s*)?(/[^/]*/\s*)?\{?\s*(print(\s+\$(\d+|NF)(\s*,\s*\$(\d+|NF))*)?)?\s*\}?\s*$"
 
 
 def awk(view: View) -> Iterator[Found]:
     operands = list(view.operands)
     if "-F" in view.options and operands:
         operands.pop(0)
-    if view.has("-f", "-i", "-e", "-l", "-E", "-v") or not operands or not operands[0].known or not _AWK_PRINT.match(operands[0].text):
+    if view.has("-f", "-i", "-e", "-l", "-E", "-v") or not operands or not operands[0].known or not re.match(_AWK_PRINT, operands[0].text):
         yield Found(Effect.INTERPRETER, "an awk program can write files and run commands")
         return
     yield Found(Effect.READS, "reads inside the project")

@@ -5,9 +5,7 @@ import os
 import sys
 
 from backburner import words
-from backburner.approval.policy import Decision
 from backburner.doors import render
-from backburner.doors.ask import Answer, ask, can_ask
 from backburner.errors import ApprovalDenied, ApprovalRequired, BadInput, NotAPerson, NotRunning, WaitTimedOut
 from backburner.lifecycle import Result
 from backburner.models import Entry, Submission
@@ -77,6 +75,9 @@ def restart(runtime: Runtime, args: argparse.Namespace) -> int:
 
 def _submit(runtime: Runtime, submission: Submission, yes: bool) -> Entry:
     """Through the gate: ask where somebody sits, park where nobody does."""
+    from backburner.approval.policy import Decision
+    from backburner.doors.ask import Answer, ask, can_ask
+
     verdict = runtime.judge(submission)
     if yes:
         runtime.require_person("cli")
