@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from backburner.home import project_of
 from backburner.process import executable_of
 
-# Settings of a repository that make git run a program.
-_TRAPS = (
-    r"^\s*(fsmonitor|sshcommand|pager|editor|hookspath|gitproxy|askpass|external|textconv|command|program|clean|smudge|process|helper|tool|cmd|path|uploadpack|receivepack)\s*=\s*(.*)$"
-    r"|^\s*\[\s*(include|includeif|filter|alias|pager|difftool|mergetool|credential)\b.*\]"
+# Settings of a repository that only say how it is kept. Any other one may make git run something.
+_SETTINGS = (
+    r"core\.(repositoryformatversion|filemode|bare|logallrefupdates|ignorecase|precomposeunicode|symlinks|autocrlf|eol|quotepath)"
+    r"|remote\..*\.(url|fetch|pushurl|tagopt|prune)|branch\..*\.(remote|merge|rebase)|user\.(name|email)|init\.defaultbranch"
+    r"|pull\.(rebase|ff)|push\.(default|autosetupremote)|color\..*|gui\..*|gc\..*|fetch\.prune|rerere\.enabled|advice\..*"
 )
-
-
+_LARGEST_SETTINGS = 256 * 1024
 _MOST_MATCHES = 10_000
 
 
@@ -42,39 +42,68 @@ class Surroundings:
     def is_folder(self, path: str) -> bool:
         return os.path.isdir(path)
 
+    def files_below(self, path: str) -> list[str]:
+        """The files in a folder and below it, as many as can be looked at quickly; big folders of other people's code are left out."""
+        found: list[str] = []
+        for folder, folders, files in os.walk(path):
+            folders[:] = [name for name in folders if name not in (".git", "node_modules", ".venv", "venv", "__pycache__", "target")]
+            found += [os.path.join(folder, name) for name in files]
+            if len(found) > _MOST_MATCHES:
+                break
+        return found
+
     def executable(self, name: str) -> str | None:
         return executable_of(name, self.cwd, self._path)
 
     def hosts(self) -> Iterable[str]:
         return self._hosts
 
-    def git_traps(self) -> list[str]:
-        """What stands in the repository's own settings, in any of the files git reads there, and would run something."""
-        found = []
-        for path in self._git_settings():
-            try:
-                with open(path, encoding="utf-8", errors="replace") as file:
-                    text = file.read(1 << 20)
-            except OSError:
-                continue
-            found += [
-                match.group(0).strip()[:60]
-                for match in re.finditer(_TRAPS, text, re.IGNORECASE | re.MULTILINE)
-                if (match.group(2) or "x").strip() not in ("false", "")
-            ]
-        return found
+    def git_traps(self, folders: Iterable[str]) -> list[str]:
+        """What would make git run a program in any of these folders, or cannot be told: settings, a hook, submodules, odd layouts."""
+        return [trap for folder in dict.fromkeys(folders) for trap in self._traps_of(folder)]
 
-    def _git_settings(self) -> list[str]:
-        git = os.path.join(self.project, ".git")
-        if os.path.isfile(git):  # a worktree or submodule: its settings lie elsewhere
-            try:
-                with open(git) as file:
-                    git = os.path.join(self.project, file.read(4096).partition("gitdir:")[2].strip())
-            except OSError:
+    def _traps_of(self, folder: str) -> list[str]:
+        while True:
+            if all(os.path.exists(os.path.join(folder, name)) for name in ("HEAD", "objects", "refs")):
+                return [f"{folder} is laid out as a repository of its own"]
+            git = os.path.join(folder, ".git")
+            if os.path.lexists(git):
+                break
+            above = os.path.dirname(folder)
+            if above == folder:
                 return []
-        common = os.path.join(git, "commondir")
-        folders = [git]
-        if os.path.isfile(common):
-            with open(common) as file:
-                folders.append(os.path.normpath(os.path.join(git, file.read(4096).strip())))
-        return [os.path.join(folder, name) for folder in folders for name in ("config", "config.worktree")]
+            folder = above
+        if not os.path.isdir(git) or os.path.islink(git):
+            return ["its settings lie elsewhere"]
+        found = [f"it has {name}" for name in ("modules", "commondir", "config.worktree") if os.path.lexists(os.path.join(git, name))]
+        if os.access(os.path.join(git, "hooks", "post-index-change"), os.X_OK):
+            found.append("its post-index-change hook")
+        if os.path.lexists(os.path.join(folder, ".gitmodules")):
+            found.append("it has submodules")
+        return [*found, *_odd_settings(os.path.join(git, "config"))]
+
+
+def _odd_settings(path: str) -> list[str]:
+    """The settings in a file that are not known to be harmless; anything that does not read as plain settings is odd, too."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read(_LARGEST_SETTINGS + 1)
+    except FileNotFoundError:
+        return []
+    except (OSError, UnicodeDecodeError):
+        return ["its settings cannot be read"]
+    if len(text) > _LARGEST_SETTINGS:
+        return ["its settings are too long to be read"]
+    section, odd = "", []
+    for line in map(str.strip, text.splitlines()):
+        if not line or line.startswith(("#", ";")):
+            continue
+        if head := re.fullmatch(r'\[([A-Za-z0-9-]+)(?:\s+"([^"\\]*)")?\]', line):
+            section = head.group(1).lower() + (f".{head.group(2)}" if head.group(2) is not None else "")
+            continue
+        pair = re.fullmatch(r"([A-Za-z][A-Za-z0-9-]*)\s*(?:=\s*(.*))?", line)
+        name = f"{section}.{pair.group(1).lower()}" if pair else line
+        url = pair is not None and name.endswith("url") and "::" in (pair.group(2) or "")
+        if not pair or line.endswith("\\") or url or not re.fullmatch(_SETTINGS, name):
+            odd.append(name[:60])
+    return odd

@@ -9,8 +9,6 @@ from approval.world import make_project, verdict
 ALLOWED = """
 ls
 ls -la src
-ls -la /usr/share
-l\\s
 "ls" -l
 'ls'
 cat README.md
@@ -31,20 +29,16 @@ uniq data.csv
 diff README.md LICENSE
 stat README.md
 du -sh src
-df -h
 tree src
 file README.md
 find . -name '*.py'
 find src -type f -newer README.md
 find . -maxdepth 2 -print
-which python3
 realpath src
-readlink notes
 md5sum README.md
 sha256sum data.csv
 echo hello
 echo $HOME
-echo "$(date +%s)"
 echo hello; echo world
 echo a && echo b || echo c
 printf '%s\\n' a b
@@ -64,10 +58,8 @@ seq 1 10
 expr 1 + 1
 test -f README.md
 [ -f README.md ] && echo yes
-[[ -f README.md ]] && echo yes
 basename /a/b
 dirname /a/b
-cal
 uptime
 git status
 git status --short
@@ -103,24 +95,19 @@ awk '{print $1}' data.csv
 awk -F, '{print $2}' data.csv
 cd src && ls
 cd src; cat main.py
-(cd src; ls)
-{ ls; }
-if [ -f README.md ]; then cat README.md; fi
-for i in 1 2 3; do echo $i; done
-while false; do echo x; done
-case x in y) ls;; esac
-! ls
 time ls
 nice ls
 nice -n 5 ls
 timeout 5 ls
 timeout -k 1 5 ls
 nohup ls
-env FOO=1 ls
 env -u FOO ls
 command ls
 setsid ls
 stdbuf -oL ls
+TZ=UTC ls
+env LANG=C ls
+NO_COLOR=1 ls
 sh -c 'ls'
 bash -c 'cat README.md | wc -l'
 sh -c "sh -c 'ls'"
@@ -131,12 +118,6 @@ ls & echo done
 xargs echo
 echo a | xargs -n1 echo
 ls # rm -rf /
-ls\\
- -la
-cat <<EOF
-hello
-EOF
-jq . package.json
 python3 --version
 node --version
 cargo --version
@@ -145,9 +126,6 @@ free
 command -v python3
 type ls
 x=1
-FOO=1 ls
-export FOO=1
-unset FOO
 """
 
 ASKED = {
@@ -191,13 +169,17 @@ ASKED = {
     "git -c core.pager=x log": "git", "git --exec-path=x status": "git", "git -C / status": "git", "git diff --ext-diff": "git", "git diff --output=x": "git", "git log --output=x": "git", "git grep -O x": "git", "git grep --open-files-in-pager=x y": "git", "git diff --no-index /etc/passwd x": "git",
     "git branch new": "git branch", "git branch -D x": "git branch", "git tag v1": "git tag", "git remote add x y": "git remote", "git config core.pager x": "git config", "git commit -m x": "git commit", "git add .": "git add", "git stash": "git stash", "git merge x": "git merge", "git submodule update": "git",
     "git show --textconv x": "git", "git --git-dir=x status": "git",
+    # more of the shell than simple commands: what shells read differently asks
+    "l\\s": "", 'echo "$(date +%s)"': "", "(ls)": "", "{ ls; }": "", "if ls; then ls; fi": "", "for i in 1 2; do echo $i; done": "", "! ls": "", "ls\\\n -la": "", "cat <<EOF\nhello\nEOF": "", "[[ -f README.md ]] && ls": "",
+    "export FOO=1": "", "unset FOO": "", "FOO=1 ls": "FOO", "env FOO=1 ls": "env", "ls /usr/share": "ls", "readlink notes": "readlink", "echo > new.txt README.md": "", "echo &>x reboot": "", "true; [ a > README.md ]": "", "cat <<E .env\nE": "",
+    "ls 2>&1 >&README.md": "", "echo ${x@P}": "", "echo $[1]": "", "echo `ls`": "", "ls |& cat": "", "echo $'a'": "", "x=$ ls": "",
     # dynamic and hidden
     "$X": "$X", "$(echo rm) x": "", "`echo rm` x": "", "${x:-rm} x": "", "r${x}m x": "", "eval rm x": "rm x", "eval $X": "eval", "eval \"$(cat x)\"": "", "$'\\x72\\x6d' x": "", "x=rm; $x y": "$x y", "rm$IFS-rf$IFS/": "", "/bin/r? x": "", "/b*n/rm x": "", "{rm,x}": "",
     "ls\rrm x": "", "ls\u200b": "", "ls\u00a0x": "", "\u202els": "", "ls\x0brm": "", "f() { rm x; }; f": "", "function f { rm x; }; f": "", "alias ls=rm": "alias", "trap 'rm x' EXIT": "rm x", "echo $(rm x)": "rm x", "echo `rm x`": "rm x", "echo ${x:-$(rm x)}": "rm x", "echo $((1+$(rm x)))": "rm x",
     "diff <(rm x) README.md": "", "cat <<EOF\n$(rm x)\nEOF": "rm x", "[[ $(rm x) ]]": "rm x", "ls; rm x": "rm x", "ls && rm x": "rm x", "ls || rm x": "rm x", "ls | rm x": "rm x", "ls & rm x": "rm x", "ls\nrm x": "rm x", "(rm x)": "rm x", "{ rm x; }": "rm x", "! rm x": "rm x", "if ls; then rm x; fi": "rm x",
     "while true; do rm x; done": "rm x", "for i in a; do rm $i; done": "rm $i", "case a in a) rm x;; esac": "rm x", "until rm x; do :; done": "rm x", "time rm x": "rm x", "nice rm x": "rm x", "timeout 5 rm x": "rm x", "nohup rm x": "rm x", "env rm x": "rm x", "env -i rm x": "rm x", "env A=b rm x": "rm x", "env -S 'rm x'": "env",
     "command rm x": "rm x", "builtin rm x": "rm x", "exec rm x": "rm x", "setsid rm x": "rm x", "stdbuf -oL rm x": "rm x", "busybox rm x": "rm x", "toybox rm x": "rm x", "xargs -0 rm": "rm", "sh -c 'rm x'": "rm x", "bash -lc 'rm x'": "rm x", "sh -c \"sh -c 'rm x'\"": "rm x", "sh -c \"$X\"": "sh -c",
-    "coproc rm x": "rm x", "unknown-program": "unknown-program", "/opt/x/y": "/opt/x/y", "watch rm x": "watch", "parallel rm ::: x": "parallel", "ls --x; \"rm\" x": "rm x", "'r'm x": "rm x", "r\\m x": "rm x", "rm\\\n x": "rm x", "ls 'unterminated": "", "ls )": "", "rg --pre x y": "rg", "sort --compress-program=x y": "sort", "tree -o x": "tree", "flock x rm y": "flock",
+    "coproc rm x": "rm x", "unknown-program": "unknown-program", "/opt/x/y": "/opt/x/y", "watch rm x": "watch", "parallel rm ::: x": "parallel", "ls --x; \"rm\" x": "", "'r'm x": "rm x", "r\\m x": "rm x", "rm\\\n x": "rm x", "ls 'unterminated": "", "ls )": "", "rg --pre x y": "rg", "sort --compress-program=x y": "sort", "tree -o x": "tree", "flock x rm y": "flock",
 }  # fmt: skip
 
 
@@ -288,7 +270,7 @@ def test_a_repository_whose_settings_run_a_program_makes_git_ask(tmp_path: Path,
     assert verdict(project, "git status").decision == "allow"
     (project / ".git/config").write_text(setting)
     found = verdict(project, "git status")
-    assert found.decision == "ask" and "git settings run a program" in found.reasons[0]
+    assert found.decision == "ask" and "makes git run a program" in found.reasons[0]
 
 
 def test_a_program_of_the_project_that_borrows_a_harmless_name_asks(project: Path) -> None:

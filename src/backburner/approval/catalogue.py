@@ -1,143 +1,121 @@
-"""The programs the gate knows, by what they do. What is not here asks. Data only."""
+"""The programs the gate knows, by what they do, and the options of readers that are known to be harmless. Data only.
+
+What is not here asks: a program, an option of a known one, a long option cut short.
+"""
 
 from backburner.approval.effects import Effect
+from backburner.approval.wrappers import Options
 
 SYSTEM = ("/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin", "/opt/homebrew/bin")
 
-PRINTS = frozenset(
-    [
-        "echo",
-        "printf",
-        "true",
-        "false",
-        ":",
-        "sleep",
-        "pwd",
-        "whoami",
-        "id",
-        "groups",
-        "uname",
-        "arch",
-        "nproc",
-        "uptime",
-        "tty",
-        "seq",
-        "factor",
-        "expr",
-        "basename",
-        "dirname",
-        "test",
-        "[",
-        "logname",
-        "yes",
-        "cal",
-        "let",
-        "wait",
-        "shift",
-        "break",
-        "continue",
-        "return",
-        "exit",
-        "unset",
-        "read",
-        "local",
-    ]
+
+def _known(text: str) -> Options:
+    """`flags | options that take a value`."""
+    flags, _, values = text.partition("|")
+    return Options(frozenset(flags.split()), frozenset(values.split()))
+
+
+_GREP = (
+    "-r -n -i -v -c -l -L -h -H -o -q -s -w -x -E -F -P -G -a -I -z -Z --recursive --line-number --ignore-case --count --files-with-matches"
+    " --no-messages --word-regexp --only-matching --invert-match --extended-regexp --fixed-strings --color --quiet"
+    " | -e -m -A -B -C --include --exclude --exclude-dir --color --max-count --context --after-context --before-context --regexp"
 )
-LISTS = frozenset(
-    [
-        "ls",
-        "dir",
-        "vdir",
-        "stat",
-        "du",
-        "df",
-        "tree",
-        "file",
-        "which",
-        "type",
-        "whereis",
-        "ps",
-        "lscpu",
-        "lsblk",
-        "free",
-        "hash",
-        "locale",
-        "getconf",
-        "realpath",
-        "readlink",
-    ]
-)
-READS = frozenset(
-    [
-        "cat",
-        "head",
-        "tail",
-        "wc",
-        "grep",
-        "egrep",
-        "fgrep",
-        "rg",
-        "ag",
-        "ack",
-        "sort",
-        "uniq",
-        "cut",
-        "tr",
-        "diff",
-        "cmp",
-        "comm",
-        "nl",
-        "od",
-        "hexdump",
-        "strings",
-        "md5sum",
-        "sha1sum",
-        "sha224sum",
-        "sha256sum",
-        "sha384sum",
-        "sha512sum",
-        "b2sum",
-        "cksum",
-        "sum",
-        "tac",
-        "rev",
-        "fold",
-        "fmt",
-        "paste",
-        "join",
-        "column",
-        "expand",
-        "unexpand",
-        "jq",
-        "zcat",
-        "xzcat",
-        "bzcat",
-        "zgrep",
-        "look",
-    ]
-)
-# Options of readers that write, run a program, or take their files from elsewhere.
-BAD_OPTIONS = {
-    "sort": ("-o", "--output", "--compress-program", "--files0-from", "-T", "--temporary-directory"),
-    "rg": ("--pre", "--pre-glob", "--hostname-bin", "-z", "--search-zip"),
-    "ag": ("--pager",),
-    "ack": ("--pager", "--output"),
-    "tree": ("-o", "-R"),
-    "file": ("-C", "--compile", "-m", "--magic-file"),
-    "wc": ("--files0-from",),
-    "du": ("--files0-from",),
-    "jq": ("-L", "-f", "--from-file", "--rawfile", "--slurpfile"),
-    "diff": ("--output",),
-    "date": ("-s", "--set", "-f", "--file"),
-    "hexdump": ("-f",),
-    "ls": (),
+_SUMS = "-b -t --binary --text --tag"
+
+# They print, and their words are no paths.
+PRINTS: dict[str, Options] = {
+    **dict.fromkeys(
+        [
+            "echo",
+            "true",
+            "false",
+            ":",
+            "sleep",
+            "whoami",
+            "arch",
+            "tty",
+            "factor",
+            "basename",
+            "dirname",
+            "logname",
+            "groups",
+            "expr",
+            "exit",
+        ],
+        _known(""),
+    ),
+    "pwd": _known("-P -L"),
+    "id": _known("-u -g -n -G -r"),
+    "uname": _known("-a -s -r -m -n -v -p -i -o"),
+    "nproc": _known("--all"),
+    "uptime": _known("-p -s"),
+    "seq": _known("-w | -s -f"),
+    "free": _known("-h -m -g -k -b"),
+    "lscpu": _known(""),
+    "tr": _known("-d -s -c -C -t"),
+    "type": _known("-a -t -p -P"),
+    "which": _known("-a"),
+    "wait": _known(""),
+}
+# They read the files they are given, and nothing else.
+READS: dict[str, Options] = {
+    "cat": _known("-A -b -e -E -n -s -t -T -u -v --number --show-all"),
+    "head": _known("-q -v --quiet --verbose | -n -c --lines --bytes"),
+    "tail": _known("-f -F -q -v --follow --quiet | -n -c -s --lines --bytes"),
+    "wc": _known("-l -w -c -m -L --lines --words --bytes --chars"),
+    **dict.fromkeys(("grep", "egrep", "fgrep"), _known(_GREP)),
+    "rg": _known(
+        "-n -i -v -c -l -w -x -F -o -S -s -N -q --no-heading --files --files-with-matches --ignore-case --count --line-number --smart-case"
+        " | -e -m -A -B -C -g -t -T --glob --type --max-count --context"
+    ),
+    "sort": _known(
+        "-u -r -n -h -V -f -b -g -M -R -s -c -z --unique --reverse --numeric-sort --human-numeric-sort --version-sort"
+        " | -k -t --key --field-separator"
+    ),
+    "uniq": _known("-c -d -u -i -z --count --repeated --unique"),
+    "cut": _known("-s -n --complement | -d -f -c -b --delimiter --fields"),
+    "diff": _known("-u -r -q -w -b -B -N -i -y -s -a --unified --brief --recursive --color | -U -C --color"),
+    "cmp": _known("-s -l -b"),
+    "comm": _known("-1 -2 -3"),
+    "nl": _known("| -b"),
+    "od": _known("-c -x -a -b | -A -t -j -N"),
+    "hexdump": _known("-C -c -x | -n -s"),
+    **dict.fromkeys(["md5sum", "sha1sum", "sha224sum", "sha256sum", "sha384sum", "sha512sum", "b2sum", "cksum"], _known(_SUMS)),
+    "tac": _known(""),
+    "rev": _known(""),
+    "fold": _known("-s | -w"),
+    "paste": _known("-s | -d"),
+    "column": _known("-t | -s"),
+    "ls": _known(
+        "-a -A -l -h -r -R -t -S -1 -d -F -i -n -p -s -X -u -c -g -G -o -Q -C -m -x --all --almost-all --human-readable --reverse"
+        " --recursive --color --group-directories-first | --color --sort"
+    ),
+    "stat": _known("-t | -c --format"),
+    "du": _known("-s -h -a -c -k -m -b --summarize --human-readable --all | -d --max-depth"),
+    "tree": _known("-a -d -f -h -s -C -n --dirsfirst | -L -I -P"),
+    "file": _known("-b -i --brief --mime --mime-type"),
+    "realpath": _known("-e -m -s"),
+    "readlink": _known("-f -e -m -n"),
 }
 DELETES = frozenset(["rm", "rmdir", "unlink", "shred", "trash", "srm"])
 CHANGES = {
-    "mv": "moves files", "ln": "makes links", "install": "copies files over others", "truncate": "cuts files", "dd": "writes raw data", "patch": "changes files",
-    "chmod": "changes permissions", "chattr": "changes attributes", "rsync": "copies files", "tar": "packs or unpacks files", "unzip": "unpacks files",
-    "zip": "packs files", "gzip": "replaces files", "gunzip": "replaces files", "split": "writes files", "rename": "renames files",
-}  # fmt: skip
+    "mv": "moves files",
+    "ln": "makes links",
+    "install": "copies files over others",
+    "truncate": "cuts files",
+    "dd": "writes raw data",
+    "patch": "changes files",
+    "chmod": "changes permissions",
+    "chattr": "changes attributes",
+    "rsync": "copies files",
+    "tar": "packs or unpacks files",
+    "unzip": "unpacks files",
+    "zip": "packs files",
+    "gzip": "replaces files",
+    "gunzip": "replaces files",
+    "split": "writes files",
+    "rename": "renames files",
+}
 PRIVILEGE = frozenset(
     [
         "sudo",
@@ -172,7 +150,6 @@ PRIVILEGE = frozenset(
         "hostname",
         "hostnamectl",
         "timedatectl",
-        "date",
     ]
 )
 PROCESSES = frozenset(
@@ -223,94 +200,36 @@ INSTALLS = frozenset(
     ]
 )
 NETWORK = frozenset(
-    [
-        "ssh",
-        "scp",
-        "sftp",
-        "rsh",
-        "telnet",
-        "ftp",
-        "nc",
-        "ncat",
-        "netcat",
-        "socat",
-        "ping",
-        "traceroute",
-        "dig",
-        "nslookup",
-        "host",
-        "whois",
-        "gh",
-        "glab",
-        "aws",
-        "gcloud",
-        "az",
-        "kubectl",
-        "docker",
-        "podman",
-    ]
-)
+    ["wget", "ssh", "scp", "sftp", "rsh", "telnet", "ftp", "nc", "ncat", "netcat", "socat", "ping", "traceroute", "dig", "nslookup", "host", "whois", "gh", "glab", "aws", "gcloud", "az", "kubectl", "docker", "podman"]
+)  # fmt: skip
+# Interpreters, and the options that do not change what they run.
 INTERPRETERS = {
-    "python": ("-c", "-"), "python3": ("-c", "-"), "pypy3": ("-c", "-"), "node": ("-e", "-p", "--eval", "--print", "-"), "deno": ("eval",),
-    "bun": ("-e",), "perl": ("-e", "-E", "-n", "-p", "-i"), "ruby": ("-e", "-n", "-p", "-i"), "php": ("-r", "-B", "-R", "-E"), "lua": ("-e",), "Rscript": ("-e",),
-}  # fmt: skip
-MODULES = frozenset(
-    [
-        "pytest",
-        "unittest",
-        "doctest",
-        "mypy",
-        "ruff",
-        "black",
-        "isort",
-        "flake8",
-        "pylint",
-        "coverage",
-        "compileall",
-        "tox",
-        "nox",
-        "json.tool",
-        "timeit",
-    ]
-)
-PROJECT = frozenset(
-    [
-        "pytest",
-        "py.test",
-        "tox",
-        "nox",
-        "make",
-        "gmake",
-        "ninja",
-        "ruff",
-        "mypy",
-        "pyright",
-        "ty",
-        "black",
-        "isort",
-        "flake8",
-        "pylint",
-        "bandit",
-        "coverage",
-        "eslint",
-        "prettier",
-        "tsc",
-        "jest",
-        "vitest",
-        "mocha",
-        "rspec",
-        "rake",
-        "gradle",
-        "gradlew",
-        "mvn",
-        "ctest",
-        "cmake",
-        "meson",
-        "just",
-        "task",
-        "phpunit",
-    ]
-)
+    **dict.fromkeys(("python", "python3", "pypy3"), frozenset(["-u", "-B", "-q", "-I", "-s", "-E"])),
+    **dict.fromkeys(("node", "deno", "bun", "perl", "ruby", "php", "lua", "Rscript"), frozenset()),
+}
+MODULES = frozenset(["pytest", "unittest", "mypy", "ruff", "black", "isort", "flake8", "pylint", "tox", "nox"])
+# They run or look at the project's own code; the options that are known to stay there.
+_QUIET = "-q -v -s -x -k -n -vv --quiet --verbose"
+PROJECT: dict[str, Options] = {
+    **dict.fromkeys(
+        ("pytest", "py.test"),
+        _known(
+            "-q -v -vv -s -x -l -ra -rA --lf --ff --sw -qq --quiet --verbose --exitfirst --last-failed --failed-first --no-header --co"
+            " --collect-only --durations --tb --maxfail --cov -h --version"
+            " | -k -m -n --tb --maxfail --durations --cov --timeout --cov-report --color"
+        ),
+    ),
+    **dict.fromkeys(("make", "gmake"), _known("-k -s -n -B -w -q --silent --keep-going --dry-run --always-make | -j --jobs -l")),
+    "ninja": _known("-v -k -n | -j"),
+    "tox": _known("-q -v -r | -e"),
+    "nox": _known("-r -R | -s -e -k"),
+    "ruff": _known("-q -v --fix --diff --check --quiet --statistics --watch --no-cache | --select --ignore"),
+    **dict.fromkeys(("mypy", "pyright", "ty", "black", "isort", "flake8", "pylint"), _known("-q -v --strict --check --diff --version")),
+    **dict.fromkeys(("jest", "vitest", "mocha", "eslint", "prettier", "tsc"), _known("--watch --check --noEmit --coverage --fix -w | -t")),
+    "ctest": _known("-V -VV --output-on-failure | -j -R"),
+    "just": _known("-q -v --list -l"),
+    "rspec": _known("| -e"),
+}
 # What the first word of a tool means; anything else of it is unknown.
 SUBCOMMANDS: dict[str, dict[str, Effect]] = {
     tool: {word: effect for effect, words in meanings.items() for word in words.split()}
@@ -320,7 +239,7 @@ SUBCOMMANDS: dict[str, dict[str, Effect]] = {
             Effect.INSTALLS: "install add update",
             Effect.PUBLISHES: "publish",
         },
-        "go": {Effect.PROJECT_CODE: "build test vet run fmt list generate", Effect.HARMLESS: "version", Effect.INSTALLS: "install get"},
+        "go": {Effect.PROJECT_CODE: "build test vet run fmt", Effect.HARMLESS: "version", Effect.INSTALLS: "install get"},
         "npm": {
             Effect.PROJECT_CODE: "test t run run-script start",
             Effect.INSTALLS: "install i ci add update uninstall exec",
@@ -341,6 +260,20 @@ SUBCOMMANDS: dict[str, dict[str, Effect]] = {
         "poetry": {Effect.PROJECT_CODE: "run", Effect.INSTALLS: "add install update lock remove", Effect.PUBLISHES: "publish"},
         "dotnet": {Effect.PROJECT_CODE: "build test run", Effect.INSTALLS: "add"},
         "mix": {Effect.PROJECT_CODE: "test compile format"},
+        "mvn": {Effect.PROJECT_CODE: "test compile verify package", Effect.PUBLISHES: "deploy"},
+        **{key: {Effect.PROJECT_CODE: "test build check assemble", Effect.PUBLISHES: "publish"} for key in ("gradle", "gradlew")},
         "twine": {Effect.PUBLISHES: "upload"},
     }.items()
+}
+# Flags of those tools that change neither what runs nor where.
+SUBCOMMAND_OPTIONS = _known(
+    "-q -v -s --quiet --verbose --release --all --workspace --all-targets --all-features --no-run --lib --bins --watch --coverage --check"
+    " -race -short -count=1 -cover --silent --if-present --frozen --locked --offline --no-fail-fast | -p --package --test -run -timeout -j --jobs"
+)
+BUILD_FILES = {
+    **dict.fromkeys(("make", "gmake"), ("GNUmakefile", "makefile", "Makefile")),
+    **dict.fromkeys(("npm", "pnpm", "yarn", "bun"), ("package.json",)),
+    "just": ("justfile", "Justfile"),
+    "tox": ("tox.ini",),
+    "nox": ("noxfile.py",),
 }

@@ -10,6 +10,9 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from backburner.approval.shell import Part, Redirect, Word
+from backburner.approval.wrappers import Options, taken_by
+
+_LONGEST = 4096
 
 
 class Effect(StrEnum):
@@ -48,33 +51,34 @@ class World(Protocol):
     def matches(self, pattern: str) -> list[str]: ...  # what a shell's pattern fits
     def exists(self, path: str) -> bool: ...
     def is_folder(self, path: str) -> bool: ...
+    def files_below(self, path: str) -> list[str]: ...  # bounded
     def executable(self, name: str) -> str | None: ...
-    def git_traps(self) -> list[str]: ...  # settings of the repository that run programs
+    def git_traps(self, folders: Iterable[str]) -> list[str]: ...  # what would make git run a program there
     def hosts(self) -> Iterable[str]: ...  # hosts that may be read from
 
 
 _SECRET = (
-    r"(^|/)(\.env(\.[^/]*)?|[^/]*\.(pem|key|p12|pfx|jks|keystore|kdbx|gpg|asc)|id_(rsa|dsa|ecdsa|ed25519)[^/]*|\.netrc|\.npmrc|\.pypirc"
-    r"|\.git-credentials|\.pgpass|\.htpasswd|[^/]*(credential|secret|password|token)[^/]*|shadow|gshadow|sudoers[^/]*|[^/]*_history|environ|\.backburner|ledger\.db)$"
-    r"|(^|/)(\.ssh|\.aws|\.gnupg|\.kube|\.docker|\.azure|\.config/(gh|gcloud|op)|\.password-store|\.backburner)(/|$)"
+    r"(^|/)(\.env(rc|\.[^/]*)?|[^/]*\.(pem|key|p12|pfx|jks|keystore|kdbx|gpg|asc)|id_(rsa|dsa|ecdsa|ed25519)[^/]*|\.netrc|\.npmrc|\.pypirc"
+    r"|\.git-credentials|\.pgpass|\.htpasswd|[^/]*(credential|secret|passw|token)[^/]*|shadow|gshadow|sudoers[^/]*|[^/]*_history|environ"
+    r"|ledger\.db)$|(^|/)(\.ssh|\.aws|\.gnupg|\.kube|\.docker|\.azure|gcloud|\.password-store|\.backburner)(/|$)"
 )
-_NOWHERE = ("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin", "/dev/fd/1", "/dev/fd/2", "/dev/zero", "/dev/urandom")
-_INJECTING = (
-    r"^(PATH|IFS|ENV|BASH_ENV|BASH_FUNC_.*|SHELLOPTS|PS4|PROMPT_COMMAND|CDPATH|LD_.*|DYLD_.*|GIT_.*|PAGER|MANPAGER|LESS.*|EDITOR|VISUAL|BROWSER|SHELL"
-    r"|PYTHON.*|NODE_.*|NPM_.*|npm_.*|PERL.*|RUBY.*|GEM_.*|JAVA_TOOL_OPTIONS|_JAVA_OPTIONS|MAKEFLAGS|GREP_OPTIONS|RIPGREP_CONFIG_PATH|TAR_OPTIONS"
-    r"|HOME|TMPDIR|XDG_.*|UV_.*|PIP_.*|CARGO_.*|RUSTC.*|GO[A-Z]+|CC|CXX|CFLAGS|SSH_.*|CURL_HOME|.*_PROXY|.*_proxy|BACKBURNER_.*)$"
+_SECRET_NAME = r"(?i)key|token|secret|passw|cred|auth|cookie|session"
+_NOWHERE = ("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin", "-")
+# Variables that only change how things look; every other one may change what runs.
+_HARMLESS_NAMES = (
+    r"(LANG|LANGUAGE|LC_[A-Z]+|TZ|NO_COLOR|FORCE_COLOR|CLICOLOR|TERM|COLUMNS|LINES|CI|DEBUG|VERBOSE|LOG_LEVEL|RUST_LOG|RUST_BACKTRACE)"
 )
 
 
-# Both are compiled when first needed: a harmless command never comes by them.
+# The patterns are compiled when first needed: a harmless command never comes by them.
 def looks_secret(path: str) -> bool:
     """Whether a path looks like one that holds secrets."""
     return re.search(_SECRET, path, re.IGNORECASE) is not None
 
 
 def injects(name: str) -> bool:
-    """Whether a variable changes which program runs, or what it does."""
-    return re.match(_INJECTING, name) is not None
+    """Whether a variable may change which program runs, or what it does."""
+    return re.fullmatch(_HARMLESS_NAMES, name) is None
 
 
 def inside(path: str, world: World) -> bool:
@@ -85,67 +89,62 @@ class View:
     """One part seen in its world: the words of its command, and what its paths mean."""
 
     def __init__(self, part: Part, world: World, folders: list[str]) -> None:
-        self.part, self.world, self._folders = part, world, folders
+        self.part, self.world, self.folders = part, world, folders
         self.name = os.path.basename(part.words[0].text) if part.words else ""
         self.words = part.words[1:]
 
-    @property
-    def operands(self) -> list[Word]:
-        return [word for word in self.words if not word.text.startswith("-") or word.text == "-" or not word.known]
-
-    @property
-    def options(self) -> list[str]:
-        return [word.text for word in self.words if word.text.startswith("-") and word.known]
-
-    @property
-    def dynamic(self) -> bool:
-        return any(not word.known for word in self.words)
-
-    def has(self, *options: str) -> str | None:
-        """The first of its options that is one of these, also in a cluster or with a value joined on."""
-        for given in self.options:
-            for option in options:
-                joined = (
-                    given.startswith(option + "=") if option.startswith("--") else not given.startswith("--") and option[1:] in given[1:]
-                )
-                if given == option or (joined and len(option) > 1):
-                    return option
-        return None
+    def split(self, known: Options) -> tuple[list[Word], list[Word], str | None]:
+        """Operands, the values of options, and the first option that is not known. Options stand before and among operands."""
+        operands: list[Word] = []
+        values: list[Word] = []
+        at = 0
+        while at < len(self.words):
+            word = self.words[at]
+            if word.known and word.text == "--":
+                return [*operands, *self.words[at + 1 :]], values, None
+            if not word.text.startswith("-") or word.text == "-":
+                operands.append(word)
+                at += 1
+                continue
+            taken = taken_by(word.text, known) if word.plain else 0
+            if taken == 0:
+                return operands, values, word.text
+            values += self.words[at + 1 : at + taken]
+            at += taken
+        return operands, values, None
 
     def paths(self, word: Word) -> list[str]:
         """Where a word would lead to, from every folder the command may start in; what a pattern fits now, too."""
         text = os.path.expanduser(word.text) if word.text.startswith("~") else word.text
-        names = [os.path.join(folder, text) for folder in self._folders]
+        names = [os.path.join(folder, text) for folder in self.folders]
         if word.pattern:
             names += [name for pattern in names for name in self.world.matches(pattern)]
         return [self.world.resolve(name) for name in names]
 
     def reads(self, words: Iterable[Word]) -> Iterator[Found]:
         for word in words:
-            if not word.known or (word.pattern and "{" in word.text):
-                yield Found(Effect.UNKNOWN, f"reads {word.text}, which is only known when it runs")
+            if not word.known or (word.pattern and "{" in word.text) or len(word.text) > _LONGEST:
+                yield Found(Effect.UNKNOWN, f"reads {word.text[:80]}, which is only known when it runs")
+            elif word.text in _NOWHERE:
                 continue
-            for path in self.paths(word):
-                if path in _NOWHERE:
-                    continue
-                if looks_secret(path) or looks_secret(word.text):
-                    yield Found(Effect.READS_SECRETS, f"may read a secret ({word.text})")
-                elif not inside(path, self.world):
-                    yield Found(Effect.READS_OUTSIDE, f"reads {word.text}, outside the project")
-                else:
-                    yield Found(Effect.READS, "reads inside the project")
+            elif word.text.startswith(("/proc", "/dev", "@")):
+                yield Found(Effect.READS_OUTSIDE, f"reads {word.text}, outside the project")
+            else:
+                yield from self._reads_paths(word)
 
-    def option_paths(self) -> Iterator[Word]:
-        """Paths that hide in options: `--file=/etc/x`, `-f/etc/x`."""
-        for word in self.words:
-            if word.known and word.text.startswith("-") and "/" in word.text:
-                value = word.text.partition("=")[2] if "=" in word.text else word.text[word.text.index("/") :]
-                yield Word(value, pattern=word.pattern)
+    def _reads_paths(self, word: Word) -> Iterator[Found]:
+        for path in self.paths(word):
+            if looks_secret(path) or looks_secret(word.text):
+                yield Found(Effect.READS_SECRETS, f"may read a secret ({word.text})")
+            elif not inside(path, self.world):
+                yield Found(Effect.READS_OUTSIDE, f"reads {word.text}, outside the project")
+            else:
+                yield Found(Effect.READS, "reads inside the project")
 
     def writes(self, word: Word, *, append: bool = False) -> Iterator[Found]:
         """Creating is one thing, changing what is there another."""
-        if not word.plain:
-            yield Found(Effect.UNKNOWN, f"writes to {word.text}, which is only known when it runs")
+        if not word.plain or len(word.text) > _LONGEST:
+            yield Found(Effect.UNKNOWN, f"writes to {word.text[:80]}, which is only known when it runs")
             return
         for path in self.paths(word):
             if path in _NOWHERE:
@@ -161,9 +160,17 @@ class View:
 
     def redirect(self, redirect: Redirect) -> Iterator[Found]:
         operator, target = redirect
-        if operator in (">&", "<&") and (target.text.isdigit() or target.text == "-"):
+        if not target.known:
+            yield Found(Effect.UNKNOWN, f"redirects to {target.text}, which is only known when it runs")
+        elif operator in (">&", "<&") and (target.text.isdigit() or target.text == "-"):
             return
-        if operator == "<":
+        elif operator == "<":
             yield from self.reads([target])
         else:
             yield from self.writes(target, append=operator in (">>", "&>>"))
+
+    def shown(self) -> Iterator[Found]:
+        """What a command that prints its words may give away."""
+        for word in self.words:
+            if not word.known and re.search(_SECRET_NAME, word.text):
+                yield Found(Effect.READS_SECRETS, f"prints {word.text}, which looks like a secret")

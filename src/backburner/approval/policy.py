@@ -60,7 +60,16 @@ _NEVER_ALWAYS = frozenset(
 
 
 def judge(submission: Submission, world: World, rules: Sequence[Rule] = (), *, trusted: bool = False) -> Verdict:
-    """What the gate says to a command. `rules` come before the built-in ones."""
+    """What the gate says to a command. `rules` come before the built-in ones. What cannot be judged asks."""
+    if not submission.command:
+        return Verdict(Decision.ASK, ("there is no command",), OTHERWISE.name)
+    try:
+        return _judge(submission, world, rules, trusted=trusted)
+    except (ValueError, OSError, RecursionError) as error:
+        return Verdict(Decision.ASK, (visible(f"it cannot be judged: {error}"),), OTHERWISE.name, visible(submission.command[0][:200]))
+
+
+def _judge(submission: Submission, world: World, rules: Sequence[Rule], *, trusted: bool) -> Verdict:
     parts = [part for part in dissect(submission.command, submission.shell) if part != Part()]
     judged = effects_of(parts, world) or [(Part(), [Found(Effect.UNKNOWN, "runs nothing that can be seen")])]
     injected = [Found(Effect.INJECTION, f"sets {name}, which changes what runs") for name in submission.env if injects(name)]

@@ -1,19 +1,19 @@
-"""What programs do: which effects a simple command has, from tables of the programs that are known.
+"""What programs do: which effects a simple command has, from the catalogue of the programs that are known.
 
-A program that is not in them, and anything dynamic that matters about one that is, is `unknown`, and unknown asks.
+A program that is not in it, an option that is not known to be harmless, and anything dynamic that matters is `unknown`, and
+unknown asks.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 from backburner.approval import tools
 from backburner.approval.catalogue import (
-    BAD_OPTIONS,
+    BUILD_FILES,
     CHANGES,
     DELETES,
     INSTALLS,
     INTERPRETERS,
-    LISTS,
     MODULES,
     NETWORK,
     PRINTS,
@@ -21,12 +21,68 @@ from backburner.approval.catalogue import (
     PROCESSES,
     PROJECT,
     READS,
+    SUBCOMMAND_OPTIONS,
     SUBCOMMANDS,
     SYSTEM,
 )
-from backburner.approval.effects import Effect, Found, View, World, injects, inside
+from backburner.approval.effects import Effect, Found, View, World, injects, inside, looks_secret
 from backburner.approval.shell import Part, Word
-from backburner.approval.wrappers import RUNNERS, SHELLS, WRAPPERS
+from backburner.approval.wrappers import RUNNERS, SHELLS, WRAPPERS, Options
+
+_MOST_FOLDERS = 64
+_SPECIAL: dict[str, Callable[[View], Iterable[Found]]] = {
+    "git": tools.git,
+    "find": tools.find,
+    "sed": tools.sed,
+    "awk": tools.awk,
+    "gawk": tools.awk,
+    "mawk": tools.awk,
+    "curl": tools.curl,
+    "cp": tools.cp,
+    "tee": tools.tee,
+    "touch": tools.creates,
+    "mkdir": tools.creates,
+    "env": tools.env,
+    "printenv": tools.environment,
+    "set": tools.environment,
+    "uniq": tools.uniq,
+    "date": tools.date,
+    "hostname": tools.hostname,
+    "ps": tools.ps,
+    "printf": tools.printf,
+    "test": tools.test,
+    "[": tools.test,
+    "cd": tools.nothing,
+    "xargs": tools.nothing,
+    "command": tools.nothing,
+    "eval": tools.nothing,
+    "trap": tools.nothing,
+}
+_BUILTINS = frozenset(
+    [
+        ":",
+        "[",
+        "cd",
+        "exit",
+        "true",
+        "false",
+        "echo",
+        "printf",
+        "pwd",
+        "type",
+        "test",
+        "eval",
+        "trap",
+        "exec",
+        "command",
+        "wait",
+        "set",
+        ".",
+        "source",
+        "time",
+    ]
+)
+_LEADING_PATTERNS = frozenset(("cat", "ls", "stat"))  # no file's name could be an option of theirs that matters
 
 
 def effects_of(parts: list[Part], world: World) -> list[tuple[Part, list[Found]]]:
@@ -46,24 +102,33 @@ def effects_of(parts: list[Part], world: World) -> list[tuple[Part, list[Found]]
 
 
 def _folders(parts: list[Part], world: World) -> tuple[list[str], str | None]:
-    """The folders that commands may run in, and where to if that cannot be told."""
+    """The folders that commands may run in, and where to if that cannot be told. A shell's `cd ..` forgets links, ours does not: both count."""
     folders = [world.cwd]
     for part in parts:
         if part.name not in ("cd", "pushd", "popd"):
             continue
-        target = part.words[1] if len(part.words) > 1 else None
-        if part.name == "popd" or target is None or not target.plain or target.text.startswith("-"):
+        target = part.words[1] if len(part.words) == 2 else None
+        if part.name != "cd" or target is None or not target.plain or target.text.startswith("-"):
             return folders, "a folder that is only known when it runs"
         for folder in list(folders):
-            there = world.resolve(os.path.join(folder, target.text))
-            if not inside(there, world):
-                return folders, f"{target.text}, outside the project"
-            folders.append(there)
+            logical = os.path.normpath(os.path.join(folder, target.text))
+            for there in (world.resolve(logical), world.resolve(os.path.join(folder, target.text)), logical):
+                if not inside(there, world):
+                    return folders, f"{target.text}, outside the project"
+                if there not in folders:
+                    folders.append(there)
+        if len(folders) > _MOST_FOLDERS:
+            return folders, "too many folders"
     return folders, None
 
 
 def _assigned(part: Part) -> list[Found]:
-    return [Found(Effect.INJECTION, f"sets {name}, which changes what runs") for name, _ in part.assigned if injects(name)]
+    """A variable in front of a command or exported may change what runs; a lower-case one on its own is the shell's."""
+    return [
+        Found(Effect.INJECTION, f"sets {name}, which may change what runs")
+        for name, _ in part.assigned
+        if injects(name) and (part.words or not name.islower())
+    ]
 
 
 def _command(view: View) -> list[Found]:
@@ -72,78 +137,43 @@ def _command(view: View) -> list[Found]:
     if part.name is None:
         return [Found(Effect.UNKNOWN, "what it runs is only known when it runs")]
     if "/" in part.name:
-        path = world.resolve(os.path.join(world.cwd, part.name))
-        if inside(path, world):
-            return _project_code(view, f"runs {part.name} of the project")
-        if os.path.dirname(path) not in SYSTEM and os.path.dirname(part.name) not in SYSTEM:
-            return [Found(Effect.UNKNOWN, f"runs {part.name}, which is not known")]
-    elif view.name not in _BUILTINS:
-        path = world.executable(view.name)
-        own = (path is not None and inside(world.resolve(path), world)) or (path is not None and inside(path, world))
-        if own and view.name not in PROJECT | set(INTERPRETERS) | set(SUBCOMMANDS):
-            return [Found(Effect.UNKNOWN, f"'{view.name}' would run {path}, a file of the project")]
-        if own:
+        return _named_by_path(view, part.name)
+    if view.name in _BUILTINS:
+        return _known(view, None)
+    path = world.executable(view.name)
+    if path is None:
+        return _known(view, None)
+    if inside(path, world) or inside(world.resolve(path), world):
+        if view.name in PROJECT or view.name in INTERPRETERS or view.name in SUBCOMMANDS:
             return _known(view, f"runs {path}, a file of the project")
-        if path is not None and os.path.dirname(path) not in SYSTEM and view.name in PRINTS | LISTS | READS | {"find", "git", "sed", "awk"}:
-            return [Found(Effect.UNKNOWN, f"'{view.name}' would run {path}, which is not the system's own")]
+        return [Found(Effect.UNKNOWN, f"'{view.name}' would run {path}, a file of the project")]
+    if os.path.dirname(path) not in SYSTEM and (view.name in PRINTS or view.name in READS or view.name in _SPECIAL):
+        return [Found(Effect.UNKNOWN, f"'{view.name}' would run {path}, which is not the system's own")]
     return _known(view, None)
 
 
-_BUILTINS = frozenset(
-    [
-        ":",
-        "[",
-        "cd",
-        "pushd",
-        "popd",
-        "exit",
-        "return",
-        "break",
-        "continue",
-        "shift",
-        "set",
-        "unset",
-        "read",
-        "local",
-        "let",
-        "wait",
-        "test",
-        "true",
-        "false",
-        "echo",
-        "printf",
-        "pwd",
-        "type",
-        "hash",
-        "export",
-        "eval",
-        "trap",
-        "exec",
-        "command",
-        "builtin",
-        ".",
-        "source",
-        "coproc",
-        "time",
-    ]
-)
+def _named_by_path(view: View, name: str) -> list[Found]:
+    world = view.world
+    for folder in view.folders:
+        logical = os.path.normpath(os.path.join(folder, name))
+        path = world.resolve(os.path.join(folder, name))
+        if inside(logical, world) or inside(path, world):
+            return _project_code(view, f"runs {name} of the project", Options())
+        if os.path.dirname(logical) not in SYSTEM or os.path.basename(path) != view.name:
+            return [Found(Effect.UNKNOWN, f"runs {name}, which is not known")]
+    return _known(view, None)
 
 
 def _known(view: View, own: str | None) -> list[Found]:
     name = view.name
-    special: dict[str, Callable[[View], Iterable[Found]]] = {
-        "git": tools.git, "find": tools.find, "sed": tools.sed, "awk": tools.awk, "gawk": tools.awk, "mawk": tools.awk, "curl": tools.curl, "wget": tools.wget, "cp": tools.cp, "tee": tools.tee,
-        "touch": tools.creates, "mkdir": tools.creates, "env": tools.env, "printenv": tools.environment, "export": tools.nothing, "cd": tools.nothing, "pushd": tools.nothing, "popd": tools.nothing,
-        "uniq": tools.uniq, "date": tools.date, "xargs": tools.nothing, ".": _script, "source": _script, "alias": tools.alias, "set": tools.set_, "xxd": tools.xxd, "command": tools.nothing, "hostname": tools.hostname,
-    }  # fmt: skip
-    if name in special:
-        return list(special[name](view))
+    if name in _SPECIAL:
+        return list(_SPECIAL[name](view))
     if name in PRINTS:
-        return [Found(Effect.HARMLESS, "prints")]
-    if name in LISTS | READS:
-        return list(_reader(view))
+        return _prints(view)
+    if name in READS:
+        return _reads(view, READS[name])
     if name in DELETES:
-        return [Found(Effect.DELETES, f"deletes {' '.join(word.text for word in view.operands) or 'files'}")]
+        return [Found(Effect.DELETES, f"deletes {' '.join(word.text for word in view.words if not word.text.startswith('-')) or 'files'}")]
     if name in CHANGES:
         return [Found(Effect.OVERWRITES, CHANGES[name])]
     if name.split(".")[0] in PRIVILEGE:
@@ -158,27 +188,131 @@ def _known(view: View, own: str | None) -> list[Found]:
         return _interpreter(view)
     if name in SHELLS:
         return _shell(view)
+    if name in (".", "source"):
+        return _script(view, view.words[0]) if view.words else [Found(Effect.UNKNOWN, "runs nothing that is named")]
     if name in SUBCOMMANDS:
         return _subcommand(view)
     if name in PROJECT:
-        return _project_code(view, own or f"'{name}' runs the project's code")
+        return _project_code(view, own or f"'{name}' runs the project's code", PROJECT[name])
     if name in WRAPPERS:
         return [Found(Effect.HARMLESS, "runs what follows")]
     return [Found(Effect.UNKNOWN, f"'{name}' is not known")]
 
 
-_BUILD_FILES = {
-    "make": ("GNUmakefile", "makefile", "Makefile"),
-    "gmake": ("GNUmakefile", "makefile", "Makefile"),
-    "npm": ("package.json",),
-    "pnpm": ("package.json",),
-    "yarn": ("package.json",),
-    "bun": ("package.json",),
-    "just": ("justfile", "Justfile"),
-    "rake": ("Rakefile",),
-    "tox": ("tox.ini",),
-    "nox": ("noxfile.py",),
-}
+def _prints(view: View) -> list[Found]:
+    if view.name not in ("echo", ":", "expr"):
+        _, _, odd = view.split(PRINTS[view.name])
+        if odd:
+            return [Found(Effect.UNKNOWN, f"'{odd}' of {view.name} is not known to be harmless")]
+    return [Found(Effect.HARMLESS, "prints"), *view.shown()]
+
+
+def _reads(view: View, known: Options) -> list[Found]:
+    operands, _, odd = view.split(known)
+    found = [Found(Effect.READS, "reads inside the project")]
+    if odd:
+        found.append(Found(Effect.UNKNOWN, f"'{odd}' of {view.name} is not known to be harmless"))
+    for word in operands:
+        if word.pattern and word.text[:1] in "*?[" and view.name not in _LEADING_PATTERNS:
+            found.append(Found(Effect.UNKNOWN, f"a file's name that {word.text} fits could be an option"))
+    if view.name in ("grep", "egrep", "fgrep") and any(
+        word.text == "--recursive" or ("r" in word.text.lstrip("-") and word.text[:2] != "--" and word.text[:1] == "-") for word in view.words
+    ):
+        found += _secrets_below(view, operands[1:] or [Word(".")])
+    return [*found, *view.reads(operands)]
+
+
+def _secrets_below(view: View, words: Iterable[Word]) -> list[Found]:
+    """What looks like a secret somewhere below the folders that are searched."""
+    for word in words:
+        for path in view.paths(word) if word.known else []:
+            if secret := next((file for file in view.world.files_below(path) if looks_secret(file)), None):
+                return [Found(Effect.READS_SECRETS, f"searches {os.path.basename(secret)}, which may be a secret")]
+    return []
+
+
+def _interpreter(view: View) -> list[Found]:
+    words = list(view.words)
+    if [word.text for word in words] in (["--version"], ["-V"], ["--help"]):
+        return [Found(Effect.HARMLESS, "prints")]
+    while words and words[0].plain and words[0].text in INTERPRETERS[view.name]:
+        words.pop(0)
+    if not words or not words[0].plain:
+        return [Found(Effect.INTERPRETER, f"{view.name} would run what comes on its input, or what is only known when it runs")]
+    if words[0].text == "-m" and view.name.startswith(("python", "pypy")) and len(words) > 1 and words[1].plain:
+        return _module(view, words[1].text, words[2:])
+    if words[0].text.startswith("-"):
+        return [Found(Effect.INTERPRETER, f"runs code given to {view.name}")]
+    return _script(view, words[0])
+
+
+def _module(view: View, module: str, words: list[Word]) -> list[Found]:
+    if module in ("pip", "ensurepip"):
+        return [Found(Effect.INSTALLS, "installs packages")]
+    if module not in MODULES:
+        return [Found(Effect.INTERPRETER, f"runs the module {module}")]
+    inner = View(Part((Word(module), *words)), view.world, view.folders)
+    return _project_code(inner, f"runs {module} on the project's code", PROJECT.get(module, PROJECT["mypy"]))
+
+
+def _shell(view: View) -> list[Found]:
+    texts = [word.text for word in view.words]
+    if texts in (["--version"], ["--help"]):
+        return [Found(Effect.HARMLESS, "prints")]
+    if len(view.words) >= 2 and view.words[0].plain and texts[0] in ("-c", "-ec", "-ce", "-lc"):
+        return [Found(Effect.HARMLESS, "runs the line that follows")]
+    if view.words and view.words[0].plain and not texts[0].startswith(("-", "+")):
+        return _script(view, view.words[0])
+    return [Found(Effect.INTERPRETER, f"{view.name} would run what comes on its input, or in a way that is not looked into")]
+
+
+def _script(view: View, word: Word) -> list[Found]:
+    if not word.plain:
+        return [Found(Effect.INTERPRETER, "runs a script that is only known when it runs")]
+    if not all(inside(path, view.world) for path in view.paths(word)):
+        return [Found(Effect.INTERPRETER, f"runs {word.text}, outside the project")]
+    return _project_code(view, f"runs {word.text} of the project", None)
+
+
+def _subcommand(view: View) -> list[Found]:
+    texts = [word.text for word in view.words]
+    if texts in (["--version"], ["-V"], ["--help"], ["version"]):
+        return [Found(Effect.HARMLESS, "prints")]
+    verb = view.words[0].text if view.words and view.words[0].plain else ""
+    effect = SUBCOMMANDS[view.name].get(verb, Effect.UNKNOWN)
+    detail = f"{view.name} {verb}"
+    match effect:
+        case Effect.PROJECT_CODE if (view.name, verb) in RUNNERS:
+            return [Found(effect, f"{detail} runs the project's code")]
+        case Effect.PROJECT_CODE:
+            inner = View(Part(view.part.words[1:]), view.world, view.folders)
+            remote = [Found(Effect.INSTALLS, f"{text} comes from elsewhere") for text in texts if "@" in text]
+            return [*_project_code(inner, f"{detail} runs the project's code", SUBCOMMAND_OPTIONS), *remote]
+        case Effect.INSTALLS:
+            return [Found(effect, f"{detail} installs or downloads packages")]
+        case Effect.PUBLISHES:
+            return [Found(effect, f"{detail} publishes")]
+        case Effect.HARMLESS:
+            return [Found(effect, "prints")]
+        case _:
+            return [Found(Effect.UNKNOWN, f"what {detail} would do is not known")]
+
+
+def _project_code(view: View, detail: str, known: Options | None) -> list[Found]:
+    """The project's own code: fine in a trusted project, as long as it stays there. A script's own words are its own (`known` None)."""
+    found = [Found(Effect.PROJECT_CODE, detail)]
+    operands, values, odd = view.split(known) if known is not None else (list(view.words), [], None)
+    if odd:
+        found.append(Found(Effect.UNKNOWN, f"'{odd}' of {view.name} is not known to stay in the project"))
+    for word in [*operands, *values]:
+        if not word.known or "$(" in word.text or word.text == "-":
+            found.append(Found(Effect.UNKNOWN, f"'{word.text}' is only known when it runs"))
+        elif word.text.startswith(("/", "~")) or ".." in word.text.replace("=", "/").split("/"):
+            if not all(inside(path, view.world) for path in view.paths(word)):
+                found.append(Found(Effect.UNKNOWN, f"names {word.text}, outside the project"))
+        elif "=" in word.text and view.name in ("make", "gmake", "just", "ninja"):
+            found.append(Found(Effect.INJECTION, f"sets {word.text}"))
+    return found
 
 
 def scripts_of(parts: list[Part], world: World) -> list[str]:
@@ -192,105 +326,7 @@ def scripts_of(parts: list[Part], world: World) -> list[str]:
             found.append(part.name)
         if name in INTERPRETERS or name in SHELLS or name in (".", "source"):
             found += [word.text for word in words if not word.text.startswith(("-", "+"))][:1]
-        found += _BUILD_FILES.get(name, ())
+        found += BUILD_FILES.get(name, ())
         if name in ("make", "gmake"):
             found += [words[at + 1].text for at, word in enumerate(words[:-1]) if word.text in ("-f", "--file", "--makefile")]
     return sorted({path for name in found if world.exists(path := world.resolve(name)) and not world.is_folder(path)})
-
-
-def _reader(view: View) -> Iterator[Found]:
-    if bad := view.has(*BAD_OPTIONS.get(view.name, ())):
-        yield Found(Effect.UNKNOWN, f"'{bad}' of {view.name} writes, runs a program, or takes its files from elsewhere")
-    yield Found(Effect.READS, "reads inside the project")
-    if view.name in LISTS:
-        return
-    yield from view.reads([*view.operands, *view.option_paths()])
-
-
-def _interpreter(view: View) -> list[Found]:
-    code = INTERPRETERS[view.name]
-    for at, word in enumerate(view.words):
-        if not word.plain:
-            return [Found(Effect.INTERPRETER, "runs code that is only known when it runs")]
-        if word.text in ("--version", "-V", "-v", "--help") and len(view.words) == 1:
-            return [Found(Effect.HARMLESS, "prints")]
-        if word.text == "-m" and view.name.startswith(("python", "pypy")):
-            module = view.words[at + 1].text if at + 1 < len(view.words) else ""
-            if module in ("pip", "ensurepip"):
-                return [Found(Effect.INSTALLS, "installs packages")]
-            if module not in MODULES:
-                return [Found(Effect.INTERPRETER, f"runs the module {module or '?'}")]
-            return _project_code(view, f"runs {module} on the project's code")
-        if word.text in code or (not word.text.startswith("--") and any(len(c) == 2 and word.text.startswith(c) for c in code)):
-            return [Found(Effect.INTERPRETER, f"runs code given to {view.name}")]
-        if word.text.startswith("-"):
-            if word.text not in ("-u", "-B", "-O", "-q", "-I", "-s", "-E", "--test"):
-                return [Found(Effect.INTERPRETER, f"'{word.text}' of {view.name} is not known")]
-            continue
-        return _script_found(view, word)
-    return [Found(Effect.INTERPRETER, f"{view.name} would run what comes on its input")]
-
-
-def _script(view: View) -> Iterator[Found]:
-    yield from _script_found(view, view.words[0]) if view.words else [Found(Effect.UNKNOWN, "runs nothing that is named")]
-
-
-def _shell(view: View) -> list[Found]:
-    for word in view.words:
-        if not word.plain:
-            return [Found(Effect.INTERPRETER, "runs a script that is only known when it runs")]
-        if word.text.startswith("-") and "c" in word.text and not word.text.startswith("--"):
-            return [Found(Effect.HARMLESS, "runs the line that follows")]
-        if word.text in ("--version", "--help"):
-            return [Found(Effect.HARMLESS, "prints")]
-        if not word.text.startswith(("-", "+")):
-            return _script_found(view, word)
-    return [Found(Effect.INTERPRETER, f"{view.name} would run what comes on its input")]
-
-
-def _script_found(view: View, word: Word) -> list[Found]:
-    if not word.plain:
-        return [Found(Effect.INTERPRETER, "runs a script that is only known when it runs")]
-    if all(inside(path, view.world) for path in view.paths(word)):
-        return _project_code(view, f"runs {word.text} of the project")
-    return [Found(Effect.INTERPRETER, f"runs {word.text}, outside the project")]
-
-
-def _subcommand(view: View) -> list[Found]:
-    verb = next((word for word in view.words if not word.text.startswith(("-", "+"))), None)
-    if (view.words and not view.words[0].plain) or verb is None:
-        quiet = [word.text for word in view.words] in (["--version"], ["-V"], ["--help"])
-        return [Found(Effect.HARMLESS, "prints")] if quiet else [Found(Effect.UNKNOWN, f"what {view.name} would do is not known")]
-    effect = SUBCOMMANDS[view.name].get(verb.text, Effect.UNKNOWN)
-    if view.words[0] != verb:
-        effect = Effect.UNKNOWN if effect in (Effect.PROJECT_CODE, Effect.HARMLESS) else effect
-    detail = f"{view.name} {verb.text}"
-    match effect:
-        case Effect.PROJECT_CODE if (view.name, verb.text) in RUNNERS:
-            return [Found(effect, f"{detail} runs the project's code")]
-        case Effect.PROJECT_CODE:
-            return _project_code(view, f"{detail} runs the project's code")
-        case Effect.INSTALLS:
-            return [Found(effect, f"{detail} installs or downloads packages")]
-        case Effect.PUBLISHES:
-            return [Found(effect, f"{detail} publishes")]
-        case Effect.HARMLESS:
-            return [Found(effect, "prints")]
-        case _:
-            return [Found(Effect.UNKNOWN, f"what {detail} would do is not known")]
-
-
-def _project_code(view: View, detail: str) -> list[Found]:
-    """The project's own code: fine in a trusted project, as long as it stays there."""
-    found = [Found(Effect.PROJECT_CODE, detail)]
-    for word in [*view.operands, *view.option_paths()]:
-        if not word.known:
-            found.append(Found(Effect.UNKNOWN, f"'{word.text}' is only known when it runs"))
-        elif word.text.startswith(("/", "~")) or ".." in word.text.split("/"):
-            if not all(inside(path, view.world) for path in view.paths(word)):
-                found.append(Found(Effect.UNKNOWN, f"names {word.text}, outside the project"))
-        elif (
-            "=" in word.text and not word.text.startswith("-") and (view.name in ("make", "gmake")) and injects(word.text.partition("=")[0])
-        ):
-            found.append(Found(Effect.INJECTION, f"sets {word.text}"))
-    return found

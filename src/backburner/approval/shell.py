@@ -8,6 +8,8 @@ import functools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from backburner.approval import plain
+
 _LONGEST_LINE = 64 * 1024
 _DEEPEST = 12
 
@@ -74,7 +76,28 @@ def parse(line: str, depth: int = 0) -> list[Part]:
     parts = list(_visit(tree.root_node, 0))
     if tree.root_node.has_error:
         parts.append(Part(doubts=("the line cannot be parsed for certain",)))
+    simple = plain.read(line)
+    if simple is None:
+        parts.append(
+            Part(doubts=("the line is more than simple commands joined by | && || ; or &, and shells read such lines differently",))
+        )
+    elif not _agree(simple, parts):
+        parts.append(Part(doubts=("the line can be read in two ways",)))
     return parts
+
+
+def _agree(simple: list[plain.Simple], parts: list[Part]) -> bool:
+    """Whether the parser and the plain reading find the same words, assignments and redirects."""
+    mine = [[token.text if token.known else None for token in one.words] for one in simple if one.words and one.words[0].text != "["]
+    theirs = [[word.text if word.known else None for word in part.words] for part in parts if part.words]
+    assigned = ([pair[0] for one in simple for pair in one.assigned], [name for part in parts for name, _ in part.assigned])
+    mine_to = sorted(target for one in simple for _, target in one.redirects)
+    theirs_to = sorted(redirect.target.text for part in parts for redirect in part.redirects if not _duplicates(redirect))
+    return mine == theirs and assigned[0] == assigned[1] and mine_to == theirs_to
+
+
+def _duplicates(redirect: Redirect) -> bool:
+    return redirect.operator in (">&", "<&") and (redirect.target.text.isdigit() or redirect.target.text == "-")
 
 
 def _hidden(line: str) -> str | None:
@@ -216,7 +239,7 @@ def _assignment(node: Any) -> tuple[str, Word]:
 def _redirect(node: Any) -> Redirect:
     operator = next((_text(child) for child in node.children if not child.is_named), "?")
     targets = [child for child in node.named_children if child.type != "file_descriptor"]
-    return Redirect(operator, _word(targets[-1]) if targets else Word("?", known=False))
+    return Redirect(operator, _word(targets[0]) if len(targets) == 1 else Word(_text(node), known=False))
 
 
 def _text(node: Any) -> str:

@@ -23,7 +23,7 @@ def _options(flags: str = "", values: str = "", operands: int = 0, assignments: 
 
 
 WRAPPERS: dict[str, Options] = {
-    "env": _options("-i --ignore-environment - -v --debug", "-u --unset -C --chdir", assignments=True),
+    "env": _options("-i --ignore-environment - -v --debug", "-u --unset", assignments=True),
     "sudo": _options(
         "-n -E -H -b -k -A -P --non-interactive --preserve-env --set-home",
         "-u -g -C -h -p -r -t -T -U -D -R --user --group",
@@ -32,23 +32,16 @@ WRAPPERS: dict[str, Options] = {
     "doas": _options("-n -s -L", "-u -C", assignments=True),
     "nice": _options("", "-n --adjustment"),
     "ionice": _options("-t --ignore", "-c --class -n --classdata"),
-    "chrt": _options("-b -f -i -o -r", "", 1),
-    "taskset": _options("-c --cpu-list", "", 1),
     "timeout": _options("--preserve-status --foreground -v --verbose", "-k --kill-after -s --signal", 1),
     "nohup": _options(),
     "stdbuf": _options("", "-i --input -o --output -e --error"),
     "setsid": _options("-c --ctty -f --fork -w --wait"),
     "time": _options("-p -v --verbose"),
     "command": _options("-p"),
-    "builtin": _options(),
     "exec": _options("-c -l", "-a"),
-    "coproc": _options(),
     "busybox": _options(),
     "toybox": _options(),
-    "xargs": _options(
-        "-0 --null -r --no-run-if-empty -t --verbose -x", "-I -n -P -L -d -s -E --max-args --max-procs --delimiter --replace"
-    ),
-    "uvx": _options(),
+    "xargs": _options("-0 --null -r --no-run-if-empty -t --verbose -x", "-n -P -L -d -s --max-args --max-procs --delimiter"),
 }
 # Program and first word together: `uv run pytest`.
 RUNNERS = {
@@ -111,7 +104,7 @@ def _wrapped(part: Part, name: str, words: tuple[Word, ...], options: Options, d
             at += 1
             break
         if (word.text.startswith("-") and word.text != "-") or word.text in options.flags:
-            taken = _option(word.text, options)
+            taken = taken_by(word.text, options)
             if taken == 0:
                 yield Part(part.words, (), (), (*part.inside, name), (f"'{word.text}' is an option of {name} that is not known",))
                 return
@@ -133,7 +126,7 @@ def _wrapped(part: Part, name: str, words: tuple[Word, ...], options: Options, d
     yield from _inner(part, name, inner, depth, assigned=tuple(assigned))
 
 
-def _option(text: str, options: Options) -> int:
+def taken_by(text: str, options: Options) -> int:
     """How many words an option takes: 0 where it is not known."""
     name, equals, _ = text.partition("=")
     if text in options.flags:
@@ -152,17 +145,12 @@ def _option(text: str, options: Options) -> int:
 
 
 def _shell(part: Part, name: str, words: tuple[Word, ...], depth: int) -> Iterator[Part]:
-    """`sh -c LINE` is read as a line; a script or standard input is left to its effects."""
-    for at, word in enumerate(words):
-        if not word.plain:
-            return
-        if word.text.startswith("-") and not word.text.startswith("--") and "c" in word.text:
-            if set(word.text[1:]) - set("ceuxvlif"):
-                yield Part(part.words, (), (), part.inside, (f"'{word.text}' is an option of {name} that is not known",))
-            yield from _text(part, f"{name} -c", words[at + 1 : at + 2], depth)
-            return
-        if not word.text.startswith(("-", "+")):
-            return
+    """`sh -c LINE` is read as a line, where nothing stands before it; a script or anything else is left to its effects."""
+    if len(words) < 2 or not words[0].plain or words[0].text not in ("-c", "-ec", "-ce", "-lc"):
+        return
+    if name not in ("sh", "dash", "bash"):
+        yield Part(part.words, (), (), part.inside, (f"{name} has a syntax of its own",))
+    yield from _text(part, f"{name} -c", words[1:2], depth)
 
 
 def _text(part: Part, via: str, words: tuple[Word, ...], depth: int) -> Iterator[Part]:
@@ -174,12 +162,17 @@ def _text(part: Part, via: str, words: tuple[Word, ...], depth: int) -> Iterator
         yield from unwrap(found._replace(inside=(*part.inside, via)), depth + 1)
 
 
+def _ends_exec(words: tuple[Word, ...], at: int) -> bool:
+    return words[at].text == ";" or (words[at].text == "+" and words[at - 1].text == "{}")
+
+
 def _find(part: Part, words: tuple[Word, ...], depth: int) -> Iterator[Part]:
     at = 0
     while at < len(words):
         if words[at].known and words[at].text in _FIND_EXEC:
-            end = next((i for i in range(at + 1, len(words)) if words[i].text in (";", "+")), len(words))
+            end = next((i for i in range(at + 1, len(words)) if _ends_exec(words, i)), len(words))
             inner = tuple(Word(word.text, known=False) if "{}" in word.text else word for word in words[at + 1 : end])
-            yield from _inner(part, f"find {words[at].text}", inner, depth)
+            elsewhere = ("it runs in the folder of what is found",) if words[at].text in ("-execdir", "-okdir") else ()
+            yield from _inner(part, f"find {words[at].text}", inner, depth, doubts=elsewhere)
             at = end
         at += 1
