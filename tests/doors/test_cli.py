@@ -223,7 +223,7 @@ def test_logs_follow_until_the_end_and_leave_the_header_out(place: Place) -> Non
     assert place.ok("logs", "--tail", "1", task_id) == "line 3\n"
     raw = place.ok("logs", "--raw", task_id).splitlines()
     assert raw[0] == f"# Background task: {task_id}" and raw[1] == f"# Command: {script}"
-    assert raw[2].startswith("# Approved by: auto at 2") and raw[3].startswith("# Started: 2")
+    assert raw[2].startswith("# Approved by: user at 2") and raw[3].startswith("# Started: 2")
 
 
 def test_the_files_of_a_run_have_the_promised_fields(place: Place) -> None:
@@ -231,7 +231,7 @@ def test_the_files_of_a_run_have_the_promised_fields(place: Place) -> None:
     folder = place.folder(str(done["task_id"]))
     metadata = json.loads((folder / "metadata.json").read_text())
     assert metadata["env"] == {"API_TOKEN": "***", "PLAIN": "seen"} and metadata["status"] == "completed"
-    assert (metadata["approved_by"], metadata["exit_code"], metadata["command"]) == ("auto", 0, ["sh", "-c", "echo one; echo two"])
+    assert (metadata["approved_by"], metadata["exit_code"], metadata["command"]) == ("user", 0, ["sh", "-c", "echo one; echo two"])
     assert (folder / "span_id.txt").read_text().strip() == metadata["span_id"]
     result = json.loads((folder / "result.json").read_text())
     assert (result["exit_code"], result["stdout_lines"], result["stderr_lines"], result["summary"]) == (0, 2, 0, "two")
