@@ -105,10 +105,11 @@ class Engine:
             self._pass = asyncio.get_running_loop().call_soon(self._go)
 
     def _listen_again(self) -> None:
-        """Somebody took our socket away: a door told us so by a signal."""
-        self._stop_listening()
-        self._listen()
-        self._soon()
+        """Somebody took our socket away: another engine told us so by a signal. One that leaves stays deaf, and is waited for."""
+        if not self._done.is_set():
+            self._stop_listening()
+            self._listen()
+            self._soon()
 
     def _go(self) -> None:
         """One pass: everything that is due now."""
@@ -152,6 +153,7 @@ class Engine:
         try:
             descriptor = self._watched[other] = os.pidfd_open(other.pid)
         except ProcessLookupError:
+            self._soon()  # it died just now
             return
 
         def died() -> None:
@@ -268,6 +270,7 @@ def _prepare_process() -> int:
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGUSR1, lambda *_: None)  # it may come before we listen; a handler is not inherited, as ignoring would be
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536) if hard != resource.RLIM_INFINITY else 65536, hard))
     return soft

@@ -50,7 +50,7 @@ def is_alive(process: ProcessId | None) -> bool:
 
 def members(leader: ProcessId | None, mark: str) -> list[ProcessId]:
     """Every living process of a run: those in its leader's session, and those that carry its mark."""
-    if leader is not None and leader.boot != boot_id():
+    if leader is not None and (leader.boot != boot_id() or _recycled(leader)):
         leader = None
     if not _PROC:
         return _group_by_ps(leader.pid) if leader else []
@@ -66,6 +66,12 @@ def members(leader: ProcessId | None, mark: str) -> list[ProcessId]:
         if of_session or _carries(name, wanted):
             found.append(ProcessId(int(name), fields[19], boot_id()))
     return found
+
+
+def _recycled(process: ProcessId) -> bool:
+    """Whether somebody else has its pid: then its session is gone too, for its number is not given away while it lasts."""
+    fields = _stat(process.pid) if _PROC else None
+    return fields is not None and fields[19] != process.started
 
 
 def send(process: ProcessId, number: int) -> bool:

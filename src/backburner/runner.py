@@ -22,6 +22,7 @@ log = logging.getLogger("backburner")
 
 _RETRY_SECONDS = 1.0
 _BIG_LOG = 1 << 20
+_KILLED, _TERMINATED = 128 + 9, 128 + 15
 
 
 class _Live(NamedTuple):
@@ -168,6 +169,7 @@ class Runner:
                 outcome = await self._stop(work, handle)
             stopped = outcome is not None
             outcome = outcome or await end
+            stopped = stopped or _stopped_before(work.run, outcome)
         finally:
             cancel.cancel()
             end.cancel()
@@ -251,6 +253,11 @@ class Runner:
             supervisor.cancel()
         await asyncio.gather(*supervisors, return_exceptions=True)
         self._live.clear()
+
+
+def _stopped_before(run: Run, outcome: Outcome) -> bool:
+    """Whether a run that was taken over had died of the cancel that its dead owner was carrying out."""
+    return run.cancel_requested_at is not None and outcome.exit_code in (_KILLED, _TERMINATED)
 
 
 def _meaning(outcome: Outcome, stopped: bool, cancelled: bool) -> tuple[RunState, Result]:

@@ -289,8 +289,11 @@ class Runtime:
                 self.store.refuse(task_id, expired=True, now=now)
         live = self.store.live_runs()
         if not live or not any(map(_unattended, live)):
-            if any(run.state == RunState.PENDING and run.runner == ENGINE for run in live):
+            # Whoever asked for these may have died before it rang.
+            if any(run.runner == ENGINE and (run.state == RunState.PENDING or run.cancel_requested_at is not None) for run in live):
                 self.ring_engine()
+            for embedder in {run.owner.pid for run in live if run.runner != ENGINE and run.owner and run.cancel_requested_at is not None}:
+                wake.ring_process(self.home.bells, embedder)
             return
         ear = self.listen()
         try:

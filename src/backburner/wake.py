@@ -54,6 +54,13 @@ def ring(folder: str, name: str) -> bool:
     return _send(os.path.join(folder, name))
 
 
+def ring_process(folder: str, pid: int) -> None:
+    """Ring what one process listens to."""
+    for name in os.listdir(folder):
+        if name.startswith(f"{pid}-"):
+            _send(os.path.join(folder, name))
+
+
 def ring_followers(folder: str) -> None:
     """Ring everybody but the engine."""
     ring_all(folder, engine_too=False)

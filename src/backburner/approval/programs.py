@@ -216,7 +216,8 @@ def _reads(view: View, known: Options) -> list[Found]:
         if word.pattern and word.text[:1] in "*?[" and view.name not in _LEADING_PATTERNS:
             found.append(Found(Effect.UNKNOWN, f"a file's name that {word.text} fits could be an option"))
     if view.name in ("grep", "egrep", "fgrep") and any(
-        word.text == "--recursive" or ("r" in word.text.lstrip("-") and word.text[:2] != "--" and word.text[:1] == "-") for word in view.words
+        word.text == "--recursive" or ("r" in word.text.lstrip("-") and word.text[:2] != "--" and word.text[:1] == "-")
+        for word in view.words
     ):
         found += _secrets_below(view, operands[1:] or [Word(".")])
     return [*found, *view.reads(operands)]

@@ -16,7 +16,7 @@ from backburner.output import CAPPED, NAME, Log, cut_marker
 
 _PUNCH_HOLE_KEEP_SIZE = 0x1 | 0x2
 _BLOCK = 4096
-_QUIET, _BUSY = 0.25, 0.02  # seconds until the next look
+_QUIET, _BUSY = 0.1, 0.02  # seconds until the next look
 _FAST = 1 << 20  # bytes between two looks that call for the shorter wait
 _STOP_SECONDS = 0.2  # how long the writer may take to stop
 _MARKER = 128  # room for the line that says what is missing
@@ -48,6 +48,13 @@ class Cap:
             self._cut(until)
             return _BUSY
         return _BUSY if grown > _FAST else _QUIET
+
+    def grown(self) -> bool:
+        """Whether the log changed since the last look."""
+        try:
+            return os.stat(self.path).st_size != self._seen
+        except FileNotFoundError:
+            return False
 
     def _cut(self, until: int) -> None:
         with open(self._mark, "a"):
@@ -81,9 +88,9 @@ class Cap:
 
     def finish(self) -> None:
         """Close the gap for good: only once nobody appends any more."""
+        self.look()
         if not os.path.exists(self._mark):
             return
-        self.look()
         temporary = self.path + ".new"
         with Log(self._folder) as log:
             if not log.has_hole:

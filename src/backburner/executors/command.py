@@ -154,6 +154,8 @@ class CommandExecutor:
         number = self._watch.arm(command.cap.path)
         if number < 0:
             asyncio.get_running_loop().call_later(0.25, self._look, command)
+        elif command.cap.grown():  # while nothing was armed
+            self._look(command)
         else:
             self._armed[number] = command
 
@@ -198,6 +200,9 @@ class Command:
                 self._leader.wait()
             code = folders.exit_code(self._folder)
             if code is None and not self._rebooted:
+                # between fork and exec a shim holds its lock and carries no mark yet
+                while self.process is None and is_locked(os.path.join(self._folder, shim.SCRIPT)):
+                    await asyncio.sleep(0.05)
                 while left := process.members(self.process, self._mark):
                     await _gone(left[0])
                 code = folders.exit_code(self._folder)
