@@ -74,9 +74,13 @@ class Follower:
 
     def _open(self) -> Log | None:
         try:
-            return Log(self._runtime.folder(self.entry))
+            log = Log(self._runtime.folder(self.entry))
         except FileNotFoundError:
             return None
+        if log.size:
+            return log
+        log.close()  # its header is about to be written
+        return None
 
     def _start(self, log: Log) -> tuple[int, bytes]:
         """Where to go on from, and what comes first."""
