@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from approval.world import make_project, verdict
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "approval.md"
