@@ -17,6 +17,7 @@ from backburner.errors import (
     BadInput,
     EngineUnavailable,
     IllegalTransition,
+    NotAPerson,
     NotRunning,
     TaskNotFound,
     WaitTimedOut,
@@ -138,6 +139,8 @@ class Runtime:
         """Refuse a yes that does not come from a person."""
         from backburner.gate import require_person
 
+        if any(run.process and run.process.pid == os.getsid(0) and is_alive(run.process) for run in self.store.live_runs()):
+            raise NotAPerson(reason="this runs in the session of a background task")
         require_person(self.environ, terminal=via == "cli" and not self.config.flag("approval.yes_without_terminal"))
 
     def trust(self, folder: str, *, via: str) -> str:

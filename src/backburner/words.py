@@ -71,7 +71,9 @@ def ending(result: Result, exit_code: int | None, error: str | None, timeout_ms:
 def command_line(command: Sequence[str], shell: bool) -> str:
     """The command as one would type it, with nothing hidden: control and formatting characters are made visible."""
     text = command[0] if shell else shlex.join(command)
-    return visible(text)
+    shown = visible(text)
+    edges = len(shown) - len(shown.lstrip(" ")), len(shown) - len(shown.rstrip(" "))
+    return "␠" * edges[0] + shown.strip(" ") + "␠" * edges[1] if any(edges) else shown
 
 
 def notice(task_id: str, state: RunState, how: str, summary: str | None, log: str) -> str:

@@ -114,6 +114,26 @@ def test_a_process_that_shed_its_environment_is_known_by_its_ancestors(place: Pl
     assert place.status(proposal)["status"] == "proposed"
 
 
+def test_a_process_in_the_session_of_a_task_is_known_by_it(place: Place) -> None:
+    proposal = place.cli("run", "--", "install", "-d", "made").stdout.strip()
+    answer = place.cwd / "answer"
+    kept = " ".join(f"{name}={place.environ[name]}" for name in ("PATH", "HOME", "BACKBURNER_HOME"))
+    orphan = (
+        f"(env -i {kept} sh -c 'sleep 0.3; {ME} approve {proposal}; echo $? >{answer}' &) ; while [ ! -s {answer} ]; do sleep 0.05; done"
+    )
+    place.finish(orphan, options=("--shell",))
+    assert answer.read_text().strip() == "3" and place.status(proposal)["status"] == "proposed"
+
+
+def test_the_question_hides_nothing(place: Place) -> None:
+    from backburner.approval.policy import Decision, Verdict
+    from backburner.doors.ask import question
+    from backburner.models import Submission
+
+    asked = question(Submission(("сat x  ",), "/p\n\x1b[2J", {}, shell=True, env={"A": "b\rc"}), Verdict(Decision.ASK, ("why",)))
+    assert "сat x␠␠" in asked and "U+0441" in asked and "/p\\n\\x1b[2J" in asked and "A=b\\rc" in asked
+
+
 def test_approving_twice_or_what_was_rejected_is_refused(place: Place) -> None:
     task_id = place.cli("run", "--", "install", "-d", "made").stdout.strip()
     place.ok("reject", task_id)

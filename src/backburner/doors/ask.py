@@ -31,6 +31,8 @@ def question(submission: Submission, verdict: Verdict) -> str:
     )
     if len(parts) > 1:
         lines += ["This task will execute:", *(f"  {number}. {visible(part)}" for number, part in enumerate(parts, 1)), ""]
+    if odd := sorted({c for word in submission.command for c in word if not c.isascii() and c.isalpha()}):
+        lines += [f"Note: it holds letters that may look like others: {' '.join(f'{c} (U+{ord(c):04X})' for c in odd[:8])}", ""]
     lines.append(f"Directory: {visible(submission.cwd)}")
     lines += [f"Environment: {visible(name)}={visible(value)}" for name, value in submission.env.items()]
     lines += ["It asks because this:", *(f"  - {reason}" for reason in verdict.reasons)]
