@@ -5,6 +5,7 @@ of the script, Makefile or package.json it names; what those import is not cover
 """
 
 import os
+import stat
 from typing import TYPE_CHECKING
 
 from backburner.approval.policy import Decision, Rule, Verdict, judge
@@ -16,6 +17,8 @@ from backburner.surroundings import Surroundings
 
 if TYPE_CHECKING:
     from backburner.ports import Store
+
+_LARGEST_SCRIPT = 16 << 20
 
 # Variables that known agents set for the commands they run.
 AGENTS = {
@@ -43,7 +46,11 @@ class Gate:
         """What may happen to a command, without storing anything."""
         world = self._world(submission)
         grants = self._store.grants(world.project)
-        always = [Rule(f"always, grant {grant.grant_id}", Decision.ALLOW, grant.command) for grant in grants if grant.kind == "always"]
+        always = [
+            Rule(f"always, grant {grant.grant_id}", Decision.ALLOW, grant.command, literal=True)
+            for grant in grants
+            if grant.kind == "always"
+        ]
         # what config denies or asks comes first: a grant of yesterday does not undo a rule of today
         rules = (*self.config.rules, *always)
         return judge(submission, world, rules, trusted=any(grant.kind == "trust" for grant in grants))
@@ -64,7 +71,7 @@ class Gate:
         bound = {
             "command": submission.command,
             "shell": submission.shell,
-            "cwd": submission.cwd,
+            "cwd": (submission.cwd, world.cwd),
             "env": submission.env,
             "environment": {name: value for name, value in sorted(env.items()) if injects(name) and not name.startswith("BACKBURNER_")},
             "programs": programs,
@@ -106,6 +113,8 @@ def require_person(environ: dict[str, str], *, terminal: bool) -> None:
             break
         if carries(pid, "BACKBURNER_TASK_ID"):
             raise NotAPerson(reason="this was started by a background task")
+        if agent := next((name for variable, name in AGENTS.items() if carries(pid, variable)), None):
+            raise NotAPerson(reason=f"this was started by {agent}; answer in a terminal of your own")
     if terminal:
         try:
             os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
@@ -120,13 +129,15 @@ def _stamp(path: str | None) -> list[object] | None:
         found = os.stat(path) if path else None
     except OSError:
         return [path]
-    return [path, found.st_ino, found.st_size, found.st_mtime_ns] if found else None
+    return [path, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns] if found else None
 
 
 def _content(path: str) -> str | None:
     import hashlib
 
     try:
+        if os.stat(path).st_size > _LARGEST_SCRIPT or not stat.S_ISREG(os.stat(path).st_mode):
+            return str(_stamp(path))
         with open(path, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:

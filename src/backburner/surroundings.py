@@ -14,6 +14,7 @@ _SETTINGS = (
     r"|pull\.(rebase|ff)|push\.(default|autosetupremote)|color\..*|gui\..*|gc\..*|fetch\.prune|rerere\.enabled|advice\..*"
 )
 _LARGEST_SETTINGS = 256 * 1024
+_LARGEST_INDEX = 64 << 20
 _MOST_MATCHES = 10_000
 
 
@@ -23,18 +24,35 @@ class Surroundings:
     def __init__(self, cwd: str, environ: dict[str, str], hosts: Iterable[str] = ()) -> None:
         self.cwd = os.path.realpath(cwd)
         self.project = project_of(cwd)
+        if not os.path.exists(os.path.join(self.project, ".git")) and self._is_shared(environ):
+            self.project = os.path.join(self.cwd, "\N{EMPTY SET}")  # a place that many rely on is nobody's project: all of it is outside
+        self._environ = environ
         self._path = environ.get("PATH", os.defpath)
+        self.relative_path = not all(map(os.path.isabs, self._path.split(os.pathsep)))
         self._hosts = tuple(hosts)
+
+    def _is_shared(self, environ: dict[str, str]) -> bool:
+        own = {os.path.realpath(home) for home in (environ.get("HOME"), os.path.expanduser("~")) if home}
+        top = self.cwd.split("/")[1]
+        return (
+            self.cwd in own
+            or self.cwd == "/"
+            or top in ("etc", "usr", "bin", "sbin", "lib", "lib64", "boot", "dev", "proc", "sys", "var", "opt")
+        )
+
+    def has_variable(self, name: str) -> bool:
+        return name in self._environ
 
     def resolve(self, path: str) -> str:
         return os.path.realpath(os.path.join(self.cwd, path))
 
-    def matches(self, pattern: str) -> list[str]:
-        """As a shell would expand it: a leading dot is only fitted by a dot."""
+    def matches(self, folder: str, pattern: str) -> list[str]:
+        """As a shell would expand it in a folder: a leading dot is only fitted by a dot."""
         import glob
         import itertools
 
-        return list(itertools.islice(glob.iglob(pattern), _MOST_MATCHES))
+        found = [os.path.join(folder, hit) for hit in itertools.islice(glob.iglob(pattern, root_dir=folder), _MOST_MATCHES)]
+        return found if len(found) < _MOST_MATCHES else [*found, "/"]  # too many to look at all of them
 
     def exists(self, path: str) -> bool:
         return os.path.lexists(path)
@@ -49,7 +67,7 @@ class Surroundings:
             folders[:] = [name for name in folders if name not in (".git", "node_modules", ".venv", "venv", "__pycache__", "target")]
             found += [os.path.join(folder, name) for name in files]
             if len(found) > _MOST_MATCHES:
-                break
+                return [*found, os.path.join(path, ".env")]  # too many to look at all of them
         return found
 
     def executable(self, name: str) -> str | None:
@@ -64,7 +82,8 @@ class Surroundings:
 
     def _traps_of(self, folder: str) -> list[str]:
         while True:
-            if all(os.path.exists(os.path.join(folder, name)) for name in ("HEAD", "objects", "refs")):
+            there = {name for name in ("HEAD", "objects", "refs", "commondir") if os.path.lexists(os.path.join(folder, name))}
+            if "HEAD" in there and ("commondir" in there or there >= {"objects", "refs"}):
                 return [f"{folder} is laid out as a repository of its own"]
             git = os.path.join(folder, ".git")
             if os.path.lexists(git):
@@ -78,15 +97,28 @@ class Surroundings:
         found = [f"it has {name}" for name in ("modules", "commondir", "config.worktree") if os.path.lexists(os.path.join(git, name))]
         if os.access(os.path.join(git, "hooks", "post-index-change"), os.X_OK):
             found.append("its post-index-change hook")
-        if os.path.lexists(os.path.join(folder, ".gitmodules")):
+        if os.path.lexists(os.path.join(folder, ".gitmodules")) or _holds_submodules(git):
             found.append("it has submodules")
         return [*found, *_odd_settings(os.path.join(git, "config"))]
+
+
+def _holds_submodules(git: str) -> bool:
+    """Whether the index names other repositories (mode 160000), or cannot be looked at as a whole."""
+    try:
+        with open(os.path.join(git, "index"), "rb") as file:
+            index = file.read(_LARGEST_INDEX + 1)
+        split = any(name.startswith("sharedindex") for name in os.listdir(git))
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return split or len(index) > _LARGEST_INDEX or b"\0\0\xe0\0" in index
 
 
 def _odd_settings(path: str) -> list[str]:
     """The settings in a file that are not known to be harmless; anything that does not read as plain settings is odd, too."""
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8", newline="") as file:
             text = file.read(_LARGEST_SETTINGS + 1)
     except FileNotFoundError:
         return []
@@ -94,8 +126,10 @@ def _odd_settings(path: str) -> list[str]:
         return ["its settings cannot be read"]
     if len(text) > _LARGEST_SETTINGS:
         return ["its settings are too long to be read"]
+    if any(not c.isprintable() and c not in "\n\t" for c in text.replace("\r\n", "\n")):
+        return ["its settings hold hidden characters"]
     section, odd = "", []
-    for line in map(str.strip, text.splitlines()):
+    for line in (line.strip(" \t\r") for line in text.split("\n")):
         if not line or line.startswith(("#", ";")):
             continue
         if head := re.fullmatch(r'\[([A-Za-z0-9-]+)(?:\s+"([^"\\]*)")?\]', line):

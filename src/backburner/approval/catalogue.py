@@ -10,9 +10,9 @@ SYSTEM = ("/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin", "/opt/home
 
 
 def _known(text: str) -> Options:
-    """`flags | options that take a value`."""
-    flags, _, values = text.partition("|")
-    return Options(frozenset(flags.split()), frozenset(values.split()))
+    """`flags | options that take a value | options that take one in the same word`."""
+    flags, values, joined = [*text.split("|"), "", ""][:3]
+    return Options(frozenset(flags.split()), frozenset(values.split()), joined=frozenset(joined.split()))
 
 
 _GREP = (
@@ -66,7 +66,7 @@ READS: dict[str, Options] = {
     **dict.fromkeys(("grep", "egrep", "fgrep"), _known(_GREP)),
     "rg": _known(
         "-n -i -v -c -l -w -x -F -o -S -s -N -q --no-heading --files --files-with-matches --ignore-case --count --line-number --smart-case"
-        " | -e -m -A -B -C -g -t -T --glob --type --max-count --context"
+        " | -e -m -A -B -C -t -T --type --max-count --context"
     ),
     "sort": _known(
         "-u -r -n -h -V -f -b -g -M -R -s -c -z --unique --reverse --numeric-sort --human-numeric-sort --version-sort"
@@ -205,7 +205,7 @@ NETWORK = frozenset(
 # Interpreters, and the options that do not change what they run.
 INTERPRETERS = {
     **dict.fromkeys(("python", "python3", "pypy3"), frozenset(["-u", "-B", "-q", "-I", "-s", "-E"])),
-    **dict.fromkeys(("node", "deno", "bun", "perl", "ruby", "php", "lua", "Rscript"), frozenset()),
+    **dict.fromkeys(("node", "perl", "ruby", "php", "lua", "Rscript"), frozenset()),
 }
 MODULES = frozenset(["pytest", "unittest", "mypy", "ruff", "black", "isort", "flake8", "pylint", "tox", "nox"])
 # They run or look at the project's own code; the options that are known to stay there.
@@ -219,14 +219,14 @@ PROJECT: dict[str, Options] = {
             " | -k -m -n --tb --maxfail --durations --cov --timeout --cov-report --color"
         ),
     ),
-    **dict.fromkeys(("make", "gmake"), _known("-k -s -n -B -w -q --silent --keep-going --dry-run --always-make | -j --jobs -l")),
-    "ninja": _known("-v -k -n | -j"),
+    **dict.fromkeys(("make", "gmake"), _known("-k -s -n -B -w -q -j --silent --keep-going --dry-run --always-make | | -j --jobs")),
+    "ninja": _known("-v -n | | -j"),
     "tox": _known("-q -v -r | -e"),
     "nox": _known("-r -R | -s -e -k"),
     "ruff": _known("-q -v --fix --diff --check --quiet --statistics --watch --no-cache | --select --ignore"),
     **dict.fromkeys(("mypy", "pyright", "ty", "black", "isort", "flake8", "pylint"), _known("-q -v --strict --check --diff --version")),
     **dict.fromkeys(("jest", "vitest", "mocha", "eslint", "prettier", "tsc"), _known("--watch --check --noEmit --coverage --fix -w | -t")),
-    "ctest": _known("-V -VV --output-on-failure | -j -R"),
+    "ctest": _known("-V -VV --output-on-failure | -R | -j"),
     "just": _known("-q -v --list -l"),
     "rspec": _known("| -e"),
 }
@@ -265,11 +265,15 @@ SUBCOMMANDS: dict[str, dict[str, Effect]] = {
         "twine": {Effect.PUBLISHES: "upload"},
     }.items()
 }
-# Flags of those tools that change neither what runs nor where.
-SUBCOMMAND_OPTIONS = _known(
-    "-q -v -s --quiet --verbose --release --all --workspace --all-targets --all-features --no-run --lib --bins --watch --coverage --check"
-    " -race -short -count=1 -cover --silent --if-present --frozen --locked --offline --no-fail-fast | -p --package --test -run -timeout -j --jobs"
-)
+# Options of those tools that change neither what runs nor where.
+SUBCOMMAND_OPTIONS: dict[str, Options] = {
+    "cargo": _known(
+        "-q -v --quiet --verbose --release --all --workspace --all-targets --all-features --no-run --lib --bins --locked --offline --no-fail-fast"
+    ),
+    "go": _known("-v -race -short -cover | -run -timeout | -count -run -timeout"),
+    **dict.fromkeys(("npm", "pnpm", "yarn", "bun"), _known("-s --silent --if-present --watch --coverage")),
+    **dict.fromkeys(("gradle", "gradlew", "mvn", "dotnet", "mix", "uv"), _known("-q --quiet --offline")),
+}
 BUILD_FILES = {
     **dict.fromkeys(("make", "gmake"), ("GNUmakefile", "makefile", "Makefile")),
     **dict.fromkeys(("npm", "pnpm", "yarn", "bun"), ("package.json",)),

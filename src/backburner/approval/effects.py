@@ -48,19 +48,23 @@ class World(Protocol):
     project: str
 
     def resolve(self, path: str) -> str: ...  # absolute, links followed
-    def matches(self, pattern: str) -> list[str]: ...  # what a shell's pattern fits
+
+    relative_path: bool  # PATH leads to folders relative to wherever one is
+
+    def matches(self, folder: str, pattern: str) -> list[str]: ...  # what a shell's pattern fits there
     def exists(self, path: str) -> bool: ...
     def is_folder(self, path: str) -> bool: ...
     def files_below(self, path: str) -> list[str]: ...  # bounded
+    def has_variable(self, name: str) -> bool: ...  # in the environment of the command
     def executable(self, name: str) -> str | None: ...
     def git_traps(self, folders: Iterable[str]) -> list[str]: ...  # what would make git run a program there
     def hosts(self) -> Iterable[str]: ...  # hosts that may be read from
 
 
 _SECRET = (
-    r"(^|/)(\.env(rc|\.[^/]*)?|[^/]*\.(pem|key|p12|pfx|jks|keystore|kdbx|gpg|asc)|id_(rsa|dsa|ecdsa|ed25519)[^/]*|\.netrc|\.npmrc|\.pypirc"
+    r"(^|/)([^/]*\.env(rc|[._-][^/]*)?|[^/]*\.tfvars|[^/]*\.(pem|key|p12|pfx|jks|keystore|kdbx|gpg|asc)|id_(rsa|dsa|ecdsa|ed25519)[^/]*|\.netrc|\.npmrc|\.pypirc"
     r"|\.git-credentials|\.pgpass|\.htpasswd|[^/]*(credential|secret|passw|token)[^/]*|shadow|gshadow|sudoers[^/]*|[^/]*_history|environ"
-    r"|ledger\.db)$|(^|/)(\.ssh|\.aws|\.gnupg|\.kube|\.docker|\.azure|gcloud|\.password-store|\.backburner)(/|$)"
+    r"|ledger\.db)$|(^|/)\.git/config$|(^|/)([^/]*(secret|credential)[^/]*|\.ssh|\.aws|\.gnupg|\.kube|\.docker|\.azure|gcloud|\.password-store|\.backburner)(/|$)"
 )
 _SECRET_NAME = r"(?i)key|token|secret|passw|cred|auth|cookie|session"
 _NOWHERE = ("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin", "-")
@@ -107,9 +111,10 @@ class View:
                 at += 1
                 continue
             taken = taken_by(word.text, known) if word.plain else 0
-            if taken == 0:
+            given = self.words[at + 1 : at + taken]
+            if taken == 0 or len(given) != taken - 1 or any(not one.plain or one.text.startswith("-") for one in given):
                 return operands, values, word.text
-            values += self.words[at + 1 : at + taken]
+            values += [*given, *([Word(word.text.partition("=")[2])] if "=" in word.text else [])]
             at += taken
         return operands, values, None
 
@@ -118,7 +123,7 @@ class View:
         text = os.path.expanduser(word.text) if word.text.startswith("~") else word.text
         names = [os.path.join(folder, text) for folder in self.folders]
         if word.pattern:
-            names += [name for pattern in names for name in self.world.matches(pattern)]
+            names += [name for folder in self.folders for name in self.world.matches(folder, text)]
         return [self.world.resolve(name) for name in names]
 
     def reads(self, words: Iterable[Word]) -> Iterator[Found]:

@@ -22,15 +22,21 @@ class Decision(StrEnum):
 
 
 class Rule(NamedTuple):
-    """`command` is matched word by word (`*` is any one word, a last `**` any number); without it any part fits."""
+    """`command` is matched word by word (`*` is any one word, a last `**` any number); without it any part fits.
+
+    A rule that allows fits what is known for certain; one that asks or denies also fits what might be meant.
+    """
 
     name: str
     decision: Decision
     command: tuple[str, ...] = ()
     effects: frozenset[Effect] = frozenset()
+    literal: bool = False  # a grant: these very words, as a whole command and not as a part of a line
 
     def fits(self, part: Part, found: Sequence[Found]) -> bool:
-        if self.command and not _matches(self.command, part):
+        if self.literal:
+            return not part.inside and tuple(word.text for word in part.words) == self.command and _certain(part)
+        if self.command and not (_matches if self.decision == Decision.ALLOW else _may_match)(self.command, part):
             return False
         if self.effects:
             kinds = {one.effect for one in found}
@@ -53,6 +59,25 @@ _HARMLESS = frozenset((Effect.HARMLESS, Effect.READS, Effect.CREATES, Effect.NET
 DEFAULTS = (Rule("harmless", Decision.ALLOW, effects=_HARMLESS),)
 TRUSTED = Rule("trusted project", Decision.ALLOW, effects=_HARMLESS | {Effect.PROJECT_CODE})
 OTHERWISE = Rule("default", Decision.ASK)
+# Variables of the door that would make an allowed program run another one.
+INHERITED = [
+    "LD_PRELOAD",
+    "LD_AUDIT",
+    "BASH_ENV",
+    "ENV",
+    "CDPATH",
+    "RIPGREP_CONFIG_PATH",
+    "GIT_EXTERNAL_DIFF",
+    "GIT_CONFIG",
+    "GIT_CONFIG_COUNT",
+    "GIT_CONFIG_PARAMETERS",
+    "GIT_CONFIG_GLOBAL",
+    "GIT_CONFIG_SYSTEM",
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "GIT_EXEC_PATH",
+    "GIT_INDEX_FILE",
+]
 _ORDER = {Decision.ALLOW: 0, Decision.ASK: 1, Decision.DENY: 2}
 _NEVER_ALWAYS = frozenset(
     ["sh", "bash", "dash", "zsh", "ksh", "fish", "python", "python3", "node", "deno", "bun", "perl", "ruby", "php", "lua", "awk", "gawk", "sed", "env", "sudo", "su", "doas", "git", "rm", "xargs", "find", "eval", "exec", "source", ".", "busybox", "toybox", "ssh", "nc", "curl", "wget"]
@@ -72,8 +97,15 @@ def judge(submission: Submission, world: World, rules: Sequence[Rule] = (), *, t
 def _judge(submission: Submission, world: World, rules: Sequence[Rule], *, trusted: bool) -> Verdict:
     parts = [part for part in dissect(submission.command, submission.shell) if part != Part()]
     judged = effects_of(parts, world) or [(Part(), [Found(Effect.UNKNOWN, "runs nothing that can be seen")])]
-    injected = [Found(Effect.INJECTION, f"sets {name}, which changes what runs") for name in submission.env if injects(name)]
-    judged[0] = (judged[0][0], judged[0][1] + injected)
+    injected = [Found(Effect.INJECTION, f"sets {name}, which may change what runs") for name in submission.env if injects(name)]
+    injected += [
+        Found(Effect.INJECTION, f"inherits {name}, which changes what runs") for name in INHERITED if submission.environment.get(name)
+    ]
+    if world.relative_path:
+        injected.append(Found(Effect.INJECTION, "PATH holds a relative folder, so a name may mean any program"))
+    judged += [(Part(), injected)] if injected else []
+    if submission.shell or submission.env:
+        rules = [rule for rule in rules if not rule.literal]
     ordered = (*rules, *([TRUSTED] if trusted else []), *DEFAULTS)
     verdicts = [_one(part, found, ordered) for part, found in judged]
     worst = max(verdicts, key=lambda verdict: _ORDER[verdict[0].decision])
@@ -108,8 +140,28 @@ def _reasons(rule: Rule, found: Sequence[Found]) -> list[str]:
     return told or [one.detail for one in found]
 
 
+def _certain(part: Part) -> bool:
+    return all(word.plain for word in part.words) and not (part.redirects or part.assigned or part.doubts)
+
+
+def _may_match(pattern: tuple[str, ...], part: Part) -> bool:
+    """Whether a part might be what a rule forbids, by another path or with words that are only known when it runs."""
+    import fnmatch
+
+    words = [word.text if word.plain else None for word in part.words]
+    if words and words[0]:
+        words[0] = words[0].rpartition("/")[2]
+    if pattern[-1] == "**":
+        pattern, words = pattern[:-1], words[: len(pattern) - 1]
+    elif any(word is None for word in words):
+        words = words[: len(pattern)]
+    if len(words) < len(pattern) and not any(word is None for word in words):
+        return False
+    return all(word is None or fnmatch.fnmatchcase(word, wanted) for word, wanted in zip(words, pattern, strict=False))
+
+
 def _matches(pattern: tuple[str, ...], part: Part) -> bool:
-    if not all(word.plain for word in part.words) or part.redirects or part.assigned:
+    if not _certain(part) or any(".." in word.text.split("/") for word in part.words):
         return False
     import fnmatch
 

@@ -5,6 +5,7 @@ unknown asks.
 """
 
 import os
+import re
 from collections.abc import Callable, Iterable
 
 from backburner.approval import tools
@@ -82,6 +83,7 @@ _BUILTINS = frozenset(
         "time",
     ]
 )
+_SHOWN = frozenset(["HOME", "PWD", "USER", "SHELL", "LANG"])
 _LEADING_PATTERNS = frozenset(("cat", "ls", "stat"))  # no file's name could be an option of theirs that matters
 
 
@@ -92,13 +94,30 @@ def effects_of(parts: list[Part], world: World) -> list[tuple[Part, list[Found]]
     for part in parts:
         view = View(part, world, folders)
         found = [Found(Effect.UNKNOWN, doubt) for doubt in part.doubts]
-        found += _assigned(part) + [one for redirect in part.redirects for one in view.redirect(redirect)]
+        found += _assigned(part, world) + [one for redirect in part.redirects for one in view.redirect(redirect)]
         if part.words:
-            found += _command(view)
+            found += [*_command(view), *_dynamic(view)]
         if lost and part.words:
             found.append(Found(Effect.UNKNOWN, f"changes to {lost}, so its paths cannot be told"))
         judged.append((part, list(dict.fromkeys(found))))
+    if any(one.effect == Effect.CREATES for _, found in judged for one in found):
+        for part, found in judged:
+            if part.name == "git" or any(one.effect == Effect.PROJECT_CODE for one in found):
+                found.append(Found(Effect.UNKNOWN, "uses what the same line creates"))
     return judged
+
+
+def _dynamic(view: View) -> list[Found]:
+    """A word that is not known could be an option, or several words: only what prints its words can have one."""
+    for word in view.words:
+        harmless = (
+            view.name == "echo" and not word.pattern and all(name in _SHOWN or name.islower() for name in re.findall(r"\$(\w+)", word.text))
+        )
+        if not word.known and not harmless:
+            return [Found(Effect.UNKNOWN, f"'{word.text}' is only known when it runs")]
+        if word.known and word.pattern and (view.name not in _LEADING_PATTERNS or set(word.text) & set("[]{~")):
+            return [Found(Effect.UNKNOWN, f"what '{word.text}' fits is only known when it runs")]
+    return []
 
 
 def _folders(parts: list[Part], world: World) -> tuple[list[str], str | None]:
@@ -122,13 +141,15 @@ def _folders(parts: list[Part], world: World) -> tuple[list[str], str | None]:
     return folders, None
 
 
-def _assigned(part: Part) -> list[Found]:
-    """A variable in front of a command or exported may change what runs; a lower-case one on its own is the shell's."""
-    return [
-        Found(Effect.INJECTION, f"sets {name}, which may change what runs")
-        for name, _ in part.assigned
-        if injects(name) and (part.words or not name.islower())
-    ]
+def _assigned(part: Part, world: World) -> list[Found]:
+    """A variable in front of a command or in the environment may change what runs; a lower-case one on its own is the shell's."""
+    found = []
+    for name, value in part.assigned:
+        if not value.plain or (not injects(name) and "/" in value.text):
+            found.append(Found(Effect.INJECTION, f"sets {name} to something that is only known when it runs, or leads elsewhere"))
+        elif injects(name) and (part.words or not name.islower() or world.has_variable(name)):
+            found.append(Found(Effect.INJECTION, f"sets {name}, which may change what runs"))
+    return found
 
 
 def _command(view: View) -> list[Found]:
@@ -138,10 +159,8 @@ def _command(view: View) -> list[Found]:
         return [Found(Effect.UNKNOWN, "what it runs is only known when it runs")]
     if "/" in part.name:
         return _named_by_path(view, part.name)
-    if view.name in _BUILTINS:
-        return _known(view, None)
     path = world.executable(view.name)
-    if path is None:
+    if path is None or (view.name in _BUILTINS and not inside(path, world)):
         return _known(view, None)
     if inside(path, world) or inside(world.resolve(path), world):
         if view.name in PROJECT or view.name in INTERPRETERS or view.name in SUBCOMMANDS:
@@ -157,7 +176,9 @@ def _named_by_path(view: View, name: str) -> list[Found]:
     for folder in view.folders:
         logical = os.path.normpath(os.path.join(folder, name))
         path = world.resolve(os.path.join(folder, name))
-        if inside(logical, world) or inside(path, world):
+        if "://" in name or (inside(path, world) and not world.exists(path)):
+            return [Found(Effect.UNKNOWN, f"runs {name}, which is not there")]
+        if inside(path, world):
             return _project_code(view, f"runs {name} of the project", Options())
         if os.path.dirname(logical) not in SYSTEM or os.path.basename(path) != view.name:
             return [Found(Effect.UNKNOWN, f"runs {name}, which is not known")]
@@ -215,19 +236,21 @@ def _reads(view: View, known: Options) -> list[Found]:
     for word in operands:
         if word.pattern and word.text[:1] in "*?[" and view.name not in _LEADING_PATTERNS:
             found.append(Found(Effect.UNKNOWN, f"a file's name that {word.text} fits could be an option"))
-    if view.name in ("grep", "egrep", "fgrep") and any(
-        word.text == "--recursive" or ("r" in word.text.lstrip("-") and word.text[:2] != "--" and word.text[:1] == "-")
-        for word in view.words
-    ):
-        found += _secrets_below(view, operands[1:] or [Word(".")])
+    if view.name == "diff" and any(view.world.is_folder(path) for word in operands for path in view.paths(word)):
+        found.append(Found(Effect.UNKNOWN, "compares whole folders, and follows links in them"))
+    if view.name == "rg" or (view.name.endswith("grep") and any(re.match(r"-\w*r|--recursive", word.text) for word in view.words)):
+        given = any(re.match(r"-\w*e|--regexp|--files", word.text) for word in view.words)
+        found += _secrets_below(view, operands if given and operands else operands[1:] or [Word(".")], hidden=view.name != "rg")
     return [*found, *view.reads(operands)]
 
 
-def _secrets_below(view: View, words: Iterable[Word]) -> list[Found]:
-    """What looks like a secret somewhere below the folders that are searched."""
+def _secrets_below(view: View, words: Iterable[Word], *, hidden: bool) -> list[Found]:
+    """What looks like a secret somewhere below the folders that are searched, hidden files included or not."""
     for word in words:
         for path in view.paths(word) if word.known else []:
-            if secret := next((file for file in view.world.files_below(path) if looks_secret(file)), None):
+            if secret := next(
+                (file for file in view.world.files_below(path) if looks_secret(file) and (hidden or "/." not in file[len(path) :])), None
+            ):
                 return [Found(Effect.READS_SECRETS, f"searches {os.path.basename(secret)}, which may be a secret")]
     return []
 
@@ -270,8 +293,10 @@ def _shell(view: View) -> list[Found]:
 def _script(view: View, word: Word) -> list[Found]:
     if not word.plain:
         return [Found(Effect.INTERPRETER, "runs a script that is only known when it runs")]
-    if not all(inside(path, view.world) for path in view.paths(word)):
+    if not all(inside(path, view.world) for path in view.paths(word)) or "://" in word.text:
         return [Found(Effect.INTERPRETER, f"runs {word.text}, outside the project")]
+    if view.name in (".", "source") and "/" not in word.text:
+        return [Found(Effect.INTERPRETER, f"looks for {word.text} along PATH")]
     return _project_code(view, f"runs {word.text} of the project", None)
 
 
@@ -287,8 +312,10 @@ def _subcommand(view: View) -> list[Found]:
             return [Found(effect, f"{detail} runs the project's code")]
         case Effect.PROJECT_CODE:
             inner = View(Part(view.part.words[1:]), view.world, view.folders)
-            remote = [Found(Effect.INSTALLS, f"{text} comes from elsewhere") for text in texts if "@" in text]
-            return [*_project_code(inner, f"{detail} runs the project's code", SUBCOMMAND_OPTIONS), *remote]
+            return [
+                *_project_code(inner, f"{detail} runs the project's code", SUBCOMMAND_OPTIONS.get(view.name, Options())),
+                *_goals(view, verb),
+            ]
         case Effect.INSTALLS:
             return [Found(effect, f"{detail} installs or downloads packages")]
         case Effect.PUBLISHES:
@@ -299,6 +326,16 @@ def _subcommand(view: View) -> list[Found]:
             return [Found(Effect.UNKNOWN, f"what {detail} would do is not known")]
 
 
+def _goals(view: View, verb: str) -> list[Found]:
+    """Tools whose every word is something to do, or may come from elsewhere."""
+    operands = [word.text for word in view.words[1:] if not word.text.startswith("-")]
+    if view.name in ("mvn", "gradle", "gradlew") and any(SUBCOMMANDS[view.name].get(text) != Effect.PROJECT_CODE for text in operands):
+        return [Found(Effect.UNKNOWN, f"what all of {' '.join(operands)} would do is not known")]
+    if (view.name, verb) == ("go", "run") and not all(text == "." or text.startswith("./") for text in operands[:1]):
+        return [Found(Effect.INSTALLS, "go run can fetch what it runs")]
+    return []
+
+
 def _project_code(view: View, detail: str, known: Options | None) -> list[Found]:
     """The project's own code: fine in a trusted project, as long as it stays there. A script's own words are its own (`known` None)."""
     found = [Found(Effect.PROJECT_CODE, detail)]
@@ -306,28 +343,33 @@ def _project_code(view: View, detail: str, known: Options | None) -> list[Found]
     if odd:
         found.append(Found(Effect.UNKNOWN, f"'{odd}' of {view.name} is not known to stay in the project"))
     for word in [*operands, *values]:
-        if not word.known or "$(" in word.text or word.text == "-":
+        if not word.known or "$(" in word.text or word.text == "-" or "://" in word.text or "@" in word.text:
             found.append(Found(Effect.UNKNOWN, f"'{word.text}' is only known when it runs"))
-        elif word.text.startswith(("/", "~")) or ".." in word.text.replace("=", "/").split("/"):
-            if not all(inside(path, view.world) for path in view.paths(word)):
+        elif "/" in word.text or word.text.startswith("~") or ".." in re.split("[=:/]", word.text):
+            pieces = [
+                Word(piece, pattern=word.pattern)
+                for piece in {word.text, word.text.rpartition(":")[2], word.text.partition("::")[0]}
+                if piece
+            ]
+            if not all(inside(path, view.world) for piece in pieces for path in view.paths(piece)):
                 found.append(Found(Effect.UNKNOWN, f"names {word.text}, outside the project"))
-        elif "=" in word.text and view.name in ("make", "gmake", "just", "ninja"):
+        if "=" in word.text and view.name in ("make", "gmake", "just", "ninja"):
             found.append(Found(Effect.INJECTION, f"sets {word.text}"))
     return found
 
 
 def scripts_of(parts: list[Part], world: World) -> list[str]:
-    """The files whose content decides what the commands do: scripts, and what build tools read first."""
-    found = []
+    """The files whose content may decide what the commands do: every file that is named, and what build tools read first."""
+    folders, _ = _folders(parts, world)
+    names = set()
     for part in parts:
-        if part.name is None:
-            continue
-        name, words = os.path.basename(part.name), [word for word in part.words[1:] if word.plain]
-        if "/" in part.name:
-            found.append(part.name)
-        if name in INTERPRETERS or name in SHELLS or name in (".", "source"):
-            found += [word.text for word in words if not word.text.startswith(("-", "+"))][:1]
-        found += BUILD_FILES.get(name, ())
-        if name in ("make", "gmake"):
-            found += [words[at + 1].text for at, word in enumerate(words[:-1]) if word.text in ("-f", "--file", "--makefile")]
-    return sorted({path for name in found if world.exists(path := world.resolve(name)) and not world.is_folder(path)})
+        texts = [word.text for word in part.words if word.plain] + [redirect.target.text for redirect in part.redirects]
+        names |= {piece for text in texts for piece in (text, text.partition("=")[2], text[2:] if text.startswith("-") else "") if piece}
+        names |= {
+            os.path.join(folder, file) for folder in ("", *texts[1:]) for file in BUILD_FILES.get(os.path.basename(part.name or ""), ())
+        }
+    folders += [
+        there for folder in list(folders) for name in names if world.is_folder(there := world.resolve(os.path.join(folder, name[:4096])))
+    ][:64]
+    paths = {world.resolve(os.path.join(folder, name)) for folder in folders for name in names if "\0" not in name and len(name) < 4096}
+    return sorted(path for path in paths if world.exists(path) and not world.is_folder(path))

@@ -81,7 +81,9 @@ def parse(line: str, depth: int = 0) -> list[Part]:
         parts.append(
             Part(doubts=("the line is more than simple commands joined by | && || ; or &, and shells read such lines differently",))
         )
-    elif not _agree(simple, parts):
+    elif tests := [one for one in simple if one.words and one.words[0].text == "["]:
+        parts += [Part(tuple(Word(token.text, token.known, token.pattern) for token in one.words)) for one in tests]
+    if simple is not None and not _agree(simple, parts):
         parts.append(Part(doubts=("the line can be read in two ways",)))
     return parts
 
@@ -89,7 +91,7 @@ def parse(line: str, depth: int = 0) -> list[Part]:
 def _agree(simple: list[plain.Simple], parts: list[Part]) -> bool:
     """Whether the parser and the plain reading find the same words, assignments and redirects."""
     mine = [[token.text if token.known else None for token in one.words] for one in simple if one.words and one.words[0].text != "["]
-    theirs = [[word.text if word.known else None for word in part.words] for part in parts if part.words]
+    theirs = [[word.text if word.known else None for word in part.words] for part in parts if part.words and part.words[0].text != "["]
     assigned = ([pair[0] for one in simple for pair in one.assigned], [name for part in parts for name, _ in part.assigned])
     mine_to = sorted(target for one in simple for _, target in one.redirects)
     theirs_to = sorted(redirect.target.text for part in parts for redirect in part.redirects if not _duplicates(redirect))

@@ -14,7 +14,7 @@ def nothing(_: View) -> Iterable[Found]:
 
 
 def printf(view: View) -> Iterator[Found]:
-    if view.words and view.words[0].text.startswith("-"):
+    if view.words and (view.words[0].text.startswith("-") or not view.words[0].plain):
         yield Found(Effect.UNKNOWN, "an option of printf can set a variable")
     yield Found(Effect.HARMLESS, "prints")
     yield from view.shown()
@@ -22,7 +22,7 @@ def printf(view: View) -> Iterator[Found]:
 
 def test(view: View) -> Iterator[Found]:
     """A test looks; but some shells run what stands in a subscript."""
-    if any("[" in word.text or "$" in word.text or word.text in ("-v", "-R") for word in view.words):
+    if any("[" in word.text or word.pattern or "$" in word.text or word.text in ("-v", "-R") for word in view.words):
         yield Found(Effect.UNKNOWN, "a test of a variable can run what is in it")
     yield Found(Effect.HARMLESS, "looks")
 
@@ -187,6 +187,8 @@ def find(view: View) -> Iterator[Found]:
             )
         elif text in _FIND_VALUES:
             at += 1
+            if at >= len(words) or not words[at].plain:
+                yield Found(Effect.UNKNOWN, f"the value of {text} is only known when it runs")
             if text == "-newer":
                 yield from view.reads(words[at : at + 1])
         elif text not in _FIND_FLAGS:
@@ -207,7 +209,7 @@ def sed(view: View) -> Iterator[Found]:
     if any(word.text.startswith(("-i", "--in-place")) or re.match(r"-\w*i", word.text) for word in words[:1]):
         yield Found(Effect.OVERWRITES, "sed -i changes files in place")
         return
-    if not words or not words[0].known or len(words[0].text) > 200 or not re.fullmatch(_SED_SAFE, words[0].text):
+    if not words or not words[0].plain or len(words[0].text) > 200 or not re.fullmatch(_SED_SAFE, words[0].text):
         yield Found(Effect.INTERPRETER, "a sed script can write files and run commands")
         return
     if any(word.text.startswith("-") or word.pattern for word in words[1:]):
@@ -221,11 +223,11 @@ _AWK_SAFE = r"\{ ?print( \$(\d+|NF)(, ?\$(\d+|NF))*)? ?\}"
 
 def awk(view: View) -> Iterator[Found]:
     words = list(view.words)
-    if words and words[0].plain and words[0].text == "-F":
+    if len(words) > 1 and words[0].plain and words[0].text == "-F" and words[1].plain:
         words = words[2:]
     elif words and words[0].plain and re.fullmatch(r"-F.", words[0].text):
         words = words[1:]
-    if not words or not words[0].known or len(words[0].text) > 200 or not re.fullmatch(_AWK_SAFE, words[0].text):
+    if not words or not words[0].plain or len(words[0].text) > 200 or not re.fullmatch(_AWK_SAFE, words[0].text):
         yield Found(Effect.INTERPRETER, "an awk program can write files and run commands")
         return
     if any(word.text.startswith("-") or word.pattern or "=" in word.text for word in words[1:]):
@@ -240,7 +242,8 @@ _GIT_FLAGS = (
     " --show-current --list --ignored --summary --word-diff --ignore-all-space --color --raw --cc --date-order --topo-order --abbrev-commit --quiet -q -l"
     " --others --modified --deleted --exclude-standard --tags --always --no-ext-diff --no-textconv --full-history --date --is-inside-work-tree"
 )
-_GIT_VALUES = "-n -L --since --until --after --before --author --max-count --skip --date --format --pretty --diff-filter --abbrev --color --untracked-files -U"
+_GIT_VALUES = "-n --since --until --after --before --author --max-count --skip"
+_GIT_JOINED = "--since --until --after --before --author --max-count --skip --date --format --pretty --diff-filter --abbrev --color --untracked-files -U"
 _GIT_READS = frozenset(
     ["status", "log", "diff", "show", "rev-parse", "ls-files", "ls-tree", "blame", "describe", "shortlog", "rev-list", "merge-base"]
 )
@@ -291,13 +294,15 @@ def git(view: View) -> Iterator[Found]:
 
 def _git_words(view: View, verb: str, rest: list[Word]) -> Iterator[Found]:
     inner = View(view.part._replace(words=(Word("git"), *rest)), view.world, view.folders)
-    operands, values, odd = inner.split(Options(frozenset(_GIT_FLAGS.split()), frozenset(_GIT_VALUES.split())))
+    operands, values, odd = inner.split(
+        Options(frozenset(_GIT_FLAGS.split()), frozenset(_GIT_VALUES.split()), joined=frozenset(_GIT_JOINED.split()))
+    )
     if odd:
         yield Found(Effect.UNKNOWN, f"'{odd}' of git {verb} is not known to be harmless")
-    if any("%G" in word.text for word in [*values, *rest]):
+    if any(re.search("%[-+ ]?G", word.text) for word in [*values, *rest]):
         yield Found(Effect.UNKNOWN, "checking a signature runs a program")
     for word in operands:
-        if not word.known or word.pattern:
+        if not word.known or word.pattern or ":(" in word.text or set(word.text) & set("*?["):
             yield Found(Effect.UNKNOWN, f"'{word.text}' is only known when it runs")
         else:
             yield from view.reads([Word(word.text), Word(word.text.rpartition(":")[2] or ".")])
@@ -339,6 +344,9 @@ def curl(view: View) -> Iterator[Found]:
         text = word.text
         if text in _CURL_VALUES:
             at += 1
+            if at >= len(view.words) or not view.words[at].plain:
+                yield Found(Effect.NETWORK_CHANGE, "its request is only known when it runs")
+                return
         elif (
             text.startswith("-")
             and text not in _CURL_FLAGS

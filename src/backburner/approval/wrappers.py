@@ -15,11 +15,12 @@ class Options(NamedTuple):
     flags: frozenset[str] = frozenset()
     values: frozenset[str] = frozenset()  # options that take a value, in the same word or the next
     operands: int = 0  # words of its own before the command
+    joined: frozenset[str] = frozenset()  # options whose value only comes in the same word
     assignments: bool = False  # NAME=VALUE words before the command
 
 
 def _options(flags: str = "", values: str = "", operands: int = 0, assignments: bool = False) -> Options:
-    return Options(frozenset(flags.split()), frozenset(values.split()), operands, assignments)
+    return Options(frozenset(flags.split()), frozenset(values.split()), operands, assignments=assignments)
 
 
 WRAPPERS: dict[str, Options] = {
@@ -108,6 +109,9 @@ def _wrapped(part: Part, name: str, words: tuple[Word, ...], options: Options, d
             if taken == 0:
                 yield Part(part.words, (), (), (*part.inside, name), (f"'{word.text}' is an option of {name} that is not known",))
                 return
+            if len(words[at + 1 : at + taken]) != taken - 1 or not all(one.plain for one in words[at + 1 : at + taken]):
+                yield Part(part.words, (), (), (*part.inside, name), (f"the value of '{word.text}' is only known when it runs",))
+                return
             at += taken
         elif options.assignments and "=" in word.text and not word.text.startswith("="):
             key, _, value = word.text.partition("=")
@@ -129,7 +133,9 @@ def _wrapped(part: Part, name: str, words: tuple[Word, ...], options: Options, d
 def taken_by(text: str, options: Options) -> int:
     """How many words an option takes: 0 where it is not known."""
     name, equals, _ = text.partition("=")
-    if text in options.flags:
+    if text in options.flags or (name in options.joined and equals):
+        return 1
+    if text[:2] in options.joined and text[2:].isdigit():
         return 1
     if name in options.values:
         return 1 if equals else 2
