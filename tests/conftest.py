@@ -38,7 +38,7 @@ class Place:
             for name, value in os.environ.items()
             if not name.startswith(("BACKBURNER_", "CLAUDE", "CODEX", "GEMINI", "OPENCODE"))
         }
-        self.environ |= {"BACKBURNER_HOME": str(root), "HOME": str(cwd)}
+        self.environ |= {"BACKBURNER_HOME": str(root), "HOME": str(root.parent / "person")}
         self.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
     def configure(self, text: str) -> None:

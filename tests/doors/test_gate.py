@@ -176,3 +176,17 @@ async def test_no_door_stores_a_runnable_task_without_a_verdict(place: Place, mo
         bb.submit(dangerous, cwd=place.cwd, approved=True)
     assert {task["status"] for task in json.loads(place.ok("list", "--all", "--json"))} == {"proposed"}
     assert not (place.cwd / "made").exists()
+
+
+def test_who_waits_for_what_was_parked_is_told_at_once(place: Place) -> None:
+    place.configure(CONFIG + "[commands]\nmax_concurrent = 1\n")
+    script = place.cwd / "job.sh"
+    script.write_text("echo good\n")
+    blocker = place.run("sleep", "600")
+    task_id = place.run("sh", "job.sh")
+    script.write_text("echo evil\n")
+    place.ok("cancel", blocker)
+    wait_until(lambda: place.status(task_id)["status"] == "waiting", "it to be parked")
+    done = place.cli("wait", task_id)
+    assert done.returncode == 3 and "changed since a person said yes" in done.stderr
+    place.ok("cancel", task_id)

@@ -83,6 +83,7 @@ _BUILTINS = frozenset(
         "time",
     ]
 )
+_NO_FILES = ("/dev/", "/proc/", "/sys/")  # not the same for everybody who looks
 _SHOWN = frozenset(["HOME", "PWD", "USER", "SHELL", "LANG"])
 _LEADING_PATTERNS = frozenset(("cat", "ls", "stat"))  # no file's name could be an option of theirs that matters
 
@@ -371,5 +372,10 @@ def scripts_of(parts: list[Part], world: World) -> list[str]:
     folders += [
         there for folder in list(folders) for name in names if world.is_folder(there := world.resolve(os.path.join(folder, name[:4096])))
     ][:64]
-    paths = {world.resolve(os.path.join(folder, name)) for folder in folders for name in names if "\0" not in name and len(name) < 4096}
+    paths = {
+        world.resolve(os.path.join(folder, name))
+        for folder in folders
+        for name in names
+        if "\0" not in name and len(name) < 4096 and not name.startswith(_NO_FILES)
+    }
     return sorted(path for path in paths if world.exists(path) and not world.is_folder(path))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from backburner import words
 from backburner.doors import render
-from backburner.errors import BadInput
+from backburner.errors import ApprovalRequired, BadInput
 from backburner.follow import Follower
 from backburner.lifecycle import Result
 from backburner.models import Entry, Event
@@ -47,6 +47,8 @@ def follow(runtime: Runtime, entry: Entry, *, timeout: float | None, silent: boo
                 out.write(piece)
                 out.flush()
                 at_start = piece.endswith(b"\n")
+            elif follower.entry.status == "waiting":
+                break
             elif not silent and at_start:
                 line.show(_running(follower.entry))
     finally:
@@ -87,6 +89,8 @@ def wait_for(runtime: Runtime, task_ids: list[str], timeout: float | None, *, si
     try:
         for entries in runtime.watch(task_ids, timeout, look):
             for entry in entries:
+                if entry.run and entry.status == "waiting":
+                    raise ApprovalRequired(task_id=entry.task.task_id, reason=entry.run.error)
                 if not entry.live and entry.task.task_id not in told:
                     told.add(entry.task.task_id)
                     line.clear()

@@ -120,6 +120,8 @@ def _started(runtime: Runtime, entry: Entry, args: argparse.Namespace) -> int:
     if not args.json:
         hint(task_id) if args.wait is True else None
     entry = follow(runtime, entry, timeout=None if args.wait is True else args.wait, silent=args.json)
+    if entry.run and entry.status == "waiting":
+        raise ApprovalRequired(task_id=task_id, reason=entry.run.error)
     if entry.live:
         render.print_json(render.as_json(entry, now_ms())) if args.json else print(task_id)
         if not args.json:
