@@ -75,14 +75,13 @@ def restart(runtime: Runtime, args: argparse.Namespace) -> int:
 
 def _submit(runtime: Runtime, submission: Submission, yes: bool) -> Entry:
     """Through the gate: ask where somebody sits, park where nobody does."""
-    from backburner.approval.policy import Decision
-    from backburner.doors.ask import Answer, ask, can_ask
-
     verdict = runtime.judge(submission)
     if yes:
         runtime.require_person("cli")
-    if verdict.decision != Decision.ASK:
+    if verdict.decision != "ask":
         return runtime.submit(submission)
+    from backburner.doors.ask import Answer, ask, can_ask
+
     if not yes and can_ask() and _is_person(runtime):
         match ask(submission, verdict):
             case Answer.NO:
