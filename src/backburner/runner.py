@@ -99,36 +99,31 @@ class Runner:
                 self._live[run.run_id].cancelled.set()
 
     def _start(self, work: Work) -> None:
+        """Start a claimed run; what stands in the way for now is tried again, so that none is claimed and forgotten."""
         folder = self._home.folder(work.run.folder)
-        if reason := self._changed_since(work):
-            self._park(work, reason)
-            return
+        self._delayed.discard(work.run.run_id)
         try:
+            if reason := self._changed_since(work):
+                log.warning("%s waits for approval: %s", work.run.run_id, reason)
+                self._store.park(work.run.run_id, self._owner, reason, self._clock())
+                return
             handle = self._executor.launch(work)
         except CannotStart as error:
             self._refuse(work, folder, error)
             return
-        except StartLater as error:
+        except (StartLater, LedgerUnavailable) as error:
             log.warning("%s: %s; trying again", work.run.run_id, error)
             self._delayed.add(work.run.run_id)
             asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._start, work)
             return
-        self._delayed.discard(work.run.run_id)
+        except StaleRun:
+            return  # somebody else has it
         self._supervise(work, handle)
         assert handle.process is not None
         run = work.run._replace(process=handle.process)
         with contextlib.suppress(StaleRun, LedgerUnavailable):
             self._store.record_process(run.run_id, self._owner, handle.process)
         self._write_files(folder, work, run)
-
-    def _park(self, work: Work, reason: str) -> None:
-        """What was approved is not what would run: nothing starts, and a person is asked again."""
-        log.warning("%s waits for approval: %s", work.run.run_id, reason)
-        try:
-            self._store.park(work.run.run_id, self._owner, reason, self._clock())
-        except (StaleRun, LedgerUnavailable) as error:
-            log.warning("%s", error)
-        self._delayed.discard(work.run.run_id)
 
     def _refuse(self, work: Work, folder: str, error: CannotStart) -> None:
         """A command that cannot be started has ended: with the code a shell would give, and the reason in its log."""

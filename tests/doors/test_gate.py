@@ -190,3 +190,15 @@ def test_who_waits_for_what_was_parked_is_told_at_once(place: Place) -> None:
     done = place.cli("wait", task_id)
     assert done.returncode == 3 and "changed since a person said yes" in done.stderr
     place.ok("cancel", task_id)
+
+
+def test_data_that_changed_between_the_yes_and_the_start_does_not_ask_again(place: Place) -> None:
+    place.configure(CONFIG + "[commands]\nmax_concurrent = 1\n")
+    log = place.cwd / "build.log"
+    log.write_text("one\n")
+    blocker = place.run("sleep", "600")
+    task_id = place.run("rm", "build.log")
+    log.write_text("one\ntwo\n")
+    place.ok("cancel", blocker)
+    place.ok("wait", task_id)
+    assert not log.exists()

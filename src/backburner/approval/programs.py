@@ -360,10 +360,12 @@ def _project_code(view: View, detail: str, known: Options | None) -> list[Found]
 
 
 def scripts_of(parts: list[Part], world: World) -> list[str]:
-    """The files whose content may decide what the commands do: every file that is named, and what build tools read first."""
+    """The files whose content may decide what the commands do: every file that is named but as data, and what build tools read first."""
     folders, _ = _folders(parts, world)
     names = set()
     for part in parts:
+        if part.name in DELETES or part.name in CHANGES or part.name in ("cp", "touch", "mkdir", "git"):
+            continue
         texts = [word.text for word in part.words if word.plain] + [redirect.target.text for redirect in part.redirects]
         names |= {piece for text in texts for piece in (text, text.partition("=")[2], text[2:] if text.startswith("-") else "") if piece}
         names |= {
