@@ -12,7 +12,7 @@ from backburner.approval.policy import Decision, Rule, Verdict, judge
 from backburner.config import Config
 from backburner.errors import NotAPerson
 from backburner.models import Submission, Task
-from backburner.process import carries, parent_of
+from backburner.process import inherited_variables
 from backburner.surroundings import Surroundings
 
 if TYPE_CHECKING:
@@ -106,15 +106,11 @@ def require_person(environ: dict[str, str], *, terminal: bool) -> None:
         raise NotAPerson(reason=f"this runs inside the background task {task_id}")
     if agent := next((name for variable, name in AGENTS.items() if environ.get(variable)), None):
         raise NotAPerson(reason=f"this was started by {agent}; answer in a terminal of your own")
-    pid: int | None = os.getpid()
-    for _ in range(64):
-        pid = parent_of(pid) if pid else None
-        if not pid or pid == 1:
-            break
-        if carries(pid, "BACKBURNER_TASK_ID"):
-            raise NotAPerson(reason="this was started by a background task")
-        if agent := next((name for variable, name in AGENTS.items() if carries(pid, variable)), None):
-            raise NotAPerson(reason=f"this was started by {agent}; answer in a terminal of your own")
+    above = inherited_variables()
+    if "BACKBURNER_TASK_ID" in above:
+        raise NotAPerson(reason="this was started by a background task")
+    if agent := next((name for variable, name in AGENTS.items() if variable in above), None):
+        raise NotAPerson(reason=f"this was started by {agent}; answer in a terminal of your own")
     if terminal:
         try:
             os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))

@@ -147,13 +147,26 @@ def parent_of(pid: int) -> int | None:
     return int(fields[1]) if fields else None
 
 
-def carries(pid: int, variable: str) -> bool:
-    """Whether a process was started with a variable in its environment; False where that cannot be seen."""
+def variables_of(pid: int) -> set[str]:
+    """The names of the variables that a process was started with; none where that cannot be seen."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
-            return any(entry.startswith(variable.encode() + b"=") for entry in file.read().split(b"\0"))
+            return {entry.partition(b"=")[0].decode("utf-8", "replace") for entry in file.read().split(b"\0")}
     except OSError:
-        return False
+        return set()
+
+
+@functools.cache
+def inherited_variables() -> frozenset[str]:
+    """The names of the variables that any process above this one was started with."""
+    found: set[str] = set()
+    pid = parent_of(os.getpid())
+    for _ in range(64):
+        if not pid or pid == 1:
+            break
+        found |= variables_of(pid)
+        pid = parent_of(pid)
+    return frozenset(found)
 
 
 def state_of(pid: int) -> str | None:

@@ -94,9 +94,9 @@ class Runner:
     def _notice_cancels(self) -> None:
         if not self._live:
             return
-        for run in self._store.live_runs():
-            if run.cancel_requested_at is not None and run.run_id in self._live:
-                self._live[run.run_id].cancelled.set()
+        for run_id in self._store.cancels():
+            if run_id in self._live:
+                self._live[run_id].cancelled.set()
 
     def _start(self, work: Work) -> None:
         """Start a claimed run; what stands in the way for now is tried again, so that none is claimed and forgotten."""

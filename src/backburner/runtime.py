@@ -139,7 +139,7 @@ class Runtime:
         """Refuse a yes that does not come from a person."""
         from backburner.gate import require_person
 
-        if any(run.process and run.process.pid == os.getsid(0) and is_alive(run.process) for run in self.store.live_runs()):
+        if any(map(is_alive, self.store.processes(os.getsid(0)))):
             raise NotAPerson(reason="this runs in the session of a background task")
         require_person(self.environ, terminal=via == "cli" and not self.config.flag("approval.yes_without_terminal"))
 

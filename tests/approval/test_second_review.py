@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from backburner.approval.policy import Decision, Rule, Verdict, judge
-from backburner.gate import AGENTS, Gate, require_person
+from backburner.gate import AGENTS, Gate
 from backburner.models import Submission
 from backburner.surroundings import Surroundings
 
@@ -400,11 +401,11 @@ def test_a_yes_is_bound_to_a_program_even_if_its_times_are_put_back(project: Pat
     assert _noticed(("tool",), project, rewrite, f"{project}/bin:{PATH}")
 
 
-def test_a_variable_taken_away_does_not_make_a_person_of_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_taken_away_does_not_make_a_person_of_a_program() -> None:
     """What started this one still carries it."""
-    from backburner import gate
-    from backburner.errors import NotAPerson
-
-    monkeypatch.setattr(gate, "carries", lambda _, variable: variable == next(iter(AGENTS)))
-    with pytest.raises(NotAPerson):
-        require_person({}, terminal=False)
+    inner = "from backburner.gate import require_person; require_person({}, terminal=False)"
+    outer = f"import subprocess, sys; sys.exit(subprocess.run([sys.executable, '-c', {inner!r}], env={{}}).returncode)"
+    environ = {name: value for name, value in os.environ.items() if name not in AGENTS}
+    assert subprocess.run([sys.executable, "-c", outer], env=environ, capture_output=True).returncode == 0
+    marked = subprocess.run([sys.executable, "-c", outer], env={**environ, next(iter(AGENTS)): "1"}, capture_output=True, text=True)
+    assert marked.returncode == 1 and "NotAPerson" in marked.stderr

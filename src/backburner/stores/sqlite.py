@@ -323,6 +323,15 @@ class SQLiteStore(Grants, Records):
         rows = self._all(f"SELECT {RUN} FROM runs r WHERE r.ended_at IS NULL AND r.runner <> ? ORDER BY r.seq", RECORD)
         return [run_of(row) for row in rows]
 
+    def cancels(self) -> Sequence[str]:
+        """The runs at work that are to be stopped."""
+        return [row[0] for row in self._all("SELECT run_id FROM runs WHERE ended_at IS NULL AND cancel_requested_at IS NOT NULL")]
+
+    def processes(self, pid: int) -> Sequence[ProcessId]:
+        """The processes of live runs that had this pid."""
+        rows = self._all("SELECT process FROM runs WHERE ended_at IS NULL AND process LIKE ?", f"{pid}:%")
+        return [ProcessId.parse(row[0]) for row in rows]
+
     def events(self, after: int, limit: int = 1000) -> Sequence[Event]:
         """What happened after the event with this id, oldest first; a negative `after` counts from the end."""
         if after < 0:
