@@ -106,12 +106,17 @@ class Place:
             wait_until(lambda: not process.is_alive(engine), "the engine to be dead")
 
     def stop_engine(self) -> None:
-        """End the engine and its keeper for good."""
-        for one in self.processes("backburner-keeper"):
-            process.send(one, signal.SIGKILL)
-        if engine := self.engine:
-            process.send(engine, signal.SIGTERM)
-            wait_until(lambda: not process.is_alive(engine), "the engine to leave")
+        """End the engine, its keeper, and one that was just on its way, for good."""
+
+        def gone() -> bool:
+            for one in self.processes("backburner-keeper"):
+                process.send(one, signal.SIGKILL)
+            engines = self.processes(str(self.root))
+            for one in engines:
+                process.send(one, signal.SIGTERM)
+            return not engines
+
+        wait_until(gone, "the engine to leave")
 
     def processes(self, word: str = "") -> list[ProcessId]:
         """Living processes that belong to this home: by their command line, or by what they were given."""
