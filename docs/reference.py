@@ -20,7 +20,7 @@ def reference() -> str:
         parts += [f"### `backburner {verb}`", f"```\n{verb_parser(verb).format_help().strip()}\n```"]
     parts += [
         "## Settings",
-        "In `config.toml` of the home, or as `BACKBURNER_<SECTION>_<KEY>` (but not `[approval]`), or `--set SECTION.KEY=VALUE`.",
+        "In `config.toml` of the home, or as `BACKBURNER_<SECTION>_<KEY>` (but not `[approval]`), or `--set SECTION.KEY=VALUE` with `serve`, `config`, `clear` and `doctor`. Rules and hosts of `[approval]`: see [approval](approval.md).",
     ]
     rows = [
         f"| `{name}` | `{str(s.default).lower() if isinstance(s.default, bool) else f'{s.default:g}'}` | {s.meaning} |"
