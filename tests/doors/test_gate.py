@@ -12,6 +12,19 @@ ME = f"{sys.executable} -m backburner"
 CONFIG = "[approval]\nyes_without_terminal = true\n"
 
 
+def _parked(place: Place) -> str:
+    """A task whose script was changed between the yes and the start."""
+    place.configure(CONFIG + "[commands]\nmax_concurrent = 1\n")
+    script = place.cwd / "job.sh"
+    script.write_text("echo good\n")
+    blocker = place.run("sleep", "600")
+    task_id = place.run("sh", "job.sh")
+    script.write_text("echo evil\n")
+    place.ok("cancel", blocker)
+    wait_until(lambda: place.status(task_id)["status"] == "waiting", "it to be parked")
+    return task_id
+
+
 def test_check_says_the_verdict_and_runs_nothing(place: Place) -> None:
     asked = place.cli("check", "--json", "--shell", "--", "ls; rm -rf src")
     found = json.loads(asked.stdout)
@@ -58,32 +71,18 @@ def test_a_trusted_project_runs_its_code_and_another_does_not(place: Place) -> N
 
 
 def test_a_script_changed_between_the_yes_and_the_start_asks_again(place: Place) -> None:
-    place.configure(CONFIG + "[commands]\nmax_concurrent = 1\n")
-    script = place.cwd / "job.sh"
-    script.write_text("echo good\n")
-    blocker = place.run("sleep", "600")
-    task_id = place.run("sh", "job.sh")
-    script.write_text("echo evil\n")
-    place.ok("cancel", blocker)
-    wait_until(lambda: place.status(task_id)["status"] == "waiting", "it to be parked")
+    task_id = _parked(place)
     assert "changed since a person said yes" in str(place.status(task_id)["error"])
     place.ok("approve", task_id)
     place.ok("wait", task_id)
     assert place.log(task_id) == b"evil\n"
 
 
-def test_what_was_parked_can_be_refused_or_cancelled(place: Place) -> None:
-    place.configure(CONFIG + "[commands]\nmax_concurrent = 1\n")
-    script = place.cwd / "job.sh"
-    for answer, status in (("reject", "failed"), ("cancel", "cancelled")):
-        script.write_text("echo good\n")
-        blocker = place.run("sleep", "600")
-        task_id = place.run("sh", "job.sh")
-        script.write_text("echo evil\n")
-        place.ok("cancel", blocker)
-        wait_until(lambda task_id=task_id: place.status(task_id)["status"] == "waiting", "it to be parked")
-        place.ok(answer, task_id)
-        assert place.status(task_id)["status"] == status and place.log(task_id) == b""
+@pytest.mark.parametrize(("answer", "status"), [("reject", "failed"), ("cancel", "cancelled")])
+def test_what_was_parked_can_be_refused_or_cancelled(place: Place, answer: str, status: str) -> None:
+    task_id = _parked(place)
+    place.ok(answer, task_id)
+    assert place.status(task_id)["status"] == status and place.log(task_id) == b""
 
 
 def test_what_was_allowed_is_judged_again_in_the_moment_of_start(place: Place) -> None:
@@ -179,14 +178,7 @@ async def test_no_door_stores_a_runnable_task_without_a_verdict(place: Place, mo
 
 
 def test_who_waits_for_what_was_parked_is_told_at_once(place: Place) -> None:
-    place.configure(CONFIG + "[commands]\nmax_concurrent = 1\n")
-    script = place.cwd / "job.sh"
-    script.write_text("echo good\n")
-    blocker = place.run("sleep", "600")
-    task_id = place.run("sh", "job.sh")
-    script.write_text("echo evil\n")
-    place.ok("cancel", blocker)
-    wait_until(lambda: place.status(task_id)["status"] == "waiting", "it to be parked")
+    task_id = _parked(place)
     done = place.cli("wait", task_id)
     assert done.returncode == 3 and "changed since a person said yes" in done.stderr
     place.ok("cancel", task_id)

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -34,10 +33,8 @@ def test_a_script_that_reopens_its_stderr_truncates_nothing(place: Place) -> Non
 def test_a_grandchild_that_holds_the_output_does_not_hold_up_the_end(place: Place, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     os.mkfifo(gate)
-    started = time.monotonic()
     done = place.finish(f"(read x <{gate}; echo late) & echo started", options=("--shell",))
     assert (done["status"], done["exit_code"]) == ("completed", 0)
-    assert time.monotonic() - started < 15
     gate.write_text("go\n")
     wait_until(lambda: b"late" in place.log(str(done["task_id"])), "the grandchild's line")
 
