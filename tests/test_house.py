@@ -54,6 +54,11 @@ def test_layers_import_only_what_is_below_them() -> None:
         assert not above, f"{path.relative_to(SOURCE)} imports {above}"
 
 
+def test_no_door_touches_the_store() -> None:
+    for path in (SOURCE / "doors").rglob("*.py"):
+        assert not re.search(r"\.store\b", path.read_text()), path
+
+
 def test_the_public_surface_is_complete_sorted_and_loads() -> None:
     assert backburner.__all__ == sorted(backburner.__all__)
     assert {name for names in backburner._HOMES.values() for name in names} == set(backburner.__all__)

@@ -24,7 +24,7 @@ from backburner.errors import (
 )
 from backburner.home import Home, locate, project_of
 from backburner.lifecycle import AT_WORK, RunState, TaskState
-from backburner.models import ENGINE, RECORD, Approval, Clock, Entry, Event, Notice, ProcessId, Run, Submission
+from backburner.models import ENGINE, RECORD, Approval, Clock, Entry, Event, Grant, Notice, ProcessId, Run, Submission
 from backburner.output import NAME, Log
 from backburner.process import boot_id, is_alive
 
@@ -156,6 +156,10 @@ class Runtime:
         if not self.judge(submission).always:
             raise BadInput("That is not narrow enough to be allowed for good.")
         self.store.grant("always", project_of(submission.cwd), submission.command, via, self.clock())
+
+    def grants(self) -> "Sequence[Grant]":
+        """What was said for good, in all projects."""
+        return self.store.grants()
 
     def revoke(self, grant_id: int) -> None:
         """Take back what was said for good."""

@@ -40,7 +40,7 @@ def trust(runtime: Runtime, args: argparse.Namespace) -> int:
         render.print_json({"revoked": args.revoke}) if args.json else print(f"Grant {args.revoke} revoked.")
         return 0
     if args.list:
-        grants = runtime.store.grants()
+        grants = runtime.grants()
         if args.json:
             render.print_json([{**grant._asdict(), "created_at": words.iso(grant.created_at)} for grant in grants])
         for grant in grants if not args.json else []:
