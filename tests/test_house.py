@@ -13,10 +13,10 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "backburner"
 
 # Each layer may import itself and those before it; `open_runtime` and `serve` alone build adapters.
-CORE = {"text", "errors", "lifecycle", "models", "ids", "config", "progress", "words", "approval", "ports"}
-GROUND = {"surroundings", "home", "process", "wake", "watch", "output", "folders"}
+CORE = {"text", "errors", "lifecycle", "models", "ids", "config", "progress", "words", "approval", "ports", "times", "trace"}
+GROUND = {"feed", "machine", "signs", "surroundings", "home", "process", "wake", "watch", "output", "folders"}
 ADAPTERS = {"stores", "executors"}
-ENGINE = {"gate", "runtime", "runner", "engine", "starter", "follow", "doctor"}
+ENGINE = {"gate", "validation", "attendance", "runtime", "runner", "engine", "starter", "follow", "doctor"}
 ACROSS = {"library", "api", "testing"}
 ALLOWED = {
     **dict.fromkeys(CORE, CORE),

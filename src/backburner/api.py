@@ -96,7 +96,7 @@ class BackburnerSync:
         return self._runtime.reject(task_id)
 
     def clear(self, *task_ids: str, ended: bool = False) -> Sequence[str]:
-        return self._runtime.clear(task_ids, ended=ended)
+        return self._runtime.clear(task_ids, ended=ended, everywhere=True)
 
     def events(self, after: int = 0) -> Sequence[Event]:
         """What happened after this event."""

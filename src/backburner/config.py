@@ -26,6 +26,8 @@ SETTINGS: dict[str, Setting] = {
     "commands.auto_cleanup": Setting(True, "Remove ended tasks after their retention by itself."),
     "commands.output_cap_mb": Setting(64, "Largest output.log in MiB; its head and tail are kept, the cut is marked.", 1),
     "commands.cancel_grace_seconds": Setting(5.0, "How long a cancelled command has between SIGTERM and SIGKILL."),
+    "commands.min_free_memory_mb": Setting(0, "Start nothing while less memory than this is free, in MiB; 0 for no limit."),
+    "commands.max_load": Setting(0.0, "Start nothing while the machine's load (1 minute) is above this; 0 for no limit."),
     "engine.idle_exit_seconds": Setting(60.0, "How long the engine stays when there is nothing left to do."),
     "approval.yes_without_terminal": Setting(False, "Let `approve` and `--yes` work where there is no terminal."),
     "approval.proposal_expiry_hours": Setting(24.0, "How long a proposal waits for its answer."),

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from backburner import process, wake
+from backburner import machine, process, wake
 from backburner.config import Config
 from backburner.errors import BackburnerError, EngineUnavailable, HomeUnusable
 from backburner.home import Home, lock
@@ -58,6 +58,7 @@ class Engine:
             grace=config.number("commands.cancel_grace_seconds"),
             changed=self._changed,
             changed_since=lambda work: runtime.gate.changed(work.task, work.environment),
+            admit=lambda wanted: machine.admit(runtime.config, wanted),
         )
 
     async def run(self, listening: "asyncio.Event | None" = None) -> None:

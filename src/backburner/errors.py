@@ -9,6 +9,8 @@ BackburnerError                 exit 1
 ├── ApprovalDenied              exit 3
 ├── NotAPerson                  exit 3
 ├── TaskNotFound                exit 4
+│   ├── BatchNotFound
+│   └── SpanNotFound
 ├── WaitTimedOut                exit 124
 ├── IllegalTransition
 ├── StaleRun
@@ -78,6 +80,14 @@ class TaskNotFound(BackburnerError):
     """Task {task_id} not found."""
 
     exit_code = 4
+
+
+class BatchNotFound(TaskNotFound):
+    """There is no batch '{batch}'. See: backburner batch"""
+
+
+class SpanNotFound(TaskNotFound):
+    """There is no span {span_id}; what was cleared is forgotten."""
 
 
 class WaitTimedOut(BackburnerError):

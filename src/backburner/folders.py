@@ -7,9 +7,11 @@ import os
 from backburner import words
 from backburner.home import write_atomically
 from backburner.ids import masked
+from backburner.lifecycle import ENDED
 from backburner.models import Entry, Run, Task
 
 EXIT = ".exit"  # blank, then `s` once the command was begun, then its code
+INPUT = ".input"  # where a command reads from that can be sent something
 METADATA, RESULT, SPAN = "metadata.json", "result.json", "span_id.txt"
 
 
@@ -40,6 +42,13 @@ def metadata(task: Task, run: Run) -> dict[str, object]:
         "rule": task.rule,
         "reasons": list(task.reasons),
     }
+
+
+def write(folder: str, task: Task, run: Run) -> None:
+    """Write what is known of a run, and how it ended where it has."""
+    write_metadata(folder, task, run)
+    if run.state in ENDED:
+        write_result(folder, run)
 
 
 def write_metadata(folder: str, task: Task, run: Run) -> None:

@@ -76,6 +76,7 @@ class Gate:
             "environment": {name: value for name, value in sorted(env.items()) if injects(name) and not name.startswith("BACKBURNER_")},
             "programs": programs,
             "scripts": {path: _content(path) for path in scripts_of(parts, world)},
+            **({"stdin": True} if submission.stdin else {}),
         }
         return hashlib.sha256(json.dumps(bound, sort_keys=True).encode("utf-8", "surrogateescape")).hexdigest()
 
@@ -97,7 +98,18 @@ class Gate:
 
 def submission_of(task: Task, environment: dict[str, str]) -> Submission:
     """What was asked for, from what the ledger kept of it."""
-    return Submission(task.command, task.cwd, environment, task.description, task.name, task.env, task.shell, task.timeout_ms, task.umask)
+    return Submission(
+        task.command,
+        task.cwd,
+        environment,
+        task.description,
+        task.name,
+        task.env,
+        task.shell,
+        task.timeout_ms,
+        task.umask,
+        stdin=task.stdin,
+    )
 
 
 def require_person(environ: dict[str, str], *, terminal: bool) -> None:

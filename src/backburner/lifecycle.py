@@ -142,5 +142,13 @@ def ending_of_task(state: RunState) -> TaskEvent:
             return TaskEvent.FAILED
 
 
+_FIRST_DELAY_MS, _LONGEST_DELAY_MS = 1000, 60_000
+
+
+def restart_delay(most: int, failures: int) -> int | None:
+    """After how many milliseconds to run again what failed this often in a row; None where `most` restarts were enough."""
+    return None if failures > most else min(_LONGEST_DELAY_MS, _FIRST_DELAY_MS << min(failures - 1, 16))
+
+
 def _participle(event: str) -> str:
     return event.split("_", 1)[1]

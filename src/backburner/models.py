@@ -4,12 +4,13 @@ Named tuples rather than dataclasses: `dataclasses` alone would cost every `back
 start-up once more. Times are integer milliseconds UTC, as in the ledger; the doors turn them into words.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from backburner.lifecycle import LIVE, Result, RunState, TaskState
 
 Clock = Callable[[], int]  # milliseconds UTC
+PRIORITIES = {"high": 1, "normal": 0, "low": -1}
 ENGINE = "engine"  # the `runner` of what the engine of the home may claim
 RECORD = "record"  # the `runner` of rows an embedder keeps by hand; nobody runs them
 
@@ -43,6 +44,15 @@ class Submission(NamedTuple):
     timeout_ms: int | None = None
     umask: int | None = None
     restarted_from: str | None = None
+    batch: str | None = None
+    key: str | None = None
+    priority: int = 0
+    after: tuple[str, ...] = ()
+    start_at: int | None = None
+    limits: dict[str, int] = {}
+    stdin: bool = False
+    ready_when: str | None = None
+    restarts: int = 0
 
 
 class Approval(NamedTuple):
@@ -80,10 +90,25 @@ class Task(NamedTuple):
     rule: str
     fingerprint: str | None
     run_count: int
+    batch: str | None = None
+    key: str | None = None
+    priority: int = 0
+    after: tuple[str, ...] = ()
+    start_at: int | None = None
+    limits: dict[str, int] = {}
+    stdin: bool = False
+    ready_when: str | None = None
+    restarts: int = 0
+    trace_id: str = ""
+    span_id: str = ""
+    parent_span_id: str | None = None
 
 
 class Run(NamedTuple):
-    """One execution of a task. `runner` says who may claim it, `owner` which process holds it while it is at work."""
+    """One execution of a task. `runner` says who may claim it, `owner` which process holds it while it is at work.
+
+    A pending one is not claimed before `due_at`, nor while `blocked` by a task that it comes after.
+    """
 
     run_id: str
     task_id: str
@@ -105,6 +130,10 @@ class Run(NamedTuple):
     started_at: int | None
     ended_at: int | None
     cancel_requested_at: int | None
+    priority: int = 0
+    blocked: bool = False
+    due_at: int | None = None
+    ready_at: int | None = None
 
 
 class Grant(NamedTuple):
@@ -137,6 +166,14 @@ class Ending(NamedTuple):
     error: str | None = None
     summary: str | None = None
     lines: int | None = None
+    artifacts: tuple[str, ...] = ()
+
+
+class Settled(NamedTuple):
+    """What one turn of a runner came to: the ends that were written, and the work it claimed."""
+
+    run_ids: Sequence[str]
+    claimed: Sequence[Work]
 
 
 class Entry(NamedTuple):
@@ -155,8 +192,37 @@ class Entry(NamedTuple):
         return self.run is not None and self.run.state in LIVE
 
     @property
+    def ready(self) -> bool:
+        """Whether a server at work said that it is ready."""
+        return self.live and self.run is not None and self.run.ready_at is not None
+
+    @property
     def ended(self) -> bool:
         return not self.live and self.task.state != TaskState.PROPOSED
+
+
+class Span(NamedTuple):
+    """One piece of a trace: a task being asked for, or a run of it."""
+
+    span_id: str
+    trace_id: str
+    parent_span_id: str | None
+    name: str
+    task_id: str
+    run_id: str | None
+    started_at: int | None
+    ended_at: int | None
+    status: str
+    attributes: dict[str, object]
+
+
+class Batch(NamedTuple):
+    """How the tasks of a batch stand: a count by status."""
+
+    batch: str
+    project: str
+    created_at: int
+    counts: dict[str, int]
 
 
 class Event(NamedTuple):

@@ -1,10 +1,12 @@
 """Reading a run's output.log: without its header, past the hole of a capped one, from an offset or from the end.
 
-Nothing here writes a log. A file named `.capped` beside it says that a hole in it is ours and not a command's zeros.
+Nothing here writes a log. A file named `.capped` beside it says that a hole in it is ours and not a command's zeros, and,
+once the hole is closed, what was cut out where. A *cursor* counts all that was ever written, so a cut does not move it.
 """
 
 import os
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from backburner.text import clean
 
@@ -27,6 +29,18 @@ def _shortened(value: str) -> str:
 def cut_marker(dropped: int) -> bytes:
     """The plain text that stands where output was left out."""
     return f"\n[backburner: {dropped:,} bytes of output left out here]\n".encode()
+
+
+class Cut(NamedTuple):
+    """What a closed gap stands for: from `start` on `dropped` bytes are missing, `marker` bytes say so. Holds for one file."""
+
+    inode: int
+    start: int
+    dropped: int
+    marker: int
+
+    def __str__(self) -> str:
+        return " ".join(map(str, self))
 
 
 class Log:
@@ -72,6 +86,26 @@ class Log:
                 return
             position += len(piece)
             yield position, piece
+
+    def cursor(self, position: int) -> int:
+        """An offset of the file as a cursor."""
+        cut = self._cut()
+        return position + cut.dropped - cut.marker if cut and position >= cut.start + cut.marker else position
+
+    def position(self, cursor: int) -> int:
+        """Where in the file to go on from a cursor: at the marker, where what came next was cut out."""
+        cut = self._cut()
+        if cut and cursor >= cut.start:
+            cursor = max(cut.start, cursor - cut.dropped + cut.marker) if cursor >= cut.start + cut.dropped else cut.start
+        return max(cursor, self.body_start())
+
+    def _cut(self) -> Cut | None:
+        try:
+            with open(self._mark) as file:
+                cut = Cut(*map(int, file.read(200).split()))
+        except (OSError, ValueError, TypeError):
+            return None
+        return cut if cut.inode == os.fstat(self._descriptor).st_ino else None
 
     def tail(self, lines: int, *, longest: int = 1 << 20, end: int | None = None) -> bytes:
         """The last `lines` lines of the output up to `end`, at most `longest` bytes of it."""

@@ -7,20 +7,23 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from backburner import folders
+from backburner import folders, signs
 from backburner.errors import LedgerUnavailable, StaleRun
 from backburner.home import Home
-from backburner.lifecycle import AT_WORK, Result, RunState
-from backburner.models import Clock, Ending, ProcessId, Run, Work
+from backburner.lifecycle import Result, RunState
+from backburner.models import Clock, Ending, ProcessId, Run, Task, Work
 from backburner.ports import CannotStart, Executor, Handle, Outcome, StartLater, Store
 from backburner.words import duration
 
 log = logging.getLogger("backburner")
 
 _RETRY_SECONDS = 1.0
+_ADMISSION_SECONDS = 0.5  # how long to let the machine settle before one more is started
+_LONGEST_SLEEP = 30.0  # seconds: a clock that was set, or a machine that slept, is noticed after that
+_CPU_TIME_UP = 128 + 24
 _BIG_LOG = 1 << 20
 _KILLED, _TERMINATED = 128 + 9, 128 + 15
 
@@ -48,15 +51,18 @@ class Runner:
         grace: float,
         changed: Callable[[], None],
         changed_since: Callable[[Work], str | None] = lambda work: None,
+        admit: Callable[[int], int] = lambda wanted: wanted,
     ) -> None:
         self.cap, self.grace = cap, grace
         self._store, self._executor, self._home, self._clock = store, executor, home, clock
         self._runner, self._owner = runner, owner
-        self._changed, self._changed_since = changed, changed_since
+        self._changed, self._changed_since, self._admit = changed, changed_since, admit
         self._live: dict[str, _Live] = {}
-        self._ended: list[Ending] = []
+        self._ended: list[tuple[Task, Ending]] = []
         self._delayed: set[str] = set()  # claimed, but the machine had no room yet
         self._settling: asyncio.TimerHandle | asyncio.Handle | None = None
+        self._due: asyncio.TimerHandle | None = None  # the next look at what is not due or not admitted yet
+        self._stopping = False
 
     @property
     def busy(self) -> bool:
@@ -70,14 +76,38 @@ class Runner:
         """Stop what is to be cancelled, then start what there is room for."""
         try:
             self._notice_cancels()
-            claimed = self._store.claim(self._runner, self._owner, self.cap - len(self._live) - len(self._delayed), self._clock())
-            for work in claimed:
-                self._start(work)
-            if claimed:
-                self._changed()
+            now = self._clock()
+            self._begin(self._store.claim(self._runner, self._owner, self._room(now), now), now)
         except LedgerUnavailable as error:
             log.warning("%s", error)
             asyncio.get_running_loop().call_later(_RETRY_SECONDS, self.tick)
+
+    def _begin(self, claimed: Sequence[Work], now: int) -> None:
+        """Start what was claimed, and see to it that there is a next look where something will be due."""
+        for work in claimed:
+            self._start(work)
+        if claimed:
+            self._changed()
+        if (due := self._store.next_due(self._runner, now)) is not None:
+            self._look_again(min(_LONGEST_SLEEP, (due - now) / 1000))
+
+    def _room(self, now: int) -> int:
+        """How many more may start now: by count, and by what the machine can bear."""
+        ending = sum(ending.run_id in self._live for _, ending in self._ended)
+        room = self.cap - len(self._live) + ending - len(self._delayed)
+        if self._stopping or room <= 0 or not self._store.queued(self._runner, now, 1):
+            return 0
+        if (admitted := self._admit(room)) < room:
+            self._look_again(_ADMISSION_SECONDS)
+        return admitted
+
+    def _look_again(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        if self._due and loop.time() < self._due.when() <= loop.time() + seconds:
+            return  # sooner than that anyway
+        if self._due:
+            self._due.cancel()
+        self._due = loop.call_later(max(0.0, seconds), self.tick)
 
     def take_over(self, run: Run) -> None:
         """Go on with a run whose owner is dead: watch it, write down its end, or start it if it never began."""
@@ -123,7 +153,7 @@ class Runner:
         run = work.run._replace(process=handle.process)
         with contextlib.suppress(StaleRun, LedgerUnavailable):
             self._store.record_process(run.run_id, self._owner, handle.process)
-        self._write_files(folder, work, run)
+        self._write_files(work.task, run)
 
     def _refuse(self, work: Work, folder: str, error: CannotStart) -> None:
         """A command that cannot be started has ended: with the code a shell would give, and the reason in its log."""
@@ -132,7 +162,7 @@ class Runner:
             with open(os.path.join(folder, "output.log"), "a", encoding="utf-8", errors="surrogateescape") as file:
                 file.write(f"backburner: {error}\n")
         ending = Ending(work.run.run_id, RunState.FAILED, Result.UNSTARTED, self._clock(), error.exit_code, str(error), None, 0)
-        self._conclude(work, folder, ending)
+        self._conclude(work, ending)
 
     def _supervise(self, work: Work, handle: Handle) -> None:
         cancelled = asyncio.Event()
@@ -141,6 +171,17 @@ class Runner:
         task = asyncio.get_running_loop().create_task(self._watch(work, handle, cancelled))
         task.add_done_callback(lambda done: self._failed(work, done))
         self._live[work.run.run_id] = _Live(work, handle, cancelled, task)
+        if work.task.ready_when is not None and work.run.ready_at is None:
+            ready = asyncio.get_running_loop().create_task(self._await_ready(work, handle, work.task.ready_when))
+            task.add_done_callback(lambda _: ready.cancel())
+
+    async def _await_ready(self, work: Work, handle: Handle, when: str) -> None:
+        if not await handle.ready(when):
+            log.warning("%s: whether it is ready cannot be told by '%s'", work.run.run_id, when)
+            return
+        with contextlib.suppress(StaleRun):
+            self._store.record_ready(work.run.run_id, self._owner, self._clock())
+        self._changed()
 
     def _failed(self, work: Work, supervisor: "asyncio.Task[None]") -> None:
         """A mistake of ours must not leave a run unwatched: say it, and look at the run afresh."""
@@ -171,12 +212,14 @@ class Runner:
         state, result = _meaning(outcome, stopped, cancelled.is_set())
         summary, lines = await self._close(handle)
         error = outcome.error
+        if outcome.exit_code == _CPU_TIME_UP and (seconds := work.task.limits.get("cpu_seconds")):
+            error = f"it used up its CPU time of {duration(seconds * 1000)}"
         if result in (Result.TIMEOUT, Result.AMBIGUOUS):
             error = f"timed out after {duration(work.task.timeout_ms)}"
         ended_at = outcome.ended_at or self._clock()
         ending = Ending(work.run.run_id, state, result, ended_at, outcome.exit_code, error, summary, lines)
         run = work.run._replace(process=handle.process)
-        self._conclude(work._replace(run=run), self._home.folder(run.folder), ending)
+        self._conclude(work._replace(run=run), ending._replace(artifacts=signs.artifacts(self._home.folder(run.folder))))
 
     async def _stop(self, work: Work, handle: Handle) -> Outcome | None:
         """End the command, however long it takes to be sure that it is gone."""
@@ -198,7 +241,7 @@ class Runner:
         spent = max(0, self._clock() - (work.run.started_at or 0))
         return max(0.0, work.task.timeout_ms - spent) / 1000
 
-    def _conclude(self, work: Work, folder: str, ending: Ending) -> None:
+    def _conclude(self, work: Work, ending: Ending) -> None:
         """Files first, then the ledger: who learns of the end from the ledger finds the files complete."""
         run = work.run._replace(
             state=ending.state,
@@ -209,37 +252,45 @@ class Runner:
             lines=ending.lines,
             ended_at=max(ending.ended_at, work.run.started_at or 0),
         )
-        self._write_files(folder, work, run)
-        self._ended.append(ending)
+        self._write_files(work.task, run)
+        self._ended.append((work.task, ending))
         if self._settling is None:
             self._settling = asyncio.get_running_loop().call_soon(self._settle)
 
     def _settle(self) -> None:
-        """Write all the ends that came in together, in one transaction."""
+        """Write all the ends that came in together and claim what they made room for, in one transaction."""
         self._settling = None
-        endings, self._ended = self._ended, []
+        now = self._clock()
+        ended: list[tuple[Task, Ending]] = []
         try:
-            self._store.settle(endings, self._owner)
+            room = self._room(now)
+            ended, self._ended = self._ended, []
+            claimed = self._store.settle([ending for _, ending in ended], self._owner, runner=self._runner, limit=room, now=now).claimed
         except LedgerUnavailable as error:
-            log.warning("%s; the ends of %d runs wait", error, len(endings))
-            self._ended = endings + self._ended
+            log.warning("%s; the ends of %d runs wait", error, len(ended))
+            self._ended = ended + self._ended
             self._settling = asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._settle)
             return
-        for ending in endings:
+        for task, ending in ended:
             self._live.pop(ending.run_id, None)
+            for other, run in self._store.fallen(task.task_id) if ending.state != RunState.COMPLETED else ():
+                if run:
+                    self._write_files(other, run)
         self._changed()
-        self.tick()
+        self._begin(claimed, now)
 
-    def _write_files(self, folder: str, work: Work, run: Run) -> None:
+    def _write_files(self, task: Task, run: Run) -> None:
+        folder = self._home.folder(run.folder)
         try:
-            folders.write_metadata(folder, work.task, run)
-            if run.state not in AT_WORK:
-                folders.write_result(folder, run)
+            folders.write(folder, task, run)
         except OSError as error:
             log.warning("%s: %s", folder, error.strerror)
 
     async def stop(self) -> None:
         """Let go of everything: commands live on, and whoever comes next takes them over."""
+        self._stopping = True
+        if self._due:
+            self._due.cancel()
         if self._settling:
             self._settling.cancel()
             self._settle()

@@ -9,33 +9,33 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from backburner import folders, ids, wake
+from backburner import folders, ids, machine, signs, trace, wake, words
+from backburner.attendance import Attendance
 from backburner.config import Config, resolve
 from backburner.errors import (
     AmbiguousId,
     ApprovalDenied,
     BadInput,
-    EngineUnavailable,
+    BatchNotFound,
     IllegalTransition,
     NotAPerson,
     NotRunning,
+    SpanNotFound,
     TaskNotFound,
     WaitTimedOut,
 )
 from backburner.home import Home, locate, project_of
 from backburner.lifecycle import AT_WORK, RunState, TaskState
-from backburner.models import ENGINE, RECORD, Approval, Clock, Entry, Event, Grant, Notice, ProcessId, Run, Submission
+from backburner.models import ENGINE, RECORD, Approval, Batch, Clock, Entry, Event, Grant, Notice, Span, Submission
 from backburner.output import NAME, Log
-from backburner.process import boot_id, is_alive
+from backburner.process import is_alive
 
 if TYPE_CHECKING:
     from backburner.approval.policy import Verdict
     from backburner.gate import Gate
     from backburner.ports import Store  # protocols are slow to build, and no door needs them at run time
+    from backburner.progress import Progress
 
-_LONGEST_ARGUMENT = 128 * 1024 - 1  # what the kernel takes for one word
-_TAKE_OVER_SECONDS = 5.0
-_DEAF_SECONDS = 20.0  # how long an engine may take to listen before a waiting door gives up on it
 _LOOK_SECONDS = 5.0  # how long a waiting door trusts in being rung
 
 
@@ -43,7 +43,7 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Runtime:
+class Runtime(Attendance):
     """One home, seen through one door. `environ` is the environment of whoever asks."""
 
     def __init__(
@@ -57,10 +57,9 @@ class Runtime:
         clock: Clock = now_ms,
         runner: str = ENGINE,
     ) -> None:
-        self.home, self.store, self.config, self.environ, self.clock = home, store, config, environ, clock
-        self.flags = flags
+        super().__init__(home, store, environ, clock)
+        self.config, self.flags = config, flags
         self._runner = runner
-        self._deaf_since: float | None = None
 
     def close(self) -> None:
         self.store.close()
@@ -81,14 +80,22 @@ class Runtime:
 
     def judge(self, submission: Submission) -> "Verdict":
         """What the gate says, without storing anything."""
-        self._validate(submission)
+        from backburner.validation import validate
+
+        validate(submission)
         return self.gate.judge(submission)
 
     def submit(self, submission: Submission, *, yes_via: str | None = None) -> Entry:
-        """Store the task: ready to run if the gate allows it or a person said yes through `yes_via`, else as a proposal."""
+        """Store the task: ready to run if the gate allows it or a person said yes through `yes_via`, else as a proposal.
+
+        One whose key was used before is not stored again: the task of then is what was asked for.
+        """
         from backburner.approval.policy import Decision
 
+        if known := self.known(submission):
+            return known
         verdict = self.judge(submission)
+        submission, parent = self._placed(submission)
         self.home.make_bells()
         now = self.clock()
         match verdict.decision:
@@ -110,9 +117,37 @@ class Runtime:
             folder=self.home.tasks,
             now=now,
             expires_at=now + int(self.config.number("approval.proposal_expiry_hours") * 3_600_000),
+            parent=parent,
         )
         self._publish(entry)
         return entry
+
+    def known(self, submission: Submission) -> Entry | None:
+        """The task that was submitted under the same key before."""
+        if submission.key is None:
+            return None
+        entry = self.store.by_key(project_of(submission.cwd), submission.key)
+        if entry and (entry.task.command, entry.task.shell) != (submission.command, submission.shell):
+            raise BadInput(f"The key '{submission.key}' belongs to {entry.task.task_id}, which is another command.")
+        return entry
+
+    def _placed(self, submission: Submission) -> tuple[Submission, trace.Parent | None]:
+        """What it comes after as ids, and where in a trace it stands; a traceparent is handed on, not kept with the environment."""
+        env = {**submission.environment, **submission.env}
+        kept = {name: value for name, value in submission.environment.items() if name != trace.VARIABLE}
+        after = tuple(dict.fromkeys(self._before(reference, submission.name) for reference in submission.after))
+        return submission._replace(environment=kept, after=after), trace.parse(env.get(trace.VARIABLE))
+
+    def _before(self, reference: str, name: str | None) -> str:
+        try:
+            entry = self.show(reference)
+        except TaskNotFound:
+            if reference == name:
+                raise BadInput(f"'{reference}' cannot come after itself, and there is no other task of that name.") from None
+            raise
+        if entry.run and entry.run.runner == RECORD:
+            raise BadInput(f"Task {entry.task.task_id} is not run by Backburner; nothing can wait for it.")
+        return entry.task.task_id
 
     def approve(self, reference: str, *, via: str) -> Entry:
         """A person's yes to a proposal."""
@@ -175,14 +210,16 @@ class Runtime:
         self._publish(entry)
         return entry
 
-    def clear(self, references: Iterable[str] = (), *, ended: bool = False, project: str | None = None) -> Sequence[str]:
-        """Forget ended tasks and their folders; what is live is never touched. The ids that went."""
+    def clear(
+        self, references: Iterable[str] = (), *, ended: bool = False, batch: str | None = None, everywhere: bool = False
+    ) -> Sequence[str]:
+        """Forget ended tasks and their folders: those named, those of a batch, all. What is live is never touched. The ids that went."""
         entries = list({entry.task.task_id: entry for entry in map(self.show, references)}.values())
         for entry in entries:
             if not entry.ended:
                 raise BadInput(f"Task {entry.task.task_id} is {entry.status}; only what has ended can be cleared.")
-        if ended:
-            entries += self.store.list(status=None, project=project, limit=None)
+        if ended or batch is not None:
+            entries += self.list(everywhere=everywhere, batch=batch)
         return self._forget([entry.task.task_id for entry in entries if entry.ended])
 
     def clean_up(self, retention_days: float | None = None) -> Sequence[str]:
@@ -212,13 +249,41 @@ class Runtime:
             raise TaskNotFound(task_id=reference)
         return entry
 
-    def list(self, *, status: str | None = None, everywhere: bool = False, limit: int | None = None) -> Sequence[Entry]:
-        """Tasks of the caller's project, newest first."""
+    def list(
+        self, *, status: str | None = None, everywhere: bool = False, batch: str | None = None, limit: int | None = None
+    ) -> Sequence[Entry]:
+        """Tasks of the caller's project, newest first; those of a batch wherever it is."""
         known = {*map(str, RunState), *map(str, TaskState)} - {"active", "done", "paused"}
         if status is not None and status not in known:
             raise BadInput(f"There is no status '{status}'; there are {', '.join(sorted(known))}.")
         self.refresh()
-        return self.store.list(status=status, project=None if everywhere else project_of(self._cwd()), limit=limit)
+        project = None if everywhere else self._home_of(batch) if batch is not None else project_of(self._cwd())
+        return self.store.list(status=status, project=project, batch=batch, limit=limit)
+
+    def _home_of(self, batch: str) -> str | None:
+        """The project whose batch is meant: the caller's own where it has one of that name, else every project's."""
+        here = project_of(self._cwd())
+        if self.store.list(status=None, project=here, batch=batch, limit=1):
+            return here
+        if not self.store.list(status=None, project=None, batch=batch, limit=1):
+            raise BatchNotFound(batch=batch)
+        return None
+
+    def batches(self, *, everywhere: bool = False) -> Sequence[Batch]:
+        """The batches of the caller's project with how their tasks stand, oldest first."""
+        self.refresh()
+        return self.store.batches(None if everywhere else project_of(self._cwd()))
+
+    def trace(self, reference: str | None = None, *, span_id: str | None = None) -> Sequence[Span]:
+        """All spans of the trace that a task or a span belongs to."""
+        trace_id = self.store.trace_of(span_id) if span_id is not None else self.show(reference or "last").task.trace_id
+        if trace_id is None:
+            raise SpanNotFound(span_id=span_id)
+        return self.store.spans(trace_id)
+
+    def environment(self, entry: Entry) -> dict[str, str]:
+        """The environment that a task was asked for in."""
+        return self.store.environment(entry.task.task_id)
 
     def tail(self, entry: Entry, lines: int, *, longest: int = 1 << 20) -> bytes:
         """The last lines of a task's output, at most `longest` bytes; nothing where there is none yet."""
@@ -228,10 +293,48 @@ class Runtime:
         except FileNotFoundError:
             return b""
 
-    def folder(self, entry: Entry) -> str:
-        """The folder of the latest run."""
+    def folder(self, entry: Entry, n: int | None = None) -> str:
+        """The folder of the latest run, or of the n-th."""
         assert entry.run is not None
-        return self.home.folder(entry.run.folder)
+        if n is None or n == entry.run.n:
+            return self.home.folder(entry.run.folder)
+        return self.home.folder(os.path.join(os.path.dirname(entry.run.folder), ids.run_id(entry.task.task_id, n)))
+
+    def progress(self, entry: Entry) -> "Progress | None":
+        """How far a task at work is, where anything says so."""
+        return signs.progress(self.folder(entry)) if entry.run and entry.run.state in AT_WORK else None
+
+    def signs(self, entry: Entry) -> signs.Signs:
+        """What can be seen of a task from outside."""
+        if entry.run is None:
+            return signs.Signs()
+        ports = signs.ports(entry.run.process, entry.run.mark) if entry.run.state in AT_WORK else []
+        return signs.Signs(self.progress(entry), tuple(ports), signs.artifacts(self.folder(entry)), self.waits_for(entry))
+
+    def waits_for(self, entry: Entry) -> str | None:
+        """Why a pending task has not started."""
+        run = entry.run
+        if run is None or run.state != RunState.PENDING:
+            return None
+        if run.blocked:
+            others = [other for other in map(self.store.show, entry.task.after) if other and other.status != RunState.COMPLETED]
+            return ", ".join(f"{other.task.task_id} ({other.status})" for other in others)
+        if run.due_at is not None and run.due_at > self.clock():
+            return f"{words.local(run.due_at)} (in {words.duration(run.due_at - self.clock())})"
+        return machine.no_room(self.config) or "a free place"
+
+    def send(self, reference: str, data: bytes) -> Entry:
+        """Write to the input of a command that was started with one."""
+        from backburner.feed import feed
+
+        entry = self.show(reference)
+        if not entry.live or entry.run is None:
+            raise NotRunning(task_id=entry.task.task_id, status=entry.status)
+        if not entry.task.stdin:
+            raise BadInput(f"Task {entry.task.task_id} has no input: it was not started with `run --stdin`.")
+        feed(self.folder(entry), data, entry.task.task_id)
+        self.store.note("input_sent", entry.task.task_id, entry.run.run_id, self.clock(), bytes=len(data))
+        return entry
 
     def mend(self, entry: Entry) -> None:
         """Write a damaged or missing metadata.json of a known run anew."""
@@ -254,10 +357,6 @@ class Runtime:
         self.store.tell(notice_ids=notice_ids, task_ids=task_ids, now=self.clock())
 
     # -- waiting
-
-    def listen(self) -> wake.Ear:
-        """An ear that hears every change of the ledger. Close it."""
-        return wake.Ear(self.home.make_bells())
 
     def wait(self, task_ids: Sequence[str], timeout: float | None = None) -> Sequence[Entry]:
         """Block until every task has ended; WaitTimedOut where that takes longer than `timeout` seconds."""
@@ -286,105 +385,12 @@ class Runtime:
             raise TaskNotFound(task_id=task_id)
         return entry
 
-    # -- the truth, whoever died
-
-    def refresh(self) -> None:
-        """See to it that somebody looks after everything live, before it is read; overdue proposals expire."""
-        now = self.clock()
-        for task_id in self.store.overdue_proposals(now):
-            with contextlib.suppress(IllegalTransition, TaskNotFound):  # another door was quicker
-                self.store.refuse(task_id, expired=True, now=now)
-        live = self.store.live_runs()
-        if not live or not any(map(_unattended, live)):
-            # Whoever asked for these may have died before it rang.
-            if any(run.runner == ENGINE and (run.state == RunState.PENDING or run.cancel_requested_at is not None) for run in live):
-                self.ring_engine()
-            for embedder in {run.owner.pid for run in live if run.runner != ENGINE and run.owner and run.cancel_requested_at is not None}:
-                wake.ring_process(self.home.bells, embedder)
-            return
-        ear = self.listen()
-        try:
-            deadline = time.monotonic() + _TAKE_OVER_SECONDS
-            stale = {run.run_id for run in live if _unattended(run)}
-            self.ring_engine()
-            while any(run.run_id in stale and self._unclear(run) for run in self.store.live_runs()) and time.monotonic() < deadline:
-                ear.wait(0.25)
-        finally:
-            ear.close()
-
-    def _unclear(self, run: Run) -> bool:
-        """Whether a run taken over may have ended without the ledger saying so yet."""
-        return _unattended(run) or folders.exit_code(self.home.folder(run.folder)) is not None or _rebooted(run)
-
-    def ring_engine(self) -> None:
-        """Wake the engine; start one where there is none. EngineUnavailable where that has not helped for long."""
-        if wake.ring(self.home.bells, wake.ENGINE):
-            self._deaf_since = None
-            return
-        self._start_engine()
-        self._deaf_since = self._deaf_since or time.monotonic()
-        if time.monotonic() - self._deaf_since > _DEAF_SECONDS:
-            raise EngineUnavailable(_last_line(self.home.engine_log), log=self.home.engine_log)
-
-    def _publish(self, entry: Entry) -> None:
-        """After a commit: the files for people, and everybody who listens."""
-        if entry.run and entry.run.state == RunState.PENDING:
-            with contextlib.suppress(OSError):  # it is a copy; the runner writes it again
-                folders.write_metadata(self.folder(entry), entry.task, entry.run)
-        engine = wake.ring_all(self.home.bells)
-        if not engine and entry.live and (entry.run is None or entry.run.runner == ENGINE or _unattended(entry.run)):
-            self._start_engine()
-
-    def _start_engine(self) -> None:
-        from backburner.starter import start_engine
-
-        start_engine(self.home, self.environ)
-
-    def _validate(self, submission: Submission) -> None:
-        if not submission.command or not submission.command[0].strip():
-            raise BadInput("There is no command to run.")
-        for word in (*submission.command, submission.cwd, *submission.env, *submission.env.values()):
-            if "\0" in word:
-                raise BadInput("A command cannot hold a NUL character.")
-            if len(os.fsencode(word)) > _LONGEST_ARGUMENT:
-                raise BadInput(f"One word of the command is longer than {_LONGEST_ARGUMENT:,} bytes; put it into a file.")
-        for name in submission.env:
-            if not name or "=" in name:
-                raise BadInput(f"'{name}' is not a name for an environment variable.")
-        for word in (submission.cwd, submission.description, submission.name or ""):
-            if not word.isascii() and word.encode("utf-8", "replace").decode() != word:
-                raise BadInput("A folder, a label and a description must be valid UTF-8.")
-        if not os.path.isdir(submission.cwd):
-            raise BadInput(f"The working directory {submission.cwd} does not exist.")
-        if submission.timeout_ms is not None and submission.timeout_ms <= 0:
-            raise BadInput("A timeout must be longer than nothing.")
-
     @staticmethod
     def _cwd() -> str:
         try:
             return os.getcwd()
         except FileNotFoundError:
             return "/"
-
-
-def _unattended(run: Run) -> bool:
-    """Whether nobody looks after a run any more: its owner is dead, or the embedder that meant to claim it is."""
-    if run.state in AT_WORK:
-        return not is_alive(run.owner)
-    return run.runner not in (ENGINE, RECORD) and not is_alive(ProcessId.parse(run.runner))
-
-
-def _rebooted(run: Run) -> bool:
-    """Whether a run's process was one of another boot of the machine."""
-    return run.process is not None and run.process.boot != boot_id()
-
-
-def _last_line(path: str) -> str:
-    try:
-        with open(path, errors="replace") as file:
-            return file.read()[-4000:].strip().rpartition("\n")[2] or "it says nothing"
-    except OSError as error:
-        return f"{error.strerror}"
 
 
 def open_runtime(

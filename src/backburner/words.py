@@ -76,8 +76,9 @@ def command_line(command: Sequence[str], shell: bool) -> str:
     return "␠" * edges[0] + shown.strip(" ") + "␠" * edges[1] if any(edges) else shown
 
 
-def notice(task_id: str, state: RunState, how: str, summary: str | None, log: str) -> str:
+def notice(task_id: str, state: RunState, how: str, summary: str | None, log: str, artifacts: Sequence[str] = ()) -> str:
     """What the person or the agent who asked is told when a run ends."""
     parts = [how if state != RunState.COMPLETED else "", summary or ""]
     told = "; ".join(part for part in parts if part)
-    return f"Background task {task_id} {state}{': ' + told if told else ''}. Output: {log}"
+    files = f" Files beside it: {', '.join(artifacts)}" if artifacts else ""
+    return f"Background task {task_id} {state}{': ' + told if told else ''}. Output: {log}{files}"

@@ -265,7 +265,7 @@ class StoreContract:
 
     def test_an_end_is_state_event_and_notice_at_once(self, store: Any) -> None:
         run = running(store, project="/q")
-        assert store.settle([done(run, RunState.FAILED, exit_code=2, summary="1 failed", lines=9, error="why")], OURS) == ["task_x"]
+        assert store.settle([done(run, RunState.FAILED, exit_code=2, summary="1 failed", lines=9, error="why")], OURS).run_ids == ["task_x"]
         task, after = shown(store, "task_x")
         assert task.state == TaskState.FAILED
         assert after == run._replace(
@@ -298,28 +298,28 @@ class StoreContract:
     def test_the_end_that_another_owner_tells_is_ignored(self, store: Any) -> None:
         run = running(store)
         unchanged = whole(store)
-        assert store.settle([done(run)], THEIRS) == []
-        assert store.settle([done("task_missing")], OURS) == []
+        assert store.settle([done(run)], THEIRS).run_ids == []
+        assert store.settle([done("task_missing")], OURS).run_ids == []
         assert whole(store) == unchanged
 
     def test_an_end_that_is_told_twice_gives_one_notice(self, store: Any) -> None:
         run = running(store)
-        assert store.settle([done(run)], OURS) == ["task_x"]
+        assert store.settle([done(run)], OURS).run_ids == ["task_x"]
         once = whole(store)
-        assert store.settle([done(run, RunState.FAILED)], OURS) == []
-        assert store.settle([done(run), done(run)], OURS) == []
+        assert store.settle([done(run, RunState.FAILED)], OURS).run_ids == []
+        assert store.settle([done(run), done(run)], OURS).run_ids == []
         assert whole(store) == once
         assert len(store.notices(project=None, unread=False)) == 1
 
     def test_a_pending_run_cannot_be_settled(self, store: Any) -> None:
         submit(store)
         unchanged = whole(store)
-        assert store.settle([done("task_x")], OURS) == []
+        assert store.settle([done("task_x")], OURS).run_ids == []
         assert whole(store) == unchanged
 
     def test_ends_that_come_in_together_are_written_together(self, store: Any) -> None:
         runs = [running(store, f"task_{n}") for n in range(3)]
-        assert store.settle([done(run) for run in runs], OURS) == ["task_0", "task_1", "task_2"]
+        assert store.settle([done(run) for run in runs], OURS).run_ids == ["task_0", "task_1", "task_2"]
         assert [notice.run_id for notice in store.notices(project=None, unread=True)] == ["task_0", "task_1", "task_2"]
 
     @pytest.mark.parametrize(
@@ -346,8 +346,8 @@ class StoreContract:
         work = store.adopt(run, OURS)
         assert (work.run.owner, work.run.runner, work.run.state) == (OURS, ENGINE, RunState.RUNNING)
         assert work.environment == {"PATH": "/bin", "N": "1"}
-        assert store.settle([done(run)], THEIRS) == []
-        assert store.settle([done(run)], OURS) == ["task_x"]
+        assert store.settle([done(run)], THEIRS).run_ids == []
+        assert store.settle([done(run)], OURS).run_ids == ["task_x"]
 
     def test_of_two_that_take_a_run_over_one_is_too_late(self, store: Any, open_store: Open) -> None:
         run = running(store, owner=ProcessId(33, "3", "boot"))
@@ -393,7 +393,7 @@ class StoreContract:
         assert entry.run == run._replace(cancel_requested_at=NOW + 20)
         assert [one.cancel_requested_at for one in store.live_runs()] == [NOW + 20]
         assert store.notices(project=None, unread=True) == []
-        assert store.settle([done(run, RunState.CANCELLED, Result.SIGNAL)], OURS) == ["task_x"]
+        assert store.settle([done(run, RunState.CANCELLED, Result.SIGNAL)], OURS).run_ids == ["task_x"]
 
     def test_asking_twice_to_cancel_is_asking_once(self, store: Any) -> None:
         running(store)

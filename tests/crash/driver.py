@@ -21,7 +21,7 @@ from backburner.home import Home
 from backburner.stores.sqlite import SQLiteStore
 
 
-def die(*_: object) -> None:
+def die(*_: object, **__: object) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 

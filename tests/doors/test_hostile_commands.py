@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import Place, wait_until
 
-from backburner import process
+from backburner import process, trace
 
 
 def test_a_single_line_of_fifty_megabytes_arrives_whole(place: Place) -> None:
@@ -126,8 +126,12 @@ def test_the_environment_is_the_one_of_the_door_that_asked(place: Place) -> None
     place.ok("wait", task_id)
     seen = dict(line.split("=", 1) for line in place.log(task_id).decode().splitlines())
     mark = seen.pop("BACKBURNER_MARK")
+    parent = trace.parse(seen.pop("TRACEPARENT"))
+    folder = place.folder(task_id)
     ours = {"BACKBURNER_TASK_ID": task_id, "BACKBURNER_RUN_ID": task_id, "BACKBURNER_HOME": str(place.root)}
+    ours |= {"BACKBURNER_RUN_DIR": str(folder), "BACKBURNER_PROGRESS": str(folder / "progress.jsonl")}
     assert len(mark) == 16
+    assert parent and parent.span_id == place.status(task_id)["span_id"]
     assert seen == {**place.environ, "FROM_DOOR": "yes", "GIVEN": "1", "PWD": str(place.cwd), **ours}
 
 

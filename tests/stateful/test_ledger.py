@@ -162,7 +162,7 @@ class LedgerMachine(RuleBasedStateMachine):
     )
     def settle(self, some: list[str], who: int, state: RunState) -> None:
         endings = [ending(task_id, state, self.tick()) for task_id in some]
-        settled = self.stores[who].settle(endings, OWNERS[who])
+        settled = self.stores[who].settle(endings, OWNERS[who]).run_ids
         mine = []
         for task_id in dict.fromkeys(some):
             one = self.model.get(task_id)

@@ -17,6 +17,8 @@ EXITS = {
     "ApprovalDenied": 3,
     "NotAPerson": 3,
     "TaskNotFound": 4,
+    "BatchNotFound": 4,
+    "SpanNotFound": 4,
     "WaitTimedOut": 124,
     "IllegalTransition": 1,
     "StaleRun": 1,

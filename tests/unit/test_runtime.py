@@ -144,7 +144,7 @@ def test_only_what_has_ended_can_be_cleared(runtime: Runtime) -> None:
             runtime.clear([task_id])
     gone = runtime.submit(ask()).task.task_id
     runtime.reject(gone)
-    assert runtime.clear(ended=True) == [gone]
+    assert runtime.clear(ended=True, everywhere=True) == [gone]
     assert {entry.task.task_id for entry in runtime.list(everywhere=True)} == set(kept)
 
 

@@ -6,19 +6,31 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import wait_until
 
 from backburner.executors import shim
 from backburner.folders import exit_code
+from backburner.lifecycle import TaskState
+from backburner.models import Task
 
 SHOW = (sys.executable, "-c", "import json, os, sys; print(json.dumps([list(os.fsencode(word)) for word in sys.argv[1:]]))")
 
 
+def prepare(
+    folder: Path, command: tuple[str, ...], environment: dict[str, str], shell: bool = False, umask: int | None = None, **more: Any
+) -> dict[str, str]:
+    """A task of these words, as the ledger would have it."""
+    columns = {"task_id": "t", "state": TaskState.ACTIVE, "command": command, "shell": shell, "umask": umask, **more}
+    task = Task(**{**dict.fromkeys(Task._fields[: Task._fields.index("run_count") + 1]), **columns})
+    return shim.prepare(str(folder), task, environment)
+
+
 def start(folder: Path, *command: str, shell: bool = False, env: dict[str, str] | None = None) -> "subprocess.Popen[bytes]":
     """Start the shim as the executor does."""
-    given = shim.prepare(str(folder), command, shell, dict(os.environ) if env is None else env)
+    given = prepare(folder, command, dict(os.environ) if env is None else env, shell)
     with open(folder / shim.SCRIPT, "rb") as script:
         return subprocess.Popen(
             ["sh", "-s", "backburner"], executable="/bin/sh", stdin=script, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=folder, env=given
@@ -50,7 +62,7 @@ def test_a_command_that_is_not_there_leaves_127(tmp_path: Path) -> None:
 
 
 def test_before_the_shim_runs_nothing_has_begun_and_there_is_no_code(tmp_path: Path) -> None:
-    shim.prepare(str(tmp_path), ("true",), False, {})
+    prepare(tmp_path, ("true",), {})
     assert not shim.has_begun(str(tmp_path))
     assert exit_code(str(tmp_path)) is None
 
@@ -162,12 +174,12 @@ def test_every_variable_arrives_as_it_was_given(tmp_path: Path, env: dict[str, s
 
 
 def test_the_command_has_the_umask_of_who_asked(tmp_path: Path) -> None:
-    given = shim.prepare(str(tmp_path), ("sh", "-c", "umask"), False, dict(os.environ), umask=0o137)
+    given = prepare(tmp_path, ("sh", "-c", "umask"), dict(os.environ), umask=0o137)
     with open(tmp_path / shim.SCRIPT, "rb") as script:
         output = subprocess.run(["/bin/sh", "-s"], stdin=script, capture_output=True, env=given, timeout=30).stdout
     assert int(output, 8) == 0o137
 
 
 def test_files_of_a_run_are_private(tmp_path: Path) -> None:
-    shim.prepare(str(tmp_path), ("true",), False, {"a.b": "secret"})
+    prepare(tmp_path, ("true",), {"a.b": "secret"})
     assert {oct(path.stat().st_mode & 0o777) for path in tmp_path.iterdir()} == {"0o600"}

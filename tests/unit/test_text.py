@@ -1,10 +1,10 @@
 """Somebody else's text, made fit to be shown."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from backburner.text import clean, visible
+from backburner.text import Screen, clean, shortened, visible
 
 
 @pytest.mark.parametrize(
@@ -17,6 +17,12 @@ from backburner.text import clean, visible
         ("a\tb\r\n\0c", "a b   c"),
         ("\x1b[2J\x1b[H", ""),
         ("tput\x1b(B\x1b[m", "tput"),
+        ("\x1bP1;2|payload\x1b\\shown", "shown"),
+        ("\x1b_a\x1b\\b\x1b^c\x1b\\d\x1bXe\x1b\\f", "bdf"),
+        ("\x1b]0;never ends\nnext line", "next line"),
+        ("\x1bPnever ends", ""),
+        ("\x1b[31", ""),
+        ("\x1b", ""),
     ],
 )
 def test_a_line_is_shown_without_what_a_terminal_would_obey(text: str, wanted: str) -> None:
@@ -41,3 +47,185 @@ def test_what_a_person_decides_on_hides_nothing(text: str, wanted: str) -> None:
 @given(st.text(st.characters(codec=None)))
 def test_nothing_that_is_shown_can_move_a_cursor(text: str) -> None:
     assert clean(text).isprintable() and visible(text).isprintable()
+
+
+def test_a_string_without_end_hides_at_most_4096_characters() -> None:
+    assert clean("\x1b]52;" + "x" * 5000) == "x" * (5000 - 4096 + 3)
+
+
+def test_a_shortened_line_keeps_its_end() -> None:
+    assert shortened("x" * 300, " (53%)") == "x" * 193 + "… (53%)"
+    assert shortened("x" * 200) == "x" * 200
+    assert shortened("abcdef", longest=4) == "abc…"
+
+
+def on_screen(*pieces: bytes) -> bytes:
+    screen = Screen()
+    return b"".join([*map(screen.feed, pieces), screen.close()])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"plain\ttext\r\nand more\n",
+        "naïve 日本語 🙂 👩\u200d💻\n".encode(),
+        b"\x1b[31mred\x1b[0m",
+        b"\x1b[mreset\x1b[0m",
+        b"\x1b[1;38;5;208;48;2;8;8;8mcolours\x1b[0m",
+        b"\x1b[38;5;8mgrey\x1b[0m",
+        b"\x1b[4:3m\x1b[58:2::8:8:8mcurly\x1b[0m",
+    ],
+)
+def test_text_and_colours_stay(text: bytes) -> None:
+    assert Screen().feed(text) == text
+
+
+DROPPED = {
+    "cursor": b"\x1b[2A",
+    "clear": b"\x1b[2J",
+    "mode": b"\x1b[?1049h",
+    "question": b"\x1b[6n",
+    "private colour": b"\x1b[>4;2m",
+    "intermediate": b"\x1b[1 q",
+    "colour too long": b"\x1b[" + b"1;" * 30 + b"m",
+    "title": b"\x1b]0;title\x07",
+    "link": b"\x1b]8;;http://a\x1b\\",
+    "clipboard": b"\x1b]52;c;aGk=\xc2\x9c",
+    "device": b"\x1bP+q544e\x1b\\",
+    "application": b"\x1b_G=1\x1b\\",
+    "privacy": b"\x1b^x\x1b\\",
+    "start of string": b"\x1bXx\x1b\\",
+    "charset": b"\x1b(0",
+    "reset": b"\x1bc",
+    "save": b"\x1b7",
+    "controls": b"\x00\x07\x08\x0b\x0c\x0e\x0f\x18\x1a\x7f",
+    "c1": "\x85\x9b\x9d\x90".encode(),
+    "bidi": "\u202a\u202e\u2066\u2069\u200e\u200f\u061c".encode(),
+    "two escapes": b"\x1b\x1b[2J",
+    "cancelled": b"\x1b]0;x\x18",
+    "conceal": b"\x1b[8m",
+    "conceal with zeros": b"\x1b[008m",
+    "conceal with a subparameter": b"\x1b[8:1m",
+    "broken colour": b"\x1b[38;5m",
+    "broken direct colour": b"\x1b[38;2;8;8m",
+}
+
+
+@pytest.mark.parametrize("sequence", DROPPED.values(), ids=DROPPED)
+def test_whatever_a_terminal_would_obey_goes(sequence: bytes) -> None:
+    assert on_screen(b"a" + sequence + b"b") == b"ab"
+
+
+@pytest.mark.parametrize(
+    ("sequence", "wanted"),
+    [
+        (b"\x1b[8;31m", b"\x1b[31m"),
+        (b"\x1b[31;8m", b"\x1b[31m"),
+        (b"\x1b[38;5;8;8m", b"\x1b[38;5;8m"),
+        (b"\x1b[;8m", b"\x1b[m"),
+        (b"\x1b[28;18m", b"\x1b[28;18m"),
+    ],
+)
+def test_no_colour_hides_text(sequence: bytes, wanted: bytes) -> None:
+    assert on_screen(sequence + b"x") == wanted + b"x\x1b[0m"
+
+
+def test_colours_are_reset_at_the_end_where_there_were_any() -> None:
+    screen = Screen()
+    assert screen.feed(b"\x1b[31mred") == b"\x1b[31mred"
+    assert screen.close() == b"\x1b[0m"
+    assert screen.close() == b""
+
+
+def test_what_is_unfinished_at_the_end_is_not_kept() -> None:
+    screen = Screen()
+    assert screen.feed(b"a\x1b[3") + screen.close() == b"a"
+    assert screen.feed(b"1m") == b"1m"
+
+
+@pytest.mark.parametrize("start", [b"\x1b]0;", b"\x1bP", b"\x1b_", b"\x1b^", b"\x1bX", b"\x1b[1;", b"\x1b("])
+def test_a_sequence_without_end_is_given_up_at_the_end_of_its_line(start: bytes) -> None:
+    assert on_screen(start + b"1\nnext") == b"\nnext"
+
+
+def test_a_sequence_without_end_and_without_lines_is_given_up_after_4096_characters() -> None:
+    assert on_screen(b"\x1b]" + b"x" * 5000) == b"x" * (5000 - 4096)
+    assert on_screen(*[b"\x1b]"], *[b"x"] * 5000) == b"x" * (5000 - 4096)
+
+
+def test_what_is_complete_is_shown_at_once() -> None:
+    screen = Screen()
+    assert screen.feed(b"50%\r") == b"50%\r"
+    assert screen.feed(b"\x1b[32mok\x1b[0m") == b"\x1b[32mok\x1b[0m"
+    assert screen.feed(b"\xe6\x97") == b""
+    assert screen.feed(b"\xa5") == "日".encode()
+
+
+def test_broken_utf8_is_replaced() -> None:
+    assert on_screen(b"a\xffb\xe6\x97") == "a\ufffdb\ufffd".encode()
+
+
+PARTS = [
+    *DROPPED.values(),
+    b"\x1b[31m",
+    b"\x1b[8;1m",
+    b"\n",
+    b"\r",
+    b"\x1b",
+    b"[",
+    b"]",
+    b"m",
+    b"\\",
+    b"8",
+    b"38;5;8",
+    "é日".encode(),
+    b"\xe6",
+    b"x",
+]
+OUTPUT = st.lists(st.sampled_from(PARTS) | st.binary(max_size=8), max_size=30).map(b"".join)
+
+
+@given(OUTPUT, st.lists(st.integers(0, 200)))
+@example(b"\x1b]" + b"x" * 4095 + b"\x07y", [4096, 4097])
+@example(b"\x1b]" + b"x" * 4097 + b"\x07y", [4097, 4098, 4099])
+@example(b"\x1b[" + b"1" * 4097 + b"my", [4097, 4098, 4099])
+def test_how_the_output_is_cut_into_pieces_makes_no_difference(output: bytes, cuts: list[int]) -> None:
+    ends = [*sorted(min(cut, len(output)) for cut in cuts), len(output)]
+    pieces = [output[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+    assert on_screen(*pieces) == on_screen(*(bytes([byte]) for byte in output)) == on_screen(output)
+
+
+@given(OUTPUT)
+def test_nothing_on_a_screen_is_left_but_text_and_colours(output: bytes) -> None:
+    shown = on_screen(output).decode()
+    parts = shown.split("\x1b")
+    assert all(part.startswith("[") and not part[1:].partition("m")[0].strip("0123456789;:") and "m" in part for part in parts[1:])
+    assert not set("".join(parts)) & set(map(chr, [*range(9), 11, 12, *range(14, 32), *range(127, 160), 0x202E, 0x2066, 0x200F, 0x61C]))
+    assert on_screen(shown.encode()) in (shown.encode(), shown.encode() + b"\x1b[0m")
+
+
+ENDLESS = [
+    b"\x1b[",
+    b"\x1b]",
+    b"\x1bP",
+    b"\x1b[9",
+    b"\x1b]0;\x1b",
+    b"\x1b(",
+    b"\x1b ",
+    b"9;",
+    b"\x9b",
+    "\u202e".encode(),
+    b"\x1b[1m",
+    b"\x1b]x\x07",
+]
+
+
+@pytest.mark.parametrize("part", ENDLESS)
+@pytest.mark.parametrize("size", [3, 1 << 20])
+def test_no_output_keeps_a_screen_busy_or_is_kept(part: bytes, size: int) -> None:
+    output = (part * (1 << 16))[: 1 << 16]
+    screen = Screen()
+    for start in range(0, len(output), size):
+        screen.feed(output[start : start + size])
+        assert len(screen._held) <= 4100
+    clean(output.decode("utf-8", "replace"))

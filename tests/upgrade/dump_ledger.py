@@ -5,6 +5,7 @@ Kept for each released version: `python tests/upgrade/dump_ledger.py > tests/upg
 
 import os
 import tempfile
+from typing import Any
 
 from backburner.lifecycle import Result, RunState
 from backburner.models import ENGINE, RECORD, Approval, Ending, ProcessId, Submission
@@ -17,10 +18,10 @@ OWNER = ProcessId(11, "111", "boot")
 def fill(store: SQLiteStore) -> None:
     """One task per status, named by it."""
 
-    def submit(status: str, approved: bool = True) -> None:
+    def submit(status: str, approved: bool = True, **more: Any) -> None:
         store.submit(
             Submission(
-                ("echo", "it's", "日本語\n"), "/p/src", {"PATH": "/bin"}, description=status, name=f"a {status} one", env={"A": "b"}
+                ("echo", "it's", "日本語\n"), "/p/src", {"PATH": "/bin"}, description=status, name=f"a {status} one", env={"A": "b"}, **more
             ),
             project="/p",
             wanted_id=f"task_{status}",
@@ -46,6 +47,7 @@ def fill(store: SQLiteStore) -> None:
     store.record_process("task_running", OWNER, ProcessId(77, "7", "boot"))
     store.request_cancel("task_running", NOW + 15)
     submit("pending")
+    submit("blocked", after=("task_pending",), batch="nightly", key="once", priority=1, start_at=NOW + 5000, limits={"nice": 5}, restarts=3)
     task, run = store.show("task_running")  # type: ignore[misc]
     assert run is not None
     kept = run._replace(run_id="task_kept", task_id="task_kept", runner=RECORD, folder="tasks/task_kept")

@@ -112,6 +112,8 @@ def _judge(submission: Submission, world: World, rules: Sequence[Rule], *, trust
     rule, part, _ = worst
     asking = [one for one in verdicts if one[0].decision == rule.decision]
     reasons = dict.fromkeys(visible(reason) for _, _, found in asking for reason in _reasons(rule, found))
+    if submission.stdin and rule.decision == Decision.ASK:
+        reasons["its input stays open: whatever is sent to it later is not asked about"] = None
     kinds = {one.effect for _, found in judged for one in found}
     return Verdict(
         decision=rule.decision,

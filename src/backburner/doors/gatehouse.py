@@ -7,7 +7,8 @@ import sys
 from backburner import words
 from backburner.approval.shell import dissect
 from backburner.doors import render
-from backburner.doors.verbs import hint, submission_from
+from backburner.doors.start import submission_from
+from backburner.doors.verbs import hint
 from backburner.errors import BadInput
 from backburner.runtime import Runtime
 from backburner.text import visible

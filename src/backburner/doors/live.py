@@ -1,89 +1,100 @@
-"""What is shown while it happens: output as it comes, a line that tells how long, ends as they come in."""
+"""What is shown while it happens: output as it comes, how far each task is, ends as they come in."""
 
-import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from backburner import words
 from backburner.doors import render
-from backburner.errors import ApprovalRequired, BadInput
+from backburner.errors import ApprovalRequired
 from backburner.follow import Follower
-from backburner.lifecycle import Result
-from backburner.models import Entry, Event
+from backburner.models import Entry
 from backburner.runtime import Runtime, now_ms
+from backburner.text import Screen
+
+_ASIDE = "Ctrl-C leaves {} in the background"
 
 
-class LiveLine:
-    """One line at the bottom of the terminal that is rewritten in place; nothing at all where there is no terminal."""
+class LiveBlock:
+    """A few lines at the bottom of the terminal that are rewritten in place; nothing at all where there is no terminal."""
 
     def __init__(self) -> None:
         self._on = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-        self._shown = False
+        self._shown: list[str] = []
 
-    def show(self, text: str) -> None:
+    @property
+    def room(self) -> tuple[int, int]:
+        """The columns and lines there are for it."""
+        width, height = render.terminal(2) if self._on else (80, 24)
+        return width - 1, max(1, height - 2)
+
+    def show(self, lines: Sequence[str]) -> None:
+        """Put these lines, each of which fits, in place of those before."""
         if self._on:
-            width = render.columns(2) - 1
-            sys.stderr.write(f"\r\x1b[K{text[:width]}")
+            sys.stderr.write(self._back() + "\n".join(lines))
             sys.stderr.flush()
-            self._shown = True
+            self._shown = list(lines)
 
     def clear(self) -> None:
         if self._shown:
-            sys.stderr.write("\r\x1b[K")
+            sys.stderr.write(self._back())
             sys.stderr.flush()
-            self._shown = False
+            self._shown = []
+
+    def _back(self) -> str:
+        """To the start of what is shown, and rid of it; a terminal that became narrower has wrapped the lines."""
+        width = self.room[0] + 1
+        height = sum(max(1, -(-render.cells(line) // width)) for line in self._shown)
+        return "\r" + (f"\x1b[{height - 1}A" if height > 1 else "") + "\x1b[J"
+
+
+class Output:
+    """The command's own output on our output: as it is for a program, cleaned for a terminal."""
+
+    def __init__(self, *, raw: bool = False) -> None:
+        self._screen = Screen() if sys.stdout.isatty() and not raw else None
+        self.at_start = True
+
+    def write(self, piece: bytes) -> None:
+        shown = self._screen.feed(piece) if self._screen else piece
+        sys.stdout.buffer.write(shown)
+        sys.stdout.buffer.flush()
+        if shown:
+            self.at_start = shown.endswith(b"\n")
+
+    def close(self) -> None:
+        if self._screen:
+            sys.stdout.buffer.write(self._screen.close())
+            sys.stdout.buffer.flush()
 
 
 def follow(runtime: Runtime, entry: Entry, *, timeout: float | None, silent: bool) -> Entry:
     """Show a task's output until its end or until the time is up; the task as it is then."""
-    follower, line = Follower(runtime, entry), LiveLine()
-    out = sys.stdout.buffer
-    at_start = True
+    follower, block, output = Follower(runtime, entry), LiveBlock(), Output()
     try:
         for piece in follower.pieces(timeout):
             if piece and not silent:
-                line.clear()
-                out.write(piece)
-                out.flush()
-                at_start = piece.endswith(b"\n")
+                block.clear()
+                output.write(piece)
             elif follower.entry.status == "waiting":
                 break
-            elif not silent and at_start:
-                line.show(_running(follower.entry))
+            elif not silent and output.at_start:
+                block.show([_line(runtime, follower.entry, block.room[0], _ASIDE.format("it"))])
     finally:
-        line.clear()
-    if not at_start and follower.entry.live:
-        out.write(b"\n")  # the id that comes next must stand alone
-        out.flush()
+        block.clear()
+        output.close()
+    if not output.at_start and follower.entry.live:
+        sys.stdout.buffer.write(b"\n")  # the id that comes next must stand alone
+        sys.stdout.buffer.flush()
     return follower.entry
 
 
-def _running(entry: Entry) -> str:
-    took = words.elapsed(entry, now_ms())
-    return f"{entry.status} {words.duration(took) if took is not None else ''} · {entry.task.task_id} · Ctrl-C leaves it in the background"
+def _line(runtime: Runtime, entry: Entry, width: int, aside: str = "") -> str:
+    return render.live_line(entry, runtime.progress(entry), runtime.waits_for(entry), now_ms(), width, aside)
 
 
-def print_log(runtime: Runtime, entry: Entry, *, follow: bool, lines: int | None, raw: bool) -> int:
-    """The log of a task, to its present end or on to its last line."""
-    out = sys.stdout.buffer
-    follower = Follower(runtime, entry, raw=raw, lines=lines)
-    try:
-        for piece in follower.pieces() if follow else follower.now():
-            if piece:
-                out.write(piece)
-                out.flush()
-    except FileNotFoundError:
-        if entry.run and entry.run.result not in (None, Result.UNSTARTED, Result.DENIED):
-            raise BadInput(f"The output of {entry.task.task_id} is gone: {runtime.log_path(entry)} does not exist.") from None
-    if follow and sys.stderr.isatty():
-        print(render.ended_line(follower.entry, now_ms()), file=sys.stderr)
-    return 0
-
-
-def wait_for(runtime: Runtime, task_ids: list[str], timeout: float | None, *, silent: bool) -> Sequence[Entry]:
-    """Wait for tasks and say how each ended, as they end; the tasks as they are then."""
-    line, told = LiveLine(), set()
+def wait_for(runtime: Runtime, task_ids: list[str], timeout: float | None, *, silent: bool, ready: bool = False) -> Sequence[Entry]:
+    """Wait for tasks and say how each ended, or became ready, as that happens; the tasks as they are then."""
+    block, told = LiveBlock(), set()
     entries: Sequence[Entry] = ()
     look = 1.0 if sys.stderr.isatty() else 5.0
     try:
@@ -91,50 +102,27 @@ def wait_for(runtime: Runtime, task_ids: list[str], timeout: float | None, *, si
             for entry in entries:
                 if entry.run and entry.status == "waiting":
                     raise ApprovalRequired(task_id=entry.task.task_id, reason=entry.run.error)
-                if not entry.live and entry.task.task_id not in told:
+                if (not entry.live or (ready and entry.ready)) and entry.task.task_id not in told:
                     told.add(entry.task.task_id)
-                    line.clear()
+                    block.clear()
                     if not silent:
-                        print(render.ended_line(entry, now_ms()), flush=True)
+                        print(
+                            render.ready_line(entry, runtime.signs(entry).ports) if entry.live else render.ended_line(entry, now_ms()),
+                            flush=True,
+                        )
             if len(told) == len(set(task_ids)):
                 break
-            line.show(f"waiting for {len(set(task_ids)) - len(told)} of {len(set(task_ids))} · Ctrl-C leaves them in the background")
+            block.show(_board(runtime, [entry for entry in entries if entry.task.task_id not in told], len(entries), block))
     finally:
-        line.clear()
+        block.clear()
     return entries
 
 
-def print_events(runtime: Runtime, *, follow: bool, after: int, as_json: bool) -> int:
-    """What happened, oldest first; with `follow` as it happens. Following in JSON is one object a line."""
-    if not follow:
-        events = list(_events(runtime, after))
-        if as_json:
-            render.print_json([render.event_json(event) for event in events])
-        for event in events if not as_json else []:
-            print(_event_line(event))
-        return 0
-    ear = runtime.listen()
-    try:
-        while True:
-            events = list(_events(runtime, after))
-            for event in events:
-                after = event.event_id
-                print(json.dumps(render.event_json(event)) if as_json else _event_line(event))
-            sys.stdout.flush()
-            if not events:
-                ear.wait(60)
-    finally:
-        ear.close()
-
-
-def _events(runtime: Runtime, after: int) -> Iterator[Event]:
-    """Everything there is after an event, page by page."""
-    while page := runtime.events(after):
-        yield from page
-        after = page[-1].event_id
-
-
-def _event_line(event: Event) -> str:
-    about = " ".join(f"{name}={value}" for name, value in event.data.items() if value not in (None, []))
-    subject = event.run_id or event.task_id or "-"
-    return f"{event.event_id:>6}  {words.local(event.at)}  {event.kind:<18} {subject}  {about}".rstrip()
+def _board(runtime: Runtime, entries: Sequence[Entry], of: int, block: LiveBlock) -> list[str]:
+    """A line for each that is waited for, those at work first, as many as fit, and one that counts them."""
+    width, height = block.room
+    ordered = sorted(entries, key=lambda entry: entry.run is None or entry.run.started_at is None)
+    shown = ordered if len(ordered) < height else ordered[: height - 1]
+    more = f", {len(ordered) - len(shown)} more" if len(shown) < len(ordered) else ""
+    last = f"waiting for {len(entries)} of {of}{more} · {_ASIDE.format('them' if of > 1 else 'it')}"
+    return [*(_line(runtime, entry, width) for entry in shown), render.cut(last, width)]

@@ -4,10 +4,15 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from backburner import words
-from backburner.models import Entry, Event, Notice
-from backburner.text import clean, visible
+from backburner.models import PRIORITIES, Entry, Event, Notice
+from backburner.text import clean, shortened, visible
+
+if TYPE_CHECKING:
+    from backburner.progress import Progress
+    from backburner.signs import Signs
 
 _COLOURS = {
     "completed": "32",
@@ -21,6 +26,7 @@ _COLOURS = {
 }
 _RULE = "─"
 _LEAST_DESCRIPTION = 12
+_LONGEST_LINE = 1000
 
 
 def as_json(entry: Entry, now: int) -> dict[str, object]:
@@ -54,12 +60,27 @@ def as_json(entry: Entry, now: int) -> dict[str, object]:
         "rule": task.rule,
         "reasons": list(task.reasons),
         "restarted_from": task.restarted_from,
-        "batch": None,
+        "batch": task.batch,
+        "key": task.key,
+        "priority": next(name for name, value in PRIORITIES.items() if value == task.priority),
+        "after": list(task.after),
+        "limits": task.limits,
+        "stdin": task.stdin,
+        "ready_when": task.ready_when,
+        "ready_at": words.iso(run.ready_at) if run else None,
+        "restarts": task.restarts,
+        "trace_id": task.trace_id,
         "notify": None,
         "run_count": task.run_count,
-        "next_run_at": None,
+        "next_run_at": words.iso(run.due_at) if run and run.state == "pending" else None,
         "last_run_at": words.iso(run.started_at) if run else None,
     }
+
+
+def signs_json(signs: "Signs") -> dict[str, object]:
+    """What can be seen of a task, for scripts."""
+    progress = signs.progress._asdict() if signs.progress else None
+    return {"progress": progress, "ports": list(signs.ports), "artifacts": list(signs.artifacts), "waits_for": signs.waits_for}
 
 
 def event_json(event: Event) -> dict[str, object]:
@@ -103,7 +124,13 @@ def table(entries: Sequence[Entry], now: int) -> str:
 
 def columns(descriptor: int) -> int:
     """The width of a terminal; some do not know their own."""
-    return os.get_terminal_size(descriptor).columns or 80
+    return terminal(descriptor)[0]
+
+
+def terminal(descriptor: int) -> tuple[int, int]:
+    """The columns and lines of a terminal."""
+    size = os.get_terminal_size(descriptor)
+    return size.columns or 80, size.lines or 24
 
 
 def cells(text: str) -> int:
@@ -117,11 +144,42 @@ def cells(text: str) -> int:
 
 def fitted(text: str, width: int) -> str:
     """`text` in just `width` columns."""
-    if cells(text) > width:
-        while cells(text) > width - 1:
-            text = text[:-1]
-        text += "…"
+    text = cut(text, width)
     return text + " " * (width - cells(text))
+
+
+def cut(text: str, width: int) -> str:
+    """`text` in at most `width` columns."""
+    if len(text) > 2 * width:
+        text = text[: 2 * width]
+    if cells(text) <= width:
+        return text
+    while text and cells(text) > width - 1:
+        text = text[:-1]
+    return text + "…" if width > 0 else ""
+
+
+def bar(fraction: float, width: int) -> str:
+    """A bar that is filled as far as something is done."""
+    full, empty = ("█", "░") if "utf" in (sys.stderr.encoding or "").lower() else ("#", "-")
+    done = min(width, int(fraction * width + 1e-9))
+    return full * done + empty * (width - done)
+
+
+def live_line(entry: Entry, progress: "Progress | None", waits_for: str | None, now: int, width: int, aside: str = "") -> str:
+    """How a task stands in one line of at most `width` columns: bar, percentage and words where it says how far it is."""
+    took = words.elapsed(entry, now)
+    parts = [entry.status if took is None else f"{entry.status} {words.duration(took)}", entry.task.task_id]
+    if progress and progress.text:
+        parts.append(progress.text)
+    elif waits_for:
+        parts.append(f"waits for {waits_for}")
+    if aside:
+        parts.append(aside)
+    before = ""
+    if progress and progress.fraction is not None:
+        before = f"{bar(progress.fraction, max(8, min(24, width // 5)))} {progress.fraction:>4.0%} "
+    return cut(before + " · ".join(parts), width)
 
 
 def rows(entries: Sequence[Entry], now: int) -> str:
@@ -136,7 +194,7 @@ def _row(entry: Entry, now: int) -> tuple[str, str, str, str, str]:
     return entry.task.task_id, entry.status, words.local(run.started_at if run else None), words.duration(took), text
 
 
-def details(entry: Entry, now: int, output: bytes, log: str) -> str:
+def details(entry: Entry, now: int, output: bytes, log: str, signs: "Signs") -> str:
     """Everything a person asks about one task."""
     task, run = entry
     lines = [f"Task: {task.task_id}", f"Status: {colour(entry.status)}"]
@@ -146,6 +204,7 @@ def details(entry: Entry, now: int, output: bytes, log: str) -> str:
     if task.description:
         lines.append(f"Description: {clean(task.description)}")
     lines.append(f"Directory: {visible(task.cwd)}")
+    lines += _arrangements(entry, signs)
     if run is None:
         lines.append(f"Asks because: {'; '.join(task.reasons)}")
         if entry.status == "proposed":
@@ -161,24 +220,67 @@ def details(entry: Entry, now: int, output: bytes, log: str) -> str:
         lines.append(f"Completed: {words.local(run.ended_at)}")
     lines.append(f"Duration: {words.duration(words.elapsed(entry, now))}")
     if run.result:
-        lines.append(f"Exit code: {words.exit_text(run.exit_code)}")
+        if run.started_at is not None:
+            lines.append(f"Exit code: {words.exit_text(run.exit_code)}")
         if run.result != "exit" or run.error:
             lines.append(f"Ended: {words.ending(run.result, run.exit_code, run.error, task.timeout_ms)}")
         if run.error and run.result == "exit":
             lines.append(f"Note: {run.error}")
     elif run.process:
         lines.append(f"Process: {run.process.pid}")
-    shown = [clean(line) for line in output.decode("utf-8", "replace").splitlines()]
+    lines += _signs(entry, signs)
+    shown = [shortened(clean(line), longest=_LONGEST_LINE) for line in output.decode("utf-8", "replace").splitlines()]
     if shown:
         lines += ["", f"Recent output (last {len(shown)} lines):", _RULE * 60, *shown]
-    lines += ["", f"Full output: {log}"]
+    lines += ["", f"Full output: {log}", f"Trace: backburner traces --span {run.span_id}"]
     return "\n".join(lines)
+
+
+def _arrangements(entry: Entry, signs: "Signs") -> list[str]:
+    """When and how it was to run, where anything was said about that."""
+    task, run = entry
+    lines = [f"Batch: {visible(task.batch)}"] if task.batch else []
+    if task.priority:
+        lines.append(f"Priority: {next(name for name, value in PRIORITIES.items() if value == task.priority)}")
+    if task.after:
+        lines.append(f"After: {', '.join(task.after)}")
+    if task.limits:
+        units = {"memory_mb": "{} MiB of memory", "cpu_seconds": "{} s of CPU time", "nice": "nice {}"}
+        lines.append(f"Limits: {', '.join(units[name].format(value) for name, value in task.limits.items())}")
+    if task.restarts and run:
+        lines.append(f"Restarts: on failure, up to {task.restarts} in a row; this is run {run.n}")
+    if signs.waits_for:
+        lines.append(f"Waits for: {signs.waits_for}")
+    return lines
+
+
+def _signs(entry: Entry, signs: "Signs") -> list[str]:
+    """What can be seen of a run."""
+    lines = []
+    if progress := signs.progress:
+        shown = f"{bar(progress.fraction, 20)} {progress.fraction:.0%} " if progress.fraction is not None and sys.stdout.isatty() else ""
+        lines.append(f"Progress: {shown}{progress.text}")
+    if entry.task.ready_when is not None and entry.run and entry.live:
+        at = entry.run.ready_at
+        lines.append(f"Ready: {words.local(at) if at is not None else f'not yet (waits for {visible(entry.task.ready_when)})'}")
+    if signs.ports:
+        lines.append(f"Listens on: {', '.join(map(str, signs.ports))}")
+    if signs.artifacts:
+        lines.append(f"Files: {', '.join(signs.artifacts)}")
+    return lines
+
+
+def ready_line(entry: Entry, ports: Sequence[int]) -> str:
+    """One line that says that a server is ready."""
+    where = f", listens on {', '.join(map(str, ports))}" if ports else ""
+    return f"{entry.task.task_id} ready{where}"
 
 
 def ended_line(entry: Entry, now: int) -> str:
     """One line that says how a task ended."""
     run = entry.run
-    parts = [words.duration(words.elapsed(entry, now))]
+    took = words.elapsed(entry, now)
+    parts = [words.duration(took)] if took is not None else []
     if run and run.result:
         parts.insert(0, words.ending(run.result, run.exit_code, run.error, entry.task.timeout_ms))
     told = f": {run.summary}" if run and run.summary else ""

@@ -1,19 +1,18 @@
 """What each verb of the command line does: call the Runtime, print, return an exit code. No verb touches the store."""
 
 import argparse
-import os
 import sys
+from collections.abc import Sequence
 
 from backburner import words
 from backburner.doors import render
-from backburner.errors import ApprovalDenied, ApprovalRequired, BadInput, NotAPerson, NotRunning, WaitTimedOut
-from backburner.lifecycle import Result
-from backburner.models import Entry, Submission
-from backburner.process import umask
+from backburner.errors import ApprovalRequired, BadInput, NotRunning, WaitTimedOut
+from backburner.models import Entry
 from backburner.runtime import Runtime, now_ms
+from backburner.text import visible
 
 LISTED = 200
-OURS_FAILED, TIMED_OUT = 125, 124
+TIMED_OUT = 124
 
 
 def hint(text: str) -> None:
@@ -21,139 +20,15 @@ def hint(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def duration_ms(text: str) -> int:
-    """`90`, `30s`, `5m`, `2h`, `1d`, `1w` in milliseconds."""
-    units = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-    number, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1)
-    try:
-        value = float(number)
-    except ValueError:
-        value = -1.0
-    if not 0 < value * unit < 1e10:
-        raise BadInput(f"'{text}' is not a duration; write 30s, 5m, 2h or 1d.")
-    return max(1, int(value * unit * 1000))
-
-
-def run(runtime: Runtime, args: argparse.Namespace) -> int:
-    return _started(runtime, _submit(runtime, submission_from(runtime, args), args.yes), args)
-
-
-def submission_from(runtime: Runtime, args: argparse.Namespace) -> Submission:
-    """What the words of the command line ask for."""
-    if not args.command:
-        raise BadInput("There is no command to run. Write it after `--`: -- COMMAND ARG…")
-    here = args.cwd if args.cwd and os.path.isabs(args.cwd) else os.path.normpath(os.path.join(_cwd(), args.cwd or "."))
-    return Submission(
-        command=_shell_line(args.command) if args.shell else tuple(args.command),
-        cwd=here,
-        environment=dict(runtime.environ),
-        description=getattr(args, "description", None) or "",
-        name=getattr(args, "name", None),
-        env=_env(args.env),
-        shell=args.shell,
-        timeout_ms=duration_ms(args.timeout) if getattr(args, "timeout", None) is not None else None,
-        umask=umask(),
-    )
-
-
-def restart(runtime: Runtime, args: argparse.Namespace) -> int:
-    task = runtime.show(args.id).task
-    submission = Submission(
-        command=task.command,
-        cwd=task.cwd,
-        environment=dict(runtime.environ),
-        description=task.description,
-        name=task.name,
-        env=task.env,
-        shell=task.shell,
-        timeout_ms=task.timeout_ms,
-        umask=umask(),
-        restarted_from=task.task_id,
-    )
-    return _started(runtime, _submit(runtime, submission, args.yes), args)
-
-
-def _submit(runtime: Runtime, submission: Submission, yes: bool) -> Entry:
-    """Through the gate: ask where somebody sits, park where nobody does."""
-    verdict = runtime.judge(submission)
-    if yes:
-        runtime.require_person("cli")
-    if verdict.decision != "ask":
-        return runtime.submit(submission)
-    from backburner.doors.ask import Answer, ask, can_ask
-
-    if not yes and can_ask() and _is_person(runtime):
-        match ask(submission, verdict):
-            case Answer.NO:
-                raise ApprovalDenied(reason="you said no")
-            case Answer.TRUST:
-                runtime.trust(submission.cwd, via="cli")
-            case Answer.ALWAYS:
-                runtime.always(submission, via="cli")
-        yes = True
-    return runtime.submit(submission, yes_via="cli" if yes else None)
-
-
-def _is_person(runtime: Runtime) -> bool:
-    """Whether whoever sits here may answer at all; who may not is not asked, and the task waits for one who may."""
-    try:
-        runtime.require_person("cli")
-    except NotAPerson:
-        return False
-    return True
-
-
-def _started(runtime: Runtime, entry: Entry, args: argparse.Namespace) -> int:
-    task_id = entry.task.task_id
-    if entry.run is None:
-        if not args.json:
-            print(task_id)
-        raise ApprovalRequired(task_id=task_id, reason="; ".join(entry.task.reasons))
-    if args.wait is None:
-        render.print_json(render.as_json(entry, now_ms())) if args.json else print(task_id)
-        if sys.stderr.isatty() and not args.json:
-            hint(f"Started in the background. Follow it: backburner logs -f {task_id}")
-        return 0
-    from backburner.doors.live import follow
-
-    if not args.json:
-        hint(task_id) if args.wait is True else None
-    entry = follow(runtime, entry, timeout=None if args.wait is True else args.wait, silent=args.json)
-    if entry.run and entry.status == "waiting":
-        raise ApprovalRequired(task_id=task_id, reason=entry.run.error)
-    if entry.live:
-        render.print_json(render.as_json(entry, now_ms())) if args.json else print(task_id)
-        if not args.json:
-            hint(f"Still {entry.status} after {args.wait:g} s; it goes on in the background.")
-        return 0
-    if args.json:
-        render.print_json(render.as_json(entry, now_ms()))
-    elif entry.status != "completed" or sys.stderr.isatty():
-        hint(render.ended_line(entry, now_ms()))
-    _told(runtime, [task_id])
-    return _own_code(entry)
-
-
-def _told(runtime: Runtime, task_ids: list[str]) -> None:
+def told(runtime: Runtime, task_ids: list[str]) -> None:
     """Mark as told what has really left us: not what a closed pipe or a full disk swallowed."""
     sys.stdout.flush()
     runtime.tell(task_ids=task_ids)
 
 
-def _own_code(entry: Entry) -> int:
-    """The command's own exit code, as `--wait` passes it on."""
-    run = entry.run
-    assert run is not None
-    if run.result in (Result.TIMEOUT, Result.AMBIGUOUS):
-        return TIMED_OUT
-    if run.exit_code is not None:
-        return run.exit_code
-    return 1 if run.state == "cancelled" else OURS_FAILED
-
-
 def list_(runtime: Runtime, args: argparse.Namespace) -> int:
     limit = LISTED if args.limit is None else args.limit or None
-    entries = runtime.list(status=args.status, everywhere=args.all, limit=limit)
+    entries = runtime.list(status=args.status, everywhere=args.all, batch=args.batch, limit=limit)
     now = now_ms()
     if args.json:
         render.print_json([render.as_json(entry, now) for entry in entries])
@@ -169,43 +44,33 @@ def list_(runtime: Runtime, args: argparse.Namespace) -> int:
 def status(runtime: Runtime, args: argparse.Namespace) -> int:
     entry = runtime.show(args.id)
     runtime.mend(entry)
+    signs = runtime.signs(entry)
     output = runtime.tail(entry, 20) if entry.run else b""
     if args.json:
         more = {"output": output.decode("utf-8", "replace"), "log": runtime.log_path(entry) or None}
-        render.print_json({**render.as_json(entry, now_ms()), **more})
+        render.print_json({**render.as_json(entry, now_ms()), **render.signs_json(signs), **more})
     else:
-        print(render.details(entry, now_ms(), output, runtime.log_path(entry)))
+        print(render.details(entry, now_ms(), output, runtime.log_path(entry), signs))
     return 0
-
-
-def logs(runtime: Runtime, args: argparse.Namespace) -> int:
-    from backburner.doors.live import print_log
-
-    entry = runtime.show(args.id)
-    if entry.run is None:
-        raise BadInput(f"Task {entry.task.task_id} is {entry.status}; it has no output yet.")
-    if args.json:
-        if args.follow:
-            raise BadInput("`logs -f` has no JSON; `logs --json` gives what there is.")
-        output = runtime.tail(entry, args.tail if args.tail is not None else sys.maxsize, longest=sys.maxsize)
-        render.print_json({"task_id": entry.task.task_id, "log": runtime.log_path(entry), "output": output.decode("utf-8", "replace")})
-        return 0
-    return print_log(runtime, entry, follow=args.follow, lines=args.tail, raw=args.raw)
 
 
 def wait(runtime: Runtime, args: argparse.Namespace) -> int:
     from backburner.doors.live import wait_for
 
-    task_ids = _ids(runtime, args.id)
+    task_ids = _meant(runtime, args)
     for task_id in task_ids:
         entry = runtime.show(task_id)
         if entry.status == "proposed":
             raise ApprovalRequired(task_id=task_id, reason="; ".join(entry.task.reasons))
-    entries = wait_for(runtime, task_ids, args.timeout, silent=args.json)
+        if args.ready and entry.task.ready_when is None:
+            raise BadInput(f"Task {task_id} was not started with `run --ready-when`, so nobody can tell when it is ready.")
+    entries = wait_for(runtime, task_ids, args.timeout, silent=args.json, ready=args.ready)
+    if args.ready:
+        return _ready(entries, args)
     running = [entry.task.task_id for entry in entries if entry.live]
     if args.json:
         render.print_json([render.as_json(entry, now_ms()) for entry in entries])
-    _told(runtime, [entry.task.task_id for entry in entries if not entry.live])
+    told(runtime, [entry.task.task_id for entry in entries if not entry.live])
     if running:
         if args.json:
             return TIMED_OUT
@@ -213,10 +78,32 @@ def wait(runtime: Runtime, args: argparse.Namespace) -> int:
     return 0 if all(entry.status == "completed" for entry in entries) else 1
 
 
+def _ready(entries: Sequence[Entry], args: argparse.Namespace) -> int:
+    """Exit 0 when all are ready, 1 when one ended before that, 124 when the time was up."""
+    if args.json:
+        render.print_json([render.as_json(entry, now_ms()) for entry in entries])
+    waiting = [entry.task.task_id for entry in entries if entry.live and not entry.ready]
+    if waiting:
+        raise WaitTimedOut(seconds=f"{args.timeout:g}", task_ids=", ".join(waiting))
+    return 0 if all(entry.live for entry in entries) else 1
+
+
+def batch(runtime: Runtime, args: argparse.Namespace) -> int:
+    batches = runtime.batches(everywhere=args.all)
+    if args.json:
+        render.print_json([{**batch._asdict(), "created_at": words.iso(batch.created_at)} for batch in batches])
+    for one in batches if not args.json else []:
+        counts = ", ".join(f"{count} {status}" for status, count in sorted(one.counts.items()))
+        print(f"{visible(one.batch)}  {counts}{f'  ({visible(one.project)})' if args.all else ''}")
+    if not batches and not args.json:
+        hint("No batches here." if not args.all else "No batches.")
+    return 0
+
+
 def cancel(runtime: Runtime, args: argparse.Namespace) -> int:
     """All of them are asked first; then each is waited for until it is proven dead."""
     code, asked = 0, []
-    for task_id in _ids(runtime, args.id):
+    for task_id in _meant(runtime, args, live=True):
         try:
             asked.append(runtime.cancel(task_id).task.task_id)
         except NotRunning as error:
@@ -224,6 +111,8 @@ def cancel(runtime: Runtime, args: argparse.Namespace) -> int:
                 raise
             hint(str(error))
             code = 1
+    if not asked and args.batch is not None and not args.json:
+        hint(f"Nothing of the batch '{visible(args.batch)}' is running.")
     if not args.json:
         for task_id in asked:
             hint(f"Cancelling task {task_id}...")
@@ -238,7 +127,7 @@ def cancel(runtime: Runtime, args: argparse.Namespace) -> int:
     for entry in entries if not args.json else []:
         done = "cancelled" if entry in cancelled else f"had ended before (status: {entry.status})"
         print(f"Task {entry.task.task_id} {done}.")
-    _told(runtime, asked)
+    told(runtime, asked)
     return code if len(cancelled) == len(entries) else 1
 
 
@@ -255,6 +144,15 @@ def _ids(runtime: Runtime, references: list[str]) -> list[str]:
     return list(dict.fromkeys(runtime.show(reference).task.task_id for reference in references))
 
 
+def _meant(runtime: Runtime, args: argparse.Namespace, *, live: bool = False) -> list[str]:
+    """The tasks that are named, and those of the batch that is; with `live` only those of it that can still be stopped."""
+    if not args.id and args.batch is None:
+        raise BadInput("Say which: an id, a unique part of one, a label, `last`, or --batch B.")
+    named = _ids(runtime, args.id)
+    of_batch = runtime.list(batch=args.batch) if args.batch is not None else ()
+    return list(dict.fromkeys([*named, *(entry.task.task_id for entry in reversed(of_batch) if not live or not entry.ended)]))
+
+
 def _answer(entries: list[Entry], args: argparse.Namespace, word: str) -> int:
     if args.json:
         render.print_json([render.as_json(entry, now_ms()) for entry in entries])
@@ -265,12 +163,12 @@ def _answer(entries: list[Entry], args: argparse.Namespace, word: str) -> int:
 
 
 def clear(runtime: Runtime, args: argparse.Namespace) -> int:
-    if not args.id and not args.ended and not args.old:
-        raise BadInput("Say what to clear: ids, --ended, or --old for what is past its retention.")
-    from backburner.home import project_of
-
-    project = None if args.all else project_of(_cwd())
-    gone = [*runtime.clear(args.id, ended=args.ended, project=project), *(runtime.clean_up() if args.old else ())]
+    if not args.id and not args.ended and not args.old and args.batch is None:
+        raise BadInput("Say what to clear: ids, --batch B, --ended, or --old for what is past its retention.")
+    gone = [
+        *runtime.clear(args.id, ended=args.ended, batch=args.batch, everywhere=args.all),
+        *(runtime.clean_up() if args.old else ()),
+    ]
     render.print_json({"cleared": gone}) if args.json else print(f"Cleared {len(gone)} task{'s' * (len(gone) != 1)}.")
     return 0
 
@@ -289,12 +187,6 @@ def inbox(runtime: Runtime, args: argparse.Namespace) -> int:
     return 0
 
 
-def events(runtime: Runtime, args: argparse.Namespace) -> int:
-    from backburner.doors.live import print_events
-
-    return print_events(runtime, follow=args.follow, after=args.since, as_json=args.json)
-
-
 def config(runtime: Runtime, args: argparse.Namespace) -> int:
     values, origins = runtime.config.values, runtime.config.origins
     if args.json:
@@ -308,25 +200,3 @@ def config(runtime: Runtime, args: argparse.Namespace) -> int:
 
 def _toml(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _env(pairs: list[str]) -> dict[str, str]:
-    env = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals or not name:
-            raise BadInput(f"--env takes NAME=VALUE, not '{pair}'.")
-        env[name] = value
-    return env
-
-
-def _shell_line(command: list[str]) -> tuple[str]:
-    """One word is the line itself; several are joined with spaces, as a shell's own `eval` would."""
-    return (" ".join(command),)
-
-
-def _cwd() -> str:
-    try:
-        return os.getcwd()
-    except FileNotFoundError:
-        raise BadInput("The folder you are in does not exist any more.") from None

@@ -11,8 +11,9 @@ import signal
 import time
 
 from backburner import process
+from backburner.home import write_atomically
 from backburner.models import ProcessId
-from backburner.output import CAPPED, NAME, Log, cut_marker
+from backburner.output import CAPPED, NAME, Cut, Log, cut_marker
 
 _PUNCH_HOLE_KEEP_SIZE = 0x1 | 0x2
 _BLOCK = 4096
@@ -83,6 +84,7 @@ class Cap:
             self._marker = cut_marker(self._dropped)
             os.ftruncate(descriptor, self._head)
             os.pwrite(descriptor, self._marker + kept, self._head)
+            write_atomically(self._mark, str(Cut(os.fstat(descriptor).st_ino, self._head, self._dropped, len(self._marker))))
         finally:
             process.send(self._writer, signal.SIGCONT)
 
@@ -96,8 +98,12 @@ class Cap:
             if not log.has_hole:
                 return
             with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as new:
-                for _, piece in log.chunks(0):
+                before = 0
+                for after, piece in log.chunks(0):
+                    if after - before != len(piece):  # the hole, as its marker
+                        write_atomically(self._mark, str(Cut(os.fstat(new.fileno()).st_ino, before, after - before, len(piece))))
                     new.write(piece)
+                    before = after
         os.replace(temporary, self.path)
 
 

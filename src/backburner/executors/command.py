@@ -14,9 +14,10 @@ import signal
 import subprocess
 import termios
 
-from backburner import folders, process
+from backburner import folders, process, signs, trace
 from backburner.executors import shim
 from backburner.executors.cap import Cap
+from backburner.executors.lines import Lines
 from backburner.home import Home, is_locked
 from backburner.lifecycle import Result
 from backburner.models import ProcessId, Work
@@ -30,6 +31,7 @@ _PIPE_BYTES = 256 * 1024
 _SETPIPE_SZ = 1031
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 _KILL_SECONDS = 5.0  # how long the dead may take to be gone after SIGKILL
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0  # seconds between two looks at the ports of a command that is not ready
 _DRAIN_SECONDS = 2.0  # how long output may take to arrive after the command's end, while somebody still writes
 
 
@@ -64,13 +66,16 @@ class CommandExecutor:
             "BACKBURNER_TASK_ID": task.task_id,
             "BACKBURNER_RUN_ID": run.run_id,
             "BACKBURNER_HOME": self._home.root,
+            "BACKBURNER_RUN_DIR": folder,
+            "BACKBURNER_PROGRESS": os.path.join(folder, signs.PROGRESS),
             process.MARK: run.mark,
+            trace.VARIABLE: trace.render(run.trace_id, run.span_id),
         }
         if "PWD" in env:
             env["PWD"] = task.cwd
         try:
             os.makedirs(folder, 0o700, exist_ok=True)
-            env = shim.prepare(folder, task.command, task.shell, env, task.umask, self._files)
+            env = shim.prepare(folder, task, env, self._files)
             with contextlib.ExitStack() as ours:
                 script, log, reader, writer = self._descriptors(ours, work, folder)
                 cat = _pour(reader, log)
@@ -141,6 +146,7 @@ class CommandExecutor:
     def _look(self, command: "Command") -> None:
         if command.closed:
             return
+        command.grew.set()
         loop = asyncio.get_running_loop()
         try:
             delay = command.cap.look()
@@ -177,6 +183,7 @@ class Command:
     def __init__(self, executor: CommandExecutor, folder: str, mark: str, leader: ProcessId | None, *, rebooted: bool = False) -> None:
         self.process = leader
         self.closed = False
+        self.grew = asyncio.Event()  # set when there is more output
         self.cap = Cap(folder, executor.output_cap, None)
         self._folder, self._mark, self._rebooted = folder, mark, rebooted
         self._limit = executor.output_cap
@@ -215,6 +222,23 @@ class Command:
         finally:
             if guard:
                 guard.cancel()
+
+    async def ready(self, when: str) -> bool:
+        """Wait until it listens on the port `when`, or prints a line that fits it; False where that can never be told."""
+        if when.isdecimal():
+            pause = _FIRST_PAUSE
+            while int(when) not in signs.ports(self.process, self._mark):
+                await asyncio.sleep(pause)
+                pause = min(pause * 1.5, _LONGEST_PAUSE)
+            return True
+        lines = Lines(self._folder, when)
+        while (found := lines.look()) is False:
+            if lines.more:
+                await asyncio.sleep(0)
+                continue
+            self.grew.clear()
+            await self.grew.wait()
+        return found is True
 
     async def stop(self, grace: float) -> Outcome | None:
         """SIGTERM to all of it, SIGKILL after `grace` seconds, and proof; None where it had ended by itself."""

@@ -4,6 +4,7 @@ The shell reads its script from a locked file as its input: the lock says that i
 neither the command's words nor the task's id are in its command line, where another `pkill -f` would find them.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -11,9 +12,11 @@ import shlex
 import sys
 
 from backburner import folders
-from backburner.folders import EXIT
+from backburner.folders import EXIT, INPUT
+from backburner.models import Task
 
 SCRIPT, ENVIRONMENT = ".shim", ".environment"
+_CPU_GRACE = 5  # seconds of CPU between the signal that can be caught and the one that cannot
 _BLANK = b"    "  # written beforehand, so that a full disk cannot keep the code from being written over it
 
 # What a shell does not hand on as it got it: names it cannot hold, and names it keeps for itself.
@@ -21,11 +24,9 @@ _SPECIAL = re.compile(r"(OPTIND|PPID|IFS|LINENO)$|(?![A-Za-z_][A-Za-z0-9_]*$)", 
 _EXEC = "import json,os,sys; e=json.load(open(sys.argv[1])); os.execvpe(sys.argv[2], sys.argv[2:], e)"
 
 
-def prepare(
-    folder: str, command: tuple[str, ...], shell: bool, environment: dict[str, str], umask: int | None = None, files: int | None = None
-) -> dict[str, str]:
+def prepare(folder: str, task: Task, environment: dict[str, str], files: int | None = None) -> dict[str, str]:
     """Write the script and the blank exit file of one run; the environment to start the shim with."""
-    argv = ("/bin/sh", "-c", command[0]) if shell else command
+    argv = ("/bin/sh", "-c", task.command[0]) if task.shell else task.command
     given = environment
     if any(map(_SPECIAL.match, environment)):
         # Rare, and an interpreter's start dearer: a shell in between would lose part of the environment.
@@ -33,21 +34,38 @@ def prepare(
         _write(path, json.dumps(environment).encode())
         argv = (sys.executable, "-ISc", _EXEC, path, *argv)
         given = {name: value for name, value in environment.items() if not _SPECIAL.match(name)}
+    limits = task.limits
+    if "nice" in limits:
+        argv = ("nice", "-n", str(limits["nice"]), *argv)
     words = " ".join(map(shlex.quote, argv))
     code = shlex.quote(os.path.join(folder, EXIT))
+    source, fifo = "</dev/null", os.path.join(folder, INPUT)
+    if task.stdin:
+        with contextlib.suppress(FileExistsError):  # of a start that had to be tried again
+            os.mkfifo(fifo, 0o600)
+        source = f"<{shlex.quote(fifo)} 4>&-"
     lines = [
         "trap : TERM INT HUP",
-        *([f"umask {umask:04o}"] if umask is not None else []),
+        *([f"umask {task.umask:04o}"] if task.umask is not None else []),
         *([f"ulimit -Sn {files}"] if files is not None else []),
         "exec 3>&2 2>/dev/null",  # the shell's own words about the command's end are not the command's output
+        *([f"exec 4<>{shlex.quote(fifo)}"] if task.stdin else []),  # held open, so that the input does not end between two sends
         f"printf s 1<>{code}",
-        f"(exec </dev/null 2>&3 3>&- {words})",
+        f"({_limits(limits)}exec {source} 2>&3 3>&- {words})",
         f"printf '%-4s' \"$?\" 1<>{code}",
         "exit 0",
     ]
     _write(os.path.join(folder, EXIT), _BLANK)
     _write(os.path.join(folder, SCRIPT), os.fsencode("\n".join(lines) + "\n"))
     return given
+
+
+def _limits(limits: dict[str, int]) -> str:
+    """What the shell sets for the command alone. RLIMIT_DATA: address space merely reserved, as many runtimes do, is not counted."""
+    lines = [f"ulimit -d {limits['memory_mb'] * 1024}"] if "memory_mb" in limits else []
+    if seconds := limits.get("cpu_seconds"):
+        lines += [f"ulimit -St {seconds}", f"ulimit -Ht {seconds + _CPU_GRACE}"]
+    return "".join(f"{line}; " for line in lines)
 
 
 def ended_at(folder: str) -> int:

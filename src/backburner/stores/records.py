@@ -1,13 +1,13 @@
-"""Rows an embedder keeps by hand, and looking one task up."""
+"""Rows an embedder keeps by hand."""
 
-from backburner.errors import BadInput, TaskNotFound
+from backburner.errors import BadInput
 from backburner.lifecycle import event_between
-from backburner.models import RECORD, Entry, Run, Task
-from backburner.stores.connection import Connection
-from backburner.stores.rows import ENTRY, entry_of, plain
+from backburner.models import RECORD, Run, Task
+from backburner.stores.reading import Reading
+from backburner.stores.rows import plain
 
 
-class Records(Connection):
+class Records(Reading):
     """Tasks that somebody else runs, in whatever state they are."""
 
     def record(self, task: Task, run: Run) -> None:
@@ -32,13 +32,3 @@ class Records(Connection):
             for table, row in (("tasks", task._asdict()), ("runs", run._asdict())):
                 columns = ", ".join(f"{name} = ?" for name in row)
                 self._db.execute(f"UPDATE {table} SET {columns} WHERE task_id = ?", (*map(plain, row.values()), task.task_id))
-
-    def show(self, task_id: str) -> Entry | None:
-        """The task with just this id."""
-        row = self._one(f"{ENTRY} WHERE t.task_id = ?", task_id)
-        return entry_of(row) if row else None
-
-    def _entry(self, task_id: str) -> Entry:
-        if (entry := self.show(task_id)) is None:
-            raise TaskNotFound(task_id=task_id)
-        return entry

@@ -3,7 +3,8 @@
 import json
 
 from backburner.lifecycle import Result, RunState, TaskState
-from backburner.models import Entry, ProcessId, Run, Task
+from backburner.models import Entry, ProcessId, Run, Span, Task
+from backburner.words import command_line, iso
 
 TASK = ", ".join(f"t.{field}" for field in Task._fields)
 RUN = ", ".join(f"r.{field}" for field in Run._fields)
@@ -33,6 +34,9 @@ def task_of(row: tuple) -> Task:
     fields["shell"] = bool(fields["shell"])
     fields["env"] = json.loads(fields["env"])
     fields["reasons"] = tuple(json.loads(fields["reasons"]))
+    fields["after"] = tuple(json.loads(fields["after"]))
+    fields["limits"] = json.loads(fields["limits"])
+    fields["stdin"] = bool(fields["stdin"])
     return Task(**fields)
 
 
@@ -40,6 +44,7 @@ def run_of(row: tuple) -> Run:
     fields = dict(zip(Run._fields, row, strict=True))
     fields["state"] = RunState(fields["state"])
     fields["result"] = Result(fields["result"]) if fields["result"] else None
+    fields["blocked"] = bool(fields["blocked"])
     for name in ("owner", "process"):
         fields[name] = ProcessId.parse(fields[name]) if fields[name] else None
     return Run(**fields)
@@ -47,3 +52,44 @@ def run_of(row: tuple) -> Run:
 
 def entry_of(row: tuple) -> Entry:
     return Entry(task_of(row[:WIDTH]), run_of(row[WIDTH:]) if row[WIDTH] is not None else None)
+
+
+def span_of_task(task: Task) -> Span:
+    """A task being asked for: until it was approved, at once or by a person."""
+    return Span(
+        span_id=task.span_id,
+        trace_id=task.trace_id,
+        parent_span_id=task.parent_span_id,
+        name="background_task_start",
+        task_id=task.task_id,
+        run_id=None,
+        started_at=task.created_at,
+        ended_at=task.approved_at,
+        status=str(task.state),
+        attributes=_attributes(task, str(task.state)),
+    )
+
+
+def span_of_run(task: Task, run: Run) -> Span:
+    """A run of a task."""
+    more = {"task.pid": run.process.pid if run.process else None, "task.exit_code": run.exit_code, "task.run": run.n}
+    return Span(
+        span_id=run.span_id,
+        trace_id=run.trace_id,
+        parent_span_id=task.span_id or None,
+        name="background_task_execute",
+        task_id=task.task_id,
+        run_id=run.run_id,
+        started_at=run.started_at,
+        ended_at=run.ended_at,
+        status=str(run.state),
+        attributes=_attributes(task, str(run.state)) | {name: value for name, value in more.items() if value is not None},
+    )
+
+
+def _attributes(task: Task, status: str) -> dict[str, object]:
+    command = command_line(task.command, task.shell)
+    about = {"task.id": task.task_id, "task.command": command, "task.status": status}
+    if task.approved_by:
+        about |= {"task.approved_by": task.approved_by, "task.approved_at": iso(task.approved_at) or ""}
+    return about

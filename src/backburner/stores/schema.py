@@ -123,5 +123,45 @@ MIGRATIONS: tuple[str, ...] = (
         CHECK ((kind = 'trust') = (command = '[]'))
     );
     """,
+    # 3: order and groups, limits, servers, and where in a trace a task stands
+    """
+    ALTER TABLE tasks ADD COLUMN batch TEXT;
+    ALTER TABLE tasks ADD COLUMN key TEXT;
+    ALTER TABLE tasks ADD COLUMN priority INTEGER NOT NULL DEFAULT 0 CHECK (priority BETWEEN -1 AND 1);
+    ALTER TABLE tasks ADD COLUMN after TEXT NOT NULL DEFAULT '[]';
+    ALTER TABLE tasks ADD COLUMN start_at INTEGER;
+    ALTER TABLE tasks ADD COLUMN limits TEXT NOT NULL DEFAULT '{}';
+    ALTER TABLE tasks ADD COLUMN stdin INTEGER NOT NULL DEFAULT 0 CHECK (stdin IN (0, 1));
+    ALTER TABLE tasks ADD COLUMN ready_when TEXT;
+    ALTER TABLE tasks ADD COLUMN restarts INTEGER NOT NULL DEFAULT 0 CHECK (restarts >= 0);
+    ALTER TABLE tasks ADD COLUMN trace_id TEXT NOT NULL DEFAULT '';
+    ALTER TABLE tasks ADD COLUMN span_id TEXT NOT NULL DEFAULT '';
+    ALTER TABLE tasks ADD COLUMN parent_span_id TEXT;
+    UPDATE tasks SET trace_id = coalesce((SELECT r.trace_id FROM runs r WHERE r.task_id = tasks.task_id AND r.n = 1), '');
+    CREATE INDEX tasks_by_trace ON tasks (trace_id);
+    CREATE INDEX tasks_by_batch ON tasks (batch, seq) WHERE batch IS NOT NULL;
+    CREATE UNIQUE INDEX tasks_by_key ON tasks (project, key) WHERE key IS NOT NULL;
+
+    -- what a task still waits for; a row goes when that has completed
+    CREATE TABLE dependencies (
+        task_id TEXT NOT NULL REFERENCES tasks (task_id) ON DELETE CASCADE,
+        after_id TEXT NOT NULL,
+        PRIMARY KEY (task_id, after_id),
+        CHECK (task_id <> after_id)
+    );
+    CREATE INDEX dependencies_by_after ON dependencies (after_id);
+
+    ALTER TABLE runs ADD COLUMN priority INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE runs ADD COLUMN blocked INTEGER NOT NULL DEFAULT 0 CHECK (blocked IN (0, 1));
+    ALTER TABLE runs ADD COLUMN due_at INTEGER;
+    ALTER TABLE runs ADD COLUMN ready_at INTEGER CHECK (ready_at IS NULL OR started_at IS NOT NULL);
+    CREATE INDEX runs_queue ON runs (runner, priority DESC, seq) WHERE state = 'pending' AND blocked = 0;
+
+    -- how far somebody who follows the events has come
+    CREATE TABLE cursors (
+        name TEXT NOT NULL PRIMARY KEY,
+        position INTEGER NOT NULL
+    );
+    """,
 )
 VERSION = len(MIGRATIONS)

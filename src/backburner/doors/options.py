@@ -1,0 +1,210 @@
+"""The words of every verb: what it takes, and what `--help` says of it. Only the parser that is asked for is built."""
+
+import argparse
+from collections.abc import Callable
+
+from backburner.models import PRIORITIES
+
+Parser = argparse.ArgumentParser
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e8:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of seconds")
+    return value
+
+
+def _event_number(text: str) -> int:
+    return -_count(text[1:]) if text.startswith("-") else _count(text)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or len(text) > 12:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a count")
+    return int(text)
+
+
+def _ids(parser: Parser, many: bool = True, optional: bool = False) -> None:
+    about = "an id, a unique part of one, a label, or `last`"
+    parser.add_argument("id", nargs=("*" if optional else "+") if many else None, metavar="ID", help=about)
+
+
+def _starting(parser: Parser) -> None:
+    parser.add_argument(
+        "--wait",
+        nargs="?",
+        const=True,
+        type=_seconds,
+        metavar="SECONDS",
+        help="follow the output to the end and exit with the command's code; with SECONDS leave it in the background after that",
+    )
+    parser.add_argument("--yes", action="store_true", help="approve it here and now; never overrides a deny")
+
+
+def _run(parser: Parser) -> None:
+    parser.usage = "backburner run [OPTION]… -- COMMAND ARG…"
+    parser.add_argument("--name", metavar="LABEL", help="a label; it becomes part of the id and can be used for it")
+    parser.add_argument("--description", metavar="TEXT", help="what it is for, shown in lists and notices")
+    _starting(parser)
+    _what(parser)
+    order = parser.add_argument_group("when and with whom")
+    order.add_argument("--batch", metavar="B", help="put it into a group that can be waited for, cancelled or cleared together")
+    order.add_argument("--after", action="append", default=[], metavar="ID", help="start once that has completed; may be given again")
+    at = order.add_mutually_exclusive_group()
+    at.add_argument("--at", metavar="TIME", help="start at 18:30, or 2026-02-09 18:30, or with a zone 2026-02-09T18:30:00Z")
+    at.add_argument("--in", dest="in_", metavar="10m", help="start after this long")
+    order.add_argument("--priority", choices=list(PRIORITIES), default="normal", help="which of those that wait starts first")
+    order.add_argument("--key", metavar="KEY", help="start it only once: a second call with the same key gives the first task's id")
+    bounds = parser.add_argument_group("limits")
+    bounds.add_argument("--timeout", metavar="5m", help="stop it after this long")
+    bounds.add_argument("--memory", metavar="2G", help="most memory for each of its processes")
+    bounds.add_argument("--cpu-time", metavar="10m", help="most CPU time for each of its processes")
+    bounds.add_argument("--nice", type=_count, metavar="N", help="be nice to others: 0 to 19")
+    server = parser.add_argument_group("servers and talking")
+    server.add_argument("--ready-when", metavar="REGEX|PORT", help="it is ready when it prints a line like that, or listens on that port")
+    server.add_argument("--restart", metavar="on-failure[:N]", help="run it again when it fails, up to N times in a row (10)")
+    server.add_argument("--stdin", action="store_true", help="keep its input open for: backburner send")
+
+
+def _what(parser: Parser) -> None:
+    parser.add_argument("--cwd", metavar="DIR", help="where it would run (default: here)")
+    parser.add_argument("--env", action="append", default=[], metavar="K=V", help="set a variable for it; may be given again")
+    parser.add_argument("--shell", action="store_true", help="as a line of /bin/sh, with pipes and redirects")
+    parser.add_argument("command", nargs="*", metavar="COMMAND ARG", help="the command, after `--`")
+
+
+def _check(parser: Parser) -> None:
+    parser.usage = "backburner check [OPTION]… -- COMMAND ARG…"
+    _what(parser)
+
+
+def _trust(parser: Parser) -> None:
+    parser.add_argument("folder", nargs="?", metavar="DIR", help="a folder of the project (default: this one)")
+    parser.add_argument("--list", action="store_true", help="show what was said for good")
+    parser.add_argument("--revoke", type=_count, metavar="N", help="take grant N back")
+
+
+def _audit(parser: Parser) -> None:
+    parser.add_argument("--here", action="store_true", help="only of this project")
+    parser.add_argument("--limit", type=_count, default=100, metavar="N", help="how many at the most, 0 for all (default: 100)")
+
+
+def _list(parser: Parser) -> None:
+    parser.add_argument(
+        "status", nargs="?", metavar="STATUS", help="only those: pending, running, completed, failed, cancelled, proposed …"
+    )
+    parser.add_argument("--all", action="store_true", help="of all projects, not only of this one")
+    parser.add_argument("--batch", metavar="B", help="only those of a batch")
+    parser.add_argument("--limit", type=_count, metavar="N", help="how many at the most, 0 for all (default: 200)")
+
+
+def _status(parser: Parser) -> None:
+    _ids(parser, many=False)
+
+
+def _logs(parser: Parser) -> None:
+    _ids(parser, many=False)
+    parser.add_argument("-f", "--follow", action="store_true", help="go on until the task has ended")
+    parser.add_argument("--tail", type=_count, metavar="N", help="only the last N lines")
+    parser.add_argument("--since", metavar="CURSOR", help="only what came after a cursor, as `logs --json` gives one; 0 for all")
+    parser.add_argument("--grep", metavar="REGEX", help="only lines like that")
+    parser.add_argument("--run", type=_count, metavar="N", help="of the N-th run of a task that was restarted (default: the latest)")
+    parser.add_argument("--raw", action="store_true", help="as the file has it: with the header, and with every control code")
+
+
+def _of_batch(parser: Parser) -> None:
+    _ids(parser, optional=True)
+    parser.add_argument("--batch", metavar="B", help="all of a batch")
+
+
+def _wait(parser: Parser) -> None:
+    _of_batch(parser)
+    parser.add_argument("--ready", action="store_true", help="only until they are ready, as `run --ready-when` says")
+    parser.add_argument("--timeout", type=_seconds, metavar="S", help="give up after S seconds, with exit code 124")
+
+
+def _restart(parser: Parser) -> None:
+    _ids(parser, many=False)
+    _starting(parser)
+
+
+def _batch(parser: Parser) -> None:
+    parser.add_argument("--all", action="store_true", help="of all projects, not only of this one")
+
+
+def _send(parser: Parser) -> None:
+    _ids(parser, many=False)
+    parser.add_argument(
+        "text", nargs="?", metavar="TEXT", help="what to send, as a line; without it everything from the input is sent as it is"
+    )
+
+
+def _traces(parser: Parser) -> None:
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--span", metavar="SPAN", help="the trace that this span belongs to")
+    which.add_argument("--task", metavar="ID", help="the trace that this task belongs to (default: the last task's)")
+
+
+def _top(parser: Parser) -> None:
+    parser.add_argument("--all", action="store_true", help="of all projects, not only of this one")
+
+
+def _clear(parser: Parser) -> None:
+    _of_batch(parser)
+    parser.add_argument("--ended", action="store_true", help="everything that has ended in this project")
+    parser.add_argument("--all", action="store_true", help="with --ended: in all projects")
+    parser.add_argument("--old", action="store_true", help="everything past its retention")
+
+
+def _inbox(parser: Parser) -> None:
+    parser.add_argument("--ack", action="store_true", help="mark what is shown as read")
+    parser.add_argument("--read", action="store_true", help="show what was read before, too")
+    parser.add_argument("--here", action="store_true", help="only of this project")
+
+
+def _events(parser: Parser) -> None:
+    parser.add_argument("-f", "--follow", action="store_true", help="go on as things happen")
+    parser.add_argument("--since", type=_event_number, default=0, metavar="N", help="only after event N; -10 for the last ten")
+
+
+def _config(parser: Parser) -> None:
+    parser.add_argument("what", choices=["show"], help="every setting, its value, and where that came from")
+
+
+def _completion(parser: Parser) -> None:
+    parser.add_argument("shell", choices=["bash", "zsh", "fish"])
+
+
+def _none(_: Parser) -> None:
+    return
+
+
+VERBS: dict[str, tuple[str, Callable[[Parser], None]]] = {
+    "run": ("Start a command in the background and print its id.", _run),
+    "list": ("Show the tasks of this project.", _list),
+    "status": ("Show everything about one task.", _status),
+    "logs": ("Print a task's output.", _logs),
+    "wait": ("Wait for tasks to end; exit 1 if one did not complete.", _wait),
+    "cancel": ("Stop tasks, and say so only once nothing of them is left.", _of_batch),
+    "restart": ("Start a task's command again, as a new task.", _restart),
+    "send": ("Write to the input of a command.", _send),
+    "batch": ("Show the groups of tasks and how they stand.", _batch),
+    "top": ("Watch and steer everything on a live board.", _top),
+    "approve": ("Say yes to what waits for approval.", _ids),
+    "reject": ("Say no to what waits for approval.", _ids),
+    "check": ("Say what the gate would say to a command; run nothing.", _check),
+    "trust": ("Let the code of this project run without asking, from now on.", _trust),
+    "audit": ("Show who said yes to what, and by which rule.", _audit),
+    "clear": ("Forget ended tasks and their output.", _clear),
+    "inbox": ("Show what ended and was not told yet.", _inbox),
+    "events": ("Show everything that happened, in order.", _events),
+    "traces": ("Show what led to what, and how long each piece took.", _traces),
+    "serve": ("Be the engine, in the foreground.", _none),
+    "config": ("Show the settings.", _config),
+    "doctor": ("Check the home and say how to mend what is wrong.", _none),
+    "completion": ("Print a completion script for a shell.", _completion),
+}

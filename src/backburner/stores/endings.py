@@ -1,0 +1,153 @@
+"""The ends of runs, inside a verb's transaction: state, event and notice, the run that follows, and the tasks that come after."""
+
+import os
+
+from backburner import ids, trace
+from backburner.errors import StaleRun
+from backburner.lifecycle import (
+    Result,
+    RunState,
+    TaskEvent,
+    TaskState,
+    advance_task,
+    ending_of_task,
+    event_between,
+    restart_delay,
+)
+from backburner.models import Approval, Ending, Entry, Run, Task
+from backburner.stores.records import Records
+from backburner.words import ending as ending_words
+from backburner.words import notice as notice_words
+
+INBOX = "inbox"
+_STEADY_MS = 60_000  # a run that lasted this long had not failed to start
+
+
+class Endings(Records):
+    """What happens to tasks and runs; the verbs call these in their transactions."""
+
+    def _change_task(self, task: Task, event: TaskEvent, now: int, approval: Approval | None = None) -> Task:
+        state = advance_task(task.state, event)
+        fingerprint = approval.fingerprint if approval else task.fingerprint
+        by, via, at = (approval.by, approval.via, approval.at) if approval else (task.approved_by, task.approved_via, task.approved_at)
+        self._db.execute(
+            "UPDATE tasks SET state = ?, approved_by = ?, approved_via = ?, approved_at = ?, fingerprint = ? WHERE task_id = ? AND state = ?",
+            (state, by, via, at, fingerprint, task.task_id, task.state),
+        )
+        self._event(now, event, task.task_id, None, **({"by": by, "via": via} if approval else {}))
+        return task._replace(state=state, approved_by=by, approved_via=via, approved_at=at, fingerprint=fingerprint)
+
+    def _add_run(self, task: Task, runner: str, folder: str, now: int, *, blocked: bool = False, due_at: int | None = None) -> Run:
+        """The run that `task.run_count` counts already."""
+        run_id = ids.run_id(task.task_id, task.run_count)
+        run = Run(
+            run_id=run_id,
+            task_id=task.task_id,
+            n=task.run_count,
+            state=RunState.PENDING,
+            result=None,
+            exit_code=None,
+            error=None,
+            summary=None,
+            lines=None,
+            folder=os.path.join(folder, run_id),
+            mark=os.urandom(8).hex(),
+            trace_id=task.trace_id or trace.new_trace_id(),
+            span_id=trace.new_span_id(),
+            runner=runner,
+            owner=None,
+            process=None,
+            created_at=now,
+            started_at=None,
+            ended_at=None,
+            cancel_requested_at=None,
+            priority=task.priority,
+            blocked=blocked,
+            due_at=due_at,
+        )
+        self._insert("runs", run._asdict())
+        return run
+
+    def _end(self, entry: Entry, ending: Ending) -> None:
+        """The end of a run and everything that follows from it, inside the caller's transaction."""
+        state = self._write_end(entry, ending)
+        if state is not None:
+            self._follow_up(entry.task.task_id, state, ending.ended_at)
+
+    def _follow_up(self, task_id: str, state: TaskState, now: int) -> None:
+        """What the end of a task means for those that come after it, and for those after them."""
+        ended = [(task_id, state)]
+        while ended:
+            after_id, state = ended.pop(0)
+            for (dependant,) in self._all("SELECT task_id FROM dependencies WHERE after_id = ?", after_id):
+                entry = self._entry(dependant)
+                if state == TaskState.DONE:
+                    self._db.execute("DELETE FROM dependencies WHERE task_id = ? AND after_id = ?", (dependant, after_id))
+                    if not self._one("SELECT 1 FROM dependencies WHERE task_id = ?", dependant):
+                        self._db.execute("UPDATE runs SET blocked = 0 WHERE task_id = ? AND state = 'pending'", (dependant,))
+                elif entry.run and entry.run.state == RunState.PENDING:
+                    failed = self._write_end(entry, dependency_failed(entry, failed_before(after_id, str(state)), now))
+                    ended += [(dependant, failed)] if failed else []
+
+    def _write_end(self, entry: Entry, ending: Ending) -> TaskState | None:
+        """State, event and notice of an end; the state that its task reaches, None where it is to be run again."""
+        task, run = entry
+        assert run is not None
+        event = event_between(run.state, ending.state)
+        self._db.execute(
+            "UPDATE runs SET state = ?, result = ?, exit_code = ?, error = ?, summary = ?, lines = ?, blocked = 0,"
+            " ended_at = CASE WHEN started_at > ? THEN started_at ELSE ? END WHERE run_id = ? AND state = ?",
+            (ending.state, ending.result, ending.exit_code, ending.error, ending.summary, ending.lines)
+            + (ending.ended_at, ending.ended_at, ending.run_id, run.state),
+        )
+        self._guard(ending.run_id)
+        failures, delay = self._restart(task, run, ending)
+        reached = None
+        if delay is None and task.kind == "oneshot":
+            reached = self._change_task(task, ending_of_task(ending.state), ending.ended_at).state
+        about = {"result": ending.result, "exit_code": ending.exit_code, "summary": ending.summary}
+        self._event(ending.ended_at, event, task.task_id, run.run_id, **about, **({"restarts_in_ms": delay} if delay is not None else {}))
+        if delay is not None:
+            task = task._replace(run_count=task.run_count + 1)
+            self._db.execute("UPDATE tasks SET run_count = ? WHERE task_id = ?", (task.run_count, task.task_id))
+            self._add_run(task, run.runner, os.path.dirname(run.folder), ending.ended_at, due_at=ending.ended_at + delay)
+            return None
+        how = ending_words(ending.result, ending.exit_code, ending.error, task.timeout_ms)
+        if failures > 1:
+            how += f", {failures} times in a row"
+        log = os.path.join(os.path.dirname(self.path), run.folder, "output.log")
+        self._notice(
+            run, task.project, notice_words(task.task_id, ending.state, how, ending.summary, log, ending.artifacts), ending.ended_at
+        )
+        return reached
+
+    def _restart(self, task: Task, run: Run, ending: Ending) -> tuple[int, int | None]:
+        """How often in a row a task that is to be restarted failed, and after how many milliseconds it is run again."""
+        by_itself = ending.state == RunState.FAILED and ending.result in (Result.EXIT, Result.SIGNAL)
+        if not task.restarts or not by_itself or run.cancel_requested_at is not None:
+            return 0, None
+        failures = 0
+        for started, ended in self._all("SELECT started_at, ended_at FROM runs WHERE task_id = ? ORDER BY n DESC", task.task_id):
+            failures += 1
+            if ended - started >= _STEADY_MS:
+                break
+        return failures, restart_delay(task.restarts, failures)
+
+    def _notice(self, run: Run, project: str, text: str, now: int) -> None:
+        row = {"key": f"{run.run_id}:{INBOX}", "task_id": run.task_id, "run_id": run.run_id, "project": project}
+        self._insert("notices", {**row, "channel": INBOX, "text": text, "created_at": now})
+
+    def _guard(self, run_id: str) -> None:
+        if self._db.changes() == 0:
+            raise StaleRun(run_id=run_id)
+
+
+def failed_before(after_id: str, state: str) -> str:
+    """Why a task fails that comes after one which did not complete."""
+    how = {"failed": "failed", "expired": "was not approved in time"}.get(state, f"was {state}")
+    return f"{after_id}, which it comes after, {how}"
+
+
+def dependency_failed(entry: Entry, reason: str, now: int) -> Ending:
+    assert entry.run is not None
+    return Ending(entry.run.run_id, RunState.FAILED, Result.DEPENDENCY, now, error=reason, lines=0)

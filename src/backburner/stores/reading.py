@@ -1,0 +1,174 @@
+"""Reading the ledger: one task, lists of them, what is live, what happened, what is owed, and the spans of a trace."""
+
+import json
+from collections.abc import Sequence
+
+from backburner.errors import TaskNotFound
+from backburner.lifecycle import LIVE
+from backburner.models import RECORD, Batch, Entry, Event, Notice, ProcessId, Run, Span, Work
+from backburner.stores.connection import Connection
+from backburner.stores.rows import ENTRY, RUN, TASK, WIDTH, entry_of, run_of, span_of_run, span_of_task, task_of
+
+_QUEUE = "FROM runs WHERE state = 'pending' AND blocked = 0 AND runner = ?"
+
+
+class Reading(Connection):
+    """Every question about the present state; nothing here writes."""
+
+    def show(self, task_id: str) -> Entry | None:
+        """The task with just this id."""
+        row = self._one(f"{ENTRY} WHERE t.task_id = ?", task_id)
+        return entry_of(row) if row else None
+
+    def _entry(self, task_id: str) -> Entry:
+        if (entry := self.show(task_id)) is None:
+            raise TaskNotFound(task_id=task_id)
+        return entry
+
+    def find(self, reference: str, project: str | None) -> Sequence[str]:
+        """The ids that `reference` may mean: an id, a run's id, `last`, a label, or a part of an id."""
+        for where, value in (("task_id = ?", reference), ("task_id = (SELECT task_id FROM runs WHERE run_id = ?)", reference)):
+            if found := self._one(f"SELECT task_id FROM tasks WHERE {where}", value):
+                return [found[0]]
+        if not reference or self._one("SELECT 1 FROM events WHERE task_id = ? AND kind = 'task_cleared'", reference):
+            return []  # an old id must not come to mean another task that it happens to be a part of
+        if reference == "last":
+            found = self._one("SELECT task_id FROM tasks WHERE ? IS NULL OR project = ? ORDER BY seq DESC LIMIT 1", project, project)
+            return [found[0]] if found else []
+        escaped = reference.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+        here = ("name = ? AND project = ?", (reference, project))
+        for where, values in (here, ("name = ?", (reference,)), ("task_id LIKE ? ESCAPE '\\'", (f"%{escaped}%",))):
+            if rows := self._all(f"SELECT task_id FROM tasks WHERE {where} ORDER BY seq DESC LIMIT 20", *values):
+                return [row[0] for row in rows]
+        return []
+
+    def list(
+        self, *, status: str | None = None, project: str | None = None, batch: str | None = None, limit: int | None = None
+    ) -> Sequence[Entry]:
+        """Tasks with their latest runs, newest first."""
+        where, values = ["1 = 1"], []
+        if status in LIVE:
+            where.append("r.state = ? AND r.ended_at IS NULL")
+            values.append(status)
+        elif status:
+            where.append("coalesce(r.state, t.state) = ?")
+            values.append(status)
+        if project:
+            where.append("t.project = ?")
+            values.append(project)
+        if batch is not None:
+            where.append("t.batch = ?")
+            values.append(batch)
+        sql = f"{ENTRY} WHERE {' AND '.join(where)} ORDER BY t.seq DESC LIMIT ?"
+        return [entry_of(row) for row in self._all(sql, *values, -1 if limit is None else limit)]
+
+    def batches(self, project: str | None = None) -> Sequence[Batch]:
+        """Every batch with how its tasks stand, oldest first."""
+        rows = self._all(
+            "SELECT t.batch, t.project, min(t.created_at), coalesce(r.state, t.state), count(*)"
+            " FROM tasks t LEFT JOIN runs r ON r.task_id = t.task_id AND r.n = t.run_count"
+            " WHERE t.batch IS NOT NULL AND (? IS NULL OR t.project = ?) GROUP BY 1, 2, 4 ORDER BY min(t.seq)",
+            project,
+            project,
+        )
+        found: dict[tuple[str, str], Batch] = {}
+        for batch, where, created_at, status, count in rows:
+            known = found.setdefault((batch, where), Batch(batch, where, created_at, {}))
+            known.counts[status] = count
+        return list(found.values())
+
+    def fallen(self, task_id: str) -> Sequence[Entry]:
+        """The tasks that failed because this one did, and those that failed with them."""
+        after = "SELECT d.task_id FROM dependencies d JOIN runs r ON r.task_id = d.task_id AND r.result = 'dependency'"
+        rows = self._all(
+            f"WITH RECURSIVE fallen (task_id) AS ({after} WHERE d.after_id = ? UNION {after} JOIN fallen f ON d.after_id = f.task_id)"
+            " SELECT task_id FROM fallen",
+            task_id,
+        )
+        return [self._entry(row[0]) for row in rows]
+
+    def by_key(self, project: str, key: str) -> Entry | None:
+        """The task that was submitted under this key."""
+        row = self._one(f"{ENTRY} WHERE t.project = ? AND t.key = ?", project, key)
+        return entry_of(row) if row else None
+
+    def live_runs(self) -> Sequence[Run]:
+        """Every run that has not ended, but for those kept by hand."""
+        rows = self._all(f"SELECT {RUN} FROM runs r WHERE r.ended_at IS NULL AND r.runner <> ? ORDER BY r.seq", RECORD)
+        return [run_of(row) for row in rows]
+
+    def cancels(self) -> Sequence[str]:
+        """The runs at work that are to be stopped."""
+        return [row[0] for row in self._all("SELECT run_id FROM runs WHERE ended_at IS NULL AND cancel_requested_at IS NOT NULL")]
+
+    def next_due(self, runner: str, now: int) -> int | None:
+        """When the next pending run may start that may not start yet."""
+        return self._one(f"SELECT min(due_at) {_QUEUE} AND due_at > ?", runner, now)[0]
+
+    def queued(self, runner: str, now: int, limit: int) -> Sequence[str]:
+        """The runs to claim next: by priority, then in the order they came."""
+        sql = f"SELECT run_id {_QUEUE} AND (due_at IS NULL OR due_at <= ?) ORDER BY priority DESC, seq LIMIT ?"
+        return [row[0] for row in self._all(sql, runner, now, limit)]
+
+    def processes(self, pid: int) -> Sequence[ProcessId]:
+        """The processes of live runs that had this pid."""
+        rows = self._all("SELECT process FROM runs WHERE ended_at IS NULL AND process LIKE ?", f"{pid}:%")
+        return [ProcessId.parse(row[0]) for row in rows]
+
+    def events(self, after: int, limit: int = 1000) -> Sequence[Event]:
+        """What happened after the event with this id, oldest first; a negative `after` counts from the end."""
+        if after < 0:
+            after = max(0, (self._one("SELECT coalesce(max(event_id), 0) FROM events")[0]) + after)
+        rows = self._all("SELECT * FROM events WHERE event_id > ? ORDER BY event_id LIMIT ?", after, limit)
+        return [Event(*row[:5], json.loads(row[5])) for row in rows]
+
+    def notices(self, *, project: str | None = None, unread: bool = True) -> Sequence[Notice]:
+        """What is owed to the inbox, oldest first."""
+        where = ("told_at IS NULL AND " if unread else "") + "(? IS NULL OR project = ?)"
+        rows = self._all(f"SELECT {', '.join(Notice._fields)} FROM notices WHERE {where} ORDER BY notice_id", project, project)
+        return [Notice(*row) for row in rows]
+
+    def spans(self, trace_id: str) -> Sequence[Span]:
+        """Every piece of a trace: tasks as they were asked for, and their runs."""
+        tasks = [task_of(row) for row in self._all(f"SELECT {TASK} FROM tasks t WHERE t.trace_id = ? ORDER BY t.seq", trace_id)]
+        spans = [span_of_task(task) for task in tasks if task.span_id]
+        for task in tasks:
+            runs = self._all(f"SELECT {RUN} FROM runs r WHERE r.task_id = ? ORDER BY r.n", task.task_id)
+            spans += [span_of_run(task, run_of(row)) for row in runs]
+        return spans
+
+    def trace_of(self, span_id: str) -> str | None:
+        """The trace that a span belongs to."""
+        where = "t.span_id = ? OR t.parent_span_id = ? OR t.task_id IN (SELECT task_id FROM runs WHERE span_id = ?)"
+        row = self._one(f"SELECT t.trace_id FROM tasks t WHERE {where}", span_id, span_id, span_id)
+        return row[0] if row else None
+
+    def cursor(self, name: str) -> int:
+        """How far somebody who follows the events has come."""
+        row = self._one("SELECT position FROM cursors WHERE name = ?", name)
+        return row[0] if row else 0
+
+    def outdated(self, before: int) -> Sequence[str]:
+        """The tasks that ended before a moment and may be forgotten."""
+        ended = "SELECT r.task_id FROM runs r JOIN tasks t ON t.task_id = r.task_id AND t.run_count = r.n WHERE r.ended_at < ?"
+        never = "SELECT task_id FROM tasks WHERE state IN ('rejected', 'expired') AND created_at < ?"
+        return [row[0] for sql in (ended, never) for row in self._all(sql, before)]
+
+    def overdue_proposals(self, now: int) -> Sequence[str]:
+        """The proposals nobody answered in time."""
+        return [row[0] for row in self._all("SELECT task_id FROM tasks WHERE state = 'proposed' AND expires_at <= ?", now)]
+
+    def next_expiry(self) -> int | None:
+        """When the next proposal expires."""
+        return self._one("SELECT min(expires_at) FROM tasks WHERE state = 'proposed'")[0]
+
+    def _work(self, run_id: str) -> Work:
+        row = self._one(
+            f"SELECT {TASK}, {RUN}, e.body FROM runs r JOIN tasks t ON t.task_id = r.task_id"
+            " LEFT JOIN environments e ON e.environment_id = t.environment_id WHERE r.run_id = ?",
+            run_id,
+        )
+        return Work(task_of(row[:WIDTH]), run_of(row[WIDTH:-1]), json.loads(row[-1]) if row[-1] else {})
+
+    def _task_of(self, run_id: str) -> str:
+        return self._one("SELECT task_id FROM runs WHERE run_id = ?", run_id)[0]

@@ -1,0 +1,63 @@
+"""What can be asked for at all: everything about a submission that is wrong whatever the gate would say. Raises BadInput."""
+
+import os
+import re
+
+from backburner.errors import BadInput
+from backburner.models import PRIORITIES, Submission
+
+_LONGEST_ARGUMENT = 128 * 1024 - 1  # what the kernel takes for one word
+_LONGEST_WORD = 200
+LIMITS = {"memory_mb": (1, 1 << 30), "cpu_seconds": (1, 10**9), "nice": (0, 19)}
+
+
+def validate(submission: Submission) -> None:
+    """Raise BadInput for what could never run, in one sentence that says why."""
+    _command(submission)
+    for word in (submission.cwd, submission.description, submission.name or "", submission.batch or "", submission.key or ""):
+        if not word.isascii() and word.encode("utf-8", "replace").decode() != word:
+            raise BadInput("A folder, a label, a batch, a key and a description must be valid UTF-8.")
+    for noun, word in (("batch", submission.batch), ("key", submission.key)):
+        if word is not None and not (word.strip() and len(word) <= _LONGEST_WORD and word.isprintable()):
+            raise BadInput(f"A {noun} is a word or a few, at most {_LONGEST_WORD} characters on one line, not {word[:_LONGEST_WORD]!r}.")
+    if not os.path.isdir(submission.cwd):
+        raise BadInput(f"The working directory {submission.cwd} does not exist.")
+    if submission.timeout_ms is not None and submission.timeout_ms <= 0:
+        raise BadInput("A timeout must be longer than nothing.")
+    if submission.priority not in PRIORITIES.values():
+        raise BadInput("A priority is high, normal or low.")
+    for name, value in submission.limits.items():
+        if name not in LIMITS:
+            raise BadInput(f"There is no limit '{name}'; there are {', '.join(LIMITS)}.")
+        least, most = LIMITS[name]
+        if not least <= value <= most:
+            raise BadInput(f"{name} is from {least} to {most}, not {value}.")
+    if submission.restarts < 0:
+        raise BadInput("A number of restarts cannot be negative.")
+    _ready_when(submission.ready_when)
+
+
+def _command(submission: Submission) -> None:
+    if not submission.command or not submission.command[0].strip():
+        raise BadInput("There is no command to run.")
+    for word in (*submission.command, submission.cwd, *submission.env, *submission.env.values()):
+        if "\0" in word:
+            raise BadInput("A command cannot hold a NUL character.")
+        if len(os.fsencode(word)) > _LONGEST_ARGUMENT:
+            raise BadInput(f"One word of the command is longer than {_LONGEST_ARGUMENT:,} bytes; put it into a file.")
+    for name in submission.env:
+        if not name or "=" in name:
+            raise BadInput(f"'{name}' is not a name for an environment variable.")
+
+
+def _ready_when(text: str | None) -> None:
+    if text is None:
+        return
+    if text.isdecimal():
+        if not 0 < int(text[:6]) < 65536:
+            raise BadInput(f"{text} is not a port; there are 1 to 65535.")
+        return
+    try:
+        re.compile(text)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise BadInput(f"'{text}' is neither a port nor a regular expression: {error}.") from None
