@@ -96,6 +96,11 @@ class Place:
         return self.root / "tasks" / task_id
 
     @property
+    def python(self) -> str:
+        """The folder of the interpreter that knows the package."""
+        return os.path.dirname(sys.executable)
+
+    @property
     def engine(self) -> ProcessId | None:
         return process.engine_of(self.home)
 

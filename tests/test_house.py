@@ -16,8 +16,8 @@ SOURCE = ROOT / "src" / "backburner"
 CORE = {"text", "errors", "lifecycle", "models", "ids", "config", "progress", "words", "approval", "ports", "times", "trace"}
 GROUND = {"feed", "machine", "signs", "surroundings", "home", "process", "wake", "watch", "output", "folders"}
 ADAPTERS = {"stores", "executors"}
-ENGINE = {"gate", "validation", "attendance", "runtime", "runner", "engine", "starter", "follow", "doctor"}
-ACROSS = {"library", "api", "testing"}
+ENGINE = {"gate", "validation", "attendance", "reading", "runtime", "runner", "engine", "starter", "follow", "doctor"}
+ACROSS = {"library", "api", "telemetry", "testing"}
 ALLOWED = {
     **dict.fromkeys(CORE, CORE),
     **dict.fromkeys(GROUND, CORE | GROUND),

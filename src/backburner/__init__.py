@@ -20,7 +20,8 @@ if TYPE_CHECKING:
         WaitTimedOut,
     )
     from backburner.library import TaskMetadata, TaskRunner, TaskStatus, TaskStorage, generate_task_id, parse_command
-    from backburner.models import Entry, Event, Notice, Run, Task
+    from backburner.models import Batch, Entry, Event, Notice, Run, Task
+    from backburner.progress import Progress
 
 _HOMES = {
     "api": ("Backburner", "BackburnerSync"),
@@ -37,7 +38,8 @@ _HOMES = {
         "WaitTimedOut",
     ),
     "library": ("TaskMetadata", "TaskRunner", "TaskStatus", "TaskStorage", "generate_task_id", "parse_command"),
-    "models": ("Entry", "Event", "Notice", "Run", "Task"),
+    "models": ("Batch", "Entry", "Event", "Notice", "Run", "Task"),
+    "progress": ("Progress",),
 }
 
 __all__ = [
@@ -48,12 +50,14 @@ __all__ = [
     "BackburnerError",
     "BackburnerSync",
     "BadInput",
+    "Batch",
     "ConfigError",
     "Entry",
     "Event",
     "NotAPerson",
     "NotRunning",
     "Notice",
+    "Progress",
     "Run",
     "Task",
     "TaskMetadata",

@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 
 from backburner import wake
 from backburner.errors import WaitTimedOut
-from backburner.models import Entry, Event, Notice, Submission
+from backburner.models import PRIORITIES, Batch, Entry, Event, Notice, Submission
 from backburner.process import umask
-from backburner.runtime import Runtime, open_runtime
+from backburner.progress import Progress
+from backburner.runtime import Runtime, now_ms, open_runtime
 
 T = TypeVar("T")
 _LOOK_SECONDS = 5.0
@@ -29,8 +30,21 @@ def submission(
     env: dict[str, str] | None = None,
     shell: bool = False,
     timeout: float | None = None,
+    batch: str | None = None,
+    key: str | None = None,
+    priority: str = "normal",
+    after: Sequence[str] = (),
+    delay: float | None = None,
+    limits: dict[str, int] | None = None,
+    stdin: bool = False,
+    ready_when: str | int | None = None,
+    restarts: int = 0,
 ) -> Submission:
-    """What to run, in the environment of this process. A string is a shell line and needs `shell=True`."""
+    """What to run, in the environment of this process. A string is a shell line and needs `shell=True`.
+
+    `after` are tasks that must complete first, `delay` seconds to wait before the start. `limits` may hold `memory_mb`,
+    `cpu_seconds` and `nice`. `ready_when` is a port or a regular expression, `restarts` how often in a row a failure is tried again.
+    """
     if isinstance(command, str):
         from backburner.library import parse_command
 
@@ -45,6 +59,15 @@ def submission(
         shell=shell,
         timeout_ms=None if timeout is None else int(timeout * 1000),
         umask=umask(),
+        batch=batch,
+        key=key,
+        priority=PRIORITIES.get(priority, 9),
+        after=tuple(after),
+        start_at=None if delay is None else now_ms() + int(delay * 1000),
+        limits=limits or {},
+        stdin=stdin,
+        ready_when=None if ready_when is None else str(ready_when),
+        restarts=restarts,
     )
 
 
@@ -85,6 +108,18 @@ class BackburnerSync:
         """The last lines of a task's output."""
         return self._runtime.tail(self._runtime.show(task_id), lines).decode("utf-8", "replace")
 
+    def send(self, task_id: str, data: bytes) -> None:
+        """Write to the input of a command that was submitted with `stdin=True`."""
+        self._runtime.send(task_id, data)
+
+    def progress(self, task_id: str) -> Progress | None:
+        """How far a task at work is, where anything says so."""
+        return self._runtime.progress(self._runtime.show(task_id))
+
+    def batches(self) -> Sequence[Batch]:
+        """Every batch with how its tasks stand."""
+        return self._runtime.batches(everywhere=True)
+
     def cancel(self, task_id: str) -> Entry:
         """Have it stopped, and return once nothing of it is left."""
         return self._runtime.wait([self._runtime.cancel(task_id).task.task_id])[0]
@@ -95,8 +130,8 @@ class BackburnerSync:
     def reject(self, task_id: str) -> Entry:
         return self._runtime.reject(task_id)
 
-    def clear(self, *task_ids: str, ended: bool = False) -> Sequence[str]:
-        return self._runtime.clear(task_ids, ended=ended, everywhere=True)
+    def clear(self, *task_ids: str, ended: bool = False, batch: str | None = None) -> Sequence[str]:
+        return self._runtime.clear(task_ids, ended=ended, batch=batch, everywhere=True)
 
     def events(self, after: int = 0) -> Sequence[Event]:
         """What happened after this event."""
@@ -110,9 +145,11 @@ class BackburnerSync:
         """Mark notices as told."""
         self._runtime.tell(notice_ids=notice_ids)
 
-    def list(self, status: str | None = None, *, everywhere: bool = True, limit: int | None = None) -> Sequence[Entry]:
+    def list(
+        self, status: str | None = None, *, batch: str | None = None, everywhere: bool = True, limit: int | None = None
+    ) -> Sequence[Entry]:
         """Tasks, newest first."""
-        return self._runtime.list(status=status, everywhere=everywhere, limit=limit)
+        return self._runtime.list(status=status, batch=batch, everywhere=everywhere, limit=limit)
 
 
 class Backburner:
@@ -140,11 +177,14 @@ class Backburner:
 
     async def wait(self, *task_ids: str, timeout: float | None = None) -> Sequence[Entry]:
         """Return when all have ended; WaitTimedOut otherwise. Woken, not polling; other calls go on meanwhile."""
+        return await self._until(lambda entry: not entry.live, task_ids, timeout)
+
+    async def _until(self, done: Callable[[Entry], bool], task_ids: Sequence[str], timeout: float | None) -> Sequence[Entry]:
         try:
             async with asyncio.timeout(timeout):
                 async for _ in self._changes():
                     entries = [await self.show(task_id) for task_id in task_ids]
-                    if not any(entry.live for entry in entries):
+                    if all(map(done, entries)):
                         return entries
         except TimeoutError:
             raise WaitTimedOut(seconds=timeout, task_ids=", ".join(task_ids)) from None
@@ -158,6 +198,22 @@ class Backburner:
         """The last lines of a task's output."""
         return await self._in_thread(lambda: self._sync.tail(task_id, lines))
 
+    async def ready(self, task_id: str, timeout: float | None = None) -> Entry:
+        """Return when a server is ready or has ended; WaitTimedOut otherwise."""
+        return (await self._until(lambda entry: entry.ready or not entry.live, [task_id], timeout))[0]
+
+    async def send(self, task_id: str, data: bytes) -> None:
+        """Write to the input of a command that was submitted with `stdin=True`."""
+        await self._in_thread(lambda: self._sync.send(task_id, data))
+
+    async def progress(self, task_id: str) -> Progress | None:
+        """How far a task at work is, where anything says so."""
+        return await self._in_thread(lambda: self._sync.progress(task_id))
+
+    async def batches(self) -> Sequence[Batch]:
+        """Every batch with how its tasks stand."""
+        return await self._in_thread(lambda: self._sync.batches())
+
     async def cancel(self, task_id: str) -> Entry:
         """Have it stopped, and return once nothing of it is left."""
         entry = await self._in_thread(lambda: self._sync._runtime.cancel(task_id))
@@ -169,8 +225,8 @@ class Backburner:
     async def reject(self, task_id: str) -> Entry:
         return await self._in_thread(lambda: self._sync.reject(task_id))
 
-    async def clear(self, *task_ids: str, ended: bool = False) -> Sequence[str]:
-        return await self._in_thread(lambda: self._sync.clear(*task_ids, ended=ended))
+    async def clear(self, *task_ids: str, ended: bool = False, batch: str | None = None) -> Sequence[str]:
+        return await self._in_thread(lambda: self._sync.clear(*task_ids, ended=ended, batch=batch))
 
     async def events(self, after: int = 0) -> AsyncIterator[Event]:
         """What happens after this event, for as long as it is iterated."""
@@ -187,9 +243,11 @@ class Backburner:
         """Mark notices as told."""
         await self._in_thread(lambda: self._sync.tell(*notice_ids))
 
-    async def list(self, status: str | None = None, *, everywhere: bool = True, limit: int | None = None) -> Sequence[Entry]:
+    async def list(
+        self, status: str | None = None, *, batch: str | None = None, everywhere: bool = True, limit: int | None = None
+    ) -> Sequence[Entry]:
         """Tasks, newest first."""
-        return await self._in_thread(lambda: self._sync.list(status, everywhere=everywhere, limit=limit))
+        return await self._in_thread(lambda: self._sync.list(status, batch=batch, everywhere=everywhere, limit=limit))
 
     async def _changes(self) -> AsyncIterator[None]:
         """Once now, and again after every change of the ledger."""

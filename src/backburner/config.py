@@ -29,6 +29,9 @@ SETTINGS: dict[str, Setting] = {
     "commands.min_free_memory_mb": Setting(0, "Start nothing while less memory than this is free, in MiB; 0 for no limit."),
     "commands.max_load": Setting(0.0, "Start nothing while the machine's load (1 minute) is above this; 0 for no limit."),
     "engine.idle_exit_seconds": Setting(60.0, "How long the engine stays when there is nothing left to do."),
+    "telemetry.otlp_endpoint": Setting("", "Where traces are sent as OTLP over HTTP, such as http://127.0.0.1:4318; empty for nowhere."),
+    "telemetry.otlp_headers": Setting("", "Headers to send with them: name=value, more after a comma."),
+    "telemetry.service_name": Setting("backburner", "What the sender of the traces is called."),
     "approval.yes_without_terminal": Setting(False, "Let `approve` and `--yes` work where there is no terminal."),
     "approval.proposal_expiry_hours": Setting(24.0, "How long a proposal waits for its answer."),
 }
@@ -50,6 +53,9 @@ class Config(NamedTuple):
 
     def whole(self, name: str) -> int:
         return int(self.values[name])
+
+    def text(self, name: str) -> str:
+        return str(self.values[name])
 
     def flag(self, name: str) -> bool:
         return bool(self.values[name])

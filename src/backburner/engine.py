@@ -18,23 +18,27 @@ from backburner.config import Config
 from backburner.errors import BackburnerError, EngineUnavailable, HomeUnusable
 from backburner.home import Home, lock
 from backburner.lifecycle import AT_WORK
-from backburner.models import ENGINE, ProcessId
+from backburner.models import ENGINE, OTLP, ProcessId
 from backburner.ports import Executor, Store
 from backburner.process import engine_of
 from backburner.runner import Runner
 from backburner.runtime import Runtime, load_config, open_runtime
+from backburner.starter import engine_command
 
 log = logging.getLogger("backburner")
 
 _LOCK_SECONDS = 10.0
 _DEAF_SECONDS = 1.0  # an engine that holds the lock this long and cannot be rung has lost its socket
 _UPKEEP_SECONDS = 6 * 3600.0
+_SEND_SECONDS, _SEND_AGAIN_SECONDS = 1.0, 30.0  # how long traces are gathered before they are sent, and kept when that failed
 
 
 class Engine:
     """Runs until it is told to stop or has nothing left to do."""
 
-    def __init__(self, runtime: Runtime, executor: Executor, *, idle_exit: float | None) -> None:
+    def __init__(
+        self, runtime: Runtime, executor: Executor, *, idle_exit: float | None, config_seen: tuple[int, int] | None = None
+    ) -> None:
         self._runtime = runtime
         self._store: Store = runtime.store
         self._executor = executor
@@ -45,7 +49,8 @@ class Engine:
         self._ear: wake.Ear | None = None
         self._pass: asyncio.Handle | None = None
         self._leaving: asyncio.TimerHandle | None = None
-        self._config_seen = _stamp(self._home.config)
+        self._config_seen = config_seen  # the file as it was before it was read
+        self._sending: asyncio.Task[None] | None = None
         config = runtime.config
         self._runner = Runner(
             self._store,
@@ -76,6 +81,8 @@ class Engine:
             await self._done.wait()
         finally:
             self._stop_listening()
+            if self._sending:
+                self._sending.cancel()
             await self._runner.stop()
             for descriptor in self._watched.values():
                 loop.remove_reader(descriptor)
@@ -120,6 +127,7 @@ class Engine:
             self._reload()
             self._take_over()
             self._runner.tick()
+            self._send_traces()
             idle = not self._runner.busy and not self._store.live_runs()
         except BackburnerError as error:
             log.warning("%s", error)
@@ -172,6 +180,21 @@ class Engine:
             self._go()
         else:
             self._done.set()
+
+    def _send_traces(self) -> None:
+        """Some time after something happened, where traces are to be sent: a process of its own does that and leaves."""
+        loop = asyncio.get_running_loop()
+        if self._sending is None and self._runtime.config.text("telemetry.otlp_endpoint"):
+            self._sending = loop.create_task(self._traces_sent())
+
+    async def _traces_sent(self) -> None:
+        await asyncio.sleep(_SEND_SECONDS)
+        last = self._store.events(-1, 1)
+        if last and last[0].event_id > self._store.cursor(OTLP):
+            child = await asyncio.create_subprocess_exec(*engine_command(self._home, "telemetry"), stdin=asyncio.subprocess.DEVNULL)
+            if await child.wait() != 0:
+                await asyncio.sleep(_SEND_AGAIN_SECONDS)
+        self._sending = None
 
     def _upkeep(self) -> None:
         """At the start, and a few times a day for an engine that stays."""
@@ -243,12 +266,13 @@ def serve(
         if wake.ring(home.bells, wake.ENGINE):
             return False
         return serve(home, environ, flags, foreground=foreground)
+    config_seen = _stamp(home.config)
     runtime = open_runtime(home, environ, flags)
     executor = CommandExecutor(home, runtime.config.whole("commands.output_cap_mb") << 20, files)
     idle_exit = None if foreground else runtime.config.number("engine.idle_exit_seconds")
 
     async def main() -> None:
-        engine = Engine(runtime, executor, idle_exit=idle_exit)
+        engine = Engine(runtime, executor, idle_exit=idle_exit, config_seen=config_seen)
         listening = asyncio.Event()
         running = asyncio.create_task(engine.run(listening))
         await asyncio.wait({running, asyncio.create_task(listening.wait())}, return_when=asyncio.FIRST_COMPLETED)

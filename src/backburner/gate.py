@@ -42,9 +42,9 @@ class Gate:
     def __init__(self, store: "Store", config: Config) -> None:
         self._store, self.config = store, config
 
-    def judge(self, submission: Submission) -> Verdict:
+    def judge(self, submission: Submission, world: Surroundings | None = None) -> Verdict:
         """What may happen to a command, without storing anything."""
-        world = self._world(submission)
+        world = world or self.world(submission)
         grants = self._store.grants(world.project)
         always = [
             Rule(f"always, grant {grant.grant_id}", Decision.ALLOW, grant.command, literal=True)
@@ -55,7 +55,7 @@ class Gate:
         rules = (*self.config.rules, *always)
         return judge(submission, world, rules, trusted=any(grant.kind == "trust" for grant in grants))
 
-    def fingerprint(self, submission: Submission) -> str:
+    def fingerprint(self, submission: Submission, world: Surroundings | None = None) -> str:
         """What a person's yes is bound to, as one short text."""
         import hashlib
         import json
@@ -64,7 +64,7 @@ class Gate:
         from backburner.approval.programs import scripts_of
         from backburner.approval.shell import dissect
 
-        world = self._world(submission)
+        world = world or self.world(submission)
         env = {**submission.environment, **submission.env}
         parts = dissect(submission.command, submission.shell)
         programs = {part.name: _stamp(world.executable(part.name)) for part in parts if part.name}
@@ -92,7 +92,8 @@ class Gate:
             return None
         return f"it was allowed when it was asked for, and is not any more: {'; '.join(verdict.reasons)}"
 
-    def _world(self, submission: Submission) -> Surroundings:
+    def world(self, submission: Submission) -> Surroundings:
+        """The machine as the command would find it now."""
         return Surroundings(submission.cwd, {**submission.environment, **submission.env}, self.config.hosts)
 
 

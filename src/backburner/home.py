@@ -117,14 +117,18 @@ def is_locked(path: str) -> bool:
 
 def project_of(cwd: str) -> str:
     """The project a folder belongs to: the git root above it, else the folder itself."""
-    folder = os.path.realpath(cwd)
-    while True:
-        if os.path.exists(os.path.join(folder, ".git")):
-            return folder
+    return project_above(os.path.realpath(cwd))
+
+
+def project_above(cwd: str) -> str:
+    """The same for a path without links in it."""
+    folder = cwd
+    while not os.path.exists(f"{folder}/.git"):
         above = os.path.dirname(folder)
         if above == folder:
-            return os.path.realpath(cwd)
+            return cwd
         folder = above
+    return folder
 
 
 def write_atomically(path: str, text: str, mode: int = 0o600) -> None:
@@ -132,9 +136,12 @@ def write_atomically(path: str, text: str, mode: int = 0o600) -> None:
     temporary = f"{path}.{os.getpid()}.new"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
-            file.write(text)
+        rest = text.encode("utf-8", "surrogateescape")
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
         os.replace(temporary, path)
     except OSError:
         os.unlink(temporary)
         raise
+    finally:
+        os.close(descriptor)

@@ -20,7 +20,7 @@ from backburner.executors.command import CommandExecutor
 from backburner.home import OWN, Home, project_of
 from backburner.ids import generate_task_id
 from backburner.lifecycle import ENDED, Result, RunState, TaskState, ending_of_task
-from backburner.models import RECORD, Entry, Run, Submission, Task
+from backburner.models import RECORD, Entry, Run, Submission, Task, Work
 from backburner.process import myself, umask
 from backburner.runner import Runner
 from backburner.runtime import Runtime, now_ms, open_runtime
@@ -188,11 +188,15 @@ class TaskRunner:
         if approved_by == "user":
             runtime.require_person("library")
         submission = Submission(tuple(command), os.path.abspath(cwd), dict(os.environ), description, env=env or {}, umask=umask())
-        entry = runtime.submit(submission, yes_via="library" if approved_by == "user" else None)
-        if entry.run is None:
-            raise ApprovalRequired(task_id=entry.task.task_id, reason="; ".join(entry.task.reasons))
-        runner.tick()
-        return entry.task.task_id
+        via = "library" if approved_by == "user" else None
+        task, run = runtime.submit(submission, yes_via=via, owner=runner.owner if runner.has_room else None)
+        if run is None:
+            raise ApprovalRequired(task_id=task.task_id, reason="; ".join(task.reasons))
+        if run.state == RunState.RUNNING:
+            runner.start(Work(task, run, submission.environment))
+        elif not runner.full:  # something else comes first, or the machine has no room; else the next end claims it
+            runner.tick()
+        return task.task_id
 
     async def cancel_task(self, task_id: str) -> bool:
         """End a task; True once nothing of it is left, False for one that has ended already."""
@@ -271,7 +275,7 @@ class TaskRunner:
     def _changed(self) -> None:
         for listener in self._listeners:
             listener.set()
-        wake.ring_all(self.storage.home.bells)
+        wake.ring_all(self.storage.home.bells, besides=self._ear.path if self._ear else "")
 
     def _rung(self) -> None:
         """Somebody wrote to the ledger: a cancel from another door, perhaps."""

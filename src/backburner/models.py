@@ -12,6 +12,7 @@ from backburner.lifecycle import LIVE, Result, RunState, TaskState
 Clock = Callable[[], int]  # milliseconds UTC
 PRIORITIES = {"high": 1, "normal": 0, "low": -1}
 ENGINE = "engine"  # the `runner` of what the engine of the home may claim
+OTLP = "otlp"  # the cursor of who sends traces away
 RECORD = "record"  # the `runner` of rows an embedder keeps by hand; nobody runs them
 
 
@@ -167,6 +168,7 @@ class Ending(NamedTuple):
     summary: str | None = None
     lines: int | None = None
     artifacts: tuple[str, ...] = ()
+    process: ProcessId | None = None
 
 
 class Settled(NamedTuple):

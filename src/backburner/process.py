@@ -112,10 +112,15 @@ def send_group(leader: ProcessId, number: int) -> bool:
 def _stat(pid: int) -> list[str] | None:
     """The fields of /proc/PID/stat from the third on (state): the name before may hold anything."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].decode().split()
-    except (FileNotFoundError, ProcessLookupError):
+        descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
+    except FileNotFoundError:
         return None
+    try:
+        return os.read(descriptor, 4096).rpartition(b")")[2].decode().split()
+    except ProcessLookupError:
+        return None
+    finally:
+        os.close(descriptor)
 
 
 def _carries(pid: str, wanted: bytes) -> bool:
@@ -198,9 +203,13 @@ def engine_of(home: Home) -> ProcessId | None:
 
 def executable_of(name: str, cwd: str, path: str) -> str | None:
     """The file that `name` would run in `cwd` with this PATH; None where there is none that can be run."""
-    folders = [""] if os.path.dirname(name) else path.split(os.pathsep)
-    for folder in folders:
-        candidate = os.path.normpath(os.path.join(cwd, folder, name))
-        if os.access(candidate, os.X_OK) and not os.path.isdir(candidate):
-            return candidate
+    if "/" in name:
+        return _if_executable(os.path.join(cwd, name))
+    for folder in path.split(os.pathsep):
+        if found := _if_executable(f"{folder}/{name}" if folder.startswith("/") else os.path.join(cwd, folder, name)):
+            return found
     return None
+
+
+def _if_executable(path: str) -> str | None:
+    return os.path.normpath(path) if os.access(path, os.X_OK) and not os.path.isdir(path) else None

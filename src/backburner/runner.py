@@ -24,6 +24,7 @@ _RETRY_SECONDS = 1.0
 _ADMISSION_SECONDS = 0.5  # how long to let the machine settle before one more is started
 _LONGEST_SLEEP = 30.0  # seconds: a clock that was set, or a machine that slept, is noticed after that
 _CPU_TIME_UP = 128 + 24
+_RECORD_SECONDS = 0.02  # many commands have ended by then, and need not be written down as running
 _BIG_LOG = 1 << 20
 _KILLED, _TERMINATED = 128 + 9, 128 + 15
 
@@ -88,7 +89,7 @@ class Runner:
             self._start(work)
         if claimed:
             self._changed()
-        if (due := self._store.next_due(self._runner, now)) is not None:
+        if not self.full and (due := self._store.next_due(self._runner, now)) is not None:  # a full runner looks again at the next end
             self._look_again(min(_LONGEST_SLEEP, (due - now) / 1000))
 
     def _room(self, now: int) -> int:
@@ -109,6 +110,20 @@ class Runner:
             self._due.cancel()
         self._due = loop.call_later(max(0.0, seconds), self.tick)
 
+    @property
+    def full(self) -> bool:
+        return len(self._live) + len(self._delayed) >= self.cap
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more could start at once."""
+        return not self._stopping and not self.full and self._admit(1) > 0
+
+    def start(self, work: Work) -> None:
+        """Start what was submitted and claimed in this very moment: what was approved is what runs."""
+        self._start(work, just_approved=True)
+        self._changed()
+
     def take_over(self, run: Run) -> None:
         """Go on with a run whose owner is dead: watch it, write down its end, or start it if it never began."""
         try:
@@ -128,12 +143,12 @@ class Runner:
             if run_id in self._live:
                 self._live[run_id].cancelled.set()
 
-    def _start(self, work: Work) -> None:
+    def _start(self, work: Work, just_approved: bool = False) -> None:
         """Start a claimed run; what stands in the way for now is tried again, so that none is claimed and forgotten."""
         folder = self._home.folder(work.run.folder)
         self._delayed.discard(work.run.run_id)
         try:
-            if reason := self._changed_since(work):
+            if not just_approved and (reason := self._changed_since(work)):
                 log.warning("%s waits for approval: %s", work.run.run_id, reason)
                 self._store.park(work.run.run_id, self._owner, reason, self._clock())
                 return
@@ -149,11 +164,17 @@ class Runner:
         except StaleRun:
             return  # somebody else has it
         self._supervise(work, handle)
-        assert handle.process is not None
-        run = work.run._replace(process=handle.process)
+        asyncio.get_running_loop().call_later(_RECORD_SECONDS, self._record, work, handle)
+
+    def _record(self, work: Work, handle: Handle) -> None:
+        """Write down which process a run became; what has ended meanwhile said so with its end."""
+        live = self._live.get(work.run.run_id)
+        if live is None or live.supervisor.done() or handle.process is None:
+            return
         with contextlib.suppress(StaleRun, LedgerUnavailable):
-            self._store.record_process(run.run_id, self._owner, handle.process)
-        self._write_files(work.task, run)
+            self._store.record_process(work.run.run_id, self._owner, handle.process)
+        self._write_files(work.task, work.run._replace(process=handle.process))
+        self._changed()
 
     def _refuse(self, work: Work, folder: str, error: CannotStart) -> None:
         """A command that cannot be started has ended: with the code a shell would give, and the reason in its log."""
@@ -217,7 +238,7 @@ class Runner:
         if result in (Result.TIMEOUT, Result.AMBIGUOUS):
             error = f"timed out after {duration(work.task.timeout_ms)}"
         ended_at = outcome.ended_at or self._clock()
-        ending = Ending(work.run.run_id, state, result, ended_at, outcome.exit_code, error, summary, lines)
+        ending = Ending(work.run.run_id, state, result, ended_at, outcome.exit_code, error, summary, lines, process=handle.process)
         run = work.run._replace(process=handle.process)
         self._conclude(work._replace(run=run), ending._replace(artifacts=signs.artifacts(self._home.folder(run.folder))))
 

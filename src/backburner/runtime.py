@@ -3,38 +3,32 @@
 A Runtime belongs to one thread. `open_runtime` is the only place that builds adapters.
 """
 
-import contextlib
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from backburner import folders, ids, machine, signs, trace, wake, words
-from backburner.attendance import Attendance
+from backburner import folders, ids, trace, wake
 from backburner.config import Config, resolve
 from backburner.errors import (
-    AmbiguousId,
     ApprovalDenied,
     BadInput,
-    BatchNotFound,
     IllegalTransition,
     NotAPerson,
     NotRunning,
-    SpanNotFound,
     TaskNotFound,
     WaitTimedOut,
 )
 from backburner.home import Home, locate, project_of
-from backburner.lifecycle import AT_WORK, RunState, TaskState
-from backburner.models import ENGINE, RECORD, Approval, Batch, Clock, Entry, Event, Grant, Notice, Span, Submission
-from backburner.output import NAME, Log
+from backburner.lifecycle import TaskState
+from backburner.models import ENGINE, RECORD, Approval, Clock, Entry, Grant, ProcessId, Submission
 from backburner.process import is_alive
+from backburner.reading import Reading
 
 if TYPE_CHECKING:
     from backburner.approval.policy import Verdict
     from backburner.gate import Gate
     from backburner.ports import Store  # protocols are slow to build, and no door needs them at run time
-    from backburner.progress import Progress
 
 _LOOK_SECONDS = 5.0  # how long a waiting door trusts in being rung
 
@@ -43,7 +37,7 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Runtime(Attendance):
+class Runtime(Reading):
     """One home, seen through one door. `environ` is the environment of whoever asks."""
 
     def __init__(
@@ -57,8 +51,8 @@ class Runtime(Attendance):
         clock: Clock = now_ms,
         runner: str = ENGINE,
     ) -> None:
-        super().__init__(home, store, environ, clock)
-        self.config, self.flags = config, flags
+        super().__init__(home, store, config, environ, clock)
+        self.flags = flags
         self._runner = runner
 
     def close(self) -> None:
@@ -85,16 +79,21 @@ class Runtime(Attendance):
         validate(submission)
         return self.gate.judge(submission)
 
-    def submit(self, submission: Submission, *, yes_via: str | None = None) -> Entry:
+    def submit(self, submission: Submission, *, yes_via: str | None = None, owner: ProcessId | None = None) -> Entry:
         """Store the task: ready to run if the gate allows it or a person said yes through `yes_via`, else as a proposal.
 
-        One whose key was used before is not stored again: the task of then is what was asked for.
+        One whose key was used before is not stored again: the task of then is what was asked for. An `owner` that runs
+        tasks itself and has room finds it claimed already where nothing else comes first.
         """
         from backburner.approval.policy import Decision
+        from backburner.validation import validate
 
         if known := self.known(submission):
             return known
-        verdict = self.judge(submission)
+        validate(submission)
+        gate = self.gate
+        world = gate.world(submission)
+        verdict = gate.judge(submission, world)
         submission, parent = self._placed(submission)
         self.home.make_bells()
         now = self.clock()
@@ -104,7 +103,7 @@ class Runtime(Attendance):
             case Decision.ALLOW if yes_via is None:
                 approval = Approval("auto", "gate", now)
             case Decision.ALLOW | Decision.ASK:
-                approval = Approval("user", yes_via, now, self.gate.fingerprint(submission)) if yes_via else None
+                approval = Approval("user", yes_via, now, gate.fingerprint(submission, world)) if yes_via else None
         word = ids.slug(submission.name) if submission.name else ids.stem(submission.command, submission.shell)
         entry = self.store.submit(
             submission,
@@ -118,6 +117,7 @@ class Runtime(Attendance):
             now=now,
             expires_at=now + int(self.config.number("approval.proposal_expiry_hours") * 3_600_000),
             parent=parent,
+            owner=owner,
         )
         self._publish(entry)
         return entry
@@ -234,95 +234,6 @@ class Runtime(Attendance):
             wake.ring_all(self.home.bells)
         return task_ids
 
-    # -- reading
-
-    def show(self, reference: str) -> Entry:
-        """The one task that `reference` means: an id, a unique part of one, a label, or `last`."""
-        self.refresh()
-        found = self.store.find(reference, project_of(self._cwd()))
-        if not found:
-            raise TaskNotFound(task_id=reference)
-        if len(found) > 1:
-            raise AmbiguousId(reference=reference, candidates=", ".join(found))
-        entry = self.store.show(found[0])
-        if entry is None:
-            raise TaskNotFound(task_id=reference)
-        return entry
-
-    def list(
-        self, *, status: str | None = None, everywhere: bool = False, batch: str | None = None, limit: int | None = None
-    ) -> Sequence[Entry]:
-        """Tasks of the caller's project, newest first; those of a batch wherever it is."""
-        known = {*map(str, RunState), *map(str, TaskState)} - {"active", "done", "paused"}
-        if status is not None and status not in known:
-            raise BadInput(f"There is no status '{status}'; there are {', '.join(sorted(known))}.")
-        self.refresh()
-        project = None if everywhere else self._home_of(batch) if batch is not None else project_of(self._cwd())
-        return self.store.list(status=status, project=project, batch=batch, limit=limit)
-
-    def _home_of(self, batch: str) -> str | None:
-        """The project whose batch is meant: the caller's own where it has one of that name, else every project's."""
-        here = project_of(self._cwd())
-        if self.store.list(status=None, project=here, batch=batch, limit=1):
-            return here
-        if not self.store.list(status=None, project=None, batch=batch, limit=1):
-            raise BatchNotFound(batch=batch)
-        return None
-
-    def batches(self, *, everywhere: bool = False) -> Sequence[Batch]:
-        """The batches of the caller's project with how their tasks stand, oldest first."""
-        self.refresh()
-        return self.store.batches(None if everywhere else project_of(self._cwd()))
-
-    def trace(self, reference: str | None = None, *, span_id: str | None = None) -> Sequence[Span]:
-        """All spans of the trace that a task or a span belongs to."""
-        trace_id = self.store.trace_of(span_id) if span_id is not None else self.show(reference or "last").task.trace_id
-        if trace_id is None:
-            raise SpanNotFound(span_id=span_id)
-        return self.store.spans(trace_id)
-
-    def environment(self, entry: Entry) -> dict[str, str]:
-        """The environment that a task was asked for in."""
-        return self.store.environment(entry.task.task_id)
-
-    def tail(self, entry: Entry, lines: int, *, longest: int = 1 << 20) -> bytes:
-        """The last lines of a task's output, at most `longest` bytes; nothing where there is none yet."""
-        try:
-            with Log(self.folder(entry)) as log:
-                return log.tail(lines, longest=longest)
-        except FileNotFoundError:
-            return b""
-
-    def folder(self, entry: Entry, n: int | None = None) -> str:
-        """The folder of the latest run, or of the n-th."""
-        assert entry.run is not None
-        if n is None or n == entry.run.n:
-            return self.home.folder(entry.run.folder)
-        return self.home.folder(os.path.join(os.path.dirname(entry.run.folder), ids.run_id(entry.task.task_id, n)))
-
-    def progress(self, entry: Entry) -> "Progress | None":
-        """How far a task at work is, where anything says so."""
-        return signs.progress(self.folder(entry)) if entry.run and entry.run.state in AT_WORK else None
-
-    def signs(self, entry: Entry) -> signs.Signs:
-        """What can be seen of a task from outside."""
-        if entry.run is None:
-            return signs.Signs()
-        ports = signs.ports(entry.run.process, entry.run.mark) if entry.run.state in AT_WORK else []
-        return signs.Signs(self.progress(entry), tuple(ports), signs.artifacts(self.folder(entry)), self.waits_for(entry))
-
-    def waits_for(self, entry: Entry) -> str | None:
-        """Why a pending task has not started."""
-        run = entry.run
-        if run is None or run.state != RunState.PENDING:
-            return None
-        if run.blocked:
-            others = [other for other in map(self.store.show, entry.task.after) if other and other.status != RunState.COMPLETED]
-            return ", ".join(f"{other.task.task_id} ({other.status})" for other in others)
-        if run.due_at is not None and run.due_at > self.clock():
-            return f"{words.local(run.due_at)} (in {words.duration(run.due_at - self.clock())})"
-        return machine.no_room(self.config) or "a free place"
-
     def send(self, reference: str, data: bytes) -> Entry:
         """Write to the input of a command that was started with one."""
         from backburner.feed import feed
@@ -335,22 +246,6 @@ class Runtime(Attendance):
         feed(self.folder(entry), data, entry.task.task_id)
         self.store.note("input_sent", entry.task.task_id, entry.run.run_id, self.clock(), bytes=len(data))
         return entry
-
-    def mend(self, entry: Entry) -> None:
-        """Write a damaged or missing metadata.json of a known run anew."""
-        if entry.run and not folders.readable(self.folder(entry)):
-            with contextlib.suppress(OSError):
-                folders.write_metadata(self.folder(entry), entry.task, entry.run)
-
-    def log_path(self, entry: Entry) -> str:
-        return os.path.join(self.folder(entry), NAME) if entry.run else ""
-
-    def events(self, after: int) -> Sequence[Event]:
-        return self.store.events(after, 1000)
-
-    def notices(self, *, everywhere: bool = False, unread: bool = True) -> Sequence[Notice]:
-        self.refresh()
-        return self.store.notices(project=None if everywhere else project_of(self._cwd()), unread=unread)
 
     def tell(self, *, notice_ids: Iterable[int] = (), task_ids: Iterable[str] = ()) -> None:
         """The person has been told: these need not be told again."""
@@ -384,13 +279,6 @@ class Runtime(Attendance):
         if (entry := self.store.show(task_id)) is None:
             raise TaskNotFound(task_id=task_id)
         return entry
-
-    @staticmethod
-    def _cwd() -> str:
-        try:
-            return os.getcwd()
-        except FileNotFoundError:
-            return "/"
 
 
 def open_runtime(

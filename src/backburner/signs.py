@@ -42,7 +42,7 @@ def progress(folder: str) -> "Progress | None":
         return found
     try:
         with Log(folder) as log:
-            return observed(log.tail(400, longest=_TAIL).decode("utf-8", "replace"))
+            return observed(log.tail(4000, longest=_TAIL).decode("utf-8", "replace"))
     except OSError:
         return None
 

@@ -50,10 +50,10 @@ def start_engine(home: Home, environ: dict[str, str]) -> None:
         os.close(held)
 
 
-def engine_command(home: Home) -> list[str]:
-    """The engine as this interpreter would run it, wherever the package lies."""
+def engine_command(home: Home, module: str = "engine") -> list[str]:
+    """The engine, or another process of ours, as this interpreter would run it, wherever the package lies."""
     source = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    code = "import sys; sys.path.insert(0, sys.argv.pop(1)); from backburner.engine import main; sys.exit(main(sys.argv[1:]))"
+    code = f"import sys; sys.path.insert(0, sys.argv.pop(1)); from backburner.{module} import main; sys.exit(main(sys.argv[1:]))"
     return [sys.executable, "-Pc", code, source, home.root]
 
 

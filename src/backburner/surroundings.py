@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Iterable
 
-from backburner.home import project_of
+from backburner.home import project_above
 from backburner.process import executable_of
 
 # Settings of a repository that only say how it is kept. Any other one may make git run something.
@@ -23,7 +23,8 @@ class Surroundings:
 
     def __init__(self, cwd: str, environ: dict[str, str], hosts: Iterable[str] = ()) -> None:
         self.cwd = os.path.realpath(cwd)
-        self.project = project_of(cwd)
+        self._resolved: dict[str, str] = {}  # for as long as one question takes
+        self.project = project_above(self.cwd)
         if not os.path.exists(os.path.join(self.project, ".git")) and self._is_shared(environ):
             self.project = os.path.join(self.cwd, "\N{EMPTY SET}")  # a place that many rely on is nobody's project: all of it is outside
         self._environ = environ
@@ -32,7 +33,7 @@ class Surroundings:
         self._hosts = tuple(hosts)
 
     def _is_shared(self, environ: dict[str, str]) -> bool:
-        own = {os.path.realpath(home) for home in (environ.get("HOME"), os.path.expanduser("~")) if home}
+        own = {os.path.realpath(home) for home in {environ.get("HOME"), os.path.expanduser("~")} if home}
         top = self.cwd.split("/")[1]
         return (
             self.cwd in own
@@ -44,7 +45,9 @@ class Surroundings:
         return name in self._environ
 
     def resolve(self, path: str) -> str:
-        return os.path.realpath(os.path.join(self.cwd, path))
+        if (found := self._resolved.get(path)) is None:
+            found = self._resolved[path] = os.path.realpath(os.path.join(self.cwd, path))
+        return found
 
     def matches(self, folder: str, pattern: str) -> list[str]:
         """As a shell would expand it in a folder: a leading dot is only fitted by a dot."""

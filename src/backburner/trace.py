@@ -5,7 +5,7 @@ import re
 from typing import NamedTuple
 
 VARIABLE = "TRACEPARENT"
-_FORM = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
+_FORM = r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?"  # compiled when first needed
 
 
 class Parent(NamedTuple):
@@ -17,7 +17,7 @@ class Parent(NamedTuple):
 
 def parse(text: str | None) -> Parent | None:
     """What a TRACEPARENT says; None for one that the standard would have us ignore."""
-    found = _FORM.fullmatch((text or "").strip())
+    found = re.fullmatch(_FORM, (text or "").strip())
     if not found or found.group(1) == "ff" or (found.group(1) == "00" and found.group(5)):
         return None
     trace_id, span_id = found.group(2), found.group(3)

@@ -66,8 +66,11 @@ def ring_followers(folder: str) -> None:
     ring_all(folder, engine_too=False)
 
 
-def ring_all(folder: str, *, engine_too: bool = True) -> bool:
-    """Ring every listener; True when the engine was among them. Sockets of dead listeners are cleared away."""
+def ring_all(folder: str, *, engine_too: bool = True, besides: str = "") -> bool:
+    """Ring every listener but the one at the path `besides`; True when the engine was among them.
+
+    Sockets of dead listeners are cleared away.
+    """
     engine = False
     try:
         names = os.listdir(folder)
@@ -75,7 +78,7 @@ def ring_all(folder: str, *, engine_too: bool = True) -> bool:
         return False
     for name in names:
         path = os.path.join(folder, name)
-        if name == ENGINE and not engine_too:
+        if (name == ENGINE and not engine_too) or path == besides:
             continue
         if _send(path):
             engine = engine or name == ENGINE

@@ -77,7 +77,7 @@ POINTS: dict[str, Callable[[], None]] = {
     "after start": lambda: after(starter, "start_engine"),
     "after cancel": lambda: after(SQLiteStore, "request_cancel"),
     # who claims
-    "inside claim": lambda: committing("claim"),
+    "inside claim": lambda: after(SQLiteStore, "_take"),
     "after claim": lambda: after(SQLiteStore, "claim", bool),
     "after prepare": lambda: after(shim, "prepare"),
     "cat but no shim": lambda: after(command._Child, "__init__"),

@@ -13,7 +13,8 @@ from backburner import process, wake
 from backburner.models import ProcessId
 
 AT_THE_DOOR = ["after insert", "after metadata", "before start", "after start"]
-CLAIMING = ["inside claim", "after claim", "after prepare", "cat but no shim", "after spawn", "inside record", "after record"]
+STARTING, RECORDING = ["after prepare", "cat but no shim", "after spawn"], ["inside record", "after record"]
+CLAIMING = ["inside claim", "after claim", *STARTING, *RECORDING]
 SETTLING = ["before settle", "before notice", "after notice", "inside settle", "after settle"]
 TAKING_OVER = ["inside adopt", "after adopt", "after attach"]
 
@@ -92,7 +93,8 @@ def test_a_door_killed_while_it_waits_takes_nothing_with_it(witness: Witness) ->
 @pytest.mark.parametrize("point", CLAIMING + SETTLING)
 def test_an_engine_killed_at_a_point_loses_and_doubles_nothing(witness: Witness, point: str) -> None:
     two_at_a_time(witness.place)
-    jobs = [witness.job(f"job{number}", lines=200, code=number % 2 * 5) for number in range(4)]
+    pause = 0.3 if point in RECORDING else 0  # what ends at once is never written down as running
+    jobs = [witness.job(f"job{number}", lines=200, code=number % 2 * 5, pause=pause) for number in range(4)]
     insert(witness, *jobs)
     killed(drive(witness.place, "engine", point))
     witness.finish(jobs)
@@ -330,7 +332,14 @@ def test_an_engine_at_hand_adopts_from_a_killed_embedder_by_itself(witness: Witn
     witness.testify([*jobs, keeps])
 
 
-@pytest.mark.parametrize("point", ["after insert", *CLAIMING])
+@pytest.mark.parametrize("point", RECORDING)
+def test_an_embedder_killed_while_it_writes_down_what_runs_loses_and_doubles_nothing(witness: Witness, point: str) -> None:
+    jobs = [witness.job(f"job{number}", code=number, pause=0.3) for number in range(2)]
+    killed(embed(witness, point, 2, jobs))
+    witness.finish(jobs)
+
+
+@pytest.mark.parametrize("point", ["after insert", *STARTING])
 def test_an_embedder_killed_at_its_first_command_loses_and_doubles_nothing(witness: Witness, point: str) -> None:
     job, second = witness.job("first", code=2), witness.job("second")
     killed(embed(witness, point, 2, [job, second]))

@@ -71,7 +71,6 @@ CREATE TABLE runs (
         CHECK (state <> 'pending' OR (started_at IS NULL AND owner IS NULL)),
         CHECK (state <> 'completed' OR result = 'exit')
     );
-CREATE INDEX runs_live ON runs (state, runner, seq) WHERE ended_at IS NULL;
 CREATE INDEX runs_ended ON runs (ended_at) WHERE ended_at IS NOT NULL;
 CREATE TABLE events (
         event_id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -82,20 +81,6 @@ CREATE TABLE events (
         data TEXT NOT NULL
     );
 CREATE INDEX events_by_task ON events (task_id);
-CREATE TABLE notices (
-        notice_id INTEGER PRIMARY KEY AUTOINCREMENT,
-        key TEXT NOT NULL UNIQUE,
-        task_id TEXT NOT NULL REFERENCES tasks (task_id) ON DELETE CASCADE,
-        run_id TEXT NOT NULL,
-        project TEXT NOT NULL,
-        channel TEXT NOT NULL,
-        text TEXT NOT NULL,
-        created_at INTEGER NOT NULL,
-        told_at INTEGER,
-        UNIQUE (run_id, channel)
-    );
-CREATE INDEX notices_by_task ON notices (task_id);
-CREATE INDEX notices_unread ON notices (project, notice_id) WHERE told_at IS NULL;
 CREATE TABLE grants (
         grant_id INTEGER PRIMARY KEY AUTOINCREMENT,
         kind TEXT NOT NULL CHECK (kind IN ('trust', 'always')),
@@ -106,7 +91,6 @@ CREATE TABLE grants (
         UNIQUE (kind, project, command),
         CHECK ((kind = 'trust') = (command = '[]'))
     );
-CREATE INDEX tasks_by_trace ON tasks (trace_id);
 CREATE INDEX tasks_by_batch ON tasks (batch, seq) WHERE batch IS NOT NULL;
 CREATE UNIQUE INDEX tasks_by_key ON tasks (project, key) WHERE key IS NOT NULL;
 CREATE TABLE dependencies (
@@ -116,29 +100,44 @@ CREATE TABLE dependencies (
         CHECK (task_id <> after_id)
     );
 CREATE INDEX dependencies_by_after ON dependencies (after_id);
+CREATE INDEX runs_live ON runs (seq) WHERE ended_at IS NULL;
 CREATE INDEX runs_queue ON runs (runner, priority DESC, seq) WHERE state = 'pending' AND blocked = 0;
+CREATE TABLE notices (
+        notice_id INTEGER PRIMARY KEY AUTOINCREMENT,
+        key TEXT NOT NULL UNIQUE,
+        task_id TEXT NOT NULL REFERENCES tasks (task_id) ON DELETE CASCADE,
+        run_id TEXT NOT NULL,
+        project TEXT NOT NULL,
+        channel TEXT NOT NULL,
+        text TEXT NOT NULL,
+        created_at INTEGER NOT NULL,
+        told_at INTEGER,
+        CHECK (key = run_id || ':' || channel)
+    );
+CREATE INDEX notices_by_task ON notices (task_id);
+CREATE INDEX notices_unread ON notices (project, notice_id) WHERE told_at IS NULL;
 CREATE TABLE cursors (
         name TEXT NOT NULL PRIMARY KEY,
         position INTEGER NOT NULL
     );
 INSERT INTO environments VALUES (1, 2485719834, '{"PATH": "/bin"}');
-INSERT INTO tasks VALUES (1, 'task_proposed', 'command', 'oneshot', 'proposed', 'a proposed one', 'proposed', '["echo", "it''s", "\u65e5\u672c\u8a9e\n"]', 0, '/p/src', '/p', '{"A": "b"}', NULL, NULL, NULL, 1770000000000, 1770000001000, NULL, NULL, NULL, '["''echo'' is on the list"]', 0, 1, '', NULL, NULL, NULL, 0, '[]', NULL, '{}', 0, NULL, 0, '269ca222ce6bbf62ac96e2d7cda2b88f', 'cd9eb1417ef429f9', NULL);
-INSERT INTO tasks VALUES (2, 'task_rejected', 'command', 'oneshot', 'rejected', 'a rejected one', 'rejected', '["echo", "it''s", "\u65e5\u672c\u8a9e\n"]', 0, '/p/src', '/p', '{"A": "b"}', NULL, NULL, NULL, 1770000000000, 1770000001000, NULL, NULL, NULL, '["''echo'' is on the list"]', 0, 1, '', NULL, NULL, NULL, 0, '[]', NULL, '{}', 0, NULL, 0, '439cee45005bcd223844cfa53f5c78e1', '1df51e576497f59b', NULL);
-INSERT INTO tasks VALUES (3, 'task_expired', 'command', 'oneshot', 'expired', 'a expired one', 'expired', '["echo", "it''s", "\u65e5\u672c\u8a9e\n"]', 0, '/p/src', '/p', '{"A": "b"}', NULL, NULL, NULL, 1770000000000, 1770000001000, NULL, NULL, NULL, '["''echo'' is on the list"]', 0, 1, '', NULL, NULL, NULL, 0, '[]', NULL, '{}', 0, NULL, 0, 'a312489c7a88d33060bf51b03c2ef995', 'ad87a599414d673c', NULL);
-INSERT INTO tasks VALUES (4, 'task_completed', 'command', 'oneshot', 'done', 'a completed one', 'completed', '["echo", "it''s", "\u65e5\u672c\u8a9e\n"]', 0, '/p/src', '/p', '{"A": "b"}', NULL, NULL, NULL, 1770000000000, NULL, 'user', 'cli', 1770000000000, '["''echo'' is on the list"]', 1, 1, '', NULL, NULL, NULL, 0, '[]', NULL, '{}', 0, NULL, 0, 'd440752a7f6b05d4d50e8e44dc32c894', 'f9b7fbe6f2cf2b2a', NULL);
-INSERT INTO tasks VALUES (5, 'task_failed', 'command', 'oneshot', 'failed', 'a failed one', 'failed', '["echo", "it''s", "\u65e5\u672c\u8a9e\n"]', 0, '/p/src', '/p', '{"A": "b"}', NULL, NULL, NULL, 1770000000000, NULL, 'user', 'cli', 1770000000000, '["''echo'' is on the list"]', 1, 1, '', NULL, NULL, NULL, 0, '[]', NULL, '{}', 0, NULL, 0, 'e9d9a156b9d0c132c5899a3045b4e1bb', '06529c3cb0081351', NULL);
-INSERT INTO tasks VALUES (6, 'task_cancelled', 'command', 'oneshot', 'cancelled', 'a cancelled one', 'cancelled', '["echo", "it''s", "\u65e5\u672c\u8a9e\n"]', 0, '/p/src', '/p', '{"A": "b"}', NULL, NULL, NULL, 1770000000000, NULL, 'user', 'cli', 1770000000000, '["''echo'' is on the list"]', 1, 1, '', NULL, NULL, NULL, 0, '[]', NULL, '{}', 0, NULL, 0, '16bb7616c0a5485c9abcb1220f3ce36d', '0d1ab4727cf748dc', NULL);
-INSERT INTO tasks VALUES (7, 'task_running', 'command', 'oneshot', 'active', 'a running one', 'running', '["echo", "it''s", "\u65e5\u672c\u8a9e\n"]', 0, '/p/src', '/p', '{"A": "b"}', NULL, NULL, NULL, 1770000000000, NULL, 'user', 'cli', 1770000000000, '["''echo'' is on the list"]', 1, 1, '', NULL, NULL, NULL, 0, '[]', NULL, '{}', 0, NULL, 0, 'ab7617e7b9800b8a62aaaa3666d6b7e1', '20fce38acbd67009', NULL);
-INSERT INTO tasks VALUES (8, 'task_pending', 'command', 'oneshot', 'active', 'a pending one', 'pending', '["echo", "it''s", "\u65e5\u672c\u8a9e\n"]', 0, '/p/src', '/p', '{"A": "b"}', NULL, NULL, NULL, 1770000000000, NULL, 'user', 'cli', 1770000000000, '["''echo'' is on the list"]', 1, 1, '', NULL, NULL, NULL, 0, '[]', NULL, '{}', 0, NULL, 0, '1127d5ed71d2c1276957b388ab609942', '6f899cd49a1ce32d', NULL);
-INSERT INTO tasks VALUES (9, 'task_blocked', 'command', 'oneshot', 'active', 'a blocked one', 'blocked', '["echo", "it''s", "\u65e5\u672c\u8a9e\n"]', 0, '/p/src', '/p', '{"A": "b"}', NULL, NULL, NULL, 1770000000000, NULL, 'user', 'cli', 1770000000000, '["''echo'' is on the list"]', 1, 1, '', NULL, 'nightly', 'once', 1, '["task_pending"]', 1770000005000, '{"nice": 5}', 0, NULL, 3, '40ddc2c31a9621770bbb24fc5bcf21ff', 'e0af1673a5376eac', NULL);
-INSERT INTO tasks VALUES (10, 'task_kept', 'command', 'oneshot', 'active', NULL, 'running', '["echo", "it''s", "\u65e5\u672c\u8a9e\n"]', 0, '/p/src', '/p', '{"A": "b"}', NULL, NULL, NULL, 1770000000000, NULL, 'user', 'cli', 1770000000000, '["''echo'' is on the list"]', 1, NULL, '', NULL, NULL, NULL, 0, '[]', NULL, '{}', 0, NULL, 0, 'ab7617e7b9800b8a62aaaa3666d6b7e1', '20fce38acbd67009', NULL);
-INSERT INTO runs VALUES (1, 'task_completed', 'task_completed', 1, 'completed', 'exit', 0, NULL, 'a summary', 3, 'tasks/task_completed', 'e7507efdf6d9b6d6', 'd440752a7f6b05d4d50e8e44dc32c894', 'e9c4d2c0d617edd9', 'engine', '11:111:boot', NULL, 1770000000000, 1770000000010, 1770000000020, NULL, 0, 0, NULL, NULL);
-INSERT INTO runs VALUES (2, 'task_failed', 'task_failed', 1, 'failed', 'lost', NULL, NULL, 'a summary', 3, 'tasks/task_failed', '455bb20e4daa5087', 'e9d9a156b9d0c132c5899a3045b4e1bb', 'f8d0a44dbb7afc28', 'engine', '11:111:boot', NULL, 1770000000000, 1770000000010, 1770000000020, NULL, 0, 0, NULL, NULL);
-INSERT INTO runs VALUES (3, 'task_cancelled', 'task_cancelled', 1, 'cancelled', 'signal', 143, NULL, 'a summary', 3, 'tasks/task_cancelled', '507271bdc170ac1a', '16bb7616c0a5485c9abcb1220f3ce36d', 'c11487f25f00d60b', 'engine', '11:111:boot', NULL, 1770000000000, 1770000000010, 1770000000020, NULL, 0, 0, NULL, NULL);
-INSERT INTO runs VALUES (4, 'task_running', 'task_running', 1, 'running', NULL, NULL, NULL, NULL, NULL, 'tasks/task_running', '284faa3d370c9c71', 'ab7617e7b9800b8a62aaaa3666d6b7e1', 'c57d287ca021993b', 'engine', '11:111:boot', '77:7:boot', 1770000000000, 1770000000010, NULL, 1770000000015, 0, 0, NULL, NULL);
-INSERT INTO runs VALUES (5, 'task_pending', 'task_pending', 1, 'pending', NULL, NULL, NULL, NULL, NULL, 'tasks/task_pending', 'a9e1f9a6db0ba4e6', '1127d5ed71d2c1276957b388ab609942', 'a8c70cfb73383053', 'engine', NULL, NULL, 1770000000000, NULL, NULL, NULL, 0, 0, NULL, NULL);
-INSERT INTO runs VALUES (6, 'task_blocked', 'task_blocked', 1, 'pending', NULL, NULL, NULL, NULL, NULL, 'tasks/task_blocked', 'b634eb3e7d3f1a1b', '40ddc2c31a9621770bbb24fc5bcf21ff', '8f504f9db56f7aae', 'engine', NULL, NULL, 1770000000000, NULL, NULL, NULL, 1, 1, 1770000005000, NULL);
-INSERT INTO runs VALUES (7, 'task_kept', 'task_kept', 1, 'running', NULL, NULL, NULL, NULL, NULL, 'tasks/task_kept', '284faa3d370c9c71', 'ab7617e7b9800b8a62aaaa3666d6b7e1', 'c57d287ca021993b', 'record', '11:111:boot', '77:7:boot', 1770000000000, 1770000000010, NULL, 1770000000015, 0, 0, NULL, NULL);
+INSERT INTO tasks VALUES (1, 'task_proposed', 'command', 'oneshot', 'proposed', 'a proposed one', 'proposed', '["echo", "it''s", "\u65e5\u672c\u8a9e\n"]', 0, '/p/src', '/p', '{"A": "b"}', NULL, NULL, NULL, 1770000000000, 1770000001000, NULL, NULL, NULL, '["''echo'' is on the list"]', 0, 1, '', NULL, NULL, NULL, 0, '[]', NULL, '{}', 0, NULL, 0, '9edd2db519295c6f448c13754db3b763', 'd84e4303552aa723', NULL);
+INSERT INTO tasks VALUES (2, 'task_rejected', 'command', 'oneshot', 'rejected', 'a rejected one', 'rejected', '["echo", "it''s", "\u65e5\u672c\u8a9e\n"]', 0, '/p/src', '/p', '{"A": "b"}', NULL, NULL, NULL, 1770000000000, 1770000001000, NULL, NULL, NULL, '["''echo'' is on the list"]', 0, 1, '', NULL, NULL, NULL, 0, '[]', NULL, '{}', 0, NULL, 0, 'b09a3f14aa81d08cf1e9d5fe4ddf79e4', '46483e52c5ed2c6b', NULL);
+INSERT INTO tasks VALUES (3, 'task_expired', 'command', 'oneshot', 'expired', 'a expired one', 'expired', '["echo", "it''s", "\u65e5\u672c\u8a9e\n"]', 0, '/p/src', '/p', '{"A": "b"}', NULL, NULL, NULL, 1770000000000, 1770000001000, NULL, NULL, NULL, '["''echo'' is on the list"]', 0, 1, '', NULL, NULL, NULL, 0, '[]', NULL, '{}', 0, NULL, 0, 'ab31f79067481917ac0aecceacc2b095', '0251ddcbbc410743', NULL);
+INSERT INTO tasks VALUES (4, 'task_completed', 'command', 'oneshot', 'done', 'a completed one', 'completed', '["echo", "it''s", "\u65e5\u672c\u8a9e\n"]', 0, '/p/src', '/p', '{"A": "b"}', NULL, NULL, NULL, 1770000000000, NULL, 'user', 'cli', 1770000000000, '["''echo'' is on the list"]', 1, 1, '', NULL, NULL, NULL, 0, '[]', NULL, '{}', 0, NULL, 0, 'd8b8af8b15ff6733da90320719575503', 'ce3b8c791ecf4369', NULL);
+INSERT INTO tasks VALUES (5, 'task_failed', 'command', 'oneshot', 'failed', 'a failed one', 'failed', '["echo", "it''s", "\u65e5\u672c\u8a9e\n"]', 0, '/p/src', '/p', '{"A": "b"}', NULL, NULL, NULL, 1770000000000, NULL, 'user', 'cli', 1770000000000, '["''echo'' is on the list"]', 1, 1, '', NULL, NULL, NULL, 0, '[]', NULL, '{}', 0, NULL, 0, 'd6ff89852b7f313dc0676e62a6017d17', '5e53bb15427ad0f0', NULL);
+INSERT INTO tasks VALUES (6, 'task_cancelled', 'command', 'oneshot', 'cancelled', 'a cancelled one', 'cancelled', '["echo", "it''s", "\u65e5\u672c\u8a9e\n"]', 0, '/p/src', '/p', '{"A": "b"}', NULL, NULL, NULL, 1770000000000, NULL, 'user', 'cli', 1770000000000, '["''echo'' is on the list"]', 1, 1, '', NULL, NULL, NULL, 0, '[]', NULL, '{}', 0, NULL, 0, 'bd0c7b0263cb746a03d64e7e1078fedb', '6b738916ac6817e0', NULL);
+INSERT INTO tasks VALUES (7, 'task_running', 'command', 'oneshot', 'active', 'a running one', 'running', '["echo", "it''s", "\u65e5\u672c\u8a9e\n"]', 0, '/p/src', '/p', '{"A": "b"}', NULL, NULL, NULL, 1770000000000, NULL, 'user', 'cli', 1770000000000, '["''echo'' is on the list"]', 1, 1, '', NULL, NULL, NULL, 0, '[]', NULL, '{}', 0, NULL, 0, '97475b71c7135f843b91d6042e76e7be', 'fef3d1f7296cafe5', NULL);
+INSERT INTO tasks VALUES (8, 'task_pending', 'command', 'oneshot', 'active', 'a pending one', 'pending', '["echo", "it''s", "\u65e5\u672c\u8a9e\n"]', 0, '/p/src', '/p', '{"A": "b"}', NULL, NULL, NULL, 1770000000000, NULL, 'user', 'cli', 1770000000000, '["''echo'' is on the list"]', 1, 1, '', NULL, NULL, NULL, 0, '[]', NULL, '{}', 0, NULL, 0, 'c325e2be65318e914a14821237849cc7', '10ec2beacf5ec83e', NULL);
+INSERT INTO tasks VALUES (9, 'task_blocked', 'command', 'oneshot', 'active', 'a blocked one', 'blocked', '["echo", "it''s", "\u65e5\u672c\u8a9e\n"]', 0, '/p/src', '/p', '{"A": "b"}', NULL, NULL, NULL, 1770000000000, NULL, 'user', 'cli', 1770000000000, '["''echo'' is on the list"]', 1, 1, '', NULL, 'nightly', 'once', 1, '["task_pending"]', 1770000005000, '{"nice": 5}', 0, NULL, 3, '751a8a8faaa6bd2e639ef803a1d8a186', '60f8b834707a6e33', NULL);
+INSERT INTO tasks VALUES (10, 'task_kept', 'command', 'oneshot', 'active', NULL, 'running', '["echo", "it''s", "\u65e5\u672c\u8a9e\n"]', 0, '/p/src', '/p', '{"A": "b"}', NULL, NULL, NULL, 1770000000000, NULL, 'user', 'cli', 1770000000000, '["''echo'' is on the list"]', 1, NULL, '', NULL, NULL, NULL, 0, '[]', NULL, '{}', 0, NULL, 0, '97475b71c7135f843b91d6042e76e7be', 'fef3d1f7296cafe5', NULL);
+INSERT INTO runs VALUES (1, 'task_completed', 'task_completed', 1, 'completed', 'exit', 0, NULL, 'a summary', 3, 'tasks/task_completed', '90791262235bf104', 'd8b8af8b15ff6733da90320719575503', 'aa6671eb18410d8f', 'engine', '11:111:boot', NULL, 1770000000000, 1770000000010, 1770000000020, NULL, 0, 0, NULL, NULL);
+INSERT INTO runs VALUES (2, 'task_failed', 'task_failed', 1, 'failed', 'lost', NULL, NULL, 'a summary', 3, 'tasks/task_failed', '6031af3009337108', 'd6ff89852b7f313dc0676e62a6017d17', 'd23a47101803ce48', 'engine', '11:111:boot', NULL, 1770000000000, 1770000000010, 1770000000020, NULL, 0, 0, NULL, NULL);
+INSERT INTO runs VALUES (3, 'task_cancelled', 'task_cancelled', 1, 'cancelled', 'signal', 143, NULL, 'a summary', 3, 'tasks/task_cancelled', 'fb930fa11bf43927', 'bd0c7b0263cb746a03d64e7e1078fedb', '31f944ed3d9c6596', 'engine', '11:111:boot', NULL, 1770000000000, 1770000000010, 1770000000020, NULL, 0, 0, NULL, NULL);
+INSERT INTO runs VALUES (4, 'task_running', 'task_running', 1, 'running', NULL, NULL, NULL, NULL, NULL, 'tasks/task_running', '336bde16453268e4', '97475b71c7135f843b91d6042e76e7be', '96cfd5048aaf608b', 'engine', '11:111:boot', '77:7:boot', 1770000000000, 1770000000010, NULL, 1770000000015, 0, 0, NULL, NULL);
+INSERT INTO runs VALUES (5, 'task_pending', 'task_pending', 1, 'pending', NULL, NULL, NULL, NULL, NULL, 'tasks/task_pending', 'e914114a7e30ea41', 'c325e2be65318e914a14821237849cc7', 'ab6c3fde69b5bef4', 'engine', NULL, NULL, 1770000000000, NULL, NULL, NULL, 0, 0, NULL, NULL);
+INSERT INTO runs VALUES (6, 'task_blocked', 'task_blocked', 1, 'pending', NULL, NULL, NULL, NULL, NULL, 'tasks/task_blocked', 'c6ee422af7a54e13', '751a8a8faaa6bd2e639ef803a1d8a186', '177c90f1ed6ea62f', 'engine', NULL, NULL, 1770000000000, NULL, NULL, NULL, 1, 1, 1770000005000, NULL);
+INSERT INTO runs VALUES (7, 'task_kept', 'task_kept', 1, 'running', NULL, NULL, NULL, NULL, NULL, 'tasks/task_kept', '336bde16453268e4', '97475b71c7135f843b91d6042e76e7be', '96cfd5048aaf608b', 'record', '11:111:boot', '77:7:boot', 1770000000000, 1770000000010, NULL, 1770000000015, 0, 0, NULL, NULL);
 INSERT INTO events VALUES (1, 1770000000000, 'task_proposed', 'task_proposed', NULL, '{"rule": "", "reasons": ["''echo'' is on the list"]}');
 INSERT INTO events VALUES (2, 1770000000000, 'task_proposed', 'task_rejected', NULL, '{"rule": "", "reasons": ["''echo'' is on the list"]}');
 INSERT INTO events VALUES (3, 1770000000000, 'task_proposed', 'task_expired', NULL, '{"rule": "", "reasons": ["''echo'' is on the list"]}');
@@ -146,24 +145,24 @@ INSERT INTO events VALUES (4, 1770000000001, 'task_rejected', 'task_rejected', N
 INSERT INTO events VALUES (5, 1770000001001, 'task_expired', 'task_expired', NULL, '{}');
 INSERT INTO events VALUES (6, 1770000000000, 'task_submitted', 'task_completed', NULL, '{"by": "user", "via": "cli", "rule": "", "reasons": ["''echo'' is on the list"]}');
 INSERT INTO events VALUES (7, 1770000000010, 'run_started', 'task_completed', 'task_completed', '{}');
-INSERT INTO events VALUES (8, 1770000000020, 'run_completed', 'task_completed', 'task_completed', '{"result": "exit", "exit_code": 0, "summary": "a summary"}');
-INSERT INTO events VALUES (9, 1770000000020, 'task_done', 'task_completed', NULL, '{}');
+INSERT INTO events VALUES (8, 1770000000020, 'task_done', 'task_completed', NULL, '{}');
+INSERT INTO events VALUES (9, 1770000000020, 'run_completed', 'task_completed', 'task_completed', '{"result": "exit", "exit_code": 0, "summary": "a summary"}');
 INSERT INTO events VALUES (10, 1770000000000, 'task_submitted', 'task_failed', NULL, '{"by": "user", "via": "cli", "rule": "", "reasons": ["''echo'' is on the list"]}');
 INSERT INTO events VALUES (11, 1770000000010, 'run_started', 'task_failed', 'task_failed', '{}');
-INSERT INTO events VALUES (12, 1770000000020, 'run_failed', 'task_failed', 'task_failed', '{"result": "lost", "exit_code": null, "summary": "a summary"}');
-INSERT INTO events VALUES (13, 1770000000020, 'task_failed', 'task_failed', NULL, '{}');
+INSERT INTO events VALUES (12, 1770000000020, 'task_failed', 'task_failed', NULL, '{}');
+INSERT INTO events VALUES (13, 1770000000020, 'run_failed', 'task_failed', 'task_failed', '{"result": "lost", "exit_code": null, "summary": "a summary"}');
 INSERT INTO events VALUES (14, 1770000000000, 'task_submitted', 'task_cancelled', NULL, '{"by": "user", "via": "cli", "rule": "", "reasons": ["''echo'' is on the list"]}');
 INSERT INTO events VALUES (15, 1770000000010, 'run_started', 'task_cancelled', 'task_cancelled', '{}');
-INSERT INTO events VALUES (16, 1770000000020, 'run_cancelled', 'task_cancelled', 'task_cancelled', '{"result": "signal", "exit_code": 143, "summary": "a summary"}');
-INSERT INTO events VALUES (17, 1770000000020, 'task_cancelled', 'task_cancelled', NULL, '{}');
+INSERT INTO events VALUES (16, 1770000000020, 'task_cancelled', 'task_cancelled', NULL, '{}');
+INSERT INTO events VALUES (17, 1770000000020, 'run_cancelled', 'task_cancelled', 'task_cancelled', '{"result": "signal", "exit_code": 143, "summary": "a summary"}');
 INSERT INTO events VALUES (18, 1770000000000, 'task_submitted', 'task_running', NULL, '{"by": "user", "via": "cli", "rule": "", "reasons": ["''echo'' is on the list"]}');
 INSERT INTO events VALUES (19, 1770000000010, 'run_started', 'task_running', 'task_running', '{}');
 INSERT INTO events VALUES (20, 1770000000015, 'cancel_requested', 'task_running', 'task_running', '{}');
 INSERT INTO events VALUES (21, 1770000000000, 'task_submitted', 'task_pending', NULL, '{"by": "user", "via": "cli", "rule": "", "reasons": ["''echo'' is on the list"]}');
 INSERT INTO events VALUES (22, 1770000000000, 'task_submitted', 'task_blocked', NULL, '{"by": "user", "via": "cli", "rule": "", "reasons": ["''echo'' is on the list"]}');
 INSERT INTO events VALUES (23, 1770000000000, 'task_recorded', 'task_kept', 'task_kept', '{}');
+INSERT INTO dependencies VALUES ('task_blocked', 'task_pending');
 INSERT INTO notices VALUES (1, 'task_completed:inbox', 'task_completed', 'task_completed', '/p', 'inbox', 'Background task task_completed completed: a summary. Output: /home/me/.backburner/tasks/task_completed/output.log', 1770000000020, NULL);
 INSERT INTO notices VALUES (2, 'task_failed:inbox', 'task_failed', 'task_failed', '/p', 'inbox', 'Background task task_failed failed: its end was not observed; a summary. Output: /home/me/.backburner/tasks/task_failed/output.log', 1770000000020, 1770000000030);
 INSERT INTO notices VALUES (3, 'task_cancelled:inbox', 'task_cancelled', 'task_cancelled', '/p', 'inbox', 'Background task task_cancelled cancelled: killed by signal 15; a summary. Output: /home/me/.backburner/tasks/task_cancelled/output.log', 1770000000020, NULL);
-INSERT INTO dependencies VALUES ('task_blocked', 'task_pending');
 PRAGMA user_version = 3;

@@ -3,6 +3,7 @@
 Pure: the world is asked through `World`. Creating, changing, reading and reaching outside the project are told apart here.
 """
 
+import functools
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -80,6 +81,7 @@ def looks_secret(path: str) -> bool:
     return re.search(_SECRET, path, re.IGNORECASE) is not None
 
 
+@functools.lru_cache(4096)
 def injects(name: str) -> bool:
     """Whether a variable may change which program runs, or what it does."""
     return re.fullmatch(_HARMLESS_NAMES, name) is None

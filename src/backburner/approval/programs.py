@@ -366,7 +366,8 @@ def scripts_of(parts: list[Part], world: World) -> list[str]:
     for part in parts:
         if part.name in DELETES or part.name in CHANGES or part.name in ("cp", "touch", "mkdir", "git"):
             continue
-        texts = [word.text for word in part.words if word.plain] + [redirect.target.text for redirect in part.redirects]
+        texts = [word.text for word in part.words if word.plain]
+        texts += [redirect.target.text for redirect in part.redirects if "<" in redirect.operator]  # what is written to decides nothing
         names |= {piece for text in texts for piece in (text, text.partition("=")[2], text[2:] if text.startswith("-") else "") if piece}
         names |= {
             os.path.join(folder, file) for folder in ("", *texts[1:]) for file in BUILD_FILES.get(os.path.basename(part.name or ""), ())

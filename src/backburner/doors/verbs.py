@@ -199,4 +199,12 @@ def config(runtime: Runtime, args: argparse.Namespace) -> int:
 
 
 def _toml(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+    match value:
+        case bool():
+            return str(value).lower()
+        case float():
+            return f"{value:g}"
+        case str():
+            return f'"{value}"'
+        case _:
+            return str(value)

@@ -12,7 +12,6 @@ import time
 
 from backburner import process
 from backburner.home import write_atomically
-from backburner.models import ProcessId
 from backburner.output import CAPPED, NAME, Cut, Log, cut_marker
 
 _PUNCH_HOLE_KEEP_SIZE = 0x1 | 0x2
@@ -24,9 +23,9 @@ _MARKER = 128  # room for the line that says what is missing
 
 
 class Cap:
-    """Keeps one log below `limit` bytes on disk. `writer` is the process that appends, where it is known."""
+    """Keeps one log below `limit` bytes on disk. `writer` is the pid of the child that appends, where it is ours."""
 
-    def __init__(self, folder: str, limit: int, writer: ProcessId | None) -> None:
+    def __init__(self, folder: str, limit: int, writer: int | None) -> None:
         self.path = os.path.join(folder, NAME)
         self._mark = os.path.join(folder, CAPPED)
         self._writer = writer
@@ -71,11 +70,12 @@ class Cap:
 
     def _rewrite(self, descriptor: int) -> None:
         """Where no hole can be punched: hold the writer for a moment and move the tail up."""
-        if self._writer is None:
+        writer = process.identify(self._writer) if self._writer is not None else None
+        if writer is None:
             return
-        process.send(self._writer, signal.SIGSTOP)
+        process.send(writer, signal.SIGSTOP)
         deadline = time.monotonic() + _STOP_SECONDS
-        while process.state_of(self._writer.pid) not in ("T", None) and time.monotonic() < deadline:
+        while process.state_of(writer.pid) not in ("T", None) and time.monotonic() < deadline:
             time.sleep(0.0005)
         try:
             size = os.fstat(descriptor).st_size
@@ -86,7 +86,7 @@ class Cap:
             os.pwrite(descriptor, self._marker + kept, self._head)
             write_atomically(self._mark, str(Cut(os.fstat(descriptor).st_ino, self._head, self._dropped, len(self._marker))))
         finally:
-            process.send(self._writer, signal.SIGCONT)
+            process.send(writer, signal.SIGCONT)
 
     def finish(self) -> None:
         """Close the gap for good: only once nobody appends any more."""

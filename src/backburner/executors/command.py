@@ -74,7 +74,8 @@ class CommandExecutor:
         if "PWD" in env:
             env["PWD"] = task.cwd
         try:
-            os.makedirs(folder, 0o700, exist_ok=True)
+            if not os.path.isdir(folder):
+                os.makedirs(folder, 0o700, exist_ok=True)
             env = shim.prepare(folder, task, env, self._files)
             with contextlib.ExitStack() as ours:
                 script, log, reader, writer = self._descriptors(ours, work, folder)
@@ -195,16 +196,16 @@ class Command:
     def hold(self, leader: _Child, cat: _Child, reader: int) -> None:
         """What only the one who launched it has: its children, and the pipe, should `cat` meet a full disk."""
         self._leader, self._cat, self._reader = leader, cat, reader
-        self.cap = Cap(self._folder, self._limit, process.identify(cat.pid))
+        self.cap = Cap(self._folder, self._limit, cat.pid)
 
     async def ended(self) -> Outcome:
         """Wait for the end of the command itself; grandchildren may live on."""
         guard = asyncio.create_task(self._guard_output()) if self._cat else None
         try:
-            if self.process:
-                await _gone(self.process)
             if self._leader:
-                self._leader.wait()
+                await _child_gone(self._leader)
+            elif self.process:
+                await _gone(self.process)
             code = folders.exit_code(self._folder)
             if code is None and not self._rebooted:
                 # between fork and exec a shim holds its lock and carries no mark yet
@@ -323,9 +324,7 @@ class Command:
     async def _guard_output(self) -> None:
         """Should `cat` be killed, start another; should the disk be full, swallow the rest: a broken pipe would kill the command."""
         while self._cat and self._reader is not None:
-            if found := process.identify(self._cat.pid):
-                await _gone(found)
-            code = self._cat.wait()
+            code = await _child_gone(self._cat)
             if code == 0 or self.closed:
                 return
             if code > 0:
@@ -360,6 +359,27 @@ def log_header(work: Work) -> bytes:
     return header({"Background task": run.run_id, "Command": command, "Approved by": approved, "Started": iso(run.started_at) or ""})
 
 
+async def _child_gone(child: _Child) -> int:
+    """Wait for the end of a child of ours: its pid is its own until it is reaped, so no identity has to be looked up."""
+    if child.returncode is None and hasattr(os, "pidfd_open"):
+        await _readable(os.pidfd_open(child.pid))
+    while child.poll() is None:
+        await asyncio.sleep(0.05)
+    return child.wait()
+
+
+async def _readable(descriptor: int) -> None:
+    """Wait until a descriptor of ours can be read, and close it."""
+    loop = asyncio.get_running_loop()
+    done = loop.create_future()
+    loop.add_reader(descriptor, lambda: done.done() or done.set_result(None))
+    try:
+        await done
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+
+
 async def _gone(one: ProcessId) -> None:
     """Wait for the end of a process that need not be our child."""
     if not hasattr(os, "pidfd_open"):
@@ -370,16 +390,10 @@ async def _gone(one: ProcessId) -> None:
         descriptor = os.pidfd_open(one.pid)
     except ProcessLookupError:
         return
-    loop = asyncio.get_running_loop()
-    done = loop.create_future()
-    try:
-        if not process.is_alive(one):
-            return
-        loop.add_reader(descriptor, lambda: done.done() or done.set_result(None))
-        await done
-    finally:
-        loop.remove_reader(descriptor)
+    if not process.is_alive(one):
         os.close(descriptor)
+        return
+    await _readable(descriptor)
 
 
 def _group_of(pid: int) -> int | None:

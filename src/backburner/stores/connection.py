@@ -1,5 +1,6 @@
 """A connection to a ledger file: opened, brought to the present schema, one transaction at a time, SQLite's errors in our words."""
 
+import functools
 import json
 import os
 from collections.abc import Sequence
@@ -73,8 +74,7 @@ class Connection:
             return [str(error)]
 
     def _insert(self, table: str, row: dict[str, object]) -> None:
-        marks = ", ".join("?" * len(row))
-        self._db.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", tuple(map(plain, row.values())))
+        self._db.execute(_insert_into(table, tuple(row)), tuple(map(plain, row.values())))
 
     def _all(self, sql: str, *values: object) -> list[tuple]:
         try:
@@ -107,6 +107,11 @@ class Connection:
             apsw.CantOpenError: "it cannot be opened",
         }.get(type(error), str(error))
         return LedgerUnavailable(reason, path=self.path)
+
+
+@functools.cache
+def _insert_into(table: str, columns: tuple[str, ...]) -> str:
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
 
 
 class _Transaction:

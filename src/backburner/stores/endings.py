@@ -16,6 +16,7 @@ from backburner.lifecycle import (
 )
 from backburner.models import Approval, Ending, Entry, Run, Task
 from backburner.stores.records import Records
+from backburner.stores.rows import plain
 from backburner.words import ending as ending_words
 from backburner.words import notice as notice_words
 
@@ -95,9 +96,9 @@ class Endings(Records):
         assert run is not None
         event = event_between(run.state, ending.state)
         self._db.execute(
-            "UPDATE runs SET state = ?, result = ?, exit_code = ?, error = ?, summary = ?, lines = ?, blocked = 0,"
+            "UPDATE runs SET state = ?, result = ?, exit_code = ?, error = ?, summary = ?, lines = ?, blocked = 0, process = coalesce(?, process),"
             " ended_at = CASE WHEN started_at > ? THEN started_at ELSE ? END WHERE run_id = ? AND state = ?",
-            (ending.state, ending.result, ending.exit_code, ending.error, ending.summary, ending.lines)
+            (ending.state, ending.result, ending.exit_code, ending.error, ending.summary, ending.lines, plain(ending.process))
             + (ending.ended_at, ending.ended_at, ending.run_id, run.state),
         )
         self._guard(ending.run_id)

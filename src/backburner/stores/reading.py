@@ -9,11 +9,15 @@ from backburner.models import RECORD, Batch, Entry, Event, Notice, ProcessId, Ru
 from backburner.stores.connection import Connection
 from backburner.stores.rows import ENTRY, RUN, TASK, WIDTH, entry_of, run_of, span_of_run, span_of_task, task_of
 
+# Through the small index of what is live, whatever the planner thinks of it: the cost must not grow with history.
+_LIVE = "seq IN (SELECT seq FROM runs WHERE ended_at IS NULL)"
 _QUEUE = "FROM runs WHERE state = 'pending' AND blocked = 0 AND runner = ?"
 
 
 class Reading(Connection):
     """Every question about the present state; nothing here writes."""
+
+    _read: tuple[int | None, int | None, dict[str, str]] = (None, None, {})  # the environment that was read last
 
     def show(self, task_id: str) -> Entry | None:
         """The task with just this id."""
@@ -48,7 +52,7 @@ class Reading(Connection):
         """Tasks with their latest runs, newest first."""
         where, values = ["1 = 1"], []
         if status in LIVE:
-            where.append("r.state = ? AND r.ended_at IS NULL")
+            where.append(f"t.task_id IN (SELECT task_id FROM runs WHERE {_LIVE} AND state = ?)")
             values.append(status)
         elif status:
             where.append("coalesce(r.state, t.state) = ?")
@@ -94,12 +98,12 @@ class Reading(Connection):
 
     def live_runs(self) -> Sequence[Run]:
         """Every run that has not ended, but for those kept by hand."""
-        rows = self._all(f"SELECT {RUN} FROM runs r WHERE r.ended_at IS NULL AND r.runner <> ? ORDER BY r.seq", RECORD)
+        rows = self._all(f"SELECT {RUN} FROM runs r WHERE r.{_LIVE} AND r.runner <> ? ORDER BY r.seq", RECORD)
         return [run_of(row) for row in rows]
 
     def cancels(self) -> Sequence[str]:
         """The runs at work that are to be stopped."""
-        return [row[0] for row in self._all("SELECT run_id FROM runs WHERE ended_at IS NULL AND cancel_requested_at IS NOT NULL")]
+        return [row[0] for row in self._all(f"SELECT run_id FROM runs WHERE {_LIVE} AND cancel_requested_at IS NOT NULL")]
 
     def next_due(self, runner: str, now: int) -> int | None:
         """When the next pending run may start that may not start yet."""
@@ -112,7 +116,7 @@ class Reading(Connection):
 
     def processes(self, pid: int) -> Sequence[ProcessId]:
         """The processes of live runs that had this pid."""
-        rows = self._all("SELECT process FROM runs WHERE ended_at IS NULL AND process LIKE ?", f"{pid}:%")
+        rows = self._all(f"SELECT process FROM runs WHERE {_LIVE} AND process LIKE ?", f"{pid}:%")
         return [ProcessId.parse(row[0]) for row in rows]
 
     def events(self, after: int, limit: int = 1000) -> Sequence[Event]:
@@ -130,12 +134,16 @@ class Reading(Connection):
 
     def spans(self, trace_id: str) -> Sequence[Span]:
         """Every piece of a trace: tasks as they were asked for, and their runs."""
-        tasks = [task_of(row) for row in self._all(f"SELECT {TASK} FROM tasks t WHERE t.trace_id = ? ORDER BY t.seq", trace_id)]
-        spans = [span_of_task(task) for task in tasks if task.span_id]
-        for task in tasks:
-            runs = self._all(f"SELECT {RUN} FROM runs r WHERE r.task_id = ? ORDER BY r.n", task.task_id)
-            spans += [span_of_run(task, run_of(row)) for row in runs]
-        return spans
+        task_ids = self._all("SELECT task_id FROM tasks WHERE trace_id = ? ORDER BY seq", trace_id)
+        return [span for (task_id,) in task_ids for span in self.task_spans(task_id)]
+
+    def task_spans(self, task_id: str) -> Sequence[Span]:
+        """The pieces of a trace that one task is: being asked for, and each of its runs."""
+        if not (row := self._one(f"SELECT {TASK} FROM tasks t WHERE t.task_id = ?", task_id)):
+            return []
+        task = task_of(row)
+        runs = self._all(f"SELECT {RUN} FROM runs r WHERE r.task_id = ? ORDER BY r.n", task_id)
+        return [*([span_of_task(task)] if task.span_id else []), *(span_of_run(task, run_of(row)) for row in runs)]
 
     def trace_of(self, span_id: str) -> str | None:
         """The trace that a span belongs to."""
@@ -164,11 +172,20 @@ class Reading(Connection):
 
     def _work(self, run_id: str) -> Work:
         row = self._one(
-            f"SELECT {TASK}, {RUN}, e.body FROM runs r JOIN tasks t ON t.task_id = r.task_id"
+            f"SELECT {TASK}, {RUN}, e.environment_id, e.checksum FROM runs r JOIN tasks t ON t.task_id = r.task_id"
             " LEFT JOIN environments e ON e.environment_id = t.environment_id WHERE r.run_id = ?",
             run_id,
         )
-        return Work(task_of(row[:WIDTH]), run_of(row[WIDTH:-1]), json.loads(row[-1]) if row[-1] else {})
+        return Work(task_of(row[:WIDTH]), run_of(row[WIDTH:-2]), self._environment(*row[-2:]))
+
+    def _environment(self, number: int | None, checksum: int | None) -> dict[str, str]:
+        """An environment, read once for many tasks that share it; a number may come to mean another one after a clear."""
+        if number is None:
+            return {}
+        if self._read[:2] != (number, checksum):
+            body = self._one("SELECT body FROM environments WHERE environment_id = ?", number)
+            self._read = number, checksum, json.loads(body[0]) if body else {}
+        return self._read[2]
 
     def _task_of(self, run_id: str) -> str:
         return self._one("SELECT task_id FROM runs WHERE run_id = ?", run_id)[0]

@@ -14,40 +14,53 @@ ENTRY = f"SELECT {TASK}, {RUN} FROM tasks t LEFT JOIN runs r ON r.task_id = t.ta
 
 def plain(value: object) -> object:
     """A field as the ledger keeps it."""
+    kind = type(value)
+    if kind is str or kind is int or value is None:
+        return value
     match value:
         case bool():
             return int(value)
         case ProcessId():
             return str(value)
         case tuple() | dict():
-            return json.dumps(value)
+            return json.dumps(value) if value else "[]" if isinstance(value, tuple) else "{}"
         case str():
             return str(value)
         case _:
             return value
 
 
+def _list(text: object) -> list[str]:
+    return json.loads(str(text)) if text != "[]" else []
+
+
+def _table(text: object) -> dict:
+    return json.loads(str(text)) if text != "{}" else {}
+
+
 def task_of(row: tuple) -> Task:
-    fields = dict(zip(Task._fields, row, strict=True))
-    fields["state"] = TaskState(fields["state"])
-    fields["command"] = tuple(json.loads(fields["command"]))
-    fields["shell"] = bool(fields["shell"])
-    fields["env"] = json.loads(fields["env"])
-    fields["reasons"] = tuple(json.loads(fields["reasons"]))
-    fields["after"] = tuple(json.loads(fields["after"]))
-    fields["limits"] = json.loads(fields["limits"])
-    fields["stdin"] = bool(fields["stdin"])
-    return Task(**fields)
+    task = Task._make(row)
+    return task._replace(
+        state=TaskState(task.state),
+        command=tuple(_list(task.command)),
+        shell=bool(task.shell),
+        env=_table(task.env),
+        reasons=tuple(_list(task.reasons)),
+        after=tuple(_list(task.after)),
+        limits=_table(task.limits),
+        stdin=bool(task.stdin),
+    )
 
 
 def run_of(row: tuple) -> Run:
-    fields = dict(zip(Run._fields, row, strict=True))
-    fields["state"] = RunState(fields["state"])
-    fields["result"] = Result(fields["result"]) if fields["result"] else None
-    fields["blocked"] = bool(fields["blocked"])
-    for name in ("owner", "process"):
-        fields[name] = ProcessId.parse(fields[name]) if fields[name] else None
-    return Run(**fields)
+    run = Run._make(row)
+    return run._replace(
+        state=RunState(run.state),
+        result=Result(run.result) if run.result else None,
+        blocked=bool(run.blocked),
+        owner=ProcessId.parse(str(run.owner)) if run.owner else None,
+        process=ProcessId.parse(str(run.process)) if run.process else None,
+    )
 
 
 def entry_of(row: tuple) -> Entry:

@@ -21,6 +21,8 @@ _CLEARED_KEPT_MS = 30 * 86_400_000
 class SQLiteStore(Grants, Endings):
     """The verbs of the ledger of one home."""
 
+    _kept: tuple[dict[str, str] | None, int, int] = (None, 0, 0)  # the environment that was submitted last, its number and checksum
+
     # -- submitting and approving
 
     def submit(
@@ -37,8 +39,12 @@ class SQLiteStore(Grants, Endings):
         now: int,
         expires_at: int | None,
         parent: trace.Parent | None = None,
+        owner: ProcessId | None = None,
     ) -> Entry:
-        """Store a task; with an approval its first run too, else as a proposal. A key that is taken gives the task that has it."""
+        """Store a task; with an approval its first run too, else as a proposal. A key that is taken gives the task that has it.
+
+        With an `owner` that has room the run is claimed in the same moment, unless something else comes first.
+        """
         with self._transaction():
             if submission.key is not None and (existing := self.by_key(project, submission.key)):
                 return existing
@@ -88,7 +94,10 @@ class SQLiteStore(Grants, Endings):
             if not approval:
                 self._block(task)
                 return Entry(task, None)
-            return self._begin(task, runner, folder, now)
+            entry = self._begin(task, runner, folder, now)
+            if owner and entry.run and self.queued(runner, now, 1) == [entry.run.run_id]:
+                return Entry(task, self._take(entry.run, owner, now))
+            return entry
 
     def approve(self, task_id: str, approval: Approval, *, runner: str, folder: str) -> Entry:
         """A person's yes: the proposal becomes an active task with a pending run; one that waited is pending again."""
@@ -162,20 +171,24 @@ class SQLiteStore(Grants, Endings):
             return Entry(task, None)
 
     def _free_id(self, wanted: str) -> str:
+        if not self._one("SELECT 1 FROM tasks WHERE task_id = ?", wanted):
+            return wanted
         taken = self._one("SELECT count(*) FROM tasks WHERE task_id >= ? AND task_id < ?", wanted, wanted + "`")[0]
-        candidate = wanted if not taken else f"{wanted}_{taken + 1}"
-        while self._one("SELECT 1 FROM tasks WHERE task_id = ?", candidate):
+        while self._one("SELECT 1 FROM tasks WHERE task_id = ?", candidate := f"{wanted}_{taken + 1}"):
             taken += 1
-            candidate = f"{wanted}_{taken + 1}"
         return candidate
 
     def _keep_environment(self, environment: dict[str, str]) -> int:
         """Most tasks of a person share one environment: it is kept once."""
+        before, known, checksum = self._kept
+        if environment == before and self._one("SELECT 1 FROM environments WHERE environment_id = ? AND checksum = ?", known, checksum):
+            return known
         body = json.dumps(environment, sort_keys=True)
         checksum = zlib.crc32(body.encode())
         found = self._one("SELECT environment_id FROM environments WHERE checksum = ? AND body = ?", checksum, body)
         if not found:
             found = self._one("INSERT INTO environments (checksum, body) VALUES (?, ?) RETURNING environment_id", checksum, body)
+        self._kept = dict(environment), found[0], checksum
         return found[0]
 
     # -- the life of a run
@@ -188,15 +201,18 @@ class SQLiteStore(Grants, Endings):
             return self._claim(runner, owner, limit, now)
 
     def _claim(self, runner: str, owner: ProcessId, limit: int, now: int) -> Sequence[Work]:
-        after = advance(RunState.PENDING, RunEvent.CLAIMED)
-        run_ids = self.queued(runner, now, limit) if limit > 0 else []
-        for run_id in run_ids:
-            self._db.execute(
-                "UPDATE runs SET state = ?, owner = ?, started_at = ? WHERE run_id = ? AND state = 'pending'",
-                (after, str(owner), now, run_id),
-            )
-            self._event(now, RunEvent.CLAIMED, self._task_of(run_id), run_id)
-        return [self._work(run_id) for run_id in run_ids]
+        works = [self._work(run_id) for run_id in self.queued(runner, now, limit)] if limit > 0 else []
+        return [work._replace(run=self._take(work.run, owner, now)) for work in works]
+
+    def _take(self, run: Run, owner: ProcessId, now: int) -> Run:
+        after = advance(run.state, RunEvent.CLAIMED)
+        self._db.execute(
+            "UPDATE runs SET state = ?, owner = ?, started_at = ? WHERE run_id = ? AND state = ?",
+            (after, str(owner), now, run.run_id, run.state),
+        )
+        self._guard(run.run_id)
+        self._event(now, RunEvent.CLAIMED, run.task_id, run.run_id)
+        return run._replace(state=after, owner=owner, started_at=now)
 
     def record_process(self, run_id: str, owner: ProcessId, process: ProcessId) -> None:
         """Remember which process a run became. Not waited for: a crash finds it again by its mark."""

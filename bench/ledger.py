@@ -1,0 +1,83 @@
+"""Submit, claim and end of a run in the ledger alone, beside huey on SQLite. Both on the disk, both wait for it at each step."""
+
+import os
+import time
+
+from backburner.lifecycle import Result, RunState
+from backburner.models import Approval, Ending, Entry, ProcessId, Submission
+from backburner.process import myself
+from backburner.stores.sqlite import SQLiteStore
+from bench import peers
+from bench.place import scratch
+from bench.turns import Contestant, Figures, take_turns
+
+COUNT, RUNNER = 200, "bench"
+
+
+def measure(rounds: int) -> list[Figures]:
+    """Seconds for all of them."""
+    contestants: dict[str, Contestant] = {"ours": ours}
+    if "huey" not in peers.missing():
+        contestants["huey"] = huey
+    return take_turns(contestants, rounds)
+
+
+def ours() -> float:
+    owner = myself()
+    with scratch() as folder:
+        store = SQLiteStore(str(folder / "ledger.db"))
+        start = time.perf_counter()
+        for _ in range(COUNT):
+            submit(store)
+            end(store, owner, claim(store, owner))
+        took = time.perf_counter() - start
+        store.close()
+        return took
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def submit(store: SQLiteStore) -> Entry:
+    now = now_ms()
+    return store.submit(
+        Submission(("true",), "/", dict(os.environ)),
+        project="/",
+        wanted_id=f"task_{now}_true",
+        approval=Approval("user", "library", now),
+        reasons=(),
+        runner=RUNNER,
+        folder="tasks",
+        now=now,
+        expires_at=None,
+    )
+
+
+def claim(store: SQLiteStore, owner: ProcessId) -> str:
+    (work,) = store.claim(RUNNER, owner, 1, now_ms())
+    return work.run.run_id
+
+
+def end(store: SQLiteStore, owner: ProcessId, run_id: str) -> None:
+    assert store.settle([Ending(run_id, RunState.COMPLETED, Result.EXIT, now_ms(), 0, None, "done", 1)], owner)
+
+
+def huey() -> float:
+    from huey import SqliteHuey
+
+    with scratch() as folder:
+        queue = SqliteHuey(filename=str(folder / "huey.db"), fsync=True)
+
+        @queue.task()
+        def nothing() -> str:
+            return "done"
+
+        start = time.perf_counter()
+        for _ in range(COUNT):
+            nothing()
+            queue.execute(queue.dequeue())
+        took = time.perf_counter() - start
+        assert queue.result_count() == COUNT and not queue.pending_count()
+        queue.storage.close()
+        return took

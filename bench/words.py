@@ -1,0 +1,33 @@
+"""Figures and limits as people read them, and the table made of them."""
+
+from bench.lines import Line, Result
+
+
+def number(figure: float) -> str:
+    """Three digits that matter, never an exponent."""
+    if figure == 0:
+        return "0"
+    digits = 0 if abs(figure) >= 100 else 1 if abs(figure) >= 10 else 2 if abs(figure) >= 0.1 else 4
+    return f"{figure:,.{digits}f}"
+
+
+def limit_words(line: Line) -> str:
+    return "" if line.limit is None else f"{'≥' if line.least else '≤'} {line.limit:g} {line.unit}"
+
+
+def table(results: list[Result]) -> str:
+    """A table that is also Markdown."""
+    head = ("what", "against", "reached", "middle half", "rounds", "limit", "met")
+    rows = [head, *map(_row, results)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
+    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows]
+    return "\n".join([lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]])
+
+
+def _row(result: Result) -> tuple[str, ...]:
+    line = result.line
+    if result.figure is None:
+        return line.what, line.against, "not measured", "", "", limit_words(line), ""
+    met = {True: "yes", False: "MISSED", None: ""}[result.met]
+    spread = f"{number(result.low)} – {number(result.high)}" if result.rounds > 1 else ""
+    return line.what, line.against, f"{number(result.figure)} {line.unit}".strip(), spread, str(result.rounds), limit_words(line), met

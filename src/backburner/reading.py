@@ -1,0 +1,144 @@
+"""What a door can ask about a home: one task, lists, output, how far something is, what happened. Changes nothing but what is overdue."""
+
+import contextlib
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from backburner import folders, ids, words
+from backburner.attendance import Attendance
+from backburner.config import Config
+from backburner.errors import AmbiguousId, BadInput, BatchNotFound, SpanNotFound, TaskNotFound
+from backburner.home import Home, project_of
+from backburner.lifecycle import AT_WORK, RunState, TaskState
+from backburner.models import Batch, Clock, Entry, Event, Notice, Span
+from backburner.output import NAME, Log
+
+if TYPE_CHECKING:
+    from backburner.ports import Store  # protocols are slow to build, and no door needs them at run time
+    from backburner.progress import Progress
+    from backburner.signs import Signs
+
+
+class Reading(Attendance):
+    """The questions. Whoever asks finds the truth: what nobody looked after is seen to first."""
+
+    def __init__(self, home: Home, store: "Store", config: Config, environ: dict[str, str], clock: Clock) -> None:
+        super().__init__(home, store, environ, clock)
+        self.config = config
+
+    def show(self, reference: str) -> Entry:
+        """The one task that `reference` means: an id, a unique part of one, a label, or `last`."""
+        self.refresh()
+        found = self.store.find(reference, project_of(self._cwd()))
+        if not found:
+            raise TaskNotFound(task_id=reference)
+        if len(found) > 1:
+            raise AmbiguousId(reference=reference, candidates=", ".join(found))
+        entry = self.store.show(found[0])
+        if entry is None:
+            raise TaskNotFound(task_id=reference)
+        return entry
+
+    def list(
+        self, *, status: str | None = None, everywhere: bool = False, batch: str | None = None, limit: int | None = None
+    ) -> Sequence[Entry]:
+        """Tasks of the caller's project, newest first; those of a batch wherever it is."""
+        known = {*map(str, RunState), *map(str, TaskState)} - {"active", "done", "paused"}
+        if status is not None and status not in known:
+            raise BadInput(f"There is no status '{status}'; there are {', '.join(sorted(known))}.")
+        self.refresh()
+        project = None if everywhere else self._home_of(batch) if batch is not None else project_of(self._cwd())
+        return self.store.list(status=status, project=project, batch=batch, limit=limit)
+
+    def _home_of(self, batch: str) -> str | None:
+        """The project whose batch is meant: the caller's own where it has one of that name, else every project's."""
+        here = project_of(self._cwd())
+        if self.store.list(status=None, project=here, batch=batch, limit=1):
+            return here
+        if not self.store.list(status=None, project=None, batch=batch, limit=1):
+            raise BatchNotFound(batch=batch)
+        return None
+
+    def batches(self, *, everywhere: bool = False) -> Sequence[Batch]:
+        """The batches of the caller's project with how their tasks stand, oldest first."""
+        self.refresh()
+        return self.store.batches(None if everywhere else project_of(self._cwd()))
+
+    def trace(self, reference: str | None = None, *, span_id: str | None = None) -> Sequence[Span]:
+        """All spans of the trace that a task or a span belongs to."""
+        trace_id = self.store.trace_of(span_id) if span_id is not None else self.show(reference or "last").task.trace_id
+        if trace_id is None:
+            raise SpanNotFound(span_id=span_id)
+        return self.store.spans(trace_id)
+
+    def environment(self, entry: Entry) -> dict[str, str]:
+        """The environment that a task was asked for in."""
+        return self.store.environment(entry.task.task_id)
+
+    def tail(self, entry: Entry, lines: int, *, longest: int = 1 << 20) -> bytes:
+        """The last lines of a task's output, at most `longest` bytes; nothing where there is none yet."""
+        try:
+            with Log(self.folder(entry)) as log:
+                return log.tail(lines, longest=longest)
+        except FileNotFoundError:
+            return b""
+
+    def folder(self, entry: Entry, n: int | None = None) -> str:
+        """The folder of the latest run, or of the n-th."""
+        assert entry.run is not None
+        if n is None or n == entry.run.n:
+            return self.home.folder(entry.run.folder)
+        return self.home.folder(os.path.join(os.path.dirname(entry.run.folder), ids.run_id(entry.task.task_id, n)))
+
+    def progress(self, entry: Entry) -> "Progress | None":
+        """How far a task at work is, where anything says so."""
+        from backburner import signs  # a list needs none of it
+
+        return signs.progress(self.folder(entry)) if entry.run and entry.run.state in AT_WORK else None
+
+    def signs(self, entry: Entry) -> "Signs":
+        """What can be seen of a task from outside."""
+        from backburner import signs
+
+        if entry.run is None:
+            return signs.Signs()
+        ports = signs.ports(entry.run.process, entry.run.mark) if entry.run.state in AT_WORK else []
+        return signs.Signs(self.progress(entry), tuple(ports), signs.artifacts(self.folder(entry)), self.waits_for(entry))
+
+    def waits_for(self, entry: Entry) -> str | None:
+        """Why a pending task has not started."""
+        run = entry.run
+        if run is None or run.state != RunState.PENDING:
+            return None
+        if run.blocked:
+            others = [other for other in map(self.store.show, entry.task.after) if other and other.status != RunState.COMPLETED]
+            return ", ".join(f"{other.task.task_id} ({other.status})" for other in others)
+        if run.due_at is not None and run.due_at > self.clock():
+            return f"{words.local(run.due_at)} (in {words.duration(run.due_at - self.clock())})"
+        from backburner.machine import no_room
+
+        return no_room(self.config) or "a free place"
+
+    def mend(self, entry: Entry) -> None:
+        """Write a damaged or missing metadata.json of a known run anew."""
+        if entry.run and not folders.readable(self.folder(entry)):
+            with contextlib.suppress(OSError):
+                folders.write_metadata(self.folder(entry), entry.task, entry.run)
+
+    def log_path(self, entry: Entry) -> str:
+        return os.path.join(self.folder(entry), NAME) if entry.run else ""
+
+    def events(self, after: int) -> Sequence[Event]:
+        return self.store.events(after, 1000)
+
+    def notices(self, *, everywhere: bool = False, unread: bool = True) -> Sequence[Notice]:
+        self.refresh()
+        return self.store.notices(project=None if everywhere else project_of(self._cwd()), unread=unread)
+
+    @staticmethod
+    def _cwd() -> str:
+        try:
+            return os.getcwd()
+        except FileNotFoundError:
+            return "/"

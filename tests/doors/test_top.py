@@ -1,0 +1,633 @@
+"""`top`: what the board composes at any size, and the real thing in a pseudo-terminal."""
+
+import codecs
+import contextlib
+import fcntl
+import json
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator
+
+import apsw
+import pytest
+from conftest import Place, wait_until
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from backburner import wake
+from backburner.doors import render
+from backburner.doors.board import Board, Row, Section, arranged, compose, page, section_of
+from backburner.doors.top import COLOURS
+from backburner.doors.verbs import LISTED
+from backburner.lifecycle import Result, RunState, TaskState
+from backburner.models import Entry, Run, Submission, Task
+from backburner.progress import Progress
+from backburner.runtime import open_runtime
+
+NOW = 1_770_647_500_000
+TASK = Task._make([None] * len(Task._fields))._replace(
+    task_id="task_20260209_143022_pytest",
+    state=TaskState.ACTIVE,
+    description="",
+    command=("pytest", "-q"),
+    shell=False,
+    cwd="/work/project",
+    project="/work/project",
+    created_at=NOW - 90_000,
+    reasons=("it runs the code of this project",),
+    priority=0,
+)
+RUN = Run._make([None] * len(Run._fields))._replace(state=RunState.RUNNING, run_id="x", n=1, blocked=False, priority=0)
+HOSTILE = "\x1b[2J\x1b]0;title\x07\x1b[8;1;1t\x9b31m\u202e\x00\r\t進捗\u0301🚀\ufe0f\x1bP+q\x1b\\"
+
+
+def task(word: str, state: RunState | TaskState = RunState.RUNNING, n: int = 0, **fields: object) -> Entry:
+    """A task in a state; `fields` go to the task or its run, by their names."""
+    of_task = {name: fields.pop(name) for name in list(fields) if name in ("description", "command", "shell", "project", "after")}
+    one = TASK._replace(task_id=f"task_20260209_143022_{word}", created_at=NOW - 90_000 + n, **of_task)
+    if isinstance(state, TaskState):
+        return Entry(one._replace(state=state), None)
+    started = NOW - 73_000 + n if state not in (RunState.PENDING, RunState.WAITING) else None
+    ended = NOW - 1000 + n if state in (RunState.COMPLETED, RunState.FAILED, RunState.CANCELLED, RunState.SKIPPED) else None
+    result = Result.EXIT if ended else None
+    return Entry(
+        one, RUN._replace(**{"state": state, "run_id": word, "started_at": started, "ended_at": ended, "result": result, **fields})
+    )
+
+
+def board(entries: list[Entry], output: bytes = b"", progress: Progress | None = None, **fields: object) -> Board:
+    selected = fields.pop("selected", entries[0].task.task_id if entries else None)
+    asked = (lambda _: progress), (lambda _: "a free place"), (lambda _, lines: output)
+    return Board("~/project", entries, NOW, *asked, selected=selected, **fields)  # type: ignore[arg-type]
+
+
+def lines(rows: list[Row]) -> list[str]:
+    return ["".join(text for text, _ in row).rstrip() for row in rows]
+
+
+def everything() -> list[Entry]:
+    return arranged(
+        [
+            task("lint", RunState.COMPLETED, 1, summary="All checks passed!"),
+            task("old", RunState.FAILED, 0, exit_code=2, summary="2 failed"),
+            task("copy", TaskState.PROPOSED),
+            task("later", RunState.PENDING),
+            task("server", RunState.RUNNING, 2, ready_at=NOW),
+            task("pytest", RunState.RUNNING, 1, summary=None),
+        ],
+        NOW,
+    )
+
+
+def test_the_board_has_every_task_in_its_section_with_what_matters_there() -> None:
+    shown = lines(compose(board(everything(), b"one\ntwo\n", Progress(9, 20, 0.45, "9 of 20"), free=3), 130, 24))
+    assert shown[0] == " backburner  ~/project" + shown[0][22:] and shown[0].endswith(
+        "2 running · 1 pending · 1 waiting for approval · 3 free places"
+    )
+    assert shown[1] == " Running 2"
+    assert re.fullmatch(r" ████░░░░░░  45%   1m 12s task_20260209_143022_pytest pytest -q +9 of 20", shown[2])
+    assert shown[4] == " Pending 1" and shown[5].split()[:2] == ["pending", "task_20260209_143022_later"]
+    assert shown[5].endswith("waits for a free place")
+    assert shown[6] == " Waiting for approval 1" and shown[7].endswith("it runs the code of this project")
+    assert shown[8] == " Recent 2" and shown[9].startswith(" completed") and shown[9].endswith("All checks passed!")
+    assert shown[10].startswith(" failed") and shown[10].endswith("exit 2 · 2 failed")
+    assert shown[11].startswith("── task_20260209_143022_pytest · running 1m 12s · 9 of 20 · pytest -q ───")
+    assert shown[12:14] == ["one", "two"] and set(shown[14:23]) == {""}
+    assert shown[23].startswith(" c cancel  r restart") and shown[23].endswith("q quit")
+
+
+def test_only_the_selected_row_is_reversed_and_it_spans_the_screen() -> None:
+    entries = everything()
+    rows = compose(board(entries, selected=entries[2].task.task_id), 100, 24)
+    chosen = [row for row in rows if any(style == "selected" for _, style in row)]
+    assert len(chosen) == 1 and "143022_later" in chosen[0][0][0] and render.cells(chosen[0][0][0]) == 100
+
+
+def test_sections_are_ordered_by_what_comes_next() -> None:
+    entries = [
+        task("blocked", RunState.PENDING, 0, blocked=True),
+        task("timed", RunState.PENDING, 0, due_at=NOW + 5000),
+        task("second", RunState.PENDING, 5),
+        task("first", RunState.PENDING, 1),
+        task("urgent", RunState.PENDING, 9, priority=1),
+        task("young", RunState.RUNNING, 5),
+        task("aged", RunState.RUNNING, 1),
+        task("just", RunState.CANCELLED, 9),
+        task("before", RunState.COMPLETED, 1),
+    ]
+    words = [entry.task.task_id.rpartition("_")[2] for entry in arranged(entries, NOW)]
+    assert words == ["aged", "young", "urgent", "first", "second", "timed", "blocked", "just", "before"]
+
+
+def test_every_status_has_a_section() -> None:
+    assert {section_of(task("x", state)) for state in RunState} == set(Section)
+    assert section_of(task("x", TaskState.PROPOSED)) is Section.WAITING
+    assert {section_of(task("x", state)) for state in (TaskState.REJECTED, TaskState.EXPIRED)} == {Section.RECENT}
+
+
+def test_a_narrow_board_drops_the_duration_first_and_then_the_description() -> None:
+    entries = [task("pytest", description="All of the tests")]
+    assert lines(compose(board(entries), 60, 12))[2] == " running     1m 13s 143022_pytest All of the tests"
+    assert lines(compose(board(entries), 42, 12))[2] == " running   143022_pytest All of the tests"
+    assert lines(compose(board(entries), 30, 12))[2] == " running   143022_pytest"
+    pending = [task("later", RunState.PENDING, description="Much later")]
+    assert lines(compose(board(pending), 60, 12))[2].endswith("143022_later for a free place")
+
+
+def test_a_low_board_keeps_the_selected_task_and_the_keys() -> None:
+    entries = arranged([task(f"t{n}", RunState.COMPLETED, n) for n in range(50)], NOW)
+    selected = entries[30].task.task_id
+    for height in range(3, 20):
+        shown = lines(compose(board(entries, b"said\n", selected=selected), 100, height))
+        assert any("143022_t19 " in line for line in shown[1:-1]) and shown[-1].endswith("q quit"), height
+        assert ("said" in shown) == (height >= 8)
+        assert 1 <= page(board(entries, selected=selected), height) < height
+
+
+def test_the_output_is_shown_in_its_last_state_with_its_indentation() -> None:
+    output = b"  indented\n\tbelow a tab\n10%\r20%\r30%\r\n\x1b[31m  red\x1b[0m\nunfinished"
+    shown = lines(compose(board([task("x")], output, zoomed=True), 80, 9))
+    assert shown[2:8] == ["  indented", "        below a tab", "30%", "  red", "unfinished", ""]
+
+
+def test_a_zoomed_board_is_all_output() -> None:
+    output = b"".join(b"line %d\n" % n for n in range(100))
+    shown = lines(compose(board(everything(), output, zoomed=True), 80, 30))
+    assert shown[1].startswith("── ") and shown[2:-1] == [f"line {n}" for n in range(73, 100)]
+
+
+def test_a_proposal_says_how_to_answer_it_and_an_empty_board_how_to_start() -> None:
+    shown = lines(compose(board([task("copy", TaskState.PROPOSED)]), 100, 20))
+    assert "Asks because: it runs the code of this project" in shown
+    assert "Answer: backburner approve task_20260209_143022_copy" in shown
+    assert " No background tasks here." in lines(compose(board([]), 100, 20))
+
+
+def test_a_question_and_the_help_take_their_places() -> None:
+    assert lines(compose(board(everything(), said="Cancel x? y/n"), 80, 20))[-1] == " Cancel x? y/n"
+    assert any(line.strip() == "c          cancel it; asks first" for line in lines(compose(board(everything(), help=True), 80, 20)))
+
+
+def test_a_task_that_is_to_stop_says_so() -> None:
+    entries = [task("a"), task("x", cancel_requested_at=NOW)]
+    assert ("stopping       ", "cancelled") in compose(board(entries), 100, 10)[3]
+
+
+def test_colours_are_those_of_the_table() -> None:
+    table = {status: int(code) - 30 for status, code in render._COLOURS.items() if code != "2"}
+    assert {status: COLOURS[status] for status in table} == table and "pending" not in COLOURS
+
+
+ANY_TEXT = st.one_of(st.text(max_size=60), st.just(HOSTILE), st.just("x" * 20_000), st.just("進" * 300), st.just("e" + "\u0301" * 500))
+STATES = st.sampled_from([*RunState, TaskState.PROPOSED, TaskState.REJECTED, TaskState.EXPIRED])
+
+
+@st.composite
+def entries_of_any_kind(draw: st.DrawFn) -> list[Entry]:
+    found = []
+    for n in range(draw(st.integers(0, 12))):
+        state = draw(STATES)
+        fields: dict[str, object] = {"description": draw(ANY_TEXT), "command": (draw(ANY_TEXT),), "shell": True, "project": draw(ANY_TEXT)}
+        if isinstance(state, RunState):
+            fields |= {
+                "summary": draw(st.none() | ANY_TEXT),
+                "error": draw(st.none() | ANY_TEXT),
+                "exit_code": draw(st.none() | st.integers(0, 255)),
+            }
+            fields |= {"due_at": draw(st.none() | st.just(NOW + 5000)), "cancel_requested_at": draw(st.none() | st.just(NOW))}
+        word = draw(st.from_regex(r"[A-Za-z0-9._-]{1,32}", fullmatch=True))
+        found.append(task(f"{word}_{n}", state, n, **fields))
+    return arranged(found, NOW)
+
+
+@st.composite
+def boards(draw: st.DrawFn) -> Board:
+    entries = draw(entries_of_any_kind())
+    output = draw(st.one_of(st.binary(max_size=300), ANY_TEXT.map(lambda text: text.encode("utf-8", "replace"))))
+    progress = draw(st.none() | st.builds(Progress, st.none(), st.none(), st.none() | st.floats(0, 1), ANY_TEXT))
+    shown = board(entries, output, progress, everywhere=draw(st.booleans()), zoomed=draw(st.booleans()), help=draw(st.booleans()))
+    selected = draw(st.sampled_from([entry.task.task_id for entry in entries])) if entries else None
+    waits = draw(st.none() | ANY_TEXT)
+    return shown._replace(selected=selected, where=draw(ANY_TEXT), said=draw(ANY_TEXT), waits_for=lambda _: waits)
+
+
+@given(boards(), st.integers(1, 250), st.integers(1, 80))
+@example(board(everything(), HOSTILE.encode()), 1, 1)
+@example(board([task("x", description=HOSTILE)], (HOSTILE * 1000).encode(), everywhere=True), 250, 80)
+def test_nothing_ever_leaves_the_screen_or_could_move_its_cursor(shown: Board, width: int, height: int) -> None:
+    rows = compose(shown, width, height)
+    assert len(rows) == height
+    for row in rows:
+        text = "".join(text for text, _ in row)
+        assert render.cells(text) <= width and text.isprintable()
+        assert not re.search("[\ufe00-\ufe0f\u202a-\u202e]", text)
+
+
+# -- in a terminal
+
+_TOKEN = re.compile(r"\x1b\[([?>]?)([\d;]*)([@-~])|\x1b[()].|\x1b[=>M]|\x1b\]104\x07|[^\x1b]", re.DOTALL)
+
+
+class Screen:
+    """As much of a terminal as ncurses makes use of: what it shows, and whether a line ever ran over."""
+
+    def __init__(self, columns: int, lines: int) -> None:
+        self.columns, self.lines = columns, lines
+        self.cells = [[" "] * columns for _ in range(lines)]
+        self.x = self.y = 0
+        self.margins = 0, lines - 1
+        self.last = ""
+        self.wrapped = False
+        self.alternate = False
+
+    def feed(self, text: str) -> str:
+        """Obey; what is left is the start of a sequence."""
+        at = 0
+        while found := _TOKEN.match(text, at):
+            at = found.end()
+            if found[3]:
+                self._control(found[1], found[2], found[3])
+            elif found[0] == "\x1bM":
+                self._move(-1)
+            elif not found[0].startswith("\x1b"):
+                self._put(found[0])
+        assert len(text) - at < 16, f"no terminal should get {text[at:]!r}"
+        return text[at:]
+
+    def _put(self, c: str) -> None:
+        match c:
+            case "\r":
+                self.x = 0
+            case "\n":
+                self._move(1)
+            case "\b":
+                self.x -= 1
+            case _:
+                assert c.isprintable() or not self.alternate, f"no terminal should get {c!r}"
+                self._write(c)
+
+    def _move(self, by: int) -> None:
+        """A line up or down; at the margin what is between the margins moves instead."""
+        if self.y == self.margins[by > 0]:
+            self._scroll(by)
+        else:
+            self.y += by
+
+    def _scroll(self, by: int) -> None:
+        top, bottom = self.margins
+        self.cells.insert(bottom if by > 0 else top, self.cells.pop(top if by > 0 else bottom))
+        self.cells[bottom if by > 0 else top][:] = [" "] * self.columns
+
+    def _write(self, c: str) -> None:
+        size = render.cells(c)
+        if size == 0:
+            return
+        if self.x + size > self.columns:
+            self.wrapped = self.wrapped or self.alternate
+            self.x = 0
+            self._move(1)
+        self.cells[self.y][self.x : self.x + size] = [c, ""][:size]
+        self.x, self.last = self.x + size, c
+
+    def _control(self, kind: str, parameters: str, final: str) -> None:
+        numbers = [int(part or 0) for part in parameters.split(";")]
+        n = numbers[0] or 1
+        row = self.cells[self.y]
+        x = min(self.x, self.columns - 1)
+        match final:
+            case "H":
+                self.y, self.x = n - 1, ((numbers[1:] or [0])[0] or 1) - 1
+            case "d":
+                self.y = n - 1
+            case "G":
+                self.x = n - 1
+            case "A" | "B":
+                self.y += n if final == "B" else -n
+            case "C" | "D":
+                self.x += n if final == "C" else -n
+            case "J":
+                row[x:] = [" "] * (self.columns - x)
+                for other in self.cells[0 if numbers[0] == 2 else self.y + 1 :]:
+                    other[:] = [" "] * self.columns
+            case "K":
+                row[slice(0, x + 1) if numbers[0] == 1 else slice(x, None)] = [" "] * (x + 1 if numbers[0] == 1 else self.columns - x)
+            case "X":
+                row[x : x + n] = [" "] * min(n, self.columns - x)
+            case "P":
+                row[:] = [*row[:x], *row[x + n :], *[" "] * n][: self.columns]
+            case "@":
+                row[:] = [*row[:x], *[" "] * n, *row[x:]][: self.columns]
+            case "b":
+                for _ in range(n):
+                    self._write(self.last)
+            case "r":
+                self.margins = n - 1, (numbers[1:] or [self.lines])[0] - 1
+                self.x = self.y = 0
+            case "S" | "T":
+                for _ in range(n):
+                    self._scroll(1 if final == "S" else -1)
+            case "h" | "l" if kind == "?" and numbers[0] == 1049:
+                self.alternate = final == "h"
+            case "m" | "h" | "l" | "t":
+                pass
+            case _:
+                raise AssertionError(f"no terminal should get {kind}{parameters}{final}")
+
+
+class Terminal:
+    """`backburner top` in a pseudo-terminal of its own."""
+
+    def __init__(self, place: Place, *words: str, columns: int = 100, lines: int = 30, env: dict[str, str] | None = None) -> None:
+        self.raw, self._rest = b"", ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self.screen = Screen(columns, lines)
+        self.master, self.slave = pty.openpty()
+        self._size(columns, lines)
+        self.before = termios.tcgetattr(self.slave)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "backburner", "top", *words],
+            cwd=place.cwd,
+            env={**place.environ, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8", "COLUMNS": "33", **(env or {})},
+            stdin=self.slave,
+            stdout=self.slave,
+            stderr=self.slave,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
+        os.set_blocking(self.master, False)
+
+    def _size(self, columns: int, lines: int) -> None:
+        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+    def resize(self, columns: int, lines: int) -> None:
+        self.shown()
+        alternate, self.screen = self.screen.alternate, Screen(columns, lines)
+        self.screen.alternate = alternate
+        self._size(columns, lines)
+
+    def type(self, keys: str) -> None:
+        os.write(self.master, keys.encode())
+
+    def shown(self) -> list[str]:
+        """The lines of the screen as they are now."""
+        with contextlib.suppress(BlockingIOError, OSError):
+            while piece := os.read(self.master, 1 << 16):
+                self.raw += piece
+                self._rest = self.screen.feed(self._rest + self._decoder.decode(piece))
+        return ["".join(row).rstrip() for row in self.screen.cells]
+
+    def sees(self, pattern: str) -> None:
+        """Wait for a line like that."""
+        wait_until(lambda: any(re.search(pattern, line) for line in self.shown()), f"{pattern!r} to be seen", 20)
+
+    def left(self) -> int:
+        """Wait for its end; the exit code."""
+        wait_until(lambda: [self.shown(), self.process.poll()][1] is not None, "top to leave")
+        self.shown()
+        return self.process.returncode
+
+    @property
+    def restored(self) -> bool:
+        return not self.screen.alternate and self.raw.rfind(b"\x1b[?1049l") > self.raw.rfind(b"\x1b[?1049h") >= 0 and self._as_before
+
+    @property
+    def _as_before(self) -> bool:
+        return termios.tcgetattr(self.slave) == self.before and self.raw.rfind(b"\x1b[?25h") > self.raw.rfind(b"\x1b[?25l")
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        for descriptor in (self.master, self.slave):
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+
+@pytest.fixture
+def opened() -> Iterator[list[Terminal]]:
+    terminals: list[Terminal] = []
+    yield terminals
+    for terminal in terminals:
+        terminal.close()
+
+
+def top(opened: list[Terminal], place: Place, *words: str, **options: object) -> Terminal:
+    opened.append(Terminal(place, *words, **options))  # type: ignore[arg-type]
+    return opened[-1]
+
+
+def test_the_board_shows_what_runs_and_its_output_as_it_comes_and_q_gives_the_terminal_back(place: Place, opened: list[Terminal]) -> None:
+    gate = place.cwd / "gate"
+    task_id = place.run(
+        f"echo hello; while [ ! -e {gate} ]; do sleep 0.02; done; echo '3/4'; echo late; exec sleep 600", options=("--shell",)
+    )
+    terminal = top(opened, place)
+    terminal.sees("1 running · 0 pending · 4 free places")
+    terminal.sees(rf"^── {task_id} · running")
+    terminal.sees("^hello$")
+    gate.touch()
+    terminal.sees("^late$")
+    terminal.sees(r"███████░░░  75%")
+    terminal.type("q")
+    assert terminal.left() == 0 and terminal.restored and not terminal.screen.wrapped
+    assert place.status(task_id)["status"] == "running"
+    place.ok("cancel", task_id)
+
+
+def test_c_and_y_cancel_the_selected_task_and_anything_else_does_not(place: Place, opened: list[Terminal]) -> None:
+    first, second = place.run("sleep", "600"), place.run("sleep", "601")
+    terminal = top(opened, place)
+    terminal.sees("2 running")
+    terminal.type("jc")
+    terminal.sees("Cancel .*sleep(_2)?[?] y/n")
+    terminal.type("n")
+    terminal.sees("q quit")
+    terminal.type("c")
+    terminal.sees("y/n")
+    terminal.type("y")
+    terminal.sees(rf"^── {second} · cancelled")  # the selection stays with its task
+    terminal.type("c")
+    terminal.sees("is not running")
+    terminal.type("\x03")
+    assert terminal.left() == 0 and terminal.restored
+    assert (place.status(first)["status"], place.status(second)["status"]) == ("running", "cancelled")
+    place.ok("cancel", first)
+
+
+def test_restart_asks_on_the_plain_screen_and_comes_back_with_the_new_task(place: Place, opened: list[Terminal]) -> None:
+    first = place.finish("install", "-d", "made")["task_id"]
+    terminal = top(opened, place)
+    terminal.sees(f"^── {first} · completed")
+    terminal.type("r")
+    terminal.sees("Start in background[?]")
+    assert not terminal.screen.alternate
+    terminal.type("n\n")
+    terminal.sees("Not started: you said no")
+    terminal.type("\n")
+    terminal.sees(f"^── {first} · completed")
+    terminal.type("r")
+    terminal.sees("Start in background[?]")
+    terminal.type("y\n")
+    terminal.sees("Press Enter to return")
+    terminal.type("\n")
+    terminal.sees("Recent 2")
+    found = place.json("list")
+    assert isinstance(found, list) and found[0]["restarted_from"] == first
+    terminal.sees(f"^── {found[0]['task_id']} · ")
+    terminal.type("\x1b")
+    assert terminal.left() == 0 and terminal.restored
+
+
+def test_l_follows_the_log_on_the_plain_screen_until_ctrl_c(place: Place, opened: list[Terminal]) -> None:
+    task_id = place.run("echo followed; exec sleep 600", options=("--shell",))
+    terminal = top(opened, place)
+    terminal.sees("followed")
+    terminal.type("l")
+    wait_until(lambda: terminal.shown() and not terminal.screen.alternate, "the plain screen")
+    terminal.sees("^followed")
+    terminal.type("\x03")
+    terminal.sees("Press Enter to return")
+    terminal.type("\n")
+    terminal.sees(f"^── {task_id}")
+    terminal.type("q")
+    assert terminal.left() == 0 and terminal.restored
+    place.ok("cancel", task_id)
+
+
+def test_hostile_output_and_words_never_reach_the_terminal(place: Place, opened: list[Terminal]) -> None:
+    attacks = [
+        "\x1b]0;owned\x07", "\x1b[8;1;1t", "\x1b[6n", "\x1b[?1000h", "\x1bP+q544e\x1b\\", "\x1b[5;31;1m", "\x1b[3;3H", "\x1bc",
+        "\x9b31m", "\u202e", "\x0e", "\x1b]52;c;b3duZWQ=\x07", "\x1b[38;2;1;2;3m", "\x1b[999B", "\x1b_owned\x1b\\",
+    ]  # fmt: skip
+    payload = place.cwd / "payload"
+    payload.write_bytes(b"x" * 1_000_000 + b"\n" + "".join(f"{attack}after\n" for attack in attacks).encode() + b"\xff\xfe\x00\nend\n")
+    evil = "\x1b]0;owned\x07\x1b[3;3Hname\u202e"
+    task_id = place.run(f"cat {payload}; exec sleep 600", options=("--shell", "--description", evil, "--name", "evil\x1b[2J"))
+    terminal = top(opened, place, columns=80, lines=40)
+    terminal.sees("^end$")
+    terminal.sees("^x{79}…$")
+    assert sum(line.endswith("after") for line in terminal.shown()) == len(attacks)
+    terminal.type("o")
+    terminal.type("\x0cq")
+    assert terminal.left() == 0 and terminal.restored and not terminal.screen.wrapped
+    for attack in attacks:
+        assert attack.encode() not in terminal.raw
+    assert b"owned" not in terminal.raw.replace(b"\\x1b]0;owned", b"") and b"\x1b]" not in terminal.raw
+    place.ok("cancel", task_id)
+
+
+def test_the_board_follows_the_size_of_the_terminal(place: Place, opened: list[Terminal]) -> None:
+    task_id = place.run("sleep", "600", options=("--description", "進捗を示す🚀", "--name", "wide"))
+    terminal = top(opened, place)
+    terminal.sees(f"^── {task_id}")
+    for columns, height in ((200, 50), (60, 20), (40, 8), (12, 3), (2, 1), (1, 1), (100, 30)):
+        terminal.resize(columns, height)
+        if columns >= 40:
+            terminal.sees(r" \d+_wide +進捗を示" if columns < 120 else f"{task_id} +進捗を示す🚀")
+            terminal.sees("q quit")
+    terminal.type("q")
+    assert terminal.left() == 0 and terminal.restored and not terminal.screen.wrapped
+    place.ok("cancel", task_id)
+
+
+def test_tasks_appear_by_themselves_and_a_shows_those_of_all_projects(place: Place, opened: list[Terminal]) -> None:
+    elsewhere = place.cwd.parent / "elsewhere"
+    elsewhere.mkdir()
+    terminal = top(opened, place)
+    terminal.sees("No background tasks here")
+    place.ok("run", "--wait", "--", "echo", "there", cwd=elsewhere)
+    place.ok("run", "--wait", "--", "echo", "here")
+    terminal.sees("Recent 1")
+    terminal.sees("^here$")
+    terminal.type("a")
+    terminal.sees("Recent 2")
+    terminal.sees("elsewhere")
+    terminal.type("\x1bOB")
+    terminal.sees("^there$")
+    terminal.type("?")
+    terminal.sees("cancel it; asks first")
+    terminal.type("jq")
+    assert terminal.left() == 0
+
+
+def test_what_is_live_is_shown_however_many_are_younger(place: Place, opened: list[Terminal]) -> None:
+    submission = Submission(command=("install", "-d", "made"), cwd=str(place.cwd), environment={"PATH": os.environ["PATH"]})
+    with open_runtime(place.home, place.environ) as runtime:
+        ids = [runtime.submit(submission).task.task_id for _ in range(LISTED + 5)]
+    terminal = top(opened, place)
+    terminal.sees(f"{LISTED + 5} waiting for approval")
+    terminal.type("\x1bOF")
+    terminal.sees(f"^── {ids[-1]} · proposed")
+    terminal.type("\x1b[5~\x1b[5~k\x1bOHj")
+    terminal.sees(f"^── {ids[1]} · proposed")
+    terminal.type("q")
+    assert terminal.left() == 0
+
+
+def test_trouble_with_the_ledger_is_said_and_the_board_comes_back_when_it_is_over(place: Place, opened: list[Terminal]) -> None:
+    place.finish("true")
+    terminal = top(opened, place, columns=200)
+    terminal.sees("Recent 1")
+    ledger = apsw.Connection(place.home.ledger)
+    ledger.execute("ALTER TABLE tasks RENAME TO elsewhere")
+    wake.ring_all(place.home.bells)
+    terminal.sees("^ The ledger .* cannot be used: no such table: tasks")
+    terminal.sees("Recent 1")
+    ledger.execute("ALTER TABLE elsewhere RENAME TO tasks")
+    ledger.close()
+    wake.ring_all(place.home.bells)
+    terminal.sees("q quit")
+    terminal.type("q")
+    assert terminal.left() == 0
+
+
+def test_a_board_that_is_told_to_end_gives_the_terminal_back(place: Place, opened: list[Terminal]) -> None:
+    terminal = top(opened, place)
+    terminal.sees("No background tasks here")
+    terminal.process.send_signal(signal.SIGTERM)
+    assert terminal.left() == 143 and terminal.restored
+    gone = top(opened, place)
+    gone.sees("No background tasks here")
+    os.close(gone.slave)
+    os.close(gone.master)
+    gone.process.wait(10)
+
+
+def test_colours_are_left_out_where_nobody_wants_them(place: Place, opened: list[Terminal]) -> None:
+    place.finish("false")
+    colour = re.compile(rb"\x1b\[[\d;]*3[1-7][;m]")
+    plain, coloured = top(opened, place, env={"NO_COLOR": "1"}), top(opened, place)
+    for terminal in (plain, coloured):
+        terminal.sees("failed .*exit 1")
+        terminal.type("q")
+        assert terminal.left() == 0
+    assert not colour.search(plain.raw) and colour.search(coloured.raw)
+
+
+def test_a_terminal_of_old_gets_plain_letters(place: Place, opened: list[Terminal]) -> None:
+    place.finish("echo", "進", options=("--description", "進捗"))
+    terminal = top(opened, place, env={"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"})
+    terminal.sees(r"^-- task_\d+_\d+_echo - completed \d+m?s - \?\? -")
+    terminal.type("q")
+    assert terminal.left() == 0 and terminal.raw.isascii()
+
+
+@pytest.mark.parametrize("term", ["dumb", "", "no-such-terminal"])
+def test_a_terminal_that_cannot_be_drawn_on_gets_one_sentence(place: Place, opened: list[Terminal], term: str) -> None:
+    terminal = top(opened, place, env={"TERM": term})
+    assert terminal.left() == 2
+    assert terminal.raw.decode() == "`top` needs a terminal; `backburner list` works without one.\r\n"
+
+
+def test_without_a_terminal_top_says_so_and_its_json_is_that_of_list(place: Place) -> None:
+    place.finish("true")
+    done = place.cli("top")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "`top` needs a terminal; `backburner list` works without one.\n"
+    assert json.loads(place.ok("top", "--json")) == place.json("list")
