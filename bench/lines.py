@@ -76,6 +76,7 @@ LINES: list[Line] = [
     Line("startup", "backburner status, engine warm", "python -c pass", _share("status", "python -c pass"), limit=4),
     Line("startup", "backburner run, engine warm", "python -c pass", _share("run", "python -c pass"), limit=5),
     Line("ledger", "submit + claim + end in the ledger: throughput", "huey, fsync on", _share("huey", "ours"), limit=2, least=True),
+    Line("ledger", "the same with five at work, so that ends come together", "huey, fsync on", _share("huey", "ours, five at a time")),
     Line("output", "1 GB of output in 64 KB writes: time", "a plain file", _share("ours", "plain file")),
     Line("output", "1 GB of output in 64 KB writes: ours", "", lambda round: round["ours"], "s"),
     Line("output", "1 GB of output in 64 KB writes: a plain file", "", lambda round: round["plain file"], "s"),

@@ -4,80 +4,63 @@ import random
 import signal
 import time
 
+import pytest
 from conftest import CONFIG, LONG, Place, wait_until
 
-from backburner import process
+from backburner import BackburnerSync, process
 
 CHAIN, FAN = (200, 400) if LONG else (50, 200)
 
 
-def words(number: int) -> tuple[str, ...]:
-    """A command that writes its number into a book, and when it began and ended."""
-    return ("sh", "-c", f"echo {number} >> book; echo out {number}")
+def words(number: int) -> list[str]:
+    """A command that writes its number into a book when it begins, and takes a moment."""
+    return ["sh", "-c", f"echo {number} >> book; sleep 0.03; echo out {number}"]
 
 
-def hunt(place: Place, task_ids: list[str], chance: random.Random, kills: int) -> int:
-    """Kill the engine again and again until all tasks have ended; how often that was."""
-    done = 0
-    deadline = time.monotonic() + 120
-    while any(task["status"] in ("pending", "running") for task in place.json("list", "--limit", "0")):  # type: ignore[union-attr,index,call-overload]
-        assert time.monotonic() < deadline, "the tasks do not come to an end"
-        engine = place.engine
-        if engine and done < kills and chance.random() < 0.7:
-            process.send(engine, signal.SIGKILL)
-            done += 1
-        else:
-            place.cli("wait", task_ids[-1], "--timeout", "0.2")
-    return done
-
-
-def submit(place: Place, *options: str, number: int) -> str:
-    return place.ok("run", "--yes", "--batch", "b", *options, "--", *words(number)).strip()
-
-
-def test_a_chain_keeps_its_order_whatever_dies(place: Place) -> None:
-    (place.cwd / "book").touch()
-    chance = random.Random(seed := random.randrange(1 << 32))
+def submit(place: Place, after: list[list[int]]) -> list[str]:
+    """One task for each entry, after those of the numbers in it; through the library, since so many doors would take long."""
     task_ids: list[str] = []
-    for number in range(CHAIN):
-        task_ids.append(submit(place, *(("--after", task_ids[-1]) if task_ids else ()), number=number))
-    kills = hunt(place, task_ids, chance, 12)
-    print(f"\nchain: seed {seed}, {CHAIN} tasks, {kills} engines killed")
-    assert [int(line) for line in (place.cwd / "book").read_text().split()] == list(range(CHAIN))
-    assert place.json("batch")[0]["counts"] == {"completed": CHAIN}  # type: ignore[index,call-overload]
-    assert kills > 0
+    with BackburnerSync.open(place.root) as bb:
+        for number, before in enumerate(after):
+            names = [task_ids[other] for other in before]
+            delay = None if before else 2.0
+            entry = bb.submit(words(number), cwd=place.cwd, after=names, batch="b", delay=delay, approved=True)
+            task_ids.append(entry.task.task_id)
+    return task_ids
 
 
-def test_a_fan_starts_after_its_root_and_ends_before_its_gathering(place: Place) -> None:
+def hunt(place: Place, last: str, chance: random.Random) -> int:
+    """Kill the engine again and again until the last task has ended; how often that was."""
+    kills, deadline = 0, time.monotonic() + 150
+    while place.status(last)["status"] in ("pending", "running"):
+        assert time.monotonic() < deadline, "the tasks do not come to an end"
+        if (place.cwd / "book").read_text() and kills < 25 and (engine := place.engine):
+            process.send(engine, signal.SIGKILL)
+            kills += 1
+        place.cli("wait", last, "--timeout", f"{chance.uniform(0.1, 0.8):.2f}")
+    return kills
+
+
+@pytest.mark.parametrize("shape", ["chain", "fan"])
+def test_the_order_holds_and_each_runs_once_whatever_dies(place: Place, shape: str) -> None:
     (place.cwd / "book").touch()
     place.configure(CONFIG + "[commands]\nmax_concurrent = 8\n")
     chance = random.Random(seed := random.randrange(1 << 32))
-    root = submit(place, "--in", "2s", number=-1)
-    blades = submit_many(place, root, FAN)
-    gathering = place.ok(
-        "run", "--yes", "--batch", "b", *(word for blade in blades for word in ("--after", blade)), "--", *words(FAN)
-    ).strip()
-    kills = hunt(place, [root, *blades, gathering], chance, 12)
-    print(f"\nfan: seed {seed}, {FAN} tasks, {kills} engines killed")
+    after = {
+        "chain": [[], *([number] for number in range(CHAIN - 1))],
+        "fan": [[], *([0] for _ in range(FAN)), list(range(1, FAN + 1))],
+    }[shape]
+    task_ids = submit(place, after)
+    kills = hunt(place, task_ids[-1], chance)
+    print(f"\n{shape}: seed {seed}, {len(after)} tasks, {kills} engines killed")
     book = [int(line) for line in (place.cwd / "book").read_text().split()]
-    assert book[0] == -1 and book[-1] == FAN
-    assert sorted(book) == list(range(-1, FAN + 1))
-    assert place.json("batch")[0]["counts"] == {"completed": FAN + 2}  # type: ignore[index,call-overload]
-
-
-def submit_many(place: Place, root: str, count: int) -> list[str]:
-    """Through the library, because so many calls of the command line would take long."""
-    from backburner import BackburnerSync
-
-    with BackburnerSync.open(place.root) as bb:
-        return [
-            bb.submit(list(words(number)), cwd=place.cwd, after=[root], batch="b", approved=True).task.task_id for number in range(count)
-        ]
+    assert sorted(book) == list(range(len(after)))
+    assert all(book.index(before) < book.index(number) for number, befores in enumerate(after) for before in befores)
+    assert place.json("batch")[0]["counts"] == {"completed": len(after)}  # type: ignore[index,call-overload]
+    assert kills > 0
 
 
 def test_what_comes_after_a_failure_fails_once_whatever_dies(place: Place) -> None:
-    from backburner import BackburnerSync
-
     first = place.run("sh", "-c", "sleep 1; exit 5", options=("--batch", "b"))
     with BackburnerSync.open(place.root) as bb:
         last = first

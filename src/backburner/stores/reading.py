@@ -17,7 +17,7 @@ _QUEUE = "FROM runs WHERE state = 'pending' AND blocked = 0 AND runner = ?"
 class Reading(Connection):
     """Every question about the present state; nothing here writes."""
 
-    _read: tuple[int | None, int | None, dict[str, str]] = (None, None, {})  # the environment that was read last
+    _read: tuple[int, int, dict[str, str]] = (0, 0, {})  # the environment that was read last, its number, and when
 
     def show(self, task_id: str) -> Entry | None:
         """The task with just this id."""
@@ -172,20 +172,23 @@ class Reading(Connection):
 
     def _work(self, run_id: str) -> Work:
         row = self._one(
-            f"SELECT {TASK}, {RUN}, e.environment_id, e.checksum FROM runs r JOIN tasks t ON t.task_id = r.task_id"
-            " LEFT JOIN environments e ON e.environment_id = t.environment_id WHERE r.run_id = ?",
-            run_id,
+            f"SELECT {TASK}, {RUN}, t.environment_id FROM runs r JOIN tasks t ON t.task_id = r.task_id WHERE r.run_id = ?", run_id
         )
-        return Work(task_of(row[:WIDTH]), run_of(row[WIDTH:-2]), self._environment(*row[-2:]))
+        return Work(task_of(row[:WIDTH]), run_of(row[WIDTH:-1]), self._environment(row[-1]))
 
-    def _environment(self, number: int | None, checksum: int | None) -> dict[str, str]:
-        """An environment, read once for many tasks that share it; a number may come to mean another one after a clear."""
+    def _environment(self, number: int | None) -> dict[str, str]:
+        """An environment, read once for many tasks that share it, for as long as nobody else writes: a number may be used again."""
         if number is None:
             return {}
-        if self._read[:2] != (number, checksum):
+        now = number, self._data_version()
+        if self._read[:2] != now:
             body = self._one("SELECT body FROM environments WHERE environment_id = ?", number)
-            self._read = number, checksum, json.loads(body[0]) if body else {}
+            self._read = *now, json.loads(body[0]) if body else {}
         return self._read[2]
+
+    def _data_version(self) -> int:
+        """Another number after every commit of another connection."""
+        return self._one("PRAGMA data_version")[0]
 
     def _task_of(self, run_id: str) -> str:
         return self._one("SELECT task_id FROM runs WHERE run_id = ?", run_id)[0]

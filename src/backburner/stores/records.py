@@ -29,6 +29,6 @@ class Records(Reading):
                 self._event(
                     run.ended_at or run.started_at or run.created_at, event_between(before.state, run.state), task.task_id, run.run_id
                 )
-            for table, row in (("tasks", task._asdict()), ("runs", run._asdict())):
+            for table, row, key in (("tasks", task._asdict(), "task_id"), ("runs", run._asdict(), "run_id")):
                 columns = ", ".join(f"{name} = ?" for name in row)
-                self._db.execute(f"UPDATE {table} SET {columns} WHERE task_id = ?", (*map(plain, row.values()), task.task_id))
+                self._db.execute(f"UPDATE {table} SET {columns} WHERE {key} = ?", (*map(plain, row.values()), row[key]))

@@ -180,6 +180,9 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX notices_by_task ON notices (task_id);
     CREATE INDEX notices_unread ON notices (project, notice_id) WHERE told_at IS NULL;
 
+    DROP INDEX events_by_task;
+    CREATE INDEX events_cleared ON events (task_id) WHERE kind = 'task_cleared';
+
     -- how far somebody who follows the events has come
     CREATE TABLE cursors (
         name TEXT NOT NULL PRIMARY KEY,

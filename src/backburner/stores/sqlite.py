@@ -16,12 +16,13 @@ from backburner.stores.grants import Grants
 from backburner.stores.rows import ENTRY, entry_of
 
 _CLEARED_KEPT_MS = 30 * 86_400_000
+_MANY = 500
 
 
 class SQLiteStore(Grants, Endings):
     """The verbs of the ledger of one home."""
 
-    _kept: tuple[dict[str, str] | None, int, int] = (None, 0, 0)  # the environment that was submitted last, its number and checksum
+    _kept: tuple[dict[str, str] | None, int, int] = (None, 0, 0)  # the environment that was submitted last, its number, and when
 
     # -- submitting and approving
 
@@ -119,19 +120,19 @@ class SQLiteStore(Grants, Endings):
         return self._entry(task.task_id)
 
     def _block(self, task: Task) -> tuple[bool, str | None]:
-        """Note what a task still waits for: whether anything, and why it cannot start at all."""
+        """Note what has not completed of that which a task comes after: whether it still may, and why the task cannot start at all."""
         blocked, failed = False, None
         for after_id in task.after:
             other = self.show(after_id)
             if other is None:
-                failed = f"{after_id}, which it comes after, is not known any more"
-            elif not other.ended:
-                blocked = True
+                noted = self._one("SELECT 1 FROM dependencies WHERE task_id = ? AND after_id = ?", task.task_id, after_id)
+                failed = f"{after_id}, which it comes after, is not known any more" if noted else failed
+            elif other.status != RunState.COMPLETED:
                 self._db.execute(
                     "INSERT INTO dependencies (task_id, after_id) VALUES (?, ?) ON CONFLICT DO NOTHING", (task.task_id, after_id)
                 )
-            elif other.status != RunState.COMPLETED:
-                failed = failed_before(after_id, other.status)
+                blocked = blocked or not other.ended
+                failed = failed_before(after_id, other.status) if other.ended else failed
         return blocked, failed
 
     def _requeue(self, task: Task, run: Run, approval: Approval) -> Entry:
@@ -180,15 +181,15 @@ class SQLiteStore(Grants, Endings):
 
     def _keep_environment(self, environment: dict[str, str]) -> int:
         """Most tasks of a person share one environment: it is kept once."""
-        before, known, checksum = self._kept
-        if environment == before and self._one("SELECT 1 FROM environments WHERE environment_id = ? AND checksum = ?", known, checksum):
+        before, known, version = self._kept
+        if environment == before and version == self._data_version():
             return known
         body = json.dumps(environment, sort_keys=True)
         checksum = zlib.crc32(body.encode())
         found = self._one("SELECT environment_id FROM environments WHERE checksum = ? AND body = ?", checksum, body)
         if not found:
             found = self._one("INSERT INTO environments (checksum, body) VALUES (?, ?) RETURNING environment_id", checksum, body)
-        self._kept = dict(environment), found[0], checksum
+        self._kept = dict(environment), found[0], self._data_version()
         return found[0]
 
     # -- the life of a run
@@ -223,7 +224,10 @@ class SQLiteStore(Grants, Endings):
     def record_ready(self, run_id: str, owner: ProcessId, now: int) -> None:
         """A server is ready. Not waited for: a crash finds it out again."""
         with self._transaction(durable=False):
-            self._db.execute("UPDATE runs SET ready_at = ? WHERE run_id = ? AND owner = ? AND ready_at IS NULL", (now, run_id, str(owner)))
+            self._db.execute(
+                "UPDATE runs SET ready_at = ? WHERE run_id = ? AND owner = ? AND ready_at IS NULL AND ended_at IS NULL",
+                (now, run_id, str(owner)),
+            )
             self._guard(run_id)
             self._event(now, "run_ready", self._task_of(run_id), run_id)
 
@@ -238,9 +242,10 @@ class SQLiteStore(Grants, Endings):
         return self._work(run.run_id)
 
     def release(self, runner: str) -> int:
-        """Give the pending runs of a dead embedder to the engine; how many there were."""
+        """Give what a dead embedder has not started to the engine; how many runs there were."""
         with self._transaction():
-            self._db.execute("UPDATE runs SET runner = ? WHERE state = 'pending' AND runner = ? AND ended_at IS NULL", (ENGINE, runner))
+            waiting = "state IN ('pending', 'waiting') AND runner = ? AND ended_at IS NULL"
+            self._db.execute(f"UPDATE runs SET runner = ? WHERE {waiting}", (ENGINE, runner))
             return self._db.changes()
 
     def settle(self, endings: Sequence[Ending], owner: ProcessId, *, runner: str = "", limit: int = 0, now: int = 0) -> Settled:
@@ -299,17 +304,23 @@ class SQLiteStore(Grants, Endings):
     # -- upkeep
 
     def clear(self, task_ids: Sequence[str], now: int) -> Sequence[str]:
-        """Forget tasks that have no live run, with their runs, notices and events; the folders they leave."""
-        folders = []
+        """Forget tasks that have ended, with their runs, notices and events; the folders they leave."""
+        folders, gone = [], []
+        self._kept, self._read = (None, 0, 0), (0, 0, {})
         with self._transaction():
             for task_id in task_ids:
                 if self._one("SELECT 1 FROM runs WHERE task_id = ? AND ended_at IS NULL AND runner <> ?", task_id, RECORD):
                     continue
+                if self._one("SELECT 1 FROM tasks WHERE task_id = ? AND state = 'proposed'", task_id):
+                    continue
                 folders += [row[0] for row in self._all("SELECT folder FROM runs WHERE task_id = ?", task_id)]
-                self._db.execute("DELETE FROM events WHERE task_id = ?", (task_id,))
                 self._db.execute("DELETE FROM tasks WHERE task_id = ?", (task_id,))
-                if self._db.changes():
-                    self._event(now, "task_cleared", task_id, None)
+                gone += [task_id] if self._db.changes() else []
+            for start in range(0, len(gone), _MANY):  # events have no index by task: one reading of them serves many
+                some = gone[start : start + _MANY]
+                self._db.execute(f"DELETE FROM events WHERE task_id IN ({', '.join('?' * len(some))})", some)
+            for task_id in gone:
+                self._event(now, "task_cleared", task_id, None)
             self._db.execute("DELETE FROM events WHERE kind = 'task_cleared' AND at < ?", (now - _CLEARED_KEPT_MS,))
             self._db.execute(
                 "DELETE FROM environments WHERE environment_id NOT IN (SELECT environment_id FROM tasks WHERE environment_id IS NOT NULL)"
