@@ -55,13 +55,14 @@ def scratch(where: str | None = None) -> Iterator[Path]:
 
 
 class Place:
-    """A home below `folder`, and a working directory beside it."""
+    """A home below `folder`, and a working directory beside it. Without `concurrent` it has no settings of its own."""
 
-    def __init__(self, folder: Path, concurrent: int = 5) -> None:
+    def __init__(self, folder: Path, concurrent: int | None = 5) -> None:
         self.root, self.cwd = folder / "home", folder / "work"
         for path in (self.root, self.cwd):
             path.mkdir()
-        (self.root / "config.toml").write_text(CONFIG.format(concurrent))
+        if concurrent is not None:
+            (self.root / "config.toml").write_text(CONFIG.format(concurrent))
         self.environ = {**os.environ, "BACKBURNER_HOME": str(self.root)}
 
     def __enter__(self) -> "Place":

@@ -9,7 +9,7 @@ from bench.turns import Figures, take_turns
 
 def measure(rounds: int) -> list[Figures]:
     """Milliseconds of a call."""
-    with scratch() as folder, Place(folder) as place:
+    with scratch() as folder, Place(folder, None) as place:
         place.cli("run", "--wait", "--", "true")
 
         def bare() -> float:

@@ -33,13 +33,27 @@ def examine(root: str, environ: dict[str, str], flags: dict[str, str]) -> Iterat
         return
     yield from _home(home)
     try:
-        load_config(home, environ, flags)
+        config = load_config(home, environ, flags)
         there = os.path.exists(home.config)
         yield Finding(True, f"settings {home.config}" if there else "settings: defaults (there is no config.toml)")
+        if endpoint := config.text("telemetry.otlp_endpoint"):
+            yield _telemetry(endpoint)
     except BackburnerError as error:
         yield Finding(False, f"settings: {error}", "correct what it names")
     yield from _ledger(home)
     yield _engine(home)
+
+
+def _telemetry(endpoint: str) -> Finding:
+    from importlib.util import find_spec
+
+    try:
+        there = find_spec("opentelemetry.exporter.otlp.proto.http") is not None
+    except ModuleNotFoundError:
+        there = False
+    if not there:
+        return Finding(False, f"traces are to be sent to {endpoint}, but the libraries are missing", "pip install 'backburner[telemetry]'")
+    return Finding(True, f"traces: sent to {endpoint}")
 
 
 def _missing(home: Home) -> Finding:

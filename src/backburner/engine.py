@@ -5,6 +5,7 @@ reads the ledger once more, and only then lets go of the lock, so that no door i
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import resource
@@ -16,7 +17,7 @@ from collections.abc import Callable
 from backburner import machine, process, wake
 from backburner.config import Config
 from backburner.errors import BackburnerError, EngineUnavailable, HomeUnusable
-from backburner.home import Home, lock
+from backburner.home import SPARE, Home, lock
 from backburner.lifecycle import AT_WORK
 from backburner.models import ENGINE, OTLP, ProcessId
 from backburner.ports import Executor, Store
@@ -199,6 +200,7 @@ class Engine:
     def _upkeep(self) -> None:
         """At the start, and a few times a day for an engine that stays."""
         asyncio.get_running_loop().call_later(_UPKEEP_SECONDS, self._upkeep)
+        _remove_spares(self._home)
         if self._runtime.config.flag("commands.auto_cleanup") and (gone := self._runtime.clean_up()):
             log.info("removed %d tasks after their retention", len(gone))
 
@@ -219,6 +221,15 @@ class Engine:
         self._executor.output_cap = config.whole("commands.output_cap_mb") << 20
         if self._idle_exit is not None:
             self._idle_exit = config.number("engine.idle_exit_seconds")
+
+
+def _remove_spares(home: Home) -> None:
+    """Logs that the dead had made in advance."""
+    for name in os.listdir(home.root):
+        pid = name.removeprefix(SPARE).partition("-")[0]
+        if name.startswith(SPARE) and pid.isdecimal() and process.identify(int(pid)) is None:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(os.path.join(home.root, name))
 
 
 def _stamp(path: str) -> tuple[int, int] | None:

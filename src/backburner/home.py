@@ -10,6 +10,8 @@ from backburner.errors import BadInput, HomeUnusable
 _LONGEST_SOCKET_FOLDER = 104 - len("/12345678901-12345678.sock") - 1
 
 
+SPARE = ".spare-"  # how the name of a log begins that waits for its command
+
 # What a home holds beside run folders.
 OWN = frozenset(
     [

@@ -14,7 +14,7 @@ from enum import Enum, StrEnum
 from pathlib import Path
 from typing import Any
 
-from backburner import folders, wake
+from backburner import folders, machine, wake
 from backburner.errors import ApprovalRequired, BadInput, TaskNotFound
 from backburner.executors.command import CommandExecutor
 from backburner.home import OWN, Home, project_of
@@ -264,6 +264,7 @@ class TaskRunner:
             grace=runtime.config.number("commands.cancel_grace_seconds"),
             changed=self._changed,
             changed_since=lambda work: runtime.gate.changed(work.task, work.environment),
+            admit=lambda wanted: machine.admit(runtime.config, wanted),
         )
         ear = self._ear = runtime.listen()
         asyncio.get_running_loop().add_reader(ear.fileno(), self._rung)
@@ -300,14 +301,8 @@ def _let_go(ear: wake.Ear, runtime: Runtime) -> None:
 
 
 def _check_id(task_id: str) -> None:
-    if (
-        task_id.encode("utf-8", "replace").decode() != task_id
-        or not task_id
-        or task_id in (".", "..")
-        or "/" in task_id
-        or "\0" in task_id
-        or len(os.fsencode(task_id)) > 200
-    ):
+    whole = task_id.encode("utf-8", "replace").decode() == task_id
+    if not whole or not task_id or task_id in (".", "..") or "/" in task_id or "\0" in task_id or len(os.fsencode(task_id)) > 200:
         raise BadInput(f"{task_id!r} cannot be a task's id: it names a folder.")
 
 

@@ -18,7 +18,7 @@ def duration_ms(text: str) -> int:
         value = -1.0
     if not 0 < value * unit < 1e10:
         raise BadInput(f"'{text}' is not a duration; write 30s, 5m, 2h or 1d.")
-    return max(1, int(value * unit * 1000))
+    return max(1, round(value * unit * 1000))
 
 
 def moment_ms(text: str, now: int) -> int:
@@ -52,7 +52,10 @@ def _at(text: str, parts: tuple[int, int, int, int, int, int], zone: str | None)
         return int(time.mktime((*parts, 0, 0, -1))) * 1000
     seconds = calendar.timegm((*parts, 0, 0, 0))
     if zone != "Z":
-        offset = int(zone[1:3]) * 3600 + int(zone[-2:]) * 60
+        hours, minutes = int(zone[1:3]), int(zone[-2:])
+        if hours > 23 or minutes > 59:
+            raise _not_a_moment(text)
+        offset = hours * 3600 + minutes * 60
         seconds -= offset if zone[0] == "+" else -offset
     return seconds * 1000
 

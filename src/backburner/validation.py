@@ -8,32 +8,37 @@ from backburner.models import PRIORITIES, Submission
 
 _LONGEST_ARGUMENT = 128 * 1024 - 1  # what the kernel takes for one word
 _LONGEST_WORD = 200
+_LONGEST_MS = 1 << 43  # some centuries
+_MOST_RESTARTS = 1_000_000
 LIMITS = {"memory_mb": (1, 1 << 30), "cpu_seconds": (1, 10**9), "nice": (0, 19)}
 
 
 def validate(submission: Submission) -> None:
     """Raise BadInput for what could never run, in one sentence that says why."""
     _command(submission)
-    for word in (submission.cwd, submission.description, submission.name or "", submission.batch or "", submission.key or ""):
+    texts = (submission.description, submission.name, submission.batch, submission.key, submission.ready_when)
+    for word in (submission.cwd, *(text or "" for text in texts)):
         if not word.isascii() and word.encode("utf-8", "replace").decode() != word:
-            raise BadInput("A folder, a label, a batch, a key and a description must be valid UTF-8.")
+            raise BadInput("A folder, a label, a batch, a key, a description and a pattern must be valid UTF-8.")
     for noun, word in (("batch", submission.batch), ("key", submission.key)):
         if word is not None and not (word.strip() and len(word) <= _LONGEST_WORD and word.isprintable()):
             raise BadInput(f"A {noun} is a word or a few, at most {_LONGEST_WORD} characters on one line, not {word[:_LONGEST_WORD]!r}.")
     if not os.path.isdir(submission.cwd):
         raise BadInput(f"The working directory {submission.cwd} does not exist.")
-    if submission.timeout_ms is not None and submission.timeout_ms <= 0:
-        raise BadInput("A timeout must be longer than nothing.")
+    if submission.timeout_ms is not None and not 0 < submission.timeout_ms < _LONGEST_MS:
+        raise BadInput("A timeout must be longer than nothing and shorter than a lifetime.")
+    if submission.start_at is not None and not 0 <= submission.start_at < _LONGEST_MS:
+        raise BadInput("A start must be within the next lifetimes.")
     if submission.priority not in PRIORITIES.values():
         raise BadInput("A priority is high, normal or low.")
     for name, value in submission.limits.items():
         if name not in LIMITS:
             raise BadInput(f"There is no limit '{name}'; there are {', '.join(LIMITS)}.")
         least, most = LIMITS[name]
-        if not least <= value <= most:
-            raise BadInput(f"{name} is from {least} to {most}, not {value}.")
-    if submission.restarts < 0:
-        raise BadInput("A number of restarts cannot be negative.")
+        if type(value) is not int or not least <= value <= most:
+            raise BadInput(f"{name} is a whole number from {least} to {most}, not {value}.")
+    if not 0 <= submission.restarts <= _MOST_RESTARTS:
+        raise BadInput(f"A number of restarts is from 0 to {_MOST_RESTARTS}, not {submission.restarts}.")
     _ready_when(submission.ready_when)
 
 
@@ -43,6 +48,8 @@ def _command(submission: Submission) -> None:
     for word in (*submission.command, submission.cwd, *submission.env, *submission.env.values()):
         if "\0" in word:
             raise BadInput("A command cannot hold a NUL character.")
+        if not word.isascii() and any("\ud800" <= c < "\udc80" for c in word):
+            raise BadInput("A command must be bytes or valid UTF-8.")
         if len(os.fsencode(word)) > _LONGEST_ARGUMENT:
             raise BadInput(f"One word of the command is longer than {_LONGEST_ARGUMENT:,} bytes; put it into a file.")
     for name in submission.env:
@@ -54,7 +61,7 @@ def _ready_when(text: str | None) -> None:
     if text is None:
         return
     if text.isdecimal():
-        if not 0 < int(text[:6]) < 65536:
+        if not 0 < int(text[:20]) < 65536:
             raise BadInput(f"{text} is not a port; there are 1 to 65535.")
         return
     try:

@@ -4,6 +4,7 @@ An adapter brings a fixture `open_store` that opens the same, at first empty, le
 process would.
 """
 
+import itertools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from backburner.errors import BackburnerError, BadInput, IllegalTransition, LedgerUnavailable, StaleRun, TaskNotFound
 from backburner.lifecycle import Result, RunState, TaskState
 from backburner.models import ENGINE, RECORD, Approval, Ending, Entry, ProcessId, Run, Submission, Task
+from backburner.trace import Parent
 
 NOW = 1_770_000_000_000
 DAY = 86_400_000
@@ -26,9 +28,11 @@ def propose(
     store: Any, wanted: str = "task_x", *, approval: Approval | None = None, project: str = "/p", now: int = NOW, **more: Any
 ) -> Entry:
     runner, expires = more.pop("runner", ENGINE), more.pop("expires_at", now + DAY)
+    parent, owner = more.pop("parent", None), more.pop("owner", None)
     submission = Submission(**{"command": ("make", "all"), "cwd": "/p/src", "environment": {"PATH": "/bin", "N": "1"}, **more})
     return store.submit(
-        submission, project=project, wanted_id=wanted, approval=approval, reasons=("why",), runner=runner, folder="tasks", now=now, expires_at=expires
+        submission, project=project, wanted_id=wanted, approval=approval, reasons=("why",), runner=runner, folder="tasks", now=now,
+        expires_at=expires, parent=parent, owner=owner
     )  # fmt: skip
 
 
@@ -48,6 +52,10 @@ def done(run: Run | str, state: RunState = RunState.COMPLETED, result: Result = 
     return Ending(run_id, state, result, more.pop("ended_at", NOW + 1000), more.pop("exit_code", 0), **more)
 
 
+def failed(run: Run | str, **more: Any) -> Ending:
+    return done(run, RunState.FAILED, more.pop("result", Result.EXIT), exit_code=1, **more)
+
+
 def ended(store: Any, wanted: str = "task_x", **more: Any) -> Run:
     run = running(store, wanted)
     store.settle([done(run, **more)], OURS)
@@ -58,6 +66,61 @@ def shown(store: Any, task_id: str) -> Entry:
     entry = store.show(task_id)
     assert entry is not None
     return entry
+
+
+def claimed(store: Any, limit: int = 9, now: int = NOW, runner: str = ENGINE) -> list[str]:
+    return [work.run.run_id for work in store.claim(runner, OURS, limit, now)]
+
+
+def approve(store: Any, task_id: str, now: int = NOW) -> Entry:
+    return store.approve(task_id, Approval("user", "cli", now), runner=ENGINE, folder="tasks")
+
+
+def told(store: Any) -> list[str]:
+    """The task of every notice there is, oldest first."""
+    return [notice.task_id for notice in store.notices(project=None, unread=False)]
+
+
+# Every way in which something can end that others come after: as a proposal, in the queue, at work, or waiting for a yes.
+ENDS = ["completed", "failed", "timed out", "lost", "cancelled", "cancelled in the queue", "denied", "rejected", "expired", "withdrawn"]
+
+
+def begun(store: Any, how: str, task_id: str = "task_a") -> None:
+    """A task that can go this way."""
+    if how in ("rejected", "expired", "withdrawn"):
+        propose(store, task_id)
+        return
+    submit(store, task_id, priority=1)
+    if how != "cancelled in the queue":
+        assert claimed(store, 1) == [task_id]
+    if how == "denied":
+        store.park(task_id, OURS, "it changed", NOW)
+
+
+def over(store: Any, how: str, task_id: str = "task_a") -> None:
+    """The end of a task that `begun` made."""
+    match how:
+        case "completed":
+            store.settle([done(task_id)], OURS)
+        case "failed":
+            store.settle([failed(task_id)], OURS)
+        case "timed out":
+            store.settle([done(task_id, RunState.FAILED, Result.TIMEOUT)], OURS)
+        case "lost":
+            store.settle([done(task_id, RunState.FAILED, Result.LOST)], OURS)
+        case "cancelled":
+            store.request_cancel(task_id, NOW)
+            store.settle([done(task_id, RunState.CANCELLED, Result.SIGNAL)], OURS)
+        case "cancelled in the queue" | "withdrawn":
+            store.request_cancel(task_id, NOW + 1000)
+        case _:
+            store.refuse(task_id, expired=how == "expired", now=NOW + 1000)
+
+
+def latest(store: Any, task_id: str) -> Run:
+    run = shown(store, task_id).run
+    assert run is not None
+    return run
 
 
 def kinds(store: Any, task_id: str | None = None) -> list[str]:
@@ -373,6 +436,12 @@ class StoreContract:
         assert [work.run.run_id for work in store.claim(ENGINE, OURS, 9, NOW)] == ["task_a", "task_b", "task_c"]
         assert shown(store, run.task_id).run.owner == THEIRS  # type: ignore[union-attr]
 
+    def test_what_a_dead_embedder_left_waiting_for_a_yes_goes_to_the_engine_too(self, store: Any) -> None:
+        run = running(store, owner=THEIRS, runner=EMBEDDER)
+        store.park(run.run_id, THEIRS, "it changed", NOW)
+        store.release(EMBEDDER)
+        assert [one.runner for one in store.live_runs()] == [ENGINE]
+
     # -- request_cancel
 
     def test_a_pending_run_is_cancelled_at_once_and_told(self, store: Any) -> None:
@@ -573,6 +642,13 @@ class StoreContract:
         assert kinds(store, "task_a") == ["task_cleared"]
         assert len(kinds(store, "task_b")) == 4
 
+    def test_clearing_twice_is_clearing_once(self, store: Any) -> None:
+        ended(store)
+        assert store.clear(["task_x", "task_x"], NOW) == ["tasks/task_x"]
+        assert kinds(store) == ["task_cleared"]
+        assert store.clear(["task_x"], NOW) == []
+        assert kinds(store) == ["task_cleared"]
+
     def test_what_is_live_is_never_cleared(self, store: Any) -> None:
         running(store, "task_a")
         submit(store, "task_b")
@@ -609,6 +685,472 @@ class StoreContract:
         assert sorted(store.outdated(NOW + 200)) == ["task_old", "task_refused"]
         assert store.outdated(NOW) == []
 
+    # -- order: priorities, times, and who is claimed at once
+
+    def test_everything_that_was_asked_for_is_kept(self, store: Any, open_store: Open) -> None:
+        asked = {
+            "batch": "nightly", "key": "k", "priority": -1, "start_at": NOW + 5, "limits": {"nice": 5, "memory_mb": 64},
+            "stdin": True, "ready_when": "up$", "restarts": 3,
+        }  # fmt: skip
+        submit(store, "task_a")
+        entry = submit(store, **asked, after=("task_a",))
+        assert {name: getattr(entry.task, name) for name in asked} == asked
+        run = latest(store, "task_x")
+        assert (entry.task.after, run.blocked, run.due_at, run.priority) == (("task_a",), True, NOW + 5, -1)
+        assert open_store().show("task_x") == entry
+
+    def test_claims_go_by_priority_and_then_by_age(self, store: Any) -> None:
+        for number, priority in enumerate([0, -1, 1, 0, 1, -1]):
+            submit(store, f"task_{number}", priority=priority, now=NOW - number)
+        assert claimed(store, 3) == ["task_2", "task_4", "task_0"]
+        submit(store, "task_urgent", priority=1)
+        assert claimed(store) == ["task_urgent", "task_3", "task_1", "task_5"]
+
+    def test_nothing_starts_before_its_time_and_what_waits_for_it_holds_nobody_up(self, store: Any) -> None:
+        submit(store, "task_blocker", start_at=NOW + 1000)
+        submit(store, "task_blocked", start_at=NOW + 10, after=("task_blocker",))
+        submit(store, "task_theirs", start_at=NOW + 20, runner=EMBEDDER)
+        submit(store, "task_later", start_at=NOW + 100, priority=1)
+        submit(store, "task_low", priority=-1)
+        submit(store, "task_soon", start_at=NOW + 50)
+        submit(store, "task_past", start_at=NOW - 50)
+        assert (store.next_due(ENGINE, NOW), store.next_due(EMBEDDER, NOW), store.next_due("nobody", NOW)) == (NOW + 50, NOW + 20, None)
+        assert claimed(store, 1, NOW + 49) == ["task_past"]
+        assert store.queued(ENGINE, NOW + 50, 9) == ["task_soon", "task_low"]
+        assert claimed(store, 9, NOW + 100) == ["task_later", "task_soon", "task_low"]
+        assert store.next_due(ENGINE, NOW + 100) == NOW + 1000
+        assert store.next_due(ENGINE, NOW + 1000) is None
+
+    @pytest.mark.parametrize(
+        ("before", "asked", "at_once"),
+        [
+            ({}, {}, False),
+            ({}, {"priority": 1}, True),
+            ({"priority": -1}, {}, True),
+            ({"priority": -1}, {"priority": -1}, False),
+            ({"start_at": NOW}, {}, False),
+            ({"start_at": NOW + 1}, {}, True),
+            ({"start_at": NOW + 1}, {"start_at": NOW + 1}, False),
+            ({"start_at": NOW + 1}, {"start_at": NOW}, True),
+            ({"start_at": NOW + 1}, {"after": ("task_before",)}, False),
+            ({"runner": EMBEDDER}, {}, True),
+            ({"runner": EMBEDDER}, {"runner": EMBEDDER, "priority": -1}, False),
+        ],
+        ids=str,
+    )
+    def test_who_has_room_gets_what_it_submits_at_once_unless_something_else_comes_first(
+        self, store: Any, open_store: Open, before: dict[str, Any], asked: dict[str, Any], at_once: bool
+    ) -> None:
+        submit(store, "task_before", **before)
+        entry = submit(store, owner=OURS, **asked)
+        assert open_store().show("task_x") == entry
+        run = latest(store, "task_x")
+        assert (run.state, run.owner, run.started_at) == (("running", OURS, NOW) if at_once else ("pending", None, None))
+        assert kinds(store, "task_x") == ["task_submitted", "run_started"][: 1 + at_once]
+        assert "task_x" not in claimed(store, now=NOW + 9) or not at_once
+
+    def test_what_nobody_approved_or_what_cannot_run_is_not_claimed_by_who_submits_it(self, store: Any) -> None:
+        ended(store, "task_a", state=RunState.FAILED)
+        assert propose(store, "task_b", owner=OURS).run is None
+        assert submit(store, "task_c", owner=OURS, after=("task_a",)).run.result == Result.DEPENDENCY  # type: ignore[union-attr]
+
+    def test_ends_and_the_claim_of_what_they_make_room_for_are_one_step(self, store: Any, open_store: Open) -> None:
+        first = running(store, "task_first")
+        submit(store, "task_next", after=("task_first",))
+        submit(store, "task_other")
+        submit(store, "task_urgent", priority=1, start_at=NOW + 2000)
+        settled = store.settle([done(first), done("task_missing")], OURS, runner=ENGINE, limit=2, now=NOW + 2000)
+        assert settled.run_ids == ["task_first"]
+        assert [work.run.run_id for work in settled.claimed] == ["task_urgent", "task_next"]
+        assert {(work.run.owner, work.run.started_at) for work in settled.claimed} == {(OURS, NOW + 2000)}
+        assert [open_store().show(work.task.task_id) for work in settled.claimed] == [work[:2] for work in settled.claimed]
+        assert [work.run.run_id for work in store.settle([], OURS, runner=ENGINE, limit=9, now=NOW).claimed] == ["task_other"]
+        assert store.settle([], OURS).claimed == []
+
+    def test_with_an_impossible_end_nothing_is_claimed_either(self, store: Any) -> None:
+        run = running(store, "task_a")
+        submit(store, "task_b")
+        unchanged = whole(store)
+        with pytest.raises(BackburnerError):
+            store.settle([done(run, RunState.SKIPPED)], OURS, runner=ENGINE, limit=1, now=NOW)
+        assert whole(store) == unchanged
+
+    # -- keys and batches
+
+    def test_a_key_that_was_used_gives_the_task_of_then_whatever_became_of_it(self, store: Any, open_store: Open) -> None:
+        submit(store, "task_a", key="k")
+        run = store.claim(ENGINE, OURS, 1, NOW)[0].run
+        for _ in range(2):
+            before, unchanged = shown(store, "task_a"), whole(store)
+            other = {"command": ("rm",), "after": ("task_missing",), "owner": THEIRS, "priority": 1, "batch": "b"}
+            assert submit(open_store(), "task_b", key="k", **other) == before
+            assert propose(store, "task_c", key="k") == before
+            assert whole(store) == unchanged
+            store.settle([failed(run)], OURS)
+        assert store.by_key("/p", "k").status == "failed"
+
+    def test_a_key_means_a_task_of_its_own_in_every_project_and_again_once_that_was_cleared(self, store: Any) -> None:
+        ended(store, "task_x")
+        made = [submit(store, f"task{project[1:]}", key="k", project=project).task.task_id for project in ("/p", "/q")]
+        assert made == ["taskp", "taskq"]
+        assert submit(store, "task_y", key="K").task.task_id == "task_y"
+        store.request_cancel("taskp", NOW)
+        store.clear(["taskp"], NOW)
+        assert store.by_key("/p", "k") is None
+        assert submit(store, "task_again", key="k").task.task_id == "task_again"
+        assert store.by_key("/q", "k").task.task_id == "taskq"
+
+    def test_of_many_that_use_one_key_at_once_all_get_the_same_task(self, open_store: Open) -> None:
+        stores = [open_store() for _ in range(4)]
+        with ThreadPoolExecutor(4) as pool:
+            made = list(pool.map(lambda store: {submit(store, key=f"k{n}").task.task_id for n in range(10)}, stores))
+        assert made[0] == made[1] == made[2] == made[3] and len(made[0]) == 10
+
+    def test_a_batch_counts_its_tasks_by_how_they_stand(self, store: Any) -> None:
+        for name, batch, project in (("a", "one", "/p"), ("b", "one", "/p"), ("c", "two", "/p"), ("d", "one", "/q"), ("e", None, "/p")):
+            submit(store, f"task_{name}", batch=batch, project=project)
+        propose(store, "task_f", batch="one")
+        assert claimed(store, 1) == ["task_a"]
+        store.settle([failed("task_a")], OURS)
+        assert [(one.batch, one.project, one.created_at, one.counts) for one in store.batches()] == [
+            ("one", "/p", NOW, {"failed": 1, "pending": 1, "proposed": 1}),
+            ("two", "/p", NOW, {"pending": 1}),
+            ("one", "/q", NOW, {"pending": 1}),
+        ]
+        assert [one.project for one in store.batches("/q")] == ["/q"]
+        listed = [entry.task.task_id for entry in store.list(status=None, project="/p", batch="one", limit=None)]
+        assert listed == ["task_f", "task_b", "task_a"]
+        assert store.list(status=None, project=None, batch="three", limit=None) == []
+
+    # -- dependencies
+
+    @pytest.mark.parametrize("late", [False, True], ids=["asked for before that", "asked for after that"])
+    @pytest.mark.parametrize("how", ENDS)
+    def test_a_task_starts_once_what_it_comes_after_completed_and_else_fails_with_it(self, store: Any, how: str, late: bool) -> None:
+        begun(store, how)
+        if not late:
+            assert submit(store, "task_b", after=("task_a",)).run.blocked  # type: ignore[union-attr]
+            assert "task_b" not in store.queued(ENGINE, NOW + DAY, 9)
+        over(store, how)
+        if late:
+            submit(store, "task_b", after=("task_a",))
+        task, run = shown(store, "task_b")
+        assert run is not None and not run.blocked
+        if how == "completed":
+            assert (task.state, run.state, store.fallen("task_a")) == (TaskState.ACTIVE, RunState.PENDING, [])
+            assert claimed(store) == ["task_b"]
+            return
+        assert (task.state, run.state, run.result, run.started_at) == (TaskState.FAILED, RunState.FAILED, Result.DEPENDENCY, None)
+        assert run.error is not None and run.error.startswith("task_a, which it comes after, ")
+        assert told(store).count("task_b") == 1 and kinds(store, "task_b") == ["task_submitted", "task_failed", "run_failed"]
+        assert late or store.fallen("task_a") == [(task, run)]
+        assert claimed(store) == []
+
+    def test_what_comes_after_a_proposal_waits_for_the_yes_and_then_for_the_end(self, store: Any) -> None:
+        propose(store, "task_a")
+        submit(store, "task_b", after=("task_a",))
+        approve(store, "task_a")
+        assert claimed(store) == ["task_a"]
+        assert latest(store, "task_b").blocked
+        store.settle([done("task_a")], OURS)
+        assert claimed(store) == ["task_b"]
+
+    @pytest.mark.parametrize("order", list(itertools.permutations("ab")), ids="".join)
+    @pytest.mark.parametrize("ends", ["completed completed", "completed failed", "failed completed", "failed failed"])
+    def test_of_two_that_a_task_comes_after_both_must_complete_and_the_first_failure_is_the_only_one(
+        self, store: Any, ends: str, order: tuple[str, ...]
+    ) -> None:
+        for name in "ab":
+            begun(store, "failed", f"task_{name}")
+        submit(store, "task_c", after=("task_a", "task_b", "task_a"))
+        over(store, ends.split()[0], f"task_{order[0]}")
+        once = latest(store, "task_c")
+        over(store, ends.split()[1], f"task_{order[1]}")
+        last = latest(store, "task_c")
+        assert (once.state, once.blocked) == (("failed", False) if ends.startswith("failed") else ("pending", True))
+        assert last.state == ("failed" if "failed" in ends else "pending")
+        if ends.startswith("failed"):
+            assert last == once
+        assert told(store).count("task_c") == ("failed" in ends)
+        assert claimed(store) == ([] if "failed" in ends else ["task_c"])
+        cleared = [store.clear([task_id], NOW) for task_id in ("task_a", "task_b")]
+        assert all(cleared) and shown(store, "task_c").status == ("failed" if "failed" in ends else "running")
+
+    def test_just_those_fall_that_come_after_what_failed_and_each_of_them_once(self, store: Any) -> None:
+        graph = {"a": "", "x": "", "b": "a", "c": "a", "d": "bc", "e": "dx", "f": "x", "g": "a", "h": "g"}
+        for name, before in graph.items():
+            submit(store, f"task_{name}", after=tuple(f"task_{other}" for other in before))
+        store.request_cancel("task_g", NOW)
+        assert claimed(store) == ["task_a", "task_x"]
+        store.settle([failed("task_a")], OURS)
+        fell = {entry.task.task_id[-1]: entry.run for entry in store.list(status="failed", project=None, limit=None)}
+        assert "".join(sorted(fell)) == "abcdeh"
+        assert {name: run.error.split(",")[0][-1] for name, run in fell.items() if name in "bcdeh"}.items() <= {
+            ("b", "a"), ("c", "a"), ("d", "b"), ("d", "c"), ("e", "d"), ("h", "g")
+        }  # fmt: skip
+        assert "was cancelled" in fell["h"].error
+        assert sorted(told(store)) == [f"task_{name}" for name in "abcdegh"]
+        for task_id, fallen in (("task_a", "bcde"), ("task_d", "e"), ("task_g", "h"), ("task_f", "")):
+            assert sorted(one.task.task_id for one in store.fallen(task_id)) == [f"task_{name}" for name in fallen]
+        store.settle([done("task_x")], OURS)
+        assert claimed(store) == ["task_f"]
+
+    def test_a_task_cannot_come_after_what_is_not_known(self, store: Any) -> None:
+        ended(store, "task_gone")
+        store.clear(["task_gone"], NOW)
+        submit(store, "task_a")
+        unchanged = whole(store)
+        for unknown in ("task_missing", "task_gone", "task_b"):
+            with pytest.raises(TaskNotFound, match=unknown):
+                submit(store, "task_b", after=("task_a", unknown))
+        assert whole(store) == unchanged
+
+    @pytest.mark.parametrize("answer", ["yes", "no"])
+    @pytest.mark.parametrize("how", ENDS)
+    def test_a_proposal_outlives_what_it_comes_after_and_learns_of_its_end_with_the_answer(self, store: Any, how: str, answer: str) -> None:
+        begun(store, how)
+        propose(store, "task_b", after=("task_a",))
+        submit(store, "task_c", after=("task_b",))
+        over(store, how)
+        assert [shown(store, task_id).status for task_id in ("task_b", "task_c")] == ["proposed", "pending"]
+        if answer == "no":
+            store.refuse("task_b", expired=False, now=NOW + 2000)
+            assert latest(store, "task_c").error == "task_b, which it comes after, was rejected"
+            return
+        entry = approve(store, "task_b", NOW + 2000)
+        assert entry == shown(store, "task_b")
+        if how == "completed":
+            assert claimed(store, now=NOW + 2000) == ["task_b"]
+            assert latest(store, "task_c").blocked
+            return
+        fell = [latest(store, task_id) for task_id in ("task_b", "task_c")]
+        assert {(run.state, run.result, run.ended_at) for run in fell} == {(RunState.FAILED, Result.DEPENDENCY, NOW + 2000)}
+        assert [told(store).count(task_id) for task_id in ("task_b", "task_c")] == [1, 1]
+        assert [one.task.task_id for one in store.fallen("task_b")] == ["task_c"]
+
+    def test_a_proposal_that_is_approved_while_it_has_to_wait_waits_in_the_queue(self, store: Any) -> None:
+        begun(store, "completed")
+        propose(store, "task_b", after=("task_a",), start_at=NOW + 5000)
+        assert approve(store, "task_b").run.blocked  # type: ignore[union-attr]
+        over(store, "completed")
+        assert (claimed(store, now=NOW + 4999), claimed(store, now=NOW + 5000)) == ([], ["task_b"])
+
+    @pytest.mark.parametrize("how", ["completed", "failed"])
+    def test_a_proposal_remembers_how_what_it_comes_after_ended_when_that_is_cleared(self, store: Any, how: str) -> None:
+        begun(store, how)
+        propose(store, "task_b", after=("task_a",))
+        over(store, how)
+        store.clear(["task_a"], NOW)
+        assert approve(store, "task_b").status == ("pending" if how == "completed" else "failed")
+
+    def test_a_proposal_that_nobody_answered_is_not_cleared_so_that_nothing_waits_for_it_in_vain(self, store: Any) -> None:
+        propose(store, "task_a")
+        submit(store, "task_b", after=("task_a",))
+        unchanged = whole(store)
+        assert store.clear(["task_a"], NOW) == []
+        assert whole(store) == unchanged
+
+    # -- restarts
+
+    @pytest.mark.parametrize(
+        ("most", "lasted", "delays"),
+        [
+            (1, [0, 0], [1]),
+            (3, [0, 5, 0, 59], [1, 2, 4]),
+            (9, [0] * 10, [1, 2, 4, 8, 16, 32, 60, 60, 60]),
+            (2, [0, 0, 60, 0, 0], [1, 2, 1, 2]),
+            (1, [60, 60, 61, 3600, 59.999], [1, 1, 1, 1]),
+            (1, [59.999, 59.999], [1]),
+        ],
+    )
+    def test_what_fails_is_run_again_later_and_later_until_it_failed_too_often_in_a_row(
+        self, store: Any, most: int, lasted: list[float], delays: list[int]
+    ) -> None:
+        """`lasted` and `delays` are seconds."""
+        submit(store, restarts=most, priority=1)
+        due = NOW
+        for n, (seconds, delay) in enumerate(zip(lasted, [*delays, None], strict=True), 1):
+            ((_, run, _),) = store.claim(ENGINE, OURS, 9, due)
+            name = "task_x" if n == 1 else f"task_x.{n}"
+            assert (run.run_id, run.n, run.folder) == (name, n, f"tasks/{name}")
+            ended_at, result = due + int(seconds * 1000), (Result.EXIT, Result.SIGNAL)[n % 2]
+            assert store.settle([failed(run, result=result, ended_at=ended_at)], OURS).run_ids == [run.run_id]
+            if delay is None:
+                break
+            due = ended_at + delay * 1000
+            again = latest(store, "task_x")
+            assert (again.state, again.due_at, again.priority, again.blocked) == (RunState.PENDING, due, 1, False)
+            assert shown(store, "task_x").task.state == TaskState.ACTIVE
+            assert (claimed(store, now=due - 1), store.next_due(ENGINE, due - 1)) == ([], due)
+            assert store.settle([done(run)], OURS).run_ids == [] and told(store) == []
+        task, last = shown(store, "task_x").task, latest(store, "task_x")
+        assert (task.state, task.run_count, last.state) == (TaskState.FAILED, len(lasted), RunState.FAILED)
+        (notice,) = store.notices(project=None, unread=True)
+        assert notice.run_id == last.run_id and f", {most + 1} times in a row" in notice.text
+        said = [event.data.get("restarts_in_ms") for event in store.events(0, 1000) if event.kind == "run_failed"]
+        assert said == [*(1000 * delay for delay in delays), None]
+        assert claimed(store, now=due + DAY) == []
+
+    @pytest.mark.parametrize(
+        ("state", "result"),
+        [
+            (RunState.COMPLETED, Result.EXIT),
+            (RunState.CANCELLED, Result.SIGNAL),
+            (RunState.FAILED, Result.LOST),
+            (RunState.FAILED, Result.TIMEOUT),
+            (RunState.FAILED, Result.AMBIGUOUS),
+            (RunState.FAILED, Result.UNSTARTED),
+        ],
+    )
+    def test_only_what_failed_by_itself_is_run_again(self, store: Any, state: RunState, result: Result) -> None:
+        run = running(store, restarts=5)
+        store.settle([done(run, state, result)], OURS)
+        entry = shown(store, "task_x")
+        assert (entry.status, entry.task.run_count, entry.ended, len(told(store))) == (state, 1, True, 1)
+
+    def test_a_run_that_was_to_be_cancelled_and_fails_first_is_not_run_again(self, store: Any) -> None:
+        run = running(store, restarts=5)
+        store.request_cancel("task_x", NOW + 20)
+        store.settle([failed(run)], OURS)
+        entry = shown(store, "task_x")
+        assert (entry.status, entry.task.state, entry.task.run_count, told(store)) == ("failed", TaskState.FAILED, 1, ["task_x"])
+
+    def test_a_task_that_is_cancelled_before_it_is_run_again_is_cancelled_for_good(self, store: Any) -> None:
+        run = running(store, restarts=5)
+        submit(store, "task_after", after=("task_x",))
+        store.settle([failed(run)], OURS)
+        task, last = store.request_cancel("task_x", NOW + 1500)
+        assert (task.state, task.run_count, last.run_id, last.result) == (TaskState.CANCELLED, 2, "task_x.2", Result.UNSTARTED)
+        assert claimed(store, now=NOW + DAY) == [] and store.next_due(ENGINE, NOW) is None
+        assert latest(store, "task_after").error == "task_x, which it comes after, was cancelled"
+        assert sorted(told(store)) == ["task_after", "task_x"]
+
+    @pytest.mark.parametrize("ends", ["failed failed", "failed completed"])
+    def test_what_comes_after_a_task_that_is_run_again_waits_for_its_last_word(self, store: Any, ends: str) -> None:
+        running(store, restarts=1)
+        submit(store, "task_b", after=("task_x",))
+        submit(store, "task_c", after=("task_b",))
+        store.settle([failed("task_x")], OURS)
+        assert latest(store, "task_b").blocked and store.fallen("task_x") == []
+        submit(store, "task_late", after=("task_x",))
+        assert claimed(store, now=NOW + 2000) == ["task_x.2"]
+        assert [latest(store, task_id).blocked for task_id in ("task_b", "task_late")] == [True, True]
+        over(store, ends.split()[1], "task_x.2")
+        fell = [one.task.task_id for one in store.fallen("task_x")]
+        if ends == "failed completed":
+            assert (fell, claimed(store, now=NOW + 2000)) == ([], ["task_b", "task_late"])
+        else:
+            assert (sorted(fell), claimed(store, now=NOW + 2000)) == (["task_b", "task_c", "task_late"], [])
+
+    def test_a_task_between_two_runs_is_live_and_afterwards_all_its_runs_are_cleared(self, store: Any) -> None:
+        run = running(store, restarts=1)
+        store.settle([failed(run)], OURS)
+        assert store.clear(["task_x"], NOW) == store.outdated(NOW + DAY) == []
+        assert claimed(store, now=NOW + 2000) == ["task_x.2"]
+        store.settle([failed("task_x.2", ended_at=NOW + 3000)], OURS)
+        assert store.outdated(NOW + 3000) == [] and store.outdated(NOW + 3001) == ["task_x"]
+        assert sorted(store.clear(["task_x"], NOW)) == ["tasks/task_x", "tasks/task_x.2"]
+        assert store.find("task_x.2", None) == []
+
+    # -- servers
+
+    def test_a_server_is_ready_once_and_only_its_owner_can_say_so(self, store: Any) -> None:
+        run = running(store, ready_when="up")
+        with pytest.raises(StaleRun):
+            store.record_ready(run.run_id, THEIRS, NOW + 20)
+        assert not shown(store, "task_x").ready
+        store.record_ready(run.run_id, OURS, NOW + 30)
+        assert shown(store, "task_x").ready and shown(store, "task_x").run == run._replace(ready_at=NOW + 30)
+        with pytest.raises(StaleRun):
+            store.record_ready(run.run_id, OURS, NOW + 40)
+        assert kinds(store).count("run_ready") == 1
+
+    def test_a_server_that_was_restarted_has_to_become_ready_again(self, store: Any) -> None:
+        run = running(store, ready_when="up", restarts=1)
+        store.record_ready(run.run_id, OURS, NOW + 30)
+        store.settle([failed(run)], OURS)
+        assert claimed(store, now=NOW + 2000) == ["task_x.2"]
+        assert not shown(store, "task_x").ready
+        store.record_ready("task_x.2", OURS, NOW + 3000)
+        assert latest(store, "task_x").ready_at == NOW + 3000
+
+    def test_what_has_ended_cannot_become_ready_any_more(self, store: Any) -> None:
+        run = ended(store)
+        unchanged = whole(store)
+        with pytest.raises(StaleRun):
+            store.record_ready(run.run_id, OURS, NOW + 2000)
+        assert whole(store) == unchanged
+
+    # -- traces and who follows the events
+
+    def test_a_task_and_all_its_runs_are_pieces_of_the_trace_of_who_asked(self, store: Any) -> None:
+        asker = Parent("a" * 32, "b" * 16)
+        run = running(store, "task_a", parent=asker, restarts=1)
+        store.settle([failed(run)], OURS)
+        submit(store, "task_b", parent=Parent("a" * 32, run.span_id))
+        submit(store, "task_else")
+        task, again = shown(store, "task_a").task, latest(store, "task_a")
+        spans = store.spans("a" * 32)
+        assert [(span.task_id, span.run_id, span.parent_span_id) for span in spans] == [
+            ("task_a", None, "b" * 16), ("task_a", "task_a", task.span_id), ("task_a", "task_a.2", task.span_id),
+            ("task_b", None, run.span_id), ("task_b", "task_b", shown(store, "task_b").task.span_id)
+        ]  # fmt: skip
+        assert len({span.span_id for span in spans}) == 5 and {span.trace_id for span in spans} == {"a" * 32} == {again.trace_id}
+        assert [(span.started_at, span.ended_at, span.status) for span in store.task_spans("task_a")] == [
+            (NOW, NOW, "active"), (NOW + 10, NOW + 1000, "failed"), (None, None, "pending")
+        ]  # fmt: skip
+        assert {store.trace_of(span.span_id) for span in spans} == {"a" * 32} == {store.trace_of("b" * 16)}
+        assert store.trace_of("c" * 16) is None and store.task_spans("task_missing") == [] == store.spans("d" * 32)
+        own = shown(store, "task_else").task.trace_id
+        assert len(own) == 32 and own == latest(store, "task_else").trace_id != "a" * 32
+
+    def test_everybody_who_follows_the_events_has_a_place_of_its_own(self, store: Any, open_store: Open) -> None:
+        assert store.cursor("otlp") == 0
+        for position in (5, 9):
+            store.advance_cursor("otlp", position)
+        store.advance_cursor("other", 3)
+        assert [open_store().cursor(name) for name in ("otlp", "other", "third")] == [9, 3, 0]
+
+    def test_what_changes_no_state_can_be_noted(self, store: Any) -> None:
+        before = submit(store)
+        store.note("input_sent", "task_x", "task_x", NOW + 5, bytes=3)
+        event = store.events(-1, 1)[0]
+        assert (event.kind, event.at, event.run_id, event.data) == ("input_sent", NOW + 5, "task_x", {"bytes": 3})
+        assert shown(store, "task_x") == before
+
+    # -- environments, which are kept once and whose numbers are used again
+
+    @pytest.mark.parametrize(
+        ("first", "second"), [("one", "two"), ("plumless", "buckeroo")], ids=["different checksums", "the same checksum"]
+    )
+    def test_a_run_gets_the_environment_it_was_asked_for_in_whatever_was_cleared_before(
+        self, store: Any, open_store: Open, first: str, second: str
+    ) -> None:
+        other = open_store()
+        submit(store, "task_a", environment={"A": first})
+        (work,) = store.claim(ENGINE, OURS, 1, NOW)
+        store.settle([done(work.run)], OURS)
+        assert other.clear(["task_a"], NOW) == ["tasks/task_a"]
+        submit(other, "task_b", environment={"A": second})
+        submit(store, "task_c", environment={"A": first})
+        submit(store, "task_d", environment={"A": second, "B": ""})
+        wanted = [{"A": second}, {"A": first}, {"A": second, "B": ""}]
+        assert [store.environment(f"task_{name}") for name in "bcd"] == wanted
+        assert [work.environment for work in store.claim(ENGINE, OURS, 9, NOW)] == wanted
+
+    def test_a_submission_that_was_refused_leaves_nothing_of_its_environment_behind(self, store: Any) -> None:
+        with pytest.raises(LedgerUnavailable):
+            submit(store, "task_a", priority=5)
+        submit(store, "task_b")
+        assert [work.environment for work in store.claim(ENGINE, OURS, 9, NOW)] == [{"PATH": "/bin", "N": "1"}]
+
+    def test_what_a_caller_does_to_an_environment_changes_nobody_elses(self, store: Any) -> None:
+        mine = {"A": "1"}
+        submit(store, "task_a", environment=mine)
+        mine["A"] = "2"
+        submit(store, "task_b", environment=mine)
+        assert [work.environment["A"] for work in store.claim(ENGINE, OURS, 9, NOW)] == ["1", "2"]
+
     # -- rows kept by hand, and rows that cannot be
 
     def test_a_task_kept_by_hand_is_shown_and_never_run(self, store: Any) -> None:
@@ -637,6 +1179,13 @@ class StoreContract:
             )
         assert shown(store, "task_x").run == run
 
+    def test_the_words_of_a_task_that_was_restarted_can_be_changed(self, store: Any) -> None:
+        run = running(store, restarts=1)
+        store.settle([failed(run)], OURS)
+        task, again = shown(store, "task_x")
+        store.change_record(task._replace(description="tried again"), again)
+        assert shown(store, "task_x") == (task._replace(description="tried again"), again)
+
     @pytest.mark.parametrize(
         "impossible",
         [
@@ -652,6 +1201,7 @@ class StoreContract:
             {"state": "strange"},
             {"result": "strange", "state": RunState.FAILED, "ended_at": NOW + 1000},
             {"n": 0},
+            {"blocked": 2},
             {"task_id": "task_missing"},
         ],
         ids=str,
@@ -677,6 +1227,9 @@ class StoreContract:
             {"timeout_ms": 0},
             {"task_id": ""},
             {"run_count": -1},
+            {"priority": 2},
+            {"restarts": -1},
+            {"stdin": 2},
         ],
         ids=str,
     )

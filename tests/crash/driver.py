@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from backburner import folders, starter
-from backburner.executors import command, shim
+from backburner.executors import shim, stream
 from backburner.executors.cap import Cap
 from backburner.executors.command import CommandExecutor
 from backburner.home import Home
@@ -80,7 +80,7 @@ POINTS: dict[str, Callable[[], None]] = {
     "inside claim": lambda: after(SQLiteStore, "_take"),
     "after claim": lambda: after(SQLiteStore, "claim", bool),
     "after prepare": lambda: after(shim, "prepare"),
-    "cat but no shim": lambda: after(command._Child, "__init__"),
+    "cat but no shim": lambda: after(stream.Child, "__init__"),
     "after spawn": lambda: after(CommandExecutor, "launch"),
     "inside record": lambda: committing("record_process"),
     "after record": lambda: after(SQLiteStore, "record_process"),

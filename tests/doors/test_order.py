@@ -161,7 +161,7 @@ def test_a_restarted_command_that_completes_is_completed(place: Place) -> None:
         (("--at", "25:00"), "'25:00' is not a time; write 18:30, 2026-02-09 18:30 or 2026-02-09T18:30:00Z."),
         (("--at", "2020-01-01 10:00"), "'2020-01-01 10:00' is in the past."),
         (("--in", "soon"), "'soon' is not a duration; write 30s, 5m, 2h or 1d."),
-        (("--nice", "20"), "nice is from 0 to 19, not 20."),
+        (("--nice", "20"), "nice is a whole number from 0 to 19, not 20."),
         (("--memory", "lots"), "'lots' is not a size of at least 1M; write 512M or 2G."),
         (("--restart", "always"), "--restart takes on-failure or on-failure:N with N up to 1000, not 'always'."),
         (("--ready-when", "("), "'(' is neither a port nor a regular expression: missing ), unterminated subpattern at position 0."),

@@ -1,5 +1,7 @@
 """What the machines share: verbs with everything filled in that does not matter to them."""
 
+from typing import Any
+
 from backburner.lifecycle import Result, RunState
 from backburner.models import ENGINE, Approval, Ending, Entry, ProcessId, Submission
 from backburner.stores.sqlite import SQLiteStore
@@ -9,18 +11,20 @@ EMBEDDER = f"{OWNERS[1]}:token"
 RESULTS = {RunState.COMPLETED: Result.EXIT, RunState.FAILED: Result.LOST, RunState.CANCELLED: Result.SIGNAL}
 
 
-def submit(store: SQLiteStore, now: int, *, approved: bool, runner: str = ENGINE, size: int = 0) -> Entry:
-    """`size` is how many bytes of environment the task brings along, to fill pages."""
+def submit(store: SQLiteStore, now: int, *, approved: bool, runner: str = ENGINE, size: int = 0, **more: Any) -> Entry:
+    """`size` is how many bytes of environment the task brings along, to fill pages; `more` is what else is asked for."""
+    wanted, project, owner = more.pop("wanted", "task_x"), more.pop("project", "/p"), more.pop("owner", None)
     return store.submit(
-        Submission(("make",), "/p", {"FILL": "x" * size, "AT": str(now)}),
-        project="/p",
-        wanted_id="task_x",
+        Submission(("make",), "/p", {"FILL": "x" * size, "AT": str(now)}, **more),
+        project=project,
+        wanted_id=wanted,
         approval=Approval("user", "cli", now) if approved else None,
         reasons=(),
         runner=runner,
         folder="tasks",
         now=now,
         expires_at=now + 1000,
+        owner=owner,
     )
 
 
@@ -28,5 +32,5 @@ def approve(store: SQLiteStore, task_id: str, now: int) -> Entry:
     return store.approve(task_id, Approval("user", "chat", now), runner=ENGINE, folder="tasks")
 
 
-def ending(run_id: str, state: RunState, now: int) -> Ending:
-    return Ending(run_id, state, RESULTS[state], now, 0)
+def ending(run_id: str, state: RunState, now: int, result: Result | None = None) -> Ending:
+    return Ending(run_id, state, result or RESULTS[state], now, 0)

@@ -10,6 +10,7 @@ import os
 import shutil
 import tempfile
 from dataclasses import dataclass, field
+from typing import Any
 
 import apsw
 import pytest
@@ -20,26 +21,53 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from ledgers import EMBEDDER, OWNERS, approve, ending, submit
 
 from backburner.errors import IllegalTransition, StaleRun, TaskNotFound
-from backburner.lifecycle import RunState
+from backburner.lifecycle import Result, RunState
 from backburner.models import ENGINE, ProcessId, Run
 from backburner.stores.sqlite import SQLiteStore
 from backburner.testing import PowerLossVFS
 
 NUMBERS = itertools.count()
+NOW = 1_770_000_000_000
 TASK_OF = {"completed": "done", "failed": "failed", "cancelled": "cancelled"}
+STEADY = 60_000  # milliseconds after which a failure is the first one again
+DELAYS = [1000, 2000, 4000]  # milliseconds until the next try after so many failures in a row
 
 
 @dataclass
 class Model:
-    """What the ledger should hold of one task. `place` is its place in the queue."""
+    """What the ledger should hold of one task and its latest run. `place` is its place in the queue."""
 
     state: str
-    run: str | None = None
     runner: str = ENGINE
+    project: str = "/p"
+    key: str | None = None
+    priority: int = 0
+    after: tuple[str, ...] = ()
+    due: int | None = None
+    restarts: int = 0
+    run: str | None = None
+    n: int = 0
+    result: str | None = None
     owner: ProcessId | None = None
     place: int = 0
+    started: int = 0
     cancel: bool = False
+    waits: set[str] = field(default_factory=set)  # what it comes after and what has not completed
+    lasted: list[int] = field(default_factory=list)  # milliseconds, of the runs that failed by themselves
     notices: list[bool] = field(default_factory=list)  # one per notice: told or not
+
+
+# What a task can be asked for with. `soon` is when it may start, in milliseconds from now.
+MORE = st.fixed_dictionaries(
+    {
+        "project": st.sampled_from(["/p", "/q"]),
+        "key": st.sampled_from([None, None, "a", "b"]),
+        "priority": st.integers(-1, 1),
+        "soon": st.sampled_from([None, None, None, -5, 3, 1500]),
+        "restarts": st.sampled_from([0, 0, 1, 2]),
+        "at_once": st.booleans(),
+    }
+)
 
 
 class LedgerMachine(RuleBasedStateMachine):
@@ -51,7 +79,9 @@ class LedgerMachine(RuleBasedStateMachine):
         self.events: list[tuple[str, str]] = []
         self.event_ids: list[int] = []
         self.highest = 0
-        self.now = 1_770_000_000_000
+        self.places = itertools.count()
+        self.fell: list[tuple[str, str]] = []
+        self.now = NOW
         self.stores: list[SQLiteStore] = []
         self.start()
 
@@ -98,27 +128,115 @@ class LedgerMachine(RuleBasedStateMachine):
     def happened(self, *events: tuple[str, str]) -> None:
         self.events += events
 
+    # -- what should happen
+
+    def begin(self, task_id: str, runner: str) -> None:
+        """The first run of an approved task."""
+        one = self.model[task_id]
+        one.state, one.runner, one.run, one.n, one.place = "active", runner, "pending", 1, next(self.places)
+        self.note(one)
+        if any(other not in self.model or self.model[other].state not in ("proposed", "active") for other in one.waits):
+            self.end(task_id, "failed", self.now, "dependency")
+
+    def note(self, one: Model) -> None:
+        """What a task comes after and what has not completed so far; that stays true when it is cleared."""
+        one.waits |= {other for other in one.after if other in self.model and self.model[other].state != "done"}
+
+    def end(self, task_id: str, state: str, at: int, result: str) -> None:
+        """The end of a run: tried again, or the end of its task and of what comes after it."""
+        one = self.model[task_id]
+        if state == "failed" and result == "exit" and one.restarts and not one.cancel:
+            one.lasted.append(at - one.started)
+            row = next((back for back, lasted in enumerate(reversed(one.lasted), 1) if lasted >= STEADY), len(one.lasted))
+            if row <= one.restarts:
+                one.run, one.n, one.owner, one.due, one.place = "pending", one.n + 1, None, at + DELAYS[row - 1], next(self.places)
+                self.happened(("run_failed", task_id))
+                return
+        one.run, one.state, one.result = state, TASK_OF[state], result
+        one.notices.append(False)
+        self.happened((f"task_{one.state}", task_id), (f"run_{state}", task_id))
+        self.follow_up(task_id, at)
+
+    def follow_up(self, task_id: str, at: int) -> None:
+        """What comes after a task that is over may start, or fails with it."""
+        for other_id, other in self.model.items():
+            if task_id not in other.waits:
+                continue
+            if self.model[task_id].state == "done":
+                other.waits.discard(task_id)
+            elif other.run == "pending":
+                self.end(other_id, "failed", at, "dependency")
+                self.fell.append((task_id, other_id))
+
+    def queue(self, runner: str, now: int) -> list[str]:
+        """What may be claimed: by priority, then in the order it came."""
+        free = [task_id for task_id, one in self.model.items() if one.run == "pending" and one.runner == runner and not one.waits]
+        due = [task_id for task_id in free if (self.model[task_id].due or 0) <= now]
+        return sorted(due, key=lambda task_id: (-self.model[task_id].priority, self.model[task_id].place))
+
+    def take(self, task_ids: list[str], owner: ProcessId) -> None:
+        for task_id in task_ids:
+            one = self.model[task_id]
+            one.run, one.owner, one.started = "running", owner, self.now
+            self.happened(("run_started", task_id))
+
+    def run_id(self, task_id: str) -> str:
+        one = self.model.get(task_id)
+        return f"{task_id}.{one.n}" if one and one.n > 1 else task_id
+
     # -- rules
 
-    @rule(target=tasks, approved=st.booleans(), runner=st.sampled_from([ENGINE, EMBEDDER]), door=st.integers(0, 1))
-    def submit(self, approved: bool, runner: str, door: int) -> str:
-        entry = submit(self.stores[door], self.tick(), approved=approved, runner=runner)
-        task_id = entry.task.task_id
+    @rule(target=tasks, approved=st.booleans(), runner=st.sampled_from([ENGINE, EMBEDDER]), door=st.integers(0, 1), more=MORE)
+    def submit(self, approved: bool, runner: str, door: int, more: dict[str, Any]) -> str:
+        return self._submit(approved, runner, door, more)
+
+    @rule(target=tasks, approved=st.booleans(), door=st.integers(0, 1), more=MORE, after=st.lists(tasks, min_size=1, max_size=3))
+    def submit_after(self, approved: bool, door: int, more: dict[str, Any], after: list[str]) -> str:
+        return self._submit(approved, ENGINE, door, {**more, "after": tuple(after)})
+
+    def _submit(self, approved: bool, runner: str, door: int, more: dict[str, Any]) -> str:
+        now = self.tick()
+        start_at = None if (soon := more["soon"]) is None else now + soon
+        asked = {name: value for name, value in more.items() if name not in ("soon", "at_once")} | {"start_at": start_at}
+        known = [task_id for task_id, one in self.model.items() if (one.project, one.key) == (more["project"], more["key"]) and one.key]
+        missing = not known and any(other not in self.model for other in asked.get("after", ()))
+        with pytest.raises(TaskNotFound) if missing else contextlib.nullcontext():
+            owner = OWNERS[door] if more["at_once"] else None
+            task_id = submit(self.stores[door], now, approved=approved, runner=runner, owner=owner, **asked).task.task_id
+        if missing:
+            return asked["after"][0]
+        if known:
+            assert [task_id] == known, "a key means one task"
+            return task_id
         assert task_id not in self.model
-        if approved:
-            self.model[task_id] = Model("active", "pending", runner, place=self.now)
-        else:
-            self.model[task_id] = Model("proposed")
+        self.model[task_id] = Model(
+            "proposed",
+            project=asked["project"],
+            key=asked["key"],
+            priority=asked["priority"],
+            after=tuple(asked.get("after", ())),
+            due=start_at,
+            restarts=asked["restarts"],
+        )
         self.happened(("task_submitted" if approved else "task_proposed", task_id))
+        self.note(self.model[task_id])
+        if approved:
+            self.begin(task_id, runner)
+            if owner and self.queue(runner, now)[:1] == [task_id]:
+                self.take([task_id], owner)
         return task_id
+
+    @rule(milliseconds=st.sampled_from([1000, 2000, STEADY]))
+    def wait(self, milliseconds: int) -> None:
+        self.now += milliseconds
 
     @rule(task_id=tasks)
     def approve(self, task_id: str) -> None:
         with self.expected(task_id, "proposed") as one:
             approve(self.store, task_id, self.tick())
         if one:
-            self.model[task_id] = Model("active", "pending", place=self.now)
             self.happened(("task_approved", task_id))
+            self.begin(task_id, ENGINE)
 
     @rule(task_id=tasks, expired=st.booleans())
     def refuse(self, task_id: str, expired: bool) -> None:
@@ -127,6 +245,7 @@ class LedgerMachine(RuleBasedStateMachine):
         if one:
             one.state = "expired" if expired else "rejected"
             self.happened((f"task_{one.state}", task_id))
+            self.follow_up(task_id, self.now)
 
     @contextlib.contextmanager
     def expected(self, task_id: str, state: str):  # type: ignore[no-untyped-def]
@@ -140,56 +259,55 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(who=st.integers(0, 1), limit=st.integers(0, 3), runner=st.sampled_from([ENGINE, EMBEDDER]))
     def claim(self, who: int, limit: int, runner: str) -> None:
-        waiting = [task_id for task_id, one in self.model.items() if one.run == "pending" and one.runner == runner]
-        wanted = sorted(waiting, key=lambda task_id: self.model[task_id].place)[:limit]
-        claimed = self.stores[who].claim(runner, OWNERS[who], limit, self.tick())
-        assert [work.task.task_id for work in claimed] == wanted, "oldest first, and no more than asked for"
-        for task_id in wanted:
-            self.model[task_id].run, self.model[task_id].owner = "running", OWNERS[who]
-            self.happened(("run_started", task_id))
+        now = self.tick()
+        wanted = self.queue(runner, now)[:limit]
+        claimed = self.stores[who].claim(runner, OWNERS[who], limit, now)
+        assert [work.task.task_id for work in claimed] == wanted, "in order, and no more than asked for"
+        self.take(wanted, OWNERS[who])
 
     @rule(task_id=tasks, who=st.integers(0, 1))
     def record_process(self, task_id: str, who: int) -> None:
         one = self.model.get(task_id)
         ours = one is not None and one.owner == OWNERS[who]
         with contextlib.nullcontext() if ours else pytest.raises(StaleRun):
-            self.stores[who].record_process(task_id, OWNERS[who], ProcessId(77, "7", "boot"))
+            self.stores[who].record_process(self.run_id(task_id), OWNERS[who], ProcessId(77, "7", "boot"))
 
     @rule(
         some=st.lists(tasks, max_size=3),
         who=st.integers(0, 1),
-        state=st.sampled_from([RunState.COMPLETED, RunState.FAILED, RunState.CANCELLED]),
+        how=st.sampled_from([("completed", "exit"), ("failed", "exit"), ("failed", "lost"), ("cancelled", "signal")]),
+        limit=st.integers(0, 2),
     )
-    def settle(self, some: list[str], who: int, state: RunState) -> None:
-        endings = [ending(task_id, state, self.tick()) for task_id in some]
-        settled = self.stores[who].settle(endings, OWNERS[who]).run_ids
+    def settle(self, some: list[str], who: int, how: tuple[str, str], limit: int) -> None:
+        """Ends are written and what is free then is claimed, as if one had been done after the other."""
+        state, result = how
+        endings = [ending(self.run_id(task_id), RunState(state), self.tick(), Result(result)) for task_id in some]
+        now = self.tick()
+        settled, claimed = self.stores[who].settle(endings, OWNERS[who], runner=ENGINE, limit=limit, now=now)
         mine = []
-        for task_id in dict.fromkeys(some):
+        for task_id, one_end in zip(some, endings, strict=True):
             one = self.model.get(task_id)
-            if one and one.run == "running" and one.owner == OWNERS[who]:
-                mine.append(task_id)
-                self.end(task_id, state)
+            if one and one.run == "running" and one.owner == OWNERS[who] and self.run_id(task_id) == one_end.run_id:
+                mine.append(one_end.run_id)
+                self.end(task_id, state, one_end.ended_at, result)
         assert settled == mine
-
-    def end(self, task_id: str, state: str) -> None:
-        one = self.model[task_id]
-        one.run, one.state = state, TASK_OF[state]
-        one.notices.append(False)
-        self.happened((f"task_{one.state}", task_id), (f"run_{state}", task_id))
+        wanted = self.queue(ENGINE, now)[:limit]
+        assert [work.task.task_id for work in claimed] == wanted
+        self.take(wanted, OWNERS[who])
 
     @rule(task_id=tasks, door=st.integers(0, 1))
     def request_cancel(self, task_id: str, door: int) -> None:
-        one = self.model.get(task_id)
+        one, now = self.model.get(task_id), self.tick()
+        with contextlib.nullcontext() if one else pytest.raises(TaskNotFound):
+            self.stores[door].request_cancel(task_id, now)
         if one is None:
-            with pytest.raises(TaskNotFound):
-                self.stores[door].request_cancel(task_id, self.tick())
             return
-        self.stores[door].request_cancel(task_id, self.tick())
         if one.state == "proposed":
             one.state = "rejected"
             self.happened(("task_rejected", task_id))
+            self.follow_up(task_id, now)
         elif one.run == "pending":
-            self.end(task_id, "cancelled")
+            self.end(task_id, "cancelled", now, "unstarted")
         elif one.run == "running" and not one.cancel:
             one.cancel = True
             self.happened(("cancel_requested", task_id))
@@ -224,8 +342,10 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(target=tasks, some=st.lists(consumes(tasks), max_size=3))
     def clear(self, some: list[str]):  # type: ignore[no-untyped-def]
         folders = self.store.clear(some, self.tick())
-        gone = [task_id for task_id in some if (one := self.model.get(task_id)) and one.run not in ("pending", "running")]
-        assert sorted(folders) == sorted(f"tasks/{task_id}" for task_id in gone if self.model[task_id].run)
+        known = [task_id for task_id in dict.fromkeys(some) if task_id in self.model]
+        gone = [task_id for task_id in known if self.model[task_id].state not in ("proposed", "active")]
+        runs = [f"{task_id}.{n}" if n > 1 else task_id for task_id in gone for n in range(1, self.model[task_id].n + 1)]
+        assert sorted(folders) == sorted(f"tasks/{run_id}" for run_id in runs)
         kept = [n for n, (_, of) in enumerate(self.events) if of not in gone]
         self.events = [self.events[n] for n in kept]
         self.event_ids = [self.event_ids[n] for n in kept]
@@ -246,12 +366,33 @@ class LedgerMachine(RuleBasedStateMachine):
         assert entries.keys() == self.model.keys()
         for task_id, one in self.model.items():
             task, run = entries[task_id]
-            assert task.state == one.state
+            assert (task.state, task.run_count, task.key, task.after) == (one.state, one.n, one.key, one.after)
             assert (run.state if run else None) == one.run
             if run:
                 assert (run.owner, run.runner, run.cancel_requested_at is not None) == (one.owner, one.runner, one.cancel)
-                assert run.folder == f"tasks/{task_id}"
+                assert (run.run_id, run.folder) == (self.run_id(task_id), f"tasks/{self.run_id(task_id)}")
+                assert (run.due_at, run.priority, run.blocked) == (one.due, one.priority, one.run == "pending" and bool(one.waits))
                 assert (run.ended_at is not None) == (run.result is not None) == (one.run not in ("pending", "running"))
+                assert run.result == one.result
+
+    @invariant()
+    def what_is_blocked_waits_for_something_that_is_not_over(self) -> None:
+        for entry in self.store.list(status="pending"):
+            undecided = [other for other in map(self.store.show, entry.task.after) if other and not other.ended]
+            assert entry.run is not None and entry.run.blocked == bool(undecided)
+
+    @invariant()
+    def whoever_fell_is_found_by_what_it_fell_with(self) -> None:
+        for task_id, fallen in self.fell:
+            found = self.store.fallen(task_id)
+            assert fallen in {entry.task.task_id for entry in found}
+            assert {entry.run.result for entry in found if entry.run} == {"dependency"}
+        self.fell = []
+
+    @invariant()
+    def the_next_look_is_when_the_next_run_is_due(self) -> None:
+        later = [one.due for one in self.model.values() if one.run == "pending" and one.runner == ENGINE and not one.waits and one.due]
+        assert self.store.next_due(ENGINE, self.now) == min((due for due in later if due > self.now), default=None)
 
     @invariant()
     def the_queue_is_in_order(self) -> None:
@@ -320,3 +461,43 @@ PowerLossMachine.TestCase.settings = settings(deadline=None, max_examples=2000 i
 
 TestLedger = LedgerMachine.TestCase
 TestLedgerOnADiskThatLosesPower = PowerLossMachine.TestCase
+
+
+def chain(length: int) -> SQLiteStore:
+    """Tasks of which each comes after the one before; the first is at work. In memory, for nothing here is about the disk."""
+    store = SQLiteStore(f"/chain-{next(NUMBERS)}.db", vfs="memdb", exclusive=True)
+    for number in range(length):
+        submit(store, NOW, approved=True, wanted=f"task_{number}", after=(f"task_{number - 1}",) if number else (), size=1)
+    assert [work.task.task_id for work in store.claim(ENGINE, OWNERS[0], length, NOW)] == ["task_0"]
+    return store
+
+
+def test_a_chain_of_any_length_falls_with_its_first_task() -> None:
+    with contextlib.closing(chain(5000)) as store:
+        store.settle([ending("task_0", RunState.FAILED, NOW)], OWNERS[0])
+        fell = [entry for entry in store.list(status="failed") if entry.run and entry.run.result == "dependency"]
+        assert len(fell) == 4999 and store.live_runs() == []
+        assert len({notice.task_id for notice in store.notices(unread=False)}) == len(store.notices(unread=False)) == 5000
+
+
+@pytest.mark.parametrize("verb", ["settle", "cancel", "fallen"])
+def test_the_work_of_a_fall_grows_with_the_length_of_the_chain_and_not_with_its_square(verb: str) -> None:
+    """In steps of the database's own machine."""
+    steps = {}
+    for length in (200, 400):
+        with contextlib.closing(chain(length)) as store:
+            if verb == "fallen":
+                store.settle([ending("task_0", RunState.FAILED, NOW)], OWNERS[0])
+            counted: list[bool] = []
+            store._db.set_progress_handler(lambda seen=counted: bool(seen.append(False)), 1)
+            match verb:
+                case "settle":
+                    store.settle([ending("task_0", RunState.FAILED, NOW)], OWNERS[0])
+                case "cancel":
+                    store.request_cancel("task_1", NOW)
+                case _:
+                    assert len(store.fallen("task_0")) == length - 1
+            store._db.set_progress_handler(None)
+            assert len(store.list(status="pending")) == 0
+            steps[length] = len(counted)
+    assert steps[400] < 3 * steps[200]

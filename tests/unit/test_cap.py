@@ -164,7 +164,7 @@ def test_a_log_that_grows_fast_is_looked_at_sooner(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("without_holes")
 def test_without_holes_the_tail_is_moved_up_while_the_writer_is_held(tmp_path: Path, writer: Callable[[bytes], None]) -> None:
-    one, sent = Cap(str(tmp_path), LIMIT, writer.process), numbered(0, 20_000)  # type: ignore[attr-defined]
+    one, sent = Cap(str(tmp_path), LIMIT, writer.process.pid), numbered(0, 20_000)  # type: ignore[attr-defined]
     writer(sent)
     one.look()
     assert os.stat(tmp_path / "output.log").st_size <= LIMIT
@@ -179,7 +179,7 @@ def test_without_holes_the_tail_is_moved_up_while_the_writer_is_held(tmp_path: P
 
 @pytest.mark.usefixtures("without_holes")
 def test_without_holes_a_second_cut_still_tells_all_that_is_missing(tmp_path: Path, writer: Callable[[bytes], None]) -> None:
-    one, sent = Cap(str(tmp_path), LIMIT, writer.process), b""  # type: ignore[attr-defined]
+    one, sent = Cap(str(tmp_path), LIMIT, writer.process.pid), b""  # type: ignore[attr-defined]
     for n in range(4):
         piece = numbered(n * 10_000, n * 10_000 + 10_000)
         sent += piece

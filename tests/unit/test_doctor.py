@@ -189,3 +189,10 @@ def test_a_lock_file_that_names_no_living_engine_names_none(home: Home, content:
 def test_the_engine_is_who_the_lock_file_names(home: Home) -> None:
     Path(home.engine_lock).write_text(f"{myself()}\n")
     assert engine_of(home) == myself()
+
+
+def test_traces_that_are_to_be_sent_need_their_libraries(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path(home.config).write_text('[telemetry]\notlp_endpoint = "http://127.0.0.1:1"\n')
+    assert Finding(True, "traces: sent to http://127.0.0.1:1") in examine(home.root, {}, {})
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert "pip install 'backburner[telemetry]'" in [finding.fix for finding in examine(home.root, {}, {})]

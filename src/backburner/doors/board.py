@@ -311,7 +311,7 @@ def _state(entry: Entry, progress: "Progress | None", width: int) -> Piece:
     if entry.live and entry.run and entry.run.cancel_requested_at is not None:
         return _fitted("stopping", width), "cancelled"
     if progress and progress.fraction is not None:
-        return f"{render.bar(progress.fraction, width - 5)} {progress.fraction:>4.0%}", entry.status
+        return f"{render.bar(progress.fraction, width - 5)} {render.percent(progress.fraction):>4}", entry.status
     return _fitted("ready" if entry.ready else entry.status, width), entry.status
 
 

@@ -6,6 +6,7 @@ has to feel like `ls`.
 
 import argparse
 import contextlib
+import gc
 import os
 import sys
 from importlib import import_module
@@ -25,6 +26,10 @@ _ELSEWHERE = {
 _TAKES_COMMAND = ("run", "check")
 # Elsewhere it is the engine that goes by the settings, and a flag of one call would silently do nothing.
 TAKES_SETTINGS = ("serve", "config", "clear", "doctor")
+
+
+# Its words are not translated: looking for translations would take as long as much of `list`.
+setattr(argparse, "_", str)  # noqa: B010
 
 
 class _Help(argparse.HelpFormatter):
@@ -188,12 +193,14 @@ def _call(verb: str, args: argparse.Namespace) -> int:
         return 0
     flags = dict(_setting(word) for word in getattr(args, "set", []))
     if verb in ("serve", "doctor"):
+        gc.enable()
         from backburner.doors import operate
 
         return getattr(operate, verb)(args, flags)
     from backburner.runtime import open_runtime
 
     door = import_module(f"backburner.doors.{_ELSEWHERE.get(verb, 'verbs')}")
+    gc.enable()  # the launcher turns it off for as long as modules load
     with open_runtime(args.home, dict(os.environ), flags) as runtime:
         return getattr(door, "list_" if verb == "list" else verb)(runtime, args)
 

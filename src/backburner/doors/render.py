@@ -166,6 +166,11 @@ def bar(fraction: float, width: int) -> str:
     return full * done + empty * (width - done)
 
 
+def percent(fraction: float) -> str:
+    """Never more than is done: 99.9 % is not all of it."""
+    return f"{int(fraction * 100 + 1e-9)}%"
+
+
 def live_line(entry: Entry, progress: "Progress | None", waits_for: str | None, now: int, width: int, aside: str = "") -> str:
     """How a task stands in one line of at most `width` columns: bar, percentage and words where it says how far it is."""
     took = words.elapsed(entry, now)
@@ -178,7 +183,7 @@ def live_line(entry: Entry, progress: "Progress | None", waits_for: str | None, 
         parts.append(aside)
     before = ""
     if progress and progress.fraction is not None:
-        before = f"{bar(progress.fraction, max(8, min(24, width // 5)))} {progress.fraction:>4.0%} "
+        before = f"{bar(progress.fraction, max(8, min(24, width // 5)))} {percent(progress.fraction):>4} "
     return cut(before + " · ".join(parts), width)
 
 
@@ -258,7 +263,9 @@ def _signs(entry: Entry, signs: "Signs") -> list[str]:
     """What can be seen of a run."""
     lines = []
     if progress := signs.progress:
-        shown = f"{bar(progress.fraction, 20)} {progress.fraction:.0%} " if progress.fraction is not None and sys.stdout.isatty() else ""
+        shown = (
+            f"{bar(progress.fraction, 20)} {percent(progress.fraction)} " if progress.fraction is not None and sys.stdout.isatty() else ""
+        )
         lines.append(f"Progress: {shown}{progress.text}")
     if entry.task.ready_when is not None and entry.run and entry.live:
         at = entry.run.ready_at

@@ -18,7 +18,8 @@ from backburner import folders, process, signs, trace
 from backburner.executors import shim
 from backburner.executors.cap import Cap
 from backburner.executors.lines import Lines
-from backburner.home import Home, is_locked
+from backburner.executors.stream import Child, Stream, open_log, pour
+from backburner.home import SPARE, Home, is_locked
 from backburner.lifecycle import Result
 from backburner.models import ProcessId, Work
 from backburner.output import NAME, Log, header
@@ -27,19 +28,11 @@ from backburner.progress import summarize
 from backburner.watch import FileWatch
 from backburner.words import command_line, iso
 
-_PIPE_BYTES = 256 * 1024
-_SETPIPE_SZ = 1031
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 _KILL_SECONDS = 5.0  # how long the dead may take to be gone after SIGKILL
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0  # seconds between two looks at the ports of a command that is not ready
+_SPARE_SECONDS = 0.004  # after a start: it shall not stand in the way of that
 _DRAIN_SECONDS = 2.0  # how long output may take to arrive after the command's end, while somebody still writes
-
-
-class _Child(subprocess.Popen):
-    """A child that is meant to outlive us: letting go of it is no mistake to warn of."""
-
-    def __del__(self) -> None:  # type: ignore[override]
-        return
 
 
 class StillAlive(Exception):
@@ -55,6 +48,8 @@ class CommandExecutor:
         self.output_cap = output_cap
         self._watch: FileWatch | None = None
         self._armed: dict[int, Command] = {}
+        self._spare: Stream | None = None
+        self._preparing: asyncio.TimerHandle | None = None
 
     def launch(self, work: Work) -> "Command":
         """Start the command; it lives on whatever becomes of us."""
@@ -73,26 +68,59 @@ class CommandExecutor:
         }
         if "PWD" in env:
             env["PWD"] = task.cwd
+        stream = None
         try:
             if not os.path.isdir(folder):
                 os.makedirs(folder, 0o700, exist_ok=True)
             env = shim.prepare(folder, task, env, self._files)
-            with contextlib.ExitStack() as ours:
-                script, log, reader, writer = self._descriptors(ours, work, folder)
-                cat = _pour(reader, log)
-                leader = _Child(
-                    ["sh", "-s", "backburner"], executable="/bin/sh", stdin=script, stdout=writer, stderr=writer, cwd=task.cwd, env=env, start_new_session=True
-                )  # fmt: skip
-                kept = os.dup(reader)
+            stream = self._stream(os.path.join(folder, NAME))
+            os.write(stream.log, log_header(work))
+            leader = self._spawn(folder, stream.writer, task.cwd, env)
         except OSError as error:
+            if stream:
+                stream.abandon()
             if error.errno in _NO_ROOM:
                 raise StartLater(error.strerror) from None
             raise CannotStart(f"{task.command[0]} could not be started: {error.strerror or error}") from None
+        stream.close()
         found = process.identify(leader.pid)
         command = Command(self, folder, run.mark, found or ProcessId(leader.pid, "0", process.boot_id()))
-        command.hold(leader, cat, kept)
+        command.hold(leader, stream.cat, stream.reader)
         self.watch(command)
+        if self._preparing is None:
+            self._preparing = asyncio.get_running_loop().call_later(_SPARE_SECONDS, self._prepare)
         return command
+
+    def _spawn(self, folder: str, writer: int, cwd: str, env: dict[str, str]) -> Child:
+        """The shim, with its script locked for as long as it lives."""
+        script = os.open(os.path.join(folder, shim.SCRIPT), os.O_RDONLY)
+        try:
+            fcntl.flock(script, fcntl.LOCK_EX)
+            return Child(
+                ["sh", "-s", "backburner"], executable="/bin/sh", stdin=script, stdout=writer, stderr=writer, cwd=cwd, env=env, start_new_session=True
+            )  # fmt: skip
+        finally:
+            os.close(script)
+
+    def _stream(self, path: str) -> Stream:
+        """A way into a log at this path: the one made in advance, or a new one."""
+        spare, self._spare = self._spare, None
+        if spare and spare.cat.poll() is None:
+            try:
+                os.rename(spare.path, path)
+                return spare
+            except OSError:  # whatever is wrong with it, a new one may do
+                spare.abandon()
+        elif spare:
+            spare.abandon()
+        return Stream(path)
+
+    def _prepare(self) -> None:
+        """Have a log and its `cat` ready for the next command: starting two processes in one breath makes the second wait."""
+        self._preparing = None
+        if self._spare is None:
+            with contextlib.suppress(OSError):  # then the next command makes its own
+                self._spare = Stream(os.path.join(self._home.root, f"{SPARE}{os.getpid()}-{os.urandom(4).hex()}"))
 
     def attach(self, work: Work) -> "Command | None":
         """Find a command that another process launched; None where it never began."""
@@ -120,19 +148,6 @@ class CommandExecutor:
             name = task.command[0]
             exists = os.path.exists(os.path.join(task.cwd, name)) and "/" in name
             raise CannotStart(f"{name}: {'cannot be executed' if exists else 'command not found'}", 126 if exists else 127)
-
-    def _descriptors(self, ours: contextlib.ExitStack, work: Work, folder: str) -> tuple[int, int, int, int]:
-        """The locked script, the locked log with its header, and both ends of the pipe; closed here when `ours` ends."""
-        reader, writer = os.pipe()
-        with contextlib.suppress(OSError):
-            fcntl.fcntl(writer, _SETPIPE_SZ, _PIPE_BYTES)
-        script = os.open(os.path.join(folder, shim.SCRIPT), os.O_RDONLY)
-        log = _open_log(folder, os.O_CREAT | os.O_TRUNC)
-        for descriptor in (reader, writer, script, log):
-            ours.callback(os.close, descriptor)
-        fcntl.flock(script, fcntl.LOCK_EX)
-        os.write(log, log_header(work))
-        return script, log, reader, writer
 
     # -- looking after the size of logs
 
@@ -173,6 +188,11 @@ class CommandExecutor:
 
     def close(self) -> None:
         """Let go of everything; the commands live on."""
+        if self._preparing:
+            self._preparing.cancel()
+        if self._spare:
+            self._spare.abandon()
+            self._spare = None
         if self._watch and self._watch.works:
             asyncio.get_running_loop().remove_reader(self._watch.fileno())
             self._watch.close()
@@ -188,12 +208,12 @@ class Command:
         self.cap = Cap(folder, executor.output_cap, None)
         self._folder, self._mark, self._rebooted = folder, mark, rebooted
         self._limit = executor.output_cap
-        self._leader: _Child | None = None
-        self._cat: _Child | None = None
+        self._leader: Child | None = None
+        self._cat: Child | None = None
         self._reader: int | None = None
-        self._drain: _Child | None = None
+        self._drain: Child | None = None
 
-    def hold(self, leader: _Child, cat: _Child, reader: int) -> None:
+    def hold(self, leader: Child, cat: Child, reader: int) -> None:
         """What only the one who launched it has: its children, and the pipe, should `cat` meet a full disk."""
         self._leader, self._cat, self._reader = leader, cat, reader
         self.cap = Cap(self._folder, self._limit, cat.pid)
@@ -328,25 +348,11 @@ class Command:
             if code == 0 or self.closed:
                 return
             if code > 0:
-                self._drain = _pour(self._reader, subprocess.DEVNULL)
+                self._drain = pour(self._reader, subprocess.DEVNULL)
                 return
-            log = _open_log(self._folder)
-            self._cat = _pour(self._reader, log)
+            log = open_log(self.cap.path)
+            self._cat = pour(self._reader, log)
             os.close(log)
-
-
-def _pour(source: int, target: int) -> _Child:
-    """A `cat` from a pipe into a file, out of reach of whatever is done to the run's own processes."""
-    return _Child(
-        ["cat"], stdin=source, stdout=target, stderr=subprocess.DEVNULL, cwd="/", env={"PATH": os.defpath}, start_new_session=True
-    )
-
-
-def _open_log(folder: str, more: int = 0) -> int:
-    """The log, to be appended to, locked for as long as anybody has this descriptor."""
-    log = os.open(os.path.join(folder, NAME), os.O_WRONLY | os.O_APPEND | more, 0o600)
-    fcntl.flock(log, fcntl.LOCK_EX)
-    return log
 
 
 def log_header(work: Work) -> bytes:
@@ -359,7 +365,7 @@ def log_header(work: Work) -> bytes:
     return header({"Background task": run.run_id, "Command": command, "Approved by": approved, "Started": iso(run.started_at) or ""})
 
 
-async def _child_gone(child: _Child) -> int:
+async def _child_gone(child: Child) -> int:
     """Wait for the end of a child of ours: its pid is its own until it is reaped, so no identity has to be looked up."""
     if child.returncode is None and hasattr(os, "pidfd_open"):
         await _readable(os.pidfd_open(child.pid))

@@ -83,9 +83,12 @@ class Reading(Connection):
 
     def fallen(self, task_id: str) -> Sequence[Entry]:
         """The tasks that failed because this one did, and those that failed with them."""
-        after = "SELECT d.task_id FROM dependencies d JOIN runs r ON r.task_id = d.task_id AND r.result = 'dependency'"
+        # CROSS JOIN keeps this order of looking, which is the one that follows the chain.
+        fell = "d.task_id = r.task_id AND r.result = 'dependency'"
         rows = self._all(
-            f"WITH RECURSIVE fallen (task_id) AS ({after} WHERE d.after_id = ? UNION {after} JOIN fallen f ON d.after_id = f.task_id)"
+            "WITH RECURSIVE fallen (task_id) AS ("
+            f"SELECT d.task_id FROM dependencies d CROSS JOIN runs r WHERE d.after_id = ? AND {fell} UNION "
+            f"SELECT d.task_id FROM fallen f CROSS JOIN dependencies d CROSS JOIN runs r WHERE d.after_id = f.task_id AND {fell})"
             " SELECT task_id FROM fallen",
             task_id,
         )

@@ -46,59 +46,63 @@ class SQLiteStore(Grants, Endings):
 
         With an `owner` that has room the run is claimed in the same moment, unless something else comes first.
         """
-        with self._transaction():
-            if submission.key is not None and (existing := self.by_key(project, submission.key)):
-                return existing
-            for after_id in submission.after:
-                self._entry(after_id)
-            task = Task(
-                task_id=self._free_id(wanted_id),
-                type="command",
-                kind="oneshot",
-                state=TaskState.ACTIVE if approval else TaskState.PROPOSED,
-                name=submission.name,
-                description=submission.description,
-                command=submission.command,
-                shell=submission.shell,
-                cwd=submission.cwd,
-                project=project,
-                env=submission.env,
-                timeout_ms=submission.timeout_ms,
-                umask=submission.umask,
-                restarted_from=submission.restarted_from,
-                created_at=now,
-                expires_at=None if approval else expires_at,
-                approved_by=approval.by if approval else None,
-                approved_via=approval.via if approval else None,
-                approved_at=approval.at if approval else None,
-                reasons=reasons,
-                rule=rule,
-                fingerprint=approval.fingerprint if approval else None,
-                run_count=1 if approval else 0,
-                batch=submission.batch,
-                key=submission.key,
-                priority=submission.priority,
-                after=submission.after,
-                start_at=submission.start_at,
-                limits=submission.limits,
-                stdin=submission.stdin,
-                ready_when=submission.ready_when,
-                restarts=submission.restarts,
-                trace_id=parent.trace_id if parent else trace.new_trace_id(),
-                span_id=trace.new_span_id(),
-                parent_span_id=parent.span_id if parent else None,
-            )
-            self._insert("tasks", {**task._asdict(), "environment_id": self._keep_environment(submission.environment)})
-            about = {"by": approval.by, "via": approval.via} if approval else {}
-            kind = "task_submitted" if approval else "task_proposed"
-            self._event(now, kind, task.task_id, None, **about, rule=rule, reasons=list(reasons))
-            if not approval:
-                self._block(task)
-                return Entry(task, None)
-            entry = self._begin(task, runner, folder, now)
-            if owner and entry.run and self.queued(runner, now, 1) == [entry.run.run_id]:
-                return Entry(task, self._take(entry.run, owner, now))
-            return entry
+        try:
+            with self._transaction():
+                if submission.key is not None and (existing := self.by_key(project, submission.key)):
+                    return existing
+                for after_id in submission.after:
+                    self._entry(after_id)
+                task = Task(
+                    task_id=self._free_id(wanted_id),
+                    type="command",
+                    kind="oneshot",
+                    state=TaskState.ACTIVE if approval else TaskState.PROPOSED,
+                    name=submission.name,
+                    description=submission.description,
+                    command=submission.command,
+                    shell=submission.shell,
+                    cwd=submission.cwd,
+                    project=project,
+                    env=submission.env,
+                    timeout_ms=submission.timeout_ms,
+                    umask=submission.umask,
+                    restarted_from=submission.restarted_from,
+                    created_at=now,
+                    expires_at=None if approval else expires_at,
+                    approved_by=approval.by if approval else None,
+                    approved_via=approval.via if approval else None,
+                    approved_at=approval.at if approval else None,
+                    reasons=reasons,
+                    rule=rule,
+                    fingerprint=approval.fingerprint if approval else None,
+                    run_count=1 if approval else 0,
+                    batch=submission.batch,
+                    key=submission.key,
+                    priority=submission.priority,
+                    after=submission.after,
+                    start_at=submission.start_at,
+                    limits=submission.limits,
+                    stdin=submission.stdin,
+                    ready_when=submission.ready_when,
+                    restarts=submission.restarts,
+                    trace_id=parent.trace_id if parent else trace.new_trace_id(),
+                    span_id=trace.new_span_id(),
+                    parent_span_id=parent.span_id if parent else None,
+                )
+                self._insert("tasks", {**task._asdict(), "environment_id": self._keep_environment(submission.environment)})
+                about = {"by": approval.by, "via": approval.via} if approval else {}
+                kind = "task_submitted" if approval else "task_proposed"
+                self._event(now, kind, task.task_id, None, **about, rule=rule, reasons=list(reasons))
+                if not approval:
+                    self._block(task)
+                    return Entry(task, None)
+                entry = self._begin(task, runner, folder, now)
+                if owner and entry.run and self.queued(runner, now, 1) == [entry.run.run_id]:
+                    return Entry(task, self._take(entry.run, owner, now))
+                return entry
+        except BaseException:
+            self._kept = (None, 0, 0)  # what was kept for it may be gone with it
+            raise
 
     def approve(self, task_id: str, approval: Approval, *, runner: str, folder: str) -> Entry:
         """A person's yes: the proposal becomes an active task with a pending run; one that waited is pending again."""
