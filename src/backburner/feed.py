@@ -21,20 +21,22 @@ def feed(folder: str, data: bytes, task_id: str) -> None:
     except FileNotFoundError:
         raise BadInput(f"Task {task_id} has no open input yet, or none any more.") from None
     except OSError as error:
-        if error.errno != errno.ENXIO:
-            raise
-        raise BadInput(f"Task {task_id} has closed its input.") from None
+        if error.errno == errno.ENXIO:
+            raise BadInput(f"Task {task_id} has closed its input.") from None
+        raise BadInput(f"The input of task {task_id} cannot be written to ({error.strerror}); nothing was sent.") from None
     try:
         if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
             raise BadInput(f"The input of task {task_id} was replaced by something else; nothing was sent.")
+        room = select.poll()  # unlike select(), it takes any descriptor
+        room.register(descriptor, select.POLLOUT)
         deadline = time.monotonic() + _PATIENCE
         _alone(descriptor, deadline, task_id)
         sent = 0
         while sent < len(data):
-            _, room, _ = select.select([], [descriptor], [], max(0.0, deadline - time.monotonic()))
+            ready = room.poll(max(0.0, deadline - time.monotonic()) * 1000)
             try:
                 with contextlib.suppress(BlockingIOError):  # somebody was quicker
-                    sent += os.write(descriptor, data[sent : sent + select.PIPE_BUF]) if room else 0
+                    sent += os.write(descriptor, data[sent : sent + select.PIPE_BUF]) if ready else 0
             except BrokenPipeError:
                 raise BadInput(f"Task {task_id} closed its input after {sent} of {len(data)} bytes.") from None
             if sent < len(data) and time.monotonic() >= deadline:

@@ -4,7 +4,9 @@ Nothing here writes a log. A file named `.capped` beside it says that a hole in 
 once the hole is closed, what was cut out where. A *cursor* counts all that was ever written, so a cut does not move it.
 """
 
+import errno
 import os
+import stat
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -14,6 +16,7 @@ NAME, CAPPED = "output.log", ".capped"
 _FIRST, _LAST = b"# Background task: ", b"\n# Started: "
 _CHUNK = 1 << 20
 _LONGEST_VALUE = 4000
+_LONGEST_MARK = 4096
 
 
 def header(lines: dict[str, str]) -> bytes:
@@ -47,7 +50,11 @@ class Log:
     """An open output.log. Offsets are those of the file and stay true while it grows."""
 
     def __init__(self, folder: str) -> None:
-        self._descriptor = os.open(os.path.join(folder, NAME), os.O_RDONLY)
+        path = os.path.join(folder, NAME)
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):  # a command may have put something else there
+            os.close(self._descriptor)
+            raise FileNotFoundError(errno.ENOENT, "not a plain file", path)
         self._mark = os.path.join(folder, CAPPED)
 
     def __enter__(self) -> "Log":
@@ -89,23 +96,27 @@ class Log:
 
     def cursor(self, position: int) -> int:
         """An offset of the file as a cursor."""
-        cut = self._cut()
-        return position + cut.dropped - cut.marker if cut and position >= cut.start + cut.marker else position
+        return position + sum(cut.dropped - cut.marker for cut in self._cuts() if position >= cut.start + cut.marker)
 
     def position(self, cursor: int) -> int:
         """Where in the file to go on from a cursor: at the marker, where what came next was cut out."""
-        cut = self._cut()
-        if cut and cursor >= cut.start:
-            cursor = max(cut.start, cursor - cut.dropped + cut.marker) if cursor >= cut.start + cut.dropped else cut.start
-        return max(cursor, self.body_start())
+        missing = 0
+        for cut in self._cuts():
+            if cursor < cut.start + missing:
+                break
+            if cursor < cut.start + missing + cut.dropped:
+                return max(cut.start, self.body_start())
+            missing += cut.dropped - cut.marker
+        return max(cursor - missing, self.body_start())
 
-    def _cut(self) -> Cut | None:
+    def _cuts(self) -> list[Cut]:
+        """What was cut out of this very file, in the order of where."""
         try:
             with open(self._mark) as file:
-                cut = Cut(*map(int, file.read(200).split()))
+                cuts = [Cut(*map(int, line.split())) for line in file.read(_LONGEST_MARK).splitlines()]
         except (OSError, ValueError, TypeError):
-            return None
-        return cut if cut.inode == os.fstat(self._descriptor).st_ino else None
+            return []
+        return [cut for cut in cuts if cut.inode == os.fstat(self._descriptor).st_ino]
 
     def tail(self, lines: int, *, longest: int = 1 << 20, end: int | None = None) -> bytes:
         """The last `lines` lines of the output up to `end`, at most `longest` bytes of it."""

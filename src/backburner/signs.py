@@ -21,7 +21,7 @@ PROGRESS = "progress.jsonl"
 _OURS = frozenset([folders.METADATA, folders.RESULT, folders.SPAN, folders.EXIT, NAME, CAPPED, PROGRESS])
 _TAIL = 64 * 1024
 _MOST_FILES = 20
-_MOST_LOOKED_AT = 1000
+_MOST_LOOKED_AT = 100_000
 _LISTENING = "0A"
 
 

@@ -1,9 +1,16 @@
-"""Reading an output.log: the header is left out, a cut is marked, and nothing of the command's own is taken for ours."""
+"""Reading an output.log: the header is left out, a cut is marked and moves no cursor, and nothing of the command's is taken for ours."""
 
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from conftest import wait_until
 
+from backburner.executors import cap
+from backburner.executors.cap import Cap
 from backburner.output import Log, cut_marker, header
 
 HEADER = header(
@@ -150,3 +157,142 @@ def test_offsets_go_on_where_the_last_reading_ended(tmp_path: Path) -> None:
         with open(tmp_path / "output.log", "ab") as file:
             file.write(b"more")
         assert list(log.chunks(offset)) == [(offset + 4, b"more")]
+
+
+# -- cursors: what was ever written is counted, so a cut does not move them
+
+LIMIT = 64 * 1024
+
+
+@pytest.fixture(params=["with holes", "moved up"])
+def capping(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Cap, Callable[[bytes], None]]]:
+    """A log that is bounded while it grows, in a file system with and in one without holes, and a way to append to it."""
+    if request.param == "moved up":
+        monkeypatch.setattr(cap, "_punch", lambda *_: False)
+    with writing(tmp_path) as (pid, append):
+        append(HEADER)
+        yield Cap(str(tmp_path), LIMIT, pid), append
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[tuple[int, Callable[[bytes], None]]]:
+    """The pid of a process that appends to the log, as `cat` does for a command, and a way to have it do that."""
+    path = folder / "output.log"
+    with open(path, "ab") as log:
+        child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=log)
+    assert child.stdin is not None
+
+    def append(data: bytes) -> None:
+        assert child.stdin is not None
+        child.stdin.write(data)
+        child.stdin.flush()
+        wait_until(lambda: path.read_bytes().endswith(data[-4096:]), "the output to arrive")
+
+    yield child.pid, append
+    child.stdin.close()
+    assert child.wait() == 0
+
+
+def numbered(first: int, last: int) -> bytes:
+    """Lines of sixteen bytes each, so that a place can be told."""
+    return b"".join(b"line %010d\n" % number for number in range(first, last))
+
+
+def rest(folder: Path, cursor: int) -> bytes:
+    """What `logs --since` gives."""
+    with Log(str(folder)) as log:
+        return b"".join(piece for _, piece in log.chunks(log.position(cursor)))
+
+
+def cut_of(folder: Path) -> tuple[int, int]:
+    """Where the log says that output is missing, and how much."""
+    text = read(folder, 0)
+    found = re.findall(rb"\n\[backburner: ([0-9,]+) bytes of output left out here\]\n", text)
+    (dropped,) = [int(number.replace(b",", b"")) for number in found]
+    return text.index(cut_marker(dropped)), dropped
+
+
+def expected(sent: bytes, cursor: int, start: int, dropped: int) -> bytes:
+    """All that came after a cursor, with the marker where some of it is missing."""
+    if cursor >= start + dropped:
+        return sent[cursor:]
+    return sent[cursor:start] + cut_marker(dropped) + sent[start + dropped :]
+
+
+def test_a_cursor_stays_true_whatever_is_cut_out_before_or_after_it(tmp_path: Path, capping: tuple[Cap, Callable[[bytes], None]]) -> None:
+    one, append = capping
+    sent, cursors = HEADER, [len(HEADER)]
+    for size in (500, 1500, 700, 3000, 12_000, 900, 20_000, 300, 5000, 1):
+        piece = numbered(len(sent) // 16, len(sent) // 16 + size)
+        append(piece)
+        sent += piece
+        one.look()
+        with Log(str(tmp_path)) as log:
+            assert log.cursor(log.size) == len(sent)
+            cursors += [log.cursor(log.size), log.cursor(log.size - 777)]
+        assert rest(tmp_path, len(sent) - 5000) == sent[-5000:]
+        assert rest(tmp_path, len(sent)) == rest(tmp_path, len(sent) + 1000) == b""
+    one.finish()
+    start, dropped = cut_of(tmp_path)
+    assert start < cursors[5] < start + dropped < cursors[-3], "some of what the cursors point at is gone, and some is not"
+    for cursor in (*cursors, start - 1, start, start + 1, start + dropped - 1, start + dropped, start + dropped + 1):
+        assert rest(tmp_path, cursor) == expected(sent, cursor, start, dropped), cursor
+    assert rest(tmp_path, 0) == rest(tmp_path, -5) == rest(tmp_path, 3) == expected(sent, len(HEADER), start, dropped)
+
+
+def test_a_place_in_the_file_and_its_cursor_mean_the_same(tmp_path: Path, capping: tuple[Cap, Callable[[bytes], None]]) -> None:
+    one, append = capping
+    append(numbered(0, 20_000))
+    one.look()
+    append(b"the end\n")
+    one.finish()
+    start, dropped = cut_of(tmp_path)
+    end = start + len(cut_marker(dropped))
+    with Log(str(tmp_path)) as log:
+        for place in (len(HEADER), start - 1, start, end, end + 1, log.size):
+            assert log.position(log.cursor(place)) == place
+        for place in (start + 1, end - 1):
+            assert log.position(log.cursor(place)) == start, "half a marker is given once more as a whole"
+        for place in (0, 5):
+            assert log.position(log.cursor(place)) == len(HEADER)
+
+
+def test_who_has_a_log_open_while_it_is_finished_keeps_true_cursors(tmp_path: Path) -> None:
+    sent = HEADER + numbered(0, 20_000)
+    write(tmp_path, sent[len(HEADER) :])
+    with Log(str(tmp_path)) as before:
+        assert before.cursor(before.size) == len(sent)
+        Cap(str(tmp_path), LIMIT, None).finish()
+        assert (before.size, before.cursor(before.size)) == (len(sent), len(sent))
+        with Log(str(tmp_path)) as after:
+            assert after.size < before.size and after.cursor(after.size) == len(sent)
+
+
+def test_cursors_stay_true_when_two_limits_cut_in_two_places(tmp_path: Path) -> None:
+    sent = HEADER + numbered(0, 20_000)
+    write(tmp_path, sent[len(HEADER) :])
+    Cap(str(tmp_path), LIMIT, None).look()
+    more = numbered(20_000, 200_000)
+    with open(tmp_path / "output.log", "ab") as file:
+        file.write(more)
+    sent += more
+    Cap(str(tmp_path), 20 * LIMIT, None).finish()
+    text = read(tmp_path, 0)
+    assert text.count(b"[backburner: ") == 2
+    between = text.split(b"left out here]\n")[1].split(b"\n[backburner: ")[0]
+    with Log(str(tmp_path)) as log:
+        assert log.cursor(log.size) == len(sent)
+    place = sent.index(between)
+    assert rest(tmp_path, place + 16) == text[text.index(between) + 16 :]
+    assert rest(tmp_path, len(sent) - 1600) == sent[-1600:]
+
+
+@pytest.mark.parametrize("note", ["", "x", "1 2 3", "1 2 3 4 5", "1 2 3 x", "9" * 500, "0 0 100 10", "\0", "-1 -1 -1 -1"])
+def test_a_note_that_is_not_about_this_file_moves_no_cursor(tmp_path: Path, note: str) -> None:
+    write(tmp_path, numbered(0, 1000))
+    (tmp_path / ".capped").write_text(note)
+    with Log(str(tmp_path)) as log:
+        places = [len(HEADER), 5000, log.size]
+        assert [log.cursor(place) for place in places] == [log.position(place) for place in places] == places

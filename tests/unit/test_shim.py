@@ -1,18 +1,23 @@
-"""The few lines of sh, run for real: the exit code, the mark of the beginning, and words that a shell could misread."""
+"""The few lines of sh, run for real: the exit code, the mark of the beginning, limits, input, and words that a shell could misread."""
 
 import json
 import os
+import resource
 import signal
+import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import wait_until
 
+from backburner.errors import BadInput
 from backburner.executors import shim
-from backburner.folders import exit_code
+from backburner.feed import feed
+from backburner.folders import INPUT, exit_code
 from backburner.lifecycle import TaskState
 from backburner.models import Task
 
@@ -28,18 +33,26 @@ def prepare(
     return shim.prepare(str(folder), task, environment)
 
 
-def start(folder: Path, *command: str, shell: bool = False, env: dict[str, str] | None = None) -> "subprocess.Popen[bytes]":
-    """Start the shim as the executor does."""
-    given = prepare(folder, command, dict(os.environ) if env is None else env, shell)
+def start(
+    folder: Path,
+    *command: str,
+    shell: bool = False,
+    env: dict[str, str] | None = None,
+    before: Callable[[], None] | None = None,
+    **more: Any,
+) -> "subprocess.Popen[bytes]":
+    """Start the shim as the executor does; `before` is done to its process first."""
+    given = prepare(folder, command, dict(os.environ) if env is None else env, shell, **more)
     with open(folder / shim.SCRIPT, "rb") as script:
         return subprocess.Popen(
-            ["sh", "-s", "backburner"], executable="/bin/sh", stdin=script, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=folder, env=given
+            ["sh", "-s", "backburner"], executable="/bin/sh", stdin=script, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            cwd=folder, env=given, preexec_fn=before
         )  # fmt: skip
 
 
-def run(folder: Path, *command: str, shell: bool = False, env: dict[str, str] | None = None) -> bytes:
+def run(folder: Path, *command: str, **more: Any) -> bytes:
     """Run the shim to its end; what the command wrote."""
-    child = start(folder, *command, shell=shell, env=env)
+    child = start(folder, *command, **more)
     output, _ = child.communicate(timeout=30)
     assert child.returncode == 0
     return output
@@ -183,3 +196,91 @@ def test_the_command_has_the_umask_of_who_asked(tmp_path: Path) -> None:
 def test_files_of_a_run_are_private(tmp_path: Path) -> None:
     prepare(tmp_path, ("true",), {"a.b": "secret"})
     assert {oct(path.stat().st_mode & 0o777) for path in tmp_path.iterdir()} == {"0o600"}
+
+
+# -- limits
+
+LIMITED = (sys.executable, "-Ic", "import os, resource as r; print(os.nice(0), *r.getrlimit(r.RLIMIT_CPU), *r.getrlimit(r.RLIMIT_DATA))")
+FREE = [resource.RLIM_INFINITY] * 2
+ODD_NAME = {"a.b": "1"}  # takes another way through the shim
+
+
+@pytest.mark.parametrize("more", [{}, ODD_NAME], ids=["plain", "odd names"])
+@pytest.mark.parametrize(
+    ("limits", "wanted"),
+    [
+        ({}, [0, *FREE, *FREE]),
+        ({"nice": 7}, [7, *FREE, *FREE]),
+        ({"nice": 0}, [0, *FREE, *FREE]),
+        ({"cpu_seconds": 90}, [0, 90, 95, *FREE]),
+        ({"memory_mb": 256}, [0, *FREE, 256 << 20, 256 << 20]),
+        ({"memory_mb": 256, "cpu_seconds": 1, "nice": 19}, [19, 1, 6, 256 << 20, 256 << 20]),
+    ],
+    ids=str,
+)
+def test_a_command_runs_under_the_limits_it_was_given(
+    tmp_path: Path, limits: dict[str, int], wanted: list[int], more: dict[str, str]
+) -> None:
+    nice, *others = map(int, run(tmp_path, *LIMITED, env={**os.environ, **more}, limits=limits).split())
+    assert [nice - os.nice(0), *others] == wanted
+    assert exit_code(str(tmp_path)) == 0
+
+
+@pytest.mark.parametrize("path", ["", "/nowhere", "."])
+def test_being_nice_does_not_depend_on_where_the_command_looks_for_programs(tmp_path: Path, path: str) -> None:
+    trap = tmp_path / "nice"
+    trap.write_text("#!/bin/sh\necho caught\n")
+    trap.chmod(0o700)
+    assert run(tmp_path, "/bin/echo", "hi", env={"PATH": path}, limits={"nice": 1}) == b"hi\n"
+    assert exit_code(str(tmp_path)) == 0
+
+
+def test_a_command_that_needs_more_memory_than_it_may_have_gets_none(tmp_path: Path) -> None:
+    greedy = (sys.executable, "-Ic", "print(len(bytearray(300 << 20)))")
+    assert run(tmp_path, *greedy, limits={"memory_mb": 1000}) == b"314572800\n"
+    assert b"MemoryError" in run(tmp_path, *greedy, limits={"memory_mb": 100})
+    assert exit_code(str(tmp_path)) == 1
+
+
+def test_a_command_that_used_up_its_cpu_time_is_ended_and_its_code_says_so(tmp_path: Path) -> None:
+    run(tmp_path, "sh", "-c", "while :; do :; done", limits={"cpu_seconds": 1})
+    assert exit_code(str(tmp_path)) == 128 + signal.SIGXCPU
+
+
+def test_a_limit_that_the_machine_sets_already_stays_and_keeps_no_command_from_running(tmp_path: Path) -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_CPU, (50, 50))
+        resource.setrlimit(resource.RLIMIT_DATA, (500 << 20, 500 << 20))
+
+    output = run(tmp_path, *LIMITED, limits={"cpu_seconds": 90, "memory_mb": 900}, before=limit)
+    assert list(map(int, output.split()))[1:] == [50, 50, 500 << 20, 500 << 20]
+    assert exit_code(str(tmp_path)) == 0
+
+
+# -- input
+
+
+@pytest.mark.parametrize("stdin", [False, True])
+def test_a_command_has_its_three_streams_and_nothing_else_of_ours(tmp_path: Path, stdin: bool) -> None:
+    count = "import os; print([fd for fd in range(3, 100) if os.path.exists(f'/proc/self/fd/{fd}')])"
+    assert run(tmp_path, sys.executable, "-Ic", count, stdin=stdin) == b"[]\n"
+
+
+@pytest.mark.parametrize("more", [{}, ODD_NAME], ids=["plain", "odd names"])
+def test_an_input_stays_open_from_one_send_to_the_next_until_the_command_has_ended(tmp_path: Path, more: dict[str, str]) -> None:
+    child = start(tmp_path, "sh", "-c", 'read a; echo "$a" >seen; read b; echo "$b$a"', env={**os.environ, **more}, stdin=True)
+    wait_until(lambda: shim.has_begun(str(tmp_path)), "the command to begin")
+    feed(str(tmp_path), b"one\n", "task_x")
+    wait_until((tmp_path / "seen").exists, "the first line to be read")
+    feed(str(tmp_path), b"two\nthree\n", "task_x")
+    output, _ = child.communicate(timeout=30)
+    assert (output, exit_code(str(tmp_path))) == (b"twoone\n", 0)
+    with pytest.raises(BadInput, match="has closed its input"):
+        feed(str(tmp_path), b"four\n", "task_x")
+
+
+def test_an_input_is_private_and_a_start_that_is_tried_again_finds_it(tmp_path: Path) -> None:
+    for _ in range(2):
+        prepare(tmp_path, ("cat",), {}, stdin=True)
+        found = os.lstat(tmp_path / INPUT)
+        assert stat.S_ISFIFO(found.st_mode) and stat.S_IMODE(found.st_mode) == 0o600

@@ -98,12 +98,13 @@ class Cap:
             if not log.has_hole:
                 return
             with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as new:
-                before = 0
+                before, cuts = 0, []
                 for after, piece in log.chunks(0):
-                    if after - before != len(piece):  # the hole, as its marker
-                        write_atomically(self._mark, str(Cut(os.fstat(new.fileno()).st_ino, before, after - before, len(piece))))
+                    if after - before != len(piece):  # a hole, as its marker
+                        cuts.append(Cut(os.fstat(new.fileno()).st_ino, new.tell(), after - before, len(piece)))
                     new.write(piece)
                     before = after
+        write_atomically(self._mark, "\n".join(map(str, cuts)))
         os.replace(temporary, self.path)
 
 

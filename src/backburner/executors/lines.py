@@ -3,6 +3,7 @@
 import re
 import signal
 import threading
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 
@@ -17,7 +18,7 @@ class Lines:
 
     def __init__(self, folder: str, pattern: str) -> None:
         self._folder, self._pattern = folder, re.compile(pattern)
-        self._position: int | None = None
+        self._cursor = 0
         self._rest = b""
         self.more = False  # whether there is output that was not looked at yet
 
@@ -26,10 +27,8 @@ class Lines:
         self.more = False
         try:
             with Log(self._folder) as log:
-                if self._position is None:
-                    self._position = log.body_start()
-                for after, piece in log.chunks(self._position):
-                    self._position, self.more = after, after < log.size
+                for after, piece in log.chunks(log.position(self._cursor)):
+                    self._cursor, self.more = log.cursor(after), after < log.size
                     *lines, rest = (self._rest + piece).split(b"\n")
                     self._rest = rest[:_LONGEST_LINE]
                     with _limited(_PATIENCE):
@@ -54,10 +53,12 @@ def _limited(seconds: float) -> Generator[None]:
     def stop(*_: object) -> None:
         raise TimeoutError
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    before, began = signal.signal(signal.SIGALRM, stop), time.monotonic()
+    left, interval = signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        if left:  # somebody else's alarm goes on
+            signal.setitimer(signal.ITIMER_REAL, max(1e-6, left - (time.monotonic() - began)), interval)

@@ -14,6 +14,7 @@ import sys
 from backburner import folders
 from backburner.folders import EXIT, INPUT
 from backburner.models import Task
+from backburner.process import executable_of
 
 SCRIPT, ENVIRONMENT = ".shim", ".environment"
 _CPU_GRACE = 5  # seconds of CPU between the signal that can be caught and the one that cannot
@@ -36,7 +37,8 @@ def prepare(folder: str, task: Task, environment: dict[str, str], files: int | N
         given = {name: value for name, value in environment.items() if not _SPECIAL.match(name)}
     limits = task.limits
     if "nice" in limits:
-        argv = ("nice", "-n", str(limits["nice"]), *argv)
+        # by its path: the command's own PATH may lead elsewhere
+        argv = (executable_of("nice", "/", os.defpath) or "/usr/bin/nice", "-n", str(limits["nice"]), *argv)
     words = " ".join(map(shlex.quote, argv))
     code = shlex.quote(os.path.join(folder, EXIT))
     source, fifo = "</dev/null", os.path.join(folder, INPUT)
