@@ -6,6 +6,7 @@ reads the ledger once more, and only then lets go of the lock, so that no door i
 
 import asyncio
 import contextlib
+import fcntl
 import logging
 import os
 import resource
@@ -313,8 +314,9 @@ def _prepare_process() -> int:
 
 
 def _let_go(start_lock: int | None) -> None:
-    """Close the start lock that came as our input; /dev/null takes its place."""
+    """Unlock the start lock that came as our input, also for the keeper who holds it too; /dev/null takes its place."""
     if start_lock is not None:
+        fcntl.flock(start_lock, fcntl.LOCK_UN)
         empty = os.open(os.devnull, os.O_RDONLY)
         os.dup2(empty, start_lock)
         os.close(empty)

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from backburner.ports import Store
 
 _LARGEST_SCRIPT = 16 << 20
+# What would be asked for again. A key, a time and what it came after were for once.
+_ASKED = ("command", "cwd", "description", "name", "env", "shell", "timeout_ms", "umask", "batch", "priority", "limits")
+_ASKED += ("stdin", "ready_when", "restarts")
 
 # Variables that known agents set for the commands they run.
 AGENTS = {
@@ -99,18 +102,7 @@ class Gate:
 
 def submission_of(task: Task, environment: dict[str, str]) -> Submission:
     """What was asked for, from what the ledger kept of it."""
-    return Submission(
-        task.command,
-        task.cwd,
-        environment,
-        task.description,
-        task.name,
-        task.env,
-        task.shell,
-        task.timeout_ms,
-        task.umask,
-        stdin=task.stdin,
-    )
+    return Submission(environment=environment, **{name: getattr(task, name) for name in _ASKED})
 
 
 def require_person(environ: dict[str, str], *, terminal: bool) -> None:

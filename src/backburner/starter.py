@@ -1,6 +1,6 @@
 """Starting the engine from a door. Few lines of sh keep it: they start it again unless it left on purpose.
 
-The one who starts it holds `start.lock` and hands it down as the engine's input; the engine lets go once it listens.
+The one who starts it holds `start.lock` and hands it down as the engine's input; the engine unlocks it once it listens.
 So whoever finds the lock taken may leave: an engine that will read the ledger after this moment is on its way.
 """
 
@@ -10,16 +10,14 @@ import sys
 
 from backburner.home import Home, lock
 
-# fd 3 carries the lock to the first engine only; a crash-looping engine is started less and less often.
+# fd 3 is the lock, which the first engine that listens unlocks for all who hold it: while none does, no door starts another keeper.
+# A crash-looping engine is started less and less often.
 _KEEPER = """
 exec 3<&0 </dev/null
-"$@" --lock-on-stdin <&3 3<&- & engine=$!
-exec 3<&-
 crashes=0
-while wait $engine; code=$?; [ $code -ne 0 ] && [ $crashes -lt 20 ]; do
+while "$@" --lock-on-stdin <&3 3<&- & wait $!; code=$?; [ $code -ne 0 ] && [ $crashes -lt 20 ]; do
     crashes=$((crashes + 1))
     [ $crashes -le 3 ] || sleep $crashes
-    "$@" </dev/null & engine=$!
 done
 """
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "XDG_RUNTIME_DIR")

@@ -214,3 +214,13 @@ def test_doors_that_come_and_go_together_strand_nothing(tmp_path: Path) -> None:
         calm(place)
         place.stop_engine()
     assert not [one for one in place.processes(str(place.root)) if process.is_alive(one)]
+
+
+def test_an_engine_that_cannot_come_up_has_one_keeper_whatever_is_asked(place: Place) -> None:
+    (place.root / "engine.lock").mkdir()
+    tasks = [place.ok("run", "--", "true").strip() for _ in range(4)]
+    wait_until(lambda: (place.root / "engine.log").read_text().count("IsADirectoryError") >= 2, "it to have been started twice")
+    place.cli("list")
+    assert len(place.processes("backburner-keeper")) == 1
+    (place.root / "engine.lock").rmdir()
+    place.ok("wait", *tasks, "--timeout", "30")

@@ -17,7 +17,7 @@ import pytest
 from conftest import LONG
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 from ledgers import EMBEDDER, OWNERS, approve, ending, submit
 
 from backburner.errors import IllegalTransition, StaleRun, TaskNotFound
@@ -57,17 +57,21 @@ class Model:
     notices: list[bool] = field(default_factory=list)  # one per notice: told or not
 
 
-# What a task can be asked for with. `soon` is when it may start, in milliseconds from now.
+# What a task can be asked for with, most of it seldom. `soon` is when it may start, in milliseconds from now.
 MORE = st.fixed_dictionaries(
     {
-        "project": st.sampled_from(["/p", "/q"]),
-        "key": st.sampled_from([None, None, "a", "b"]),
+        "project": st.sampled_from(["/p", "/p", "/q"]),
+        "key": st.sampled_from([None, None, None, None, "a", "b"]),
         "priority": st.integers(-1, 1),
-        "soon": st.sampled_from([None, None, None, -5, 3, 1500]),
-        "restarts": st.sampled_from([0, 0, 1, 2]),
-        "at_once": st.booleans(),
+        "soon": st.sampled_from([None, None, None, None, -5, 3, 1500]),
+        "restarts": st.sampled_from([0, 1, 2]),
+        "at_once": st.sampled_from([False, False, True]),
     }
 )
+AIM = st.integers(0, 5)
+APPROVED = st.sampled_from([True, True, True, False])
+RUNNER = st.sampled_from([ENGINE, ENGINE, ENGINE, EMBEDDER])
+ENDS = st.sampled_from([("completed", "exit"), ("failed", "exit"), ("failed", "exit"), ("failed", "lost"), ("cancelled", "signal")])
 
 
 class LedgerMachine(RuleBasedStateMachine):
@@ -186,13 +190,22 @@ class LedgerMachine(RuleBasedStateMachine):
 
     # -- rules
 
-    @rule(target=tasks, approved=st.booleans(), runner=st.sampled_from([ENGINE, EMBEDDER]), door=st.integers(0, 1), more=MORE)
+    @initialize(target=tasks, graph=st.lists(st.tuples(APPROVED, MORE, st.lists(st.integers(1, 3), max_size=2)), min_size=3, max_size=8))
+    def submit_many(self, graph: list[tuple[bool, dict[str, Any], list[int]]]):  # type: ignore[no-untyped-def]
+        """Something to begin with; what comes after what is said by how many tasks it came before."""
+        made: list[str] = []
+        for approved, more, back in graph:
+            after = tuple(made[-number] for number in back if number <= len(made))
+            made.append(self._submit(approved, ENGINE, 0, {**more, "after": after}))
+        return multiple(*dict.fromkeys(made))
+
+    @rule(target=tasks, approved=APPROVED, runner=RUNNER, door=st.integers(0, 1), more=MORE)
     def submit(self, approved: bool, runner: str, door: int, more: dict[str, Any]) -> str:
         return self._submit(approved, runner, door, more)
 
-    @rule(target=tasks, approved=st.booleans(), door=st.integers(0, 1), more=MORE, after=st.lists(tasks, min_size=1, max_size=3))
-    def submit_after(self, approved: bool, door: int, more: dict[str, Any], after: list[str]) -> str:
-        return self._submit(approved, ENGINE, door, {**more, "after": tuple(after)})
+    @rule(target=tasks, approved=APPROVED, runner=RUNNER, door=st.integers(0, 1), more=MORE, after=st.lists(tasks, min_size=1, max_size=3))
+    def submit_after(self, approved: bool, runner: str, door: int, more: dict[str, Any], after: list[str]) -> str:
+        return self._submit(approved, runner, door, {**more, "after": tuple(after)})
 
     def _submit(self, approved: bool, runner: str, door: int, more: dict[str, Any]) -> str:
         now = self.tick()
@@ -230,16 +243,23 @@ class LedgerMachine(RuleBasedStateMachine):
     def wait(self, milliseconds: int) -> None:
         self.now += milliseconds
 
-    @rule(task_id=tasks)
-    def approve(self, task_id: str) -> None:
+    def aimed(self, task_id: str, aim: int, *states: str) -> str:
+        """One of the tasks in such a state, where there is one and it was aimed at one; else just this one."""
+        fit = [other for other, one in self.model.items() if (one.run or one.state) in states]
+        return fit[aim % len(fit)] if fit and aim else task_id
+
+    @rule(task_id=tasks, aim=AIM)
+    def approve(self, task_id: str, aim: int) -> None:
+        task_id = self.aimed(task_id, aim, "proposed")
         with self.expected(task_id, "proposed") as one:
             approve(self.store, task_id, self.tick())
         if one:
             self.happened(("task_approved", task_id))
             self.begin(task_id, ENGINE)
 
-    @rule(task_id=tasks, expired=st.booleans())
-    def refuse(self, task_id: str, expired: bool) -> None:
+    @rule(task_id=tasks, aim=AIM, expired=st.booleans())
+    def refuse(self, task_id: str, aim: int, expired: bool) -> None:
+        task_id = self.aimed(task_id, aim, "proposed")
         with self.expected(task_id, "proposed") as one:
             self.store.refuse(task_id, expired=expired, now=self.tick())
         if one:
@@ -257,7 +277,7 @@ class LedgerMachine(RuleBasedStateMachine):
             with pytest.raises(TaskNotFound if one is None else IllegalTransition):
                 yield None
 
-    @rule(who=st.integers(0, 1), limit=st.integers(0, 3), runner=st.sampled_from([ENGINE, EMBEDDER]))
+    @rule(who=st.integers(0, 1), limit=st.integers(0, 3), runner=RUNNER)
     def claim(self, who: int, limit: int, runner: str) -> None:
         now = self.tick()
         wanted = self.queue(runner, now)[:limit]
@@ -272,15 +292,11 @@ class LedgerMachine(RuleBasedStateMachine):
         with contextlib.nullcontext() if ours else pytest.raises(StaleRun):
             self.stores[who].record_process(self.run_id(task_id), OWNERS[who], ProcessId(77, "7", "boot"))
 
-    @rule(
-        some=st.lists(tasks, max_size=3),
-        who=st.integers(0, 1),
-        how=st.sampled_from([("completed", "exit"), ("failed", "exit"), ("failed", "lost"), ("cancelled", "signal")]),
-        limit=st.integers(0, 2),
-    )
-    def settle(self, some: list[str], who: int, how: tuple[str, str], limit: int) -> None:
+    @rule(some=st.lists(tasks, max_size=3), aim=AIM, who=st.integers(0, 1), how=ENDS, limit=st.integers(0, 2))
+    def settle(self, some: list[str], aim: int, who: int, how: tuple[str, str], limit: int) -> None:
         """Ends are written and what is free then is claimed, as if one had been done after the other."""
         state, result = how
+        some = [self.aimed(task_id, aim + n if aim else 0, "running") for n, task_id in enumerate(some)]
         endings = [ending(self.run_id(task_id), RunState(state), self.tick(), Result(result)) for task_id in some]
         now = self.tick()
         settled, claimed = self.stores[who].settle(endings, OWNERS[who], runner=ENGINE, limit=limit, now=now)
@@ -295,8 +311,9 @@ class LedgerMachine(RuleBasedStateMachine):
         assert [work.task.task_id for work in claimed] == wanted
         self.take(wanted, OWNERS[who])
 
-    @rule(task_id=tasks, door=st.integers(0, 1))
-    def request_cancel(self, task_id: str, door: int) -> None:
+    @rule(task_id=tasks, aim=AIM, door=st.integers(0, 1))
+    def request_cancel(self, task_id: str, aim: int, door: int) -> None:
+        task_id = self.aimed(task_id, aim, "running", "pending")
         one, now = self.model.get(task_id), self.tick()
         with contextlib.nullcontext() if one else pytest.raises(TaskNotFound):
             self.stores[door].request_cancel(task_id, now)
@@ -456,8 +473,8 @@ class PowerLossMachine(LedgerMachine):
         self.store.close()
 
 
-LedgerMachine.TestCase.settings = settings(deadline=None, max_examples=2000 if LONG else 100, stateful_step_count=40)
-PowerLossMachine.TestCase.settings = settings(deadline=None, max_examples=2000 if LONG else 100, stateful_step_count=40)
+LedgerMachine.TestCase.settings = settings(deadline=None, max_examples=2000 if LONG else 100, stateful_step_count=50)
+PowerLossMachine.TestCase.settings = settings(deadline=None, max_examples=2000 if LONG else 100, stateful_step_count=50)
 
 TestLedger = LedgerMachine.TestCase
 TestLedgerOnADiskThatLosesPower = PowerLossMachine.TestCase

@@ -1,12 +1,13 @@
 """Signs of life are read from what a command left behind, whatever that is: nothing blocks, is followed, or breaks a line."""
 
 import json
+import multiprocessing
 import os
 import re
+import resource
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -14,11 +15,15 @@ from pathlib import Path
 import pytest
 from conftest import wait_until
 
-from backburner import process, signs
-from backburner.output import header
+from backburner import folders, home, process, signs
+from backburner.executors.cap import Cap
+from backburner.output import Log, header
 from backburner.progress import Progress
 
 LOG = header({"Background task": "task_x", "Command": "build 1/2", "Started": "now"}) + b"start\n[ 3/10] CC x.o\n"
+
+
+SECRET = '{"text": "a secret"}\n'
 
 
 @contextmanager
@@ -38,7 +43,7 @@ def put(path: Path, what: str) -> Iterator[None]:
             case "link to a terminal":
                 path.symlink_to(os.ttyname(held.enter_context(terminal())))
             case "link to a file of somebody":
-                elsewhere.write_text('{"text": "a secret"}\n')
+                elsewhere.write_text(SECRET)
                 path.symlink_to(elsewhere)
             case "link to itself":
                 path.symlink_to(path)
@@ -114,19 +119,72 @@ def test_what_there_is_no_output_of_has_no_progress(tmp_path: Path) -> None:
     assert signs.progress(str(tmp_path / "missing")) is None
 
 
-@pytest.mark.parametrize("what", HOSTILE)
-def test_a_log_that_a_command_replaced_stops_nobody(tmp_path: Path, what: str) -> None:
-    done: list[object] = []
-    looking = threading.Thread(target=lambda: done.append(signs.progress(str(tmp_path))), daemon=True)
-    with put(tmp_path / "output.log", what):
-        looking.start()
-        try:
-            wait_until(lambda: done, "a look at the progress", seconds=5)
-        finally:
-            if what == "fifo":
-                os.close(os.open(tmp_path / "output.log", os.O_RDWR | os.O_NONBLOCK))  # lets a look that hangs go
-            looking.join(5)
-    assert done == [None]
+def cursors(folder: str) -> object:
+    with Log(folder) as log:
+        return log.cursor(log.size) == log.position(log.size) == log.size
+
+
+def bounded(folder: str) -> object:
+    Cap(folder, 1 << 16, None).finish()
+    return os.path.getsize(os.path.join(folder, "output.log")) < 1 << 17
+
+
+def told(folder: str) -> object:
+    home.write_atomically(os.path.join(folder, "metadata.json"), "{}")
+    return folders.readable(folder)
+
+
+# What the engine or a door does with a file in the folder of a run, and all that may come of it where something else is in its place.
+LOOKS: dict[str, tuple[str, Callable[[str], object], list[object]]] = {
+    "how far it is": ("output.log", signs.progress, [None]),
+    "whether somebody writes": ("output.log", lambda folder: home.is_locked(os.path.join(folder, "output.log")), [False]),
+    "where a cursor is": (".capped", cursors, [True]),
+    "bounding the log": (".capped", bounded, [True, OSError]),
+    "how it ended": (".exit", folders.exit_code, [None]),
+    "whether it lives": (".shim", lambda folder: home.is_locked(os.path.join(folder, ".shim")), [False]),
+    "what is known of it": ("metadata.json", folders.readable, [True, False]),
+    "telling what is known": ("metadata.json.{pid}.new", told, [True, OSError]),
+}
+
+
+@pytest.mark.parametrize("what", ["fifo", "folder", "link to zeros", "link to a file of somebody", "link to itself"])
+@pytest.mark.parametrize("look", LOOKS)
+def test_whatever_a_command_puts_in_the_place_of_our_files_stops_nobody(tmp_path: Path, look: str, what: str) -> None:
+    name, act, outcomes = LOOKS[look]
+    if name != "output.log":
+        (tmp_path / "output.log").write_bytes(header({"Background task": "task_x", "Started": "now"}) + b"x\n" * 200_000)
+
+    def meet() -> object:
+        with put(tmp_path / name.format(pid=os.getpid()), what):
+            try:
+                return act(str(tmp_path))
+            except OSError:
+                return OSError
+
+    assert elsewhere(meet) in outcomes
+    if what == "link to a file of somebody":
+        assert (tmp_path / ".elsewhere").read_text() == SECRET, "nothing is written through a link"
+
+
+def elsewhere(act: Callable[[], object]) -> object:
+    """What comes of something in a process of its own, which may hang or want all the memory there is."""
+    apart = multiprocessing.get_context("fork")
+    receiving, sending = apart.Pipe(duplex=False)
+
+    def run() -> None:
+        resource.setrlimit(resource.RLIMIT_DATA, (1 << 30, 1 << 30))
+        sending.send(act())
+
+    child = apart.Process(target=run)
+    child.start()
+    sending.close()
+    try:
+        assert receiving.poll(10), "it hangs"
+        return receiving.recv()
+    finally:
+        child.kill()
+        child.join()
+        receiving.close()
 
 
 # -- what a command leaves

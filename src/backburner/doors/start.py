@@ -7,6 +7,7 @@ import sys
 from backburner.doors import render
 from backburner.doors.verbs import hint, told
 from backburner.errors import ApprovalDenied, ApprovalRequired, BadInput, NotAPerson
+from backburner.gate import submission_of
 from backburner.ids import masked
 from backburner.lifecycle import Result
 from backburner.models import PRIORITIES, Entry, Submission
@@ -101,29 +102,11 @@ def _restarts(text: str | None) -> int:
 def restart(runtime: Runtime, args: argparse.Namespace) -> int:
     """A new task with the same words in the environment of now; what is different there is said."""
     before = runtime.show(args.id)
-    task = before.task
-    submission = Submission(
-        command=task.command,
-        cwd=task.cwd,
-        environment=dict(runtime.environ),
-        description=task.description,
-        name=task.name,
-        env=task.env,
-        shell=task.shell,
-        timeout_ms=task.timeout_ms,
-        umask=umask(),
-        restarted_from=task.task_id,
-        batch=task.batch,
-        priority=task.priority,
-        limits=task.limits,
-        stdin=task.stdin,
-        ready_when=task.ready_when,
-        restarts=task.restarts,
-    )
+    again = submission_of(before.task, dict(runtime.environ))._replace(umask=umask(), restarted_from=before.task.task_id)
     changes = _changes(runtime.environment(before), runtime.environ)
     for name, (old, new) in changes.items() if not args.json else ():
         hint(f"Since then {_change(name, old, new)}")
-    entry = _submit(runtime, submission, args.yes)
+    entry = _submit(runtime, again, args.yes)
     return _started(
         runtime, entry, args, {"environment_changes": {name: {"before": old, "now": new} for name, (old, new) in changes.items()}}
     )

@@ -13,6 +13,7 @@ from backburner.text import visible
 
 LISTED = 200
 TIMED_OUT = 124
+_MOST_OUTPUT = 1 << 16  # bytes that a status shows of it
 
 
 def hint(text: str) -> None:
@@ -45,7 +46,7 @@ def status(runtime: Runtime, args: argparse.Namespace) -> int:
     entry = runtime.show(args.id)
     runtime.mend(entry)
     signs = runtime.signs(entry)
-    output = runtime.tail(entry, 20) if entry.run else b""
+    output = runtime.tail(entry, 20, longest=_MOST_OUTPUT) if entry.run else b""
     if args.json:
         more = {"output": output.decode("utf-8", "replace"), "log": runtime.log_path(entry) or None}
         render.print_json({**render.as_json(entry, now_ms()), **render.signs_json(signs), **more})
