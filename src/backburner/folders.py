@@ -6,13 +6,14 @@ import os
 from collections.abc import Mapping
 
 from backburner import words
-from backburner.home import write_atomically
+from backburner.home import read_plain, write_atomically
 from backburner.ids import masked
 from backburner.lifecycle import ENDED
 from backburner.models import Entry, Run, Task
 
 EXIT = ".exit"  # blank, then `s` once the command was begun, then its code
 INPUT = ".input"  # where a command reads from that can be sent something
+_LARGEST = 8 << 20
 METADATA, RESULT, SPAN = "metadata.json", "result.json", "span_id.txt"
 
 
@@ -95,13 +96,9 @@ def _plain(value: object) -> str:
 def exit_text(folder: str) -> str:
     """What the shim has written of the command's end so far."""
     try:
-        descriptor = os.open(os.path.join(folder, EXIT), os.O_RDONLY)
+        return read_plain(os.path.join(folder, EXIT), 16).decode("ascii", "replace").strip("\0 \n")
     except FileNotFoundError:
         return ""
-    try:
-        return os.read(descriptor, 16).decode("ascii", "replace").strip("\0 \n")
-    finally:
-        os.close(descriptor)
 
 
 def exit_code(folder: str) -> int | None:
@@ -137,7 +134,6 @@ def problems(tasks: str, known: dict[str, Entry]) -> list[tuple[str, str]]:
 def readable(folder: str) -> bool:
     """Whether the folder's metadata.json is there and whole."""
     try:
-        with open(os.path.join(folder, METADATA), encoding="utf-8", errors="surrogateescape") as file:
-            return isinstance(json.load(file), dict)
+        return isinstance(json.loads(read_plain(os.path.join(folder, METADATA), _LARGEST)), dict)
     except (OSError, ValueError):
         return False

@@ -1,5 +1,6 @@
 """The folder that holds everything: where each file lies, and the two locks. No policy, no ledger."""
 
+import errno
 import fcntl
 import os
 import stat
@@ -102,10 +103,33 @@ def lock(path: str, *, wait: bool = False, shared: bool = False) -> int | None:
     return descriptor
 
 
+def open_plain(path: str, flags: int = os.O_RDONLY) -> int:
+    """Open a file that somebody else could have replaced: nothing that blocks, never ends or leads elsewhere; FileNotFoundError then."""
+    try:
+        descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
+            raise FileNotFoundError(errno.ENOENT, "not a plain file", path) from None
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise FileNotFoundError(errno.ENOENT, "not a plain file", path)
+    return descriptor
+
+
+def read_plain(path: str, most: int) -> bytes:
+    """The beginning of such a file."""
+    descriptor = open_plain(path)
+    try:
+        return os.read(descriptor, most)
+    finally:
+        os.close(descriptor)
+
+
 def is_locked(path: str) -> bool:
     """Whether some process holds the lock; takes it for a moment where none does, so only for files nobody waits on."""
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = open_plain(path)
     except FileNotFoundError:
         return False
     try:
@@ -133,10 +157,20 @@ def project_above(cwd: str) -> str:
     return folder
 
 
+def create(path: str, mode: int = 0o600) -> int:
+    """A new file, open for writing; what was there goes, and is not written through."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    try:
+        return os.open(path, flags, mode)
+    except FileExistsError:
+        os.unlink(path)
+        return os.open(path, flags, mode)
+
+
 def write_atomically(path: str, text: str, mode: int = 0o600) -> None:
     """Replace a file as a whole: a reader sees the old or the new one, never half of it."""
     temporary = f"{path}.{os.getpid()}.new"
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    descriptor = create(temporary, mode)
     try:
         rest = text.encode("utf-8", "surrogateescape")
         while rest:

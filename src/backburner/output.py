@@ -4,12 +4,11 @@ Nothing here writes a log. A file named `.capped` beside it says that a hole in 
 once the hole is closed, what was cut out where. A *cursor* counts all that was ever written, so a cut does not move it.
 """
 
-import errno
 import os
-import stat
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from backburner.home import open_plain, read_plain
 from backburner.text import clean
 
 NAME, CAPPED = "output.log", ".capped"
@@ -50,11 +49,7 @@ class Log:
     """An open output.log. Offsets are those of the file and stay true while it grows."""
 
     def __init__(self, folder: str) -> None:
-        path = os.path.join(folder, NAME)
-        self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-        if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):  # a command may have put something else there
-            os.close(self._descriptor)
-            raise FileNotFoundError(errno.ENOENT, "not a plain file", path)
+        self._descriptor = open_plain(os.path.join(folder, NAME))
         self._mark = os.path.join(folder, CAPPED)
 
     def __enter__(self) -> "Log":
@@ -112,8 +107,7 @@ class Log:
     def _cuts(self) -> list[Cut]:
         """What was cut out of this very file, in the order of where."""
         try:
-            with open(self._mark) as file:
-                cuts = [Cut(*map(int, line.split())) for line in file.read(_LONGEST_MARK).splitlines()]
+            cuts = [Cut(*map(int, line.split())) for line in read_plain(self._mark, _LONGEST_MARK).splitlines()]
         except (OSError, ValueError, TypeError):
             return []
         return [cut for cut in cuts if cut.inode == os.fstat(self._descriptor).st_ino]

@@ -11,7 +11,7 @@ import signal
 import time
 
 from backburner import process
-from backburner.home import write_atomically
+from backburner.home import create, open_plain, write_atomically
 from backburner.output import CAPPED, NAME, Cut, Log, cut_marker
 
 _PUNCH_HOLE_KEEP_SIZE = 0x1 | 0x2
@@ -57,9 +57,9 @@ class Cap:
             return False
 
     def _cut(self, until: int) -> None:
-        with open(self._mark, "a"):
-            pass
-        descriptor = os.open(self.path, os.O_RDWR)
+        if not os.path.isfile(self._mark) or os.path.islink(self._mark):
+            write_atomically(self._mark, "")
+        descriptor = open_plain(self.path, os.O_RDWR)
         try:
             if _punch(descriptor, self._punched, until - self._punched):
                 self._punched = until
@@ -97,7 +97,7 @@ class Cap:
         with Log(self._folder) as log:
             if not log.has_hole:
                 return
-            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as new:
+            with open(create(temporary), "wb") as new:
                 before, cuts = 0, []
                 for after, piece in log.chunks(0):
                     if after - before != len(piece):  # a hole, as its marker
