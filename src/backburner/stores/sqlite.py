@@ -176,12 +176,17 @@ class SQLiteStore(Grants, Endings):
             return Entry(task, None)
 
     def _free_id(self, wanted: str) -> str:
-        if not self._one("SELECT 1 FROM tasks WHERE task_id = ?", wanted):
+        """An id that no task has or had: what somebody remembers must not come to mean another one."""
+        if not self._is_taken(wanted):
             return wanted
-        taken = self._one("SELECT count(*) FROM tasks WHERE task_id >= ? AND task_id < ?", wanted, wanted + "`")[0]
-        while self._one("SELECT 1 FROM tasks WHERE task_id = ?", candidate := f"{wanted}_{taken + 1}"):
+        taken = max(1, self._one("SELECT count(*) FROM tasks WHERE task_id >= ? AND task_id < ?", wanted, wanted + "`")[0])
+        while self._is_taken(candidate := f"{wanted}_{taken + 1}"):
             taken += 1
         return candidate
+
+    def _is_taken(self, task_id: str) -> bool:
+        cleared = "SELECT 1 FROM events WHERE task_id = ? AND kind = 'task_cleared'"
+        return bool(self._one("SELECT 1 FROM tasks WHERE task_id = ?", task_id) or self._one(cleared, task_id))
 
     def _keep_environment(self, environment: dict[str, str]) -> int:
         """Most tasks of a person share one environment: it is kept once."""
