@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         WaitTimedOut,
     )
     from backburner.library import TaskMetadata, TaskRunner, TaskStatus, TaskStorage, generate_task_id, parse_command
-    from backburner.models import Batch, Entry, Event, Notice, Run, Task
+    from backburner.models import Batch, Entry, Event, Notice, Run, Span, Task
     from backburner.progress import Progress
 
 _HOMES = {
@@ -38,7 +38,7 @@ _HOMES = {
         "WaitTimedOut",
     ),
     "library": ("TaskMetadata", "TaskRunner", "TaskStatus", "TaskStorage", "generate_task_id", "parse_command"),
-    "models": ("Batch", "Entry", "Event", "Notice", "Run", "Task"),
+    "models": ("Batch", "Entry", "Event", "Notice", "Run", "Span", "Task"),
     "progress": ("Progress",),
 }
 
@@ -59,6 +59,7 @@ __all__ = [
     "Notice",
     "Progress",
     "Run",
+    "Span",
     "Task",
     "TaskMetadata",
     "TaskNotFound",

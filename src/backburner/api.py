@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from backburner import wake
 from backburner.errors import WaitTimedOut
-from backburner.models import PRIORITIES, Batch, Entry, Event, Notice, Submission
+from backburner.models import PRIORITIES, Batch, Entry, Event, Notice, Span, Submission
 from backburner.process import umask
 from backburner.progress import Progress
 from backburner.runtime import Runtime, now_ms, open_runtime
@@ -120,6 +120,10 @@ class BackburnerSync:
         """Every batch with how its tasks stand."""
         return self._runtime.batches(everywhere=True)
 
+    def trace(self, task_id: str) -> Sequence[Span]:
+        """Every span of the trace that a task belongs to."""
+        return self._runtime.trace(task_id)
+
     def cancel(self, task_id: str) -> Entry:
         """Have it stopped, and return once nothing of it is left."""
         return self._runtime.wait([self._runtime.cancel(task_id).task.task_id])[0]
@@ -213,6 +217,10 @@ class Backburner:
     async def batches(self) -> Sequence[Batch]:
         """Every batch with how its tasks stand."""
         return await self._in_thread(lambda: self._sync.batches())
+
+    async def trace(self, task_id: str) -> Sequence[Span]:
+        """Every span of the trace that a task belongs to."""
+        return await self._in_thread(lambda: self._sync.trace(task_id))
 
     async def cancel(self, task_id: str) -> Entry:
         """Have it stopped, and return once nothing of it is left."""
