@@ -34,7 +34,7 @@ class Attendance:
         now = self.clock()
         for task_id in self.store.overdue_proposals(now):
             with contextlib.suppress(IllegalTransition, TaskNotFound):  # another door was quicker
-                self.store.refuse(task_id, expired=True, now=now)
+                self._publish(self.store.refuse(task_id, expired=True, now=now))
         live = self.store.live_runs()
         if not live or not any(map(_unattended, live)):
             # Whoever asked for these may have died before it rang.

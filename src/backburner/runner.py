@@ -89,8 +89,14 @@ class Runner:
             self._start(work)
         if claimed:
             self._changed()
-        if not self.full and (due := self._store.next_due(self._runner, now)) is not None:  # a full runner looks again at the next end
-            self._look_again(min(_LONGEST_SLEEP, (due - now) / 1000))
+        if self.full:
+            return  # it looks again at the next end
+        try:
+            if (due := self._store.next_due(self._runner, now)) is not None:
+                self._look_again(min(_LONGEST_SLEEP, (due - now) / 1000))
+        except LedgerUnavailable as error:
+            log.warning("%s", error)
+            self._look_again(_RETRY_SECONDS)
 
     def _room(self, now: int) -> int:
         """How many more may start now: by count, and by what the machine can bear."""
@@ -292,13 +298,15 @@ class Runner:
             self._ended = ended + self._ended
             self._settling = asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._settle)
             return
-        for task, ending in ended:
+        for _, ending in ended:
             self._live.pop(ending.run_id, None)
-            for other, run in self._store.fallen(task.task_id) if ending.state != RunState.COMPLETED else ():
-                if run:
-                    self._write_files(other, run)
         self._changed()
         self._begin(claimed, now)
+        for task, ending in ended:
+            with contextlib.suppress(LedgerUnavailable):  # what fell with it is in the ledger; these are copies
+                for other, run in self._store.fallen(task.task_id) if ending.state != RunState.COMPLETED else ():
+                    if run:
+                        self._write_files(other, run)
 
     def _write_files(self, task: Task, run: Run) -> None:
         folder = self._home.folder(run.folder)

@@ -154,7 +154,7 @@ class Runtime(Reading):
         self.require_person(via)
         task = self.show(reference).task
         if task.expires_at is not None and task.state == TaskState.PROPOSED and task.expires_at <= self.clock():
-            self.store.refuse(task.task_id, expired=True, now=self.clock())
+            self._publish(self.store.refuse(task.task_id, expired=True, now=self.clock()))
             raise IllegalTransition(noun="proposal", state="expired", event="approved")
         from backburner.gate import submission_of
 

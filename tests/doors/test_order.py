@@ -176,3 +176,12 @@ def test_what_cannot_be_gets_one_sentence(place: Place, options: tuple[str, ...]
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.startswith(sentence) and done.stderr.count("\n") == 1
     assert place.json("list") == []
+
+
+def test_what_comes_after_a_proposal_that_expires_fails_and_its_files_say_so(place: Place) -> None:
+    place.configure(CONFIG + "proposal_expiry_hours = 0.0001\n")
+    asked = place.cli("run", "--", "rm", "-rf", "x").stdout.strip()
+    waits = place.run("true", options=("--after", asked))
+    wait_until(lambda: place.status(waits)["status"] == "failed", "the proposal to expire")
+    assert place.status(waits)["error"] == f"{asked}, which it comes after, was not approved in time"
+    assert json.loads((place.folder(waits) / "metadata.json").read_text())["status"] == "failed"

@@ -28,7 +28,7 @@ class Cap:
     def __init__(self, folder: str, limit: int, writer: int | None) -> None:
         self.path = os.path.join(folder, NAME)
         self._mark = os.path.join(folder, CAPPED)
-        self._writer = writer
+        self.writer = writer
         self._head = limit // 2 // _BLOCK * _BLOCK
         self._tail = limit - self._head
         self._punched = self._head
@@ -70,7 +70,7 @@ class Cap:
 
     def _rewrite(self, descriptor: int) -> None:
         """Where no hole can be punched: hold the writer for a moment and move the tail up."""
-        writer = process.identify(self._writer) if self._writer is not None else None
+        writer = process.identify(self.writer) if self.writer is not None else None
         if writer is None:
             return
         process.send(writer, signal.SIGSTOP)

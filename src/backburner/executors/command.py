@@ -352,6 +352,7 @@ class Command:
                 return
             log = open_log(self.cap.path)
             self._cat = pour(self._reader, log)
+            self.cap.writer = self._cat.pid
             os.close(log)
 
 
