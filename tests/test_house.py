@@ -13,21 +13,37 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "backburner"
 
 # Each layer may import itself and those before it; `open_runtime` and `serve` alone build adapters.
-CORE = {"text", "errors", "lifecycle", "models", "ids", "config", "progress", "words", "approval", "ports", "times", "trace"}
-GROUND = {"feed", "machine", "signs", "surroundings", "home", "process", "wake", "watch", "output", "folders"}
+CORE = {
+    "text",
+    "errors",
+    "lifecycle",
+    "models",
+    "ids",
+    "config",
+    "progress",
+    "words",
+    "approval",
+    "ports",
+    "times",
+    "trace",
+    "commandline",
+    "notification",
+}
+GROUND = {"callers", "feed", "machine", "signs", "surroundings", "home", "process", "wake", "watch", "output", "folders"}
 ADAPTERS = {"stores", "executors"}
-ENGINE = {"gate", "validation", "attendance", "reading", "runtime", "runner", "engine", "starter", "follow", "doctor"}
+ENGINE = {"gate", "validation", "attendance", "reading", "runtime", "awaited", "runner", "engine", "starter", "follow", "doctor"}
 ACROSS = {"library", "api", "telemetry", "testing"}
 ALLOWED = {
     **dict.fromkeys(CORE, CORE),
     **dict.fromkeys(GROUND, CORE | GROUND),
     **dict.fromkeys(ADAPTERS, CORE | GROUND | ADAPTERS),
     **dict.fromkeys(ENGINE, CORE | GROUND | ENGINE),
-    "doors": CORE | GROUND | ENGINE | {"doors"},
+    "clients": CORE | GROUND | {"clients"},
+    "doors": CORE | GROUND | ENGINE | {"clients", "doors"},
     **dict.fromkeys(ACROSS, CORE | GROUND | ADAPTERS | ENGINE | ACROSS),
 }
 # Where adapters are built, inside a function.
-BUILDERS = {("runtime", "stores"), ("engine", "executors"), ("doctor", "stores")}
+BUILDERS = {("runtime", "stores"), ("engine", "executors"), ("doctor", "clients"), ("doctor", "stores")}
 
 
 def _part(path: Path) -> str:

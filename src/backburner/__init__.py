@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from backburner.api import Backburner, BackburnerSync
+    from backburner.doors.toolset import BackgroundTools
     from backburner.errors import (
         AmbiguousId,
         ApprovalDenied,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "api": ("Backburner", "BackburnerSync"),
+    "doors.toolset": ("BackgroundTools",),
     "errors": (
         "AmbiguousId",
         "ApprovalDenied",
@@ -49,6 +51,7 @@ __all__ = [
     "Backburner",
     "BackburnerError",
     "BackburnerSync",
+    "BackgroundTools",
     "BadInput",
     "Batch",
     "ConfigError",

@@ -6,11 +6,10 @@ One implementation: the Runtime. The asynchronous one calls it in a thread of it
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
-from backburner import wake
+from backburner.awaited import Awaited
 from backburner.errors import WaitTimedOut
 from backburner.models import PRIORITIES, Batch, Entry, Event, Notice, Span, Submission
 from backburner.process import umask
@@ -18,7 +17,6 @@ from backburner.progress import Progress
 from backburner.runtime import Runtime, now_ms, open_runtime
 
 T = TypeVar("T")
-_LOOK_SECONDS = 5.0
 
 
 def submission(
@@ -160,24 +158,22 @@ class Backburner:
     """The same verbs, awaited. `open()` is an async context manager."""
 
     def __init__(self, home: str | os.PathLike[str] | None = None) -> None:
-        self._home = home
-        self._thread = ThreadPoolExecutor(1, "backburner")
+        self._awaited = Awaited(lambda: open_runtime(None if home is None else os.fspath(home)))
 
     @classmethod
     def open(cls, home: str | os.PathLike[str] | None = None) -> "Backburner":
         return cls(home)
 
     async def __aenter__(self) -> "Backburner":
-        self._sync: BackburnerSync = await self._in_thread(lambda: BackburnerSync.open(self._home))
+        await self._awaited.__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._in_thread(self._sync.close)
-        self._thread.shutdown()
+        await self._awaited.__aexit__()
 
     async def submit(self, command: Sequence[str] | str, *, approved: bool = False, **options: Any) -> Entry:
         """Start a command in the background; a proposal where the gate asks. `approved` is your word that a person agreed."""
-        return await self._in_thread(lambda: self._sync.submit(command, approved=approved, **options))
+        return await self._do(lambda sync: sync.submit(command, approved=approved, **options))
 
     async def wait(self, *task_ids: str, timeout: float | None = None) -> Sequence[Entry]:
         """Return when all have ended; WaitTimedOut otherwise. Woken, not polling; other calls go on meanwhile."""
@@ -186,7 +182,7 @@ class Backburner:
     async def _until(self, done: Callable[[Entry], bool], task_ids: Sequence[str], timeout: float | None) -> Sequence[Entry]:
         try:
             async with asyncio.timeout(timeout):
-                async for _ in self._changes():
+                async for _ in self._awaited.changes():
                     entries = [await self.show(task_id) for task_id in task_ids]
                     if all(map(done, entries)):
                         return entries
@@ -196,11 +192,11 @@ class Backburner:
 
     async def show(self, task_id: str) -> Entry:
         """One task, by its id, a part of it, its label, or `last`."""
-        return await self._in_thread(lambda: self._sync.show(task_id))
+        return await self._do(lambda sync: sync.show(task_id))
 
     async def tail(self, task_id: str, lines: int = 20) -> str:
         """The last lines of a task's output."""
-        return await self._in_thread(lambda: self._sync.tail(task_id, lines))
+        return await self._do(lambda sync: sync.tail(task_id, lines))
 
     async def ready(self, task_id: str, timeout: float | None = None) -> Entry:
         """Return when a server is ready or has ended; WaitTimedOut otherwise."""
@@ -208,72 +204,54 @@ class Backburner:
 
     async def send(self, task_id: str, data: bytes) -> None:
         """Write to the input of a command that was submitted with `stdin=True`."""
-        await self._in_thread(lambda: self._sync.send(task_id, data))
+        await self._do(lambda sync: sync.send(task_id, data))
 
     async def progress(self, task_id: str) -> Progress | None:
         """How far a task at work is, where anything says so."""
-        return await self._in_thread(lambda: self._sync.progress(task_id))
+        return await self._do(lambda sync: sync.progress(task_id))
 
     async def batches(self) -> Sequence[Batch]:
         """Every batch with how its tasks stand."""
-        return await self._in_thread(lambda: self._sync.batches())
+        return await self._do(lambda sync: sync.batches())
 
     async def trace(self, task_id: str) -> Sequence[Span]:
         """Every span of the trace that a task belongs to."""
-        return await self._in_thread(lambda: self._sync.trace(task_id))
+        return await self._do(lambda sync: sync.trace(task_id))
 
     async def cancel(self, task_id: str) -> Entry:
         """Have it stopped, and return once nothing of it is left."""
-        entry = await self._in_thread(lambda: self._sync._runtime.cancel(task_id))
+        entry = await self._awaited.do(lambda runtime: runtime.cancel(task_id))
         return (await self.wait(entry.task.task_id))[0]
 
     async def approve(self, task_id: str) -> Entry:
-        return await self._in_thread(lambda: self._sync.approve(task_id))
+        return await self._do(lambda sync: sync.approve(task_id))
 
     async def reject(self, task_id: str) -> Entry:
-        return await self._in_thread(lambda: self._sync.reject(task_id))
+        return await self._do(lambda sync: sync.reject(task_id))
 
     async def clear(self, *task_ids: str, ended: bool = False, batch: str | None = None) -> Sequence[str]:
-        return await self._in_thread(lambda: self._sync.clear(*task_ids, ended=ended, batch=batch))
+        return await self._do(lambda sync: sync.clear(*task_ids, ended=ended, batch=batch))
 
     async def events(self, after: int = 0) -> AsyncIterator[Event]:
         """What happens after this event, for as long as it is iterated."""
-        async for _ in self._changes():
-            for event in await self._in_thread(partial(self._sync.events, after)):
+        async for _ in self._awaited.changes():
+            for event in await self._do(partial(BackburnerSync.events, after=after)):
                 after = event.event_id
                 yield event
 
     async def notices(self) -> Sequence[Notice]:
         """What ended and was not told yet, of all projects."""
-        return await self._in_thread(lambda: self._sync.notices())
+        return await self._do(lambda sync: sync.notices())
 
     async def tell(self, *notice_ids: int) -> None:
         """Mark notices as told."""
-        await self._in_thread(lambda: self._sync.tell(*notice_ids))
+        await self._do(lambda sync: sync.tell(*notice_ids))
 
     async def list(
         self, status: str | None = None, *, batch: str | None = None, everywhere: bool = True, limit: int | None = None
     ) -> Sequence[Entry]:
         """Tasks, newest first."""
-        return await self._in_thread(lambda: self._sync.list(status, batch=batch, everywhere=everywhere, limit=limit))
+        return await self._do(lambda sync: sync.list(status, batch=batch, everywhere=everywhere, limit=limit))
 
-    async def _changes(self) -> AsyncIterator[None]:
-        """Once now, and again after every change of the ledger."""
-        loop, rung = asyncio.get_running_loop(), asyncio.Event()
-        ear = wake.Ear(self._sync._runtime.home.make_bells())
-        loop.add_reader(ear.fileno(), rung.set)
-        try:
-            while True:
-                ear.drain()
-                rung.clear()
-                yield
-                try:
-                    await asyncio.wait_for(rung.wait(), _LOOK_SECONDS)
-                except TimeoutError:
-                    continue
-        finally:
-            loop.remove_reader(ear.fileno())
-            ear.close()
-
-    async def _in_thread(self, call: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+    async def _do(self, call: Callable[[BackburnerSync], T]) -> T:
+        return await self._awaited.do(lambda runtime: call(BackburnerSync(runtime)))

@@ -29,6 +29,7 @@ SETTINGS: dict[str, Setting] = {
     "commands.min_free_memory_mb": Setting(0, "Start nothing while less memory than this is free, in MiB; 0 for no limit."),
     "commands.max_load": Setting(0.0, "Start nothing while the machine's load (1 minute) is above this; 0 for no limit."),
     "engine.idle_exit_seconds": Setting(60.0, "How long the engine stays when there is nothing left to do."),
+    "mcp.max_wait_seconds": Setting(25.0, "How long one call over MCP may wait; clients give up on longer ones.", 1),
     "telemetry.otlp_endpoint": Setting("", "Where traces are sent as OTLP over HTTP, such as http://127.0.0.1:4318; empty for nowhere."),
     "telemetry.otlp_headers": Setting("", "Headers to send with them: name=value, more after a comma."),
     "telemetry.service_name": Setting("backburner", "What the sender of the traces is called."),

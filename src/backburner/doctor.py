@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from backburner import folders, wake
 from backburner.errors import BackburnerError
-from backburner.home import Home
+from backburner.home import Home, locate
 from backburner.lifecycle import AT_WORK
 from backburner.models import Entry
 from backburner.ports import Store
@@ -42,6 +42,17 @@ def examine(root: str, environ: dict[str, str], flags: dict[str, str]) -> Iterat
         yield Finding(False, f"settings: {error}", "correct what it names")
     yield from _ledger(home)
     yield _engine(home)
+    yield from _clients(environ, root)
+
+
+def _clients(environ: dict[str, str], root: str) -> Iterator[Finding]:
+    """Whether each agent that is on this machine has our tools. One that never had them is not wrong."""
+    from backburner.clients import wiring
+
+    usual = os.path.abspath(locate(None, {**environ, "BACKBURNER_HOME": ""}))
+    for client, found, wired, detail in wiring.examine(environ, root if root != usual else None):
+        if found:
+            yield Finding(wired or detail.startswith("does not know"), f"{client}: {detail}")
 
 
 def _telemetry(endpoint: str) -> Finding:

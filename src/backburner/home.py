@@ -26,6 +26,8 @@ OWN = frozenset(
         "setup.lock",
         "start.lock",
         "tasks",
+        "token",
+        "waiting.lock",
     ]
 )
 

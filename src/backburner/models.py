@@ -12,6 +12,7 @@ from backburner.lifecycle import LIVE, Result, RunState, TaskState
 Clock = Callable[[], int]  # milliseconds UTC
 PRIORITIES = {"high": 1, "normal": 0, "low": -1}
 ENGINE = "engine"  # the `runner` of what the engine of the home may claim
+INBOX = "inbox"  # the channel of the person
 OTLP = "otlp"  # the cursor of who sends traces away
 RECORD = "record"  # the `runner` of rows an embedder keeps by hand; nobody runs them
 
@@ -30,6 +31,11 @@ class ProcessId(NamedTuple):
     def parse(cls, text: str) -> "ProcessId":
         pid, started, boot = text.split(":")[:3]
         return cls(int(pid), started, boot)
+
+
+def channel_of(session: str | None) -> str:
+    """Where what is owed to a session is kept; without one it is owed to the person."""
+    return INBOX if session is None else f"session:{session}"
 
 
 class Submission(NamedTuple):
@@ -54,6 +60,7 @@ class Submission(NamedTuple):
     stdin: bool = False
     ready_when: str | None = None
     restarts: int = 0
+    session: str | None = None
 
 
 class Approval(NamedTuple):
@@ -103,6 +110,7 @@ class Task(NamedTuple):
     trace_id: str = ""
     span_id: str = ""
     parent_span_id: str | None = None
+    session: str | None = None
 
 
 class Run(NamedTuple):
@@ -135,6 +143,17 @@ class Run(NamedTuple):
     blocked: bool = False
     due_at: int | None = None
     ready_at: int | None = None
+
+
+class Session(NamedTuple):
+    """An agent's conversation, as whoever asks. `process` is the client that it lives in, where there is one on this machine."""
+
+    session_id: str
+    client: str
+    project: str
+    process: ProcessId | None
+    created_at: int
+    seen_at: int
 
 
 class Grant(NamedTuple):
@@ -239,12 +258,12 @@ class Event(NamedTuple):
 
 
 class Notice(NamedTuple):
-    """A message owed to somebody: one row per run and channel."""
+    """A message owed to somebody: one row per run and channel. There is no run where a proposal was refused."""
 
     notice_id: int
     key: str
     task_id: str
-    run_id: str
+    run_id: str | None
     project: str
     channel: str
     text: str

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from backburner.errors import BadInput
 from backburner.home import open_plain, read_plain
 from backburner.text import clean
 
@@ -33,6 +34,18 @@ def cut_marker(dropped: int) -> bytes:
     return f"\n[backburner: {dropped:,} bytes of output left out here]\n".encode()
 
 
+def _cut(data: bytes) -> bytes:
+    """`data` up to the end of its last line, or of its last whole character."""
+    if (newline := data.rfind(b"\n")) >= 0:
+        return data[: newline + 1]
+    for back in range(1, min(4, len(data)) + 1):
+        lead = data[-back]
+        if lead & 0xC0 != 0x80:  # not in the middle of a character
+            width = 1 if lead < 0x80 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
+            return data[:-back] if width > back and len(data) > back else data
+    return data
+
+
 class Cut(NamedTuple):
     """What a closed gap stands for: from `start` on `dropped` bytes are missing, `marker` bytes say so. Holds for one file."""
 
@@ -43,6 +56,14 @@ class Cut(NamedTuple):
 
     def __str__(self) -> str:
         return " ".join(map(str, self))
+
+
+class Piece(NamedTuple):
+    """A bounded piece of output; `cursor` is where to go on, and `more` says that there is something there already."""
+
+    data: bytes
+    cursor: str
+    more: bool
 
 
 class Log:
@@ -88,6 +109,35 @@ class Log:
                 return
             position += len(piece)
             yield position, piece
+
+    def piece(self, start: int, most: int, containing: str | None = None) -> tuple[int, bytes]:
+        """At most `most` bytes from `start` on as (offset after it, bytes), cut at a line or at least between characters.
+
+        With `containing` only the lines that hold it, whatever their case.
+        """
+        wanted = containing.casefold() if containing is not None else None
+        position, found, rest = start, b"", b""
+        for after, chunk in self.chunks(start):
+            hole = after - position != len(chunk)  # a marker stands for more than it holds
+            if wanted is None:
+                room = most - len(found)
+                if len(chunk) <= room:
+                    position, found = after, found + chunk
+                    continue
+                cut = b"" if hole else _cut(chunk[:room])
+                return (position, found) if found and not cut else (position + len(cut), found + cut)
+            *lines, rest = (rest + chunk).split(b"\n")
+            line_start = after - sum(len(line) + 1 for line in lines) - len(rest) if not hole else position
+            for line in lines:
+                line_start += len(line) + 1
+                if wanted in line.decode("utf-8", "replace").casefold():
+                    found += line[:most] + b"\n"
+                    if len(found) >= most:
+                        return (min(line_start, after) if not hole else after), found[:most]
+            position = after
+        if wanted is not None and rest and wanted in rest.decode("utf-8", "replace").casefold():
+            found += rest[:most]
+        return position, found
 
     def cursor(self, position: int) -> int:
         """An offset of the file as a cursor."""
@@ -156,3 +206,13 @@ class Log:
         except OSError:
             return end, end
         return min(data, end), min(hole, end)
+
+
+def position_of(text: str, count: int) -> tuple[int, int]:
+    """A cursor as the number of a run and an offset."""
+    n, colon, offset = text.partition(":")
+    if not colon:
+        n, offset = str(count if text != "0" else 1), text
+    if not (n.isdecimal() and offset.isdecimal() and len(n) < 9 and len(offset) < 18 and 1 <= int(n) <= max(1, count)):
+        raise BadInput(f"'{text}' is not a cursor of this task; `logs --json` gives one, and 0 is the start.")
+    return int(n), int(offset)

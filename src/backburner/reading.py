@@ -11,13 +11,18 @@ from backburner.config import Config
 from backburner.errors import AmbiguousId, BadInput, BatchNotFound, SpanNotFound, TaskNotFound
 from backburner.home import Home, project_of
 from backburner.lifecycle import AT_WORK, RunState, TaskState
-from backburner.models import Batch, Clock, Entry, Event, Notice, Span
-from backburner.output import NAME, Log
+from backburner.models import INBOX, Batch, Clock, Entry, Event, Notice, Session, Span, channel_of
+from backburner.output import NAME, Log, Piece, position_of
+from backburner.process import is_alive
 
 if TYPE_CHECKING:
     from backburner.ports import Store  # protocols are slow to build, and no door needs them at run time
     from backburner.progress import Progress
     from backburner.signs import Signs
+
+_SEARCHED = 16 << 20  # bytes at the end of a log that are searched for its last fitting lines
+_MOST_LINES = 1 << 30
+_REMEMBERED_MS = 3_600_000  # how long a session without a process on this machine counts as here
 
 
 class Reading(Attendance):
@@ -38,6 +43,12 @@ class Reading(Attendance):
         entry = self.store.show(found[0])
         if entry is None:
             raise TaskNotFound(task_id=reference)
+        return entry
+
+    def known_as(self, task_id: str) -> Entry:
+        """The task with just this id, as the ledger has it now."""
+        if (entry := self.store.show(task_id)) is None:
+            raise TaskNotFound(task_id=task_id)
         return entry
 
     def list(
@@ -83,6 +94,28 @@ class Reading(Attendance):
                 return log.tail(lines, longest=longest)
         except FileNotFoundError:
             return b""
+
+    def read(self, entry: Entry, cursor: str | None = None, *, most: int, tail: int | None = None, containing: str | None = None) -> Piece:
+        """A bounded piece of a task's output: from its start or a cursor on, or its last lines; only lines that contain something."""
+        count = entry.task.run_count
+        n, offset = position_of(cursor, count) if cursor is not None else (count if tail is not None else 1, 0)
+        if entry.run is None:
+            return Piece(b"", "1:0", False)
+        data = b""
+        while True:
+            try:
+                with Log(self.folder(entry, n)) as log:
+                    if tail is not None and cursor is None:
+                        start = log.size
+                        lines = log.tail(tail if containing is None else _MOST_LINES, longest=_SEARCHED if containing else most, end=start)
+                        return Piece(_holding(lines, containing, tail)[-most:], f"{n}:{log.cursor(start)}", False)
+                    position, found = log.piece(log.position(offset), most - len(data), containing)
+                    data, offset, size = data + found, log.cursor(position), log.size
+            except FileNotFoundError:
+                position = size = 0
+            if position < size or n >= count:
+                return Piece(data, f"{n}:{offset}", position < size)
+            n, offset = n + 1, 0
 
     def folder(self, entry: Entry, n: int | None = None) -> str:
         """The folder of the latest run, or of the n-th."""
@@ -132,9 +165,33 @@ class Reading(Attendance):
     def events(self, after: int) -> Sequence[Event]:
         return self.store.events(after, 1000)
 
-    def notices(self, *, everywhere: bool = False, unread: bool = True) -> Sequence[Notice]:
+    def notices(self, *, session: str | None = None, everywhere: bool = False, unread: bool = True) -> Sequence[Notice]:
+        """What is owed to a session, wherever it was asked for; or to the person, with what is owed to sessions that are gone."""
         self.refresh()
-        return self.store.notices(project=None if everywhere else project_of(self._cwd()), unread=unread)
+        project = None if everywhere or session is not None else project_of(self._cwd())
+        channels = [channel_of(session)] if session is not None else self._mine() if unread else None
+        return self.store.notices(project=project, unread=unread, channels=channels)
+
+    def _mine(self) -> Sequence[str]:
+        """The channels that a person answers for: their own, and those of sessions that are gone."""
+        if set(owing := self.store.owing()) <= {INBOX}:
+            return [INBOX]
+        here = {channel_of(session.session_id) for session in self.store.sessions() if self._here(session)}
+        return [channel for channel in owing if channel not in here]
+
+    def _here(self, session: Session) -> bool:
+        """Whether a session can still be told something."""
+        if session.process is None:
+            return self.clock() - session.seen_at < _REMEMBERED_MS
+        return is_alive(session.process)
+
+    def awaits(self, sessions: Sequence[str]) -> bool:
+        """Whether anything that sessions asked for has not ended."""
+        return self.store.open_work(sessions)
+
+    def sessions(self, client: str | None = None) -> Sequence[Session]:
+        """Who asked for work here, latest first."""
+        return self.store.sessions(client)
 
     @staticmethod
     def _cwd() -> str:
@@ -142,3 +199,12 @@ class Reading(Attendance):
             return os.getcwd()
         except FileNotFoundError:
             return "/"
+
+
+def _holding(lines: bytes, containing: str | None, last: int) -> bytes:
+    """The last lines of some that hold a text."""
+    if containing is None:
+        return lines
+    wanted = containing.casefold()
+    found = [line for line in lines.split(b"\n") if wanted in line.decode("utf-8", "replace").casefold()]
+    return b"\n".join(found[-last:] if last > 0 else [])

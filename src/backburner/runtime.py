@@ -21,7 +21,7 @@ from backburner.errors import (
 )
 from backburner.home import Home, locate, project_of
 from backburner.lifecycle import TaskState
-from backburner.models import ENGINE, RECORD, Approval, Clock, Entry, Grant, ProcessId, Submission
+from backburner.models import ENGINE, RECORD, Approval, Clock, Entry, Grant, ProcessId, Session, Submission, channel_of
 from backburner.process import is_alive
 from backburner.reading import Reading
 
@@ -247,9 +247,14 @@ class Runtime(Reading):
         self.store.note("input_sent", entry.task.task_id, entry.run.run_id, self.clock(), bytes=len(data))
         return entry
 
-    def tell(self, *, notice_ids: Iterable[int] = (), task_ids: Iterable[str] = ()) -> None:
-        """The person has been told: these need not be told again."""
-        self.store.tell(notice_ids=notice_ids, task_ids=task_ids, now=self.clock())
+    def tell(self, *, notice_ids: Iterable[int] = (), task_ids: Iterable[str] = (), session: str | None = None) -> None:
+        """The person, or a session, has been told: these need not be told again."""
+        self.store.tell(notice_ids=notice_ids, task_ids=task_ids, channel=channel_of(session), now=self.clock())
+
+    def register(self, session: str, client: str, process: ProcessId | None) -> None:
+        """Somebody who asks is here: what is owed to them waits for them, and not for the person, as long as that process lives."""
+        now = self.clock()
+        self.store.register(Session(session, client, project_of(self._cwd()), process, now, now))
 
     # -- waiting
 
@@ -267,18 +272,13 @@ class Runtime(Reading):
         try:
             while True:
                 self.refresh()
-                yield [self._known(task_id) for task_id in task_ids]
+                yield [self.known_as(task_id) for task_id in task_ids]
                 remaining = look if deadline is None else min(look, deadline - time.monotonic())
                 if remaining <= 0:
                     return
                 ear.wait(remaining)
         finally:
             ear.close()
-
-    def _known(self, task_id: str) -> Entry:
-        if (entry := self.store.show(task_id)) is None:
-            raise TaskNotFound(task_id=task_id)
-        return entry
 
 
 def open_runtime(

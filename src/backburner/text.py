@@ -25,6 +25,12 @@ def clean(text: str) -> str:
     return (text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)).strip()
 
 
+def readable(text: str) -> str:
+    """Output as a reader would have it: no escapes or control characters, and of a line that was drawn over its last state."""
+    text = re.sub(f"{_ESCAPE}|{_UNSHOWN}", "", text)
+    return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
+
+
 def shortened(line: str, suffix: str = "", longest: int = 200) -> str:
     """`line` cut so that it has at most `longest` characters together with `suffix`, which it ends with."""
     longest -= len(suffix)

@@ -76,6 +76,12 @@ def command_line(command: Sequence[str], shell: bool) -> str:
     return "␠" * edges[0] + shown.strip(" ") + "␠" * edges[1] if any(edges) else shown
 
 
+def refusal(task_id: str, *, expired: bool) -> str:
+    """What the agent is told that asked for something which a person did not allow."""
+    how = "expired: nobody answered in time" if expired else "was rejected by a person"
+    return f"Background task {task_id} {how}. It did not run, and must not be tried in another way."
+
+
 def notice(task_id: str, state: RunState, how: str, summary: str | None, log: str, artifacts: Sequence[str] = ()) -> str:
     """What the person or the agent who asked is told when a run ends."""
     parts = [how if state != RunState.COMPLETED else "", summary or ""]

@@ -13,7 +13,7 @@ import pytest
 
 from backburner.errors import BackburnerError, BadInput, IllegalTransition, LedgerUnavailable, StaleRun, TaskNotFound
 from backburner.lifecycle import Result, RunState, TaskState
-from backburner.models import ENGINE, RECORD, Approval, Ending, Entry, ProcessId, Run, Submission, Task
+from backburner.models import ENGINE, RECORD, Approval, Ending, Entry, ProcessId, Run, Session, Submission, Task
 from backburner.trace import Parent
 
 NOW = 1_770_000_000_000
@@ -630,6 +630,54 @@ class StoreContract:
         for _ in range(3):
             ended(store)
         assert len({notice.key for notice in store.notices(project=None, unread=True)}) == 3
+
+    # -- sessions
+
+    def test_the_end_of_a_task_is_owed_to_whoever_asked(self, store: Any) -> None:
+        for name, session in (("task_a", "claude:1"), ("task_b", "codex:2"), ("task_c", None)):
+            store.settle([done(running(store, name, session=session))], OURS)
+        owed = {notice.task_id: notice.channel for notice in store.notices(project=None, unread=True)}
+        assert owed == {"task_a": "session:claude:1", "task_b": "session:codex:2", "task_c": "inbox"}
+        assert [one.task_id for one in store.notices(project=None, unread=True, channels=["inbox", "session:codex:2"])] == [
+            "task_b",
+            "task_c",
+        ]
+        assert sorted(store.owing()) == ["inbox", "session:claude:1", "session:codex:2"]
+
+    def test_what_one_channel_was_told_is_still_owed_to_another(self, store: Any) -> None:
+        store.settle([done(running(store, "task_a", session="claude:1"))], OURS)
+        store.tell(task_ids=["task_a"], now=NOW)
+        assert store.owing() == ["session:claude:1"]
+        store.tell(task_ids=["task_a"], channel="session:claude:1", now=NOW)
+        assert store.owing() == []
+
+    @pytest.mark.parametrize("expired", [False, True])
+    def test_a_session_is_told_that_its_proposal_was_refused(self, store: Any, expired: bool) -> None:
+        propose(store, "task_a", session="claude:1")
+        propose(store, "task_b")
+        for task_id in ("task_a", "task_b"):
+            store.refuse(task_id, expired=expired, now=NOW)
+        (notice,) = store.notices(project=None, unread=True)
+        assert (notice.task_id, notice.run_id, notice.channel) == ("task_a", None, "session:claude:1")
+        assert ("nobody answered" if expired else "rejected") in notice.text and "did not run" in notice.text
+
+    def test_a_session_is_known_from_when_it_was_met_and_where_it_is_now(self, store: Any) -> None:
+        store.register(Session("claude:1", "claude", "/p", OURS, NOW, NOW))
+        store.register(Session("codex:2", "codex", "/p", None, NOW + 1, NOW + 1))
+        store.register(Session("claude:1", "claude", "/q", THEIRS, NOW + 5, NOW + 5))
+        first, second = store.sessions()
+        assert first == Session("claude:1", "claude", "/p", THEIRS, NOW, NOW + 5) and second.session_id == "codex:2"
+        assert [one.session_id for one in store.sessions("codex")] == ["codex:2"]
+
+    def test_a_session_has_open_work_until_the_last_of_it_ended(self, store: Any) -> None:
+        assert not store.open_work(["claude:1"])
+        propose(store, "task_a", session="claude:1")
+        run = running(store, "task_b", session="claude:1")
+        assert store.open_work(["claude:1", "x:y"]) and not store.open_work(["x:y"])
+        store.refuse("task_a", expired=False, now=NOW)
+        assert store.open_work(["claude:1"])
+        store.settle([done(run)], OURS)
+        assert not store.open_work(["claude:1"])
 
     # -- clear and outdated
 

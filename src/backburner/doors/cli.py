@@ -23,9 +23,11 @@ _ELSEWHERE = {
     "traces": "tracing",
     "top": "top",
 }
+# Which has it where the verb opens the home itself, or needs none.
+_WITHOUT_HOME = {"serve": "operate", "doctor": "operate", "mcp": "stdio", "install": "install"}
 _TAKES_COMMAND = ("run", "check")
 # Elsewhere it is the engine that goes by the settings, and a flag of one call would silently do nothing.
-TAKES_SETTINGS = ("serve", "config", "clear", "doctor")
+TAKES_SETTINGS = ("serve", "config", "clear", "doctor", "mcp")
 
 
 # Its words are not translated: looking for translations would take as long as much of `list`.
@@ -192,11 +194,9 @@ def _call(verb: str, args: argparse.Namespace) -> int:
         print(script(args.shell))
         return 0
     flags = dict(_setting(word) for word in getattr(args, "set", []))
-    if verb in ("serve", "doctor"):
+    if verb in _WITHOUT_HOME:
         gc.enable()
-        from backburner.doors import operate
-
-        return getattr(operate, verb)(args, flags)
+        return getattr(import_module(f"backburner.doors.{_WITHOUT_HOME[verb]}"), verb)(args, flags)
     from backburner.runtime import open_runtime
 
     door = import_module(f"backburner.doors.{_ELSEWHERE.get(verb, 'verbs')}")

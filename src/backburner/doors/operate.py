@@ -1,13 +1,19 @@
 """`serve` and `doctor`: the verbs of the person who looks after a home."""
 
 import argparse
+import contextlib
 import logging
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from backburner.doors import render
 from backburner.errors import BadInput
 from backburner.home import Home, locate
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Generator
 
 
 def serve(args: argparse.Namespace, flags: dict[str, str]) -> int:
@@ -21,9 +27,58 @@ def serve(args: argparse.Namespace, flags: dict[str, str]) -> int:
     def ready() -> None:
         print(f"Serving {home.root}. Ctrl-C stops it; commands at work go on.", file=sys.stderr)
 
-    if not engine.serve(home, environ, flags, foreground=True, ready=ready):
-        raise BadInput(f"Another engine serves {home.root} already.")
+    with _web(home, environ, args.http) if args.http else contextlib.nullcontext() as web:
+        if not engine.serve(home, environ, flags, foreground=True, ready=ready):
+            if web is None:
+                raise BadInput(f"Another engine serves {home.root} already.")
+            print(f"Another engine serves {home.root}; this one only listens. Ctrl-C stops it.", file=sys.stderr)
+            with contextlib.suppress(KeyboardInterrupt):
+                web.wait()
     return 0
+
+
+@contextlib.contextmanager
+def _web(home: Home, environ: dict[str, str], where: str) -> "Generator[subprocess.Popen[bytes]]":
+    """The process that speaks HTTP, for as long as this one lives."""
+    import socket
+    import subprocess
+    from importlib.util import find_spec
+
+    from backburner.doors.web import PATH, token_of
+    from backburner.starter import engine_command
+
+    if not (find_spec("mcp") and find_spec("uvicorn")):
+        raise BadInput("HTTP needs the extra `mcp`: pip install 'backburner[mcp]'.")
+    host, _, port = where.rpartition(":")
+    host = host or "127.0.0.1"
+    if not port.isdecimal() or int(port[:6]) > 65535:
+        raise BadInput(f"'{where}' is not a port; there are 1 to 65535, and 0 for any that is free.")
+    if host not in ("127.0.0.1", "localhost", "::1", "[::1]"):
+        raise BadInput(f"HTTP is served on loopback only, not on {host}; use a tunnel to reach it from elsewhere.")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((host.strip("[]"), int(port)))
+        except OSError as error:
+            raise BadInput(f"{where} cannot be listened on: {error.strerror}.") from None
+        listening.listen(128)
+        home.make()
+        token_of(home)
+        command = [*engine_command(home, "doors.web"), str(listening.fileno())]
+        child = subprocess.Popen(command, stdin=subprocess.PIPE, env=environ, pass_fds=[listening.fileno()], start_new_session=True)
+        shown = f"[{host}]" if ":" in host else host
+        address = f"http://{shown}:{listening.getsockname()[1]}{PATH}"
+    print(f"MCP over HTTP: {address}, with the token in {os.path.join(home.root, 'token')}", file=sys.stderr)
+    try:
+        yield child
+    finally:
+        if child.stdin:
+            child.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(5)
+        child.kill()
+        child.wait()
 
 
 def doctor(args: argparse.Namespace, flags: dict[str, str]) -> int:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from backburner.models import PRIORITIES
 
+CLIENTS = ("claude", "codex", "gemini", "opencode")
 Parser = argparse.ArgumentParser
 
 
@@ -164,6 +165,13 @@ def _inbox(parser: Parser) -> None:
     parser.add_argument("--ack", action="store_true", help="mark what is shown as read")
     parser.add_argument("--read", action="store_true", help="show what was read before, too")
     parser.add_argument("--here", action="store_true", help="only of this project")
+    parser.add_argument(
+        "--hook", choices=CLIENTS, metavar="CLIENT", help=f"answer a hook of an agent's client, and tell it once: {', '.join(CLIENTS)}"
+    )
+
+
+def _brief(parser: Parser) -> None:
+    parser.add_argument("--all", action="store_true", help="of all projects, not only of this one")
 
 
 def _events(parser: Parser) -> None:
@@ -177,6 +185,21 @@ def _config(parser: Parser) -> None:
 
 def _completion(parser: Parser) -> None:
     parser.add_argument("shell", choices=["bash", "zsh", "fish"])
+
+
+def _mcp(parser: Parser) -> None:
+    parser.add_argument("--tools", metavar="SETS", help="only these sets of tools: commands")
+    parser.add_argument("--client", metavar="CLIENT", help="what the client is called (default: what it says)")
+
+
+def _serve(parser: Parser) -> None:
+    parser.add_argument("--http", metavar="PORT", help="also be an MCP server over HTTP on this port of 127.0.0.1, for who has the token")
+
+
+def _install(parser: Parser) -> None:
+    parser.add_argument("client", choices=CLIENTS, metavar="CLIENT", help=f"the agent to wire: {', '.join(CLIENTS)}")
+    parser.add_argument("--undo", action="store_true", help="take out again what was put in")
+    parser.add_argument("--yes", action="store_true", help="change the files without asking")
 
 
 def _none(_: Parser) -> None:
@@ -201,9 +224,12 @@ VERBS: dict[str, tuple[str, Callable[[Parser], None]]] = {
     "audit": ("Show who said yes to what, and by which rule.", _audit),
     "clear": ("Forget ended tasks and their output.", _clear),
     "inbox": ("Show what ended and was not told yet.", _inbox),
+    "brief": ("Say in a few lines what is open, for an agent that has forgotten it.", _brief),
     "events": ("Show everything that happened, in order.", _events),
     "traces": ("Show what led to what, and how long each piece took.", _traces),
-    "serve": ("Be the engine, in the foreground.", _none),
+    "mcp": ("Be an MCP server for an agent, on standard input and output.", _mcp),
+    "serve": ("Be the engine, in the foreground.", _serve),
+    "install": ("Give an agent's client the tools and hooks of Backburner.", _install),
     "config": ("Show the settings.", _config),
     "doctor": ("Check the home and say how to mend what is wrong.", _none),
     "completion": ("Print a completion script for a shell.", _completion),

@@ -104,9 +104,9 @@ def coloured() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def table(entries: Sequence[Entry], now: int) -> str:
-    """The newest at the bottom, next to the prompt. A narrow terminal gets fewer columns."""
-    room = columns(1) if sys.stdout.isatty() else 10_000
+def table(entries: Sequence[Entry], now: int, *, plain: bool = False) -> str:
+    """The newest at the bottom, next to the prompt. A narrow terminal gets fewer columns; a `plain` one is for no terminal."""
+    room = columns(1) if sys.stdout.isatty() and not plain else 10_000
     heads = ("ID", "Status", "Started", "Duration", "Description")
     rows = [_row(entry, now) for entry in reversed(entries)]
     widths = [max(len(head), *(cells(row[i]) for row in rows)) for i, head in enumerate(heads)]
@@ -117,7 +117,7 @@ def table(entries: Sequence[Entry], now: int) -> str:
     widths[4] = max(_LEAST_DESCRIPTION, min(widths[4], room - sum(widths[i] for i in shown if i != 4) - len(shown) + 1))
     lines = [" ".join(heads[i].ljust(widths[i]) for i in shown).rstrip(), " ".join(_RULE * widths[i] for i in shown)]
     for row in rows:
-        texts = [colour(row[1], widths[1]) if i == 1 else fitted(row[i], widths[i]) for i in shown]
+        texts = [colour(row[1], widths[1]) if i == 1 and not plain else fitted(row[i], widths[i]) for i in shown]
         lines.append(" ".join(texts).rstrip())
     return "\n".join(lines)
 

@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 
+from backburner.callers import handed_on, session_of
 from backburner.doors import render
 from backburner.doors.verbs import hint, told
 from backburner.errors import ApprovalDenied, ApprovalRequired, BadInput, NotAPerson
@@ -38,8 +39,9 @@ def submission_from(runtime: Runtime, args: argparse.Namespace) -> Submission:
     submission = Submission(
         command=_shell_line(args.command) if args.shell else tuple(args.command),
         cwd=here,
-        environment=dict(runtime.environ),
+        environment=handed_on(runtime.environ),
         env=_env(args.env),
+        session=session_of(runtime.environ),
         shell=args.shell,
         umask=umask(),
     )
@@ -102,7 +104,8 @@ def _restarts(text: str | None) -> int:
 def restart(runtime: Runtime, args: argparse.Namespace) -> int:
     """A new task with the same words in the environment of now; what is different there is said."""
     before = runtime.show(args.id)
-    again = submission_of(before.task, dict(runtime.environ))._replace(umask=umask(), restarted_from=before.task.task_id)
+    again = submission_of(before.task, handed_on(runtime.environ))
+    again = again._replace(umask=umask(), restarted_from=before.task.task_id, session=session_of(runtime.environ))
     changes = _changes(runtime.environment(before), runtime.environ)
     for name, (old, new) in changes.items() if not args.json else ():
         hint(f"Since then {_change(name, old, new)}")

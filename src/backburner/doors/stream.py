@@ -15,6 +15,7 @@ from backburner.errors import BadInput
 from backburner.follow import Follower
 from backburner.lifecycle import Result
 from backburner.models import Entry, Event
+from backburner.output import position_of
 from backburner.runtime import Runtime, now_ms
 
 
@@ -60,20 +61,10 @@ def _follower(runtime: Runtime, entry: Entry, args: argparse.Namespace) -> Follo
         raise BadInput(f"Task {entry.task.task_id} has {count} run{'s' * (count != 1)}, no number {args.run}.")
     n, since = args.run, 0
     if args.since is not None:
-        n, since = _position(args.since, count)
+        n, since = position_of(args.since, count)
     elif n is not None and n < count:
         entry = entry._replace(task=entry.task._replace(run_count=n))
     return Follower(runtime, entry, raw=args.raw, lines=args.tail if args.grep is None else None, n=n, since=since)
-
-
-def _position(text: str, count: int) -> tuple[int, int]:
-    """A cursor as the number of a run and an offset."""
-    n, colon, offset = text.partition(":")
-    if not colon:
-        n, offset = str(count if text != "0" else 1), text
-    if not (n.isdecimal() and offset.isdecimal() and len(n) < 9 and len(offset) < 18 and 1 <= int(n) <= max(1, count)):
-        raise BadInput(f"'{text}' is not a cursor of this task; `logs --json` gives one, and 0 is the start.")
-    return int(n), int(offset)
 
 
 def _cursor(follower: Follower) -> str:

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from backburner import words
+from backburner.callers import session_of
 from backburner.doors import render
 from backburner.errors import ApprovalRequired, BadInput, NotRunning, WaitTimedOut
 from backburner.models import Entry
@@ -24,7 +25,7 @@ def hint(text: str) -> None:
 def told(runtime: Runtime, task_ids: list[str]) -> None:
     """Mark as told what has really left us: not what a closed pipe or a full disk swallowed."""
     sys.stdout.flush()
-    runtime.tell(task_ids=task_ids)
+    runtime.tell(task_ids=task_ids, session=session_of(runtime.environ))
 
 
 def list_(runtime: Runtime, args: argparse.Namespace) -> int:
@@ -175,7 +176,11 @@ def clear(runtime: Runtime, args: argparse.Namespace) -> int:
 
 
 def inbox(runtime: Runtime, args: argparse.Namespace) -> int:
-    notices = runtime.notices(everywhere=not args.here, unread=not args.read)
+    if args.hook is not None:
+        from backburner.doors.hooks import answer
+
+        return answer(runtime, args.hook)
+    notices = runtime.notices(session=session_of(runtime.environ), everywhere=not args.here, unread=not args.read)
     if args.json:
         render.print_json([render.notice_json(notice) for notice in notices])
     for notice in notices if not args.json else []:
@@ -185,6 +190,15 @@ def inbox(runtime: Runtime, args: argparse.Namespace) -> int:
     if args.ack:
         sys.stdout.flush()
         runtime.tell(notice_ids=[notice.notice_id for notice in notices])
+    return 0
+
+
+def brief(runtime: Runtime, args: argparse.Namespace) -> int:
+    """At most 2,000 characters, whatever there is."""
+    from backburner.notification import brief
+
+    text = brief(runtime.list(everywhere=args.all, limit=LISTED), now_ms())
+    render.print_json({"brief": text}) if args.json else print(text)
     return 0
 
 

@@ -14,13 +14,12 @@ from backburner.lifecycle import (
     event_between,
     restart_delay,
 )
-from backburner.models import Approval, Ending, Entry, Run, Task
+from backburner.models import Approval, Ending, Entry, Run, Task, channel_of
 from backburner.stores.records import Records
 from backburner.stores.rows import plain
 from backburner.words import ending as ending_words
 from backburner.words import notice as notice_words
 
-INBOX = "inbox"
 _STEADY_MS = 60_000  # a run that lasted this long had not failed to start
 
 
@@ -117,9 +116,7 @@ class Endings(Records):
         if failures > 1:
             how += f", {failures} times in a row"
         log = os.path.join(os.path.dirname(self.path), run.folder, "output.log")
-        self._notice(
-            run, task.project, notice_words(task.task_id, ending.state, how, ending.summary, log, ending.artifacts), ending.ended_at
-        )
+        self._notice(task, run, notice_words(task.task_id, ending.state, how, ending.summary, log, ending.artifacts), ending.ended_at)
         return reached
 
     def _restart(self, task: Task, run: Run, ending: Ending) -> tuple[int, int | None]:
@@ -134,9 +131,11 @@ class Endings(Records):
                 break
         return failures, restart_delay(task.restarts, failures)
 
-    def _notice(self, run: Run, project: str, text: str, now: int) -> None:
-        row = {"key": f"{run.run_id}:{INBOX}", "task_id": run.task_id, "run_id": run.run_id, "project": project}
-        self._insert("notices", {**row, "channel": INBOX, "text": text, "created_at": now})
+    def _notice(self, task: Task, run: Run | None, text: str, now: int) -> None:
+        """What is owed to whoever asked."""
+        channel, run_id = channel_of(task.session), run.run_id if run else None
+        row = {"key": f"{run_id or f'{task.task_id}:refused'}:{channel}", "task_id": task.task_id, "run_id": run_id}
+        self._insert("notices", {**row, "project": task.project, "channel": channel, "text": text, "created_at": now})
 
     def _guard(self, run_id: str) -> None:
         if self._db.changes() == 0:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from backburner.errors import TaskNotFound
 from backburner.lifecycle import LIVE
-from backburner.models import RECORD, Batch, Entry, Event, Notice, ProcessId, Run, Span, Work
+from backburner.models import RECORD, Batch, Entry, Event, Notice, ProcessId, Run, Session, Span, Work
 from backburner.stores.connection import Connection
 from backburner.stores.rows import ENTRY, RUN, TASK, WIDTH, entry_of, run_of, span_of_run, span_of_task, task_of
 
@@ -129,11 +129,32 @@ class Reading(Connection):
         rows = self._all("SELECT * FROM events WHERE event_id > ? ORDER BY event_id LIMIT ?", after, limit)
         return [Event(*row[:5], json.loads(row[5])) for row in rows]
 
-    def notices(self, *, project: str | None = None, unread: bool = True) -> Sequence[Notice]:
-        """What is owed to the inbox, oldest first."""
+    def notices(self, *, project: str | None = None, unread: bool = True, channels: Sequence[str] | None = None) -> Sequence[Notice]:
+        """What is owed, oldest first: to some channels, or to all."""
         where = ("told_at IS NULL AND " if unread else "") + "(? IS NULL OR project = ?)"
-        rows = self._all(f"SELECT {', '.join(Notice._fields)} FROM notices WHERE {where} ORDER BY notice_id", project, project)
+        values: list[object] = [project, project]
+        if channels is not None:
+            where += f" AND channel IN ({', '.join('?' * len(channels))})"
+            values += channels
+        rows = self._all(f"SELECT {', '.join(Notice._fields)} FROM notices WHERE {where} ORDER BY notice_id", *values)
         return [Notice(*row) for row in rows]
+
+    def open_work(self, sessions: Sequence[str]) -> bool:
+        """Whether sessions asked for anything that still runs, or waits to."""
+        asked = f"session IN ({', '.join('?' * len(sessions))})"
+        live = f"SELECT 1 FROM tasks WHERE task_id IN (SELECT task_id FROM runs WHERE {_LIVE}) AND {asked}"
+        proposed = f"SELECT 1 FROM tasks WHERE state = 'proposed' AND {asked}"
+        return bool(self._one(live, *sessions) or self._one(proposed, *sessions))
+
+    def owing(self) -> Sequence[str]:
+        """The channels that something is owed to."""
+        return [row[0] for row in self._all("SELECT DISTINCT channel FROM notices WHERE told_at IS NULL")]
+
+    def sessions(self, client: str | None = None) -> Sequence[Session]:
+        """Who asks, latest first."""
+        fields = ", ".join(Session._fields)
+        rows = self._all(f"SELECT {fields} FROM sessions WHERE ? IS NULL OR client = ? ORDER BY seen_at DESC", client, client)
+        return [Session(*row)._replace(process=ProcessId.parse(row[3]) if row[3] else None) for row in rows]
 
     def spans(self, trace_id: str) -> Sequence[Span]:
         """Every piece of a trace: tasks as they were asked for, and their runs."""

@@ -189,5 +189,39 @@ MIGRATIONS: tuple[str, ...] = (
         position INTEGER NOT NULL
     );
     """,
+    # 4: who asked, and notices that are owed to them
+    """
+    CREATE TABLE sessions (
+        session_id TEXT NOT NULL PRIMARY KEY CHECK (session_id <> ''),
+        client TEXT NOT NULL,
+        project TEXT NOT NULL,
+        process TEXT,
+        created_at INTEGER NOT NULL,
+        seen_at INTEGER NOT NULL
+    );
+    ALTER TABLE tasks ADD COLUMN session TEXT;
+    CREATE INDEX tasks_by_session ON tasks (session, seq) WHERE session IS NOT NULL;
+
+    -- once more with a run that may be missing: of a proposal that was refused there is none
+    ALTER TABLE notices RENAME TO notices_3;
+    DROP INDEX notices_by_task;
+    DROP INDEX notices_unread;
+    CREATE TABLE notices (
+        notice_id INTEGER PRIMARY KEY AUTOINCREMENT,
+        key TEXT NOT NULL UNIQUE,
+        task_id TEXT NOT NULL REFERENCES tasks (task_id) ON DELETE CASCADE,
+        run_id TEXT,
+        project TEXT NOT NULL,
+        channel TEXT NOT NULL,
+        text TEXT NOT NULL,
+        created_at INTEGER NOT NULL,
+        told_at INTEGER,
+        CHECK (key = coalesce(run_id, task_id || ':refused') || ':' || channel)
+    );
+    INSERT INTO notices SELECT * FROM notices_3;
+    DROP TABLE notices_3;
+    CREATE INDEX notices_by_task ON notices (task_id);
+    CREATE INDEX notices_unread ON notices (channel, notice_id) WHERE told_at IS NULL;
+    """,
 )
 VERSION = len(MIGRATIONS)

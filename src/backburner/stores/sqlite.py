@@ -10,10 +10,11 @@ from collections.abc import Iterable, Sequence
 
 from backburner import trace
 from backburner.lifecycle import LIVE, Result, RunEvent, RunState, TaskEvent, TaskState, advance
-from backburner.models import ENGINE, RECORD, Approval, Ending, Entry, ProcessId, Run, Settled, Submission, Task, Work
+from backburner.models import ENGINE, INBOX, RECORD, Approval, Ending, Entry, ProcessId, Run, Session, Settled, Submission, Task, Work
 from backburner.stores.endings import Endings, dependency_failed, failed_before
 from backburner.stores.grants import Grants
-from backburner.stores.rows import ENTRY, entry_of
+from backburner.stores.rows import ENTRY, entry_of, plain
+from backburner.words import refusal
 
 _CLEARED_KEPT_MS = 30 * 86_400_000
 _MANY = 500
@@ -88,6 +89,7 @@ class SQLiteStore(Grants, Endings):
                     trace_id=parent.trace_id if parent else trace.new_trace_id(),
                     span_id=trace.new_span_id(),
                     parent_span_id=parent.span_id if parent else None,
+                    session=submission.session,
                 )
                 self._insert("tasks", {**task._asdict(), "environment_id": self._keep_environment(submission.environment)})
                 about = {"by": approval.by, "via": approval.via} if approval else {}
@@ -172,6 +174,8 @@ class SQLiteStore(Grants, Endings):
                 self._end(entry, Ending(entry.run.run_id, RunState.FAILED, Result.DENIED, now, error="a person said no"))
                 return self._entry(task_id)
             task = self._change_task(entry.task, TaskEvent.EXPIRED if expired else TaskEvent.REJECTED, now)
+            if task.session is not None:  # the agent that asked waits for an answer; the person gave it
+                self._notice(task, None, refusal(task_id, expired=expired), now)
             self._follow_up(task_id, task.state, now)
             return Entry(task, None)
 
@@ -290,12 +294,24 @@ class SQLiteStore(Grants, Endings):
                 self._event(now, "cancel_requested", task_id, run.run_id)
         return self._entry(task_id)
 
-    def tell(self, *, notice_ids: Iterable[int] = (), task_ids: Iterable[str] = (), now: int) -> None:
-        """Mark notices as told, by their ids or by their tasks'."""
+    def tell(self, *, notice_ids: Iterable[int] = (), task_ids: Iterable[str] = (), channel: str = INBOX, now: int) -> None:
+        """Mark notices as told: by their ids, or what one channel owes of some tasks."""
         with self._transaction():
-            for column, values in (("notice_id", notice_ids), ("task_id", task_ids)):
-                for value in values:
-                    self._db.execute(f"UPDATE notices SET told_at = ? WHERE told_at IS NULL AND {column} = ?", (now, value))
+            for notice_id in notice_ids:
+                self._db.execute("UPDATE notices SET told_at = ? WHERE told_at IS NULL AND notice_id = ?", (now, notice_id))
+            for task_id in task_ids:
+                self._db.execute(
+                    "UPDATE notices SET told_at = ? WHERE told_at IS NULL AND task_id = ? AND channel = ?", (now, task_id, channel)
+                )
+
+    def register(self, session: Session) -> None:
+        """Somebody who asks is here, in this process. Not waited for: they register again."""
+        with self._transaction(durable=False):
+            self._db.execute(
+                "INSERT INTO sessions (session_id, client, project, process, created_at, seen_at) VALUES (?, ?, ?, ?, ?, ?)"
+                " ON CONFLICT (session_id) DO UPDATE SET process = excluded.process, seen_at = excluded.seen_at",
+                tuple(map(plain, session)),
+            )
 
     def note(self, kind: str, task_id: str, run_id: str, now: int, **data: object) -> None:
         """Write down that something happened which changes no state."""
@@ -331,6 +347,10 @@ class SQLiteStore(Grants, Endings):
             for task_id in gone:
                 self._event(now, "task_cleared", task_id, None)
             self._db.execute("DELETE FROM events WHERE kind = 'task_cleared' AND at < ?", (now - _CLEARED_KEPT_MS,))
+            self._db.execute(
+                "DELETE FROM sessions WHERE seen_at < ? AND session_id NOT IN (SELECT session FROM tasks WHERE session IS NOT NULL)",
+                (now - _CLEARED_KEPT_MS,),
+            )
             self._db.execute(
                 "DELETE FROM environments WHERE environment_id NOT IN (SELECT environment_id FROM tasks WHERE environment_id IS NOT NULL)"
             )

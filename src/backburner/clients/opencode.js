@@ -1,0 +1,93 @@
+// Backburner's plugin for OpenCode, put here by `backburner install opencode` (and taken away with `--undo`).
+// It says which session asks for background work, and passes on to that session what has ended.
+import { spawn } from "node:child_process"
+
+const COMMAND = __BACKBURNER__
+
+export const Backburner = async ({ client, directory }) => {
+  const roots = new Map() // a session, and the one that a person talks with above it
+  const erredAt = new Map()
+  let child = null
+  let starts = 0
+
+  const say = (value) => {
+    if (child?.stdin.writable) child.stdin.write(JSON.stringify(value) + "\n")
+  }
+
+  const listen = () => {
+    if (child || starts > 20) return
+    starts += 1
+    const mine = spawn(COMMAND[0], [...COMMAND.slice(1), "inbox", "--hook", "opencode"], {
+      cwd: directory,
+      stdio: ["pipe", "pipe", "ignore"],
+    })
+    child = mine
+    let text = ""
+    mine.stdin.on("error", () => {})
+    mine.on("error", () => {})
+    mine.on("close", () => {
+      child = null
+      setTimeout(listen, 1000 * starts).unref()
+    })
+    mine.stdout.on("data", (piece) => {
+      const lines = (text + piece).split("\n")
+      text = lines.pop()
+      for (const line of lines) pass(JSON.parse(line)).catch(() => {})
+    })
+    for (const root of new Set(roots.values())) say({ session: root })
+  }
+
+  const pass = async ({ session, text, notices }) => {
+    // A prompt right after an error would be stored and never answered.
+    const early = 1500 - (Date.now() - (erredAt.get(session) ?? 0))
+    if (early > 0) await new Promise((done) => setTimeout(done, early))
+    const body = { parts: [{ type: "text", text, synthetic: true }] }
+    const { error } = await client.session.promptAsync({ path: { id: session }, body })
+    if (!error) say({ told: notices })
+  }
+
+  const rootOf = async (session) => {
+    if (roots.has(session)) return roots.get(session)
+    let root = session
+    for (let depth = 0; depth < 10; depth++) {
+      const { data } = await client.session.get({ path: { id: root } }).catch(() => ({}))
+      if (!data?.parentID) break
+      root = data.parentID
+    }
+    roots.set(session, root)
+    listen()
+    say({ session: root })
+    return root
+  }
+
+  return {
+    "chat.message": async (input) => {
+      await rootOf(input.sessionID)
+    },
+    "tool.execute.before": async (input, output) => {
+      if (input.tool.startsWith("backburner_")) output.args._session = await rootOf(input.sessionID)
+    },
+    "shell.env": async (input, output) => {
+      if (input.sessionID) output.env.BACKBURNER_SESSION = "opencode:" + (await rootOf(input.sessionID))
+    },
+    "experimental.session.compacting": async (_input, output) => {
+      const brief = spawn(COMMAND[0], [...COMMAND.slice(1), "brief"], { cwd: directory, stdio: ["ignore", "pipe", "ignore"] })
+      let text = ""
+      brief.stdout.on("data", (piece) => (text += piece))
+      await new Promise((done) => brief.on("close", done).on("error", done))
+      if (text && !text.startsWith("No background")) output.context.push(text)
+    },
+    dispose: async () => {
+      starts = Infinity
+      child?.kill()
+    },
+    event: async ({ event }) => {
+      const session = event.properties?.sessionID ?? event.properties?.info?.id
+      if (event.type === "session.error") erredAt.set(session, Date.now())
+      if (event.type === "session.deleted") {
+        roots.delete(session)
+        say({ gone: session })
+      }
+    },
+  }
+}

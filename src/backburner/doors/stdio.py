@@ -1,0 +1,145 @@
+"""`backburner mcp`: the MCP server on standard input and output, for clients that start it themselves.
+
+An answer counts as given once it was written to the client's pipe. Ends when the client closes its side.
+"""
+
+import argparse
+import asyncio
+import logging
+import os
+import re
+import shlex
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, cast
+
+from backburner.awaited import Awaited
+from backburner.doors.toolbox import Answer, toolset
+from backburner.errors import BackburnerError, BadInput
+from backburner.runtime import open_runtime
+
+_LONGEST_LINE = 16 << 20
+_MOST_UNANSWERED = 256
+_ANSWER = re.compile(r'\{"jsonrpc":"2\.0","id":("(?:[^"\\]|\\.)*"|-?\d+),"(?:result|error)"')
+
+
+def mcp(args: argparse.Namespace, flags: dict[str, str]) -> int:
+    """Serve until the client goes."""
+    try:
+        from backburner.doors.mcp import McpServer
+    except ImportError as error:
+        raise BadInput(f"The MCP server needs the extra `mcp` ({error}): pip install 'backburner[mcp]'.") from None
+    tools = toolset(args.tools)
+    logging.basicConfig(format="backburner: %(levelname)s %(message)s", level=logging.ERROR, stream=sys.stderr)
+    if not sys.stdin.isatty():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the client's terminal is for the client
+    environ = dict(os.environ)
+    wire = Wire()
+
+    async def serve() -> None:
+        from mcp.server.stdio import stdio_server
+
+        from backburner.clients.wiring import own_command
+
+        async with Awaited(lambda: open_runtime(args.home, environ, flags)) as home:
+            longest = await home.do(lambda runtime: runtime.config.number("mcp.max_wait_seconds"))
+            made = McpServer(
+                home,
+                tools,
+                longest_wait=longest,
+                cwd=os.getcwd(),
+                command=shlex.join(own_command(environ, args.home)),
+                client=args.client,
+                environ=environ,
+                deliver=wire.deliver,
+            )
+            async with stdio_server(cast(Any, wire), cast(Any, wire)) as (reading, writing):
+                await made.server.run(reading, writing, made.server.create_initialization_options())
+
+    try:
+        asyncio.run(serve())
+    except* (BrokenPipeError, ConnectionError):
+        pass  # the client is gone
+    except* BackburnerError as group:
+        raise group.exceptions[0] from None
+    finally:
+        sys.stdout = sys.stderr
+    sys.stderr.flush()
+    os._exit(0)  # a thread may still wait for a client that neither reads nor writes
+
+
+class Wire:
+    """The two pipes of a client, in the form that the SDK wants. What is printed by mistake goes to stderr."""
+
+    def __init__(self) -> None:
+        self._in, self._out = os.dup(0), os.dup(1)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.close(nothing)
+        os.dup2(2, 1)
+        self._reader, self._writer = ThreadPoolExecutor(1, "reader"), ThreadPoolExecutor(1, "writer")
+        self._text = ""
+        self._unanswered = 0
+        self._room = asyncio.Event()
+        self._deliveries: dict[str, Callable[[], Awaitable[None]]] = {}
+        self._background: set[asyncio.Future[None]] = set()
+
+    async def deliver(self, ctx: object, answer: Answer) -> None:
+        """Have `answer.delivered` called once the answer to this request was written."""
+        import json
+
+        request_id = getattr(ctx, "request_id", None)
+        self._deliveries[json.dumps(request_id, ensure_ascii=False)] = answer.delivered
+        while len(self._deliveries) > 4 * _MOST_UNANSWERED:  # answers nobody wanted any more
+            self._deliveries.pop(next(iter(self._deliveries)))
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        loop, rest = asyncio.get_running_loop(), bytearray()
+        skipping = False
+        while True:
+            piece = await loop.run_in_executor(self._reader, os.read, self._in, 1 << 16)
+            if not piece:
+                return
+            *lines, last = piece.split(b"\n")
+            for line in lines:
+                whole, rest = bytes(rest) + line, bytearray()
+                if skipping:
+                    skipping = False
+                    yield "this line is too long"  # answered as a parse error
+                elif whole.strip():
+                    await self._make_room(whole)
+                    yield whole.decode("utf-8", "replace")
+            if not skipping:
+                rest += last
+            if len(rest) > _LONGEST_LINE:
+                skipping, rest = True, bytearray()
+
+    async def _make_room(self, line: bytes) -> None:
+        """Take no more requests than are answered from a client that does not read."""
+        while self._unanswered >= _MOST_UNANSWERED:
+            self._room.clear()
+            await self._room.wait()
+        if b'"method"' in line and b'"id"' in line:
+            self._unanswered += 1
+
+    async def write(self, text: str) -> None:
+        self._text += text
+
+    async def flush(self) -> None:
+        text, self._text = self._text, ""
+        await asyncio.get_running_loop().run_in_executor(self._writer, _write, self._out, text.encode())
+        if answered := _ANSWER.match(text):
+            self._unanswered = max(0, self._unanswered - 1)
+            self._room.set()
+            if delivered := self._deliveries.pop(answered[1], None):
+                task = asyncio.ensure_future(delivered())
+                self._background.add(task)
+                task.add_done_callback(self._background.discard)
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]

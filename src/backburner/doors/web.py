@@ -1,0 +1,91 @@
+"""MCP over HTTP, a process of its own beside `backburner serve --http`: on loopback only, with a token, Host and Origin checked.
+
+It gets its listening socket from `serve`, and ends with it.
+"""
+
+import asyncio
+import hmac
+import json
+import logging
+import os
+import secrets
+import socket
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from backburner.awaited import Awaited
+from backburner.doors.toolbox import toolset
+from backburner.home import Home, write_atomically
+from backburner.runtime import open_runtime
+
+TOKEN = "token"
+PATH = "/mcp"
+_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+
+
+def token_of(home: Home) -> str:
+    """The token of a home, made where there is none yet; readable for its owner alone."""
+    path = os.path.join(home.root, TOKEN)
+    try:
+        with open(path, encoding="ascii") as file:
+            if found := file.read().strip():
+                return found
+    except FileNotFoundError:
+        pass
+    write_atomically(path, secrets.token_urlsafe(32) + "\n")
+    return token_of(home)
+
+
+class Guard:
+    """Lets through only who came to this very address, from no other page, and has the token."""
+
+    def __init__(self, app: Any, token: str, port: int) -> None:
+        self._app, self._wanted = app, f"Bearer {token}".encode()
+        self._hosts = {f"{host}:{port}".encode() for host in _LOOPBACK}
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        refused = self._refused(scope["headers"]) if scope["type"] == "http" else None
+        if refused is None:
+            await self._app(scope, receive, send)
+            return
+        status, why = refused
+        headers = [(b"content-type", b"application/json"), *([(b"www-authenticate", b"Bearer")] if status == 401 else [])]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": json.dumps({"error": why}).encode()})
+
+    def _refused(self, headers: Iterable[tuple[bytes, bytes]]) -> tuple[int, str] | None:
+        """Why a request is not answered; the names of its headers are in small letters."""
+        given = {name: [value for other, value in headers if other == name] for name in (b"host", b"origin", b"authorization")}
+        if len(given[b"host"]) != 1 or given[b"host"][0].lower() not in self._hosts:
+            return 421, "This is not the address of Backburner."  # a name that somebody bent to lead here
+        if any(origin.lower() not in {b"http://" + host for host in self._hosts} for origin in given[b"origin"]):
+            return 403, "Pages of other origins may not ask."
+        if len(given[b"authorization"]) != 1 or not hmac.compare_digest(given[b"authorization"][0], self._wanted):
+            return 401, "The token is missing or wrong: send it as `Authorization: Bearer TOKEN`."
+        return None
+
+
+def main(arguments: list[str]) -> int:
+    """`web HOME DESCRIPTOR`: serve on a listening socket until standard input ends."""
+    import uvicorn
+
+    from backburner.doors.mcp import McpServer
+
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING, stream=sys.stderr)
+    home, listening = Home(arguments[0]), socket.socket(fileno=int(arguments[1]))
+    port = listening.getsockname()[1]
+    environ = dict(os.environ)
+
+    async def serve() -> None:
+        async with Awaited(lambda: open_runtime(home, environ)) as awaited:
+            longest = await awaited.do(lambda runtime: runtime.config.number("mcp.max_wait_seconds"))
+            made = McpServer(awaited, toolset(), longest_wait=longest, cwd=None, environ=environ)
+            app = Guard(made.server.streamable_http_app(streamable_http_path=PATH), token_of(home), port)
+            server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=2))
+            loop = asyncio.get_running_loop()
+            loop.add_reader(0, lambda: setattr(server, "should_exit", True) if not os.read(0, 4096) else None)
+            await server.serve([listening])
+
+    asyncio.run(serve())
+    return 0

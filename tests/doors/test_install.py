@@ -1,0 +1,433 @@
+"""`install` changes other programs' files: it shows what, asks, changes just that, and takes it back without a trace."""
+
+import argparse
+import json
+import os
+import pty
+import select
+import shlex
+import stat
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from backburner.clients import jsonc, wiring
+from backburner.clients.files import BACKUP, Change, apply
+from backburner.doors.install import discreet, install
+from backburner.errors import BackburnerError
+
+ROOT = Path(__file__).parent.parent.parent
+LAUNCHER = str(ROOT / "backburner")
+CLIENTS = wiring.CLIENTS
+OPENCODE = """{
+\t// mine
+\t"model": "fake/one",
+\t"mcp": {
+\t\t"other": { "type": "local", "command": ["x"], "environment": { "API_KEY": "hush-hush" } }, // keep
+\t},
+}
+"""
+SETTINGS = """{
+  "permissions": {"allow": ["Bash(ls)"]},
+  "hooks": {
+    "Stop": [
+      {"hooks": [{"type": "command", "command": "say done"}]}
+    ]
+  }
+}"""
+DRIVER = """
+import os, sys
+from argparse import Namespace
+from backburner.doors.install import install
+from backburner.errors import BackburnerError
+try:
+    sys.exit(install(Namespace(client=sys.argv[1], undo=False, yes=False, json=False, home=None), {}))
+except BackburnerError as error:
+    print(error)
+    sys.exit(error.exit_code)
+"""
+
+
+class Person:
+    """Somebody's home folder with the settings of their coding agents."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.environ = {"HOME": str(home), "PATH": str(home / "bin")}
+        self.opencode = home / ".config" / "opencode" / "opencode.jsonc"
+        self.claude = home / ".claude.json"
+        self.settings = home / ".claude" / "settings.json"
+        self.codex = home / ".codex" / "config.toml"
+        self.gemini = home / ".gemini" / "settings.json"
+
+    def has(self, path: Path, text: str) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode())
+
+    def install(self, client: str, *, undo: bool = False, yes: bool = True, as_json: bool = False) -> int:
+        return install(argparse.Namespace(client=client, undo=undo, yes=yes, json=as_json, home=None), {}, self.environ)
+
+    def refused(self, client: str, *, undo: bool = False, yes: bool = True) -> tuple[int, str]:
+        before = self.everything()
+        with pytest.raises(BackburnerError) as raised:
+            self.install(client, undo=undo, yes=yes)
+        assert self.everything() == before
+        return raised.value.exit_code, str(raised.value)
+
+    def everything(self) -> dict[str, bytes | str]:
+        """Every file by its name; where a link leads."""
+        return {
+            str(path.relative_to(self.home)): os.readlink(path) if path.is_symlink() else path.read_bytes()
+            for path in sorted(self.home.rglob("*"))
+            if path.is_symlink() or path.is_file()
+        }
+
+    def at_prompt(self, client: str) -> tuple[int, int]:
+        """An `install` in a terminal of its own, at its question; its pid and the terminal."""
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.execve(sys.executable, [sys.executable, "-c", DRIVER, client], {**self.environ, "TERM": "xterm"})
+        read_until(terminal, "Change these files? [y/N]")
+        return pid, terminal
+
+
+def read_until(terminal: int, text: str = "") -> str:
+    """What a terminal shows until some text, or until its program has ended."""
+    screen, deadline = b"", time.monotonic() + 30
+    while time.monotonic() < deadline and not (text and text.encode() in screen):
+        if select.select([terminal], [], [], 0.1)[0]:
+            try:
+                screen += os.read(terminal, 4096)
+            except OSError:
+                break
+    assert not text or text.encode() in screen, screen
+    return screen.decode()
+
+
+@pytest.fixture
+def person(tmp_path: Path) -> Person:
+    home = tmp_path / "person"
+    home.mkdir()
+    return Person(home)
+
+
+def test_each_client_is_told_the_command_of_this_very_backburner(person: Person) -> None:
+    for client in CLIENTS:
+        assert person.install(client) == 0
+    folder = person.home / ".config" / "opencode"
+    assert json.loads((folder / "opencode.json").read_text())["mcp"]["backburner"] == {
+        "type": "local",
+        "command": [LAUNCHER, "mcp", "--client", "opencode"],
+        "enabled": True,
+        "timeout": 60000,
+    }
+    assert "__BACKBURNER__" not in (folder / "plugins" / "backburner.js").read_text()
+    claude = json.loads(person.claude.read_text())["mcpServers"]["backburner"]
+    assert claude == {"type": "stdio", "command": LAUNCHER, "args": ["mcp", "--client", "claude"], "env": {}}
+    codex = tomllib.loads(person.codex.read_text())["mcp_servers"]["backburner"]
+    assert (codex["command"], codex["args"], codex["required"]) == (LAUNCHER, ["mcp", "--client", "codex"], True)
+    gemini = json.loads(person.gemini.read_text())
+    assert gemini["mcpServers"]["backburner"] == {"command": LAUNCHER, "args": ["mcp", "--client", "gemini"], "trust": True}
+    stop = json.loads(person.settings.read_text())["hooks"]["Stop"][0]["hooks"][0]
+    assert (stop["asyncRewake"], stop["timeout"]) == (True, 86_400)
+    events = {"claude": person.settings, "codex": person.home / ".codex" / "hooks.json", "gemini": person.gemini}
+    for client, path in events.items():
+        hooks = json.loads(path.read_text())["hooks"]
+        assert len(hooks) == 4
+        for groups in hooks.values():
+            assert groups[0]["hooks"][0]["command"] == shlex.join([LAUNCHER, "inbox", "--hook", client])
+
+
+def test_the_diff_shows_what_changes_and_hides_the_persons_secrets(person: Person, capsys: pytest.CaptureFixture[str]) -> None:
+    person.has(person.opencode, OPENCODE)
+    person.install("opencode")
+    shown = capsys.readouterr().out
+    assert f"--- {person.opencode}" in shown and '"backburner": {' in shown
+    assert "hush-hush" not in shown and '"API_KEY": "***"' in shown
+    assert "Restart opencode, then say: run the tests in the background and tell me." in shown
+
+
+def test_names_and_long_words_of_letters_and_digits_are_hidden() -> None:
+    assert discreet(' token = "abc"') == ' token = "***"'
+    assert discreet("  'args': ['--key', 'sk-proj-0123456789abcdef0123']") == "  'args': ['--key', '***']"
+    assert discreet(f'+ "command": "{LAUNCHER}"') == f'+ "command": "{LAUNCHER}"'
+
+
+def test_comments_commas_and_other_servers_stay(person: Person) -> None:
+    person.has(person.opencode, OPENCODE)
+    person.install("opencode")
+    text = person.opencode.read_text()
+    assert not person.opencode.with_suffix(".json").exists()
+    assert jsonc.get(text, ("mcp", "other", "command")) == ["x"]
+    assert "// mine" in text and text.replace(text[text.index("// keep") + 7 : text.index("\n\t},\n}")], "") == OPENCODE
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("form", ["none", "plain", "crlf", "mark", "empty", "one line"])
+def test_undone_everything_is_as_it_was_to_the_byte(person: Person, client: str, form: str) -> None:
+    texts = {person.opencode: OPENCODE, person.claude: '{\n  "numStartups": 3,\n  "mcpServers": {}\n}', person.settings: SETTINGS}
+    texts |= {person.codex: 'model = "x" # mine\n[mcp_servers.other]\ncommand = "y"', person.gemini: SETTINGS}
+    for path, text in texts.items() if form != "none" else ():
+        match form:
+            case "crlf":
+                text = text.replace("\n", "\r\n")
+            case "mark":
+                text = "\ufeff" + text
+            case "empty":
+                text = ""
+            case "one line":
+                text = "a = 1" if path == person.codex else '{ "a": 1 }'
+        person.has(path, text)
+    before = person.everything()
+    assert person.install(client) == 0
+    changed = person.everything()
+    assert changed != before and {name for name in before if before[name] != changed[name]} <= {
+        name.removesuffix(BACKUP) for name in changed
+    }
+    assert person.install(client, undo=True) == 0
+    assert person.everything() == before
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_the_second_time_there_is_nothing_to_change(person: Person, client: str, capsys: pytest.CaptureFixture[str]) -> None:
+    person.install(client)
+    before = person.everything()
+    capsys.readouterr()
+    assert person.install(client, yes=False) == 0
+    assert "already" in capsys.readouterr().out and person.everything() == before
+    person.install(client, undo=True)
+    capsys.readouterr()
+    assert person.install(client, undo=True, yes=False) == 0
+    assert "nothing to undo" in capsys.readouterr().out
+
+
+def test_what_a_person_changed_since_stays_when_it_is_undone(person: Person) -> None:
+    person.has(person.opencode, OPENCODE)
+    person.has(person.settings, SETTINGS)
+    person.has(person.codex, "a = 1\n")
+    for client in ("opencode", "claude", "codex"):
+        person.install(client)
+    person.has(person.opencode, person.opencode.read_text().replace("fake/one", "fake/two"))
+    settings = json.loads(person.settings.read_text())
+    settings["hooks"]["Stop"][1]["hooks"].append({"type": "command", "command": "mine too"})
+    settings["theme"] = "dark"
+    person.has(person.settings, json.dumps(settings))
+    person.has(person.codex, person.codex.read_text() + "\n[later]\nb = 2\n")
+    for client in ("opencode", "claude", "codex"):
+        person.install(client, undo=True)
+    assert person.opencode.read_text() == OPENCODE.replace("fake/one", "fake/two")
+    left = json.loads(person.settings.read_text())
+    commands = [hook["command"] for group in left["hooks"]["Stop"] for hook in group["hooks"]]
+    assert commands == ["say done", "mine too"] and list(left["hooks"]) == ["Stop"] and left["theme"] == "dark"
+    assert tomllib.loads(person.codex.read_text()) == {"a": 1, "later": {"b": 2}}
+    assert not [name for name in person.everything() if name.endswith(BACKUP)]
+
+
+def test_what_a_person_set_for_our_server_stays_when_it_is_installed_again(person: Person) -> None:
+    mine = {"type": "local", "command": ["/old/backburner"], "enabled": False, "timeout": 5, "environment": {"A": "b"}}
+    person.has(person.opencode, json.dumps({"mcp": {"backburner": mine}}))
+    person.has(person.codex, "[mcp_servers.backburner]\ncommand = '/old'\ntool_timeout_sec = 7\nenv = { A = 'b' }\n")
+    person.install("opencode")
+    person.install("codex")
+    ours = json.loads(person.opencode.read_text())["mcp"]["backburner"]
+    assert ours == {**mine, "command": [LAUNCHER, "mcp", "--client", "opencode"], "enabled": True}
+    codex = tomllib.loads(person.codex.read_text())["mcp_servers"]["backburner"]
+    assert (codex["command"], codex["tool_timeout_sec"], codex["env"]) == (LAUNCHER, 7, {"A": "b"})
+
+
+def test_the_hooks_of_another_backburner_are_replaced_and_never_doubled(person: Person) -> None:
+    ours = {"type": "command", "command": "'/old place/backburner' inbox --hook claude", "timeout": 3}
+    person.has(person.settings, json.dumps({"hooks": {"Stop": [{"hooks": [ours]}, {"hooks": [ours]}], "Setup": [{"hooks": [ours]}]}}))
+    person.install("claude")
+    hooks = json.loads(person.settings.read_text())["hooks"]
+    assert "Setup" not in hooks and all(len(groups) == 1 for groups in hooks.values()) and "old place" not in person.settings.read_text()
+
+
+def test_the_backup_is_the_state_before_the_first_install(person: Person) -> None:
+    person.has(person.codex, "a = 1\n")
+    person.install("codex")
+    backup = Path(f"{person.codex}{BACKUP}")
+    person.has(person.codex, person.codex.read_text().replace(LAUNCHER, "/old") + "[b]\n")
+    person.install("codex")
+    assert backup.read_text() == "a = 1\n"
+    person.has(person.codex, "a = 2\n")  # undone by hand
+    person.install("codex")
+    assert backup.read_text() == "a = 2\n"
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_an_install_over_an_older_one_is_undone_just_the_same(person: Person, client: str) -> None:
+    person.has(person.claude, '{"a": 1}')
+    before = person.everything()
+    person.install(client)
+    paths = [person.home / name for name in person.everything()]
+    for path in paths:
+        path.write_text(path.read_text().replace(LAUNCHER, "/old/backburner"))
+    person.install(client)
+    assert not [path for path in paths if "/old/backburner" in path.read_text()]
+    person.install(client, undo=True)
+    assert person.everything() == before
+
+
+def test_somebody_elses_file_in_the_place_of_ours_comes_back(person: Person) -> None:
+    plugin = person.opencode.parent / "plugins" / "backburner.js"
+    person.has(plugin, "export const mine = 1\n")
+    person.install("opencode")
+    assert "export const mine" not in plugin.read_text()
+    person.install("opencode", undo=True)
+    assert plugin.read_text() == "export const mine = 1\n"
+
+
+def test_a_linked_file_is_changed_where_it_lies_and_keeps_its_mode(person: Person) -> None:
+    real = person.home / "dotfiles" / "claude-settings"
+    person.has(real, SETTINGS)
+    real.chmod(0o640)
+    person.settings.parent.mkdir()
+    person.settings.symlink_to(os.path.relpath(real, person.settings.parent))
+    before = person.everything()
+    person.install("claude")
+    assert person.settings.is_symlink() and "inbox --hook claude" in real.read_text()
+    assert stat.S_IMODE(real.stat().st_mode) == 0o640 == stat.S_IMODE(os.stat(f"{person.settings}{BACKUP}").st_mode)
+    person.install("claude", undo=True)
+    assert person.everything() == before
+
+
+def test_a_link_that_leads_nowhere_yet_is_kept_too(person: Person) -> None:
+    person.codex.parent.mkdir()
+    person.codex.symlink_to(person.home / "dotfiles" / "codex.toml")
+    person.install("codex")
+    assert "[mcp_servers.backburner]" in (person.home / "dotfiles" / "codex.toml").read_text()
+    person.install("codex", undo=True)
+    assert person.codex.is_symlink() and not person.codex.exists()
+
+
+def test_new_files_are_private(person: Person) -> None:
+    person.install("claude")
+    assert stat.S_IMODE(person.claude.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(
+    ("client", "path", "text", "says"),
+    [
+        ("opencode", "opencode", '{\n  "mcp": {,}\n}', "line 2, column 11"),
+        ("opencode", "opencode", '{"mcp": []}', '"mcp" is not an object'),
+        ("claude", "claude", "{'a': 1}", "line 1, column 2"),
+        ("claude", "settings", '{"hooks": {"Stop": {}}}', '"hooks.Stop" is not a list'),
+        ("codex", "codex", "a = = 1", "not valid TOML"),
+        ("codex", "codex", "mcp_servers = 1", '"mcp_servers" is not a table'),
+        ("gemini", "gemini", "[]", "is not an object"),
+        ("gemini", "gemini", '{"a": 1', "it ends too early"),
+    ],
+)
+def test_settings_that_are_wrong_are_named_and_nothing_is_changed(person: Person, client: str, path: str, text: str, says: str) -> None:
+    wrong = getattr(person, path)
+    person.has(wrong, text)
+    code, message = person.refused(client)
+    assert code == 2 and str(wrong) in message and says in message and "Nothing was changed." in message
+
+
+def test_settings_that_are_no_text_are_refused(person: Person) -> None:
+    person.has(person.gemini, "")
+    person.gemini.write_bytes(b'{"a": "\xff"}')
+    assert person.refused("gemini") == (2, f"{person.gemini} is not valid UTF-8 (byte 7). Nothing was changed.")
+
+
+def test_what_cannot_be_written_is_named_and_nothing_is_changed(person: Person) -> None:
+    person.gemini.mkdir(parents=True)
+    assert person.refused("gemini") == (1, f"{person.gemini} is not a file. Nothing was changed.")
+    (person.home / ".codex").write_text("in the way")
+    code, message = person.refused("codex")
+    assert code == 1 and message == f"{person.codex} cannot be changed: Not a directory. Nothing was changed."
+    person.settings.parent.mkdir()
+    os.mkfifo(person.settings)
+    assert person.refused("claude")[0] == 1
+
+
+def test_when_one_file_cannot_be_written_the_others_are_put_back(person: Person) -> None:
+    person.has(person.opencode, OPENCODE)
+    (person.opencode.parent / "plugins").write_text("in the way of the folder for the second file")
+    code, _ = person.refused("opencode")
+    assert code == 1
+    first, second = person.home / "made" / "first", person.home / "second"
+    second.mkdir()
+    before = person.everything()
+    with pytest.raises(BackburnerError, match="Nothing was changed"):
+        apply([Change(str(first), None, "x"), Change(str(person.opencode), OPENCODE, "y"), Change(str(second), None, "z")])
+    assert person.everything() == before and not first.parent.exists()
+
+
+def test_without_a_terminal_it_needs_yes(person: Person, capsys: pytest.CaptureFixture[str]) -> None:
+    code, message = person.refused("claude", yes=False)
+    assert code == 3 and "--yes" in message and "+++" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("keys", "code"), [("y\n", 0), ("n\n", 3), ("\n", 3)])
+def test_at_a_terminal_it_asks(person: Person, keys: str, code: int) -> None:
+    pid, terminal = person.at_prompt("codex")
+    assert not person.codex.exists()
+    os.write(terminal, keys.encode())
+    screen = read_until(terminal)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == code
+    assert person.codex.exists() == (code == 0) and ("Nothing was changed." in screen) == (code == 3)
+
+
+def test_what_changes_between_the_question_and_the_answer_stops_it(person: Person) -> None:
+    person.has(person.codex, "a = 1\n")
+    pid, terminal = person.at_prompt("codex")
+    person.has(person.codex, "a = 2\n")
+    before = person.everything()
+    os.write(terminal, b"y\n")
+    screen = read_until(terminal)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 1
+    assert "was changed by somebody else meanwhile" in screen and person.everything() == before
+
+
+def test_json_names_what_changed(person: Person, capsys: pytest.CaptureFixture[str]) -> None:
+    assert person.install("gemini", as_json=True) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["client"], told["changed"]) == ("gemini", [str(person.gemini)]) and "+++" in told["diff"]
+    person.install("gemini", as_json=True)
+    assert json.loads(capsys.readouterr().out) == {"client": "gemini", "changed": [], "diff": ""}
+
+
+def test_the_clients_own_variables_move_their_files(person: Person) -> None:
+    person.environ |= {name: str(person.home / name) for name in ("XDG_CONFIG_HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME")}
+    for client in CLIENTS:
+        person.install(client)
+    assert {name.rsplit("/", 1)[0] for name in person.everything()} >= {"CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME/.gemini"}
+    assert (person.home / "XDG_CONFIG_HOME" / "opencode" / "opencode.json").exists() and not person.claude.exists()
+    assert (person.home / "CLAUDE_CONFIG_DIR" / ".claude.json").exists()
+
+
+def test_the_examination_tells_found_and_wired_and_never_raises(person: Person) -> None:
+    assert {(one.client, one.found, one.wired) for one in wiring.examine(person.environ)} == {(client, False, False) for client in CLIENTS}
+    person.has(person.codex, "a = = 1")
+    program = person.home / "bin" / "gemini"
+    person.has(program, "#!/bin/sh\n")
+    program.chmod(0o755)
+    person.install("claude")
+    person.has(person.opencode, '{"mcp": {"backburner": {"type": "local", "command": ["/old"]}}}')
+    found = {one.client: one for one in wiring.examine(person.environ)}
+    assert found["claude"][1:] == (True, True, "knows Backburner")
+    assert not found["codex"].wired and "not valid TOML" in found["codex"].detail
+    assert found["gemini"][1:3] == (True, False) and "backburner install gemini" in found["gemini"].detail
+    assert found["opencode"][1:3] == (True, False) and "another Backburner" in found["opencode"].detail
+
+
+def test_the_own_command_exists_and_a_link_on_the_path_is_preferred(person: Person) -> None:
+    assert wiring.own_command(person.environ) == (LAUNCHER,)
+    (person.home / "bin").mkdir()
+    (person.home / "bin" / "backburner").write_text("#!/bin/sh\necho somebody else\n")
+    (person.home / "bin" / "backburner").chmod(0o755)
+    assert wiring.own_command(person.environ) == (LAUNCHER,)
+    (person.home / "bin" / "backburner").unlink()
+    (person.home / "bin" / "backburner").symlink_to(LAUNCHER)
+    assert wiring.own_command(person.environ) == (str(person.home / "bin" / "backburner"),)
+    done = subprocess.run([*wiring.own_command(person.environ), "--version"], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.startswith("backburner ")

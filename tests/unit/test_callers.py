@@ -1,0 +1,43 @@
+"""Who asks: names of sessions from what clients say of themselves."""
+
+import os
+
+import pytest
+
+from backburner.callers import ancestors, client_of, handed_on, named, process_of, session_of
+from backburner.process import identify, myself
+
+
+@pytest.mark.parametrize(
+    ("environ", "session"),
+    [
+        ({}, None),
+        ({"CLAUDE_CODE_SESSION_ID": "1a-2b"}, "claude:1a-2b"),
+        ({"CODEX_THREAD_ID": "t1"}, "codex:t1"),
+        ({"BACKBURNER_SESSION": "opencode:ses_1", "CLAUDE_CODE_SESSION_ID": "1"}, "opencode:ses_1"),
+        ({"BACKBURNER_SESSION": "mine"}, "session:mine"),
+        ({"CLAUDE_CODE_SESSION_ID": ""}, None),
+    ],
+)
+def test_a_session_is_known_by_what_its_client_sets(environ: dict[str, str], session: str | None) -> None:
+    assert session_of(environ) == session
+
+
+def test_nothing_strange_gets_into_a_name() -> None:
+    assert named("My Client!", "a/b\n../\x1b[31m;") == "my-client:a-b-..-31m-"
+    assert len(named("x" * 500, "y" * 500)) < 200
+    assert client_of(named("claude", "x:y")) == "claude"
+
+
+def test_a_command_is_not_handed_the_key_to_its_client() -> None:
+    assert handed_on({"CLAUDE_CODE_MESSAGING_TOKEN": "secret", "CLAUDE_CODE_MESSAGING_SOCKET": "s", "PATH": "/bin"}) == {"PATH": "/bin"}
+
+
+def test_the_processes_above_are_found_nearest_first() -> None:
+    above = list(ancestors())
+    assert above[0] == identify(os.getppid()) and myself() not in above
+
+
+def test_a_client_is_known_by_the_pid_it_tells() -> None:
+    assert process_of({"CLAUDE_PID": str(os.getpid())}) == myself()
+    assert process_of({"CLAUDE_PID": "x"}) is None and process_of({}) is None
