@@ -172,6 +172,10 @@ class Reading(Attendance):
         channels = [channel_of(session)] if session is not None else self._mine() if unread else None
         return self.store.notices(project=project, unread=unread, channels=channels)
 
+    def owed(self, session: str) -> Sequence[Notice]:
+        """What is owed to a session, as the ledger has it now."""
+        return self.store.notices(project=None, unread=True, channels=[channel_of(session)])
+
     def _mine(self) -> Sequence[str]:
         """The channels that a person answers for: their own, and those of sessions that are gone."""
         if set(owing := self.store.owing()) <= {INBOX}:

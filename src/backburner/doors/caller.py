@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from backburner.awaited import Awaited
 from backburner.errors import TaskNotFound
-from backburner.models import Entry
+from backburner.models import Entry, Notice
 from backburner.runtime import Runtime
 
+T = TypeVar("T")
 _PULSE_SECONDS = 3.0
 
 Report = Callable[[float, float | None, str], Awaitable[None]]
@@ -18,7 +19,8 @@ class Caller:
     """Who calls: `session` is whom to tell, `cwd` where commands run unless they say otherwise (None where a call must say).
     `command` is what a person types to reach the same home.
 
-    No call takes longer than `longest_wait` seconds. `told` are the tasks whose end the answer under way tells of.
+    No call takes longer than `longest_wait` seconds. `told` are the tasks whose end the answer under way tells of, `owed` what was owed
+    when the ledger was last looked at.
     """
 
     def __init__(
@@ -34,6 +36,17 @@ class Caller:
         self.home, self.session, self.cwd, self.command = home, session, cwd, command
         self.longest_wait, self.report = longest_wait, report
         self.told: set[str] = set()
+        self.owed: Sequence[Notice] = ()
+
+    async def do(self, call: Callable[[Runtime], T]) -> T:
+        """What `call` makes of the Runtime; with it comes what is owed to the session, in one go."""
+
+        def both(runtime: Runtime) -> tuple[T, Sequence[Notice]]:
+            made = call(runtime)
+            return made, runtime.owed(self.session) if self.session is not None else ()
+
+        made, self.owed = await self.home.do(both)
+        return made
 
     def tells(self, *entries: Entry) -> None:
         """The answer under way says how these stand."""
@@ -61,11 +74,11 @@ async def until(
     try:
         async with asyncio.timeout(patience):
             async for _ in caller.home.changes():
-                entries = await caller.home.do(look)
+                entries = await caller.do(look)
                 if all(map(done, entries)):
                     return entries
     except TimeoutError:
-        return entries or await caller.home.do(look)
+        return entries or await caller.do(look)
     finally:
         if reporter:
             reporter.cancel()
@@ -86,7 +99,7 @@ async def _report(caller: Caller, task_ids: Sequence[str], done: Callable[[Entry
     while caller.report:
         beat += 1
         try:
-            finished, text = await caller.home.do(look)
+            finished, text = await caller.do(look)
         except TaskNotFound:
             return
         # What is reported must grow with every report, whatever happens.

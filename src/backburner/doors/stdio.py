@@ -5,11 +5,13 @@ An answer counts as given once it was written to the client's pipe. Ends when th
 
 import argparse
 import asyncio
+import json
 import logging
 import os
 import re
 import shlex
 import signal
+import stat
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +24,7 @@ from backburner.runtime import open_runtime
 
 _LONGEST_LINE = 16 << 20
 _MOST_UNANSWERED = 256
+_PIECE = 1 << 16
 _ANSWER = re.compile(r'\{"jsonrpc":"2\.0","id":("(?:[^"\\]|\\.)*"|-?\d+),"(?:result|error)"')
 
 
@@ -79,7 +82,8 @@ class Wire:
         os.dup2(nothing, 0)
         os.close(nothing)
         os.dup2(2, 1)
-        self._reader, self._writer = ThreadPoolExecutor(1, "reader"), ThreadPoolExecutor(1, "writer")
+        self._threads = ThreadPoolExecutor(2, "pipe")
+        self._quick = {descriptor: _quick(descriptor) for descriptor in (self._in, self._out)}
         self._text = ""
         self._unanswered = 0
         self._room = asyncio.Event()
@@ -88,20 +92,13 @@ class Wire:
 
     async def deliver(self, ctx: object, answer: Answer) -> None:
         """Have `answer.delivered` called once the answer to this request was written."""
-        import json
-
-        request_id = getattr(ctx, "request_id", None)
-        self._deliveries[json.dumps(request_id, ensure_ascii=False)] = answer.delivered
+        self._deliveries[json.dumps(getattr(ctx, "request_id", None), ensure_ascii=False)] = answer.delivered
         while len(self._deliveries) > 4 * _MOST_UNANSWERED:  # answers nobody wanted any more
             self._deliveries.pop(next(iter(self._deliveries)))
 
     async def __aiter__(self) -> AsyncIterator[str]:
-        loop, rest = asyncio.get_running_loop(), bytearray()
-        skipping = False
-        while True:
-            piece = await loop.run_in_executor(self._reader, os.read, self._in, 1 << 16)
-            if not piece:
-                return
+        rest, skipping = bytearray(), False
+        while piece := await self._read():
             *lines, last = piece.split(b"\n")
             for line in lines:
                 whole, rest = bytes(rest) + line, bytearray()
@@ -124,12 +121,23 @@ class Wire:
         if b'"method"' in line and b'"id"' in line:
             self._unanswered += 1
 
+    async def _read(self) -> bytes:
+        if not self._quick[self._in]:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, os.read, self._in, _PIECE)
+        while True:
+            try:
+                return os.read(self._in, _PIECE)
+            except BlockingIOError:
+                await _ready(self._in, asyncio.get_running_loop().add_reader, asyncio.get_running_loop().remove_reader)
+
     async def write(self, text: str) -> None:
         self._text += text
 
     async def flush(self) -> None:
         text, self._text = self._text, ""
-        await asyncio.get_running_loop().run_in_executor(self._writer, _write, self._out, text.encode())
+        view = memoryview(text.encode())
+        while view:
+            view = view[await self._write(view) :]
         if answered := _ANSWER.match(text):
             self._unanswered = max(0, self._unanswered - 1)
             self._room.set()
@@ -138,8 +146,29 @@ class Wire:
                 self._background.add(task)
                 task.add_done_callback(self._background.discard)
 
+    async def _write(self, view: memoryview) -> int:
+        if not self._quick[self._out]:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, os.write, self._out, view)
+        while True:
+            try:
+                return os.write(self._out, view)
+            except BlockingIOError:
+                await _ready(self._out, asyncio.get_running_loop().add_writer, asyncio.get_running_loop().remove_writer)
 
-def _write(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
+
+def _quick(descriptor: int) -> bool:
+    """Whether it can be waited for without a thread: a pipe or a socket, whose state nobody else shares."""
+    kind = os.fstat(descriptor).st_mode
+    if not (stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)):
+        return False
+    os.set_blocking(descriptor, False)
+    return True
+
+
+async def _ready(descriptor: int, add: Callable[..., object], remove: Callable[[int], object]) -> None:
+    ready = asyncio.get_running_loop().create_future()
+    add(descriptor, lambda: ready.done() or ready.set_result(None))
+    try:
+        await ready
+    finally:
+        remove(descriptor)

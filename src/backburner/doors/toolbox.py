@@ -14,7 +14,6 @@ from backburner.doors.caller import Caller
 from backburner.errors import BackburnerError, BadInput
 from backburner.models import ProcessId
 from backburner.notification import notification
-from backburner.runtime import Runtime
 
 Function = types.FunctionType
 TOOLSETS: dict[str, tuple[Any, ...]] = {"commands": tools.COMMANDS}
@@ -134,7 +133,7 @@ class Desk:
             failed, result = True, {"error": {"code": error.code, "message": str(error)}, "display": str(error)}
         except (OSError, UnicodeError) as error:
             failed, result = True, {"error": {"code": "failed", "message": f"{error}."}, "display": f"{error}."}
-        return await self._with_notices(caller, result, failed)
+        return self._with_notices(caller, result, failed)
 
     async def _meet(self, caller: Caller, process: ProcessId | None) -> None:
         """Make the session known, now and again every while."""
@@ -144,33 +143,27 @@ class Desk:
         self._met[session] = now
         await caller.home.do(lambda runtime: runtime.register(session, client_of(session), process))
 
-    async def _with_notices(self, caller: Caller, result: dict[str, Any], failed: bool) -> Answer:
-        session, told = caller.session, set(caller.told)
+    def _with_notices(self, caller: Caller, result: dict[str, Any], failed: bool) -> Answer:
+        """What is owed to the caller goes with the answer, but for what the answer itself tells of."""
         text = str(result["display"])
-        notice_ids: set[int] = set()
-        if session is not None:
-            try:
-                owed = await caller.home.do(lambda runtime: runtime.notices(session=session))
-            except BackburnerError:
-                owed = ()
-            now = caller.home.now()
-            news = [one for one in owed if one.task_id not in told and self._on_its_way.get(one.notice_id, 0.0) < now]
-            if news:
-                told_now = notification(news)
-                notice_ids = {one.notice_id for one in news}
-                result, text = {**result, "notices": told_now}, f"{text}\n\n{told_now}"
-        self._on_its_way |= dict.fromkeys(notice_ids, caller.home.now() + _ARRIVAL_SECONDS)
+        owed, now = caller.owed, caller.home.now()
+        news = [one for one in owed if one.task_id not in caller.told and self._on_its_way.get(one.notice_id, 0.0) < now]
+        telling = [one.notice_id for one in owed if one.task_id in caller.told or one in news]
+        if news:
+            told = notification(news)
+            result, text = {**result, "notices": told}, f"{text}\n\n{told}"
+        self._on_its_way |= dict.fromkeys(telling, now + _ARRIVAL_SECONDS)
 
         async def delivered() -> None:
-            def tell(runtime: Runtime) -> None:
-                runtime.tell(notice_ids=sorted(notice_ids), task_ids=sorted(told), session=session)
-
-            if session is not None and (notice_ids or told):
-                await caller.home.do(tell)
-            for notice_id in notice_ids:
+            await caller.home.do(lambda runtime: runtime.tell(notice_ids=telling))
+            for notice_id in telling:
                 self._on_its_way.pop(notice_id, None)
 
-        return Answer(result, text, failed, delivered)
+        return Answer(result, text, failed, delivered if telling else _nothing)
+
+
+async def _nothing() -> None:
+    return
 
 
 class _Call(NamedTuple):

@@ -84,7 +84,7 @@ async def start_background_task(
         known = runtime.known(submission)
         return known or runtime.submit(submission), known is not None
 
-    entry, again = await caller.home.do(start)
+    entry, again = await caller.do(start)
     return await started(caller, entry, again=again)
 
 
@@ -104,7 +104,7 @@ async def check_task_status(ctx: Context, task_id: str, include_output: bool = T
         entry = runtime.show(task_id)
         return status(runtime, entry, include_output), entry
 
-    found, entry = await caller.home.do(look)
+    found, entry = await caller.do(look)
     caller.tells(entry)
     return found
 
@@ -116,8 +116,8 @@ async def cancel_background_task(ctx: Context, task_id: str) -> Done:
         task_id: The task's id, a unique part of it, its label, or "last".
     """
     caller = ctx.deps
-    entry = await caller.home.do(lambda runtime: runtime.cancel(task_id))
-    grace = await caller.home.do(lambda runtime: runtime.config.number("commands.cancel_grace_seconds"))
+    entry = await caller.do(lambda runtime: runtime.cancel(task_id))
+    grace = await caller.do(lambda runtime: runtime.config.number("commands.cancel_grace_seconds"))
     (entry,) = await until(caller, [entry.task.task_id], min(grace + _STOPPING_SECONDS, caller.longest_wait), lambda one: one.ended)
     caller.tells(entry)
     known = entry.task.task_id
@@ -138,7 +138,7 @@ async def list_background_tasks(ctx: Context, status_filter: str | None = None, 
         batch: Only the tasks of a batch.
     """
     caller = ctx.deps
-    entries = await caller.home.do(
+    entries = await caller.do(
         lambda runtime: runtime.list(status=status_filter, batch=batch, everywhere=caller.cwd is None, limit=_MOST_LISTED + 1)
     )
     shown, now = entries[:_MOST_LISTED], now_ms()
@@ -172,7 +172,7 @@ async def wait_for_background_tasks(
     def done(entry: Entry) -> bool:
         return not entry.live or entry.status == "waiting" or (ready and entry.ready)
 
-    known = await caller.home.do(meant)
+    known = await caller.do(meant)
     patience = min(max(timeout_seconds, 0.0), caller.longest_wait)
     entries = await until(caller, known, patience, done)
     caller.tells(*entries)
@@ -210,7 +210,7 @@ async def read_background_output(
         entry = runtime.show(task_id)
         return entry, runtime.read(entry, cursor, most=most, tail=tail, containing=containing)
 
-    entry, piece = await caller.home.do(read)
+    entry, piece = await caller.do(read)
     text = readable(piece.data.decode("utf-8", "replace"))
     known = entry.task.task_id
     note = f'\n[more: read_background_output("{known}", cursor="{piece.cursor}")]' if piece.more else ""
@@ -227,7 +227,7 @@ async def send_to_background_task(ctx: Context, task_id: str, text: str, newline
         newline: End it with a newline, as Enter would.
     """
     data = text.encode("utf-8", "replace") + b"\n" * newline
-    entry = await ctx.deps.home.do(lambda runtime: runtime.send(task_id, data))
+    entry = await ctx.deps.do(lambda runtime: runtime.send(task_id, data))
     return Done(task_id=entry.task.task_id, status=entry.status, display=f"Sent {len(data)} bytes to {entry.task.task_id}.")
 
 
@@ -244,7 +244,7 @@ async def restart_background_task(ctx: Context, task_id: str) -> Started:
         asked = submission_of(before.task, handed_on(runtime.environ))
         return runtime.submit(asked._replace(umask=umask(), restarted_from=before.task.task_id, session=caller.session))
 
-    return await started(caller, await caller.home.do(again))
+    return await started(caller, await caller.do(again))
 
 
 async def clear_background_tasks(ctx: Context, task_ids: list[str]) -> Cleared:
@@ -253,7 +253,7 @@ async def clear_background_tasks(ctx: Context, task_ids: list[str]) -> Cleared:
     Args:
         task_ids: Ids (or unique parts, or labels) of ended tasks.
     """
-    gone = await ctx.deps.home.do(lambda runtime: runtime.clear(task_ids))
+    gone = await ctx.deps.do(lambda runtime: runtime.clear(task_ids))
     return Cleared(cleared=list(gone), display=f"Cleared {len(gone)} task{'s' * (len(gone) != 1)}.")
 
 

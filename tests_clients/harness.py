@@ -1,0 +1,354 @@
+"""Drives real coding agents: each in a HOME of its own, wired by `backburner install`, with a scripted model in place of its own.
+
+A client takes turns: a script goes in as the prompt, and what its model was shown comes out of `ScriptedModel.requests`.
+Everything is on loopback, and everything has a time limit.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import signal
+import struct
+import subprocess
+import termios
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from conftest import CLIENTS, Place, wait_until
+
+from backburner.clients.wiring import own_command
+from backburner.notification import MARK
+from backburner.testing.model import ScriptedModel
+
+PATIENCE = 120.0
+Script = list[dict[str, Any]]
+
+
+class Terminal:
+    """A terminal with a program in it. `apart`: not below this process, as a person's own is not."""
+
+    def __init__(self, command: list[str], env: dict[str, str], cwd: Path, *, apart: bool = False) -> None:
+        self._master, slave = os.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 160, 0, 0))
+        words = ["setsid", "--ctty", *(["--fork"] if apart else []), *command]
+        self.process = subprocess.Popen(words, stdin=slave, stdout=slave, stderr=slave, env=env, cwd=cwd)
+        os.close(slave)
+        self.shown = b""
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        with contextlib.suppress(OSError):  # EIO: nobody has the other side open any more
+            while piece := os.read(self._master, 1 << 16):
+                self.shown += piece
+
+    def type(self, text: str) -> None:
+        os.write(self._master, text.encode())
+
+    def end(self, seconds: float = PATIENCE) -> str:
+        """What was shown, once everything in it has ended."""
+        self._reader.join(seconds)
+        stuck = self._reader.is_alive()
+        if stuck:
+            self.process.kill()
+            self._reader.join(10)
+        self.process.wait(10)
+        os.close(self._master)
+        assert not stuck, f"it did not end: {self.shown[-3000:]!r}"
+        return self.shown.decode("utf-8", "replace")
+
+
+def a_person_types(place: Place, *words: str) -> str:
+    """A command line of ours in a person's own terminal, to its end; what was shown."""
+    line = [*own_command(place.environ), *words]
+    env = {name: place.environ[name] for name in ("HOME", "PATH")} | {"TERM": "xterm", "LANG": "C.UTF-8"}
+    shown = Terminal(["sh", "-c", '"$@"; echo "exit $?"', "sh", *line], env, place.cwd, apart=True).end(40)
+    assert "exit 0" in shown, shown
+    return shown
+
+
+class Gate:
+    """`cat NAME` in the project runs until it is opened, and then prints a line."""
+
+    def __init__(self, place: Place, name: str = "gate") -> None:
+        self._path = place.cwd / name
+        os.mkfifo(self._path)
+        self.command, self.line = f"cat {name}", f"through the {name}"
+
+    def open(self) -> None:
+        def opened() -> bool:
+            try:
+                descriptor = os.open(self._path, os.O_WRONLY | os.O_NONBLOCK)
+            except OSError:  # nobody reads yet
+                return False
+            os.write(descriptor, f"{self.line}\n".encode())
+            os.close(descriptor)
+            return True
+
+        wait_until(opened, f"something to read {self._path}")
+
+
+class Client:
+    """One client with one conversation. `turn` goes on with it."""
+
+    name = ""
+    shell = ""  # the tool in which its model runs commands itself
+    argument = "command"
+
+    def __init__(self, place: Place, model: ScriptedModel) -> None:
+        self.place, self.model = place, model
+        self.person = Path(place.environ["HOME"])
+        self.session: str | None = None
+        self.environ = {
+            name: value
+            for name, value in place.environ.items()
+            if name != "BACKBURNER_HOME" and not name.startswith(("ANTHROPIC", "OPENAI", "GOOGLE", "XDG_"))
+        } | {"PATH": f"{CLIENTS}:{place.environ['PATH']}", "TERM": "xterm-256color", "LANG": "C.UTF-8"}
+        self.set_up()
+        self.settings = {path: path.read_text() for path in self.person.rglob("*") if path.is_file()}
+        place.ok("install", self.name, "--yes", env={"PATH": self.environ["PATH"]})
+
+    def set_up(self) -> None:
+        """Write what a person would have: the model and its key."""
+        raise NotImplementedError
+
+    def take(self, prompt: str) -> None:
+        """One turn with this prompt, to its end."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End whatever it left running."""
+
+    def turn(self, *script: dict[str, Any]) -> str:
+        """One turn in which the model does this; what it was shown after that, up to the end of the turn."""
+        before = len(self.asked())
+        self.take(prompt(list(script)))
+        assert len(self.asked()) > before, "the model was asked nothing"
+        return self.conversation()
+
+    def asked(self) -> list[dict[str, Any]]:
+        """The requests of the conversation itself, without those for titles and the like."""
+        return [request for request in list(self.model.requests) if request.get("tools")]
+
+    def conversation(self) -> str:
+        """All that the model was shown at its last turn."""
+        return shown(self.asked()[-1])
+
+    def run(self, *command: str) -> str:
+        """Run the client to its end; what it printed."""
+        process = subprocess.Popen(
+            command,
+            env=self.environ,
+            cwd=self.place.cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            out, errors = process.communicate(timeout=PATIENCE)
+        except BaseException:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            raise
+        assert process.returncode == 0, (command[0], process.returncode, out[-3000:], errors[-3000:])
+        return out
+
+
+class Claude(Client):
+    name, shell = "claude", "Bash"
+
+    def set_up(self) -> None:
+        self.environ |= {
+            "ANTHROPIC_BASE_URL": self.model.url,
+            "ANTHROPIC_API_KEY": "fake-key",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "MCP_CONNECTION_NONBLOCKING": "0",
+        }
+        known = {
+            "hasCompletedOnboarding": True,
+            "theme": "dark",
+            "customApiKeyResponses": {"approved": ["fake-key"], "rejected": []},
+            "projects": {str(self.place.cwd): {"hasTrustDialogAccepted": True}},
+        }
+        state = self.person / ".claude.json"
+        if not state.exists():
+            state.write_text(json.dumps(known, indent=2))
+
+    def take(self, prompt: str) -> None:
+        resume = ["--resume", self.session] if self.session else []
+        self.session = json.loads(self.run("claude", "-p", prompt, "--allowedTools", "Bash", *resume, "--output-format", "json"))["session_id"]
+
+
+class Codex(Client):
+    name, shell, argument = "codex", "exec_command", "cmd"
+    trusted = True
+
+    def set_up(self) -> None:
+        self.environ |= {"FAKE_KEY": "x"}
+        provider = f'name = "Fake"\nbase_url = "{self.model.url}/v1"\nwire_api = "responses"\nenv_key = "FAKE_KEY"\n'
+        # Its own sandbox stays out of the way: what is refused here is refused by Backburner.
+        text = f'model = "fake-1"\nmodel_provider = "fake"\nsandbox_mode = "danger-full-access"\n\n[model_providers.fake]\n{provider}'
+        (self.person / ".codex").mkdir()
+        (self.person / ".codex" / "config.toml").write_text(text)
+
+    def take(self, prompt: str) -> None:
+        options = ["--json", "--skip-git-repo-check", *(["--dangerously-bypass-hook-trust"] if self.trusted else [])]
+        out = self.run("codex", "exec", *options, *(["resume", self.session] if self.session else []), prompt)
+        events = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+        self.session = next(event["thread_id"] for event in events if event["type"] == "thread.started")
+
+
+class Gemini(Client):
+    name, shell = "gemini", "run_shell_command"
+
+    def set_up(self) -> None:
+        self.environ |= {"GEMINI_API_KEY": "fake", "GOOGLE_GEMINI_BASE_URL": self.model.url}
+        (self.person / ".gemini").mkdir()
+        settings = {"security": {"auth": {"selectedType": "gemini-api-key"}}}
+        (self.person / ".gemini" / "settings.json").write_text(json.dumps(settings, indent=2))
+
+    def take(self, prompt: str) -> None:
+        resume = ["--resume", "latest"] if self.session else []
+        options = ["--skip-trust", "-m", "gemini-2.5-flash", "--approval-mode", "yolo", "--output-format", "json"]
+        out = self.run("gemini", *options, *resume, "-p", prompt)
+        self.session = json.loads(out[out.index("{") :])["session_id"]
+
+
+class OpenCode(Client):
+    """`opencode serve`, started at the first turn; a turn is one request to it."""
+
+    name, shell = "opencode", "bash"
+    _server: "subprocess.Popen[bytes] | None" = None
+
+    def set_up(self) -> None:
+        self.environ |= {"OPENCODE_DISABLE_MODELS_FETCH": "1"}
+        model = {"name": "Fake 1", "tool_call": True, "limit": {"context": 128000, "output": 8192}}
+        options = {"baseURL": f"{self.model.url}/v1", "apiKey": "fake-key"}
+        provider = {"npm": "@ai-sdk/openai-compatible", "name": "Fake", "options": options, "models": {"fake-1": model}}
+        config = {"model": "fake/fake-1", "small_model": "fake/fake-1", "autoupdate": False, "share": "disabled", "provider": {"fake": provider}}
+        folder = self.person / ".config" / "opencode"
+        folder.mkdir(parents=True)
+        (folder / "opencode.json").write_text(json.dumps(config, indent=2))
+
+    def take(self, prompt: str) -> None:
+        self.serve()
+        done = self.post(f"/session/{self.session}/message", {"parts": [{"type": "text", "text": prompt}]})
+        assert not done["info"].get("error"), done
+
+    def run_once(self, *script: dict[str, Any]) -> str:
+        """One turn with `opencode run`; what the model was shown."""
+        resume = ["--session", self.session] if self.session else []
+        out = self.run("opencode", "run", "--format", "json", *resume, prompt(list(script)))
+        self.session = json.loads(out.splitlines()[0])["sessionID"]
+        return self.conversation()
+
+    def serve(self) -> None:
+        if self._server is None:
+            log = self.person / "serve.log"
+            with open(log, "wb") as file:
+                self._server = subprocess.Popen(
+                    ["opencode", "serve", "--port", "0"], env=self.environ, cwd=self.place.cwd, stdin=subprocess.DEVNULL, stdout=file, stderr=file
+                )
+
+            def listening() -> "re.Match[str] | None":
+                assert self._server and self._server.poll() is None, log.read_text()
+                return re.search(r"listening on (http://[\d.:]+)", log.read_text())
+
+            wait_until(listening, "the server to listen", PATIENCE)
+            found = listening()
+            assert found
+            self.url = found[1]
+        if self.session is None:
+            self.session = self.post("/session", {"title": "a test"})["id"]
+
+    def post(self, path: str, body: object) -> Any:
+        request = urllib.request.Request(self.url + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+            return json.loads(answer.read())
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.terminate()
+            try:
+                self._server.wait(20)
+            except subprocess.TimeoutExpired:
+                self._server.kill()
+                self._server.wait(20)
+
+
+AGENTS = {client.name: client for client in (Claude, Codex, OpenCode, Gemini)}
+
+
+@contextlib.contextmanager
+def client(kind: type[Client], place: Place) -> Iterator[Any]:
+    """A client that was just installed and wired, with a model of its own."""
+    with ScriptedModel() as model:
+        made = kind(place, model)
+        try:
+            yield made
+        finally:
+            made.close()
+
+
+class Mcpdo:
+    """MCP Inspector's `mcpdo`: one connection to our server, held by its daemon, and a program per call."""
+
+    def __init__(self, place: Place, era: str) -> None:
+        self._place = place
+        self._environ = {**place.environ, "PATH": f"{CLIENTS}:{place.environ['PATH']}"}
+        self("connect", "--era", era, "--cwd", str(place.cwd), "--transport", "stdio", "--", *own_command(place.environ), "mcp", at="")
+
+    def __call__(self, *words: str, at: str = "bb") -> Any:
+        line = ["mcpdo", "--format", "json", "--connection", "bb", *words]
+        done = subprocess.run(
+            line, env=self._environ, cwd=self._place.cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE
+        )
+        assert done.returncode == 0, (line, done.stdout, done.stderr)
+        return json.loads(done.stdout) if done.stdout.strip() else None
+
+    def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
+        return self("tools/call", tool, json.dumps(arguments))
+
+    def close(self) -> None:
+        self("daemon", "stop")
+
+
+def prompt(script: Script) -> str:
+    return f"Please do this. [[script: {json.dumps(script)}]]]"
+
+
+def shown(request: object) -> str:
+    """All texts of a request to a model, each on lines of its own."""
+    if isinstance(request, str):
+        return request + "\n"
+    if isinstance(request, dict | list):
+        return "".join(map(shown, request.values() if isinstance(request, dict) else request))
+    return ""
+
+
+def notices_of(task_id: str, text: str) -> int:
+    """How often the end of a task was told without having been asked for."""
+    notices = text.split(MARK)[1:]
+    return sum(len(re.findall(rf"{re.escape(task_id)}(?![\w-])", notice.partition("\n\n")[0]) ) > 0 for notice in notices)
+
+
+def start(command: str, description: str = "In the background") -> dict[str, Any]:
+    return {"tool": "start_background_task", "args": {"command": command, "description": description}}
+
+
+def task_in(text: str) -> str:
+    """The newest task that a model was shown."""
+    return re.findall(r"task_\d{8}_\d{6}_[\w-]+", text)[-1]
+
+
+def pause(seconds: float) -> None:
+    time.sleep(seconds)
