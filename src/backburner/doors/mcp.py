@@ -43,7 +43,7 @@ _LONGEST_OUTPUT = 50_000
 _OUTPUT_SECONDS = 1.0
 # Where clients say which conversation a call comes from.
 _META = {"x-codex-turn-metadata": ("codex", "thread_id"), "agent-session-id": ("goose", None)}
-_AT_HAND = {"start_background_task", "check_task_status", "wait_for_background_tasks"}  # never to be searched for
+_AT_HAND = {"start_background_task", "check_task_status", "wait_for_background_tasks", "read_background_output"}  # never to be searched for
 _ARGUMENT = "_session"  # put there by the plugin for OpenCode
 
 Context = ServerRequestContext[Any, Any]
