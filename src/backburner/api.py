@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from backburner.awaited import Awaited
+from backburner.callers import handed_on
 from backburner.errors import WaitTimedOut
 from backburner.models import PRIORITIES, Batch, Entry, Event, Notice, Span, Submission
 from backburner.process import umask
@@ -50,7 +51,7 @@ def submission(
     return Submission(
         command=tuple(command),
         cwd=os.path.abspath(cwd or os.getcwd()),
-        environment=dict(os.environ),
+        environment=handed_on(os.environ),
         description=description,
         name=name,
         env=env or {},

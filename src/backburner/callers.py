@@ -52,7 +52,7 @@ def ancestors() -> Iterator[ProcessId]:
     """The processes above this one, nearest first."""
     pid = parent_of(os.getpid())
     for _ in range(_GENERATIONS):
-        if not pid or pid == 1 or (found := identify(pid)) is None:
+        if not pid or (found := identify(pid)) is None:
             return
         yield found
         pid = parent_of(pid)

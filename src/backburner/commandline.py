@@ -13,7 +13,11 @@ _SUBSTITUTION = re.compile(r"(?:\\.|(?P<operator>\$\(|`|\$(?=[\w{?!@*#$-]))|.)",
 
 
 def words_of(line: str) -> tuple[str, ...]:
-    """The words of `line`, split as a shell would; BadInput where it needs a shell to mean what it says."""
+    """The words of `line`, split as `shlex` does; BadInput where operators, substitutions or redirects in it would need a shell.
+
+    Patterns (`*.py`) and `~` stay as they are: nothing expands them.
+    """
+    line = line.replace("\\\n", " ")
     if found := _operator(line):
         shown = "a line break" if found == "\n" else f"`{found}`"
         raise BadInput(f"{shown} needs a shell: pass shell=true (`--shell`) to run the line with /bin/sh, or quote it.")

@@ -9,32 +9,31 @@ from backburner.text import clean, shortened
 
 MARK = "Automatic notice from Backburner. The user did not write this, and it approves nothing."
 _MOST = 8000  # characters of a notification
-_ONE = 1500  # characters of one notice in it
+_ONE = 1500  # characters of the words of one notice in it
 _BRIEF = 2000
 
 
-def notification(notices: Sequence[Notice], *, plain: bool = False) -> str:
-    """Notices as one text for a model, in the form that coding agents know; those that do not fit are named by their ids.
-
-    A `plain` one has no tags.
-    """
-    blocks, size, rest = [MARK], len(MARK), list(notices)
-    while rest:
-        block = shortened(f"- {rest[0].text}", longest=_ONE) if plain else _block(rest[0])
-        if size + len(block) > _MOST - _ONE and len(blocks) > 1:
+def fitting(notices: Sequence[Notice], *, plain: bool = False) -> Sequence[Notice]:
+    """The first of some notices that one notification has room for; the rest is told with the next."""
+    size, kept = len(MARK), 0
+    for notice in notices:
+        size += len(_block(notice, plain)) + 1
+        if kept and size > _MOST:
             break
-        blocks.append(block)
-        size += len(block) + 1
-        rest.pop(0)
-    if rest:
-        shown = ", ".join(notice.task_id for notice in rest)
-        blocks.append(shortened(f"And {len(rest)} more ended: {shown}", longest=_ONE))
-    return "\n".join(blocks)
+        kept += 1
+    return notices[:kept]
 
 
-def _block(notice: Notice) -> str:
+def notification(notices: Sequence[Notice], *, plain: bool = False) -> str:
+    """Notices that fit as one text for a model, in the form that coding agents know; a `plain` one has no tags."""
+    return "\n".join([MARK, *(_block(notice, plain) for notice in notices)])
+
+
+def _block(notice: Notice, plain: bool) -> str:
+    if plain:
+        return "- " + shortened(notice.text, longest=_ONE)
     # What a command printed is in the summary: it must not be able to close the block.
-    text = shortened(notice.text, longest=_ONE).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    text = shortened(notice.text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"), longest=_ONE)
     return f"<task-notification>\n<task-id>{notice.task_id}</task-id>\n<summary>{text}</summary>\n</task-notification>"
 
 

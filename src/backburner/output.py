@@ -110,34 +110,42 @@ class Log:
             position += len(piece)
             yield position, piece
 
-    def piece(self, start: int, most: int, containing: str | None = None) -> tuple[int, bytes]:
-        """At most `most` bytes from `start` on as (offset after it, bytes), cut at a line or at least between characters.
-
-        With `containing` only the lines that hold it, whatever their case.
-        """
-        wanted = containing.casefold() if containing is not None else None
-        position, found, rest = start, b"", b""
+    def piece(self, start: int, most: int) -> tuple[int, bytes]:
+        """At most `most` bytes from `start` on as (offset after it, bytes), cut at a line or at least between characters."""
+        position, found = start, b""
         for after, chunk in self.chunks(start):
-            hole = after - position != len(chunk)  # a marker stands for more than it holds
-            if wanted is None:
-                room = most - len(found)
-                if len(chunk) <= room:
-                    position, found = after, found + chunk
-                    continue
-                cut = b"" if hole else _cut(chunk[:room])
-                return (position, found) if found and not cut else (position + len(cut), found + cut)
-            *lines, rest = (rest + chunk).split(b"\n")
-            line_start = after - sum(len(line) + 1 for line in lines) - len(rest) if not hole else position
-            for line in lines:
-                line_start += len(line) + 1
-                if wanted in line.decode("utf-8", "replace").casefold():
-                    found += line[:most] + b"\n"
-                    if len(found) >= most:
-                        return (min(line_start, after) if not hole else after), found[:most]
-            position = after
-        if wanted is not None and rest and wanted in rest.decode("utf-8", "replace").casefold():
-            found += rest[:most]
+            room = most - len(found)
+            if len(chunk) <= room:
+                position, found = after, found + chunk
+                continue
+            cut = b"" if after - position != len(chunk) else _cut(chunk[:room])  # a marker stands for more than it holds
+            if not found and not cut:
+                return after, chunk[:room]
+            return position + len(cut), found + cut
         return position, found
+
+    def lines_with(self, text: str, start: int, most: int, *, growing: bool) -> tuple[int, bytes]:
+        """The lines from `start` on that hold a text, whatever their case, as (offset after them, bytes); at most `most` bytes.
+
+        A line that alone is longer is cut. The last line of a log that grows may not be whole yet: it is left for the next time.
+        """
+        wanted, found, line, line_start = text.casefold(), b"", b"", start
+        for after, chunk in self.chunks(start):
+            whole = after - (line_start + len(line)) == len(chunk)  # not so for a marker, or after one within a line
+            for part in chunk.splitlines(keepends=True):
+                line += part
+                if not line.endswith(b"\n"):
+                    continue
+                if wanted in line.decode("utf-8", "replace").casefold():
+                    if found and len(found) + len(line) > most:
+                        return line_start, found
+                    found += line if len(line) <= most else line[: most - 1] + b"\n"
+                line_start, line = (line_start + len(line) if whole else after), b""
+        if line and not growing:
+            if wanted in line.decode("utf-8", "replace").casefold() and (not found or len(found) + len(line) <= most):
+                return line_start + len(line), found + line[:most]
+            return (line_start if found and wanted in line.decode("utf-8", "replace").casefold() else line_start + len(line)), found
+        return line_start, found
 
     def cursor(self, position: int) -> int:
         """An offset of the file as a cursor."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _SEARCHED = 16 << 20  # bytes at the end of a log that are searched for its last fitting lines
 _MOST_LINES = 1 << 30
+_LEAST_ROOM = 100  # bytes that a further run's output is begun for
 _REMEMBERED_MS = 3_600_000  # how long a session without a process on this machine counts as here
 
 
@@ -44,6 +45,10 @@ class Reading(Attendance):
         if entry is None:
             raise TaskNotFound(task_id=reference)
         return entry
+
+    def if_known(self, task_id: str) -> Entry | None:
+        """The task with just this id, as the ledger has it now; None for one that was cleared."""
+        return self.store.show(task_id)
 
     def known_as(self, task_id: str) -> Entry:
         """The task with just this id, as the ledger has it now."""
@@ -103,18 +108,24 @@ class Reading(Attendance):
             return Piece(b"", "1:0", False)
         data = b""
         while True:
+            last = n >= count
             try:
                 with Log(self.folder(entry, n)) as log:
                     if tail is not None and cursor is None:
                         start = log.size
                         lines = log.tail(tail if containing is None else _MOST_LINES, longest=_SEARCHED if containing else most, end=start)
                         return Piece(_holding(lines, containing, tail)[-most:], f"{n}:{log.cursor(start)}", False)
-                    position, found = log.piece(log.position(offset), most - len(data), containing)
+                    start, room = log.position(offset), most - len(data)
+                    if containing is None:
+                        position, found = log.piece(start, room)
+                    else:
+                        position, found = log.lines_with(containing, start, room, growing=last and entry.live)
                     data, offset, size = data + found, log.cursor(position), log.size
             except FileNotFoundError:
                 position = size = 0
-            if position < size or n >= count:
-                return Piece(data, f"{n}:{offset}", position < size)
+            left = position < size and not (containing is not None and last and entry.live)
+            if left or last or most - len(data) < _LEAST_ROOM:
+                return Piece(data, f"{n}:{offset}", left or not last)
             n, offset = n + 1, 0
 
     def folder(self, entry: Entry, n: int | None = None) -> str:
@@ -186,7 +197,7 @@ class Reading(Attendance):
     def _here(self, session: Session) -> bool:
         """Whether a session can still be told something."""
         if session.process is None:
-            return self.clock() - session.seen_at < _REMEMBERED_MS
+            return abs(self.clock() - session.seen_at) < _REMEMBERED_MS
         return is_alive(session.process)
 
     def awaits(self, sessions: Sequence[str]) -> bool:

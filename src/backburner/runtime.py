@@ -21,7 +21,7 @@ from backburner.errors import (
 )
 from backburner.home import Home, locate, project_of
 from backburner.lifecycle import TaskState
-from backburner.models import ENGINE, RECORD, Approval, Clock, Entry, Grant, ProcessId, Session, Submission, channel_of
+from backburner.models import ENGINE, RECORD, Approval, Clock, Entry, Grant, Notice, ProcessId, Session, Submission, channel_of
 from backburner.process import is_alive
 from backburner.reading import Reading
 
@@ -250,6 +250,12 @@ class Runtime(Reading):
     def tell(self, *, notice_ids: Iterable[int] = (), task_ids: Iterable[str] = (), session: str | None = None) -> None:
         """The person, or a session, has been told: these need not be told again."""
         self.store.tell(notice_ids=notice_ids, task_ids=task_ids, channel=channel_of(session), now=self.clock())
+
+    def lease(self, notices: Sequence[Notice], seconds: float = 30.0) -> Sequence[Notice]:
+        """Those of some notices that are ours to tell now; who does not say `tell` in time gives them back."""
+        now = self.clock()
+        taken = set(self.store.lease([notice.notice_id for notice in notices], now, now + int(seconds * 1000)))
+        return [notice for notice in notices if notice.notice_id in taken]
 
     def register(self, session: str, client: str, process: ProcessId | None) -> None:
         """Somebody who asks is here: what is owed to them waits for them, and not for the person, as long as that process lives."""

@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -186,7 +188,7 @@ def test_what_ends_together_is_told_together(place: Place) -> None:
 def test_a_command_that_an_agent_runs_itself_is_told_to_it(place: Place) -> None:
     task_id = place.ok("run", "--yes", "--", "echo", "x", env={"BACKBURNER_SESSION": "claude:s1"}).strip()
     place.cli("wait", task_id)
-    assert place.json("inbox") != [], "no client says that it is here: the person sees it too"
+    assert place.json("inbox") == [], "it is the agent's"
     assert task_id in _hook(place, "claude", _event("UserPromptSubmit")).stdout
 
 
@@ -197,6 +199,42 @@ def test_waiting_is_being_told_for_who_waited_alone(place: Place) -> None:
     task_id = place.ok("run", "--yes", "--", "echo", "x", env={"BACKBURNER_SESSION": "claude:s1"}).strip()
     place.ok("wait", task_id, env={"BACKBURNER_SESSION": "claude:s1"})
     assert _hook(place, "claude", _event("UserPromptSubmit")).stdout == ""
+
+
+def test_more_than_fits_is_told_by_and_by_and_nothing_is_left_out(place: Place) -> None:
+    place.configure((place.root / "config.toml").read_text() + "[commands]\nmax_concurrent = 20\n")
+    env = {"BACKBURNER_SESSION": "claude:s1"}
+    names = ["long-name-" + "x" * 150 + str(number) for number in range(30)]
+    ids = {place.ok("run", "--yes", "--name", name, "--", "true", env=env).strip() for name in names}
+    wait_until(lambda: len(place.json("list", "completed")) == 30, "all to end")  # type: ignore[arg-type]
+    told: list[str] = []
+    for _ in range(10):
+        text = _hook(place, "claude", _event("UserPromptSubmit")).stdout
+        assert len(text) < 9000
+        told += re.findall("<task-id>(.*?)</task-id>", text)
+    assert sorted(told) == sorted(ids)
+
+
+def test_two_that_tell_at_the_same_moment_do_not_tell_the_same(place: Place) -> None:
+    task_id = _ended(place)
+    with ThreadPoolExecutor(4) as pool:
+        said = list(pool.map(lambda _: _hook(place, "claude", _event("UserPromptSubmit")).stdout, range(4)))
+    assert sum(task_id in text for text in said) == 1
+
+
+def test_what_a_living_agent_is_owed_is_not_acknowledged_by_a_person(place: Place) -> None:
+    with Raw(place, env={"CLAUDE_CODE_SESSION_ID": "s1"}) as client:
+        task_id = client.value("start_background_task", command="echo x", description="x")["task_id"]
+        wait_until(lambda: place.status(task_id)["status"] == "completed", "the task to end")
+        assert task_id in place.ok("inbox", "--read", "--ack")
+        assert task_id in client.value("list_background_tasks")["notices"]
+
+
+def test_a_cancelled_proposal_is_told_to_who_proposed_it(place: Place) -> None:
+    with Raw(place) as client:
+        task_id = client.value("start_background_task", command="rm -r x", description="x")["task_id"]
+        place.ok("cancel", task_id)
+        assert "rejected by a person" in client.value("list_background_tasks")["notices"]
 
 
 def test_the_brief_is_short_whatever_there_is(place: Place) -> None:

@@ -1,6 +1,7 @@
 """The MCP server as clients meet it: over pipes and over HTTP, in both eras of the protocol, with the gate and the notices."""
 
 import asyncio
+import contextlib
 import os
 import re
 import signal
@@ -274,7 +275,7 @@ def _token(place: Place) -> str:
 @pytest.mark.parametrize("era", ERAS)
 async def test_over_http_with_the_token_all_works(place: Place, served: str, era: str) -> None:
     async with (
-        httpx2.AsyncClient(headers={"Authorization": f"Bearer {_token(place)}"}, timeout=40) as http,
+        httpx2.AsyncClient(headers={"Authorization": f"Bearer {_token(place)}", "Backburner-Session": "mine"}, timeout=40) as http,
         Client(streamable_http_client(served, http_client=http), mode=era) as client,
     ):
         refused = await client.call_tool("start_background_task", {"command": "ls", "description": "x"})
@@ -287,6 +288,29 @@ async def test_over_http_with_the_token_all_works(place: Place, served: str, era
         other = (await client.call_tool("start_background_task", {"command": "echo x", "description": "x", **where})).structured_content
         wait_until(lambda: place.status(other["task_id"])["status"] == "completed", "the task to end")  # type: ignore[index]
         assert other["task_id"] in (await client.call_tool("list_background_tasks", {})).structured_content["notices"]  # type: ignore[index]
+
+
+async def test_over_http_an_answer_that_nobody_took_is_not_told(place: Place, served: str) -> None:
+    headers = {"Authorization": f"Bearer {_token(place)}", "Backburner-Session": "mine"}
+    where = {"description": "x", "working_directory": str(place.cwd)}
+    async with httpx2.AsyncClient(headers=headers, timeout=40) as http:
+        async with Client(streamable_http_client(served, http_client=http), mode="legacy") as client:
+            slow = (await client.call_tool("start_background_task", {"command": "sleep 60", **where})).structured_content["task_id"]  # type: ignore[index]
+            quick = (await client.call_tool("start_background_task", {"command": "sleep 1", **where})).structured_content["task_id"]  # type: ignore[index]
+            waiting = asyncio.create_task(client.call_tool("wait_for_background_tasks", {"task_ids": [slow], "timeout_seconds": 3}))
+            await asyncio.sleep(0.5)
+            waiting.cancel()  # it hangs up
+            with contextlib.suppress(asyncio.CancelledError):
+                await waiting
+        await asyncio.sleep(4)
+        async with Client(streamable_http_client(served, http_client=http), mode="legacy") as client:
+            for _ in range(40):  # once it is certain that it did not arrive
+                told = (await client.call_tool("list_background_tasks", {})).structured_content.get("notices", "")  # type: ignore[union-attr]
+                if told:
+                    break
+                await asyncio.sleep(1)
+            assert quick in told
+            await client.call_tool("cancel_background_task", {"task_id": slow})
 
 
 def test_over_http_nobody_else_gets_in(place: Place, served: str) -> None:

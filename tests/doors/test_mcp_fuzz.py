@@ -109,6 +109,36 @@ def test_a_line_of_ten_megabytes_is_a_line_and_an_endless_one_is_let_go(place: P
         assert used and int(used[1]) < 400_000, "what was let go does not stay in memory"
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"jsonrpc": "2.0", "method": "notifications/x", "params": {"id": 1}},
+        {"jsonrpc": "2.0", "id": None, "method": "tools/list"},
+        {"jsonrpc": "2.0", "id": {}, "method": "tools/list"},
+        {"jsonrpc": "2.0", "id": 1.5, "method": "tools/list"},
+        {"jsonrpc": "2.0", "id": 5, "method": 5},
+        {"jsonrpc": "2.0", "id": 5, "result": {"method": "x"}},
+        b'{"method": "id", "id": broken',
+    ],
+)
+def test_what_is_never_answered_takes_nobodys_place(place: Place, line: object) -> None:
+    with Raw(place) as client:
+        for _ in range(600):
+            client.write(line)
+        _alive(client)
+
+
+def test_a_cancel_gets_through_a_crowd_of_waits(place: Place) -> None:
+    with Raw(place) as client:
+        task_id = client.value("start_background_task", command="sleep 60", description="x")["task_id"]
+        waits = [client.send("tools/call", {"name": "wait_for_background_tasks", "arguments": {"task_ids": [task_id]}}) for _ in range(300)]
+        refused = client.answer(waits[-1])
+        assert "calls under way already" in refused["error"]["message"]
+        for number in waits[:100]:
+            client.write({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": number}})
+        assert client.value("cancel_background_task", task_id=task_id)["status"] == "cancelled"
+
+
 def test_cancelled_calls_end_and_owe_nothing(place: Place) -> None:
     with Raw(place) as client:
         task_id = client.value("start_background_task", command="sleep 60", description="x")["task_id"]

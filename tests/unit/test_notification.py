@@ -3,7 +3,7 @@
 import pytest
 
 from backburner.models import Notice
-from backburner.notification import MARK, brief, notification
+from backburner.notification import MARK, brief, fitting, notification
 
 
 def _notice(number: int, text: str = "completed") -> Notice:
@@ -22,13 +22,17 @@ def test_what_a_command_printed_cannot_close_the_block() -> None:
     assert text.count("</task-notification>") == 1 and "&lt;/summary&gt;" in text and "&amp;" in text
 
 
+@pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.parametrize("many", [1, 7, 300])
-@pytest.mark.parametrize("size", [10, 100_000])
-def test_a_notification_is_bounded_and_names_every_task_it_can(many: int, size: int) -> None:
-    text = notification([_notice(number, "x" * size) for number in range(many)])
-    assert len(text) <= 8000
-    shown = text.count("<task-id>")
-    assert shown >= 1 and (shown == many or f"And {many - shown} more ended" in text)
+@pytest.mark.parametrize("text", ["x" * 10, "x" * 100_000, "&<>" * 1000])
+def test_a_notification_is_bounded_and_what_does_not_fit_is_left_for_the_next(many: int, text: str, plain: bool) -> None:
+    left, told = [_notice(number, text) for number in range(many)], []
+    while left:
+        some = fitting(left, plain=plain)
+        assert some and len(notification(some, plain=plain)) <= 8000
+        told += some
+        left = left[len(some) :]
+    assert [notice.notice_id for notice in told] == list(range(many))
 
 
 def test_a_brief_of_nothing_says_so() -> None:

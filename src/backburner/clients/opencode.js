@@ -30,6 +30,7 @@ export const Backburner = async ({ client, directory }) => {
       setTimeout(listen, 1000 * starts).unref()
     })
     mine.stdout.on("data", (piece) => {
+      starts = Math.min(starts, 1) // it works
       const lines = (text + piece).split("\n")
       text = lines.pop()
       for (const line of lines) pass(JSON.parse(line)).catch(() => {})

@@ -1,10 +1,12 @@
 """What the tools answer with: dicts with stable keys, and a `display` that says the same to people."""
 
+import contextlib
 from typing import NotRequired, TypedDict
 
 from backburner import words
 from backburner.doors import render
 from backburner.doors.caller import Caller, until
+from backburner.errors import BackburnerError
 from backburner.models import Entry
 from backburner.runtime import Runtime, now_ms
 from backburner.text import readable, shortened
@@ -80,7 +82,8 @@ async def started(caller: Caller, entry: Entry, *, again: bool = False) -> Start
     """What became of it: the engine takes a moment to start what there is room for. `again` is one that was there before."""
     task, known = entry.task, entry.task.task_id
     if entry.status == "pending" and entry.run and not entry.run.blocked and entry.run.due_at is None:
-        (entry,) = await until(caller, [known], _STARTING_SECONDS, lambda one: one.status != "pending", quiet=True)
+        with contextlib.suppress(BackburnerError):  # it is stored, whatever keeps it from starting
+            (entry,) = await until(caller, [known], _STARTING_SECONDS, lambda one: one.status != "pending", quiet=True)
     if entry.run is None and entry.status == "proposed":
         line = shortened(words.command_line(task.command, task.shell), longest=400)
         display = (

@@ -67,7 +67,10 @@ async def until(
 
     def look(runtime: Runtime) -> Sequence[Entry]:
         runtime.refresh()
-        return [runtime.known_as(task_id) for task_id in task_ids]
+        found = [entry for entry in map(runtime.if_known, task_ids) if entry]
+        if not found and task_ids:
+            raise TaskNotFound(task_id=task_ids[0])
+        return found
 
     entries: Sequence[Entry] = ()
     reporter = asyncio.create_task(_report(caller, task_ids, done)) if caller.report and not quiet else None
@@ -89,7 +92,7 @@ async def _report(caller: Caller, task_ids: Sequence[str], done: Callable[[Entry
     """Say every few seconds how far it is, so that a client that waits sees that something happens."""
 
     def look(runtime: Runtime) -> tuple[int, str]:
-        entries = [runtime.known_as(task_id) for task_id in task_ids]
+        entries = [entry for entry in map(runtime.if_known, task_ids) if entry]
         first = next((entry for entry in entries if not done(entry)), None)
         progress = runtime.progress(first) if first else None
         text = f"{first.task.task_id}: {progress.text if progress else first.status}" if first else "done"
@@ -98,10 +101,7 @@ async def _report(caller: Caller, task_ids: Sequence[str], done: Callable[[Entry
     beat = 0
     while caller.report:
         beat += 1
-        try:
-            finished, text = await caller.do(look)
-        except TaskNotFound:
-            return
+        finished, text = await caller.do(look)
         # What is reported must grow with every report, whatever happens.
         await caller.report(finished + min(0.999, beat / 1000), float(len(task_ids)), text)
         await asyncio.sleep(_PULSE_SECONDS)

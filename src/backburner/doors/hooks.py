@@ -16,11 +16,12 @@ from typing import Any
 
 from backburner.callers import ancestors, client_of, named, process_of
 from backburner.models import Notice, ProcessId
-from backburner.notification import brief, notification
+from backburner.notification import brief, fitting, notification
 from backburner.process import is_alive
 from backburner.runtime import Runtime, now_ms
 
 _LONGEST_INPUT = 64 << 20
+_LONGEST_LINE = 1 << 20
 _LOOK_SECONDS = 5.0
 _TOGETHER_SECONDS = 0.3  # what ends within this time is told together, and not what an answer under way tells
 _WAKE = 2  # the exit code by which Claude Code passes on what was said on stderr
@@ -36,9 +37,12 @@ def answer(runtime: Runtime, client: str) -> int:
     asked = _asked()
     event = str(asked.get("hook_event_name", ""))
     sessions = _sessions(runtime, client, asked)
+    if isinstance(asked.get("session_id"), str) and sessions:
+        # Also for the server of the same client, where that is told nothing of the conversation.
+        runtime.register(sessions[0], client, process_of(runtime.environ) or next(ancestors(), None))
     if event in _STOPS:
-        return _stop(runtime, client, sessions)
-    owed = _owed(runtime, sessions)
+        return _stop(runtime, client, asked)
+    owed = _taken(runtime, client, sessions)
     parts = [notification(owed, plain=client in _PLAIN)] if owed else []
     if event == "SessionStart" and asked.get("source") in _FORGOT and (open_work := _open(runtime)):
         parts.insert(0, open_work)
@@ -72,6 +76,11 @@ def _owed(runtime: Runtime, sessions: Iterable[str]) -> list[Notice]:
     return [notice for session in sessions for notice in runtime.notices(session=session)]
 
 
+def _taken(runtime: Runtime, client: str, sessions: Iterable[str]) -> Sequence[Notice]:
+    """What is ours to tell now, as much as fits."""
+    return runtime.lease(fitting(_owed(runtime, sessions), plain=client in _PLAIN))
+
+
 def _open(runtime: Runtime) -> str | None:
     entries = [entry for entry in runtime.list(limit=100) if not entry.ended]
     return brief(entries, now_ms()) if entries else None
@@ -81,11 +90,11 @@ def _say(value: object) -> None:
     print(json.dumps(value), flush=True)
 
 
-def _stop(runtime: Runtime, client: str, sessions: Sequence[str]) -> int:
+def _stop(runtime: Runtime, client: str, asked: dict[str, Any]) -> int:
     """The agent has come to an end: it goes on where something is owed to it. Claude Code lets us wait for that."""
-    owed = _owed(runtime, sessions)
+    owed = _taken(runtime, client, _sessions(runtime, client, asked))
     if not owed and client == "claude" and runtime.environ.get("CLAUDE_CODE_SESSION_ATTENDED") == "1":
-        owed = _awaited(runtime, sessions)
+        owed = _awaited(runtime, client, asked)
     if not owed:
         return 0
     text = notification(owed, plain=client in _PLAIN)
@@ -97,18 +106,19 @@ def _stop(runtime: Runtime, client: str, sessions: Sequence[str]) -> int:
     return _WAKE if client == "claude" else 0
 
 
-def _awaited(runtime: Runtime, sessions: Sequence[str]) -> Sequence[Notice]:
+def _awaited(runtime: Runtime, client: str, asked: dict[str, Any]) -> Sequence[Notice]:
     """Wait until something is owed, for as long as work is open and the client lives. One waits for a client at a time."""
-    client = process_of(runtime.environ)
-    held = _only_one(runtime, client)
-    if client is None or held is None:
+    process = process_of(runtime.environ)
+    held = _only_one(runtime, process)
+    if process is None or held is None:
         return ()
     ear = runtime.listen()
     try:
-        while is_alive(client):
-            if owed := _owed(runtime, sessions):
+        while is_alive(process):
+            sessions = _sessions(runtime, client, asked)  # anew: another may have begun in the same client
+            if _owed(runtime, sessions):
                 time.sleep(_TOGETHER_SECONDS)
-                if owed := _owed(runtime, sessions):
+                if owed := _taken(runtime, client, sessions):
                     return owed
             if not runtime.awaits(sessions):
                 return ()
@@ -138,7 +148,6 @@ class _Follower:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._sessions: dict[str, str] = {}
-        self._offered: dict[int, float] = {}
         self._text = b""
 
     def run(self) -> int:
@@ -152,7 +161,7 @@ class _Follower:
                     if not piece:
                         return 0
                     self._take(piece)
-                if self._fresh():
+                if any(_owed(self._runtime, [name]) for name in self._sessions.values()):
                     time.sleep(_TOGETHER_SECONDS)
                     self._offer()
         finally:
@@ -160,6 +169,7 @@ class _Follower:
 
     def _take(self, piece: bytes) -> None:
         *lines, self._text = (self._text + piece).split(b"\n")
+        self._text = self._text[:_LONGEST_LINE]
         for line in lines:
             with contextlib.suppress(ValueError, RecursionError):
                 said = json.loads(line)
@@ -172,19 +182,10 @@ class _Follower:
                 if isinstance(gone := said.get("gone"), str):
                     self._sessions.pop(gone, None)
                 if isinstance(told := said.get("told"), list):
-                    self._runtime.tell(notice_ids=[one for one in told if isinstance(one, int)])
-
-    def _fresh(self) -> dict[str, list[Notice]]:
-        """What is owed to each session and was not offered within the last minute."""
-        now, fresh = time.monotonic(), {}
-        for session, name in self._sessions.items():
-            owed = [one for one in self._runtime.notices(session=name) if now - self._offered.get(one.notice_id, -1e9) > 60]
-            if owed:
-                fresh[session] = owed
-        return fresh
+                    self._runtime.tell(notice_ids=[one for one in told if isinstance(one, int) and 0 < one < 1 << 62])
 
     def _offer(self) -> None:
-        for session, owed in self._fresh().items():
-            ids = [notice.notice_id for notice in owed]
-            self._offered |= dict.fromkeys(ids, time.monotonic())
-            _say({"session": session, "text": notification(owed), "notices": ids})
+        """What is owed to each session and nobody else is about to tell."""
+        for session, name in self._sessions.items():
+            if owed := _taken(self._runtime, "opencode", [name]):
+                _say({"session": session, "text": notification(owed), "notices": [notice.notice_id for notice in owed]})

@@ -72,7 +72,8 @@ class McpServer:
         self._process = _client_process(client) if cwd is not None else None
         self._bus = InMemorySubscriptionBus()
         self._listened: Counter[str] = Counter()
-        self._subscribers: dict[str, list[Any]] = {}
+        self._subscribers: dict[str, dict[object, tuple[str, Any]]] = {}  # by resource, then by who
+        self._after = -1  # the event that subscribers were told of last
         listing = [_described(tool) for tool in tools.values()]
         self.server = Server(
             "backburner",
@@ -95,6 +96,8 @@ class McpServer:
     async def _call_tool(self, ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         arguments = dict(params.arguments or {})
         session = self._session(ctx, arguments.pop(_ARGUMENT, None))
+        if self._client == "gemini":
+            session = await self._home.do(self._introduced) or session
         caller = Caller(
             self._home,
             session=session,
@@ -117,10 +120,10 @@ class McpServer:
         content = [types.TextContent(type="text", text=answer.text)]
         return types.CallToolResult(content=content, structured_content=structure, is_error=answer.failed)
 
-    def _session(self, ctx: Context, argument: object) -> str:
-        """Who calls, as well as the client lets us know it."""
-        if isinstance(argument, str) and argument:
-            return named(self._client or "opencode", argument)
+    def _session(self, ctx: Context, argument: object) -> str | None:
+        """Who calls, as well as the client lets us know it; nobody to be told where nothing tells two of them apart."""
+        if isinstance(argument, str) and argument and self._client == "opencode":
+            return named(self._client, argument)
         meta = ctx.meta or {}
         for key, (client, inner) in _META.items():
             found = meta.get(key)
@@ -138,7 +141,12 @@ class McpServer:
         if self._process is not None:
             return named(client, f"{self._process.pid}-{self._process.started}")
         headers = getattr(ctx.request, "headers", None) or {}
-        return named(client, headers.get("mcp-session-id") or "http")
+        known = headers.get("backburner-session") or headers.get("mcp-session-id")
+        return named(client, known) if known else None
+
+    def _introduced(self, runtime: Runtime) -> str | None:
+        """The conversation that a hook of the same running client spoke for last: it outlives the client, and is gone on with."""
+        return next((one.session_id for one in runtime.sessions(self._client) if one.process == self._process), None)
 
     # -- resources
 
@@ -173,22 +181,29 @@ class McpServer:
 
     async def _subscribe(self, ctx: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
         uri = await self._exact(str(params.uri))
-        if len(self._subscribers) >= _MOST_SUBSCRIPTIONS:
-            raise MCPError(types.INVALID_PARAMS, f"There are {_MOST_SUBSCRIPTIONS} subscriptions already.")
-        self._subscribers.setdefault(uri, []).append((str(params.uri), ctx.session))
+        if not self._wanted():
+            self._after = await self._home.do(lambda runtime: max((event.event_id for event in runtime.events(-1)), default=0))
+        self._subscribers.setdefault(uri, {})[_who(ctx)] = (str(params.uri), ctx.session)
+        while sum(map(len, self._subscribers.values())) > _MOST_SUBSCRIPTIONS:  # the oldest: whoever it was may be gone
+            oldest = next(iter(self._subscribers))
+            self._forget(oldest, next(iter(self._subscribers[oldest])))
         return types.EmptyResult()
 
-    async def _unsubscribe(self, _ctx: Context, params: types.UnsubscribeRequestParams) -> types.EmptyResult:
-        uri = str(params.uri)
+    async def _unsubscribe(self, ctx: Context, params: types.UnsubscribeRequestParams) -> types.EmptyResult:
         for exact, subscribers in list(self._subscribers.items()):
-            kept = [one for one in subscribers if one[0] != uri]
-            self._subscribers[exact] = kept
-            if not kept:
-                del self._subscribers[exact]
+            if _who(ctx) in subscribers and subscribers[_who(ctx)][0] == str(params.uri):
+                self._forget(exact, _who(ctx))
         return types.EmptyResult()
+
+    def _forget(self, uri: str, who: object) -> None:
+        self._subscribers.get(uri, {}).pop(who, None)
+        if not self._subscribers.get(uri):
+            self._subscribers.pop(uri, None)
 
     async def _listen(self, ctx: Context, params: types.SubscriptionsListenRequestParams) -> types.SubscriptionsListenResult:
         uris = list(params.notifications.resource_subscriptions or ())[:_MOST_SUBSCRIPTIONS]
+        if not self._wanted():
+            self._after = await self._home.do(lambda runtime: max((event.event_id for event in runtime.events(-1)), default=0))
         self._listened.update(uris)
         try:
             return await self._streams(ctx, params)
@@ -217,28 +232,28 @@ class McpServer:
 
     async def _watch(self) -> None:
         """Tell subscribers what changed: tasks by their events, outputs by their size."""
-        after, sizes = -1, dict[str, int]()
+        sizes: dict[str, int] = {}
         async for _ in self._home.changes(lambda: _OUTPUT_SECONDS if self._wanted(_OUTPUT) else None):
-            if not self._subscribers and not self._listened:
-                after, sizes = -1, {}  # from the last event on, once somebody listens
+            if not self._wanted():
+                sizes = {}
                 continue
             try:
-                events = await self._home.do(lambda runtime, after=after: runtime.events(after))
-                after = max((event.event_id for event in events), default=after)
+                events = await self._home.do(lambda runtime: runtime.events(self._after))
+                self._after = max((event.event_id for event in events), default=self._after)
                 changed = {f"{_TASK}://{event.task_id}" for event in events if event.task_id}
                 changed |= {uri for uri in self._wanted(_OUTPUT) if await self._grew(uri, sizes)}
-            except BackburnerError:
+            except (BackburnerError, OSError):
                 continue
             for uri in changed:
                 await self._bus.publish(ResourceUpdated(uri=uri))
-                for asked, session in list(self._subscribers.get(uri, ())):
+                for who, (asked, session) in list(self._subscribers.get(uri, {}).items()):
                     try:
                         await session.send_resource_updated(asked)
                     except Exception:  # it is gone: whoever it was subscribes again
-                        self._subscribers[uri] = [one for one in self._subscribers.get(uri, []) if one[1] is not session]
+                        self._forget(uri, who)
 
-    def _wanted(self, kind: str) -> set[str]:
-        return {uri for uri in (*self._subscribers, *self._listened) if uri.startswith(f"{kind}://")}
+    def _wanted(self, kind: str = "") -> set[str]:
+        return {uri for uri in (*self._subscribers, *self._listened) if uri.startswith(f"{kind}://" if kind else "")}
 
     async def _grew(self, uri: str, sizes: dict[str, int]) -> bool:
         def size(runtime: Runtime) -> int:
@@ -264,6 +279,12 @@ _TEMPLATES = [
         mime_type="text/plain",
     ),
 ]
+
+
+def _who(ctx: Context) -> object:
+    """The connection that a request came on."""
+    headers = getattr(ctx.request, "headers", None) or {}
+    return headers.get("mcp-session-id")
 
 
 async def _delivered(_ctx: Context, answer: Answer) -> None:

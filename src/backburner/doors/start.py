@@ -4,7 +4,7 @@ import argparse
 import os
 import sys
 
-from backburner.callers import handed_on, session_of
+from backburner.callers import client_of, handed_on, process_of, session_of
 from backburner.doors import render
 from backburner.doors.verbs import hint, told
 from backburner.errors import ApprovalDenied, ApprovalRequired, BadInput, NotAPerson
@@ -28,7 +28,10 @@ def run(runtime: Runtime, args: argparse.Namespace) -> int:
     if (known := runtime.known(submission)) is not None:
         hint(f"The key '{visible(args.key)}' was used before: this is the task of then ({known.status}).")
         return _started(runtime, known, args)
-    return _started(runtime, _submit(runtime, submission, args.yes), args)
+    entry = _submit(runtime, submission, args.yes)
+    if submission.session is not None:
+        runtime.register(submission.session, client_of(submission.session), process_of(runtime.environ))
+    return _started(runtime, entry, args)
 
 
 def submission_from(runtime: Runtime, args: argparse.Namespace) -> Submission:

@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 from backburner.awaited import Awaited
+from backburner.doors.start import cwd
 from backburner.doors.toolbox import Answer, toolset
 from backburner.errors import BackburnerError, BadInput
 from backburner.runtime import open_runtime
@@ -25,7 +26,7 @@ from backburner.runtime import open_runtime
 _LONGEST_LINE = 16 << 20
 _MOST_UNANSWERED = 256
 _PIECE = 1 << 16
-_ANSWER = re.compile(r'\{"jsonrpc":"2\.0","id":("(?:[^"\\]|\\.)*"|-?\d+),"(?:result|error)"')
+_ANSWER = re.compile(r'\{"jsonrpc":"2\.0","id":("(?:[^"\\]|\\.)*"|-?\d+),"(result|error)"')
 
 
 def mcp(args: argparse.Namespace, flags: dict[str, str]) -> int:
@@ -38,7 +39,7 @@ def mcp(args: argparse.Namespace, flags: dict[str, str]) -> int:
     logging.basicConfig(format="backburner: %(levelname)s %(message)s", level=logging.ERROR, stream=sys.stderr)
     if not sys.stdin.isatty():
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the client's terminal is for the client
-    environ = dict(os.environ)
+    environ, here = dict(os.environ), cwd()
     wire = Wire()
 
     async def serve() -> None:
@@ -52,7 +53,7 @@ def mcp(args: argparse.Namespace, flags: dict[str, str]) -> int:
                 home,
                 tools,
                 longest_wait=longest,
-                cwd=os.getcwd(),
+                cwd=here,
                 command=shlex.join(own_command(environ, args.home)),
                 client=args.client,
                 environ=environ,
@@ -85,14 +86,14 @@ class Wire:
         self._threads = ThreadPoolExecutor(2, "pipe")
         self._quick = {descriptor: _quick(descriptor) for descriptor in (self._in, self._out)}
         self._text = ""
-        self._unanswered = 0
-        self._room = asyncio.Event()
-        self._deliveries: dict[str, Callable[[], Awaitable[None]]] = {}
+        self._unanswered: set[int | str | None] = set()
+        self._writing = asyncio.Lock()
+        self._deliveries: dict[int | str | None, Callable[[], Awaitable[None]]] = {}
         self._background: set[asyncio.Future[None]] = set()
 
     async def deliver(self, ctx: object, answer: Answer) -> None:
         """Have `answer.delivered` called once the answer to this request was written."""
-        self._deliveries[json.dumps(getattr(ctx, "request_id", None), ensure_ascii=False)] = answer.delivered
+        self._deliveries[_number(getattr(ctx, "request_id", None))] = answer.delivered
         while len(self._deliveries) > 4 * _MOST_UNANSWERED:  # answers nobody wanted any more
             self._deliveries.pop(next(iter(self._deliveries)))
 
@@ -105,21 +106,32 @@ class Wire:
                 if skipping:
                     skipping = False
                     yield "this line is too long"  # answered as a parse error
-                elif whole.strip():
-                    await self._make_room(whole)
+                elif whole.strip() and await self._taken(whole):
                     yield whole.decode("utf-8", "replace")
             if not skipping:
                 rest += last
             if len(rest) > _LONGEST_LINE:
                 skipping, rest = True, bytearray()
 
-    async def _make_room(self, line: bytes) -> None:
-        """Take no more requests than are answered from a client that does not read."""
-        while self._unanswered >= _MOST_UNANSWERED:
-            self._room.clear()
-            await self._room.wait()
-        if b'"method"' in line and b'"id"' in line:
-            self._unanswered += 1
+    async def _taken(self, line: bytes) -> bool:
+        """Whether a line is for the server. One who asks without end and does not wait for answers is refused."""
+        try:
+            message = json.loads(line)
+        except (ValueError, RecursionError):
+            return True  # it says so itself
+        if not isinstance(message, dict) or "method" not in message:
+            return True
+        if message["method"] == "notifications/cancelled" and isinstance(about := message.get("params"), dict):
+            self._unanswered.discard(_number(about.get("requestId")))  # those are never answered
+        if (number := _number(message.get("id"))) is None:
+            return True
+        if len(self._unanswered) < _MOST_UNANSWERED:
+            self._unanswered.add(number)
+            return True
+        refusal = {"code": -32000, "message": f"There are {_MOST_UNANSWERED} calls under way already; wait for some of them."}
+        async with self._writing:
+            await self._send(json.dumps({"jsonrpc": "2.0", "id": number, "error": refusal}) + "\n")
+        return False
 
     async def _read(self) -> bytes:
         if not self._quick[self._in]:
@@ -135,16 +147,21 @@ class Wire:
 
     async def flush(self) -> None:
         text, self._text = self._text, ""
-        view = memoryview(text.encode())
-        while view:
-            view = view[await self._write(view) :]
+        async with self._writing:
+            await self._send(text)
         if answered := _ANSWER.match(text):
-            self._unanswered = max(0, self._unanswered - 1)
-            self._room.set()
-            if delivered := self._deliveries.pop(answered[1], None):
+            number = json.loads(answered[1])
+            self._unanswered.discard(number)
+            delivered = self._deliveries.pop(number, None)
+            if delivered and answered[2] == "result":
                 task = asyncio.ensure_future(delivered())
                 self._background.add(task)
                 task.add_done_callback(self._background.discard)
+
+    async def _send(self, text: str) -> None:
+        view = memoryview(text.encode())
+        while view:
+            view = view[await self._write(view) :]
 
     async def _write(self, view: memoryview) -> int:
         if not self._quick[self._out]:
@@ -154,6 +171,11 @@ class Wire:
                 return os.write(self._out, view)
             except BlockingIOError:
                 await _ready(self._out, asyncio.get_running_loop().add_writer, asyncio.get_running_loop().remove_writer)
+
+
+def _number(value: object) -> int | str | None:
+    """The id of a request; None for what is none."""
+    return value if isinstance(value, int | str) and not isinstance(value, bool) else None
 
 
 def _quick(descriptor: int) -> bool:

@@ -1,10 +1,11 @@
 """Tools as a door offers them: their schemas read from signatures and docstrings, arguments checked, notices put on every answer."""
 
+import contextlib
 import inspect
 import re
 import types
 import typing
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -12,8 +13,9 @@ from backburner.callers import client_of
 from backburner.doors import tools
 from backburner.doors.caller import Caller
 from backburner.errors import BackburnerError, BadInput
-from backburner.models import ProcessId
-from backburner.notification import notification
+from backburner.models import Notice, ProcessId
+from backburner.notification import fitting, notification
+from backburner.runtime import Runtime
 
 Function = types.FunctionType
 TOOLSETS: dict[str, tuple[Any, ...]] = {"commands": tools.COMMANDS}
@@ -22,7 +24,6 @@ _DESTROYS = {"cancel_background_task", "clear_background_tasks"}
 _WORDS = {str: "a text", bool: "true or false", int: "a whole number", float: "a number", list: "a list of texts"}
 _LONGEST_TEXT = 256 * 1024
 _MEET_SECONDS = 600.0
-_ARRIVAL_SECONDS = 10.0  # an answer that has not arrived by then never will
 
 
 class Tool:
@@ -112,11 +113,10 @@ class Answer(NamedTuple):
 
 
 class Desk:
-    """Where calls are answered. Remembers what is on its way to whom, so that nothing goes out twice."""
+    """Where calls are answered."""
 
     def __init__(self, tools: Mapping[str, Tool]) -> None:
         self.tools = tools
-        self._on_its_way: dict[int, float] = {}  # notices, and until when they are waited for
         self._met: dict[str, float] = {}
 
     async def answer(self, caller: Caller, name: str, arguments: Mapping[str, Any], process: ProcessId | None = None) -> Answer:
@@ -133,33 +133,42 @@ class Desk:
             failed, result = True, {"error": {"code": error.code, "message": str(error)}, "display": str(error)}
         except (OSError, UnicodeError) as error:
             failed, result = True, {"error": {"code": "failed", "message": f"{error}."}, "display": f"{error}."}
-        return self._with_notices(caller, result, failed)
+        return await self._with_notices(caller, result, failed)
 
     async def _meet(self, caller: Caller, process: ProcessId | None) -> None:
-        """Make the session known, now and again every while."""
-        session = caller.session
-        if session is None or (now := caller.home.now()) - self._met.get(session, -1e9) < _MEET_SECONDS:
+        """Make the session known, now and again every while. A call does not fail for it."""
+        session, now = caller.session, caller.home.now()
+        if session is None or now - self._met.get(session, -1e9) < _MEET_SECONDS:
             return
-        self._met[session] = now
-        await caller.home.do(lambda runtime: runtime.register(session, client_of(session), process))
+        with contextlib.suppress(BackburnerError):
+            await caller.home.do(lambda runtime: runtime.register(session, client_of(session), process))
+            self._met[session] = now
 
-    def _with_notices(self, caller: Caller, result: dict[str, Any], failed: bool) -> Answer:
+    async def _with_notices(self, caller: Caller, result: dict[str, Any], failed: bool) -> Answer:
         """What is owed to the caller goes with the answer, but for what the answer itself tells of."""
-        text = str(result["display"])
-        owed, now = caller.owed, caller.home.now()
-        news = [one for one in owed if one.task_id not in caller.told and self._on_its_way.get(one.notice_id, 0.0) < now]
-        telling = [one.notice_id for one in owed if one.task_id in caller.told or one in news]
-        if news:
-            told = notification(news)
-            result, text = {**result, "notices": told}, f"{text}\n\n{told}"
-        self._on_its_way |= dict.fromkeys(telling, now + _ARRIVAL_SECONDS)
+        text, told = str(result["display"]), set(caller.told)
+        if not caller.owed or caller.session is None:
+            return Answer(result, text, failed, _nothing)
+
+        def take(runtime: Runtime) -> Sequence[Notice]:
+            owed = runtime.owed(caller.session or "")  # anew: another answer may have told some meanwhile
+            return runtime.lease(
+                [*(one for one in owed if one.task_id in told), *fitting([one for one in owed if one.task_id not in told])]
+            )
+
+        try:
+            taken = await caller.home.do(take)
+        except BackburnerError:
+            return Answer(result, text, failed, _nothing)
+        if news := [notice for notice in taken if notice.task_id not in told]:
+            notices = notification(news)
+            result, text = {**result, "notices": notices}, f"{text}\n\n{notices}"
 
         async def delivered() -> None:
-            await caller.home.do(lambda runtime: runtime.tell(notice_ids=telling))
-            for notice_id in telling:
-                self._on_its_way.pop(notice_id, None)
+            with contextlib.suppress(BackburnerError):
+                await caller.home.do(lambda runtime: runtime.tell(notice_ids=[notice.notice_id for notice in taken]))
 
-        return Answer(result, text, failed, delivered if telling else _nothing)
+        return Answer(result, text, failed, delivered if taken else _nothing)
 
 
 async def _nothing() -> None:

@@ -22,6 +22,7 @@ from backburner.text import readable, shortened
 _PIECE = 8000  # characters of output in one reading, where nothing else is asked for
 _LONGEST_PIECE = 50_000
 _MOST_LISTED = 50
+_MOST_AWAITED = 500
 _STOPPING_SECONDS = 15  # beside the grace, until a cancelled task is given up on for this call
 
 
@@ -62,7 +63,7 @@ async def start_background_task(
     """
     caller = ctx.deps
     argv = (command,) if shell else words_of(command)
-    timeout_ms = None if timeout_seconds is None else int(min(max(timeout_seconds, 0.001), 1e9) * 1000)
+    timeout_ms = None if timeout_seconds is None else int(min(timeout_seconds, 1e9) * 1000)
 
     def start(runtime: Runtime) -> tuple[Entry, bool]:
         submission = Submission(
@@ -167,7 +168,11 @@ async def wait_for_background_tasks(
         if not task_ids and batch is None:
             raise BadInput("Say what to wait for: task_ids, or a batch.")
         named = [runtime.show(reference).task.task_id for reference in task_ids or ()]
-        return list(dict.fromkeys([*named, *(e.task.task_id for e in (runtime.list(batch=batch) if batch is not None else ()))]))
+        of_batch = runtime.list(batch=batch, limit=_MOST_AWAITED + 1) if batch is not None else ()
+        known = list(dict.fromkeys([*named, *(entry.task.task_id for entry in of_batch)]))
+        if len(known) > _MOST_AWAITED:
+            raise BadInput(f"Wait for at most {_MOST_AWAITED} tasks at once; you are told of each end anyway.")
+        return known
 
     def done(entry: Entry) -> bool:
         return not entry.live or entry.status == "waiting" or (ready and entry.ready)
@@ -175,13 +180,13 @@ async def wait_for_background_tasks(
     known = await caller.do(meant)
     patience = min(max(timeout_seconds, 0.0), caller.longest_wait)
     entries = await until(caller, known, patience, done)
-    caller.tells(*entries)
+    caller.tells(*entries[:_MOST_LISTED])
     now = now_ms()
     running = [entry.task.task_id for entry in entries if not done(entry)]
     lines = [outcome(caller, entry) for entry in entries[:_MOST_LISTED]]
     if running:
-        lines.append(f"Still running after {patience:g} s: {', '.join(running[:_MOST_LISTED])}. Call again, or go on; you will be told.")
-    return Waited(tasks=[summary(entry, now) for entry in entries[:_MOST_LISTED]], running=running, display="\n".join(lines))
+        lines.append(f"Still running after {patience:g} s: {_named(running)}. Call again, or go on; you will be told.")
+    return Waited(tasks=[summary(entry, now) for entry in entries[:_MOST_LISTED]], running=running[:_MOST_LISTED], display="\n".join(lines))
 
 
 async def read_background_output(
@@ -241,6 +246,8 @@ async def restart_background_task(ctx: Context, task_id: str) -> Started:
 
     def again(runtime: Runtime) -> Entry:
         before = runtime.show(task_id)
+        if not before.ended:
+            raise BadInput(f"Task {before.task.task_id} is {before.status}; only what has ended can be run again.")
         asked = submission_of(before.task, handed_on(runtime.environ))
         return runtime.submit(asked._replace(umask=umask(), restarted_from=before.task.task_id, session=caller.session))
 
@@ -268,6 +275,11 @@ COMMANDS = (
     restart_background_task,
     clear_background_tasks,
 )
+
+
+def _named(task_ids: list[str]) -> str:
+    more = len(task_ids) - _MOST_LISTED
+    return ", ".join(task_ids[:_MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _folder(caller: Caller, wanted: str | None) -> str:

@@ -189,7 +189,8 @@ def inbox(runtime: Runtime, args: argparse.Namespace) -> int:
         hint("Nothing new.")
     if args.ack:
         sys.stdout.flush()
-        runtime.tell(notice_ids=[notice.notice_id for notice in notices])
+        mine = runtime.notices(session=session_of(runtime.environ), everywhere=True)  # not what living agents are owed
+        runtime.tell(notice_ids=sorted({notice.notice_id for notice in notices} & {notice.notice_id for notice in mine}))
     return 0
 
 

@@ -9,18 +9,21 @@ import json
 import logging
 import os
 import secrets
+import shlex
 import socket
 import sys
 from collections.abc import Iterable
 from typing import Any
 
 from backburner.awaited import Awaited
-from backburner.doors.toolbox import toolset
-from backburner.home import Home, write_atomically
+from backburner.clients.wiring import own_command
+from backburner.doors.toolbox import Answer, toolset
+from backburner.home import Home, locate, write_atomically
 from backburner.runtime import open_runtime
 
 TOKEN = "token"
 PATH = "/mcp"
+_DELIVERIES = "backburner.deliveries"
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -45,14 +48,35 @@ class Guard:
         self._hosts = {f"{host}:{port}".encode() for host in _LOOPBACK}
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] not in ("http", "lifespan"):
+            return
         refused = self._refused(scope["headers"]) if scope["type"] == "http" else None
         if refused is None:
-            await self._app(scope, receive, send)
+            await self._passed(scope, receive, send)
             return
         status, why = refused
         headers = [(b"content-type", b"application/json"), *([(b"www-authenticate", b"Bearer")] if status == 401 else [])]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": json.dumps({"error": why}).encode()})
+
+    async def _passed(self, scope: Any, receive: Any, send: Any) -> None:
+        """An answer counts as given once its last part was sent to somebody who was still there."""
+        deliveries: list[Answer] = []
+        scope[_DELIVERIES], here = deliveries, True
+
+        async def listening() -> Any:
+            nonlocal here
+            message = await receive()
+            here = here and message["type"] != "http.disconnect"
+            return message
+
+        async def sending(message: Any) -> None:
+            await send(message)
+            if here and b'"result"' in message.get("body", b""):
+                while deliveries:
+                    await deliveries.pop(0).delivered()
+
+        await self._app(scope, listening, sending)
 
     def _refused(self, headers: Iterable[tuple[bytes, bytes]]) -> tuple[int, str] | None:
         """Why a request is not answered; the names of its headers are in small letters."""
@@ -64,6 +88,10 @@ class Guard:
         if len(given[b"authorization"]) != 1 or not hmac.compare_digest(given[b"authorization"][0], self._wanted):
             return 401, "The token is missing or wrong: send it as `Authorization: Bearer TOKEN`."
         return None
+
+
+async def _deliver(ctx: Any, answer: Answer) -> None:
+    ctx.request.scope[_DELIVERIES].append(answer)
 
 
 def main(arguments: list[str]) -> int:
@@ -80,7 +108,8 @@ def main(arguments: list[str]) -> int:
     async def serve() -> None:
         async with Awaited(lambda: open_runtime(home, environ)) as awaited:
             longest = await awaited.do(lambda runtime: runtime.config.number("mcp.max_wait_seconds"))
-            made = McpServer(awaited, toolset(), longest_wait=longest, cwd=None, environ=environ)
+            command = shlex.join(own_command(environ, home.root if home.root != os.path.abspath(locate(None, {})) else None))
+            made = McpServer(awaited, toolset(), longest_wait=longest, cwd=None, command=command, environ=environ, deliver=_deliver)
             app = Guard(made.server.streamable_http_app(streamable_http_path=PATH), token_of(home), port)
             server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=2))
             loop = asyncio.get_running_loop()

@@ -133,9 +133,9 @@ class Reading(Connection):
         """What is owed, oldest first: to some channels, or to all."""
         where = ("told_at IS NULL AND " if unread else "") + "(? IS NULL OR project = ?)"
         values: list[object] = [project, project]
-        if channels is not None:
-            where += f" AND channel IN ({', '.join('?' * len(channels))})"
-            values += channels
+        if channels is not None:  # as JSON: there may be more of them than a statement has places
+            where += " AND channel IN (SELECT value FROM json_each(?))"
+            values.append(json.dumps(list(channels)))
         rows = self._all(f"SELECT {', '.join(Notice._fields)} FROM notices WHERE {where} ORDER BY notice_id", *values)
         return [Notice(*row) for row in rows]
 

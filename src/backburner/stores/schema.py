@@ -220,6 +220,8 @@ MIGRATIONS: tuple[str, ...] = (
     );
     INSERT INTO notices SELECT * FROM notices_3;
     DROP TABLE notices_3;
+    -- until when somebody is about to tell it
+    ALTER TABLE notices ADD COLUMN leased_until INTEGER;
     CREATE INDEX notices_by_task ON notices (task_id);
     CREATE INDEX notices_unread ON notices (channel, notice_id) WHERE told_at IS NULL;
     """,

@@ -285,7 +285,10 @@ class SQLiteStore(Grants, Endings):
             entry = self._entry(task_id)
             run = entry.run
             if run is None and entry.task.state == TaskState.PROPOSED:
-                self._follow_up(task_id, self._change_task(entry.task, TaskEvent.REJECTED, now).state, now)
+                task = self._change_task(entry.task, TaskEvent.REJECTED, now)
+                if task.session is not None:
+                    self._notice(task, None, refusal(task_id, expired=False), now)
+                self._follow_up(task_id, task.state, now)
             elif run and run.state in (RunState.PENDING, RunState.WAITING):
                 self._end(entry, Ending(run.run_id, RunState.CANCELLED, Result.UNSTARTED, now, error="cancelled before it started"))
             elif run and run.state in LIVE and run.cancel_requested_at is None and run.runner != RECORD:
@@ -303,6 +306,17 @@ class SQLiteStore(Grants, Endings):
                 self._db.execute(
                     "UPDATE notices SET told_at = ? WHERE told_at IS NULL AND task_id = ? AND channel = ?", (now, task_id, channel)
                 )
+
+    def lease(self, notice_ids: Sequence[int], now: int, until: int) -> Sequence[int]:
+        """Take notices that somebody is about to tell, so that nobody else does meanwhile; those that were still to be had."""
+        if not notice_ids:
+            return []
+        free = "told_at IS NULL AND (leased_until IS NULL OR leased_until <= ?)"
+        with self._transaction(durable=False):
+            taken = [one for one in notice_ids if self._one(f"SELECT 1 FROM notices WHERE notice_id = ? AND {free}", one, now)]
+            for notice_id in taken:
+                self._db.execute("UPDATE notices SET leased_until = ? WHERE notice_id = ?", (until, notice_id))
+            return taken
 
     def register(self, session: Session) -> None:
         """Somebody who asks is here, in this process. Not waited for: they register again."""
