@@ -5,6 +5,7 @@
 
 import importlib.util
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,6 +34,7 @@ def pytest_sessionstart() -> None:
 def home(place: Place) -> Iterator[Place]:  # type: ignore[valid-type]
     """A fresh home in which only a person at a terminal can say yes, and a fresh HOME for the clients."""
     place.configure("")
+    place.root.chmod(0o700)
     Path(place.environ["HOME"]).mkdir()
     yield place
     left = {}
@@ -44,4 +46,6 @@ def home(place: Place) -> Iterator[Place]:  # type: ignore[valid-type]
         except OSError:
             continue
     left = {one: words for one, words in left.items() if one and b"backburner-keeper" not in words}
+    for one in left:
+        _shared.process.send(one, signal.SIGKILL)
     assert not left, f"left behind: {left}"

@@ -6,6 +6,7 @@ Everything is on loopback, and everything has a time limit.
 
 import contextlib
 import fcntl
+import html
 import json
 import os
 import re
@@ -14,7 +15,6 @@ import struct
 import subprocess
 import termios
 import threading
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +24,7 @@ from conftest import CLIENTS, Place, wait_until
 
 from backburner.clients.wiring import own_command
 from backburner.notification import MARK
+from backburner.process import identify, is_alive
 from backburner.testing.model import ScriptedModel
 
 PATIENCE = 120.0
@@ -100,6 +101,7 @@ class Client:
     name = ""
     shell = ""  # the tool in which its model runs commands itself
     argument = "command"
+    remembers = True  # what a hook said stays in its history
 
     def __init__(self, place: Place, model: ScriptedModel) -> None:
         self.place, self.model = place, model
@@ -109,9 +111,8 @@ class Client:
             name: value
             for name, value in place.environ.items()
             if name != "BACKBURNER_HOME" and not name.startswith(("ANTHROPIC", "OPENAI", "GOOGLE", "XDG_"))
-        } | {"PATH": f"{CLIENTS}:{place.environ['PATH']}", "TERM": "xterm-256color", "LANG": "C.UTF-8"}
+        } | {"PATH": f"{CLIENTS}:{place.environ['PATH']}", "PWD": str(place.cwd), "TERM": "xterm-256color", "LANG": "C.UTF-8"}
         self.set_up()
-        self.settings = {path: path.read_text() for path in self.person.rglob("*") if path.is_file()}
         place.ok("install", self.name, "--yes", env={"PATH": self.environ["PATH"]})
 
     def set_up(self) -> None:
@@ -124,6 +125,10 @@ class Client:
 
     def close(self) -> None:
         """End whatever it left running."""
+
+    def finding(self, tool: str) -> Script:
+        """What its model does first to call a tool that is not always at hand."""
+        return []
 
     def turn(self, *script: dict[str, Any]) -> str:
         """One turn in which the model does this; what it was shown after that, up to the end of the turn."""
@@ -138,7 +143,11 @@ class Client:
 
     def conversation(self) -> str:
         """All that the model was shown at its last turn."""
-        return shown(self.asked()[-1])
+        return said(asked[-1]) if (asked := self.asked()) else ""
+
+    def offered(self) -> str:
+        """All that the model was told of tools: their descriptions, or the names of those it may look for."""
+        return "".join(shown(request) for request in self.asked())
 
     def run(self, *command: str) -> str:
         """Run the client to its end; what it printed."""
@@ -185,7 +194,12 @@ class Claude(Client):
 
     def take(self, prompt: str) -> None:
         resume = ["--resume", self.session] if self.session else []
-        self.session = json.loads(self.run("claude", "-p", prompt, "--allowedTools", "Bash", *resume, "--output-format", "json"))["session_id"]
+        self.session = json.loads(self.run("claude", "-p", prompt, "--allowedTools", "Bash", *resume, "--output-format", "json"))[
+            "session_id"
+        ]
+
+    def finding(self, tool: str) -> Script:
+        return [{"tool": "ToolSearch", "args": {"query": f"select:mcp__backburner__{tool}", "max_results": 5}}]
 
 
 class Codex(Client):
@@ -208,7 +222,7 @@ class Codex(Client):
 
 
 class Gemini(Client):
-    name, shell = "gemini", "run_shell_command"
+    name, shell, remembers = "gemini", "run_shell_command", False
 
     def set_up(self) -> None:
         self.environ |= {"GEMINI_API_KEY": "fake", "GOOGLE_GEMINI_BASE_URL": self.model.url}
@@ -234,7 +248,13 @@ class OpenCode(Client):
         model = {"name": "Fake 1", "tool_call": True, "limit": {"context": 128000, "output": 8192}}
         options = {"baseURL": f"{self.model.url}/v1", "apiKey": "fake-key"}
         provider = {"npm": "@ai-sdk/openai-compatible", "name": "Fake", "options": options, "models": {"fake-1": model}}
-        config = {"model": "fake/fake-1", "small_model": "fake/fake-1", "autoupdate": False, "share": "disabled", "provider": {"fake": provider}}
+        config = {
+            "model": "fake/fake-1",
+            "small_model": "fake/fake-1",
+            "autoupdate": False,
+            "share": "disabled",
+            "provider": {"fake": provider},
+        }
         folder = self.person / ".config" / "opencode"
         folder.mkdir(parents=True)
         (folder / "opencode.json").write_text(json.dumps(config, indent=2))
@@ -256,7 +276,12 @@ class OpenCode(Client):
             log = self.person / "serve.log"
             with open(log, "wb") as file:
                 self._server = subprocess.Popen(
-                    ["opencode", "serve", "--port", "0"], env=self.environ, cwd=self.place.cwd, stdin=subprocess.DEVNULL, stdout=file, stderr=file
+                    ["opencode", "serve", "--port", "0"],
+                    env=self.environ,
+                    cwd=self.place.cwd,
+                    stdin=subprocess.DEVNULL,
+                    stdout=file,
+                    stderr=file,
                 )
 
             def listening() -> "re.Match[str] | None":
@@ -304,10 +329,10 @@ class Mcpdo:
 
     def __init__(self, place: Place, era: str) -> None:
         self._place = place
-        self._environ = {**place.environ, "PATH": f"{CLIENTS}:{place.environ['PATH']}"}
-        self("connect", "--era", era, "--cwd", str(place.cwd), "--transport", "stdio", "--", *own_command(place.environ), "mcp", at="")
+        self._environ = {**place.environ, "PATH": f"{CLIENTS}:{place.environ['PATH']}", "MCP_INSPECTOR_SECRET_STORE": "memory"}
+        self("connect", "--era", era, "--cwd", str(place.cwd), "--transport", "stdio", "--", *own_command(place.environ), "mcp")
 
-    def __call__(self, *words: str, at: str = "bb") -> Any:
+    def __call__(self, *words: str) -> Any:
         line = ["mcpdo", "--format", "json", "--connection", "bb", *words]
         done = subprocess.run(
             line, env=self._environ, cwd=self._place.cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE
@@ -319,36 +344,39 @@ class Mcpdo:
         return self("tools/call", tool, json.dumps(arguments))
 
     def close(self) -> None:
+        daemon = identify(self("daemon", "status")["pid"])
         self("daemon", "stop")
+        wait_until(lambda: daemon is None or not is_alive(daemon), "its daemon to be gone", 30)
 
 
 def prompt(script: Script) -> str:
     return f"Please do this. [[script: {json.dumps(script)}]]]"
 
 
-def shown(request: object) -> str:
-    """All texts of a request to a model, each on lines of its own."""
-    if isinstance(request, str):
-        return request + "\n"
-    if isinstance(request, dict | list):
-        return "".join(map(shown, request.values() if isinstance(request, dict) else request))
+def said(request: dict[str, Any]) -> str:
+    """The conversation in a request to a model, in whatever dialect, each text on lines of its own."""
+    return "".join(shown(request.get(name)) for name in ("messages", "input", "contents"))
+
+
+def shown(value: object) -> str:
+    """All texts in a part of a request."""
+    if isinstance(value, str):
+        return value + "\n"
+    if isinstance(value, dict | list):
+        return "".join(map(shown, value.values() if isinstance(value, dict) else value))
     return ""
 
 
 def notices_of(task_id: str, text: str) -> int:
-    """How often the end of a task was told without having been asked for."""
-    notices = text.split(MARK)[1:]
-    return sum(len(re.findall(rf"{re.escape(task_id)}(?![\w-])", notice.partition("\n\n")[0]) ) > 0 for notice in notices)
+    """How often a model was told of the end of a task without having asked: with tags, which some clients escape, or without."""
+    plain = html.unescape(text).replace("<\\", "<")
+    return len(re.findall(rf"<task-id>{task_id}</task-id>|- Background task {task_id} ", plain)) if MARK in plain else 0
 
 
 def start(command: str, description: str = "In the background") -> dict[str, Any]:
-    return {"tool": "start_background_task", "args": {"command": command, "description": description}}
+    return {"tool": "backburner_start_background_task", "args": {"command": command, "description": description}}
 
 
 def task_in(text: str) -> str:
     """The newest task that a model was shown."""
     return re.findall(r"task_\d{8}_\d{6}_[\w-]+", text)[-1]
-
-
-def pause(seconds: float) -> None:
-    time.sleep(seconds)

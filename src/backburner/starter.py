@@ -14,11 +14,13 @@ from backburner.home import Home, lock
 # A crash-looping engine is started less and less often.
 _KEEPER = """
 exec 3<&0 </dev/null
-crashes=0
-while "$@" --lock-on-stdin <&3 3<&- & wait $!; code=$?; [ $code -ne 0 ] && [ $crashes -lt 20 ]; do
-    crashes=$((crashes + 1))
-    [ $crashes -le 3 ] || sleep $crashes
-done
+{
+    crashes=0
+    while "$@" --lock-on-stdin <&3 3<&- & wait $!; code=$?; [ $code -ne 0 ] && [ $crashes -lt 20 ]; do
+        crashes=$((crashes + 1))
+        [ $crashes -le 3 ] || sleep $crashes
+    done
+} &
 """
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "XDG_RUNTIME_DIR")
 _NOT_KEPT = ("BACKBURNER_TASK_ID", "BACKBURNER_RUN_ID", "BACKBURNER_MARK", "BACKBURNER_HOME")
@@ -43,7 +45,7 @@ def start_engine(home: Home, environ: dict[str, str]) -> None:
                 cwd="/",
                 env=_environment(environ),
                 start_new_session=True,
-            ).returncode = 0  # it is meant to outlive us
+            ).wait()  # what it left behind is nobody's child: some clients end all that descend from a server
     finally:
         os.close(held)
 
