@@ -89,6 +89,7 @@ class McpServer:
             on_unsubscribe_resource=self._unsubscribe,
             on_subscriptions_listen=self._listen,
         )
+        self.server.middleware.clear()  # spans of its own for every message: ours are those of the tasks
         self._streams = ListenHandler(self._bus)
 
     # -- tools
