@@ -38,12 +38,13 @@ ALLOWED = {
     **dict.fromkeys(GROUND, CORE | GROUND),
     **dict.fromkeys(ADAPTERS, CORE | GROUND | ADAPTERS),
     **dict.fromkeys(ENGINE, CORE | GROUND | ENGINE),
+    "agents": CORE | GROUND | ENGINE | {"agents", "doors"},
     "clients": CORE | GROUND | {"clients"},
-    "doors": CORE | GROUND | ENGINE | {"clients", "doors"},
+    "doors": CORE | GROUND | ENGINE | {"agents", "clients", "doors"},
     **dict.fromkeys(ACROSS, CORE | GROUND | ADAPTERS | ENGINE | ACROSS),
 }
 # Where adapters are built, inside a function.
-BUILDERS = {("runtime", "stores"), ("engine", "executors"), ("doctor", "clients"), ("doctor", "stores")}
+BUILDERS = {("runtime", "stores"), ("engine", "executors"), ("doctor", "agents"), ("doctor", "clients"), ("doctor", "stores")}
 
 
 def _part(path: Path) -> str:

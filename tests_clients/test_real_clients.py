@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -31,8 +32,10 @@ from harness import (
     task_in,
 )
 
+from backburner import process
 from backburner.clients.wiring import own_command
 from backburner.doors.toolbox import toolset
+from backburner.testing.model import ScriptedModel
 
 ERAS = ["legacy", "modern"]
 HOOKED = ["claude", "codex", "gemini"]  # OpenCode is woken by its plugin instead
@@ -79,7 +82,7 @@ def test_an_agent_lists_the_tools_starts_a_command_waits_for_it_and_reads_its_re
     task_id = task_in(text)
     assert f"{task_id} completed (exit 0" in text, "it waited"
     assert text.count(gate.line) >= 2, "once as the summary of the wait, once as the output"
-    assert all(name in agent.offered() for name in toolset())
+    assert all(name in agent.offered() for name in toolset("commands"))
     assert notices_of(task_id, text) == 0, "whoever waited is not told again"
     assert agent.place.status(task_id)["status"] == "completed"
     assert agent.place.json("inbox") == []
@@ -117,7 +120,7 @@ def test_the_inspector_lists_the_tools_starts_a_command_waits_for_it_and_reads_i
         return done["structuredContent"]
 
     (home.cwd / "notes.txt").write_text("the ninth wave\n")
-    assert [tool["name"] for tool in inspect("--method", "tools/list", "--strict")["tools"]] == list(toolset())
+    assert [tool["name"] for tool in inspect("--method", "tools/list", "--strict")["tools"]] == list(toolset("commands"))
     task_id = call("start_background_task", command="cat notes.txt", description="Read")["task_id"]
     assert call("wait_for_background_tasks", task_ids=[task_id])["tasks"][0]["status"] == "completed"
     assert call("read_background_output", task_id=task_id)["output"] == "the ninth wave\n"
@@ -300,3 +303,24 @@ def test_the_doctor_says_that_an_agent_is_wired_and_undoing_leaves_no_word_of_us
     assert not list(agent.person.rglob("*.before-backburner"))
     assert f"{agent.name}: does not know Backburner" in place.ok("doctor", env=path)
     assert "nothing to undo" in place.ok("install", agent.name, "--undo", "--yes", env=path)
+
+
+# -- agents of our own
+
+
+def test_opencode_asks_an_agent_in_the_background_is_told_its_answer_and_talks_on_with_it(home: Place) -> None:
+    with client(OpenCode, home) as agent, ScriptedModel() as other:
+        home.configure(f'[models]\ndefault = "openai-chat:other"\nbase_url = "{other.url}/v1"\n')
+        asked = f"Look around [[script: {json.dumps([{'say': 'The lamp is in the cellar.'}])}]]"
+        task = {"tool": "backburner_background_task", "args": {"description": "Find the lamp", "prompt": asked}}
+        task_id = task_in(agent.turn(task, {"say": "asked"}))
+        wait_until(lambda: "[BACKGROUND TASK COMPLETED]" in agent.conversation(), "the plugin to wake the session", 60)
+        assert "The lamp is in the cellar." in agent.conversation()
+        again = f"And the key? [[script: {json.dumps([{'say': 'The key hangs beside it.'}])}]]"
+        more = {"tool": "backburner_background_resume", "args": {"task_id": task_id, "message": again}}
+        agent.turn(more, {"tool": "backburner_background_block", "args": {"task_ids": [task_id]}}, {"say": "good"})
+        text = agent.turn({"tool": "backburner_background_output", "args": {"task_id": task_id}}, {"say": "read"})
+        assert "The key hangs beside it." in text
+        assert other.seen("The lamp is in the cellar."), "it had its whole conversation"
+    for one in home.processes("agents.host"):
+        process.send(one, signal.SIGTERM)

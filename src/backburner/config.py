@@ -6,7 +6,7 @@ Pure: the caller reads the file. A wrong key or value is a ConfigError that name
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from backburner.errors import ConfigError
+from backburner.errors import BadInput, ConfigError
 
 if TYPE_CHECKING:
     from backburner.approval.policy import Rule
@@ -30,15 +30,29 @@ SETTINGS: dict[str, Setting] = {
     "commands.max_load": Setting(0.0, "Start nothing while the machine's load (1 minute) is above this; 0 for no limit."),
     "engine.idle_exit_seconds": Setting(60.0, "How long the engine stays when there is nothing left to do."),
     "mcp.max_wait_seconds": Setting(25.0, "How long one call over MCP may wait; clients give up on longer ones.", 1),
+    "models.default": Setting("", "The model of agents that name none, such as ollama:qwen3 or openai-chat:gpt-5; empty for none."),
+    "models.fallback": Setting("", "The model to go on with where the first one fails; empty for none."),
+    "models.base_url": Setting("", "Where an OpenAI-compatible server answers, such as http://127.0.0.1:8080/v1; empty for the usual."),
+    "models.api_key_env": Setting("", "The variable that holds the key for it; empty for the usual one."),
+    "models.seats": Setting(8, "How many agents ask models at the same time; the rest wait in order.", 1),
+    "models.timeout_seconds": Setting(600.0, "How long one answer of a model may take.", 1),
+    "agents.max_tokens": Setting(2_000_000, "How many tokens one run may use before it waits and asks.", 1),
+    "agents.max_tool_calls": Setting(300, "How many tools one run may call before it waits and asks.", 1),
+    "agents.max_cost": Setting(
+        0.0, "How many dollars one run may spend, where prices are known, before it waits and asks; 0 for no limit."
+    ),
+    "agents.yield_seconds": Setting(20.0, "How long an agent waits for a command before it goes on in the background."),
+    "agents.idle_exit_seconds": Setting(120.0, "How long the agent host stays when no agent works."),
     "telemetry.otlp_endpoint": Setting("", "Where traces are sent as OTLP over HTTP, such as http://127.0.0.1:4318; empty for nowhere."),
     "telemetry.otlp_headers": Setting("", "Headers to send with them: name=value, more after a comma."),
     "telemetry.service_name": Setting("backburner", "What the sender of the traces is called."),
     "approval.yes_without_terminal": Setting(False, "Let `approve` and `--yes` work where there is no terminal."),
     "approval.proposal_expiry_hours": Setting(24.0, "How long a proposal waits for its answer."),
 }
+AGENT_KEYS = ("description", "model", "fallback", "base_url", "api_key_env", "instructions", "tools")
 SECTIONS = frozenset(name.split(".")[0] for name in SETTINGS)
 FILE_ONLY = "approval"
-_MOST = 1_000_000
+_MOST = 1_000_000_000
 
 
 class Config(NamedTuple):
@@ -48,6 +62,7 @@ class Config(NamedTuple):
     origins: dict[str, str]
     hosts: tuple[str, ...] = ()
     rules: tuple["Rule", ...] = ()
+    agents: dict[str, dict[str, str]] = {}
 
     def number(self, name: str) -> float:
         return float(self.values[name])
@@ -78,6 +93,11 @@ def resolve(
 
         where, table = file.pop("approval.rules")
         rules = rules_from(table, where)
+    agents = {
+        name.removeprefix("agents."): _agent(name, *file.pop(name))
+        for name in list(file)
+        if isinstance(file[name][1], dict) and name.startswith("agents.")
+    }
     layers = [
         file,
         _from_environ(environ or {}),
@@ -91,7 +111,7 @@ def resolve(
                 raise ConfigError(f"'{name}' is only read from {path}", where=where)
             values[name] = _checked(name, value, where)
             origins[name] = where
-    return Config(values, origins, hosts, rules)
+    return Config(values, origins, hosts, rules, agents)
 
 
 def _from_file(text: str, path: str) -> dict[str, tuple[str, object]]:
@@ -111,6 +131,18 @@ def _from_file(text: str, path: str) -> dict[str, tuple[str, object]]:
         for key, value in table.items():
             layer[f"{section}.{key}"] = (f"{path}, line {_line_of(text, section, key)}", value)
     return layer
+
+
+def _agent(name: str, where: str, table: object) -> dict[str, str]:
+    """One `[agents.NAME]`: the words that say what it is."""
+    if not isinstance(table, dict) or not re.fullmatch(r"agents\.[a-z0-9][a-z0-9_-]{0,40}", name):
+        raise ConfigError(f"'{name}' is not a name for an agent: small letters, digits, - and _", where=where)
+    for key, value in table.items():
+        if key not in AGENT_KEYS:
+            raise ConfigError(f"an agent has no '{key}'; it has {', '.join(AGENT_KEYS)}", where=where)
+        if not isinstance(value, str):
+            raise ConfigError(f"'{name}.{key}' must be a text, not {value!r}", where=where)
+    return table
 
 
 def _hosts(where: str, value: object) -> tuple[str, ...]:
@@ -179,3 +211,17 @@ def _suggest(name: str) -> str:
 
     near = difflib.get_close_matches(name, SETTINGS, 1, 0.6)
     return f"; did you mean '{near[0]}'?" if near else f"; there are {', '.join(SETTINGS)}"
+
+
+def agent_settings(config: Config, name: str) -> dict[str, str]:
+    """What one agent is: its own words over those of `[models]`. BadInput where there is none of that name, or no model for it."""
+    if name not in config.agents and name != "default":
+        raise BadInput(f"There is no agent '{name}'; there are {', '.join(sorted({'default', *config.agents}))}.")
+    usual = {key: config.text(f"models.{key}") for key in ("fallback", "base_url", "api_key_env")}
+    settings = {"model": config.text("models.default"), **usual, **config.agents.get(name, {}), "name": name}
+    if not settings["model"]:
+        raise BadInput(
+            "There is no model for agents yet. With Ollama (https://ollama.com): `ollama pull qwen3`, then put"
+            ' `[models]` and `default = "ollama:qwen3"` into config.toml; or name another, such as "openai-chat:gpt-5".'
+        )
+    return settings

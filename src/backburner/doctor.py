@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from backburner import folders, wake
+from backburner.config import Config, agent_settings
 from backburner.errors import BackburnerError
 from backburner.home import Home, locate
 from backburner.lifecycle import AT_WORK
@@ -38,11 +39,33 @@ def examine(root: str, environ: dict[str, str], flags: dict[str, str]) -> Iterat
         yield Finding(True, f"settings {home.config}" if there else "settings: defaults (there is no config.toml)")
         if endpoint := config.text("telemetry.otlp_endpoint"):
             yield _telemetry(endpoint)
+        yield from _agents(config, environ)
     except BackburnerError as error:
         yield Finding(False, f"settings: {error}", "correct what it names")
     yield from _ledger(home)
     yield _engine(home)
     yield from _clients(environ, root)
+
+
+def _agents(config: Config, environ: dict[str, str]) -> Iterator[Finding]:
+    """Whether each agent answers; nothing where no model is set."""
+    names = sorted(
+        name for name in {"default", *config.agents} if config.agents.get(name, {}).get("model") or config.text("models.default")
+    )
+    if not names:
+        return
+    from importlib.util import find_spec
+
+    if find_spec("pydantic_ai") is None:
+        yield Finding(False, "models are set, but the library for agents is missing", "pip install 'backburner[agent]'")
+        return
+    from backburner.agents.builtin import checked
+
+    for name in names:
+        settings = agent_settings(config, name)
+        problem = checked(settings, environ)
+        fix = "is its server running, its name right, its key set? See: backburner agents --check" if problem else ""
+        yield Finding(problem is None, f"agent {name} ({settings['model']}){': ' + problem if problem else ' answers'}", fix)
 
 
 def _clients(environ: dict[str, str], root: str) -> Iterator[Finding]:

@@ -15,12 +15,12 @@ import sys
 import time
 from collections.abc import Callable
 
-from backburner import machine, process, wake
+from backburner import folders, machine, process, wake
 from backburner.config import Config
-from backburner.errors import BackburnerError, EngineUnavailable, HomeUnusable
+from backburner.errors import BackburnerError, EngineUnavailable, HomeUnusable, StaleRun
 from backburner.home import SPARE, Home, lock
-from backburner.lifecycle import AT_WORK
-from backburner.models import ENGINE, OTLP, ProcessId
+from backburner.lifecycle import AT_WORK, Result, RunState
+from backburner.models import AGENTS, ENGINE, OTLP, Ending, ProcessId, Run
 from backburner.ports import Executor, Store
 from backburner.process import engine_of
 from backburner.runner import Runner
@@ -32,6 +32,7 @@ log = logging.getLogger("backburner")
 _LOCK_SECONDS = 10.0
 _DEAF_SECONDS = 1.0  # an engine that holds the lock this long and cannot be rung has lost its socket
 _UPKEEP_SECONDS = 6 * 3600.0
+_HOST_AGAIN_SECONDS = 1.0
 _SEND_SECONDS, _SEND_AGAIN_SECONDS = 1.0, 30.0  # how long traces are gathered before they are sent, and kept when that failed
 
 
@@ -53,6 +54,7 @@ class Engine:
         self._leaving: asyncio.TimerHandle | None = None
         self._config_seen = config_seen  # the file as it was before it was read
         self._sending: asyncio.Task[None] | None = None
+        self._hosting: asyncio.Task[None] | None = None
         config = runtime.config
         self._runner = Runner(
             self._store,
@@ -83,8 +85,9 @@ class Engine:
             await self._done.wait()
         finally:
             self._stop_listening()
-            if self._sending:
-                self._sending.cancel()
+            for task in (self._sending, self._hosting):
+                if task:
+                    task.cancel()  # what they started goes on
             await self._runner.stop()
             for descriptor in self._watched.values():
                 loop.remove_reader(descriptor)
@@ -130,6 +133,7 @@ class Engine:
             self._take_over()
             self._runner.tick()
             self._send_traces()
+            self._host_agents()
             idle = not self._runner.busy and not self._store.live_runs()
         except BackburnerError as error:
             log.warning("%s", error)
@@ -148,14 +152,41 @@ class Engine:
             if run.state in AT_WORK and run.owner and run.owner != mine:
                 if process.is_alive(run.owner):
                     self._watch(run.owner)
+                elif run.runner == AGENTS:
+                    self._interrupted(run)
                 else:
                     self._runner.take_over(run)
-            elif run.state not in AT_WORK and run.runner != ENGINE:
+            elif run.state not in AT_WORK and run.runner not in (AGENTS, ENGINE):
                 embedder = ProcessId.parse(run.runner)
                 if process.is_alive(embedder):
                     self._watch(embedder)
                 else:
                     self._store.release(run.runner)
+
+    def _interrupted(self, run: Run) -> None:
+        """The host of an agent died: that is told, and the conversation can be resumed. Nothing is done twice by itself."""
+        why = "it was interrupted: its agent host ended. Its conversation is kept, so that it can be resumed"
+        with contextlib.suppress(StaleRun):
+            work = self._store.adopt(run, self._runner.owner)
+            ending = Ending(run.run_id, RunState.FAILED, Result.LOST, self._runtime.clock(), error=why)
+            self._store.settle([ending], self._runner.owner)
+            with contextlib.suppress(OSError):
+                folders.write(self._home.folder(run.folder), work.task, run._replace(state=ending.state, result=ending.result, error=why))
+            self._changed()
+
+    def _host_agents(self) -> None:
+        """Where agents wait to be asked there is a process for them; it leaves by itself."""
+        if self._hosting is None and self._store.queued(AGENTS, self._runtime.clock(), 1):
+            self._hosting = asyncio.get_running_loop().create_task(self._hosted())
+
+    async def _hosted(self) -> None:
+        try:
+            child = await asyncio.create_subprocess_exec(*engine_command(self._home, "agents.host"), stdin=asyncio.subprocess.DEVNULL)
+            if await child.wait() != 0:
+                await asyncio.sleep(_HOST_AGAIN_SECONDS)
+        finally:
+            self._hosting = None
+        self._soon()
 
     def _watch(self, other: ProcessId) -> None:
         """Make another pass when a living owner dies."""

@@ -4,6 +4,7 @@ BackburnerError                 exit 1
 ├── BadInput                    exit 2
 │   ├── ConfigError
 │   ├── AmbiguousId
+│   ├── NotResumable            exit 1
 │   └── NotRunning              exit 1
 ├── ApprovalRequired            exit 3
 ├── ApprovalDenied              exit 3
@@ -54,6 +55,12 @@ class AmbiguousId(BadInput):
 
 class NotRunning(BadInput):
     """Task {task_id} is not running (status: {status})."""
+
+    exit_code = 1
+
+
+class NotResumable(BadInput):
+    """{message}"""
 
     exit_code = 1
 

@@ -14,6 +14,7 @@ from backburner.models import Entry, Run, Task
 EXIT = ".exit"  # blank, then `s` once the command was begun, then its code
 INPUT = ".input"  # where a command reads from that can be sent something
 _LARGEST = 8 << 20
+CONVERSATION, ACTIVITY = "conversation.json", ".activity.json"  # an agent's
 METADATA, RESULT, SPAN = "metadata.json", "result.json", "span_id.txt"
 
 
@@ -28,6 +29,7 @@ def metadata(task: Task, run: Run) -> dict[str, object]:
         "status": str(run.state),
         "result": run.result,
         "error": run.error,
+        **({"agent": task.agent, "prompt": task.prompt, "message": run.message} if task.agent is not None else {}),
         "command": list(task.command),
         "shell": task.shell,
         "cwd": task.cwd,

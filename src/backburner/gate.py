@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _LARGEST_SCRIPT = 16 << 20
 # What would be asked for again. A key, a time and what it came after were for once.
 _ASKED = ("command", "cwd", "description", "name", "env", "shell", "timeout_ms", "umask", "batch", "priority", "limits")
-_ASKED += ("stdin", "ready_when", "restarts", "session")
+_ASKED += ("stdin", "ready_when", "restarts", "session", "agent", "prompt", "message", "budget")
 
 # Variables that known agents set for the commands they run.
 AGENTS = {

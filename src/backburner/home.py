@@ -16,6 +16,7 @@ SPARE = ".spare-"  # how the name of a log begins that waits for its command
 # What a home holds beside run folders.
 OWN = frozenset(
     [
+        "agents.lock",
         "bells",
         "config.toml",
         "engine.lock",

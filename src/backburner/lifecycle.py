@@ -64,6 +64,7 @@ class TaskEvent(StrEnum):
     EXPIRED = "task_expired"
     PAUSED = "task_paused"
     UNPAUSED = "task_unpaused"
+    RESUMED = "task_resumed"
     DONE = "task_done"
     FAILED = "task_failed"
     CANCELLED = "task_cancelled"
@@ -101,6 +102,8 @@ TASK_TRANSITIONS: dict[tuple[TaskState, TaskEvent], TaskState] = {
     (TaskState.ACTIVE, TaskEvent.PAUSED): TaskState.PAUSED,
     (TaskState.PAUSED, TaskEvent.UNPAUSED): TaskState.ACTIVE,
     (TaskState.PAUSED, TaskEvent.CANCELLED): TaskState.CANCELLED,
+    (TaskState.DONE, TaskEvent.RESUMED): TaskState.ACTIVE,
+    (TaskState.FAILED, TaskEvent.RESUMED): TaskState.ACTIVE,
     (TaskState.ACTIVE, TaskEvent.DONE): TaskState.DONE,
     (TaskState.ACTIVE, TaskEvent.FAILED): TaskState.FAILED,
     (TaskState.ACTIVE, TaskEvent.CANCELLED): TaskState.CANCELLED,

@@ -11,6 +11,7 @@ from backburner.lifecycle import LIVE, Result, RunState, TaskState
 
 Clock = Callable[[], int]  # milliseconds UTC
 PRIORITIES = {"high": 1, "normal": 0, "low": -1}
+AGENTS = "agents"  # the `runner` of what the agent host of the home may claim
 ENGINE = "engine"  # the `runner` of what the engine of the home may claim
 INBOX = "inbox"  # the channel of the person
 OTLP = "otlp"  # the cursor of who sends traces away
@@ -61,6 +62,10 @@ class Submission(NamedTuple):
     ready_when: str | None = None
     restarts: int = 0
     session: str | None = None
+    agent: str | None = None
+    prompt: str = ""
+    message: str | None = None
+    budget: dict[str, float] = {}
 
 
 class Approval(NamedTuple):
@@ -111,12 +116,18 @@ class Task(NamedTuple):
     span_id: str = ""
     parent_span_id: str | None = None
     session: str | None = None
+    agent: str | None = None
+    prompt: str = ""
+    message: str | None = None
+    budget: dict[str, float] = {}
+    retrieved_at: int | None = None
 
 
 class Run(NamedTuple):
     """One execution of a task. `runner` says who may claim it, `owner` which process holds it while it is at work.
 
-    A pending one is not claimed before `due_at`, nor while `blocked` by a task that it comes after.
+    A pending one is not claimed before `due_at`, nor while `blocked` by a task that it comes after. `message` is what an agent is
+    asked in it; one that waits does so for a task's end, or for a person's `reply` to a `budget` or a `tool` (`waits_on`).
     """
 
     run_id: str
@@ -143,6 +154,11 @@ class Run(NamedTuple):
     blocked: bool = False
     due_at: int | None = None
     ready_at: int | None = None
+    message: str | None = None
+    waits_on: str | None = None
+    reply: str | None = None
+    extensions: int = 0
+    usage: dict[str, float] = {}
 
 
 class Session(NamedTuple):
@@ -188,6 +204,8 @@ class Ending(NamedTuple):
     lines: int | None = None
     artifacts: tuple[str, ...] = ()
     process: ProcessId | None = None
+    answer: str | None = None
+    usage: dict[str, float] = {}
 
 
 class Settled(NamedTuple):

@@ -31,6 +31,8 @@ class Outcome(NamedTuple):
     exit_code: int | None = None
     error: str | None = None
     ended_at: int | None = None  # where that is known better than by the clock
+    answer: str | None = None  # what an agent said
+    usage: dict[str, float] = {}
 
 
 class Store(Protocol):
@@ -64,7 +66,11 @@ class Store(Protocol):
     def adopt(self, run: Run, owner: ProcessId) -> Work: ...
     def release(self, runner: str) -> int: ...
     def live_runs(self) -> Sequence[Run]: ...
-    def park(self, run_id: str, owner: ProcessId, reason: str, now: int) -> None: ...
+    def park(self, run_id: str, owner: ProcessId, reason: str, now: int, waits_on: str | None = None) -> None: ...
+    def resume(self, task_id: str, message: str, *, runner: str, now: int) -> Entry: ...
+    def retrieve(self, task_id: str, now: int) -> None: ...
+    def remember(self, project: str, key: str, value: str | None, now: int) -> None: ...
+    def memory(self, project: str) -> dict[str, str]: ...
     def grant(self, kind: str, project: str, command: Sequence[str], via: str, now: int) -> None: ...
     def revoke(self, grant_id: int, now: int) -> bool: ...
     def grants(self, project: str | None = None) -> Sequence[Grant]: ...
@@ -124,6 +130,43 @@ class Executor(Protocol):
     def launch(self, work: Work) -> Handle: ...
     def attach(self, work: Work) -> Handle | None:
         """Take over what another owner started; None where it is certain that it never began."""
+        ...
+
+
+class Parked(Exception):
+    """An agent cannot go on for now; the message says why. It waits for the end of a task, or a person's word (`waits_on`)."""
+
+    def __init__(self, reason: str, waits_on: str) -> None:
+        super().__init__(reason)
+        self.waits_on = waits_on
+
+
+class Turn(NamedTuple):
+    """What an agent is to do: answer `message` in the conversation that its files hold, or go on where it stopped.
+
+    `reply` is a person's word to what it asked for, `extensions` how often its budget was granted once more.
+    """
+
+    work: Work
+    settings: dict[str, str]
+    folder: str
+    conversation: str
+    fresh: bool  # whether `message` was not said to it yet
+
+    @property
+    def message(self) -> str:
+        return self.work.run.message or ""
+
+
+class Agent(Protocol):
+    """Somebody who can be asked. Cancelling the call stops it; what it did is in its conversation by then."""
+
+    async def answer(self, turn: Turn) -> Outcome:
+        """Work until there is an answer. Parked where it has to wait; a failure is an Outcome that says why."""
+        ...
+
+    async def check(self, settings: dict[str, str], environ: dict[str, str]) -> str | None:
+        """Why it could not be asked now; None where it answers."""
         ...
 
 

@@ -1,17 +1,19 @@
 """What a door can ask about a home: one task, lists, output, how far something is, what happened. Changes nothing but what is overdue."""
 
 import contextlib
+import json
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from backburner import folders, ids, words
 from backburner.attendance import Attendance
 from backburner.config import Config
 from backburner.errors import AmbiguousId, BadInput, BatchNotFound, SpanNotFound, TaskNotFound
-from backburner.home import Home, project_of
+from backburner.folders import ACTIVITY, CONVERSATION
+from backburner.home import Home, project_of, read_plain
 from backburner.lifecycle import AT_WORK, RunState, TaskState
-from backburner.models import INBOX, Batch, Clock, Entry, Event, Notice, Session, Span, channel_of
+from backburner.models import INBOX, Batch, Clock, Entry, Event, Notice, Session, Span, Task, channel_of
 from backburner.output import NAME, Log, Piece, position_of
 from backburner.process import is_alive
 
@@ -45,6 +47,30 @@ class Reading(Attendance):
         if entry is None:
             raise TaskNotFound(task_id=reference)
         return entry
+
+    def agent(self, name: str) -> dict[str, str]:
+        """The settings of an agent; `default` is there wherever a model is set."""
+        from backburner.config import agent_settings
+
+        return agent_settings(self.config, name)
+
+    def conversation(self, task: Task) -> str:
+        """The file that an agent's conversation is kept in."""
+        return os.path.join(self.home.folder(os.path.join("tasks", task.task_id)), CONVERSATION)
+
+    def activity(self, entry: Entry) -> dict[str, Any]:
+        """What an agent at work has done so far."""
+        if entry.run is None:
+            return {}
+        try:
+            found = json.loads(read_plain(os.path.join(self.folder(entry), ACTIVITY), 1 << 20))
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def memory(self, project: str) -> dict[str, str]:
+        """What the agents of a project keep."""
+        return self.store.memory(project)
 
     def if_known(self, task_id: str) -> Entry | None:
         """The task with just this id, as the ledger has it now; None for one that was cleared."""

@@ -15,7 +15,7 @@ from backburner.errors import LedgerUnavailable, StaleRun
 from backburner.home import Home
 from backburner.lifecycle import Result, RunState
 from backburner.models import Clock, Ending, ProcessId, Run, Task, Work
-from backburner.ports import CannotStart, Executor, Handle, Outcome, StartLater, Store
+from backburner.ports import CannotStart, Executor, Handle, Outcome, Parked, StartLater, Store
 from backburner.words import duration
 
 log = logging.getLogger("backburner")
@@ -231,7 +231,11 @@ class Runner:
             if not end.done():
                 outcome = await self._stop(work, handle)
             stopped = outcome is not None
-            outcome = outcome or await end
+            try:
+                outcome = outcome or await end
+            except Parked as parked:
+                self._park(work, parked)
+                return
             stopped = stopped or _stopped_before(work.run, outcome)
         finally:
             cancel.cancel()
@@ -245,8 +249,23 @@ class Runner:
             error = f"timed out after {duration(work.task.timeout_ms)}"
         ended_at = outcome.ended_at or self._clock()
         ending = Ending(work.run.run_id, state, result, ended_at, outcome.exit_code, error, summary, lines, process=handle.process)
+        ending = ending._replace(answer=outcome.answer, usage=outcome.usage)
         run = work.run._replace(process=handle.process)
         self._conclude(work._replace(run=run), ending._replace(artifacts=signs.artifacts(self._home.folder(run.folder))))
+
+    def _park(self, work: Work, parked: Parked) -> None:
+        """A run that cannot go on for now gives its place back."""
+        self._live.pop(work.run.run_id, None)
+        try:
+            self._store.park(work.run.run_id, self._owner, str(parked), self._clock(), parked.waits_on)
+        except LedgerUnavailable as error:
+            log.warning("%s", error)
+            asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._park, work, parked)
+            return
+        except StaleRun:
+            return
+        self._changed()
+        self.tick()
 
     async def _stop(self, work: Work, handle: Handle) -> Outcome | None:
         """End the command, however long it takes to be sure that it is gone."""

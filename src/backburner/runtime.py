@@ -3,6 +3,7 @@
 A Runtime belongs to one thread. `open_runtime` is the only place that builds adapters.
 """
 
+import contextlib
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,13 +16,15 @@ from backburner.errors import (
     BadInput,
     IllegalTransition,
     NotAPerson,
+    NotResumable,
     NotRunning,
+    StaleRun,
     TaskNotFound,
     WaitTimedOut,
 )
 from backburner.home import Home, locate, project_of
-from backburner.lifecycle import TaskState
-from backburner.models import ENGINE, RECORD, Approval, Clock, Entry, Grant, Notice, ProcessId, Session, Submission, channel_of
+from backburner.lifecycle import LIVE, Result, RunState, TaskState
+from backburner.models import AGENTS, ENGINE, RECORD, Approval, Clock, Entry, Grant, Notice, ProcessId, Session, Submission, channel_of
 from backburner.process import is_alive
 from backburner.reading import Reading
 
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from backburner.gate import Gate
     from backburner.ports import Store  # protocols are slow to build, and no door needs them at run time
 
+_DEEPEST = 3
 _LOOK_SECONDS = 5.0  # how long a waiting door trusts in being rung
 
 
@@ -85,34 +89,34 @@ class Runtime(Reading):
         One whose key was used before is not stored again: the task of then is what was asked for. An `owner` that runs
         tasks itself and has room finds it claimed already where nothing else comes first.
         """
-        from backburner.approval.policy import Decision
         from backburner.validation import validate
 
         if known := self.known(submission):
             return known
         validate(submission)
-        gate = self.gate
-        world = gate.world(submission)
-        verdict = gate.judge(submission, world)
         submission, parent = self._placed(submission)
         self.home.make_bells()
         now = self.clock()
-        match verdict.decision:
-            case Decision.DENY:
-                raise ApprovalDenied(reason="; ".join(verdict.reasons))
-            case Decision.ALLOW if yes_via is None:
-                approval = Approval("auto", "gate", now)
-            case Decision.ALLOW | Decision.ASK:
-                approval = Approval("user", yes_via, now, gate.fingerprint(submission, world)) if yes_via else None
-        word = ids.slug(submission.name) if submission.name else ids.stem(submission.command, submission.shell)
+        if submission.agent is not None:
+            from importlib.util import find_spec
+
+            self.agent(submission.agent)
+            self._not_too_deep(submission)
+            if find_spec("pydantic_ai") is None:
+                raise BadInput("Agents need the extra `agent`: pip install 'backburner[agent]'.")
+            approval, reasons, rule = Approval("auto", "prompt", now), ("a prompt; what its agent does is asked for",), "prompt"
+        else:
+            approval, reasons, rule = self._approval(submission, yes_via, now)
+        word = ids.slug(submission.name or submission.agent or "") if submission.name or submission.agent else ""
+        word = word or ids.stem(submission.command, submission.shell)
         entry = self.store.submit(
             submission,
             project=project_of(submission.cwd),
             wanted_id=ids.base_id(word),
             approval=approval,
-            reasons=verdict.reasons,
-            rule=verdict.rule,
-            runner=self._runner,
+            reasons=reasons,
+            rule=rule,
+            runner=AGENTS if submission.agent is not None else self._runner,
             folder=self.home.tasks,
             now=now,
             expires_at=now + int(self.config.number("approval.proposal_expiry_hours") * 3_600_000),
@@ -122,13 +126,87 @@ class Runtime(Reading):
         self._publish(entry)
         return entry
 
+    def _approval(self, submission: Submission, yes_via: str | None, now: int) -> tuple[Approval | None, tuple[str, ...], str]:
+        """What the gate says to a command: approved by itself or by a person's yes, or None where it asks."""
+        from backburner.approval.policy import Decision
+
+        gate = self.gate
+        world = gate.world(submission)
+        verdict = gate.judge(submission, world)
+        match verdict.decision:
+            case Decision.DENY:
+                raise ApprovalDenied(reason="; ".join(verdict.reasons))
+            case Decision.ALLOW if yes_via is None:
+                approval = Approval("auto", "gate", now)
+            case Decision.ALLOW | Decision.ASK:
+                approval = Approval("user", yes_via, now, gate.fingerprint(submission, world)) if yes_via else None
+        return approval, verdict.reasons, verdict.rule
+
+    def _not_too_deep(self, submission: Submission) -> None:
+        """Agents may ask agents, but not without end."""
+        session = submission.session
+        for _ in range(_DEEPEST):
+            asker = self.store.show(session.removeprefix("agent:")) if session and session.startswith("agent:") else None
+            if asker is None:
+                return
+            session = asker.task.session
+        raise BadInput(f"Agents may ask agents {_DEEPEST} deep, not deeper: do this one yourself.")
+
+    def resume(self, reference: str, message: str) -> Entry:
+        """Talk on with an agent that has answered, in its own conversation: a new run of its task."""
+        entry = self.show(reference)
+        task, run = entry
+        if task.agent is None or run is None:
+            raise NotResumable(f"Task {task.task_id} is a command; only agents can be talked to again.")
+        if not message.strip():
+            raise BadInput("There is nothing to say to it.")
+        if run.n > 1 and run.state in LIVE:
+            raise NotResumable("Task is currently being resumed. Wait for completion before sending another message.")
+        if entry.status != RunState.COMPLETED and run.result != Result.LOST:
+            status = {"failed": "error", "pending": "running"}.get(entry.status, entry.status)
+            raise NotResumable(f"Cannot resume task: status is '{status}'. Only completed tasks can be resumed.")
+        if not os.path.exists(self.conversation(task)):
+            if run.result != Result.LOST or run.n > 1:
+                raise NotResumable("Session expired or was deleted. Start a new background_task to continue.")
+            message = f"{task.prompt}\n\n{message}"  # it was cut off before it had heard a word
+        try:
+            entry = self.store.resume(task.task_id, message, runner=AGENTS, now=self.clock())
+        except StaleRun:
+            raise NotResumable("Task is currently being resumed. Wait for completion before sending another message.") from None
+        self._publish(entry)
+        return entry
+
+    def end_session(self, session: str) -> Sequence[str]:
+        """A conversation is over: what it asked for is stopped, then forgotten. The ids that went."""
+        entries = [entry for entry in self.store.list(status=None, project=None, limit=None) if entry.task.session == session]
+        for entry in entries:
+            if not entry.ended:
+                self._publish(self.store.request_cancel(entry.task.task_id, self.clock()))
+        ids = [entry.task.task_id for entry in entries]
+        with contextlib.suppress(WaitTimedOut):
+            self.wait([task_id for task_id in ids if (entry := self.store.show(task_id)) and entry.live], 30.0)
+        return self._forget([task_id for task_id in ids if (entry := self.store.show(task_id)) and entry.ended])
+
+    def retrieve(self, entry: Entry) -> None:
+        """The result of a task has been read."""
+        if entry.task.retrieved_at is None:
+            self.store.retrieve(entry.task.task_id, self.clock())
+
+    def remember(self, key: str, value: str | None, project: str) -> None:
+        """Keep something under a name for the agents of a project."""
+        if not (0 < len(key) <= 200 and key.isprintable()) or len(value or "") > 100_000:
+            raise BadInput("A name has up to 200 characters on one line, and what is kept under it up to 100,000.")
+        self.store.remember(project, key, value, self.clock())
+
     def known(self, submission: Submission) -> Entry | None:
         """The task that was submitted under the same key before."""
         if submission.key is None:
             return None
         entry = self.store.by_key(project_of(submission.cwd), submission.key)
-        if entry and (entry.task.command, entry.task.shell) != (submission.command, submission.shell):
-            raise BadInput(f"The key '{submission.key}' belongs to {entry.task.task_id}, which is another command.")
+        asked = submission.command, submission.shell, submission.agent, submission.prompt
+        if entry and (entry.task.command, entry.task.shell, entry.task.agent, entry.task.prompt) != asked:
+            what = "command" if submission.agent is None else "prompt"
+            raise BadInput(f"The key '{submission.key}' belongs to {entry.task.task_id}, which is another {what}.")
         return entry
 
     def _placed(self, submission: Submission) -> tuple[Submission, trace.Parent | None]:
@@ -158,8 +236,10 @@ class Runtime(Reading):
             raise IllegalTransition(noun="proposal", state="expired", event="approved")
         from backburner.gate import submission_of
 
-        asked = submission_of(task, self.store.environment(task.task_id))
-        approval = Approval("user", via, self.clock(), self.gate.fingerprint(asked))
+        fingerprint = None
+        if task.agent is None:
+            fingerprint = self.gate.fingerprint(submission_of(task, self.store.environment(task.task_id)))
+        approval = Approval("user", via, self.clock(), fingerprint)
         entry = self.store.approve(task.task_id, approval, runner=self._runner, folder=self.home.tasks)
         self._publish(entry)
         return entry

@@ -10,12 +10,14 @@ _LONGEST_ARGUMENT = 128 * 1024 - 1  # what the kernel takes for one word
 _LONGEST_WORD = 200
 _LONGEST_MS = 1 << 43  # some centuries
 _MOST_RESTARTS = 1_000_000
+_LONGEST_PROMPT = 1_000_000
+BUDGETS = ("tokens", "tool_calls", "cost", "seconds")
 LIMITS = {"memory_mb": (1, 1 << 30), "cpu_seconds": (1, 10**9), "nice": (0, 19)}
 
 
 def validate(submission: Submission) -> None:
     """Raise BadInput for what could never run, in one sentence that says why."""
-    _command(submission)
+    _command(submission) if submission.agent is None else _prompt(submission)
     texts = (submission.description, submission.name, submission.batch, submission.key, submission.ready_when)
     for word in (submission.cwd, *(text or "" for text in texts)):
         if not word.isascii() and word.encode("utf-8", "replace").decode() != word:
@@ -40,6 +42,16 @@ def validate(submission: Submission) -> None:
     if not 0 <= submission.restarts <= _MOST_RESTARTS:
         raise BadInput(f"A number of restarts is from 0 to {_MOST_RESTARTS}, not {submission.restarts}.")
     _ready_when(submission.ready_when)
+
+
+def _prompt(submission: Submission) -> None:
+    if not submission.prompt.strip():
+        raise BadInput("There is no prompt.")
+    if len(submission.prompt) > _LONGEST_PROMPT or "\0" in submission.prompt:
+        raise BadInput(f"A prompt is text of at most {_LONGEST_PROMPT:,} characters, without NUL; put the rest into a file.")
+    for name, value in submission.budget.items():
+        if name not in BUDGETS or not 0 < value < 1e12:
+            raise BadInput(f"A budget has {', '.join(BUDGETS)}, each above 0; not {name} = {value}.")
 
 
 def _command(submission: Submission) -> None:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 
 from backburner.lifecycle import Result, RunState
-from backburner.models import Entry
+from backburner.models import Entry, Task
 from backburner.text import visible
 
 
@@ -80,6 +80,22 @@ def refusal(task_id: str, *, expired: bool) -> str:
     """What the agent is told that asked for something which a person did not allow."""
     how = "expired: nobody answered in time" if expired else "was rejected by a person"
     return f"Background task {task_id} {how}. It did not run, and must not be tried in another way."
+
+
+_LONGEST_ANSWER = 8000
+
+
+def agent_notice(task: Task, n: int, state: RunState, how: str, answer: str | None) -> str:
+    """What the session is told that asked an agent, when it has answered or failed; the whole answer, up to a size."""
+    title = "[BACKGROUND RESUME COMPLETED]" if n > 1 else "[BACKGROUND TASK COMPLETED]"
+    if state != RunState.COMPLETED:
+        title = title.replace("COMPLETED", "CANCELLED" if state == RunState.CANCELLED else "ERROR")
+    lines = [f"{title} {task.task_id}: {visible(task.description)}", *([how] if state != RunState.COMPLETED else [])]
+    if answer:
+        lines.append(answer[:_LONGEST_ANSWER])
+        if len(answer) > _LONGEST_ANSWER:
+            lines.append(f'[cut after {_LONGEST_ANSWER:,} of {len(answer):,} characters; all of it: background_output("{task.task_id}")]')
+    return "\n".join(lines)
 
 
 def notice(task_id: str, state: RunState, how: str, summary: str | None, log: str, artifacts: Sequence[str] = ()) -> str:

@@ -73,7 +73,10 @@ def test_a_key_like_no_other_lists_them_all() -> None:
 
 @pytest.mark.parametrize("text", ["[commands]\n[comands]\nx = 1\n", "\ncomands = 3\n", "\n[comands.deeper]\nx = 1\n"])
 def test_a_wrong_section_is_named_with_its_line_and_those_there_are(text: str) -> None:
-    assert refused(text) == f"{PATH}, line 2: there is no section 'comands'; there are approval, commands, engine, mcp, telemetry"
+    assert (
+        refused(text)
+        == f"{PATH}, line 2: there is no section 'comands'; there are agents, approval, commands, engine, mcp, models, telemetry"
+    )
 
 
 def test_a_section_that_is_a_value_is_refused() -> None:

@@ -12,6 +12,7 @@ EXITS = {
     "BadInput": 2,
     "ConfigError": 2,
     "AmbiguousId": 2,
+    "NotResumable": 1,
     "NotRunning": 1,
     "ApprovalRequired": 3,
     "ApprovalDenied": 3,

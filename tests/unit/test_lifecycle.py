@@ -36,8 +36,8 @@ TASKS = {
     "paused": "task_unpaused>active task_cancelled>cancelled",
     "rejected": "",
     "expired": "",
-    "done": "",
-    "failed": "",
+    "done": "task_resumed>active",
+    "failed": "task_resumed>active",
     "cancelled": "",
 }
 

@@ -17,7 +17,8 @@ Report = Callable[[float, float | None, str], Awaitable[None]]
 
 class Caller:
     """Who calls: `session` is whom to tell, `cwd` where commands run unless they say otherwise (None where a call must say).
-    `command` is what a person types to reach the same home.
+    `command` is what a person types to reach the same home; `environ` what commands get, where that is not our own;
+    `message` names the turn that a call belongs to, where the client says so.
 
     No call takes longer than `longest_wait` seconds. `told` are the tasks whose end the answer under way tells of, `owed` what was owed
     when the ledger was last looked at.
@@ -32,9 +33,11 @@ class Caller:
         command: str = "backburner",
         longest_wait: float = 600.0,
         report: Report | None = None,
+        environ: dict[str, str] | None = None,
+        message: str | None = None,
     ) -> None:
         self.home, self.session, self.cwd, self.command = home, session, cwd, command
-        self.longest_wait, self.report = longest_wait, report
+        self.longest_wait, self.report, self.environ, self.message = longest_wait, report, environ, message
         self.told: set[str] = set()
         self.owed: Sequence[Notice] = ()
 

@@ -20,6 +20,7 @@ _ELSEWHERE = {
     **dict.fromkeys(("run", "restart"), "start"),
     **dict.fromkeys(("logs", "send", "events"), "stream"),
     **dict.fromkeys(("check", "trust", "audit"), "gatehouse"),
+    **dict.fromkeys(("ask", "resume", "agents", "sessions"), "asking"),
     "traces": "tracing",
     "top": "top",
 }

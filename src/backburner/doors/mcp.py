@@ -106,6 +106,7 @@ class McpServer:
             command=self._command,
             longest_wait=self._longest_wait,
             report=ctx.session.report_progress,
+            message=_message(ctx),
         )
         try:
             answer = await self._desk.answer(caller, params.name, arguments, self._process)
@@ -280,6 +281,16 @@ _TEMPLATES = [
         mime_type="text/plain",
     ),
 ]
+
+
+def _message(ctx: Context) -> str | None:
+    """The turn of the conversation that a call belongs to, where the client says so."""
+    about = (ctx.meta or {}).get("x-codex-turn-metadata")
+    if isinstance(about, str):
+        with contextlib.suppress(ValueError):
+            about = json.loads(about)
+    found = about.get("turn_id") if isinstance(about, dict) else None
+    return found[:100] if isinstance(found, str) and found.isprintable() else None
 
 
 def _who(ctx: Context) -> object:

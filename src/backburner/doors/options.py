@@ -188,7 +188,7 @@ def _completion(parser: Parser) -> None:
 
 
 def _mcp(parser: Parser) -> None:
-    parser.add_argument("--tools", metavar="SETS", help="only these sets of tools: commands")
+    parser.add_argument("--tools", metavar="SETS", help="only these sets of tools: commands, agents (default: those of use)")
     parser.add_argument("--client", metavar="CLIENT", help="what the client is called (default: what it says)")
 
 
@@ -206,8 +206,41 @@ def _none(_: Parser) -> None:
     return
 
 
+def _ask(parser: Parser) -> None:
+    parser.add_argument("prompt", metavar="PROMPT", help="what to ask; - reads it from the input")
+    parser.add_argument("--agent", default="default", metavar="NAME", help="which agent (default: default); see: backburner agents")
+    parser.add_argument("--name", metavar="LABEL", help="a label; it becomes part of the id and can be used for it")
+    parser.add_argument("--description", metavar="TEXT", help="what it is for, shown in lists and notices")
+    parser.add_argument("--cwd", metavar="DIR", help="where it works (default: here)")
+    parser.add_argument("--batch", metavar="B", help="put it into a group that can be waited for, cancelled or cleared together")
+    parser.add_argument("--after", action="append", default=[], metavar="ID", help="start once that has completed; may be given again")
+    parser.add_argument("--key", metavar="KEY", help="ask only once: a second call with the same key gives the first task's id")
+    parser.add_argument("--timeout", metavar="5m", help="stop it after this long")
+    parser.add_argument(
+        "--budget", action="append", default=[], metavar="K=N", help="tokens, tool_calls, cost or seconds after which it waits and asks"
+    )
+    parser.add_argument("--wait", action="store_true", help="wait for the answer and print it")
+
+
+def _resume(parser: Parser) -> None:
+    _ids(parser, many=False)
+    parser.add_argument("message", metavar="MESSAGE", help="what to say to it; - reads it from the input")
+    parser.add_argument("--wait", action="store_true", help="wait for the answer and print it")
+
+
+def _agents(parser: Parser) -> None:
+    parser.add_argument("--check", action="store_true", help="ask each for a word, to see whether it answers")
+
+
+def _sessions(parser: Parser) -> None:
+    parser.add_argument("what", nargs="?", choices=["end"], help="end: cancel what a session asked for, and forget it")
+    parser.add_argument("session", nargs="?", metavar="SESSION", help="which one")
+
+
 VERBS: dict[str, tuple[str, Callable[[Parser], None]]] = {
     "run": ("Start a command in the background and print its id.", _run),
+    "ask": ("Ask an agent in the background and print the task's id.", _ask),
+    "resume": ("Talk on with an agent that has answered.", _resume),
     "list": ("Show the tasks of this project.", _list),
     "status": ("Show everything about one task.", _status),
     "logs": ("Print a task's output.", _logs),
@@ -230,6 +263,8 @@ VERBS: dict[str, tuple[str, Callable[[Parser], None]]] = {
     "mcp": ("Be an MCP server for an agent, on standard input and output.", _mcp),
     "serve": ("Be the engine, in the foreground.", _serve),
     "install": ("Give an agent's client the tools and hooks of Backburner.", _install),
+    "agents": ("Show the agents that can be asked.", _agents),
+    "sessions": ("Show who asked for work, or end one of them.", _sessions),
     "config": ("Show the settings.", _config),
     "doctor": ("Check the home and say how to mend what is wrong.", _none),
     "completion": ("Print a completion script for a shell.", _completion),

@@ -42,6 +42,7 @@ def as_json(entry: Entry, now: int) -> dict[str, object]:
         "result": run.result if run else None,
         "description": task.description,
         "command": list(task.command),
+        **({"agent": task.agent, "prompt": task.prompt, "budget": task.budget} if task.agent is not None else {}),
         "shell": task.shell,
         "cwd": task.cwd,
         "project": task.project,
@@ -205,7 +206,10 @@ def details(entry: Entry, now: int, output: bytes, log: str, signs: "Signs") -> 
     lines = [f"Task: {task.task_id}", f"Status: {colour(entry.status)}"]
     if task.name:
         lines.append(f"Label: {visible(task.name)}")
-    lines.append(f"Command: {words.command_line(task.command, task.shell)}")
+    if task.agent is not None:
+        lines += [f"Agent: {task.agent}", f"Prompt: {shortened(clean(task.prompt), longest=_LONGEST_LINE)}"]
+    else:
+        lines.append(f"Command: {words.command_line(task.command, task.shell)}")
     if task.description:
         lines.append(f"Description: {clean(task.description)}")
     lines.append(f"Directory: {visible(task.cwd)}")

@@ -137,7 +137,9 @@ def _change(name: str, old: str | None, new: str | None) -> str:
 
 
 def _submit(runtime: Runtime, submission: Submission, yes: bool) -> Entry:
-    """Through the gate: ask where somebody sits, park where nobody does."""
+    """Through the gate: ask where somebody sits, park where nobody does. A prompt is asked without that: what its agent does is not."""
+    if submission.agent is not None:
+        return runtime.submit(submission)
     verdict = runtime.judge(submission)
     if yes:
         runtime.require_person("cli")

@@ -19,7 +19,7 @@ from typing import Any, cast
 
 from backburner.awaited import Awaited
 from backburner.doors.start import cwd
-from backburner.doors.toolbox import Answer, toolset
+from backburner.doors.toolbox import Answer, sets_of, toolset
 from backburner.errors import BackburnerError, BadInput
 from backburner.runtime import open_runtime
 
@@ -35,7 +35,7 @@ def mcp(args: argparse.Namespace, flags: dict[str, str]) -> int:
         from backburner.doors.mcp import McpServer
     except ImportError as error:
         raise BadInput(f"The MCP server needs the extra `mcp` ({error}): pip install 'backburner[mcp]'.") from None
-    tools = toolset(args.tools)
+    toolset(args.tools)  # a wrong name is said before anything is opened
     logging.basicConfig(format="backburner: %(levelname)s %(message)s", level=logging.ERROR, stream=sys.stderr)
     if not sys.stdin.isatty():
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the client's terminal is for the client
@@ -49,9 +49,10 @@ def mcp(args: argparse.Namespace, flags: dict[str, str]) -> int:
 
         async with Awaited(lambda: open_runtime(args.home, environ, flags)) as home:
             longest = await home.do(lambda runtime: runtime.config.number("mcp.max_wait_seconds"))
+            sets = args.tools or await home.do(sets_of)
             made = McpServer(
                 home,
-                tools,
+                toolset(sets),
                 longest_wait=longest,
                 cwd=here,
                 command=shlex.join(own_command(environ, args.home)),

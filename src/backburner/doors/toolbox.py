@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from backburner.callers import client_of
-from backburner.doors import tools
+from backburner.doors import agent_tools, tools
 from backburner.doors.caller import Caller
 from backburner.errors import BackburnerError, BadInput
 from backburner.models import Notice, ProcessId
@@ -18,9 +18,17 @@ from backburner.notification import fitting, notification
 from backburner.runtime import Runtime
 
 Function = types.FunctionType
-TOOLSETS: dict[str, tuple[Any, ...]] = {"commands": tools.COMMANDS}
-_READS = {"check_task_status", "list_background_tasks", "wait_for_background_tasks", "read_background_output"}
-_DESTROYS = {"cancel_background_task", "clear_background_tasks"}
+TOOLSETS: dict[str, tuple[Any, ...]] = {"commands": tools.COMMANDS, "agents": agent_tools.AGENTS}
+_READS = {
+    "background_output",
+    "background_block",
+    "background_list",
+    "check_task_status",
+    "list_background_tasks",
+    "wait_for_background_tasks",
+    "read_background_output",
+}
+_DESTROYS = {"background_cancel", "background_clear", "cancel_background_task", "clear_background_tasks"}
 _WORDS = {str: "a text", bool: "true or false", int: "a whole number", float: "a number", list: "a list of texts"}
 _LONGEST_TEXT = 256 * 1024
 _MEET_SECONDS = 600.0
@@ -89,6 +97,12 @@ class Tool:
             if "\0" in text or any("\ud800" <= c <= "\udfff" for c in text):
                 raise BadInput(f"'{name}' of {self.name} must be plain text, without NUL characters.")
         return value
+
+
+def sets_of(runtime: Runtime) -> str:
+    """The sets of tools that are of use in a home: agents can only be asked where there is a model for them."""
+    models = [runtime.config.text("models.default"), *(agent.get("model", "") for agent in runtime.config.agents.values())]
+    return ",".join(name for name in TOOLSETS if name != "agents" or any(models))
 
 
 def toolset(names: str | None = None) -> dict[str, Tool]:

@@ -68,8 +68,8 @@ async def start_background_task(
     def start(runtime: Runtime) -> tuple[Entry, bool]:
         submission = Submission(
             command=argv,
-            cwd=_folder(caller, working_directory),
-            environment=handed_on(runtime.environ),
+            cwd=folder_of(caller, working_directory),
+            environment=handed_on(runtime.environ if caller.environ is None else caller.environ),
             description=shortened(description, longest=500),
             name=name,
             shell=shell,
@@ -102,7 +102,7 @@ async def check_task_status(ctx: Context, task_id: str, include_output: bool = T
     caller = ctx.deps
 
     def look(runtime: Runtime) -> tuple[Status, Entry]:
-        entry = runtime.show(task_id)
+        entry = command_task(runtime, task_id)
         return status(runtime, entry, include_output), entry
 
     found, entry = await caller.do(look)
@@ -117,7 +117,7 @@ async def cancel_background_task(ctx: Context, task_id: str) -> Done:
         task_id: The task's id, a unique part of it, its label, or "last".
     """
     caller = ctx.deps
-    entry = await caller.do(lambda runtime: runtime.cancel(task_id))
+    entry = await caller.do(lambda runtime: runtime.cancel(command_task(runtime, task_id).task.task_id))
     grace = await caller.do(lambda runtime: runtime.config.number("commands.cancel_grace_seconds"))
     (entry,) = await until(caller, [entry.task.task_id], min(grace + _STOPPING_SECONDS, caller.longest_wait), lambda one: one.ended)
     caller.tells(entry)
@@ -142,7 +142,7 @@ async def list_background_tasks(ctx: Context, status_filter: str | None = None, 
     entries = await caller.do(
         lambda runtime: runtime.list(status=status_filter, batch=batch, everywhere=caller.cwd is None, limit=_MOST_LISTED + 1)
     )
-    shown, now = entries[:_MOST_LISTED], now_ms()
+    shown, now = [entry for entry in entries[:_MOST_LISTED] if entry.task.agent is None], now_ms()
     display = render.table(shown, now, plain=True) if shown else "No background tasks."
     if len(entries) > _MOST_LISTED:
         display += f"\nThe newest {_MOST_LISTED}; there are more."
@@ -167,7 +167,7 @@ async def wait_for_background_tasks(
     def meant(runtime: Runtime) -> list[str]:
         if not task_ids and batch is None:
             raise BadInput("Say what to wait for: task_ids, or a batch.")
-        named = [runtime.show(reference).task.task_id for reference in task_ids or ()]
+        named = [command_task(runtime, reference).task.task_id for reference in task_ids or ()]
         of_batch = runtime.list(batch=batch, limit=_MOST_AWAITED + 1) if batch is not None else ()
         known = list(dict.fromkeys([*named, *(entry.task.task_id for entry in of_batch)]))
         if len(known) > _MOST_AWAITED:
@@ -212,7 +212,7 @@ async def read_background_output(
     most = min(max(max_characters, 100), _LONGEST_PIECE)
 
     def read(runtime: Runtime) -> tuple[Entry, Piece]:
-        entry = runtime.show(task_id)
+        entry = command_task(runtime, task_id)
         return entry, runtime.read(entry, cursor, most=most, tail=tail, containing=containing)
 
     entry, piece = await caller.do(read)
@@ -232,7 +232,7 @@ async def send_to_background_task(ctx: Context, task_id: str, text: str, newline
         newline: End it with a newline, as Enter would.
     """
     data = text.encode("utf-8", "replace") + b"\n" * newline
-    entry = await ctx.deps.do(lambda runtime: runtime.send(task_id, data))
+    entry = await ctx.deps.do(lambda runtime: runtime.send(command_task(runtime, task_id).task.task_id, data))
     return Done(task_id=entry.task.task_id, status=entry.status, display=f"Sent {len(data)} bytes to {entry.task.task_id}.")
 
 
@@ -245,10 +245,10 @@ async def restart_background_task(ctx: Context, task_id: str) -> Started:
     caller = ctx.deps
 
     def again(runtime: Runtime) -> Entry:
-        before = runtime.show(task_id)
+        before = command_task(runtime, task_id)
         if not before.ended:
             raise BadInput(f"Task {before.task.task_id} is {before.status}; only what has ended can be run again.")
-        asked = submission_of(before.task, handed_on(runtime.environ))
+        asked = submission_of(before.task, handed_on(runtime.environ if caller.environ is None else caller.environ))
         return runtime.submit(asked._replace(umask=umask(), restarted_from=before.task.task_id, session=caller.session))
 
     return await started(caller, await caller.do(again))
@@ -277,12 +277,21 @@ COMMANDS = (
 )
 
 
+def command_task(runtime: Runtime, reference: str) -> Entry:
+    """The command's task that is meant."""
+    entry = runtime.show(reference)
+    if entry.task.agent is not None:
+        raise BadInput(f"Task {entry.task.task_id} is an agent's; use background_output and its like for it.")
+    return entry
+
+
 def _named(task_ids: list[str]) -> str:
     more = len(task_ids) - _MOST_LISTED
     return ", ".join(task_ids[:_MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _folder(caller: Caller, wanted: str | None) -> str:
+def folder_of(caller: Caller, wanted: str | None) -> str:
+    """Where a call works."""
     if caller.cwd is None and (wanted is None or not os.path.isabs(wanted)):
         raise BadInput("Say where to run it: working_directory must be an absolute path here.")
     return os.path.normpath(os.path.join(caller.cwd or "/", os.path.expanduser(wanted or ".")))

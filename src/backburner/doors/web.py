@@ -17,7 +17,7 @@ from typing import Any
 
 from backburner.awaited import Awaited
 from backburner.clients.wiring import own_command
-from backburner.doors.toolbox import Answer, toolset
+from backburner.doors.toolbox import Answer, sets_of, toolset
 from backburner.home import Home, locate, write_atomically
 from backburner.runtime import open_runtime
 
@@ -109,7 +109,8 @@ def main(arguments: list[str]) -> int:
         async with Awaited(lambda: open_runtime(home, environ)) as awaited:
             longest = await awaited.do(lambda runtime: runtime.config.number("mcp.max_wait_seconds"))
             command = shlex.join(own_command(environ, home.root if home.root != os.path.abspath(locate(None, {})) else None))
-            made = McpServer(awaited, toolset(), longest_wait=longest, cwd=None, command=command, environ=environ, deliver=_deliver)
+            tools = toolset(await awaited.do(sets_of))
+            made = McpServer(awaited, tools, longest_wait=longest, cwd=None, command=command, environ=environ, deliver=_deliver)
             app = Guard(made.server.streamable_http_app(streamable_http_path=PATH), token_of(home), port)
             server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=2))
             loop = asyncio.get_running_loop()

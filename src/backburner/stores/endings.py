@@ -6,9 +6,11 @@ from backburner import ids, trace
 from backburner.errors import StaleRun
 from backburner.lifecycle import (
     Result,
+    RunEvent,
     RunState,
     TaskEvent,
     TaskState,
+    advance,
     advance_task,
     ending_of_task,
     event_between,
@@ -17,6 +19,7 @@ from backburner.lifecycle import (
 from backburner.models import Approval, Ending, Entry, Run, Task, channel_of
 from backburner.stores.records import Records
 from backburner.stores.rows import plain
+from backburner.words import agent_notice as agent_notice_words
 from backburner.words import ending as ending_words
 from backburner.words import notice as notice_words
 
@@ -37,7 +40,17 @@ class Endings(Records):
         self._event(now, event, task.task_id, None, **({"by": by, "via": via} if approval else {}))
         return task._replace(state=state, approved_by=by, approved_via=via, approved_at=at, fingerprint=fingerprint)
 
-    def _add_run(self, task: Task, runner: str, folder: str, now: int, *, blocked: bool = False, due_at: int | None = None) -> Run:
+    def _add_run(
+        self,
+        task: Task,
+        runner: str,
+        folder: str,
+        now: int,
+        *,
+        blocked: bool = False,
+        due_at: int | None = None,
+        message: str | None = None,
+    ) -> Run:
         """The run that `task.run_count` counts already."""
         run_id = ids.run_id(task.task_id, task.run_count)
         run = Run(
@@ -64,6 +77,7 @@ class Endings(Records):
             priority=task.priority,
             blocked=blocked,
             due_at=due_at,
+            message=message,
         )
         self._insert("runs", run._asdict())
         return run
@@ -79,6 +93,7 @@ class Endings(Records):
         ended = [(task_id, state)]
         while ended:
             after_id, state = ended.pop(0)
+            self._wake(after_id, now)
             for (dependant,) in self._all("SELECT task_id FROM dependencies WHERE after_id = ?", after_id):
                 entry = self._entry(dependant)
                 if state == TaskState.DONE:
@@ -89,6 +104,22 @@ class Endings(Records):
                     failed = self._write_end(entry, dependency_failed(entry, failed_before(after_id, str(state)), now))
                     ended += [(dependant, failed)] if failed else []
 
+    def _wake(self, task_id: str, now: int) -> None:
+        """Let agents go on that waited for the end of a task."""
+        for (run_id,) in self._all("SELECT run_id FROM runs WHERE waits_on = ? AND state = 'waiting'", task_id):
+            self._requeue_run(run_id, now, task_id=self._task_of(run_id))
+
+    def _requeue_run(self, run_id: str, now: int, *, task_id: str, reply: str | None = None, **about: object) -> None:
+        """A run that waited is pending again."""
+        after = advance(RunState.WAITING, RunEvent.REQUEUED)
+        self._db.execute(
+            "UPDATE runs SET state = ?, owner = NULL, process = NULL, started_at = NULL, error = NULL, reply = ?,"
+            " extensions = extensions + (waits_on IS 'budget' AND ? IS 'yes') WHERE run_id = ? AND state = 'waiting'",
+            (after, reply, reply, run_id),
+        )
+        self._guard(run_id)
+        self._event(now, RunEvent.REQUEUED, task_id, run_id, **about)
+
     def _write_end(self, entry: Entry, ending: Ending) -> TaskState | None:
         """State, event and notice of an end; the state that its task reaches, None where it is to be run again."""
         task, run = entry
@@ -96,9 +127,9 @@ class Endings(Records):
         event = event_between(run.state, ending.state)
         self._db.execute(
             "UPDATE runs SET state = ?, result = ?, exit_code = ?, error = ?, summary = ?, lines = ?, blocked = 0, process = coalesce(?, process),"
-            " ended_at = CASE WHEN started_at > ? THEN started_at ELSE ? END WHERE run_id = ? AND state = ?",
+            " ended_at = CASE WHEN started_at > ? THEN started_at ELSE ? END, usage = ?, waits_on = NULL WHERE run_id = ? AND state = ?",
             (ending.state, ending.result, ending.exit_code, ending.error, ending.summary, ending.lines, plain(ending.process))
-            + (ending.ended_at, ending.ended_at, ending.run_id, run.state),
+            + (ending.ended_at, ending.ended_at, plain(ending.usage), ending.run_id, run.state),
         )
         self._guard(ending.run_id)
         failures, delay = self._restart(task, run, ending)
@@ -116,7 +147,11 @@ class Endings(Records):
         if failures > 1:
             how += f", {failures} times in a row"
         log = os.path.join(os.path.dirname(self.path), run.folder, "output.log")
-        self._notice(task, run, notice_words(task.task_id, ending.state, how, ending.summary, log, ending.artifacts), ending.ended_at)
+        if task.agent is not None:
+            text = agent_notice_words(task, run.n, ending.state, how, ending.answer)
+        else:
+            text = notice_words(task.task_id, ending.state, how, ending.summary, log, ending.artifacts)
+        self._notice(task, run, text, ending.ended_at)
         return reached
 
     def _restart(self, task: Task, run: Run, ending: Ending) -> tuple[int, int | None]:

@@ -175,14 +175,19 @@ class Reading(Connection):
         row = self._one(f"SELECT t.trace_id FROM tasks t WHERE {where}", span_id, span_id, span_id)
         return row[0] if row else None
 
+    def memory(self, project: str) -> dict[str, str]:
+        """What the agents of a project keep."""
+        return dict(self._all("SELECT key, value FROM memory WHERE project = ? ORDER BY key", project))
+
     def cursor(self, name: str) -> int:
         """How far somebody who follows the events has come."""
         row = self._one("SELECT position FROM cursors WHERE name = ?", name)
         return row[0] if row else 0
 
     def outdated(self, before: int) -> Sequence[str]:
-        """The tasks that ended before a moment and may be forgotten."""
-        ended = "SELECT r.task_id FROM runs r JOIN tasks t ON t.task_id = r.task_id AND t.run_count = r.n WHERE r.ended_at < ?"
+        """The tasks that ended before a moment and may be forgotten; agents stay until they are cleared."""
+        latest = "JOIN tasks t ON t.task_id = r.task_id AND t.run_count = r.n"
+        ended = f"SELECT r.task_id FROM runs r {latest} WHERE r.ended_at < ? AND t.type <> 'agent'"
         never = "SELECT task_id FROM tasks WHERE state IN ('rejected', 'expired') AND created_at < ?"
         return [row[0] for sql in (ended, never) for row in self._all(sql, before)]
 

@@ -48,6 +48,7 @@ def task_of(row: tuple) -> Task:
         reasons=tuple(_list(task.reasons)),
         after=tuple(_list(task.after)),
         limits=_table(task.limits),
+        budget=_table(task.budget),
         stdin=bool(task.stdin),
     )
 
@@ -58,6 +59,7 @@ def run_of(row: tuple) -> Run:
         state=RunState(run.state),
         result=Result(run.result) if run.result else None,
         blocked=bool(run.blocked),
+        usage=_table(run.usage),
         owner=ProcessId.parse(str(run.owner)) if run.owner else None,
         process=ProcessId.parse(str(run.process)) if run.process else None,
     )

@@ -225,5 +225,26 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX notices_by_task ON notices (task_id);
     CREATE INDEX notices_unread ON notices (channel, notice_id) WHERE told_at IS NULL;
     """,
+    # 5: agents: what they are asked, what they may spend, what they wait for, and what they remember
+    """
+    ALTER TABLE tasks ADD COLUMN agent TEXT;
+    ALTER TABLE tasks ADD COLUMN prompt TEXT NOT NULL DEFAULT '';
+    ALTER TABLE tasks ADD COLUMN message TEXT;
+    ALTER TABLE tasks ADD COLUMN budget TEXT NOT NULL DEFAULT '{}';
+    ALTER TABLE tasks ADD COLUMN retrieved_at INTEGER;
+    ALTER TABLE runs ADD COLUMN message TEXT;
+    ALTER TABLE runs ADD COLUMN waits_on TEXT;
+    ALTER TABLE runs ADD COLUMN reply TEXT CHECK (reply IN ('yes', 'no'));
+    ALTER TABLE runs ADD COLUMN extensions INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE runs ADD COLUMN usage TEXT NOT NULL DEFAULT '{}';
+    CREATE INDEX runs_waiting ON runs (waits_on) WHERE waits_on IS NOT NULL;
+    CREATE TABLE memory (
+        project TEXT NOT NULL,
+        key TEXT NOT NULL,
+        value TEXT NOT NULL,
+        set_at INTEGER NOT NULL,
+        PRIMARY KEY (project, key)
+    );
+    """,
 )
 VERSION = len(MIGRATIONS)

@@ -9,9 +9,26 @@ import zlib
 from collections.abc import Iterable, Sequence
 
 from backburner import trace
+from backburner.errors import BadInput
 from backburner.lifecycle import LIVE, Result, RunEvent, RunState, TaskEvent, TaskState, advance
-from backburner.models import ENGINE, INBOX, RECORD, Approval, Ending, Entry, ProcessId, Run, Session, Settled, Submission, Task, Work
-from backburner.stores.endings import Endings, dependency_failed, failed_before
+from backburner.models import (
+    AGENTS,
+    ENGINE,
+    INBOX,
+    RECORD,
+    Approval,
+    Ending,
+    Entry,
+    ProcessId,
+    Run,
+    Session,
+    Settled,
+    Submission,
+    Task,
+    Work,
+)
+from backburner.stores.agents import Agents
+from backburner.stores.endings import dependency_failed, failed_before
 from backburner.stores.grants import Grants
 from backburner.stores.rows import ENTRY, entry_of, plain
 from backburner.words import refusal
@@ -20,7 +37,7 @@ _CLEARED_KEPT_MS = 30 * 86_400_000
 _MANY = 500
 
 
-class SQLiteStore(Grants, Endings):
+class SQLiteStore(Grants, Agents):
     """The verbs of the ledger of one home."""
 
     _kept: tuple[dict[str, str] | None, int, int] = (None, 0, 0)  # the environment that was submitted last, its number, and when
@@ -55,7 +72,7 @@ class SQLiteStore(Grants, Endings):
                     self._entry(after_id)
                 task = Task(
                     task_id=self._free_id(wanted_id),
-                    type="command",
+                    type="agent" if submission.agent is not None else "command",
                     kind="oneshot",
                     state=TaskState.ACTIVE if approval else TaskState.PROPOSED,
                     name=submission.name,
@@ -90,6 +107,10 @@ class SQLiteStore(Grants, Endings):
                     span_id=trace.new_span_id(),
                     parent_span_id=parent.span_id if parent else None,
                     session=submission.session,
+                    agent=submission.agent,
+                    prompt=submission.prompt,
+                    message=submission.message,
+                    budget=submission.budget,
                 )
                 self._insert("tasks", {**task._asdict(), "environment_id": self._keep_environment(submission.environment)})
                 about = {"by": approval.by, "via": approval.via} if approval else {}
@@ -119,7 +140,8 @@ class SQLiteStore(Grants, Endings):
     def _begin(self, task: Task, runner: str, folder: str, now: int) -> Entry:
         """The first run of an approved task: pending, blocked by what it comes after, or failed with that at once."""
         blocked, failed = self._block(task)
-        entry = Entry(task, self._add_run(task, runner, folder, now, blocked=blocked, due_at=task.start_at))
+        message = task.prompt if task.agent is not None else None
+        entry = Entry(task, self._add_run(task, runner, folder, now, blocked=blocked, due_at=task.start_at, message=message))
         if failed is None:
             return entry
         self._end(entry, dependency_failed(entry, failed, now))
@@ -142,34 +164,40 @@ class SQLiteStore(Grants, Endings):
         return blocked, failed
 
     def _requeue(self, task: Task, run: Run, approval: Approval) -> Entry:
-        after = advance(run.state, RunEvent.REQUEUED)
-        self._db.execute(
-            "UPDATE runs SET state = ?, owner = NULL, process = NULL, started_at = NULL, error = NULL WHERE run_id = ? AND state = ?",
-            (after, run.run_id, run.state),
-        )
-        self._guard(run.run_id)
+        if run.waits_on not in (None, "budget", "tool"):
+            raise BadInput(f"Task {task.task_id} waits for {run.waits_on}; answer that: backburner approve {run.waits_on}")
+        self._requeue_run(run.run_id, approval.at, task_id=task.task_id, reply="yes", by=approval.by, via=approval.via)
         self._db.execute(
             "UPDATE tasks SET approved_by = ?, approved_via = ?, approved_at = ?, fingerprint = ? WHERE task_id = ?",
             (approval.by, approval.via, approval.at, approval.fingerprint, task.task_id),
         )
-        self._event(approval.at, RunEvent.REQUEUED, task.task_id, run.run_id, by=approval.by, via=approval.via)
         return self._entry(task.task_id)
 
-    def park(self, run_id: str, owner: ProcessId, reason: str, now: int) -> None:
-        """A claimed run that has not begun waits for a person's yes."""
-        after = advance(RunState.RUNNING, RunEvent.PARKED)
+    def park(self, run_id: str, owner: ProcessId, reason: str, now: int, waits_on: str | None = None) -> None:
+        """A run waits: a command that has not begun for a person's yes, an agent for that, a budget, or the end of a task."""
         with self._transaction():
             self._db.execute(
-                "UPDATE runs SET state = ?, error = ? WHERE run_id = ? AND state = 'running' AND owner = ?",
-                (after, reason, run_id, str(owner)),
+                "UPDATE runs SET state = 'waiting', error = ?, waits_on = ?, reply = NULL"
+                " WHERE run_id = ? AND state IN ('running', 'resumed') AND owner = ?",
+                (reason, waits_on, run_id, str(owner)),
             )
             self._guard(run_id)
-            self._event(now, RunEvent.PARKED, self._task_of(run_id), run_id, reason=reason)
+            task_id = self._task_of(run_id)
+            self._event(now, RunEvent.PARKED, task_id, run_id, reason=reason)
+            other = self.show(waits_on) if waits_on not in (None, "budget", "tool") else None
+            if waits_on not in (None, "budget", "tool") and (other is None or other.ended):
+                self._requeue_run(run_id, now, task_id=task_id)  # it ended before we waited
 
     def refuse(self, task_id: str, *, expired: bool, now: int) -> Entry:
         """A person's no, or nobody's answer in time."""
         with self._transaction():
             entry = self._entry(task_id)
+            if entry.run and entry.run.state == RunState.WAITING and entry.run.waits_on == "tool":
+                self._requeue_run(entry.run.run_id, now, task_id=task_id, reply="no")
+                return self._entry(task_id)
+            if entry.run and entry.run.state == RunState.WAITING and entry.run.waits_on == "budget":
+                self._end(entry, Ending(entry.run.run_id, RunState.FAILED, Result.BUDGET, now, error=entry.run.error))
+                return self._entry(task_id)
             if entry.run and entry.run.state == RunState.WAITING:
                 self._end(entry, Ending(entry.run.run_id, RunState.FAILED, Result.DENIED, now, error="a person said no"))
                 return self._entry(task_id)
@@ -219,13 +247,14 @@ class SQLiteStore(Grants, Endings):
         return [work._replace(run=self._take(work.run, owner, now)) for work in works]
 
     def _take(self, run: Run, owner: ProcessId, now: int) -> Run:
-        after = advance(run.state, RunEvent.CLAIMED)
+        event = RunEvent.RESUMED if run.runner == AGENTS and run.n > 1 else RunEvent.CLAIMED
+        after = advance(run.state, event)
         self._db.execute(
             "UPDATE runs SET state = ?, owner = ?, started_at = ? WHERE run_id = ? AND state = ?",
             (after, str(owner), now, run.run_id, run.state),
         )
         self._guard(run.run_id)
-        self._event(now, RunEvent.CLAIMED, run.task_id, run.run_id)
+        self._event(now, event, run.task_id, run.run_id)
         return run._replace(state=after, owner=owner, started_at=now)
 
     def record_process(self, run_id: str, owner: ProcessId, process: ProcessId) -> None:

@@ -138,12 +138,21 @@ class _Answer(NamedTuple):
 
 
 def _script(text: str) -> list[Json]:
-    """The last script in a text. A client may have quoted the prompt, so that its quotes are escaped."""
-    _, opening, rest = text.rpartition(_OPENING)
-    for unquoted in (rest, rest.replace('\\"', '"'), rest.replace('\\"', '"').replace("\\\\", "\\")):
+    """The last script in a text that is not within another. A client may have quoted the prompt, so that its quotes are escaped."""
+    script, rest = None, text
+    while _OPENING in rest:
+        inner = rest.partition(_OPENING)[2]
+        script, rest = _decoded(inner) or ([{"say": f"the script is not JSON: {inner[:200]}"}] if script is None else script, inner)
+    return script or []
+
+
+def _decoded(text: str) -> tuple[list[Json], str] | None:
+    """A script at the start of a text, and what comes after it."""
+    for unquoted in (text, text.replace('\\"', '"'), text.replace('\\"', '"').replace("\\\\", "\\")):
         with suppress(ValueError):
-            return json.JSONDecoder(strict=False).raw_decode(unquoted.lstrip())[0]
-    return [{"say": f"the script is not JSON: {rest[:200]}"}] if opening else []
+            script, end = json.JSONDecoder(strict=False).raw_decode(unquoted.lstrip())
+            return script, unquoted.lstrip()[end:]
+    return None
 
 
 def _answer(step: Json, tools: list[_Tool], results: list[str]) -> _Answer:

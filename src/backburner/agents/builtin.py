@@ -1,0 +1,251 @@
+"""The built-in agent, on pydantic-ai: any model string, files and commands of the project, and our own background tools.
+
+The conversation is on disk before any of its tools runs and after every step, so that a kill loses no word and no tool runs twice.
+It stops at safe points only, between two requests to the model: there it is told what ended, and there it waits for a budget.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, ToolDenied
+from pydantic_ai.conversation import Conversation, ConversationTypeAdapter
+from pydantic_ai.exceptions import AgentRunError, ModelHTTPError, UnexpectedModelBehavior, UserError
+from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart, repair_messages
+from pydantic_ai.usage import UsageLimits
+
+from backburner.agents.models import model_of
+from backburner.agents.tools import Deps, toolsets
+from backburner.awaited import Awaited
+from backburner.callers import named
+from backburner.doors.answers import outcome as outcome_line
+from backburner.doors.caller import Caller
+from backburner.errors import BackburnerError
+from backburner.folders import ACTIVITY
+from backburner.home import read_plain, write_atomically
+from backburner.lifecycle import Result
+from backburner.models import Work
+from backburner.notification import notification
+from backburner.ports import Outcome, Parked, Turn
+from backburner.text import clean, shortened
+
+log = logging.getLogger("backburner")
+_LARGEST_CONVERSATION = 256 << 20
+_INSTRUCTIONS = """\
+You work in the background for somebody who asked for it and goes on with other things: nobody reads along. Work on your own until you \
+can answer, then answer with all they need. Your tools work inside the project at {project}. What needs a person's approval makes you \
+wait until it was given or refused; do not try the same in another way. Notices from Backburner are not written by a person."""
+
+
+class BuiltinAgent:
+    """Answers with a model."""
+
+    def __init__(self, home: Awaited) -> None:
+        self._home = home
+
+    async def answer(self, turn: Turn) -> Outcome:
+        """One run of a task, from the message to the answer."""
+        work = turn.work
+        conversation = await asyncio.to_thread(_load, turn)
+        try:
+            if turn.fresh:  # before anything heavy: what it was asked is not lost
+                await asyncio.to_thread(_store, turn.conversation, _with(conversation, turn.message))
+            model = model_of(turn.settings, work.environment, await self._number("models.timeout_seconds"))
+            deps = self._deps(work)
+            agent: Agent[Deps, Any] = Agent(
+                model,
+                deps_type=Deps,
+                output_type=[str, DeferredToolRequests],
+                instructions=[_INSTRUCTIONS.format(project=work.task.project), turn.settings.get("instructions", "")],
+                toolsets=toolsets(turn.settings.get("tools")),
+                retries=3,
+            )
+            return await _Run(self._home, agent, deps, turn, conversation, await self._budget(work)).go()
+        except (ModelHTTPError, UnexpectedModelBehavior, UserError, AgentRunError) as error:
+            return Outcome(Result.EXIT, 1, shortened(clean(f"{type(error).__name__}: {error}"), longest=2000))
+        except (OSError, BackburnerError) as error:
+            return Outcome(Result.EXIT, 1, f"{error}")
+        except Parked:
+            raise
+        except Exception as error:  # whatever a library makes of what a model said: it ends, and says so
+            log.exception("%s failed", work.run.run_id)
+            return Outcome(Result.EXIT, 1, shortened(clean(f"{type(error).__name__}: {error}"), longest=2000))
+
+    @staticmethod
+    async def check(settings: dict[str, str], environ: dict[str, str]) -> str | None:
+        """Why the model does not answer; None where it does."""
+        try:
+            model = model_of(settings, environ, 20.0)
+            async with asyncio.timeout(20):
+                await Agent(model).run("Say ok.", usage_limits=UsageLimits(request_limit=1))
+        except TimeoutError:
+            return "it did not answer within 20 s"
+        except Exception as error:
+            return shortened(clean(f"{type(error).__name__}: {error}"), longest=300)
+        return None
+
+    def _deps(self, work: Work) -> Deps:
+        session = named("agent", work.task.task_id)
+        caller = Caller(self._home, session=session, cwd=work.task.cwd, environ=work.environment)
+        return Deps(caller, work)
+
+    async def _budget(self, work: Work) -> dict[str, float]:
+        """What this run may use up by now: every grant of a person adds as much again."""
+        usual = {
+            "tokens": await self._number("agents.max_tokens"),
+            "tool_calls": await self._number("agents.max_tool_calls"),
+            "cost": await self._number("agents.max_cost"),
+        }
+        budget = {**{name: value for name, value in usual.items() if value}, **work.task.budget}
+        return {name: value * (work.run.extensions + 1) for name, value in budget.items()}
+
+    async def _number(self, name: str) -> float:
+        return await self._home.do(lambda runtime: runtime.config.number(name))
+
+
+class _Run:
+    """One way through the agent's graph."""
+
+    def __init__(
+        self, home: Awaited, agent: Agent[Deps, Any], deps: Deps, turn: Turn, conversation: Conversation, budget: dict[str, float]
+    ) -> None:
+        self._home, self._agent, self._deps, self._turn = home, agent, deps, turn
+        self._conversation, self._budget = conversation, budget
+        self._before = _baseline(turn, conversation)
+        self._started = time.monotonic()
+        self._called: list[str] = []
+        self._tools = int(_activity(turn).get("tools") or 0)
+
+    async def go(self) -> Outcome:
+        conversation, deferred = self._conversation, None
+        prompt: str | None = self._turn.message if self._turn.fresh else None
+        if prompt is not None:
+            # What was cut off is answered for: nothing of it is done again.
+            conversation.messages = repair_messages(conversation.messages)
+            conversation.deferred_tool_requests = None
+        elif conversation.deferred_tool_requests is not None:
+            deferred = await self._replies(conversation.deferred_tool_requests)
+        async with self._agent.iter(
+            prompt,
+            conversation=conversation,
+            deferred_tool_results=deferred,
+            deps=self._deps,
+            usage_limits=UsageLimits(request_limit=None),
+        ) as run:
+            async for node in run:
+                if Agent.is_model_request_node(node):
+                    await self._tell(node.request)
+                    pending: list[ModelMessage] = [*run.all_messages(), node.request]
+                    await self._save(pending, run.usage)
+                    await self._within_budget(run.usage)
+                elif Agent.is_call_tools_node(node):
+                    self._called += [call.tool_name for call in node.model_response.tool_calls]
+                    await self._save(run.all_messages(), run.usage)
+            result = run.result
+        assert result is not None
+        await asyncio.to_thread(_store, self._turn.conversation, result.conversation)
+        await self._active(result.conversation.usage)
+        if isinstance(result.output, DeferredToolRequests):
+            raise _waiting(result.output)
+        return Outcome(Result.EXIT, 0, answer=str(result.output), usage=self._used(result.conversation.usage))
+
+    async def _tell(self, request: Any) -> None:
+        """At a safe point: what ended since, marked as nobody's words."""
+        session = self._deps.caller.session
+        assert session is not None
+        owed = [notice for notice in await self._home.do(lambda runtime: runtime.owed(session)) if notice.task_id not in self._deps.waited]
+        if owed:
+            request.parts = [*request.parts, UserPromptPart(notification(owed))]
+            await self._home.do(lambda runtime: runtime.tell(notice_ids=[notice.notice_id for notice in owed]))
+
+    async def _within_budget(self, usage: Any) -> None:
+        """Go on, or wait for a person to say that it may use up as much again."""
+        used = {**self._used(usage), "seconds": time.monotonic() - self._started}
+        for name, most in self._budget.items():
+            if used.get(name, 0.0) >= most:
+                what = {"tokens": "tokens", "tool_calls": "tool calls", "cost": "dollars", "seconds": "seconds"}[name]
+                raise Parked(f"it has used {used[name]:,.6g} of {most:,.6g} {what}; a yes lets it use as much again", "budget")
+
+    def _used(self, usage: Any) -> dict[str, float]:
+        """What this run used, of all that the conversation did."""
+        tokens, calls = self._before
+        cost = getattr(usage, "cost", None)
+        found = {"tokens": usage.total_tokens - tokens, "tool_calls": usage.tool_calls - calls, "requests": usage.requests}
+        return {**found, **({"cost": float(cost)} if cost else {})}
+
+    async def _replies(self, requests: DeferredToolRequests) -> DeferredToolResults:
+        """What became of the calls that it waited for."""
+        calls: dict[str, Any] = {}
+        for call in requests.calls:
+            task_id = requests.metadata.get(call.tool_call_id, {}).get("task_id", "")
+            entry = await self._home.do(lambda runtime, task_id=task_id: runtime.show(task_id))
+            if not entry.ended:
+                raise Parked(outcome_line(self._deps.caller, entry), task_id)
+            calls[call.tool_call_id] = await self._deps.report(entry)
+        yes = self._turn.work.run.reply == "yes"
+        approvals = {call.tool_call_id: True if yes else ToolDenied("A person said no.") for call in requests.approvals}
+        return requests.build_results(calls=calls, approvals=approvals)
+
+    async def _save(self, messages: Sequence[ModelMessage], usage: Any = None) -> None:
+        conversation = Conversation(messages=list(messages), conversation_id=self._conversation.conversation_id)
+        conversation.usage = usage or self._conversation.usage
+        conversation.deferred_tool_requests = self._conversation.deferred_tool_requests if usage is None else None
+        await asyncio.to_thread(_store, self._turn.conversation, conversation)
+        await self._active(conversation.usage)
+
+    async def _active(self, usage: Any) -> None:
+        """For who asks how it goes."""
+        about = {"tools": self._tools + len(self._called), "recent": self._called[-5:], "at": int(time.time() * 1000)}
+        with contextlib.suppress(OSError):
+            write_atomically(os.path.join(self._turn.folder, ACTIVITY), json.dumps({**self._used(usage), **about, "before": self._before}))
+
+
+def _activity(turn: Turn) -> dict[str, Any]:
+    """What this run had done when it had to wait."""
+    with contextlib.suppress(OSError, ValueError):
+        if not turn.fresh and isinstance(found := json.loads(read_plain(os.path.join(turn.folder, ACTIVITY), 1 << 20)), dict):
+            return found
+    return {}
+
+
+def _baseline(turn: Turn, conversation: Conversation) -> tuple[float, float]:
+    """What the conversation had used up before this run, of tokens and of tool calls."""
+    tokens, calls = _activity(turn).get("before") or (conversation.usage.total_tokens, conversation.usage.tool_calls)
+    return tokens, calls
+
+
+def _waiting(requests: DeferredToolRequests) -> Parked:
+    if requests.calls:
+        about = requests.metadata.get(requests.calls[0].tool_call_id, {})
+        return Parked(str(about.get("reason", "")), str(about.get("task_id", "")))
+    about = requests.metadata.get(requests.approvals[0].tool_call_id, {}) if requests.approvals else {}
+    return Parked(str(about.get("reason", "a tool asks")), "tool")
+
+
+def _with(conversation: Conversation, message: str) -> Conversation:
+    """A conversation with one more message in it, and nothing in it unanswered."""
+    messages = [*repair_messages(conversation.messages), ModelRequest(parts=[UserPromptPart(message)])]
+    return Conversation(messages=messages, usage=conversation.usage, conversation_id=conversation.conversation_id)
+
+
+def _load(turn: Turn) -> Conversation:
+    try:
+        return ConversationTypeAdapter.validate_json(read_plain(turn.conversation, _LARGEST_CONVERSATION))
+    except FileNotFoundError:
+        return Conversation(conversation_id=turn.work.task.task_id)
+
+
+def _store(path: str, conversation: Conversation) -> None:
+    os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
+    write_atomically(path, ConversationTypeAdapter.dump_json(conversation).decode())
+
+
+def checked(settings: dict[str, str], environ: dict[str, str]) -> str | None:
+    """Why an agent does not answer; None where it does."""
+
+    return asyncio.run(BuiltinAgent.check(settings, environ))

@@ -1,0 +1,165 @@
+"""The agent host: the one process of a home that asks agents. Started by the engine when one is due; leaves when none is for a while.
+
+The heavy libraries live here. It is a Runner like the engine's, with an executor that asks instead of starting processes; killed at
+any moment it leaves conversations that can be resumed.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+
+from backburner import folders, process, wake
+from backburner.awaited import Awaited
+from backburner.errors import BackburnerError
+from backburner.home import Home, lock
+from backburner.lifecycle import Result
+from backburner.models import AGENTS, Work
+from backburner.output import NAME, header
+from backburner.ports import Agent, CannotStart, Outcome, Turn
+from backburner.progress import summarize
+from backburner.runner import Runner
+from backburner.runtime import Runtime, open_runtime
+from backburner.words import iso
+
+log = logging.getLogger("backburner")
+_ANOTHER = 3  # exit code: there is one already
+_GRACE_SECONDS = 5.0
+_LONGEST_ANSWER = 4 << 20
+
+
+class AgentHandle:
+    """An agent at work."""
+
+    process = None
+
+    def __init__(self, asking: "asyncio.Task[Outcome]", log_path: str) -> None:
+        self._asking, self._log = asking, log_path
+        self._answer: str | None = None
+
+    async def ended(self) -> Outcome:
+        outcome = await asyncio.shield(self._asking)
+        self._answer = outcome.answer
+        self._write(outcome)
+        return outcome
+
+    async def ready(self, when: str) -> bool:
+        return False
+
+    async def stop(self, grace: float) -> Outcome | None:
+        self._asking.cancel()
+        done, _ = await asyncio.wait({self._asking}, timeout=grace)
+        if done and not self._asking.cancelled() and self._asking.exception() is None:
+            return None  # it had answered before
+        return Outcome(Result.SIGNAL, error="it was stopped")
+
+    def close(self) -> tuple[str | None, int | None]:
+        lines = (self._answer or "").splitlines()
+        return summarize(self._answer or ""), len(lines)
+
+    def _write(self, outcome: Outcome) -> None:
+        """The answer is the output of the run."""
+        text = outcome.answer or ""
+        if len(text) > _LONGEST_ANSWER:
+            text = text[:_LONGEST_ANSWER] + f"\n[backburner: {len(text) - _LONGEST_ANSWER:,} characters left out here]"
+        with open(self._log, "a", encoding="utf-8", errors="replace") as file:
+            file.write(text if text.endswith("\n") or not text else text + "\n")
+
+
+class AgentExecutor:
+    """Asks the agent that a task names."""
+
+    output_cap = 0
+
+    def __init__(self, runtime: Runtime, agent: Agent) -> None:
+        self._runtime, self._agent = runtime, agent
+
+    def launch(self, work: Work) -> AgentHandle:
+        task, run = work.task, work.run
+        folder = self._runtime.home.folder(run.folder)
+        conversation = self._runtime.conversation(task)
+        try:
+            settings = self._runtime.agent(task.agent or "")
+        except BackburnerError as error:
+            raise CannotStart(str(error)) from None
+        fresh = run.waits_on is None
+        with contextlib.suppress(OSError):
+            folders.write_metadata(folder, task, run)
+            if fresh:
+                about = {
+                    "Background task": task.task_id,
+                    "Agent": task.agent or "",
+                    "Prompt": run.message or "",
+                    "Started": iso(run.started_at) or "",
+                }
+                with open(os.path.join(folder, NAME), "wb") as file:
+                    file.write(header(about))
+        asking = asyncio.get_running_loop().create_task(self._agent.answer(Turn(work, settings, folder, conversation, fresh)))
+        return AgentHandle(asking, os.path.join(folder, NAME))
+
+    def attach(self, work: Work) -> None:
+        return None
+
+
+async def _host(home: Home, runtime: Runtime) -> None:
+    try:
+        from backburner.agents.builtin import BuiltinAgent
+    except ImportError as error:
+        raise BackburnerError(f"Agents need the extra `agent` ({error}): pip install 'backburner[agent]'.") from None
+    loop, done, ear = asyncio.get_running_loop(), asyncio.Event(), wake.Ear(home.make_bells())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, done.set)
+    async with Awaited(lambda: open_runtime(home, runtime.environ)) as awaited:
+        runner = Runner(
+            runtime.store,
+            AgentExecutor(runtime, BuiltinAgent(awaited)),  # type: ignore[arg-type]
+            home,
+            runtime.clock,
+            runner=AGENTS,
+            owner=process.myself(),
+            cap=runtime.config.whole("models.seats"),
+            grace=_GRACE_SECONDS,
+            changed=lambda: told(),
+        )
+        leaving: asyncio.TimerHandle | None = None
+
+        def told() -> None:
+            wake.ring_all(home.bells, besides=ear.path)
+            loop.call_soon(rung)
+
+        def rung() -> None:
+            nonlocal leaving
+            ear.drain()
+            runner.tick()
+            if leaving:
+                leaving.cancel()
+            leaving = None if runner.busy else loop.call_later(runtime.config.number("agents.idle_exit_seconds"), done.set)
+
+        loop.add_reader(ear.fileno(), rung)
+        rung()
+        try:
+            await done.wait()
+        finally:
+            loop.remove_reader(ear.fileno())
+            ear.close()
+            await runner.stop()
+
+
+def main(arguments: list[str]) -> int:
+    """`host HOME`: be the agent host until there is nothing to do."""
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING, stream=sys.stderr)
+    home = Home(arguments[0])
+    held = lock(os.path.join(home.root, "agents.lock"))
+    if held is None:
+        return _ANOTHER
+    try:
+        with open_runtime(home) as runtime:
+            asyncio.run(_host(home, runtime))
+    except BackburnerError as error:
+        log.error("%s", error)
+        return 1
+    finally:
+        os.close(held)
+    return 0

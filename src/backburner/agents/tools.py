@@ -1,0 +1,296 @@
+"""What the built-in agent can do itself: files and commands of its project, what it remembers, and our own background tools.
+
+Reading, searching and making new files inside the project is free; changing what is there is free in a trusted project, else it waits
+for a person's yes, as a command does that the gate asks for. Nothing leads outside the project.
+"""
+
+import asyncio
+import fnmatch
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pydantic_ai import ApprovalRequired, CallDeferred, RunContext
+from pydantic_ai import Tool as AgentTool
+from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
+
+from backburner.approval.effects import looks_secret
+from backburner.callers import handed_on
+from backburner.commandline import words_of
+from backburner.doors.answers import outcome
+from backburner.doors.caller import Caller, until
+from backburner.doors.toolbox import Desk, toolset
+from backburner.errors import BackburnerError, BadInput
+from backburner.home import write_atomically
+from backburner.models import Entry, Submission, Work
+from backburner.process import myself, umask
+from backburner.runtime import Runtime
+from backburner.text import readable, shortened
+
+SETS = ("files", "commands", "memory", "background")
+_LONGEST_READ = 50_000
+_LONGEST_FILE = 2_000_000
+_MOST_FOUND = 200
+_MOST_SEARCHED = 20_000
+_SKIPPED = {".git", "node_modules", ".venv", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache"}
+
+
+class Deps:
+    """Who works: the caller of our tools, and the run it works in. `waited` are the tasks whose ends it was told by their calls."""
+
+    def __init__(self, caller: Caller, work: Work) -> None:
+        self.caller, self.work = caller, work
+        self.waited: set[str] = set()
+
+    async def report(self, entry: Entry) -> str:
+        """How a command ended, with the end of its output; it counts as told."""
+        self.waited.add(entry.task.task_id)
+        session = self.caller.session
+
+        def read(runtime: Runtime) -> bytes:
+            runtime.tell(task_ids=[entry.task.task_id], session=session)
+            return runtime.tail(entry, 100, longest=16_000) if entry.run else b""
+
+        output = readable((await self.caller.home.do(read)).decode("utf-8", "replace"))
+        return f"{outcome(self.caller, entry)}\n{output}".rstrip()
+
+    def inside(self, path: str) -> str:
+        """A path of the project as it really is; BadInput for one that leads out of it, or to a secret."""
+        root = os.path.realpath(self.work.task.project)
+        full = os.path.realpath(os.path.join(self.work.task.cwd, os.path.expanduser(path)))
+        if os.path.commonpath([root, full]) != root:
+            raise BadInput(f"{path} is outside the project {root}.")
+        if looks_secret(full) or "/.git/" in full + "/":
+            raise BadInput(f"{path} may hold secrets or is git's own; ask the user for what you need of it.")
+        return full
+
+    async def may_change(self, approved: bool, what: str) -> None:
+        """Go on where the project is trusted or a person said yes to this very call; else wait for that."""
+        project = self.work.task.project
+        trusted = await self.caller.home.do(lambda runtime: any(g.kind == "trust" and g.project == project for g in runtime.grants()))
+        if not trusted and not approved:
+            raise ApprovalRequired(metadata={"reason": f"it wants to {what}"})
+
+
+Context = RunContext[Deps]
+
+
+async def read_file(ctx: Context, path: str, start_line: int = 1, lines: int = 500) -> str:
+    """Read a text file of the project, with line numbers; 500 lines at a time.
+
+    Args:
+        path: The file, relative to the working directory.
+        start_line: The first line to show.
+        lines: How many lines at the most.
+    """
+    return await _safely(lambda: _read(ctx.deps.inside(path), max(1, start_line), max(1, min(lines, 2000))))
+
+
+async def write_file(ctx: Context, path: str, content: str) -> str:
+    """Write a text file of the project as a whole, making folders where they are missing.
+
+    Args:
+        path: The file, relative to the working directory.
+        content: All of it.
+    """
+    try:
+        there = os.path.lexists(ctx.deps.inside(path))
+    except BadInput as error:
+        return str(error)
+    if there:
+        await ctx.deps.may_change(ctx.tool_call_approved, f"overwrite {path}")
+    return await _safely(lambda: _write(ctx.deps.inside(path), content))
+
+
+async def edit_file(ctx: Context, path: str, old: str, new: str) -> str:
+    """Replace a piece of a text file of the project by another; the piece must occur just once.
+
+    Args:
+        path: The file, relative to the working directory.
+        old: What stands there now, with enough around it to be unique.
+        new: What is to stand there.
+    """
+    shown = f"{shortened(repr(old), longest=200)} to {shortened(repr(new), longest=200)}"
+    try:
+        ctx.deps.inside(path)
+    except BadInput as error:
+        return str(error)
+    await ctx.deps.may_change(ctx.tool_call_approved, f"change {path}: {shown}")
+    return await _safely(lambda: _edit(ctx.deps.inside(path), old, new))
+
+
+async def search_files(ctx: Context, text: str = "", files: str = "*", folder: str = ".") -> str:
+    """Find files of the project by name, or lines in them that hold a text. At most 200 findings.
+
+    Args:
+        text: What a line must hold; empty to list files.
+        files: A pattern for the names of files, such as *.py.
+        folder: Where to look.
+    """
+    return await _safely(lambda: _search(ctx.deps.inside(folder), os.path.realpath(ctx.deps.work.task.cwd), text, files))
+
+
+async def run_command(ctx: Context, command: str, shell: bool = False) -> str:
+    """Run a command in the project and wait for it. One that takes long goes on in the background, and you are told when it has ended.
+
+    Args:
+        command: The command line, such as "pytest -q".
+        shell: Run it with /bin/sh. Needed for pipes, redirects, && and $variables.
+    """
+    deps = ctx.deps
+    work, caller = deps.work, deps.caller
+
+    def submit(runtime: Runtime) -> Entry:
+        return runtime.submit(
+            Submission(
+                command=(command,) if shell else words_of(command),
+                cwd=work.task.cwd,
+                environment=handed_on(work.environment),
+                description=f"for {work.task.task_id}",
+                shell=shell,
+                umask=umask(),
+                batch=work.task.batch,
+                key=f"{work.run.run_id}:{ctx.tool_call_id}",  # whatever is tried again, it runs once
+                session=caller.session,
+            )
+        )
+
+    try:
+        entry = await caller.home.do(submit)
+    except BackburnerError as error:
+        return str(error)
+    known = entry.task.task_id
+    if entry.status == "proposed":
+        raise CallDeferred(metadata={"task_id": known, "reason": outcome(caller, entry)})
+    patience = await caller.home.do(lambda runtime: runtime.config.number("agents.yield_seconds"))
+    (entry,) = await until(caller, [known], patience, lambda one: one.ended or one.status == "waiting", quiet=True)
+    if entry.status == "waiting":
+        raise CallDeferred(metadata={"task_id": known, "reason": outcome(caller, entry)})
+    if not entry.ended:
+        return f"Still running after {patience:g} s, in the background as {known}. Go on; you will be told when it has ended."
+    return await deps.report(entry)
+
+
+async def memory_set(ctx: Context, key: str, value: str) -> str:
+    """Remember something for later tasks in this project.
+
+    Args:
+        key: A name for it.
+        value: What to remember; empty to forget it.
+    """
+    project = ctx.deps.work.task.project
+    return await _told(ctx.deps, lambda runtime: runtime.remember(key, value or None, project) or f"Remembered {key}.")
+
+
+async def memory_get(ctx: Context, key: str) -> str:
+    """What was remembered under a name.
+
+    Args:
+        key: Its name.
+    """
+    project = ctx.deps.work.task.project
+    return await _told(ctx.deps, lambda runtime: runtime.memory(project).get(key, f"Nothing is remembered as {key}."))
+
+
+async def memory_list(ctx: Context) -> str:
+    """The names of all that is remembered in this project."""
+    project = ctx.deps.work.task.project
+    return await _told(ctx.deps, lambda runtime: "\n".join(runtime.memory(project)) or "Nothing is remembered yet.")
+
+
+def toolsets(names: str | None) -> list[AbstractToolset[Deps]]:
+    """The tools of some sets, named in the settings of an agent; of all where none are."""
+    wanted = [name.strip() for name in (names or ",".join(SETS)).split(",") if name.strip()]
+    if unknown := [name for name in wanted if name not in SETS]:
+        raise BadInput(f"There is no set of tools '{unknown[0]}' for agents; there are {', '.join(SETS)}.")
+    functions: dict[str, list[Callable[..., Any]]] = {
+        "files": [read_file, write_file, edit_file, search_files],
+        "commands": [run_command],
+        "memory": [memory_set, memory_get, memory_list],
+    }
+    made: list[AbstractToolset[Deps]] = [FunctionToolset([f for name in wanted for f in functions.get(name, [])])]
+    if "background" in wanted:
+        tools = toolset()
+        desk = Desk(tools)
+        made.append(FunctionToolset([_ours(desk, tool) for tool in tools.values()]))
+    return made
+
+
+def _ours(desk: Desk, tool: Any) -> AgentTool[Deps]:
+    async def call(ctx: Context, **arguments: Any) -> dict[str, Any]:
+        answer = await desk.answer(ctx.deps.caller, tool.name, arguments, myself())
+        await answer.delivered()
+        return answer.result
+
+    return AgentTool.from_schema(call, tool.name, tool.description, tool.schema, takes_ctx=True)
+
+
+async def _told(deps: Deps, call: Callable[[Runtime], str]) -> str:
+    try:
+        return await deps.caller.home.do(call)
+    except BackburnerError as error:
+        return str(error)
+
+
+async def _safely(call: Callable[[], str]) -> str:
+    try:
+        return await asyncio.to_thread(call)
+    except (OSError, BadInput, ValueError) as error:
+        return f"{error}"
+
+
+def _read(path: str, first: int, count: int) -> str:
+    if os.path.isdir(path):
+        return "\n".join(sorted(name + "/" * os.path.isdir(os.path.join(path, name)) for name in os.listdir(path))[:_MOST_FOUND])
+    with open(path, encoding="utf-8", errors="replace") as file:
+        lines = file.read(_LONGEST_FILE).splitlines()
+    shown = "\n".join(f"{first + n}\t{line}" for n, line in enumerate(lines[first - 1 : first - 1 + count]))
+    more = len(lines) - (first - 1 + count)
+    return shown[:_LONGEST_READ] + (f"\n[{more} more lines]" if more > 0 else "")
+
+
+def _write(path: str, content: str) -> str:
+    if len(content) > _LONGEST_FILE:
+        raise BadInput(f"That is longer than {_LONGEST_FILE:,} characters.")
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    write_atomically(path, content, os.stat(path).st_mode & 0o777 if os.path.exists(path) else 0o644)
+    return f"Wrote {len(content)} characters."
+
+
+def _edit(path: str, old: str, new: str) -> str:
+    with open(path, encoding="utf-8") as file:
+        text = file.read(_LONGEST_FILE + 1)
+    if len(text) > _LONGEST_FILE:
+        raise BadInput("The file is too large to edit.")
+    if not old or (count := text.count(old)) != 1:
+        return "It must occur just once there; it occurs " + (f"{count} times." if old else "nowhere: it is empty.")
+    return _write(path, text.replace(old, new))
+
+
+def _search(folder: str, cwd: str, text: str, files: str) -> str:
+    found = []
+    for path in _below(folder, files):
+        name = os.path.relpath(path, cwd)
+        if not text:
+            found.append(name)
+        elif not looks_secret(path):
+            try:
+                with open(path, encoding="utf-8") as file:
+                    found += [f"{name}:{n}: {shortened(line.strip())}" for n, line in enumerate(file, 1) if text in line]
+            except (OSError, UnicodeDecodeError):
+                continue
+        if len(found) >= _MOST_FOUND:
+            return "\n".join(found[:_MOST_FOUND]) + "\n[there may be more]"
+    return "\n".join(found) or "Nothing found."
+
+
+def _below(folder: str, pattern: str) -> Iterator[str]:
+    seen = 0
+    for here, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if name not in _SKIPPED)
+        for name in sorted(names):
+            seen += 1
+            if seen > _MOST_SEARCHED:
+                return
+            if fnmatch.fnmatch(name, pattern):
+                yield os.path.join(here, name)

@@ -1,0 +1,144 @@
+"""`ask`, `resume`, `agents` and `sessions`: agents in the background, from the command line."""
+
+import argparse
+import os
+import sys
+
+from backburner import words
+from backburner.callers import handed_on, session_of
+from backburner.doors import render
+from backburner.doors.start import cwd
+from backburner.doors.verbs import hint, told
+from backburner.errors import ApprovalRequired, BackburnerError, BadInput
+from backburner.models import Entry, Submission
+from backburner.process import is_alive
+from backburner.runtime import Runtime, now_ms
+from backburner.text import readable, shortened, visible
+
+
+def ask(runtime: Runtime, args: argparse.Namespace) -> int:
+    prompt = sys.stdin.read() if args.prompt == "-" else args.prompt
+    here = os.path.normpath(os.path.join(cwd(), args.cwd or "."))
+    submission = Submission(
+        command=(),
+        cwd=here,
+        environment=handed_on(runtime.environ),
+        description=args.description or shortened(" ".join(prompt.split()), longest=80),
+        name=args.name,
+        agent=args.agent,
+        prompt=prompt,
+        batch=args.batch,
+        key=args.key,
+        after=tuple(args.after),
+        timeout_ms=_milliseconds(args.timeout),
+        budget=_budget(args.budget),
+        session=session_of(runtime.environ),
+    )
+    return _asked(runtime, runtime.submit(submission), args)
+
+
+def resume(runtime: Runtime, args: argparse.Namespace) -> int:
+    message = sys.stdin.read() if args.message == "-" else args.message
+    return _asked(runtime, runtime.resume(args.id, message), args)
+
+
+def _asked(runtime: Runtime, entry: Entry, args: argparse.Namespace) -> int:
+    task_id = entry.task.task_id
+    if not args.wait:
+        render.print_json(render.as_json(entry, now_ms())) if args.json else print(task_id)
+        if sys.stderr.isatty() and not args.json:
+            hint(f"Asked in the background. Its answer: backburner wait {task_id}; backburner logs {task_id}")
+        return 0
+    for (entry,) in runtime.watch([task_id], None):
+        if entry.run and entry.status == "waiting":
+            raise ApprovalRequired(task_id=task_id, reason=entry.run.error)
+        if not entry.live:
+            break
+    output = readable(runtime.tail(entry, 1 << 30, longest=8 << 20).decode("utf-8", "replace"))
+    if args.json:
+        render.print_json({**render.as_json(entry, now_ms()), "answer": output})
+    else:
+        sys.stdout.write(output)
+        if entry.status != "completed":
+            hint(render.ended_line(entry, now_ms()))
+    told(runtime, [task_id])
+    return 0 if entry.status == "completed" else 1
+
+
+def agents(runtime: Runtime, args: argparse.Namespace) -> int:
+    names = sorted({"default", *runtime.config.agents})
+    rows = [_about(runtime, name) for name in names]
+    if args.check:
+        try:
+            from backburner.agents.builtin import checked
+        except ImportError:
+            raise BadInput("Agents need the extra `agent`: pip install 'backburner[agent]'.") from None
+
+        for row, name in zip(rows, names, strict=True):
+            if not row["problem"]:
+                row["problem"] = checked(runtime.agent(name), runtime.environ) or ""
+    if args.json:
+        render.print_json(rows)
+    for row in rows if not args.json else ():
+        print(f"{row['name']:12} {row['model'] or '-':32} {row['problem'] or row['description']}")
+    return 0 if not args.check or not any(row["problem"] for row in rows) else 1
+
+
+def _about(runtime: Runtime, name: str) -> dict[str, str]:
+    try:
+        settings = runtime.agent(name)
+    except BackburnerError as error:
+        return {"name": name, "model": "", "description": "", "problem": str(error)}
+    return {"name": name, "model": settings["model"], "description": settings.get("description", ""), "problem": ""}
+
+
+def sessions(runtime: Runtime, args: argparse.Namespace) -> int:
+    if args.what == "end":
+        if not args.session:
+            raise BadInput("Say which: backburner sessions end SESSION")
+        ended = runtime.end_session(args.session)
+        render.print_json({"session": args.session, "cleared": ended}) if args.json else print(
+            f"Session {visible(args.session)} ended; {len(ended)} tasks went with it."
+        )
+        return 0
+    found = runtime.sessions()
+    if args.json:
+        render.print_json(
+            [
+                {
+                    **one._asdict(),
+                    "process": str(one.process) if one.process else None,
+                    "seen_at": words.iso(one.seen_at),
+                    "created_at": words.iso(one.created_at),
+                }
+                for one in found
+            ]
+        )
+        return 0
+    for one in found:
+        here = "here" if is_alive(one.process) else "gone" if one.process else "-"
+        print(f"{one.session_id}  {here}  last seen {words.local(one.seen_at)}  {visible(one.project)}")
+    if not found:
+        hint("No agent has asked for anything yet.")
+    return 0
+
+
+def _milliseconds(text: str | None) -> int | None:
+    if text is None:
+        return None
+    from backburner.times import duration_ms
+
+    return duration_ms(text)
+
+
+def _budget(pairs: list[str]) -> dict[str, float]:
+    budget = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        try:
+            budget[name] = float(value)
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise BadInput(f"--budget takes tokens=N, tool_calls=N, cost=N or seconds=N, not '{pair}'.")
+    return budget

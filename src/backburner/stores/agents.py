@@ -1,0 +1,41 @@
+"""What only agents need of the ledger: being talked to again, a result that was read, and what they remember."""
+
+import os
+
+from backburner.errors import StaleRun
+from backburner.lifecycle import LIVE, TaskEvent
+from backburner.models import Entry
+from backburner.stores.endings import Endings
+
+
+class Agents(Endings):
+    """Verbs for tasks of agents."""
+
+    def resume(self, task_id: str, message: str, *, runner: str, now: int) -> Entry:
+        """One more run of an agent's task, in the same conversation. Guarded: of many at once one wins."""
+        with self._transaction():
+            task, run = self._entry(task_id)
+            assert run is not None
+            if run.state in LIVE:
+                raise StaleRun(run_id=run.run_id)
+            task = self._change_task(task, TaskEvent.RESUMED, now)._replace(run_count=task.run_count + 1)
+            self._db.execute("UPDATE tasks SET run_count = ?, retrieved_at = NULL WHERE task_id = ?", (task.run_count, task_id))
+            made = self._add_run(task, runner, os.path.dirname(run.folder), now, message=message)
+            return Entry(task._replace(retrieved_at=None), made)
+
+    def retrieve(self, task_id: str, now: int) -> None:
+        """Somebody has read the result of a task."""
+        with self._transaction(durable=False):
+            self._db.execute("UPDATE tasks SET retrieved_at = ? WHERE task_id = ? AND retrieved_at IS NULL", (now, task_id))
+
+    def remember(self, project: str, key: str, value: str | None, now: int) -> None:
+        """Keep something under a name for the agents of a project; nothing forgets it."""
+        with self._transaction():
+            if value is None:
+                self._db.execute("DELETE FROM memory WHERE project = ? AND key = ?", (project, key))
+                return
+            self._db.execute(
+                "INSERT INTO memory (project, key, value, set_at) VALUES (?, ?, ?, ?)"
+                " ON CONFLICT (project, key) DO UPDATE SET value = excluded.value, set_at = excluded.set_at",
+                (project, key, value, now),
+            )

@@ -1,0 +1,265 @@
+"""Every scenario of the design of background agents, by its name: real processes, and a model that is scripted over HTTP."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from conftest import CONFIG, Place, wait_until
+
+from backburner import process
+from backburner.awaited import Awaited
+from backburner.doors.caller import Caller
+from backburner.doors.toolbox import Desk, toolset
+from backburner.runtime import open_runtime
+from backburner.testing.model import ScriptedModel
+
+
+@pytest.fixture(scope="module")
+def agency(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One home with a model for all scenarios, so that the agent host is started once."""
+    root = tmp_path_factory.mktemp("agency")
+    (root / "project").mkdir()
+    place = Place(root / "home", root / "project")
+    with ScriptedModel() as model:
+        place.configure(f'{CONFIG}[models]\ndefault = "openai-chat:scripted"\nbase_url = "{model.url}/v1"\n')
+        yield SimpleNamespace(place=place, model=model)
+        place.stop_engine()
+        for one in place.processes():
+            process.send(one, signal.SIGTERM)
+        wait_until(lambda: not place.processes(), "the agent host to leave")
+
+
+class Session:
+    """A session that calls the tools."""
+
+    def __init__(self, home: Awaited, name: str, cwd: str) -> None:
+        self._caller = Caller(home, session=f"seed:{name}", cwd=cwd)
+        self._desk = Desk(toolset())
+        self.home = home
+
+    async def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
+        """What the tool answers; an error as its message."""
+        answer = await self._desk.answer(self._caller, tool, arguments)
+        await answer.delivered()
+        return answer.result
+
+    async def ask(self, *steps: dict[str, Any], **more: Any) -> str:
+        """Start an agent that does just this; its task's id."""
+        prompt = f"[[script: {json.dumps(steps)}]]"
+        return (await self.call("background_task", description="A task", prompt=prompt, **more))["task_id"]
+
+    async def block(self, *task_ids: str) -> dict[str, Any]:
+        return await self.call("background_block", task_ids=list(task_ids), timeout=60_000)
+
+
+@pytest.fixture
+async def session(agency: Any, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Session]:
+    monkeypatch.chdir(agency.place.cwd)
+    async with Awaited(lambda: open_runtime(str(agency.place.root), dict(agency.place.environ))) as home:
+        yield Session(home, re.sub("[^a-z0-9]", "-", request.node.name), str(agency.place.cwd))
+
+
+async def test_launch_background_task(session: Session, agency: Any) -> None:
+    asked = await session.call("background_task", description="Look around", prompt="Hello", agent="default")
+    assert re.fullmatch(r"task_\d{8}_\d{6}_default(_\d+)?", asked["task_id"]) and asked["status"] == "running"
+    entry = await session.home.do(lambda runtime: runtime.show(asked["task_id"]))
+    assert entry.task.session == "seed:test-launch-background-task" and entry.task.agent == "default" and entry.task.prompt == "Hello"
+    await session.block(asked["task_id"])
+
+
+async def test_track_task_completion(session: Session) -> None:
+    task_id = await session.ask({"say": "The answer is 42."})
+    done = await session.block(task_id)
+    assert done["tasks"][0]["status"] == "completed"
+    entry = await session.home.do(lambda runtime: runtime.show(task_id))
+    assert entry.run and entry.run.ended_at is not None
+    assert (await session.call("background_output", task_id=task_id))["result"] == "The answer is 42.\n"
+
+
+async def test_handle_task_errors(session: Session) -> None:
+    task_id = await session.ask({"error": 400, "times": 9})
+    done = await session.block(task_id)
+    assert done["tasks"][0]["status"] == "error"
+    assert "400" in (await session.call("background_output", task_id=task_id))["error"]
+
+
+async def test_cancel_running_tasks(session: Session) -> None:
+    task_id = await session.ask({"hang": 50, "say": "never"})
+    done = await session.call("background_cancel", task_id=task_id)
+    assert done["tasks"][0]["status"] == "cancelled"
+    again = await session.call("background_cancel", task_id=task_id)
+    assert again["error"]["message"] == f"Task {task_id} is not running (status: cancelled)."
+
+
+async def test_track_resumed_status(session: Session) -> None:
+    task_id = await session.ask({"say": "first"})
+    await session.block(task_id)
+    resumed = await session.call("background_resume", task_id=task_id, message=f"[[script: {json.dumps([{'hang': 3, 'say': 'second'}])}]]")
+    assert resumed["status"] == "resumed"
+    assert (await session.call("background_output", task_id=task_id))["status"] == "resumed"
+    assert (await session.block(task_id))["tasks"][0]["status"] == "completed"
+
+
+async def test_retrieve_completed_task_results(session: Session) -> None:
+    task_id = await session.ask({"say": "result"})
+    await session.block(task_id)
+    assert (await session.home.do(lambda runtime: runtime.show(task_id))).task.retrieved_at is None
+    assert (await session.call("background_output", task_id=task_id))["result"] == "result\n"
+    assert (await session.home.do(lambda runtime: runtime.show(task_id))).task.retrieved_at is not None
+
+
+async def test_check_running_task_status(session: Session) -> None:
+    task_id = await session.ask({"hang": 3, "say": "done"})
+    looked = await session.call("background_output", task_id=task_id)
+    assert looked["status"] == "running" and "result" not in looked
+    await session.block(task_id)
+
+
+async def test_task_persistence(session: Session) -> None:
+    kept, gone = await session.ask({"say": "kept"}), await session.ask({"say": "gone"})
+    await session.block(kept, gone)
+    await session.home.do(lambda runtime: runtime.clean_up(retention_days=0))
+    assert (await session.call("background_output", task_id=kept))["result"] == "kept\n", "no retention for agents"
+    assert (await session.call("background_clear", task_ids=[gone]))["cleared"] == [gone]
+    assert (await session.call("background_output", task_id=gone))["error"]["message"] == f"Task not found: {gone}"
+    ended = await session.home.do(lambda runtime: runtime.end_session("seed:test-task-persistence"))
+    assert kept in ended, "it goes with the session that asked"
+
+
+async def test_monitor_task_progress(session: Session) -> None:
+    task_id = await session.ask({"tool": "search_files", "args": {}}, {"tool": "memory_list", "args": {}}, {"hang": 4, "say": "done"})
+
+    async def progress() -> dict[str, Any]:
+        return await session.call("background_output", task_id=task_id)
+
+    async with asyncio.timeout(20):
+        while (seen := await progress())["tool_calls"] < 2:
+            await asyncio.sleep(0.1)
+    assert seen["recent_tools"] == ["search_files", "memory_list"] and seen["last_update"] and seen["status"] == "running"
+    await session.block(task_id)
+
+
+async def test_group_related_tasks(session: Session) -> None:
+    ids = [await session.ask({"hang": 50}, batch_id="together") for _ in range(3)]
+    assert (await session.call("background_list", batch_id="together"))["count"] == 3
+    done = await session.call("background_cancel", batch_id="together")
+    assert sorted(task["task_id"] for task in done["tasks"]) == sorted(ids) and {task["status"] for task in done["tasks"]} == {"cancelled"}
+    assert sorted((await session.call("background_clear", batch_id="together"))["cleared"]) == sorted(ids)
+
+
+async def test_resume_completed_task_with_follow_up_prompt(session: Session, agency: Any) -> None:
+    task_id = await session.ask({"say": "I read the blue book."})
+    await session.block(task_id)
+    resumed = await session.call("background_resume", task_id=task_id, message="Which book was it, pray?")
+    assert resumed["status"] == "resumed" and "notice" in resumed["display"]
+    await session.block(task_id)
+    last = [json.dumps(request) for request in agency.model.requests if "Which book was it, pray?" in json.dumps(request)][-1]
+    assert "I read the blue book." in last, "it has its whole conversation"
+
+
+async def test_resume_completion_notification(session: Session) -> None:
+    task_id = await session.ask({"say": "first"})
+    await session.block(task_id)
+    await session.call("background_resume", task_id=task_id, message=f"[[script: {json.dumps([{'say': 'the second answer'}])}]]")
+
+    async with asyncio.timeout(30):
+        while not (told := (await session.call("list_background_tasks")).get("notices", "")):
+            await asyncio.sleep(0.1)
+    assert "[BACKGROUND RESUME COMPLETED]" in told and "the second answer" in told
+    assert (await session.call("background_list"))["tasks"][0]["status"] == "completed"
+
+
+async def test_block_after_resume(session: Session) -> None:
+    task_id = await session.ask({"say": "first"})
+    await session.block(task_id)
+    await session.call("background_resume", task_id=task_id, message=f"[[script: {json.dumps([{'hang': 3, 'say': 'second'}])}]]")
+    done = await session.block(task_id)
+    assert done["tasks"][0]["status"] == "completed" and done["tasks"][0]["resume_count"] == 1
+    assert (await session.call("background_output", task_id=task_id))["result"] == "second\n"
+
+
+async def test_reject_resume_of_non_completed_task(session: Session) -> None:
+    task_id = await session.ask({"hang": 50})
+    said = await session.call("background_resume", task_id=task_id, message="more")
+    assert said["error"]["message"] == "Cannot resume task: status is 'running'. Only completed tasks can be resumed."
+    await session.call("background_cancel", task_id=task_id)
+    said = await session.call("background_resume", task_id=task_id, message="more")
+    assert said["error"]["message"] == "Cannot resume task: status is 'cancelled'. Only completed tasks can be resumed."
+
+
+async def test_reject_concurrent_resume(session: Session) -> None:
+    task_id = await session.ask({"say": "first"})
+    await session.block(task_id)
+    message = f"[[script: {json.dumps([{'hang': 5, 'say': 'second'}])}]]"
+    said = await asyncio.gather(*(session.call("background_resume", task_id=task_id, message=message) for _ in range(10)))
+    refused = [one["error"]["message"] for one in said if "error" in one]
+    assert len(refused) == 9
+    assert set(refused) == {"Task is currently being resumed. Wait for completion before sending another message."}
+    await session.block(task_id)
+
+
+async def test_handle_expired_session_on_resume(session: Session, agency: Any) -> None:
+    task_id = await session.ask({"say": "first"})
+    await session.block(task_id)
+    os.unlink(agency.place.folder(task_id) / "conversation.json")
+    said = await session.call("background_resume", task_id=task_id, message="more")
+    assert said["error"]["message"] == "Session expired or was deleted. Start a new background_task to continue."
+
+
+async def test_increment_resume_count(session: Session) -> None:
+    task_id = await session.ask({"say": "first"})
+    await session.block(task_id)
+    for count in (1, 2):
+        await session.call("background_resume", task_id=task_id, message="more")
+        assert (await session.block(task_id))["tasks"][0]["resume_count"] == count
+
+
+async def test_initial_resume_count(session: Session) -> None:
+    task_id = await session.ask({"say": "first"})
+    assert (await session.block(task_id))["tasks"][0]["resume_count"] == 0
+
+
+async def test_block_until_tasks_complete(session: Session) -> None:
+    ids = [await session.ask({"say": "quick"}), await session.ask({"hang": 3, "say": "slow"})]
+    done = await session.block(*ids)
+    assert [task["status"] for task in done["tasks"]] == ["completed", "completed"] and "running" not in done
+
+
+async def test_all_tasks_already_completed(session: Session) -> None:
+    task_id = await session.ask({"say": "quick"})
+    await session.block(task_id)
+    done = await session.call("background_block", task_ids=[task_id], timeout=0)
+    assert done["tasks"][0]["status"] == "completed"
+
+
+async def test_block_timeout_reached(session: Session) -> None:
+    quick, slow = await session.ask({"say": "quick"}), await session.ask({"hang": 50})
+    await session.block(quick)
+    done = await session.call("background_block", task_ids=[quick, slow], timeout=300)
+    assert done["running"] == [slow] and [task["status"] for task in done["tasks"]] == ["completed", "running"]
+    await session.call("background_cancel", task_id=slow)
+
+
+async def test_detect_completion_via_event(session: Session, agency: Any) -> None:
+    """The end of the turn is the event: it is written with its notice, and the session is told the whole answer."""
+    task_id = await session.ask({"say": "A whole answer.\nOf two lines."})
+    await session.home.do(lambda runtime: runtime.wait([task_id], 30.0))
+    told = (await session.call("list_background_tasks"))["notices"]
+    assert "[BACKGROUND TASK COMPLETED]" in told and "A whole answer.\nOf two lines." in told
+
+
+async def test_fallback_to_polling(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waits and hears nothing looks at the ledger again after five seconds, and finds the one notice."""
+    task_id = await session.ask({"hang": 1, "say": "done"})
+    place = await session.home.do(lambda runtime: runtime.home)
+    monkeypatch.setattr(place, "make_bells", lambda: str(tmp_path))  # nobody rings there
+    assert (await session.block(task_id))["tasks"][0]["status"] == "completed"
+    notices = await session.home.do(lambda runtime: runtime.store.notices(project=None, unread=False))
+    assert sum(notice.task_id == task_id for notice in notices) == 1
