@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Callable
 from typing import NamedTuple
 
-from bench import gate, history, latency, ledger, mcp, memory, output, recovery, startup, throughput
+from bench import agents, gate, history, latency, ledger, mcp, memory, output, recovery, startup, throughput
 from bench.place import MEMORY
 from bench.turns import Figures
 
@@ -48,6 +48,7 @@ GROUPS: dict[str, Callable[[bool], list[Figures]]] = {
     "history": lambda quick: history.measure(3 if quick else 20),
     "recovery": lambda quick: recovery.measure(1 if quick else 5),
     "mcp": lambda quick: mcp.measure(3 if quick else 15, 50 if quick else 200),
+    "agents": lambda quick: agents.measure(1 if quick else 5),
     "gate": lambda quick: gate.measure(2 if quick else 10),
 }
 
@@ -97,6 +98,11 @@ LINES: list[Line] = [
     Line("mcp", "check_task_status over MCP, p95", "an empty tool", _share("ours call p95", "empty call p95"), limit=2),
     Line("mcp", "check_task_status over MCP, median", "an empty tool", _share("ours call", "empty call")),
     Line("mcp", "check_task_status over MCP, median", "", lambda round: round["ours call"], "ms"),
+    Line("agents", "model's last byte to the notice, median", "", lambda round: round["last byte to notice"], "ms", 20),
+    Line("agents", "background_task returns, median", "", lambda round: round["background_task"], "ms", 10),
+    Line("agents", "memory per session, 50 at once", "", lambda round: round["MB per session"], "MB", 2),
+    Line("agents", "CPU per turn, 50 at once", "", lambda round: round["CPU ms per turn"], "ms"),
+    Line("agents", "background_block on 20: after the last end", "", lambda round: round["block wakes"], "ms", 20),
     Line("gate", "a decision of the gate, the slowest of everyday lines", "", lambda round: max(round.values()), "ms", 1),
 ]
 

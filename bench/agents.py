@@ -1,0 +1,124 @@
+"""Agents in the background: from the model's last byte to the notice, asking, fifty at once in one host, and waiting for twenty."""
+
+import asyncio
+import json
+import os
+import time
+from typing import Any
+
+from backburner.awaited import Awaited
+from backburner.doors.caller import Caller
+from backburner.doors.toolbox import Desk, toolset
+from backburner.process import identify
+from backburner.runtime import Runtime, open_runtime
+from backburner.testing.model import ScriptedModel
+from bench.place import Place, exact_cpu_seconds, pss_mb, scratch
+from bench.turns import Figures
+
+_MANY, _SOME = 50, 20
+
+
+class TimedModel(ScriptedModel):
+    """Knows when each answer was ready to be sent: no later than its last byte."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answered: list[float] = []
+
+    def answer(self, path: str, body: dict[str, Any]) -> tuple[int, str, bytes]:
+        made = super().answer(path, body)
+        self.answered.append(time.time())
+        return made
+
+
+class Door:
+    """A session that calls the tools, in this process."""
+
+    def __init__(self, home: Awaited, cwd: str) -> None:
+        self.home, self._caller, self._desk = home, Caller(home, session="bench:1", cwd=cwd), Desk(toolset())
+
+    async def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
+        answer = await self._desk.answer(self._caller, tool, arguments)
+        await answer.delivered()
+        return answer.result
+
+    async def ask(self, *steps: dict[str, Any]) -> str:
+        prompt = f"[[script: {json.dumps(steps)}]]"
+        return (await self.call("background_task", description="bench", prompt=prompt))["task_id"]
+
+
+def measure(rounds: int) -> list[Figures]:
+    """One round asks thirty agents in a row, fifty at once, and waits for twenty."""
+    with scratch() as folder, TimedModel() as model, Place(folder) as place:
+        text = (place.root / "config.toml").read_text()
+        models = f'[models]\ndefault = "openai-chat:x"\nbase_url = "{model.url}/v1"\nseats = {_MANY}\n'
+        (place.root / "config.toml").write_text(text + models)
+        os.chdir(place.cwd)
+        try:
+            return [asyncio.run(_round(place, model)) for _ in range(rounds)]
+        finally:
+            for pid in _hosts(str(place.root)):
+                os.kill(pid, 15)
+
+
+async def _round(place: Place, model: TimedModel) -> Figures:
+    async with Awaited(lambda: open_runtime(str(place.root))) as home:
+        door = Door(home, str(place.cwd))
+        await _ended(home, await door.ask({"say": "warm"}))
+        (host,) = _hosts(str(place.root))
+        figures = await _one_by_one(door, model)
+        baseline, spent = pss_mb(host), exact_cpu_seconds(host)
+        ids = [await door.ask({"tool": "memory_list", "args": {}}, {"hang": 4, "say": "done"}) for _ in range(_MANY)]
+        await asyncio.sleep(3)
+        peak = pss_mb(host)
+        for task_id in ids:
+            await _ended(home, task_id)
+        figures["MB per session"] = (peak - baseline) / _MANY
+        figures["CPU ms per turn"] = (exact_cpu_seconds(host) - spent) * 1000 / (2 * _MANY)
+        figures |= await _block(door)
+        return figures
+
+
+async def _one_by_one(door: Door, model: TimedModel) -> Figures:
+    told, asked = [], []
+    for _ in range(30):
+        start = time.perf_counter()
+        task_id = await door.ask({"say": "x"})
+        asked.append((time.perf_counter() - start) * 1000)
+        at = await _ended(door.home, task_id)
+        told.append((at - model.answered[-1]) * 1000)
+    told.sort(), asked.sort()
+    return {"last byte to notice": told[15], "background_task": asked[15]}
+
+
+async def _block(door: Door) -> Figures:
+    ids = [await door.ask({"hang": 1 + n * 0.05, "say": "x"}) for n in range(_SOME)]
+    await door.call("background_block", task_ids=ids, timeout=60_000)
+    back = time.time()
+
+    def last(runtime: Runtime) -> float:
+        return max((entry.run.ended_at or 0) / 1000 for entry in map(runtime.known_as, ids) if entry.run)
+
+    return {"block wakes": (back - await door.home.do(last)) * 1000}
+
+
+async def _ended(home: Awaited, task_id: str) -> float:
+    """When the end of a task, and with it its notice, can be read by somebody who listens."""
+    async for _ in home.changes():
+        owed = await home.do(lambda runtime: runtime.store.notices(project=None, unread=False))
+        if any(notice.task_id == task_id for notice in owed):
+            return time.time()
+    raise AssertionError
+
+
+def _hosts(root: str) -> list[int]:
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/cmdline") as file:
+                words = file.read()
+        except OSError:
+            continue
+        if "agents.host" in words and root in words and identify(int(name)):
+            found.append(int(name))
+    return found
