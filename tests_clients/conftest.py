@@ -7,6 +7,7 @@ import importlib.util
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,15 +38,22 @@ def home(place: Place) -> Iterator[Place]:  # type: ignore[valid-type]
     place.root.chmod(0o700)
     Path(place.environ["HOME"]).mkdir()
     yield place
+    deadline = time.monotonic() + 10  # what a client leaves behind ends with it, but not in the same instant
+    while (left := _left(place)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    for one in left:
+        _shared.process.send(one, signal.SIGKILL)
+    assert not left, f"left behind: {left}"
+
+
+def _left(place: Place) -> dict[object, bytes]:  # type: ignore[valid-type]
+    """The living processes of a test's person, but for the engine."""
     left = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
             env = Path(f"/proc/{name}/environ").read_bytes().split(b"\0")
-            if f"HOME={place.environ['HOME']}".encode() in env and place.engine != (engine := _shared.process.identify(int(name))):
-                left[engine] = Path(f"/proc/{name}/cmdline").read_bytes()
+            if f"HOME={place.environ['HOME']}".encode() in env and place.engine != (found := _shared.process.identify(int(name))):
+                left[found] = Path(f"/proc/{name}/cmdline").read_bytes()
         except OSError:
             continue
-    left = {one: words for one, words in left.items() if one and b"backburner-keeper" not in words}
-    for one in left:
-        _shared.process.send(one, signal.SIGKILL)
-    assert not left, f"left behind: {left}"
+    return {one: words for one, words in left.items() if one and b"backburner-keeper" not in words}

@@ -322,5 +322,5 @@ def test_opencode_asks_an_agent_in_the_background_is_told_its_answer_and_talks_o
         text = agent.turn({"tool": "backburner_background_output", "args": {"task_id": task_id}}, {"say": "read"})
         assert "The key hangs beside it." in text
         assert other.seen("The lamp is in the cellar."), "it had its whole conversation"
-    for one in home.processes("agents.host"):
-        process.send(one, signal.SIGTERM)
+    home.stop_engine()
+    wait_until(lambda: not [process.send(one, signal.SIGTERM) for one in home.processes()], "the agent host to leave")
