@@ -35,6 +35,7 @@ SETTINGS: dict[str, Setting] = {
     "models.base_url": Setting("", "Where an OpenAI-compatible server answers, such as http://127.0.0.1:8080/v1; empty for the usual."),
     "models.api_key_env": Setting("", "The variable that holds the key for it; empty for the usual one."),
     "models.seats": Setting(8, "How many agents ask models at the same time; the rest wait in order.", 1),
+    "models.stream": Setting(True, "Have answers come in as they are made; false for a server that cannot."),
     "models.timeout_seconds": Setting(600.0, "How long one answer of a model may take.", 1),
     "agents.max_tokens": Setting(2_000_000, "How many tokens one run may use before it waits and asks.", 1),
     "agents.max_tool_calls": Setting(300, "How many tools one run may call before it waits and asks.", 1),

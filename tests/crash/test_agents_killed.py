@@ -40,12 +40,12 @@ def steps(n: int) -> list[dict[str, Any]]:
     made: list[dict[str, Any]] = []
     for step in range(4):
         made.append({"tool": "run_command", "args": {"command": f"echo {n}.{step}"}})
-        made.append({"hang": 0.05, "tool": "write_file", "args": {"path": f"files/{n}-{step}.txt", "content": "x"}})
-    return [*made, {"hang": 0.2, "say": f"all of {n}"}]
+        made.append({"drip": 0.05, "tool": "write_file", "args": {"path": f"files/{n}-{step}.txt", "content": "x"}})
+    return [*made, {"drip": 0.3, "say": f"all of {n}"}]
 
 
 def test_a_host_killed_in_the_middle_of_everything_loses_no_word_and_runs_no_tool_twice(home: Place) -> None:
-    """Kills at random moments: in tool calls, in requests to the model, between them."""
+    """Kills at random moments: in tool calls, in the middle of what the model says, between them."""
     chance, kills, rounds = random.Random(11), 0, 50 if LONG else 8
     finished = []
     for number in range(rounds):

@@ -65,7 +65,8 @@ class BuiltinAgent:
                 toolsets=toolsets(turn.settings.get("tools")),
                 retries=3,
             )
-            return await _Run(self._home, agent, deps, turn, conversation, await self._budget(work)).go()
+            stream = await self._home.do(lambda runtime: runtime.config.flag("models.stream"))
+            return await _Run(self._home, agent, deps, turn, conversation, await self._budget(work), stream).go()
         except (ModelHTTPError, UnexpectedModelBehavior, UserError, AgentRunError) as error:
             return Outcome(Result.EXIT, 1, shortened(clean(f"{type(error).__name__}: {error}"), longest=2000))
         except (OSError, BackburnerError) as error:
@@ -112,10 +113,17 @@ class _Run:
     """One way through the agent's graph."""
 
     def __init__(
-        self, home: Awaited, agent: Agent[Deps, Any], deps: Deps, turn: Turn, conversation: Conversation, budget: dict[str, float]
+        self,
+        home: Awaited,
+        agent: Agent[Deps, Any],
+        deps: Deps,
+        turn: Turn,
+        conversation: Conversation,
+        budget: dict[str, float],
+        stream: bool,
     ) -> None:
         self._home, self._agent, self._deps, self._turn = home, agent, deps, turn
-        self._conversation, self._budget = conversation, budget
+        self._conversation, self._budget, self._stream = conversation, budget, stream
         self._before = _baseline(turn, conversation)
         self._started = time.monotonic()
         self._called: list[str] = []
@@ -143,6 +151,10 @@ class _Run:
                     pending: list[ModelMessage] = [*run.all_messages(), node.request]
                     await self._save(pending, run.usage)
                     await self._within_budget(run.usage)
+                    if self._stream:
+                        async with node.stream(run.ctx) as events:
+                            async for _ in events:
+                                pass
                 elif Agent.is_call_tools_node(node):
                     self._called += [call.tool_name for call in node.model_response.tool_calls]
                     await self._save(run.all_messages(), run.usage)

@@ -34,7 +34,7 @@ class ScriptedModel:
     - `tool` with `args` (or `raw_args`, a text sent as it is), or `tools`, a list of such calls made at once. A tool is found
       by the end of its name; in `args`, `{{task_id}}` is the newest task id of a tool result, `{{x}}` its newest field `x`.
     - `say`, a text; alone or before the calls. `flood`, a text of so many bytes.
-    - `hang`, seconds to wait before the answer, at most 60.
+    - `hang`, seconds to wait before the answer, at most 60; `drip`, seconds to wait in the middle of it.
     - `error`, an HTTP status, given `times` times (1) for this script; the step after it then follows.
 
     A request that offers no tools (a title, a summary) is answered "ok".
@@ -45,6 +45,7 @@ class ScriptedModel:
         self._errors_given: Counter[tuple[str, int]] = Counter()
         self._lock = threading.Lock()
         self._closing = threading.Event()
+        self._dripping = threading.local()
 
     def __enter__(self) -> Self:
         self._server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"model": self}))
@@ -79,10 +80,16 @@ class ScriptedModel:
             return _as_json(int(step["error"]), _error(int(step["error"])))
         if "hang" in step:
             self._closing.wait(min(float(step["hang"]), _LONGEST_HANG_SECONDS))
+        self._dripping.seconds = min(float(step.get("drip", 0)), _LONGEST_HANG_SECONDS)
         answer = _answer(step, tools, results)
         if body.get("stream") or "streamGenerateContent" in path:
             return 200, "text/event-stream", "".join(map(_sse, dialect.events(answer))).encode()
         return _as_json(200, dialect.whole(answer))
+
+    def drip(self) -> None:
+        """In the middle of an answer: wait as long as its step says."""
+        self._closing.wait(getattr(self._dripping, "seconds", 0.0))
+        self._dripping.seconds = 0.0
 
     def _step(self, turns: "list[_Turn]") -> tuple[Json, list[str]]:
         """The step to take now, and the tool results so far."""
@@ -401,7 +408,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Connection", "close")
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(body)
+            self.wfile.write(body[: len(body) // 2])
+            self.wfile.flush()
+            self.model.drip()
+            self.wfile.write(body[len(body) // 2 :])
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
