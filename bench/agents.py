@@ -12,7 +12,7 @@ from backburner.doors.toolbox import Desk, toolset
 from backburner.process import identify
 from backburner.runtime import Runtime, open_runtime
 from backburner.testing.model import ScriptedModel
-from bench.place import Place, exact_cpu_seconds, pss_mb, scratch
+from bench.place import Place, exact_cpu_seconds, pss_mb, scratch, wait_until
 from bench.turns import Figures
 
 _MANY, _SOME = 50, 20
@@ -62,6 +62,9 @@ def measure(rounds: int) -> list[Figures]:
 
 
 async def _round(place: Place, model: TimedModel) -> Figures:
+    for pid in _hosts(str(place.root)):  # a fresh one: what a session costs is what it adds the first time
+        os.kill(pid, 15)
+    wait_until(lambda: not _hosts(str(place.root)), "the host to leave")
     async with Awaited(lambda: open_runtime(str(place.root))) as home:
         door = Door(home, str(place.cwd))
         await _ended(home, await door.ask({"say": "warm"}))

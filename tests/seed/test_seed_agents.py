@@ -247,6 +247,30 @@ async def test_block_timeout_reached(session: Session) -> None:
     await session.call("background_cancel", task_id=slow)
 
 
+async def test_blocking_is_not_polling(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While nothing happens nothing is read: it looks when it begins and when its time is up."""
+    task_id = await session.ask({"hang": 30, "say": "late"})
+    async with asyncio.timeout(20):
+        while (await session.call("background_output", task_id=task_id))["status"] != "running" or not await _begun(session, task_id):
+            await asyncio.sleep(0.1)
+    looks, do = [], session.home.do
+
+    async def counted(call: Any) -> Any:
+        looks.append(call)
+        return await do(call)
+
+    monkeypatch.setattr(session.home, "do", counted)
+    await session.call("background_block", task_ids=[task_id], timeout=3000)
+    assert len(looks) <= 4
+    monkeypatch.undo()
+    await session.call("background_cancel", task_id=task_id)
+
+
+async def _begun(session: Session, task_id: str) -> bool:
+    entry = await session.home.do(lambda runtime: runtime.show(task_id))
+    return entry.run is not None and entry.run.started_at is not None
+
+
 async def test_detect_completion_via_event(session: Session, agency: Any) -> None:
     """The end of the turn is the event: it is written with its notice, and the session is told the whole answer."""
     task_id = await session.ask({"say": "A whole answer.\nOf two lines."})
