@@ -31,7 +31,20 @@ CORE = {
 }
 GROUND = {"callers", "feed", "machine", "signs", "surroundings", "home", "process", "wake", "watch", "output", "folders"}
 ADAPTERS = {"stores", "executors"}
-ENGINE = {"gate", "validation", "attendance", "reading", "runtime", "awaited", "runner", "engine", "starter", "follow", "doctor"}
+ENGINE = {
+    "gate",
+    "validation",
+    "attendance",
+    "reading",
+    "dialogue",
+    "runtime",
+    "awaited",
+    "runner",
+    "engine",
+    "starter",
+    "follow",
+    "doctor",
+}
 ACROSS = {"library", "api", "telemetry", "testing"}
 ALLOWED = {
     **dict.fromkeys(CORE, CORE),

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from backburner import folders, machine, process, wake
 from backburner.config import Config
 from backburner.errors import BackburnerError, EngineUnavailable, HomeUnusable, StaleRun
-from backburner.home import SPARE, Home, lock
+from backburner.home import SPARE, Home, lock, stamp
 from backburner.lifecycle import AT_WORK, Result, RunState
 from backburner.models import AGENTS, ENGINE, OTLP, Ending, ProcessId, Run
 from backburner.ports import Executor, Store
@@ -32,7 +32,7 @@ log = logging.getLogger("backburner")
 _LOCK_SECONDS = 10.0
 _DEAF_SECONDS = 1.0  # an engine that holds the lock this long and cannot be rung has lost its socket
 _UPKEEP_SECONDS = 6 * 3600.0
-_HOST_AGAIN_SECONDS = 1.0
+_HOST_AGAIN_SECONDS = 5.0
 _SEND_SECONDS, _SEND_AGAIN_SECONDS = 1.0, 30.0  # how long traces are gathered before they are sent, and kept when that failed
 
 
@@ -183,7 +183,7 @@ class Engine:
         try:
             child = await asyncio.create_subprocess_exec(*engine_command(self._home, "agents.host"), stdin=asyncio.subprocess.DEVNULL)
             if await child.wait() != 0:
-                await asyncio.sleep(_HOST_AGAIN_SECONDS)
+                await asyncio.sleep(_HOST_AGAIN_SECONDS)  # another holds the lock, or it cannot start
         finally:
             self._hosting = None
         self._soon()
@@ -238,9 +238,9 @@ class Engine:
 
     def _reload(self) -> None:
         """Take a changed config.toml over; a wrong one is said and changes nothing."""
-        if (stamp := _stamp(self._home.config)) == self._config_seen:
+        if (seen := stamp(self._home.config)) == self._config_seen:
             return
-        self._config_seen = stamp
+        self._config_seen = seen
         try:
             self._apply(load_config(self._home, self._runtime.environ, self._runtime.flags))
         except BackburnerError as error:
@@ -262,14 +262,6 @@ def _remove_spares(home: Home) -> None:
         if name.startswith(SPARE) and pid.isdecimal() and process.identify(int(pid)) is None:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.join(home.root, name))
-
-
-def _stamp(path: str) -> tuple[int, int] | None:
-    try:
-        found = os.stat(path)
-        return found.st_mtime_ns, found.st_size
-    except OSError:
-        return None
 
 
 def take_lock(home: Home) -> int | None:
@@ -309,7 +301,7 @@ def serve(
         if wake.ring(home.bells, wake.ENGINE):
             return False
         return serve(home, environ, flags, foreground=foreground)
-    config_seen = _stamp(home.config)
+    config_seen = stamp(home.config)
     runtime = open_runtime(home, environ, flags)
     executor = CommandExecutor(home, runtime.config.whole("commands.output_cap_mb") << 20, files)
     idle_exit = None if foreground else runtime.config.number("engine.idle_exit_seconds")

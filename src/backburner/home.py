@@ -184,3 +184,12 @@ def write_atomically(path: str, text: str, mode: int = 0o600) -> None:
         raise
     finally:
         os.close(descriptor)
+
+
+def stamp(path: str) -> tuple[int, int] | None:
+    """What changes when a file does; None where there is none."""
+    try:
+        found = os.stat(path)
+        return found.st_mtime_ns, found.st_size
+    except OSError:
+        return None

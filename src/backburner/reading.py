@@ -34,6 +34,7 @@ class Reading(Attendance):
     def __init__(self, home: Home, store: "Store", config: Config, environ: dict[str, str], clock: Clock) -> None:
         super().__init__(home, store, environ, clock)
         self.config = config
+        self.cwd: str | None = None
 
     def show(self, reference: str) -> Entry:
         """The one task that `reference` means: an id, a unique part of one, a label, or `last`."""
@@ -234,8 +235,10 @@ class Reading(Attendance):
         """Who asked for work here, latest first."""
         return self.store.sessions(client)
 
-    @staticmethod
-    def _cwd() -> str:
+    def _cwd(self) -> str:
+        """Where whoever asks is: this process, unless it asks for somebody else."""
+        if self.cwd is not None:
+            return self.cwd
         try:
             return os.getcwd()
         except FileNotFoundError:

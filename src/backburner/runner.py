@@ -14,7 +14,7 @@ from backburner import folders, signs
 from backburner.errors import LedgerUnavailable, StaleRun
 from backburner.home import Home
 from backburner.lifecycle import Result, RunState
-from backburner.models import Clock, Ending, ProcessId, Run, Task, Work
+from backburner.models import AGENTS, Clock, Ending, ProcessId, Run, Task, Work
 from backburner.ports import CannotStart, Executor, Handle, Outcome, Parked, StartLater, Store
 from backburner.words import duration
 
@@ -220,6 +220,10 @@ class Runner:
     def _watch_again(self, work: Work) -> None:
         if handle := self._executor.attach(work):
             self._supervise(work, handle)
+        elif self._runner == AGENTS:  # nothing of it is left to be watched
+            self._live.pop(work.run.run_id, None)
+            error = "it was interrupted by a mistake of ours; the log of the engine has more"
+            self._conclude(work, Ending(work.run.run_id, RunState.FAILED, Result.LOST, self._clock(), error=error))
 
     async def _watch(self, work: Work, handle: Handle, cancelled: asyncio.Event) -> None:
         """See one run to its end, whichever comes first: its own, a cancel, or its timeout."""

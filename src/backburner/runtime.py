@@ -11,29 +11,39 @@ from typing import TYPE_CHECKING
 
 from backburner import folders, ids, trace, wake
 from backburner.config import Config, resolve
+from backburner.dialogue import Dialogue
 from backburner.errors import (
     ApprovalDenied,
     BadInput,
     IllegalTransition,
     NotAPerson,
-    NotResumable,
     NotRunning,
-    StaleRun,
     TaskNotFound,
     WaitTimedOut,
 )
 from backburner.home import Home, locate, project_of
-from backburner.lifecycle import LIVE, Result, RunState, TaskState
-from backburner.models import AGENTS, ENGINE, RECORD, Approval, Clock, Entry, Grant, Notice, ProcessId, Session, Submission, channel_of
+from backburner.lifecycle import TaskState
+from backburner.models import (
+    AGENTS,
+    ENGINE,
+    RECORD,
+    Approval,
+    Clock,
+    Entry,
+    Grant,
+    Notice,
+    ProcessId,
+    Session,
+    Submission,
+    channel_of,
+)
 from backburner.process import is_alive
-from backburner.reading import Reading
 
 if TYPE_CHECKING:
     from backburner.approval.policy import Verdict
     from backburner.gate import Gate
     from backburner.ports import Store  # protocols are slow to build, and no door needs them at run time
 
-_DEEPEST = 3
 _LOOK_SECONDS = 5.0  # how long a waiting door trusts in being rung
 
 
@@ -41,7 +51,7 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Runtime(Reading):
+class Runtime(Dialogue):
     """One home, seen through one door. `environ` is the environment of whoever asks."""
 
     def __init__(
@@ -142,43 +152,9 @@ class Runtime(Reading):
                 approval = Approval("user", yes_via, now, gate.fingerprint(submission, world)) if yes_via else None
         return approval, verdict.reasons, verdict.rule
 
-    def _not_too_deep(self, submission: Submission) -> None:
-        """Agents may ask agents, but not without end."""
-        session = submission.session
-        for _ in range(_DEEPEST):
-            asker = self.store.show(session.removeprefix("agent:")) if session and session.startswith("agent:") else None
-            if asker is None:
-                return
-            session = asker.task.session
-        raise BadInput(f"Agents may ask agents {_DEEPEST} deep, not deeper: do this one yourself.")
-
-    def resume(self, reference: str, message: str) -> Entry:
-        """Talk on with an agent that has answered, in its own conversation: a new run of its task."""
-        entry = self.show(reference)
-        task, run = entry
-        if task.agent is None or run is None:
-            raise NotResumable(f"Task {task.task_id} is a command; only agents can be talked to again.")
-        if not message.strip():
-            raise BadInput("There is nothing to say to it.")
-        if run.n > 1 and run.state in LIVE:
-            raise NotResumable("Task is currently being resumed. Wait for completion before sending another message.")
-        if entry.status != RunState.COMPLETED and run.result != Result.LOST:
-            status = {"failed": "error", "pending": "running"}.get(entry.status, entry.status)
-            raise NotResumable(f"Cannot resume task: status is '{status}'. Only completed tasks can be resumed.")
-        if not os.path.exists(self.conversation(task)):
-            if run.result != Result.LOST or run.n > 1:
-                raise NotResumable("Session expired or was deleted. Start a new background_task to continue.")
-            message = f"{task.prompt}\n\n{message}"  # it was cut off before it had heard a word
-        try:
-            entry = self.store.resume(task.task_id, message, runner=AGENTS, now=self.clock())
-        except StaleRun:
-            raise NotResumable("Task is currently being resumed. Wait for completion before sending another message.") from None
-        self._publish(entry)
-        return entry
-
     def end_session(self, session: str) -> Sequence[str]:
         """A conversation is over: what it asked for is stopped, then forgotten. The ids that went."""
-        entries = [entry for entry in self.store.list(status=None, project=None, limit=None) if entry.task.session == session]
+        entries = self._asked_by(session)
         for entry in entries:
             if not entry.ended:
                 self._publish(self.store.request_cancel(entry.task.task_id, self.clock()))
@@ -186,17 +162,6 @@ class Runtime(Reading):
         with contextlib.suppress(WaitTimedOut):
             self.wait([task_id for task_id in ids if (entry := self.store.show(task_id)) and entry.live], 30.0)
         return self._forget([task_id for task_id in ids if (entry := self.store.show(task_id)) and entry.ended])
-
-    def retrieve(self, entry: Entry) -> None:
-        """The result of a task has been read."""
-        if entry.task.retrieved_at is None:
-            self.store.retrieve(entry.task.task_id, self.clock())
-
-    def remember(self, key: str, value: str | None, project: str) -> None:
-        """Keep something under a name for the agents of a project."""
-        if not (0 < len(key) <= 200 and key.isprintable()) or len(value or "") > 100_000:
-            raise BadInput("A name has up to 200 characters on one line, and what is kept under it up to 100,000.")
-        self.store.remember(project, key, value, self.clock())
 
     def known(self, submission: Submission) -> Entry | None:
         """The task that was submitted under the same key before."""
@@ -288,6 +253,10 @@ class Runtime(Reading):
             raise NotRunning(task_id=entry.task.task_id, status=entry.status)
         entry = self.store.request_cancel(entry.task.task_id, self.clock())
         self._publish(entry)
+        if entry.task.agent is not None:  # nobody waits for these answers any more
+            for asked in self._asked_by(f"agent:{entry.task.task_id}"):
+                if asked.status == TaskState.PROPOSED:
+                    self._publish(self.store.refuse(asked.task.task_id, expired=False, now=self.clock()))
         return entry
 
     def clear(

@@ -1,6 +1,7 @@
 """Agents in the background from the command line: approval in the middle of a run, budgets, models that misbehave, sessions that end."""
 
 import json
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -261,3 +262,98 @@ def test_the_doctor_tries_each_agent(home: Place) -> None:
     done = home.cli("doctor")
     assert done.returncode == 1 and "BAD  agent default (openai-chat:x): " in done.stdout
     assert home.cli("agents", "--check").returncode == 1
+
+
+def test_each_change_is_shown_and_answered_for_itself(home: Place) -> None:
+    for name in ("a.txt", "b.txt"):
+        (home.cwd / name).write_text("one")
+    calls = [{"tool": "edit_file", "args": {"path": "a.txt", "old": "one", "new": "uno"}}]
+    calls += [{"tool": "write_file", "args": {"path": "b.txt", "content": "EVIL"}}]
+    task_id = ask(home, {"tools": calls}, {"say": "done"})
+    assert "a.txt" in str(settled(home, task_id, "waiting")["error"])
+    home.ok("approve", task_id)
+    wait_until(lambda: "b.txt" in str(home.status(task_id)["error"]), "the second to be asked for", 40)
+    assert "EVIL" in str(home.status(task_id)["error"])
+    home.ok("reject", task_id)
+    assert settled(home, task_id)["status"] == "completed"
+    assert [(home.cwd / name).read_text() for name in ("a.txt", "b.txt")] == ["uno", "one"]
+
+
+def test_a_command_and_a_change_in_one_step_are_both_asked_for(home: Place) -> None:
+    for name in ("a.txt", "old.txt"):
+        (home.cwd / name).write_text("one")
+    calls = [{"tool": "run_command", "args": {"command": "rm old.txt"}}]
+    calls += [{"tool": "edit_file", "args": {"path": "a.txt", "old": "one", "new": "uno"}}]
+    task_id = ask(home, {"tools": calls}, {"say": "done"})
+    settled(home, task_id, "waiting")
+    assert "answer that" in home.cli("reject", task_id).stderr
+    home.ok("approve", runs(home, "rm old.txt")[0]["task_id"])
+    wait_until(lambda: "a.txt" in str(home.status(task_id)["error"]), "the change to be asked for", 40)
+    home.ok("approve", task_id)
+    assert (
+        settled(home, task_id)["status"] == "completed"
+        and (home.cwd / "a.txt").read_text() == "uno"
+        and not (home.cwd / "old.txt").exists()
+    )
+
+
+def test_looking_for_something_neither_leads_out_nor_hangs(home: Place, model: ScriptedModel) -> None:
+    (home.cwd.parent / "outside.txt").write_text("TOPSECRET")
+    (home.cwd / "readme.md").symlink_to(home.cwd.parent / "outside.txt")
+    os.mkfifo(home.cwd / "pipe.md")
+    steps = [{"tool": "search_files", "args": {"text": "TOP"}}, {"tool": "read_file", "args": {"path": "pipe.md"}}]
+    steps += [{"tool": "read_file", "args": {"path": "a\u0000b"}}, {"say": "done"}]
+    assert settled(home, ask(home, *steps))["status"] == "completed"
+    assert not model.seen("TOPSECRET")
+
+
+@pytest.mark.parametrize("path", [".github/workflows/x.yml", "conftest.py", ".GIT/hooks/pre-commit"])
+def test_new_files_that_other_programs_act_on_are_asked_for(home: Place, path: str) -> None:
+    task_id = ask(home, {"tool": "write_file", "args": {"path": path, "content": "x"}}, {"say": "done"})
+    ended = settled(home, task_id, "waiting", "completed")
+    assert (ended["status"] == "waiting") == (".GIT" not in path) and not (home.cwd / path).exists()
+    home.cli("cancel", task_id)
+
+
+def test_a_damaged_conversation_ends_its_run_and_takes_nobodys_seat(home: Place) -> None:
+    home.configure((home.root / "config.toml").read_text().replace("[models]", "[models]\nseats = 1"))
+    task_id = ask(home, {"say": "x"})
+    settled(home, task_id)
+    (home.folder(task_id) / "conversation.json").write_text('{"messages": [')
+    home.ok("resume", task_id, "more")
+    assert settled(home, task_id, "failed")["error"]
+    assert settled(home, ask(home, {"say": "next"}))["status"] == "completed"
+
+
+def test_an_agent_that_blocks_on_another_leaves_it_its_seat(home: Place) -> None:
+    home.configure((home.root / "config.toml").read_text().replace("[models]", "[models]\nseats = 1"))
+    inner = f"[[script: {json.dumps([{'say': 'from below'}])}]]"
+    steps = [{"tool": "background_task", "args": {"description": "below", "prompt": inner}}]
+    steps += [{"tool": "background_block", "args": {"task_ids": ["{{task_id}}"]}}, {"say": "it has answered"}]
+    task_id = ask(home, *steps)
+    assert settled(home, task_id)["status"] == "completed" and home.log(task_id) == b"it has answered\n"
+
+
+def test_a_cancelled_agent_leaves_no_question_open(home: Place) -> None:
+    (home.cwd / "old.txt").write_text("x")
+    task_id = ask(home, {"tool": "run_command", "args": {"command": "rm old.txt"}}, {"say": "done"})
+    settled(home, task_id, "waiting")
+    home.ok("cancel", task_id)
+    assert runs(home, "rm old.txt")[0]["status"] == "rejected" and home.status(task_id)["status"] == "cancelled"
+
+
+def test_an_agent_sees_the_tasks_of_its_own_project(home: Place, model: ScriptedModel, tmp_path: Path) -> None:
+    mine = home.run("echo", "mine", options=("--batch", "nightly"))
+    other = tmp_path / "other"
+    other.mkdir()
+    theirs = home.ok("run", "--yes", "--batch", "nightly", "--", "echo", "theirs", cwd=other).strip()
+    task_id = ask(home, {"tool": "list_background_tasks", "args": {}}, {"say": "done"})
+    settled(home, task_id)
+    assert model.seen(mine) and not model.seen(theirs)
+
+
+def test_settings_that_change_are_taken_over_by_a_host_that_lives(home: Place) -> None:
+    settled(home, ask(home, {"say": "x"}))
+    text = (home.root / "config.toml").read_text()
+    home.configure(text + '[agents.fresh]\ndescription = "new"\n')
+    assert settled(home, ask(home, {"say": "y"}, options=("--agent", "fresh")))["status"] == "completed"

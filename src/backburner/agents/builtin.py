@@ -30,12 +30,13 @@ from backburner.folders import ACTIVITY
 from backburner.home import read_plain, write_atomically
 from backburner.lifecycle import Result
 from backburner.models import Work
-from backburner.notification import notification
+from backburner.notification import fitting, notification
 from backburner.ports import Outcome, Parked, Turn
 from backburner.text import clean, shortened
 
 log = logging.getLogger("backburner")
 _LARGEST_CONVERSATION = 256 << 20
+_ANSWERS = ".answers.json"
 _INSTRUCTIONS = """\
 You work in the background for somebody who asked for it and goes on with other things: nobody reads along. Work on your own until you \
 can answer, then answer with all they need. Your tools work inside the project at {project}. What needs a person's approval makes you \
@@ -51,8 +52,8 @@ class BuiltinAgent:
     async def answer(self, turn: Turn) -> Outcome:
         """One run of a task, from the message to the answer."""
         work = turn.work
-        conversation = await asyncio.to_thread(_load, turn)
         try:
+            conversation = await asyncio.to_thread(_load, turn)
             if turn.fresh:  # before anything heavy: what it was asked is not lost
                 await asyncio.to_thread(_store, turn.conversation, _with(conversation, turn.message))
             model = model_of(turn.settings, work.environment, await self._number("models.timeout_seconds"))
@@ -66,7 +67,10 @@ class BuiltinAgent:
                 retries=3,
             )
             stream = await self._home.do(lambda runtime: runtime.config.flag("models.stream"))
-            return await _Run(self._home, agent, deps, turn, conversation, await self._budget(work), stream).go()
+            timeout = await self._number("models.timeout_seconds")
+            return await _Run(self._home, agent, deps, turn, conversation, await self._budget(work), timeout if stream else None).go()
+        except TimeoutError:
+            return Outcome(Result.EXIT, 1, "the model did not answer in time (models.timeout_seconds)")
         except (ModelHTTPError, UnexpectedModelBehavior, UserError, AgentRunError) as error:
             return Outcome(Result.EXIT, 1, shortened(clean(f"{type(error).__name__}: {error}"), longest=2000))
         except (OSError, BackburnerError) as error:
@@ -120,10 +124,10 @@ class _Run:
         turn: Turn,
         conversation: Conversation,
         budget: dict[str, float],
-        stream: bool,
+        patience: float | None,
     ) -> None:
         self._home, self._agent, self._deps, self._turn = home, agent, deps, turn
-        self._conversation, self._budget, self._stream = conversation, budget, stream
+        self._conversation, self._budget, self._patience = conversation, budget, patience
         self._before = _baseline(turn, conversation)
         self._started = time.monotonic()
         self._called: list[str] = []
@@ -147,17 +151,20 @@ class _Run:
         ) as run:
             async for node in run:
                 if Agent.is_model_request_node(node):
-                    await self._tell(node.request)
+                    told = await self._news(node.request)
                     pending: list[ModelMessage] = [*run.all_messages(), node.request]
                     await self._save(pending, run.usage)
+                    if told:
+                        await self._home.do(lambda runtime, told=told: runtime.tell(notice_ids=told))
                     await self._within_budget(run.usage)
-                    if self._stream:
-                        async with node.stream(run.ctx) as events:
+                    if self._patience is not None:
+                        async with asyncio.timeout(self._patience), node.stream(run.ctx) as events:
                             async for _ in events:
                                 pass
                 elif Agent.is_call_tools_node(node):
                     self._called += [call.tool_name for call in node.model_response.tool_calls]
                     await self._save(run.all_messages(), run.usage)
+                    await self._within_budget(run.usage, len(node.model_response.tool_calls))
             result = run.result
         assert result is not None
         await asyncio.to_thread(_store, self._turn.conversation, result.conversation)
@@ -166,20 +173,21 @@ class _Run:
             raise _waiting(result.output)
         return Outcome(Result.EXIT, 0, answer=str(result.output), usage=self._used(result.conversation.usage))
 
-    async def _tell(self, request: Any) -> None:
-        """At a safe point: what ended since, marked as nobody's words."""
+    async def _news(self, request: Any) -> list[int]:
+        """At a safe point: what ended since, marked as nobody's words. The notices that count as told once this is on disk."""
         session = self._deps.caller.session
         assert session is not None
         owed = [notice for notice in await self._home.do(lambda runtime: runtime.owed(session)) if notice.task_id not in self._deps.waited]
-        if owed:
+        if owed := await self._home.do(lambda runtime: runtime.lease(fitting(owed))) if owed else []:
             request.parts = [*request.parts, UserPromptPart(notification(owed))]
-            await self._home.do(lambda runtime: runtime.tell(notice_ids=[notice.notice_id for notice in owed]))
+        return [notice.notice_id for notice in owed]
 
-    async def _within_budget(self, usage: Any) -> None:
-        """Go on, or wait for a person to say that it may use up as much again."""
+    async def _within_budget(self, usage: Any, calls: int = 0) -> None:
+        """Go on, or wait for a person to say that it may use up as much again. `calls` are about to be made."""
         used = {**self._used(usage), "seconds": time.monotonic() - self._started}
         for name, most in self._budget.items():
-            if used.get(name, 0.0) >= most:
+            over = used.get(name, 0.0) + calls > most if calls else used.get(name, 0.0) >= most
+            if over and (name == "tool_calls" or not calls):
                 what = {"tokens": "tokens", "tool_calls": "tool calls", "cost": "dollars", "seconds": "seconds"}[name]
                 raise Parked(f"it has used {used[name]:,.6g} of {most:,.6g} {what}; a yes lets it use as much again", "budget")
 
@@ -195,13 +203,36 @@ class _Run:
         calls: dict[str, Any] = {}
         for call in requests.calls:
             task_id = requests.metadata.get(call.tool_call_id, {}).get("task_id", "")
-            entry = await self._home.do(lambda runtime, task_id=task_id: runtime.show(task_id))
-            if not entry.ended:
+            about = requests.metadata.get(call.tool_call_id, {})
+            if "again" in about:  # it blocked on other agents
+                result, running = await self._deps.blocked(about["again"])
+                if running:
+                    raise Parked(f"it waits for {running[0]}", running[0])
+                calls[call.tool_call_id] = result
+                continue
+            entry = await self._home.do(lambda runtime, task_id=task_id: runtime.if_known(task_id))
+            if entry is not None and not entry.ended:
                 raise Parked(outcome_line(self._deps.caller, entry), task_id)
-            calls[call.tool_call_id] = await self._deps.report(entry)
-        yes = self._turn.work.run.reply == "yes"
-        approvals = {call.tool_call_id: True if yes else ToolDenied("A person said no.") for call in requests.approvals}
-        return requests.build_results(calls=calls, approvals=approvals)
+            calls[call.tool_call_id] = await self._deps.report(entry) if entry else "It has ended, and was cleared since."
+        return requests.build_results(calls=calls, approvals=self._approvals(requests))
+
+    def _approvals(self, requests: DeferredToolRequests) -> dict[str, Any]:
+        """A person's answers: each was to one call, which was shown; the next open one is asked for."""
+        path, place = os.path.join(self._turn.folder, _ANSWERS), len(self._conversation.messages)
+        given: dict[str, str] = {}
+        with contextlib.suppress(OSError, ValueError):
+            given = json.loads(read_plain(path, 1 << 20))
+        run = self._turn.work.run
+        fresh = run.reply if run.waits_on == "tool" else None
+        for call in requests.approvals:
+            name = f"{place}:{call.tool_call_id}"
+            if name not in given and fresh:
+                given[name], fresh = fresh, None
+                write_atomically(path, json.dumps(given))
+            if name not in given:
+                raise Parked(_reason(requests, call.tool_call_id), "tool")
+        answers = {call.tool_call_id: given[f"{place}:{call.tool_call_id}"] for call in requests.approvals}
+        return {call: True if answer == "yes" else ToolDenied("A person said no.") for call, answer in answers.items()}
 
     async def _save(self, messages: Sequence[ModelMessage], usage: Any = None) -> None:
         conversation = Conversation(messages=list(messages), conversation_id=self._conversation.conversation_id)
@@ -235,8 +266,11 @@ def _waiting(requests: DeferredToolRequests) -> Parked:
     if requests.calls:
         about = requests.metadata.get(requests.calls[0].tool_call_id, {})
         return Parked(str(about.get("reason", "")), str(about.get("task_id", "")))
-    about = requests.metadata.get(requests.approvals[0].tool_call_id, {}) if requests.approvals else {}
-    return Parked(str(about.get("reason", "a tool asks")), "tool")
+    return Parked(_reason(requests, requests.approvals[0].tool_call_id) if requests.approvals else "a tool asks", "tool")
+
+
+def _reason(requests: DeferredToolRequests, call_id: str) -> str:
+    return str(requests.metadata.get(call_id, {}).get("reason", "a tool asks"))
 
 
 def _with(conversation: Conversation, message: str) -> Conversation:

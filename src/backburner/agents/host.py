@@ -14,14 +14,14 @@ import sys
 from backburner import folders, process, wake
 from backburner.awaited import Awaited
 from backburner.errors import BackburnerError
-from backburner.home import Home, lock
+from backburner.home import Home, lock, stamp
 from backburner.lifecycle import Result
 from backburner.models import AGENTS, Work
 from backburner.output import NAME, header
 from backburner.ports import Agent, CannotStart, Outcome, Turn
 from backburner.progress import summarize
 from backburner.runner import Runner
-from backburner.runtime import Runtime, open_runtime
+from backburner.runtime import Runtime, load_config, open_runtime
 from backburner.words import iso
 
 log = logging.getLogger("backburner")
@@ -64,8 +64,11 @@ class AgentHandle:
         text = outcome.answer or ""
         if len(text) > _LONGEST_ANSWER:
             text = text[:_LONGEST_ANSWER] + f"\n[backburner: {len(text) - _LONGEST_ANSWER:,} characters left out here]"
-        with open(self._log, "a", encoding="utf-8", errors="replace") as file:
-            file.write(text if text.endswith("\n") or not text else text + "\n")
+        try:
+            with open(self._log, "a", encoding="utf-8", errors="replace") as file:
+                file.write(text if text.endswith("\n") or not text else text + "\n")
+        except OSError as error:
+            log.warning("%s: %s; the answer is in the conversation", self._log, error.strerror)
 
 
 class AgentExecutor:
@@ -124,6 +127,23 @@ async def _host(home: Home, runtime: Runtime) -> None:
             changed=lambda: told(),
         )
         leaving: asyncio.TimerHandle | None = None
+        seen = stamp(home.config)
+
+        def reload() -> None:
+            """Take a changed config.toml over; a wrong one is said and changes nothing."""
+            nonlocal seen
+            if (now := stamp(home.config)) == seen:
+                return
+            seen = now
+            try:
+                runtime.config = config = load_config(home, runtime.environ)
+            except BackburnerError as error:
+                log.warning("%s; the settings of before stay", error)
+                return
+            runner.cap = config.whole("models.seats")
+            reloading.add(asyncio.ensure_future(awaited.do(lambda other: setattr(other, "config", config))))
+
+        reloading: set[asyncio.Future[None]] = set()
 
         def told() -> None:
             wake.ring_all(home.bells, besides=ear.path)
@@ -132,6 +152,7 @@ async def _host(home: Home, runtime: Runtime) -> None:
         def rung() -> None:
             nonlocal leaving
             ear.drain()
+            reload()
             runner.tick()
             if leaving:
                 leaving.cancel()

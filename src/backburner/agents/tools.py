@@ -7,6 +7,7 @@ for a person's yes, as a command does that the gate asks for. Nothing leads outs
 import asyncio
 import fnmatch
 import os
+import stat
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,17 +22,18 @@ from backburner.doors.answers import outcome
 from backburner.doors.caller import Caller, until
 from backburner.doors.toolbox import Desk, toolset
 from backburner.errors import BackburnerError, BadInput
-from backburner.home import write_atomically
+from backburner.home import open_plain, write_atomically
 from backburner.models import Entry, Submission, Work
 from backburner.process import myself, umask
 from backburner.runtime import Runtime
-from backburner.text import readable, shortened
+from backburner.text import readable, shortened, visible
 
 SETS = ("files", "commands", "memory", "background")
 _LONGEST_READ = 50_000
 _LONGEST_FILE = 2_000_000
 _MOST_FOUND = 200
 _MOST_SEARCHED = 20_000
+_ACTING = {"conftest.py", "makefile", "gnumakefile", "package.json", "setup.py", "pyproject.toml", "tox.ini", "noxfile.py", "justfile"}
 _SKIPPED = {".git", "node_modules", ".venv", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache"}
 
 
@@ -57,10 +59,12 @@ class Deps:
     def inside(self, path: str) -> str:
         """A path of the project as it really is; BadInput for one that leads out of it, or to a secret."""
         root = os.path.realpath(self.work.task.project)
+        if "\0" in path or len(path) > 4000:
+            raise BadInput("That is not a path.")
         full = os.path.realpath(os.path.join(self.work.task.cwd, os.path.expanduser(path)))
         if os.path.commonpath([root, full]) != root:
             raise BadInput(f"{path} is outside the project {root}.")
-        if looks_secret(full) or "/.git/" in full + "/":
+        if looks_secret(full) or "/.git/" in full.lower() + "/":
             raise BadInput(f"{path} may hold secrets or is git's own; ask the user for what you need of it.")
         return full
 
@@ -69,7 +73,13 @@ class Deps:
         project = self.work.task.project
         trusted = await self.caller.home.do(lambda runtime: any(g.kind == "trust" and g.project == project for g in runtime.grants()))
         if not trusted and not approved:
-            raise ApprovalRequired(metadata={"reason": f"it wants to {what}"})
+            raise ApprovalRequired(metadata={"reason": visible(f"it wants to {what}")})
+
+    async def blocked(self, arguments: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        """How agents stand that this one waits for, and which of them still work."""
+        answer = await Desk(toolset()).answer(self.caller, "background_block", {**arguments, "timeout": 0}, myself())
+        await answer.delivered()
+        return answer.result, answer.result.get("running", [])
 
 
 Context = RunContext[Deps]
@@ -97,8 +107,10 @@ async def write_file(ctx: Context, path: str, content: str) -> str:
         there = os.path.lexists(ctx.deps.inside(path))
     except BadInput as error:
         return str(error)
-    if there:
-        await ctx.deps.may_change(ctx.tool_call_approved, f"overwrite {path}")
+    if there or _acts(path):
+        await ctx.deps.may_change(
+            ctx.tool_call_approved, f"write {path} with {len(content):,} characters: {shortened(repr(content), longest=400)}"
+        )
     return await _safely(lambda: _write(ctx.deps.inside(path), content))
 
 
@@ -150,7 +162,8 @@ async def run_command(ctx: Context, command: str, shell: bool = False) -> str:
                 shell=shell,
                 umask=umask(),
                 batch=work.task.batch,
-                key=f"{work.run.run_id}:{ctx.tool_call_id}",  # whatever is tried again, it runs once
+                # Whatever is tried again, it runs once; some servers give every call of a conversation the same id.
+                key=f"{work.run.run_id}:{len(ctx.messages)}:{ctx.tool_call_id}"[:200],
                 session=caller.session,
             )
         )
@@ -218,6 +231,12 @@ def toolsets(names: str | None) -> list[AbstractToolset[Deps]]:
 
 def _ours(desk: Desk, tool: Any) -> AgentTool[Deps]:
     async def call(ctx: Context, **arguments: Any) -> dict[str, Any]:
+        if tool.name == "background_block":  # it gives its place back while it waits: those it waits for may need it
+            result, running = await ctx.deps.blocked(arguments)
+            if running:
+                about = {"again": arguments, "task_id": running[0], "reason": f"it waits for {running[0]}"}
+                raise CallDeferred(metadata=about)
+            return result
         answer = await desk.answer(ctx.deps.caller, tool.name, arguments, myself())
         await answer.delivered()
         return answer.result
@@ -239,11 +258,16 @@ async def _safely(call: Callable[[], str]) -> str:
         return f"{error}"
 
 
+def _acts(path: str) -> bool:
+    """Whether other programs do something of their own with a file of this name."""
+    parts = os.path.normpath(path).lower().split(os.sep)
+    return any(part.startswith(".") and part not in (".", "..") for part in parts) or parts[-1] in _ACTING
+
+
 def _read(path: str, first: int, count: int) -> str:
     if os.path.isdir(path):
         return "\n".join(sorted(name + "/" * os.path.isdir(os.path.join(path, name)) for name in os.listdir(path))[:_MOST_FOUND])
-    with open(path, encoding="utf-8", errors="replace") as file:
-        lines = file.read(_LONGEST_FILE).splitlines()
+    lines = _text(path).splitlines()
     shown = "\n".join(f"{first + n}\t{line}" for n, line in enumerate(lines[first - 1 : first - 1 + count]))
     more = len(lines) - (first - 1 + count)
     return shown[:_LONGEST_READ] + (f"\n[{more} more lines]" if more > 0 else "")
@@ -258,10 +282,9 @@ def _write(path: str, content: str) -> str:
 
 
 def _edit(path: str, old: str, new: str) -> str:
-    with open(path, encoding="utf-8") as file:
-        text = file.read(_LONGEST_FILE + 1)
-    if len(text) > _LONGEST_FILE:
+    if os.path.getsize(path) > _LONGEST_FILE:
         raise BadInput("The file is too large to edit.")
+    text = _text(path, "strict")
     if not old or (count := text.count(old)) != 1:
         return "It must occur just once there; it occurs " + (f"{count} times." if old else "nowhere: it is empty.")
     return _write(path, text.replace(old, new))
@@ -275,10 +298,10 @@ def _search(folder: str, cwd: str, text: str, files: str) -> str:
             found.append(name)
         elif not looks_secret(path):
             try:
-                with open(path, encoding="utf-8") as file:
-                    found += [f"{name}:{n}: {shortened(line.strip())}" for n, line in enumerate(file, 1) if text in line]
+                lines = _text(path, "strict").splitlines()
             except (OSError, UnicodeDecodeError):
                 continue
+            found += [f"{name}:{n}: {shortened(line.strip())}" for n, line in enumerate(lines, 1) if text in line][:_MOST_FOUND]
         if len(found) >= _MOST_FOUND:
             return "\n".join(found[:_MOST_FOUND]) + "\n[there may be more]"
     return "\n".join(found) or "Nothing found."
@@ -292,5 +315,13 @@ def _below(folder: str, pattern: str) -> Iterator[str]:
             seen += 1
             if seen > _MOST_SEARCHED:
                 return
-            if fnmatch.fnmatch(name, pattern):
+            if fnmatch.fnmatch(name, pattern) and stat.S_ISREG(os.lstat(os.path.join(here, name)).st_mode):
                 yield os.path.join(here, name)
+
+
+def _text(path: str, errors: str = "replace") -> str:
+    """The beginning of a plain file: nothing that blocks, never ends or leads elsewhere."""
+    with open(open_plain(path), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise FileNotFoundError(f"{path} is not a plain file.")
+        return file.read(_LONGEST_FILE).decode("utf-8", errors)

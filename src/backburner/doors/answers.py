@@ -154,5 +154,7 @@ def outcome(caller: Caller, entry: Entry) -> str:
         return render.ended_line(entry, now_ms())
     if entry.status in ("proposed", "waiting"):
         reason = "; ".join(entry.task.reasons) if entry.run is None else entry.run.error
+        if entry.run and entry.run.waits_on not in (None, "budget", "tool"):
+            return f"{entry.task.task_id} waits: {reason}"
         return f"{entry.task.task_id} waits for a person's approval ({reason}): {caller.command} approve {entry.task.task_id}"
     return f"{entry.task.task_id} {'ready' if entry.ready else entry.status}"

@@ -45,7 +45,11 @@ class Caller:
         """What `call` makes of the Runtime; with it comes what is owed to the session, in one go."""
 
         def both(runtime: Runtime) -> tuple[T, Sequence[Notice]]:
-            made = call(runtime)
+            runtime.cwd = self.cwd
+            try:
+                made = call(runtime)
+            finally:
+                runtime.cwd = None
             return made, runtime.owed(self.session) if self.session is not None else ()
 
         made, self.owed = await self.home.do(both)

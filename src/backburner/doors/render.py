@@ -222,7 +222,8 @@ def details(entry: Entry, now: int, output: bytes, log: str, signs: "Signs") -> 
         return "\n".join(lines)
     lines.append(f"Approved: {task.approved_by} at {words.local(task.approved_at)} (rule: {task.rule or '-'})")
     if entry.status == "waiting":
-        lines += [f"Waits because: {run.error}", f"Answer: backburner approve {task.task_id}"]
+        asked = task.task_id if run.waits_on in (None, "budget", "tool") else run.waits_on
+        lines += [f"Waits because: {run.error}", f"Answer: backburner approve {asked}"]
         return "\n".join(lines)
     lines.append(f"Started: {words.local(run.started_at)}")
     if run.ended_at is not None:

@@ -184,6 +184,10 @@ class SQLiteStore(Grants, Agents):
             self._guard(run_id)
             task_id = self._task_of(run_id)
             self._event(now, RunEvent.PARKED, task_id, run_id, reason=reason)
+            entry = self._entry(task_id)
+            if entry.run and entry.run.cancel_requested_at is not None:  # it was to be stopped: it does not wait for anybody
+                self._end(entry, Ending(run_id, RunState.CANCELLED, Result.SIGNAL, now, error="it was stopped"))
+                return
             other = self.show(waits_on) if waits_on not in (None, "budget", "tool") else None
             if waits_on not in (None, "budget", "tool") and (other is None or other.ended):
                 self._requeue_run(run_id, now, task_id=task_id)  # it ended before we waited
@@ -192,6 +196,8 @@ class SQLiteStore(Grants, Agents):
         """A person's no, or nobody's answer in time."""
         with self._transaction():
             entry = self._entry(task_id)
+            if entry.run and entry.run.state == RunState.WAITING and entry.run.waits_on not in (None, "budget", "tool"):
+                raise BadInput(f"Task {task_id} waits for {entry.run.waits_on}; answer that: backburner reject {entry.run.waits_on}")
             if entry.run and entry.run.state == RunState.WAITING and entry.run.waits_on == "tool":
                 self._requeue_run(entry.run.run_id, now, task_id=task_id, reply="no")
                 return self._entry(task_id)

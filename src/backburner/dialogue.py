@@ -1,0 +1,79 @@
+"""Talking with agents: being talked to again, results that are read, what they remember, and how deep they may ask each other."""
+
+import json
+from collections.abc import Sequence
+
+from backburner.errors import BadInput, NotResumable, StaleRun
+from backburner.home import read_plain
+from backburner.lifecycle import LIVE, Result, RunState
+from backburner.models import AGENTS, Entry, Submission, Task
+from backburner.reading import Reading
+
+_DEEPEST = 3
+
+
+class Dialogue(Reading):
+    """The verbs for tasks of agents."""
+
+    def _not_too_deep(self, submission: Submission) -> None:
+        """Agents may ask agents, but not without end."""
+        session = submission.session
+        for _ in range(_DEEPEST):
+            asker = self.store.show(session.removeprefix("agent:")) if session and session.startswith("agent:") else None
+            if asker is None:
+                return
+            session = asker.task.session
+        raise BadInput(f"Agents may ask agents {_DEEPEST} deep, not deeper: do this one yourself.")
+
+    def resume(self, reference: str, message: str) -> Entry:
+        """Talk on with an agent that has answered, in its own conversation: a new run of its task."""
+        entry = self.show(reference)
+        task, run = entry
+        if task.agent is None or run is None:
+            raise NotResumable(f"Task {task.task_id} is a command; only agents can be talked to again.")
+        if not message.strip():
+            raise BadInput("There is nothing to say to it.")
+        if run.n > 1 and run.state in LIVE:
+            raise NotResumable("Task is currently being resumed. Wait for completion before sending another message.")
+        if entry.status != RunState.COMPLETED and run.result != Result.LOST:
+            status = {"failed": "error", "pending": "running"}.get(entry.status, entry.status)
+            raise NotResumable(f"Cannot resume task: status is '{status}'. Only completed tasks can be resumed.")
+        kept = self._kept(task)
+        if kept is None and (run.result != Result.LOST or run.n > 1):
+            raise NotResumable("Session expired or was deleted. Start a new background_task to continue.")
+        if run.result == Result.LOST and run.message and json.dumps(run.message, ensure_ascii=False)[1:-1] not in (kept or ""):
+            message = f"{run.message}\n\n{message}"  # it was cut off before it had heard that
+        try:
+            entry = self.store.resume(task.task_id, message, runner=AGENTS, now=self.clock())
+        except StaleRun:
+            raise NotResumable("Task is currently being resumed. Wait for completion before sending another message.") from None
+        self._publish(entry)
+        return entry
+
+    def _kept(self, task: Task) -> str | None:
+        """An agent's conversation as it is on disk."""
+        try:
+            return read_plain(self.conversation(task), 1 << 28).decode("utf-8", "replace")
+        except OSError:
+            return None
+
+    def _asked_by(self, session: str) -> Sequence[Entry]:
+        """What a session asked for, and what the agents asked for that it asked."""
+        everything = self.store.list(status=None, project=None, limit=None)
+        sessions, found = {session}, list[Entry]()
+        for entry in reversed(everything):  # oldest first: who asks comes before what is asked for
+            if entry.task.session in sessions:
+                found.append(entry)
+                sessions |= {f"agent:{entry.task.task_id}"} if entry.task.agent is not None else set()
+        return found
+
+    def retrieve(self, entry: Entry) -> None:
+        """The result of a task has been read."""
+        if entry.task.retrieved_at is None:
+            self.store.retrieve(entry.task.task_id, self.clock())
+
+    def remember(self, key: str, value: str | None, project: str) -> None:
+        """Keep something under a name for the agents of a project."""
+        if not (0 < len(key) <= 200 and key.isprintable()) or len(value or "") > 100_000:
+            raise BadInput("A name has up to 200 characters on one line, and what is kept under it up to 100,000.")
+        self.store.remember(project, key, value, self.clock())
