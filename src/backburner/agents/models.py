@@ -47,7 +47,7 @@ def _one(name: str, settings: dict[str, str], environ: dict[str, str], timeout: 
         raise BadInput(f"A base_url is for ollama, openai, openai-chat and anthropic models, not for '{name}'.")
     with _variables(environ):
         model = infer_model(name)
-    model._settings = {**(model.settings or {}), "timeout": timeout}  # ty: ignore[invalid-assignment]
+    model._settings = {**(model.settings or {}), "timeout": timeout}
     return model
 
 
