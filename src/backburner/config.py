@@ -34,6 +34,8 @@ SETTINGS: dict[str, Setting] = {
     "models.fallback": Setting("", "The model to go on with where the first one fails; empty for none."),
     "models.base_url": Setting("", "Where an OpenAI-compatible server answers, such as http://127.0.0.1:8080/v1; empty for the usual."),
     "models.api_key_env": Setting("", "The variable that holds the key for it; empty for the usual one."),
+    "models.fallback_base_url": Setting("", "Where the server of the fallback answers; empty for the usual."),
+    "models.fallback_api_key_env": Setting("", "The variable that holds the key for that; empty for the usual one."),
     "models.seats": Setting(8, "How many agents ask models at the same time; the rest wait in order.", 1),
     "models.stream": Setting(True, "Have answers come in as they are made; false for a server that cannot."),
     "models.timeout_seconds": Setting(600.0, "How long one answer of a model may take.", 1),
@@ -50,7 +52,8 @@ SETTINGS: dict[str, Setting] = {
     "approval.yes_without_terminal": Setting(False, "Let `approve` and `--yes` work where there is no terminal."),
     "approval.proposal_expiry_hours": Setting(24.0, "How long a proposal waits for its answer."),
 }
-AGENT_KEYS = ("description", "model", "fallback", "base_url", "api_key_env", "instructions", "tools")
+_SERVERS = ("fallback", "base_url", "api_key_env", "fallback_base_url", "fallback_api_key_env")
+AGENT_KEYS = ("description", "model", *_SERVERS, "instructions", "tools")
 SECTIONS = frozenset(name.split(".")[0] for name in SETTINGS)
 FILE_ONLY = "approval"
 _MOST = 1_000_000_000
@@ -218,7 +221,7 @@ def agent_settings(config: Config, name: str) -> dict[str, str]:
     """What one agent is: its own words over those of `[models]`. BadInput where there is none of that name, or no model for it."""
     if name not in config.agents and name != "default":
         raise BadInput(f"There is no agent '{name}'; there are {', '.join(sorted({'default', *config.agents}))}.")
-    usual = {key: config.text(f"models.{key}") for key in ("fallback", "base_url", "api_key_env")}
+    usual = {key: config.text(f"models.{key}") for key in _SERVERS}
     settings = {"model": config.text("models.default"), **usual, **config.agents.get(name, {}), "name": name}
     if not settings["model"]:
         raise BadInput(

@@ -194,13 +194,25 @@ def test_a_model_that_hangs_is_stopped_at_its_time(home: Place) -> None:
 
 
 def test_another_model_takes_over_where_the_first_fails(home: Place, model: ScriptedModel) -> None:
-    text = (home.root / "config.toml").read_text()
-    home.configure(
-        text.replace("[agents]", '[agents.sturdy]\nmodel = "openai-chat:scripted"\nbase_url = "http://127.0.0.1:9/v1"\n[agents]')
-    )
-    task_id = ask(home, {"say": "never"}, options=("--agent", "sturdy"))
-    ended = settled(home, task_id)
+    dead, alive = 'model = "openai-chat:one"\nbase_url = "http://127.0.0.1:9/v1"\n', model.url
+    sturdy = f'{dead}fallback = "anthropic:two"\nfallback_base_url = "{alive}"\n'
+    home.configure(f"{(home.root / 'config.toml').read_text()}[agents.frail]\n{dead}[agents.sturdy]\n{sturdy}")
+    frail, other = ask(home, {"say": "never"}, options=("--agent", "frail")), ask(home, {"say": "here"}, options=("--agent", "sturdy"))
+    ended = settled(home, frail)
     assert ended["status"] == "failed" and ended["error"]
+    assert settled(home, other)["status"] == "completed" and home.log(other) == b"here\n"
+
+
+def test_an_agent_speaks_anthropics_dialect_too(home: Place, model: ScriptedModel) -> None:
+    home.configure(f'{CONFIG}[models]\ndefault = "anthropic:scripted"\nbase_url = "{model.url}"\n')
+    task_id = ask(home, {"tool": "search_files", "args": {}}, {"say": "done in another tongue"})
+    assert settled(home, task_id)["status"] == "completed" and home.log(task_id) == b"done in another tongue\n"
+
+
+def test_an_address_for_a_model_that_takes_none_is_refused(home: Place) -> None:
+    home.configure(f'{CONFIG}[models]\ndefault = "groq:x"\nbase_url = "http://127.0.0.1:9/v1"\n')
+    ended = settled(home, ask(home, {"say": "never"}))
+    assert ended["status"] == "failed" and "A base_url is for" in str(ended["error"])
 
 
 def test_ending_a_session_takes_its_tasks_with_it(home: Place) -> None:

@@ -20,9 +20,8 @@ def model_of(settings: dict[str, str], environ: dict[str, str], timeout: float) 
         return first
     from pydantic_ai.models.fallback import FallbackModel
 
-    same = settings["fallback"].partition(":")[0] == settings["model"].partition(":")[0]
-    # Where one server is and what its key is called says nothing of another kind of server.
-    other = settings if same else {**settings, "base_url": "", "api_key_env": ""}
+    # Where one server is, and what its key is called, says nothing of another.
+    other = {key: settings.get(f"fallback_{key}", "") for key in ("base_url", "api_key_env")}
     return FallbackModel(first, _one(settings["fallback"], other, environ, timeout))
 
 
