@@ -18,6 +18,7 @@ class Setting(NamedTuple):
     default: Value
     meaning: str
     least: float = 0
+    most: float = 1_000_000
 
 
 SETTINGS: dict[str, Setting] = {
@@ -39,7 +40,7 @@ SETTINGS: dict[str, Setting] = {
     "models.seats": Setting(8, "How many agents ask models at the same time; the rest wait in order.", 1),
     "models.stream": Setting(True, "Have answers come in as they are made; false for a server that cannot."),
     "models.timeout_seconds": Setting(600.0, "How long one answer of a model may take.", 1),
-    "agents.max_tokens": Setting(2_000_000, "How many tokens one run may use before it waits and asks.", 1),
+    "agents.max_tokens": Setting(2_000_000, "How many tokens one run may use before it waits and asks.", 1, 1_000_000_000_000),
     "agents.max_tool_calls": Setting(300, "How many tools one run may call before it waits and asks.", 1),
     "agents.max_cost": Setting(
         0.0, "How many dollars one run may spend, where prices are known, before it waits and asks; 0 for no limit."
@@ -56,7 +57,6 @@ _SERVERS = ("fallback", "base_url", "api_key_env", "fallback_base_url", "fallbac
 AGENT_KEYS = ("description", "model", *_SERVERS, "instructions", "tools")
 SECTIONS = frozenset(name.split(".")[0] for name in SETTINGS)
 FILE_ONLY = "approval"
-_MOST = 1_000_000_000
 
 
 class Config(NamedTuple):
@@ -194,8 +194,8 @@ def _checked(name: str, value: object, where: str) -> Value:
             except (ValueError, OverflowError):
                 wanted = "a whole number" if kind is int else "a number"
                 raise ConfigError(f"'{name}' must be {wanted}, not {value!r}", where=where) from None
-            if not setting.least <= number <= _MOST:
-                raise ConfigError(f"'{name}' must be from {setting.least:g} to {_MOST:,}, not {value!r}", where=where)
+            if not setting.least <= number <= setting.most:
+                raise ConfigError(f"'{name}' must be from {setting.least:g} to {setting.most:,}, not {value!r}", where=where)
             return number
         case _:
             return str(value)
