@@ -59,13 +59,7 @@ class Dialogue(Reading):
 
     def _asked_by(self, session: str) -> Sequence[Entry]:
         """What a session asked for, and what the agents asked for that it asked."""
-        everything = self.store.list(status=None, project=None, limit=None)
-        sessions, found = {session}, list[Entry]()
-        for entry in reversed(everything):  # oldest first: who asks comes before what is asked for
-            if entry.task.session in sessions:
-                found.append(entry)
-                sessions |= {f"agent:{entry.task.task_id}"} if entry.task.agent is not None else set()
-        return found
+        return [entry for entry in map(self.store.show, self.store.asked_by(session)) if entry]
 
     def retrieve(self, entry: Entry) -> None:
         """The result of a task has been read."""

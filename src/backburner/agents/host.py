@@ -141,7 +141,9 @@ async def _host(home: Home, runtime: Runtime) -> None:
                 log.warning("%s; the settings of before stay", error)
                 return
             runner.cap = config.whole("models.seats")
-            reloading.add(asyncio.ensure_future(awaited.do(lambda other: setattr(other, "config", config))))
+            task = asyncio.ensure_future(awaited.do(lambda other: setattr(other, "config", config)))
+            reloading.add(task)
+            task.add_done_callback(reloading.discard)
 
         reloading: set[asyncio.Future[None]] = set()
 

@@ -6,6 +6,7 @@ for a person's yes, as a command does that the gate asks for. Nothing leads outs
 
 import asyncio
 import fnmatch
+import functools
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -77,7 +78,7 @@ class Deps:
 
     async def blocked(self, arguments: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         """How agents stand that this one waits for, and which of them still work."""
-        answer = await Desk(toolset()).answer(self.caller, "background_block", {**arguments, "timeout": 0}, myself())
+        answer = await _desk().answer(self.caller, "background_block", {**arguments, "timeout": 0}, myself())
         await answer.delivered()
         return answer.result, answer.result.get("running", [])
 
@@ -223,13 +224,17 @@ def toolsets(names: str | None) -> list[AbstractToolset[Deps]]:
     }
     made: list[AbstractToolset[Deps]] = [FunctionToolset([f for name in wanted for f in functions.get(name, [])])]
     if "background" in wanted:
-        tools = toolset()
-        desk = Desk(tools)
-        made.append(FunctionToolset([_ours(desk, tool) for tool in tools.values()]))
+        made.append(FunctionToolset([_ours(tool) for tool in _desk().tools.values()]))
     return made
 
 
-def _ours(desk: Desk, tool: Any) -> AgentTool[Deps]:
+@functools.cache
+def _desk() -> Desk:
+    """Where the calls of all agents of this host are answered."""
+    return Desk(toolset())
+
+
+def _ours(tool: Any) -> AgentTool[Deps]:
     async def call(ctx: Context, **arguments: Any) -> dict[str, Any]:
         if tool.name == "background_block":  # it gives its place back while it waits: those it waits for may need it
             result, running = await ctx.deps.blocked(arguments)
@@ -237,7 +242,7 @@ def _ours(desk: Desk, tool: Any) -> AgentTool[Deps]:
                 about = {"again": arguments, "task_id": running[0], "reason": f"it waits for {running[0]}"}
                 raise CallDeferred(metadata=about)
             return result
-        answer = await desk.answer(ctx.deps.caller, tool.name, arguments, myself())
+        answer = await _desk().answer(ctx.deps.caller, tool.name, arguments, myself())
         await answer.delivered()
         return answer.result
 

@@ -7,7 +7,7 @@ import sys
 from backburner import words
 from backburner.callers import handed_on, session_of
 from backburner.doors import render
-from backburner.doors.start import cwd
+from backburner.doors.start import cwd, milliseconds
 from backburner.doors.verbs import hint, told
 from backburner.errors import ApprovalRequired, BackburnerError, BadInput
 from backburner.models import Entry, Submission
@@ -30,7 +30,7 @@ def ask(runtime: Runtime, args: argparse.Namespace) -> int:
         batch=args.batch,
         key=args.key,
         after=tuple(args.after),
-        timeout_ms=_milliseconds(args.timeout),
+        timeout_ms=milliseconds(args.timeout),
         budget=_budget(args.budget),
         session=session_of(runtime.environ),
     )
@@ -121,14 +121,6 @@ def sessions(runtime: Runtime, args: argparse.Namespace) -> int:
     if not found:
         hint("No agent has asked for anything yet.")
     return 0
-
-
-def _milliseconds(text: str | None) -> int | None:
-    if text is None:
-        return None
-    from backburner.times import duration_ms
-
-    return duration_ms(text)
 
 
 def _budget(pairs: list[str]) -> dict[str, float]:

@@ -58,7 +58,7 @@ def submission_from(runtime: Runtime, args: argparse.Namespace) -> Submission:
         priority=PRIORITIES[args.priority],
         after=tuple(args.after),
         start_at=_start_at(args),
-        timeout_ms=_milliseconds(args.timeout),
+        timeout_ms=milliseconds(args.timeout),
         limits=_limits(args),
         ready_when=args.ready_when,
         restarts=_restarts(args.restart),
@@ -66,7 +66,7 @@ def submission_from(runtime: Runtime, args: argparse.Namespace) -> Submission:
     )
 
 
-def _milliseconds(text: str | None) -> int | None:
+def milliseconds(text: str | None) -> int | None:
     if text is None:
         return None
     from backburner.times import duration_ms
@@ -76,7 +76,7 @@ def _milliseconds(text: str | None) -> int | None:
 
 def _start_at(args: argparse.Namespace) -> int | None:
     if args.in_ is not None:
-        return now_ms() + (_milliseconds(args.in_) or 0)
+        return now_ms() + (milliseconds(args.in_) or 0)
     if args.at is None:
         return None
     from backburner.times import moment_ms
@@ -91,7 +91,7 @@ def _limits(args: argparse.Namespace) -> dict[str, int]:
 
         limits["memory_mb"] = size_mb(args.memory)
     if args.cpu_time is not None:
-        limits["cpu_seconds"] = max(1, (_milliseconds(args.cpu_time) or 0) // 1000)
+        limits["cpu_seconds"] = max(1, (milliseconds(args.cpu_time) or 0) // 1000)
     return limits
 
 

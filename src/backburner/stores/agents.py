@@ -1,6 +1,7 @@
 """What only agents need of the ledger: being talked to again, a result that was read, and what they remember."""
 
 import os
+from collections.abc import Sequence
 
 from backburner.errors import StaleRun
 from backburner.lifecycle import LIVE, TaskEvent
@@ -39,3 +40,12 @@ class Agents(Endings):
                 " ON CONFLICT (project, key) DO UPDATE SET value = excluded.value, set_at = excluded.set_at",
                 (project, key, value, now),
             )
+
+    def asked_by(self, session: str) -> Sequence[str]:
+        """The tasks that a session asked for, and those that the agents among them asked for, and so on."""
+        rows = self._all(
+            "WITH RECURSIVE asked (task_id) AS (SELECT task_id FROM tasks WHERE session = ?"
+            " UNION SELECT t.task_id FROM asked a CROSS JOIN tasks t WHERE t.session = 'agent:' || a.task_id) SELECT task_id FROM asked",
+            session,
+        )
+        return [row[0] for row in rows]
