@@ -51,7 +51,7 @@ def measure(rounds: int) -> list[Figures]:
     """One round asks thirty agents in a row, fifty at once, and waits for twenty."""
     with scratch() as folder, TimedModel() as model, Place(folder) as place:
         text = (place.root / "config.toml").read_text()
-        models = f'[models]\ndefault = "openai-chat:x"\nbase_url = "{model.url}/v1"\nseats = {_MANY}\n'
+        models = f'[models]\ndefault = "openai-chat:x"\nbase_url = "{model.url}/v1"\n[tasks]\nmax_concurrent = {_MANY}\n'
         (place.root / "config.toml").write_text(text + models)
         os.chdir(place.cwd)
         try:

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Callable
 from typing import NamedTuple
 
-from bench import agents, gate, history, latency, ledger, mcp, memory, output, recovery, startup, throughput
+from bench import agents, gate, history, latency, ledger, mcp, memory, output, recovery, schedules, startup, throughput
 from bench.place import MEMORY
 from bench.turns import Figures
 
@@ -50,6 +50,7 @@ GROUPS: dict[str, Callable[[bool], list[Figures]]] = {
     "mcp": lambda quick: mcp.measure(3 if quick else 15, 50 if quick else 200),
     "agents": lambda quick: agents.measure(1 if quick else 5),
     "gate": lambda quick: gate.measure(2 if quick else 10),
+    "schedules": lambda quick: schedules.measure(1 if quick else 5),
 }
 
 
@@ -104,6 +105,14 @@ LINES: list[Line] = [
     Line("agents", "CPU per turn, 50 at once", "", lambda round: round["CPU ms per turn"], "ms"),
     Line("agents", "background_block on 20: after the last end", "", lambda round: round["block wakes"], "ms", 20),
     Line("gate", "a decision of the gate, the slowest of everyday lines", "", lambda round: max(round.values()), "ms", 1),
+    Line("schedules", "tick of the scheduler, none of 10,000 due", "10 schedules", _share("nothing 10,000", "nothing 10"), limit=10),
+    Line("schedules", "tick of the scheduler, none of 10,000 due", "", lambda round: round["nothing 10,000"], "ms"),
+    Line("schedules", "tick of the scheduler that fires one of 10,000", "one of 10", _share("one 10,000", "one 10")),
+    Line("schedules", "tick of the scheduler that fires one of 10,000", "", lambda round: round["one 10,000"], "ms"),
+    Line("schedules", "tick of the scheduler that fires one of 10", "", lambda round: round["one 10"], "ms"),
+    Line("schedules", "first tick after a start, 10,000 schedules", "", lambda round: round["first 10,000"], "ms"),
+    Line("schedules", "engine with 10 schedules: memory", "", lambda round: round["MB 10"], "MB"),
+    Line("schedules", "engine with 10,000 schedules: memory", "", lambda round: round["MB 10,000"], "MB"),
 ]
 
 

@@ -28,8 +28,10 @@ CORE = {
     "trace",
     "commandline",
     "notification",
+    "schedule",
+    "standing",
 }
-GROUND = {"callers", "feed", "machine", "signs", "surroundings", "home", "process", "wake", "watch", "output", "folders"}
+GROUND = {"callers", "feed", "machine", "signs", "surroundings", "home", "process", "wake", "watch", "output", "folders", "zone"}
 ADAPTERS = {"stores", "executors"}
 ENGINE = {
     "gate",
@@ -37,6 +39,8 @@ ENGINE = {
     "attendance",
     "reading",
     "dialogue",
+    "timetable",
+    "scheduler",
     "runtime",
     "awaited",
     "runner",

@@ -8,7 +8,7 @@ from backburner import folders, wake
 from backburner.errors import EngineUnavailable, IllegalTransition, TaskNotFound
 from backburner.home import Home
 from backburner.lifecycle import AT_WORK, RunState
-from backburner.models import AGENTS, ENGINE, RECORD, Clock, Entry, ProcessId, Run
+from backburner.models import OURS, RECORD, Clock, Entry, ProcessId, Run
 from backburner.process import boot_id, is_alive
 
 if TYPE_CHECKING:
@@ -38,13 +38,10 @@ class Attendance:
         live = self.store.live_runs()
         if not live or not any(map(_unattended, live)):
             # Whoever asked for these may have died before it rang.
-            if any(
-                run.runner in (AGENTS, ENGINE) and (run.state == RunState.PENDING or run.cancel_requested_at is not None) for run in live
-            ):
+            orphaned = any(run.runner in OURS and (run.state == RunState.PENDING or run.cancel_requested_at is not None) for run in live)
+            if orphaned or self.store.next_slot_at() is not None:  # schedules have somebody who looks at the clock
                 self.ring_engine()
-            for embedder in {
-                run.owner.pid for run in live if run.runner not in (AGENTS, ENGINE) and run.owner and run.cancel_requested_at is not None
-            }:
+            for embedder in {run.owner.pid for run in live if run.runner not in OURS and run.owner and run.cancel_requested_at is not None}:
                 wake.ring_process(self.home.bells, embedder)
             return
         ear = self.listen()
@@ -79,7 +76,11 @@ class Attendance:
                 with contextlib.suppress(OSError):  # it is a copy; who runs it writes it again
                     folders.write(self.home.folder(run.folder), task, run)
         engine = wake.ring_all(self.home.bells)
-        if not engine and entry.live and (entry.run is None or entry.run.runner in (AGENTS, ENGINE) or _unattended(entry.run)):
+        if (
+            not engine
+            and (entry.live or entry.task.next_run_at is not None)
+            and (entry.run is None or entry.run.runner in OURS or _unattended(entry.run))
+        ):
             self._start_engine()
 
     def _start_engine(self) -> None:
@@ -92,7 +93,7 @@ def _unattended(run: Run) -> bool:
     """Whether nobody looks after a run any more: its owner is dead, or the embedder that meant to claim it is."""
     if run.state in AT_WORK:
         return not is_alive(run.owner)
-    return run.runner not in (AGENTS, ENGINE, RECORD) and not is_alive(ProcessId.parse(run.runner))
+    return run.runner not in (*OURS, RECORD) and not is_alive(ProcessId.parse(run.runner))
 
 
 def _rebooted(run: Run) -> bool:

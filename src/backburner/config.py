@@ -47,6 +47,27 @@ SETTINGS: dict[str, Setting] = {
     ),
     "agents.yield_seconds": Setting(20.0, "How long an agent waits for a command before it goes on in the background."),
     "agents.idle_exit_seconds": Setting(120.0, "How long the agent host stays when no agent works."),
+    "models.local": Setting("", "The model of standing tasks; empty for that of [models] default."),
+    "models.local_base_url": Setting("", "Where the server of that answers; empty for the usual."),
+    "models.remote": Setting(
+        "", "The model that a standing task's agent may escalate to, and goes on with where the first fails; empty for none."
+    ),
+    "models.remote_base_url": Setting("", "Where the server of that answers; empty for the usual."),
+    "models.remote_api_key_env": Setting("", "The variable that holds the key for that; empty for the usual one."),
+    "tasks.enabled": Setting(True, "Run standing tasks when they are due."),
+    "tasks.tick_interval_ms": Setting(
+        30_000, "The longest sleep of the scheduler: a clock that was set is noticed after that.", 100, 86_400_000
+    ),
+    "tasks.max_concurrent": Setting(1, "How many agents ask a model on this machine at the same time.", 1),
+    "tasks.task_timeout_ms": Setting(300_000, "How long a run of a standing task may take.", 1, 1_000_000_000_000),
+    "tasks.max_active": Setting(20, "How many scheduled and event tasks may be active.", 1),
+    "tasks.max_tokens_per_day": Setting(
+        0, "How many tokens all standing tasks may use in a day before they pause and ask; 0 for no limit.", 0, 1e12
+    ),
+    "tasks.max_cost_per_day": Setting(0.0, "The same in dollars, where prices are known; 0 for no limit."),
+    "tasks.discovery_enabled": Setting(True, "Let an agent look for work to propose."),
+    "tasks.discovery_interval_ms": Setting(1_800_000, "How often it looks.", 1000, 1_000_000_000_000),
+    "tasks.idle_threshold_ms": Setting(600_000, "How long the person must have been silent before it looks.", 0, 1_000_000_000_000),
     "telemetry.otlp_endpoint": Setting("", "Where traces are sent as OTLP over HTTP, such as http://127.0.0.1:4318; empty for nowhere."),
     "telemetry.otlp_headers": Setting("", "Headers to send with them: name=value, more after a comma."),
     "telemetry.service_name": Setting("backburner", "What the sender of the traces is called."),
@@ -210,6 +231,16 @@ def _boolean(name: str, value: object, where: str) -> bool:
     raise ConfigError(f"'{name}' must be true or false, not {value!r}", where=where)
 
 
+def is_local(settings: dict[str, str]) -> bool:
+    """Whether an agent's model answers on this machine: such a one has few seats."""
+    from urllib.parse import urlsplit
+
+    host = urlsplit(settings.get("base_url") or "").hostname
+    if host is None:
+        return settings["model"].startswith("ollama:")
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
 def _suggest(name: str) -> str:
     import difflib
 
@@ -217,12 +248,21 @@ def _suggest(name: str) -> str:
     return f"; did you mean '{near[0]}'?" if near else f"; there are {', '.join(SETTINGS)}"
 
 
-def agent_settings(config: Config, name: str) -> dict[str, str]:
-    """What one agent is: its own words over those of `[models]`. BadInput where there is none of that name, or no model for it."""
+def agent_settings(config: Config, name: str, *, standing: bool = False) -> dict[str, str]:
+    """What one agent is: its own words over those of `[models]`. BadInput where there is none of that name, or no model for it.
+
+    For a standing task the local model comes first, and the remote one is what it may escalate to.
+    """
     if name not in config.agents and name != "default":
         raise BadInput(f"There is no agent '{name}'; there are {', '.join(sorted({'default', *config.agents}))}.")
     usual = {key: config.text(f"models.{key}") for key in _SERVERS}
-    settings = {"model": config.text("models.default"), **usual, **config.agents.get(name, {}), "name": name}
+    settings = {"model": config.text("models.default"), **usual}
+    if standing and config.text("models.local"):
+        settings |= {"model": config.text("models.local"), "base_url": config.text("models.local_base_url"), "api_key_env": ""}
+    if standing and config.text("models.remote"):
+        there = {f"fallback_{key}": config.text(f"models.remote_{key}") for key in ("base_url", "api_key_env")}
+        settings |= {"fallback": config.text("models.remote"), **there}
+    settings |= {**config.agents.get(name, {}), "name": name}
     if not settings["model"]:
         raise BadInput(
             "There is no model for agents yet. With Ollama (https://ollama.com): `ollama pull qwen3`, then put"

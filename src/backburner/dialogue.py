@@ -19,7 +19,7 @@ class Dialogue(Reading):
         """Agents may ask agents, but not without end."""
         session = submission.session
         for _ in range(_DEEPEST):
-            asker = self.store.show(session.removeprefix("agent:")) if session and session.startswith("agent:") else None
+            asker = self.store.show(session.partition(":")[2]) if session and session.startswith(("agent:", "task:")) else None
             if asker is None:
                 return
             session = asker.task.session
@@ -31,6 +31,8 @@ class Dialogue(Reading):
         task, run = entry
         if task.agent is None or run is None:
             raise NotResumable(f"Task {task.task_id} is a command; only agents can be talked to again.")
+        if task.standing:
+            raise NotResumable(f"Task {task.task_id} begins a new conversation with every run; ask anew: backburner run-now {task.task_id}")
         if not message.strip():
             raise BadInput("There is nothing to say to it.")
         if run.n > 1 and run.state in LIVE:
@@ -44,7 +46,7 @@ class Dialogue(Reading):
         if run.result == Result.LOST and run.message and json.dumps(run.message, ensure_ascii=False)[1:-1] not in (kept or ""):
             message = f"{run.message}\n\n{message}"  # it was cut off before it had heard that
         try:
-            entry = self.store.resume(task.task_id, message, runner=AGENTS, now=self.clock())
+            entry = self.store.resume(task.task_id, message, runner=task.lane or AGENTS, now=self.clock())
         except StaleRun:
             raise NotResumable("Task is currently being resumed. Wait for completion before sending another message.") from None
         self._publish(entry)

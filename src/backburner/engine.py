@@ -14,18 +14,22 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from backburner import folders, machine, process, wake
 from backburner.config import Config
 from backburner.errors import BackburnerError, EngineUnavailable, HomeUnusable, StaleRun
 from backburner.home import SPARE, Home, lock, stamp
 from backburner.lifecycle import AT_WORK, Result, RunState
-from backburner.models import AGENTS, ENGINE, OTLP, Ending, ProcessId, Run
+from backburner.models import AGENTS, ENGINE, HOSTED, LOCAL, OTLP, OURS, Ending, ProcessId, Run
 from backburner.ports import Executor, Store
 from backburner.process import engine_of
 from backburner.runner import Runner
 from backburner.runtime import Runtime, load_config, open_runtime
 from backburner.starter import engine_command
+
+if TYPE_CHECKING:
+    from backburner.scheduler import Scheduler
 
 log = logging.getLogger("backburner")
 
@@ -55,6 +59,8 @@ class Engine:
         self._config_seen = config_seen  # the file as it was before it was read
         self._sending: asyncio.Task[None] | None = None
         self._hosting: asyncio.Task[None] | None = None
+        self._scheduler: Scheduler | None = None  # dates are slow to load, and many homes have nothing scheduled
+        self._due: asyncio.TimerHandle | None = None
         config = runtime.config
         self._runner = Runner(
             self._store,
@@ -134,7 +140,8 @@ class Engine:
             self._runner.tick()
             self._send_traces()
             self._host_agents()
-            idle = not self._runner.busy and not self._store.live_runs()
+            scheduled = self._schedule()
+            idle = not self._runner.busy and not self._store.live_runs() and not scheduled
         except BackburnerError as error:
             log.warning("%s", error)
             loop.call_later(1.0, self._go)
@@ -145,6 +152,27 @@ class Engine:
         if idle and self._idle_exit is not None:
             self._leaving = loop.call_later(self._idle_exit, self._leave)
 
+    def _schedule(self) -> bool:
+        """Fire what is due of standing tasks; whether there are any that will be due, for which the engine stays."""
+        if self._due:
+            self._due.cancel()
+            self._due = None
+        if self._store.next_slot_at() is None:
+            return False
+        if self._scheduler is None:
+            from backburner.scheduler import Scheduler
+
+            self._scheduler = Scheduler(self._store, self._home.tasks, self._runtime.clock, lambda: self._runtime.config)
+        before = self._store.next_slot_at()
+        if (seconds := self._scheduler.tick()) is None:
+            return False
+        if self._store.next_slot_at() != before:
+            wake.ring_followers(self._home.bells)
+            self._runner.tick()
+            self._host_agents()
+        self._due = asyncio.get_running_loop().call_later(seconds, self._soon)
+        return True
+
     def _take_over(self) -> None:
         """Go on with what the dead left: engines before us, and embedders of the library."""
         mine = self._runner.owner
@@ -152,23 +180,29 @@ class Engine:
             if run.state in AT_WORK and run.owner and run.owner != mine:
                 if process.is_alive(run.owner):
                     self._watch(run.owner)
-                elif run.runner == AGENTS:
+                elif run.runner in HOSTED:
                     self._interrupted(run)
                 else:
                     self._runner.take_over(run)
-            elif run.state not in AT_WORK and run.runner not in (AGENTS, ENGINE):
+            elif run.state not in AT_WORK and run.runner not in OURS:
                 embedder = ProcessId.parse(run.runner)
                 if process.is_alive(embedder):
                     self._watch(embedder)
                 else:
                     self._store.release(run.runner)
+        for turn in self._store.turns():
+            if process.is_alive(turn.process):
+                self._watch(turn.process)
+            else:
+                self._store.end_turn(turn.process, self._runtime.clock())
 
     def _interrupted(self, run: Run) -> None:
         """The host of an agent died: that is told, and the conversation can be resumed. Nothing is done twice by itself."""
         why = "it was interrupted: its agent host ended. Its conversation is kept, so that it can be resumed"
         with contextlib.suppress(StaleRun):
             work = self._store.adopt(run, self._runner.owner)
-            ending = Ending(run.run_id, RunState.FAILED, Result.LOST, self._runtime.clock(), error=why)
+            used = folders.usage(self._home.folder(run.folder))
+            ending = Ending(run.run_id, RunState.FAILED, Result.LOST, self._runtime.clock(), error=why, usage=used)
             self._store.settle([ending], self._runner.owner)
             with contextlib.suppress(OSError):
                 folders.write(self._home.folder(run.folder), work.task, run._replace(state=ending.state, result=ending.result, error=why))
@@ -176,7 +210,7 @@ class Engine:
 
     def _host_agents(self) -> None:
         """Where agents wait to be asked there is a process for them; it leaves by itself."""
-        if self._hosting is None and self._store.queued(AGENTS, self._runtime.clock(), 1):
+        if self._hosting is None and any(self._store.queued(lane, self._runtime.clock(), 1) for lane in (AGENTS, LOCAL)):
             self._hosting = asyncio.get_running_loop().create_task(self._hosted())
 
     async def _hosted(self) -> None:
@@ -208,7 +242,8 @@ class Engine:
     def _leave(self) -> None:
         """Nothing to do: stop listening, look once more, and only then go."""
         self._stop_listening()
-        if self._runner.busy or self._store.live_runs():
+        scheduled = self._runtime.config.flag("tasks.enabled") and self._store.next_slot_at() is not None
+        if self._runner.busy or self._store.live_runs() or scheduled:
             self._listen()
             self._go()
         else:

@@ -109,6 +109,22 @@ def exit_code(folder: str) -> int | None:
     return int(text) if text.isdigit() else None
 
 
+def usage(folder: str) -> dict[str, float]:
+    """What a run of an agent had used when it was last seen, however it ended."""
+    try:
+        found = json.loads(read_plain(os.path.join(folder, ACTIVITY), _LARGEST))
+    except (OSError, ValueError):
+        return {}
+    known = ("tokens", "tool_calls", "requests", "cost")
+    return {name: float(found[name]) for name in known if isinstance(found, dict) and isinstance(found.get(name), int | float)}
+
+
+def handed_on(run_id: str, folder: str) -> dict[str, str]:
+    """What a command is told of the run that it comes after."""
+    log, result = os.path.join(folder, "output.log"), os.path.join(folder, RESULT)
+    return {"BACKBURNER_AFTER_RUN_ID": run_id, "BACKBURNER_AFTER_LOG": log, "BACKBURNER_AFTER_RESULT": result}
+
+
 def remove(folder: str) -> None:
     """Delete a run's folder; one that is gone already is fine."""
     import shutil  # slow to load, and few doors need it

@@ -27,6 +27,7 @@ class RunEvent(StrEnum):
     PARKED = "run_parked"
     WOKEN = "run_woken"
     REQUEUED = "run_requeued"  # a person said yes again to what had never begun
+    HANDED_ON = "run_handed"  # the command in front of a prompt says that its agent is to be asked
     COMPLETED = "run_completed"
     FAILED = "run_failed"
     CANCELLED = "run_cancelled"
@@ -88,6 +89,7 @@ RUN_TRANSITIONS: dict[tuple[RunState, RunEvent], RunState] = {
     (RunState.PENDING, RunEvent.SKIPPED): RunState.SKIPPED,
     (RunState.RUNNING, RunEvent.PARKED): RunState.WAITING,
     (RunState.RESUMED, RunEvent.PARKED): RunState.WAITING,
+    (RunState.RUNNING, RunEvent.HANDED_ON): RunState.PENDING,
     (RunState.WAITING, RunEvent.WOKEN): RunState.RUNNING,
     (RunState.WAITING, RunEvent.REQUEUED): RunState.PENDING,
     (RunState.WAITING, RunEvent.FAILED): RunState.FAILED,
@@ -127,9 +129,9 @@ def advance_task(state: TaskState, event: TaskEvent) -> TaskState:
 
 
 def event_between(before: RunState, after: RunState) -> RunEvent:
-    """The event that leads from one state to another, or IllegalTransition."""
+    """The event that leads from one state to another, or IllegalTransition. Only the ledger hands a run on."""
     for (state, event), reached in RUN_TRANSITIONS.items():
-        if state == before and reached == after:
+        if state == before and reached == after and event != RunEvent.HANDED_ON:
             return event
     raise IllegalTransition(noun="run", state=before, event=after)
 

@@ -11,11 +11,17 @@ from backburner.lifecycle import LIVE, Result, RunState, TaskState
 
 Clock = Callable[[], int]  # milliseconds UTC
 PRIORITIES = {"high": 1, "normal": 0, "low": -1}
-AGENTS = "agents"  # the `runner` of what the agent host of the home may claim
+AGENTS = "agents"  # the `runner` of what the agent host of the home may claim, with a model elsewhere
 ENGINE = "engine"  # the `runner` of what the engine of the home may claim
 INBOX = "inbox"  # the channel of the person
+LOCAL = "agents:local"  # the same with a model on this machine: a lane of its own, with few seats
 OTLP = "otlp"  # the cursor of who sends traces away
 RECORD = "record"  # the `runner` of rows an embedder keeps by hand; nobody runs them
+HOSTED = frozenset({AGENTS, LOCAL})
+OURS = frozenset({AGENTS, ENGINE, LOCAL})
+DAY = "day_"  # before the name of what a task may use in a day
+TURN = "turn:"  # what a run waits on that stands aside for a person, with the lane behind it
+NOTIFY = ("always", "on_change", "on_failure", "never")
 
 
 class ProcessId(NamedTuple):
@@ -37,6 +43,11 @@ class ProcessId(NamedTuple):
 def channel_of(session: str | None) -> str:
     """Where what is owed to a session is kept; without one it is owed to the person."""
     return INBOX if session is None else f"session:{session}"
+
+
+def session_of(task: "Task") -> str:
+    """The session that an agent's task works in, as whoever asks: a standing one has a fresh conversation in each run."""
+    return f"task:{task.task_id}" if task.standing else f"agent:{task.task_id}"
 
 
 class Submission(NamedTuple):
@@ -66,6 +77,13 @@ class Submission(NamedTuple):
     prompt: str = ""
     message: str | None = None
     budget: dict[str, float] = {}
+    schedule: dict[str, object] = {}
+    notify: str | None = None
+    terms: dict[str, object] = {}
+
+    @property
+    def standing(self) -> bool:
+        return bool(self.schedule)
 
 
 class Approval(NamedTuple):
@@ -78,7 +96,12 @@ class Approval(NamedTuple):
 
 
 class Task(NamedTuple):
-    """What to do, who approved it, and where it stands. `run_count` is also the number of its latest run."""
+    """What to do, who approved it, and where it stands. `run_count` is also the number of its latest run.
+
+    A standing one has a `schedule`; `terms` are its agent's tools, result fields and context, and when its command wakes that agent.
+    `fired` counts the slots that were run, `failures` those in a row; `result_hash` is what it found last, for `notify`, and `gate_hash`
+    what its command said when its agent was asked last. What it used is counted from `counted_from` on, where a person granted more.
+    """
 
     task_id: str
     type: str
@@ -121,13 +144,36 @@ class Task(NamedTuple):
     message: str | None = None
     budget: dict[str, float] = {}
     retrieved_at: int | None = None
+    schedule: dict[str, object] = {}
+    notify: str | None = None
+    terms: dict[str, object] = {}
+    lane: str = ""
+    next_run_at: int | None = None
+    fired: int = 0
+    failures: int = 0
+    result_hash: str | None = None
+    gate_hash: str | None = None
+    paused_because: str | None = None
+    counted_from: int | None = None
+
+    @property
+    def standing(self) -> bool:
+        """Whether it runs by a schedule, or each time after another one."""
+        return bool(self.schedule)
+
+    @property
+    def gated(self) -> bool:
+        """Whether a command decides each time if its agent is asked."""
+        return self.agent is not None and bool(self.command)
 
 
 class Run(NamedTuple):
     """One execution of a task. `runner` says who may claim it, `owner` which process holds it while it is at work.
 
     A pending one is not claimed before `due_at`, nor while `blocked` by a task that it comes after. `message` is what an agent is
-    asked in it; one that waits does so for a task's end, or for a person's `reply` to a `budget` or a `tool` (`waits_on`).
+    asked in it; one that waits does so for a task's end, for a person's turn on its lane, or for their `reply` to a `budget` or a `tool`
+    (`waits_on`). `cause` says what made it (schedule, retry, manual, after) and `slot` for when, `origin` the run that it comes after;
+    `problem` is the kind of its failure. Slots that were skipped leave one, too: their `n` counts downwards from -1.
     """
 
     run_id: str
@@ -159,6 +205,11 @@ class Run(NamedTuple):
     reply: str | None = None
     extensions: int = 0
     usage: dict[str, float] = {}
+    cause: str = ""
+    slot: int | None = None
+    origin: str | None = None
+    problem: str | None = None
+    digest: str | None = None
 
 
 class Session(NamedTuple):
@@ -206,6 +257,9 @@ class Ending(NamedTuple):
     process: ProcessId | None = None
     answer: str | None = None
     usage: dict[str, float] = {}
+    digest: str | None = None  # what a standing task found, for `on_change`
+    report: bool = True  # whether its agent thinks that it is worth telling
+    problem: str | None = None
 
 
 class Settled(NamedTuple):
@@ -213,6 +267,9 @@ class Settled(NamedTuple):
 
     run_ids: Sequence[str]
     claimed: Sequence[Work]
+
+
+_OPEN = (TaskState.PROPOSED, TaskState.ACTIVE, TaskState.PAUSED)
 
 
 class Entry(NamedTuple):
@@ -223,8 +280,8 @@ class Entry(NamedTuple):
 
     @property
     def status(self) -> str:
-        """A one-shot task shows its run's state; one that never got a run shows its own."""
-        return str(self.run.state if self.run else self.task.state)
+        """A one-shot task shows its run's state; one that never got a run, and a standing one, shows its own."""
+        return str(self.run.state if self.run and not self.task.standing else self.task.state)
 
     @property
     def live(self) -> bool:
@@ -237,7 +294,8 @@ class Entry(NamedTuple):
 
     @property
     def ended(self) -> bool:
-        return not self.live and self.task.state != TaskState.PROPOSED
+        open_states = _OPEN if self.task.standing else (TaskState.PROPOSED,)
+        return not self.live and self.task.state not in open_states
 
 
 class Span(NamedTuple):
@@ -264,6 +322,15 @@ class Batch(NamedTuple):
     counts: dict[str, int]
 
 
+class PersonsTurn(NamedTuple):
+    """A person waits for a model in a lane: what runs in the background there stands aside, but for what belongs to the turn."""
+
+    process: ProcessId
+    lane: str
+    task_id: str | None
+    since: int
+
+
 class Event(NamedTuple):
     """Something that happened; ids grow in the order of the commits."""
 
@@ -276,7 +343,7 @@ class Event(NamedTuple):
 
 
 class Notice(NamedTuple):
-    """A message owed to somebody: one row per run and channel. There is no run where a proposal was refused."""
+    """A message owed to somebody, once per thing to tell and channel. There is no run where a proposal was refused or a task paused."""
 
     notice_id: int
     key: str

@@ -13,7 +13,7 @@ from backburner.errors import AmbiguousId, BadInput, BatchNotFound, SpanNotFound
 from backburner.folders import ACTIVITY, CONVERSATION
 from backburner.home import Home, project_of, read_plain
 from backburner.lifecycle import AT_WORK, RunState, TaskState
-from backburner.models import INBOX, Batch, Clock, Entry, Event, Notice, Session, Span, Task, channel_of
+from backburner.models import INBOX, Batch, Clock, Entry, Event, Notice, Run, Session, Span, Task, channel_of
 from backburner.output import NAME, Log, Piece, position_of
 from backburner.process import is_alive
 
@@ -49,15 +49,16 @@ class Reading(Attendance):
             raise TaskNotFound(task_id=reference)
         return entry
 
-    def agent(self, name: str) -> dict[str, str]:
+    def agent(self, name: str, *, standing: bool = False) -> dict[str, str]:
         """The settings of an agent; `default` is there wherever a model is set."""
         from backburner.config import agent_settings
 
-        return agent_settings(self.config, name)
+        return agent_settings(self.config, name, standing=standing)
 
-    def conversation(self, task: Task) -> str:
-        """The file that an agent's conversation is kept in."""
-        return os.path.join(self.home.folder(os.path.join("tasks", task.task_id)), CONVERSATION)
+    def conversation(self, task: Task, run: Run | None = None) -> str:
+        """The file that an agent's conversation is kept in; a standing task begins one in every run."""
+        name = run.run_id if task.standing and run else task.task_id
+        return os.path.join(self.home.folder(os.path.join("tasks", name)), CONVERSATION)
 
     def activity(self, entry: Entry) -> dict[str, Any]:
         """What an agent at work has done so far."""
@@ -84,15 +85,21 @@ class Reading(Attendance):
         return entry
 
     def list(
-        self, *, status: str | None = None, everywhere: bool = False, batch: str | None = None, limit: int | None = None
+        self,
+        *,
+        status: str | None = None,
+        everywhere: bool = False,
+        batch: str | None = None,
+        limit: int | None = None,
+        standing: bool = False,
     ) -> Sequence[Entry]:
-        """Tasks of the caller's project, newest first; those of a batch wherever it is."""
-        known = {*map(str, RunState), *map(str, TaskState)} - {"active", "done", "paused"}
+        """Tasks of the caller's project, newest first; those of a batch wherever it is; only `standing` ones."""
+        known = {*map(str, RunState), *map(str, TaskState)}
         if status is not None and status not in known:
             raise BadInput(f"There is no status '{status}'; there are {', '.join(sorted(known))}.")
         self.refresh()
         project = None if everywhere else self._home_of(batch) if batch is not None else project_of(self._cwd())
-        return self.store.list(status=status, project=project, batch=batch, limit=limit)
+        return self.store.list(status=status, project=project, batch=batch, limit=limit, standing=standing)
 
     def _home_of(self, batch: str) -> str | None:
         """The project whose batch is meant: the caller's own where it has one of that name, else every project's."""

@@ -10,11 +10,11 @@ import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from backburner import folders, signs
+from backburner import folders, output, signs
 from backburner.errors import LedgerUnavailable, StaleRun
 from backburner.home import Home
 from backburner.lifecycle import Result, RunState
-from backburner.models import AGENTS, Clock, Ending, ProcessId, Run, Task, Work
+from backburner.models import HOSTED, Clock, Ending, ProcessId, Run, Task, Work
 from backburner.ports import CannotStart, Executor, Handle, Outcome, Parked, StartLater, Store
 from backburner.words import duration
 
@@ -220,7 +220,7 @@ class Runner:
     def _watch_again(self, work: Work) -> None:
         if handle := self._executor.attach(work):
             self._supervise(work, handle)
-        elif self._runner == AGENTS:  # nothing of it is left to be watched
+        elif self._runner in HOSTED:  # nothing of it is left to be watched
             self._live.pop(work.run.run_id, None)
             error = "it was interrupted by a mistake of ours; the log of the engine has more"
             self._conclude(work, Ending(work.run.run_id, RunState.FAILED, Result.LOST, self._clock(), error=error))
@@ -253,7 +253,10 @@ class Runner:
             error = f"timed out after {duration(work.task.timeout_ms)}"
         ended_at = outcome.ended_at or self._clock()
         ending = Ending(work.run.run_id, state, result, ended_at, outcome.exit_code, error, summary, lines, process=handle.process)
-        ending = ending._replace(answer=outcome.answer, usage=outcome.usage)
+        ending = ending._replace(answer=outcome.answer, usage=outcome.usage, report=outcome.report, problem=outcome.problem)
+        if work.task.standing:
+            digest = outcome.digest or await asyncio.to_thread(output.digest, self._home.folder(work.run.folder))
+            ending = ending._replace(digest=digest)
         run = work.run._replace(process=handle.process)
         self._conclude(work._replace(run=run), ending._replace(artifacts=signs.artifacts(self._home.folder(run.folder))))
 
@@ -363,6 +366,6 @@ def _meaning(outcome: Outcome, stopped: bool, cancelled: bool) -> tuple[RunState
     if stopped and cancelled:
         return RunState.CANCELLED, outcome.result
     if stopped:
-        return RunState.FAILED, Result.AMBIGUOUS if outcome.result == Result.SIGNAL else Result.TIMEOUT
+        return RunState.FAILED, Result.AMBIGUOUS if outcome.result == Result.SIGNAL and outcome.problem is None else Result.TIMEOUT
     done = outcome.result == Result.EXIT and outcome.exit_code == 0
     return RunState.COMPLETED if done else RunState.FAILED, outcome.result

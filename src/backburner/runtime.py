@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING
 
 from backburner import folders, ids, trace, wake
 from backburner.config import Config, resolve
-from backburner.dialogue import Dialogue
 from backburner.errors import (
     ApprovalDenied,
     BadInput,
     IllegalTransition,
-    NotAPerson,
     NotRunning,
     TaskNotFound,
     WaitTimedOut,
@@ -24,7 +22,6 @@ from backburner.errors import (
 from backburner.home import Home, locate, project_of
 from backburner.lifecycle import TaskState
 from backburner.models import (
-    AGENTS,
     ENGINE,
     RECORD,
     Approval,
@@ -36,8 +33,9 @@ from backburner.models import (
     Session,
     Submission,
     channel_of,
+    session_of,
 )
-from backburner.process import is_alive
+from backburner.timetable import Timetable
 
 if TYPE_CHECKING:
     from backburner.approval.policy import Verdict
@@ -51,7 +49,7 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Runtime(Dialogue):
+class Runtime(Timetable):
     """One home, seen through one door. `environ` is the environment of whoever asks."""
 
     def __init__(
@@ -103,6 +101,8 @@ class Runtime(Dialogue):
 
         if known := self.known(submission):
             return known
+        if submission.standing:
+            submission = self._usual(submission)
         validate(submission)
         submission, parent = self._placed(submission)
         self.home.make_bells()
@@ -110,10 +110,11 @@ class Runtime(Dialogue):
         if submission.agent is not None:
             from importlib.util import find_spec
 
-            self.agent(submission.agent)
+            self.agent(submission.agent, standing=submission.standing)
             self._not_too_deep(submission)
             if find_spec("pydantic_ai") is None:
                 raise BadInput("Agents need the extra `agent`: pip install 'backburner[agent]'.")
+        if submission.agent is not None and not submission.command:
             approval, reasons, rule = Approval("auto", "prompt", now), ("a prompt; what its agent does is asked for",), "prompt"
         else:
             approval, reasons, rule = self._approval(submission, yes_via, now)
@@ -126,12 +127,15 @@ class Runtime(Dialogue):
             approval=approval,
             reasons=reasons,
             rule=rule,
-            runner=AGENTS if submission.agent is not None else self._runner,
+            runner=(lane := self._lane(submission)) or self._runner,
             folder=self.home.tasks,
             now=now,
             expires_at=now + int(self.config.number("approval.proposal_expiry_hours") * 3_600_000),
             parent=parent,
             owner=owner,
+            kind=self._kind(submission),
+            lane=lane,
+            most_active=self.config.whole("tasks.max_active"),
         )
         self._publish(entry)
         return entry
@@ -154,7 +158,7 @@ class Runtime(Dialogue):
 
     def end_session(self, session: str) -> Sequence[str]:
         """A conversation is over: what it asked for is stopped, then forgotten. The ids that went."""
-        entries = self._asked_by(session)
+        entries = [entry for entry in self._asked_by(session) if not entry.task.standing]  # those were made to outlive it
         for entry in entries:
             if not entry.ended:
                 self._publish(self.store.request_cancel(entry.task.task_id, self.clock()))
@@ -202,10 +206,13 @@ class Runtime(Dialogue):
         from backburner.gate import submission_of
 
         fingerprint = None
-        if task.agent is None:
+        if task.command:
             fingerprint = self.gate.fingerprint(submission_of(task, self.store.environment(task.task_id)))
         approval = Approval("user", via, self.clock(), fingerprint)
-        entry = self.store.approve(task.task_id, approval, runner=self._runner, folder=self.home.tasks)
+        if task.state == TaskState.PAUSED:
+            return self.unpause(task.task_id, via=via)
+        most = self.config.whole("tasks.max_active")
+        entry = self.store.approve(task.task_id, approval, runner=self._runner, folder=self.home.tasks, most_active=most)
         self._publish(entry)
         return entry
 
@@ -214,14 +221,6 @@ class Runtime(Dialogue):
         entry = self.store.refuse(self.show(reference).task.task_id, expired=False, now=self.clock())
         self._publish(entry)
         return entry
-
-    def require_person(self, via: str) -> None:
-        """Refuse a yes that does not come from a person."""
-        from backburner.gate import require_person
-
-        if any(map(is_alive, self.store.processes(os.getsid(0)))):
-            raise NotAPerson(reason="this runs in the session of a background task")
-        require_person(self.environ, terminal=via == "cli" and not self.config.flag("approval.yes_without_terminal"))
 
     def trust(self, folder: str, *, via: str) -> str:
         """A person's word that the code of a project may run from now on; the project."""
@@ -249,12 +248,15 @@ class Runtime(Dialogue):
     def cancel(self, reference: str) -> Entry:
         """End a pending task, or have one at work stopped; `wait` says when it is proven dead."""
         entry = self.show(reference)
+        only_run = entry.task.standing and reference.startswith(f"{entry.task.task_id}.")
+        if only_run and not (entry.live and entry.run and entry.run.run_id == reference):
+            raise NotRunning(task_id=reference, status="over")
         if entry.ended or (entry.run and entry.run.runner == RECORD):
             raise NotRunning(task_id=entry.task.task_id, status=entry.status)
-        entry = self.store.request_cancel(entry.task.task_id, self.clock())
+        entry = self.store.request_cancel(entry.task.task_id, self.clock(), only_run=only_run)
         self._publish(entry)
         if entry.task.agent is not None:  # nobody waits for these answers any more
-            for asked in self._asked_by(f"agent:{entry.task.task_id}"):
+            for asked in self._asked_by(session_of(entry.task)):
                 if asked.status == TaskState.PROPOSED:
                     self._publish(self.store.refuse(asked.task.task_id, expired=False, now=self.clock()))
         return entry
@@ -274,6 +276,7 @@ class Runtime(Dialogue):
     def clean_up(self, retention_days: float | None = None) -> Sequence[str]:
         """Forget what ended longer ago than the retention."""
         days = self.config.number("commands.retention_days") if retention_days is None else retention_days
+        self.compact(days=days)
         return self._forget(self.store.outdated(self.clock() - int(days * 86_400_000)))
 
     def _forget(self, task_ids: Sequence[str]) -> Sequence[str]:

@@ -4,7 +4,8 @@ import os
 import re
 
 from backburner.errors import BadInput
-from backburner.models import PRIORITIES, Submission
+from backburner.models import DAY, NOTIFY, PRIORITIES, Submission
+from backburner.standing import WAKES
 
 _LONGEST_ARGUMENT = 128 * 1024 - 1  # what the kernel takes for one word
 _LONGEST_WORD = 200
@@ -12,12 +13,25 @@ _LONGEST_MS = 1 << 43  # some centuries
 _MOST_RESTARTS = 1_000_000
 _LONGEST_PROMPT = 1_000_000
 BUDGETS = ("tokens", "tool_calls", "cost", "seconds")
+DAILY = tuple(f"{DAY}{name}" for name in ("tokens", "cost", "runs", "seconds"))
+_TERMS = ("wake", "fields", "memory", "last_result", "tools")
+_MOST_NAMES = 20
+_LONGEST_NAME = 80
 LIMITS = {"memory_mb": (1, 1 << 30), "cpu_seconds": (1, 10**9), "nice": (0, 19)}
 
 
 def validate(submission: Submission) -> None:
     """Raise BadInput for what could never run, in one sentence that says why."""
-    _command(submission) if submission.agent is None else _prompt(submission)
+    if submission.agent is not None:
+        _prompt(submission)
+    if submission.agent is None or submission.command:
+        _command(submission)
+    known = (*BUDGETS, *DAILY) if submission.standing else BUDGETS
+    for name, value in submission.budget.items():
+        if name not in known or not 0 < value < 1e12:
+            raise BadInput(f"A budget has {', '.join(known)}, each above 0; not {name} = {value}.")
+    if submission.standing:
+        _standing(submission)
     texts = (submission.description, submission.name, submission.batch, submission.key, submission.ready_when)
     for word in (submission.cwd, *(text or "" for text in texts)):
         if not word.isascii() and word.encode("utf-8", "replace").decode() != word:
@@ -49,9 +63,28 @@ def _prompt(submission: Submission) -> None:
         raise BadInput("There is no prompt.")
     if len(submission.prompt) > _LONGEST_PROMPT or "\0" in submission.prompt:
         raise BadInput(f"A prompt is text of at most {_LONGEST_PROMPT:,} characters, without NUL; put the rest into a file.")
-    for name, value in submission.budget.items():
-        if name not in BUDGETS or not 0 < value < 1e12:
-            raise BadInput(f"A budget has {', '.join(BUDGETS)}, each above 0; not {name} = {value}.")
+
+
+def _standing(submission: Submission) -> None:
+    """What a task that runs again and again must say, and may not."""
+    name, terms = submission.name, submission.terms
+    if not name or len(name) > _LONGEST_NAME or not name.isprintable() or not name.strip():
+        raise BadInput(f"A standing task needs a name: a word or a few, at most {_LONGEST_NAME} characters on one line.")
+    if submission.notify not in NOTIFY:
+        raise BadInput(f"notify is {', '.join(NOTIFY)}; not '{submission.notify}'.")
+    if terms and submission.agent is None:
+        raise BadInput(f"{', '.join(terms)}: that is for a prompt, and this is a command.")
+    if unknown := [term for term in terms if term not in _TERMS]:
+        raise BadInput(f"There is no '{unknown[0]}' for a standing task.")
+    if (wake := terms.get("wake")) is not None and (wake not in WAKES or not submission.command):
+        raise BadInput(f"A command in front of a prompt wakes its agent on {', '.join(WAKES)}; not on '{wake}'.")
+    fields = terms.get("fields") or ()
+    if not isinstance(fields, list | tuple) or len(fields) > _MOST_NAMES or not all(str(one).isidentifier() for one in fields):
+        raise BadInput(f"The fields of a result are up to {_MOST_NAMES} names of letters, digits and _.")
+    if submission.restarts or submission.ready_when is not None or submission.stdin or submission.start_at is not None:
+        raise BadInput("A standing task takes no restarts, no input, no other start and no ready-when.")
+    if len(submission.after) > 1:
+        raise BadInput("A standing task comes after one other, not after several.")
 
 
 def _command(submission: Submission) -> None:

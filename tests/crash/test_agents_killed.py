@@ -18,7 +18,9 @@ from backburner.testing.model import ScriptedModel
 @pytest.fixture
 def home(place: Place) -> Iterator[Place]:
     with ScriptedModel() as model:
-        place.configure(f'{CONFIG}[models]\ndefault = "openai-chat:scripted"\nbase_url = "{model.url}/v1"\nseats = 8\n')
+        place.configure(
+            f'{CONFIG}[models]\ndefault = "openai-chat:scripted"\nbase_url = "{model.url}/v1"\nseats = 8\n[tasks]\nmax_concurrent = 8\n'
+        )
         place.ok("trust", ".")
         yield place
         place.stop_engine()

@@ -24,7 +24,9 @@ def model() -> Iterator[ScriptedModel]:
 @pytest.fixture
 def home(place: Place, model: ScriptedModel) -> Iterator[Place]:
     """A home whose agents ask the scripted model."""
-    place.configure(f'{CONFIG}[models]\ndefault = "openai-chat:scripted"\nbase_url = "{model.url}/v1"\n[agents]\nyield_seconds = 1\n')
+    place.configure(
+        f'{CONFIG}[models]\ndefault = "openai-chat:scripted"\nbase_url = "{model.url}/v1"\n[tasks]\nmax_concurrent = 8\n[agents]\nyield_seconds = 1\n'
+    )
     yield place
     place.stop_engine()
     stop_host(place)
@@ -328,7 +330,7 @@ def test_new_files_that_other_programs_act_on_are_asked_for(home: Place, path: s
 
 
 def test_a_damaged_conversation_ends_its_run_and_takes_nobodys_seat(home: Place) -> None:
-    home.configure((home.root / "config.toml").read_text().replace("[models]", "[models]\nseats = 1"))
+    home.configure((home.root / "config.toml").read_text().replace("max_concurrent = 8", "max_concurrent = 1"))
     task_id = ask(home, {"say": "x"})
     settled(home, task_id)
     (home.folder(task_id) / "conversation.json").write_text('{"messages": [')
@@ -338,7 +340,7 @@ def test_a_damaged_conversation_ends_its_run_and_takes_nobodys_seat(home: Place)
 
 
 def test_an_agent_that_blocks_on_another_leaves_it_its_seat(home: Place) -> None:
-    home.configure((home.root / "config.toml").read_text().replace("[models]", "[models]\nseats = 1"))
+    home.configure((home.root / "config.toml").read_text().replace("max_concurrent = 8", "max_concurrent = 1"))
     inner = f"[[script: {json.dumps([{'say': 'from below'}])}]]"
     steps = [{"tool": "background_task", "args": {"description": "below", "prompt": inner}}]
     steps += [{"tool": "background_block", "args": {"task_ids": ["{{task_id}}"]}}, {"say": "it has answered"}]

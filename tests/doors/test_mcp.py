@@ -56,7 +56,7 @@ async def test_a_client_starts_waits_for_and_reads_a_task(place: Place, era: str
 async def test_the_tools_say_what_they_do(place: Place) -> None:
     async with _client(place, "legacy") as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
-    assert list(tools) == list(toolset("commands")), "agents are only offered where there is a model for them"
+    assert list(tools) == list(toolset("commands,tasks")), "agents are only offered where there is a model for them"
     for name, tool in tools.items():
         about = tool.input_schema["properties"]
         assert all(len(about[parameter]["description"]) > 10 for parameter in about), name
@@ -71,7 +71,7 @@ def test_only_the_sets_that_are_asked_for_are_offered(place: Place) -> None:
     with Raw(place, "--tools", "commands") as client:
         assert len(client.request("tools/list")["result"]["tools"]) == 9
     done = place.cli("mcp", "--tools", "cooking")
-    assert done.returncode == 2 and "There is no set of tools 'cooking'; there are commands, agents." in done.stderr
+    assert done.returncode == 2 and "There is no set of tools 'cooking'; there are commands, agents, tasks." in done.stderr
 
 
 def test_what_ended_rides_on_the_next_answer_once(place: Place) -> None:

@@ -28,7 +28,7 @@ def agency(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     (root / "project").mkdir()
     place = Place(root / "home", root / "project")
     with ScriptedModel() as model:
-        place.configure(f'{CONFIG}[models]\ndefault = "openai-chat:scripted"\nbase_url = "{model.url}/v1"\n')
+        place.configure(f'{CONFIG}[models]\ndefault = "openai-chat:scripted"\nbase_url = "{model.url}/v1"\n[tasks]\nmax_concurrent = 8\n')
         yield SimpleNamespace(place=place, model=model)
         place.stop_engine()
         for one in place.processes():

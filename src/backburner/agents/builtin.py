@@ -13,23 +13,26 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from pydantic import BaseModel
 from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, ToolDenied
 from pydantic_ai.conversation import Conversation, ConversationTypeAdapter
-from pydantic_ai.exceptions import AgentRunError, ModelHTTPError, UnexpectedModelBehavior, UserError
+from pydantic_ai.exceptions import AgentRunError, FallbackExceptionGroup, ModelHTTPError, UnexpectedModelBehavior, UserError
 from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart, repair_messages
+from pydantic_ai.models import Model
 from pydantic_ai.usage import UsageLimits
 
-from backburner.agents.models import model_of
-from backburner.agents.tools import Deps, toolsets
+from backburner import standing
+from backburner.agents import briefing
+from backburner.agents.models import escalated, model_of
+from backburner.agents.tools import STANDING_SETS, Deps, escalation, toolsets
 from backburner.awaited import Awaited
-from backburner.callers import named
 from backburner.doors.answers import outcome as outcome_line
 from backburner.doors.caller import Caller
 from backburner.errors import BackburnerError
 from backburner.folders import ACTIVITY
 from backburner.home import read_plain, write_atomically
 from backburner.lifecycle import Result
-from backburner.models import Work
+from backburner.models import DAY, TURN, Task, Work, session_of
 from backburner.notification import fitting, notification
 from backburner.ports import Outcome, Parked, Turn
 from backburner.text import clean, shortened
@@ -56,23 +59,25 @@ class BuiltinAgent:
             conversation = await asyncio.to_thread(_load, turn)
             if turn.fresh:  # before anything heavy: what it was asked is not lost
                 await asyncio.to_thread(_store, turn.conversation, _with(conversation, turn.message))
-            model = model_of(turn.settings, work.environment, await self._number("models.timeout_seconds"))
-            deps = self._deps(work)
-            agent: Agent[Deps, Any] = Agent(
-                model,
-                deps_type=Deps,
-                output_type=[str, DeferredToolRequests],
-                instructions=[_INSTRUCTIONS.format(project=work.task.project), turn.settings.get("instructions", "")],
-                toolsets=toolsets(turn.settings.get("tools")),
-                retries=3,
-            )
+            deps, patience = self._deps(work), await self._number("models.timeout_seconds")
             stream = await self._home.do(lambda runtime: runtime.config.flag("models.stream"))
-            timeout = await self._number("models.timeout_seconds")
-            return await _Run(self._home, agent, deps, turn, conversation, await self._budget(work), timeout if stream else None).go()
+            settings = turn.settings
+            while True:
+                agent = _agent(work.task, settings, model_of(settings, work.environment, patience))
+                run = _Run(self._home, agent, deps, turn, conversation, await self._budget(work), patience if stream else None)
+                try:
+                    return await run.go()
+                except _Escalated:  # the other model goes on in the same conversation
+                    settings, turn = escalated(settings), turn._replace(fresh=False)
+                    conversation = await asyncio.to_thread(_load, turn)
         except TimeoutError:
-            return Outcome(Result.EXIT, 1, "the model did not answer in time (models.timeout_seconds)")
+            return Outcome(Result.EXIT, 1, "the model did not answer in time (models.timeout_seconds)", problem=standing.TIMEOUT)
         except (ModelHTTPError, UnexpectedModelBehavior, UserError, AgentRunError) as error:
-            return Outcome(Result.EXIT, 1, shortened(clean(f"{type(error).__name__}: {error}"), longest=2000))
+            text = shortened(clean(f"{type(error).__name__}: {error}"), longest=2000)
+            return Outcome(Result.EXIT, 1, text, problem=_problem(error))
+        except FallbackExceptionGroup as error:
+            text = shortened(clean("; ".join(f"{type(one).__name__}: {one}" for one in error.exceptions)), longest=2000)
+            return Outcome(Result.EXIT, 1, text, problem=_problem(error.exceptions[-1]))
         except (OSError, BackburnerError) as error:
             return Outcome(Result.EXIT, 1, f"{error}")
         except Parked:
@@ -95,7 +100,7 @@ class BuiltinAgent:
         return None
 
     def _deps(self, work: Work) -> Deps:
-        session = named("agent", work.task.task_id)
+        session = session_of(work.task)
         caller = Caller(self._home, session=session, cwd=work.task.cwd, environ=work.environment)
         return Deps(caller, work)
 
@@ -106,7 +111,12 @@ class BuiltinAgent:
             "tool_calls": await self._number("agents.max_tool_calls"),
             "cost": await self._number("agents.max_cost"),
         }
-        budget = {**{name: value for name, value in usual.items() if value}, **work.task.budget}
+        asked = {name: value for name, value in work.task.budget.items() if not name.startswith(DAY)}
+        budget = {**{name: value for name, value in usual.items() if value}, **asked}
+        today = {name.removeprefix(DAY): value for name, value in work.task.budget.items() if name.startswith(DAY)}
+        used = await self._home.do(lambda runtime: runtime.spent(work.task)) if today else {}
+        for name in today.keys() & {"tokens", "cost", "seconds"}:  # no more in this run than is left of the day
+            budget[name] = min(budget.get(name, today[name]), max(0.0, today[name] - used[name]))
         return {name: value * (work.run.extensions + 1) for name, value in budget.items()}
 
     async def _number(self, name: str) -> float:
@@ -157,21 +167,35 @@ class _Run:
                     if told:
                         await self._home.do(lambda runtime, told=told: runtime.tell(notice_ids=told))
                     await self._within_budget(run.usage)
+                    await self._give_way()
+                    self._turn.acting.clear()
                     if self._patience is not None:
                         async with asyncio.timeout(self._patience), node.stream(run.ctx) as events:
                             async for _ in events:
                                 pass
                 elif Agent.is_call_tools_node(node):
-                    self._called += [call.tool_name for call in node.model_response.tool_calls]
+                    calls = [call.tool_name for call in node.model_response.tool_calls]
+                    self._called += calls
                     await self._save(run.all_messages(), run.usage)
-                    await self._within_budget(run.usage, len(node.model_response.tool_calls))
+                    await self._within_budget(run.usage, len(calls))
+                    self._turn.acting[:] = calls
             result = run.result
         assert result is not None
         await asyncio.to_thread(_store, self._turn.conversation, result.conversation)
         await self._active(result.conversation.usage)
         if isinstance(result.output, DeferredToolRequests):
             raise _waiting(result.output)
-        return Outcome(Result.EXIT, 0, answer=str(result.output), usage=self._used(result.conversation.usage))
+        done = Outcome(Result.EXIT, 0, answer=str(result.output), usage=self._used(result.conversation.usage))
+        return briefing.outcome(result.output, done) if isinstance(result.output, BaseModel) else done
+
+    async def _give_way(self) -> None:
+        """At a safe point: stand aside for a person who waits for the same model, or for the model that is to take over."""
+        task = self._turn.work.task
+        if self._deps.escalating:
+            self._deps.escalating = False
+            raise _Escalated
+        if await self._home.do(lambda runtime: runtime.stands_aside(task)):
+            raise Parked("a person's turn on the same model comes first", TURN + task.lane)
 
     async def _news(self, request: Any) -> list[int]:
         """At a safe point: what ended since, marked as nobody's words. The notices that count as told once this is on disk."""
@@ -246,6 +270,38 @@ class _Run:
         about = {"tools": self._tools + len(self._called), "recent": self._called[-5:], "at": int(time.time() * 1000)}
         with contextlib.suppress(OSError):
             write_atomically(os.path.join(self._turn.folder, ACTIVITY), json.dumps({**self._used(usage), **about, "before": self._before}))
+
+
+class _Escalated(Exception):
+    """The agent asked for the stronger model."""
+
+
+def _agent(task: Task, settings: dict[str, str], model: Model) -> "Agent[Deps, Any]":
+    """The agent of a task: one that answers in words, or for a standing task in fields."""
+    own = [briefing.instructions(task)] if task.standing else []
+    sets = task.terms.get("tools") or (STANDING_SETS if task.standing else None) or None
+    tools = toolsets(str(sets) if sets else settings.get("tools"))
+    return Agent(
+        model,
+        deps_type=Deps,
+        output_type=[briefing.result_type(task) if task.standing else str, DeferredToolRequests],
+        instructions=[*own, _INSTRUCTIONS.format(project=task.project), settings.get("instructions", "")],
+        toolsets=[*tools, *([escalation()] if task.standing and settings.get("fallback") else [])],
+        retries=3,
+    )
+
+
+def _problem(error: BaseException) -> str | None:
+    """The kind of a failure, as far as it says so."""
+    match getattr(error, "status_code", None):
+        case 429:
+            return standing.RATE_LIMIT
+        case 401 | 403:
+            return standing.AUTH
+        case 408 | 504:
+            return standing.TIMEOUT
+        case _:
+            return standing.TRANSIENT
 
 
 def _activity(turn: Turn) -> dict[str, Any]:

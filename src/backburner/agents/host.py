@@ -10,13 +10,15 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Callable
 
 from backburner import folders, process, wake
+from backburner.agents import briefing
 from backburner.awaited import Awaited
 from backburner.errors import BackburnerError
 from backburner.home import Home, lock, stamp
 from backburner.lifecycle import Result
-from backburner.models import AGENTS, Work
+from backburner.models import AGENTS, LOCAL, Work
 from backburner.output import NAME, header
 from backburner.ports import Agent, CannotStart, Outcome, Turn
 from backburner.progress import summarize
@@ -27,6 +29,7 @@ from backburner.words import iso
 log = logging.getLogger("backburner")
 _ANOTHER = 3  # exit code: there is one already
 _GRACE_SECONDS = 5.0
+_SEATS = {AGENTS: "models.seats", LOCAL: "tasks.max_concurrent"}
 _LONGEST_ANSWER = 4 << 20
 
 
@@ -35,25 +38,29 @@ class AgentHandle:
 
     process = None
 
-    def __init__(self, asking: "asyncio.Task[Outcome]", log_path: str) -> None:
-        self._asking, self._log = asking, log_path
+    def __init__(self, asking: "asyncio.Task[Outcome]", turn: Turn, stopped: Callable[[], None]) -> None:
+        self._asking, self._turn, self._stopped = asking, turn, stopped
+        self._log = os.path.join(turn.folder, NAME)
         self._answer: str | None = None
 
     async def ended(self) -> Outcome:
         outcome = await asyncio.shield(self._asking)
         self._answer = outcome.answer
         self._write(outcome)
-        return outcome
+        return outcome if outcome.usage else outcome._replace(usage=folders.usage(self._turn.folder))
 
     async def ready(self, when: str) -> bool:
         return False
 
     async def stop(self, grace: float) -> Outcome | None:
+        acting = list(self._turn.acting)
         self._asking.cancel()
         done, _ = await asyncio.wait({self._asking}, timeout=grace)
         if done and not self._asking.cancelled() and self._asking.exception() is None:
             return None  # it had answered before
-        return Outcome(Result.SIGNAL, error="it was stopped")
+        self._stopped()
+        # Between its tools nothing of its own is under way whose effect could be in doubt.
+        return Outcome(Result.SIGNAL, error="it was stopped", usage=folders.usage(self._turn.folder), problem=None if acting else "timeout")
 
     def close(self) -> tuple[str | None, int | None]:
         lines = (self._answer or "").splitlines()
@@ -82,25 +89,30 @@ class AgentExecutor:
     def launch(self, work: Work) -> AgentHandle:
         task, run = work.task, work.run
         folder = self._runtime.home.folder(run.folder)
-        conversation = self._runtime.conversation(task)
+        conversation = self._runtime.conversation(task, run)
         try:
-            settings = self._runtime.agent(task.agent or "")
+            settings = self._runtime.agent(task.agent or "", standing=task.standing)
         except BackburnerError as error:
             raise CannotStart(str(error)) from None
         fresh = run.waits_on is None
+        if fresh and (task.standing or run.origin):
+            if task.gated:
+                briefing.move_gate(folder)
+            work = work._replace(run=run._replace(message=briefing.message(self._runtime, work)))
         with contextlib.suppress(OSError):
             folders.write_metadata(folder, task, run)
             if fresh:
                 about = {
                     "Background task": task.task_id,
                     "Agent": task.agent or "",
-                    "Prompt": run.message or "",
+                    "Prompt": task.prompt if task.standing else run.message or "",
                     "Started": iso(run.started_at) or "",
                 }
                 with open(os.path.join(folder, NAME), "wb") as file:
                     file.write(header(about))
-        asking = asyncio.get_running_loop().create_task(self._agent.answer(Turn(work, settings, folder, conversation, fresh)))
-        return AgentHandle(asking, os.path.join(folder, NAME))
+        turn = Turn(work, settings, folder, conversation, fresh, [])
+        asking = asyncio.get_running_loop().create_task(self._agent.answer(turn))
+        return AgentHandle(asking, turn, lambda: self._runtime.stop_asked(task))
 
     def attach(self, work: Work) -> None:
         return None
@@ -115,17 +127,22 @@ async def _host(home: Home, runtime: Runtime) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, done.set)
     async with Awaited(lambda: open_runtime(home, runtime.environ)) as awaited:
-        runner = Runner(
-            runtime.store,
-            AgentExecutor(runtime, BuiltinAgent(awaited)),  # type: ignore[arg-type]
-            home,
-            runtime.clock,
-            runner=AGENTS,
-            owner=process.myself(),
-            cap=runtime.config.whole("models.seats"),
-            grace=_GRACE_SECONDS,
-            changed=lambda: told(),
-        )
+        executor = AgentExecutor(runtime, BuiltinAgent(awaited))
+        # Each lane has seats of its own: a model on this machine serves few at a time.
+        runners = {
+            lane: Runner(
+                runtime.store,
+                executor,  # type: ignore[arg-type]
+                home,
+                runtime.clock,
+                runner=lane,
+                owner=process.myself(),
+                cap=runtime.config.whole(seats),
+                grace=_GRACE_SECONDS,
+                changed=lambda: told(),
+            )
+            for lane, seats in _SEATS.items()
+        }
         leaving: asyncio.TimerHandle | None = None
         seen = stamp(home.config)
 
@@ -140,7 +157,8 @@ async def _host(home: Home, runtime: Runtime) -> None:
             except BackburnerError as error:
                 log.warning("%s; the settings of before stay", error)
                 return
-            runner.cap = config.whole("models.seats")
+            for lane, runner in runners.items():
+                runner.cap = config.whole(_SEATS[lane])
             task = asyncio.ensure_future(awaited.do(lambda other: setattr(other, "config", config)))
             reloading.add(task)
             task.add_done_callback(reloading.discard)
@@ -155,10 +173,15 @@ async def _host(home: Home, runtime: Runtime) -> None:
             nonlocal leaving
             ear.drain()
             reload()
-            runner.tick()
+            for runner in runners.values():
+                runner.tick()
             if leaving:
                 leaving.cancel()
-            leaving = None if runner.busy else loop.call_later(runtime.config.number("agents.idle_exit_seconds"), done.set)
+            leaving = (
+                None
+                if any(runner.busy for runner in runners.values())
+                else loop.call_later(runtime.config.number("agents.idle_exit_seconds"), done.set)
+            )
 
         loop.add_reader(ear.fileno(), rung)
         rung()
@@ -167,7 +190,8 @@ async def _host(home: Home, runtime: Runtime) -> None:
         finally:
             loop.remove_reader(ear.fileno())
             ear.close()
-            await runner.stop()
+            for runner in runners.values():
+                await runner.stop()
 
 
 def main(arguments: list[str]) -> int:

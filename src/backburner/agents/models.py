@@ -25,6 +25,12 @@ def model_of(settings: dict[str, str], environ: dict[str, str], timeout: float) 
     return FallbackModel(first, _one(settings["fallback"], other, environ, timeout))
 
 
+def escalated(settings: dict[str, str]) -> dict[str, str]:
+    """The settings of an agent that goes on with its second model alone."""
+    other = {key: settings.get(f"fallback_{key}", "") for key in ("base_url", "api_key_env")}
+    return {**settings, **other, "model": settings["fallback"], "fallback": ""}
+
+
 def _one(name: str, settings: dict[str, str], environ: dict[str, str], timeout: float) -> Model:
     kind, _, rest = name.partition(":")
     base = settings.get("base_url") or (environ.get("OLLAMA_BASE_URL") or _OLLAMA if kind == "ollama" else "")

@@ -29,7 +29,8 @@ from backburner.process import myself, umask
 from backburner.runtime import Runtime
 from backburner.text import readable, shortened, visible
 
-SETS = ("files", "commands", "memory", "background")
+SETS = ("files", "read", "commands", "memory", "background")
+STANDING_SETS = "read,commands,memory"  # for runs that nobody watches
 _LONGEST_READ = 50_000
 _LONGEST_FILE = 2_000_000
 _MOST_FOUND = 200
@@ -44,6 +45,7 @@ class Deps:
     def __init__(self, caller: Caller, work: Work) -> None:
         self.caller, self.work = caller, work
         self.waited: set[str] = set()
+        self.escalating = False
 
     async def report(self, entry: Entry) -> str:
         """How a command ended, with the end of its output; it counts as told."""
@@ -214,11 +216,12 @@ async def memory_list(ctx: Context) -> str:
 
 def toolsets(names: str | None) -> list[AbstractToolset[Deps]]:
     """The tools of some sets, named in the settings of an agent; of all where none are."""
-    wanted = [name.strip() for name in (names or ",".join(SETS)).split(",") if name.strip()]
+    wanted = [name.strip() for name in (names or ",".join(name for name in SETS if name != "read")).split(",") if name.strip()]
     if unknown := [name for name in wanted if name not in SETS]:
         raise BadInput(f"There is no set of tools '{unknown[0]}' for agents; there are {', '.join(SETS)}.")
     functions: dict[str, list[Callable[..., Any]]] = {
         "files": [read_file, write_file, edit_file, search_files],
+        "read": [read_file, search_files] if "files" not in wanted else [],
         "commands": [run_command],
         "memory": [memory_set, memory_get, memory_list],
     }
@@ -226,6 +229,21 @@ def toolsets(names: str | None) -> list[AbstractToolset[Deps]]:
     if "background" in wanted:
         made.append(FunctionToolset([_ours(tool) for tool in _desk().tools.values()]))
     return made
+
+
+async def escalate(ctx: Context, reason: str) -> str:
+    """Hand this task to a stronger model, which costs more: only where you cannot do it yourself.
+
+    Args:
+        reason: Why.
+    """
+    ctx.deps.escalating = True
+    return f"A stronger model goes on from here: {reason}"
+
+
+def escalation() -> AbstractToolset[Deps]:
+    """The way to a stronger model."""
+    return FunctionToolset([escalate])
 
 
 @functools.cache

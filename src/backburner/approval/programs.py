@@ -359,12 +359,16 @@ def _project_code(view: View, detail: str, known: Options | None) -> list[Found]
     return found
 
 
+# What these are given to read or write decides nothing of what they do; an option that names a program is part of the words.
+_DATA_ONLY = {"cp", "touch", "mkdir", "git", "tar", "zip", "gzip", "bzip2", "xz", "zstd", "rsync", "pg_dump", "mysqldump"}
+
+
 def scripts_of(parts: list[Part], world: World) -> list[str]:
     """The files whose content may decide what the commands do: every file that is named but as data, and what build tools read first."""
     folders, _ = _folders(parts, world)
     names = set()
     for part in parts:
-        if part.name in DELETES or part.name in CHANGES or part.name in ("cp", "touch", "mkdir", "git"):
+        if part.name in DELETES or part.name in CHANGES or part.name in _DATA_ONLY:
             continue
         texts = [word.text for word in part.words if word.plain]
         texts += [redirect.target.text for redirect in part.redirects if "<" in redirect.operator]  # what is written to decides nothing

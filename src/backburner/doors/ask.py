@@ -7,7 +7,7 @@ from enum import StrEnum
 from backburner.approval.policy import Verdict
 from backburner.approval.shell import dissect
 from backburner.models import Submission
-from backburner.text import visible
+from backburner.text import shortened, visible
 from backburner.words import command_line
 
 
@@ -23,7 +23,7 @@ def can_ask() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def question(submission: Submission, verdict: Verdict) -> str:
+def question(submission: Submission, verdict: Verdict, when: str | None = None) -> str:
     """Exactly what would run, what it would do and why it asks. Nothing in it can hide or pretend to be ours."""
     lines = ["Command requires approval:", f"  {command_line(submission.command, submission.shell)}", ""]
     parts = (
@@ -33,6 +33,10 @@ def question(submission: Submission, verdict: Verdict) -> str:
         lines += ["This task will execute:", *(f"  {number}. {visible(part)}" for number, part in enumerate(parts, 1)), ""]
     if odd := sorted({c for word in submission.command for c in word if not c.isascii() and c.isalpha()}):
         lines += [f"Note: it holds letters that may look like others: {' '.join(f'{c} (U+{ord(c):04X})' for c in odd[:8])}", ""]
+    if when:
+        lines.append(f"When: {visible(when)}")
+    if submission.prompt:
+        lines.append(f"In front of the prompt: {shortened(visible(submission.prompt), longest=400)}")
     lines.append(f"Directory: {visible(submission.cwd)}")
     lines += [f"Environment: {visible(name)}={visible(value)}" for name, value in submission.env.items()]
     lines += ["It asks because this:", *(f"  - {reason}" for reason in verdict.reasons)]
@@ -41,7 +45,7 @@ def question(submission: Submission, verdict: Verdict) -> str:
     return "\n".join([*lines, ""])
 
 
-def ask(submission: Submission, verdict: Verdict) -> Answer:
+def ask(submission: Submission, verdict: Verdict, when: str | None = None) -> Answer:
     """Show the question and read the answer. Ctrl-C goes up as it is."""
     choices = {"y": Answer.YES, "yes": Answer.YES, "n": Answer.NO, "no": Answer.NO}
     offered = "[y/n]"
@@ -51,10 +55,10 @@ def ask(submission: Submission, verdict: Verdict) -> Answer:
     elif verdict.always:
         choices |= {"a": Answer.ALWAYS, "always": Answer.ALWAYS}
         offered = "[y/n, a: always allow just this here]"
-    print(question(submission, verdict), file=sys.stderr, flush=True)
+    print(question(submission, verdict, when), file=sys.stderr, flush=True)
     termios.tcflush(sys.stdin, termios.TCIFLUSH)  # what was typed before the question is no answer to it
     while True:
-        print(f"Start in background? {offered} ", end="", file=sys.stderr, flush=True)
+        print(f"{'Have it run like that' if when else 'Start in background'}? {offered} ", end="", file=sys.stderr, flush=True)
         try:
             answer = sys.stdin.readline()
         except KeyboardInterrupt:

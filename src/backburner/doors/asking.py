@@ -10,7 +10,7 @@ from backburner.doors import render
 from backburner.doors.start import cwd, milliseconds
 from backburner.doors.verbs import hint, told
 from backburner.errors import ApprovalRequired, BackburnerError, BadInput
-from backburner.models import Entry, Submission
+from backburner.models import PRIORITIES, Entry, Submission
 from backburner.process import is_alive
 from backburner.runtime import Runtime, now_ms
 from backburner.text import readable, shortened, visible
@@ -33,6 +33,7 @@ def ask(runtime: Runtime, args: argparse.Namespace) -> int:
         timeout_ms=milliseconds(args.timeout),
         budget=_budget(args.budget),
         session=session_of(runtime.environ),
+        priority=PRIORITIES["high" if args.wait else "normal"],  # somebody waits for it
     )
     return _asked(runtime, runtime.submit(submission), args)
 
@@ -49,11 +50,12 @@ def _asked(runtime: Runtime, entry: Entry, args: argparse.Namespace) -> int:
         if sys.stderr.isatty() and not args.json:
             hint(f"Asked in the background. Its answer: backburner wait {task_id}; backburner logs {task_id}")
         return 0
-    for (entry,) in runtime.watch([task_id], None):
-        if entry.run and entry.status == "waiting":
-            raise ApprovalRequired(task_id=task_id, reason=entry.run.error)
-        if not entry.live:
-            break
+    with runtime.turn(entry.task.lane, task_id):
+        for (entry,) in runtime.watch([task_id], None):
+            if entry.run and entry.status == "waiting":
+                raise ApprovalRequired(task_id=task_id, reason=entry.run.error)
+            if not entry.live:
+                break
     output = readable(runtime.tail(entry, 1 << 30, longest=8 << 20).decode("utf-8", "replace"))
     if args.json:
         render.print_json({**render.as_json(entry, now_ms()), "answer": output})

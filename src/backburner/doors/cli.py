@@ -21,12 +21,13 @@ _ELSEWHERE = {
     **dict.fromkeys(("logs", "send", "events"), "stream"),
     **dict.fromkeys(("check", "trust", "audit"), "gatehouse"),
     **dict.fromkeys(("ask", "resume", "agents", "sessions"), "asking"),
+    **dict.fromkeys(("add", "pause", "unpause", "run-now", "compact"), "standing"),
     "traces": "tracing",
     "top": "top",
 }
 # Which has it where the verb opens the home itself, or needs none.
-_WITHOUT_HOME = {"serve": "operate", "doctor": "operate", "mcp": "stdio", "install": "install"}
-_TAKES_COMMAND = ("run", "check")
+_WITHOUT_HOME = {"serve": "operate", "doctor": "operate", "mcp": "stdio", "install": "install", "service": "service"}
+_TAKES_COMMAND = ("run", "check", "add")
 # Elsewhere it is the engine that goes by the settings, and a flag of one call would silently do nothing.
 TAKES_SETTINGS = ("serve", "config", "clear", "doctor", "mcp")
 
@@ -164,7 +165,7 @@ def _main(argv: list[str]) -> int:
         return 0
     if verb not in VERBS:
         raise BadInput(f"There is no verb '{verb}'. See: backburner --help")
-    if verb in _TAKES_COMMAND and "--" not in argv and not {"-h", "--help"} & set(after):
+    if verb in ("run", "check") and "--" not in argv and not {"-h", "--help"} & set(after):
         raise BadInput(f"Put the command after `--`: backburner {verb} [OPTION]… -- COMMAND ARG…")
     args = verb_parser(verb).parse_args([*before, *after])
     if command:
@@ -203,7 +204,7 @@ def _call(verb: str, args: argparse.Namespace) -> int:
     door = import_module(f"backburner.doors.{_ELSEWHERE.get(verb, 'verbs')}")
     gc.enable()  # the launcher turns it off for as long as modules load
     with open_runtime(args.home, dict(os.environ), flags) as runtime:
-        return getattr(door, "list_" if verb == "list" else verb)(runtime, args)
+        return getattr(door, "list_" if verb == "list" else verb.replace("-", "_"))(runtime, args)
 
 
 def _setting(word: str) -> tuple[str, str]:

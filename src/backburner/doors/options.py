@@ -3,8 +3,9 @@
 import argparse
 from collections.abc import Callable
 
-from backburner.models import PRIORITIES
+from backburner.models import NOTIFY, PRIORITIES
 
+MISSED, WAKES = ("skip", "run_once", "run_all"), ("change", "success", "output")
 CLIENTS = ("claude", "codex", "gemini", "opencode")
 Parser = argparse.ArgumentParser
 
@@ -105,6 +106,7 @@ def _list(parser: Parser) -> None:
 
 def _status(parser: Parser) -> None:
     _ids(parser, many=False)
+    parser.add_argument("--runs", type=_count, default=10, metavar="N", help="how many runs of a standing task to show (default: 10)")
 
 
 def _logs(parser: Parser) -> None:
@@ -188,7 +190,7 @@ def _completion(parser: Parser) -> None:
 
 
 def _mcp(parser: Parser) -> None:
-    parser.add_argument("--tools", metavar="SETS", help="only these sets of tools: commands, agents (default: those of use)")
+    parser.add_argument("--tools", metavar="SETS", help="only these sets of tools: commands, agents, tasks (default: those of use)")
     parser.add_argument("--client", metavar="CLIENT", help="what the client is called (default: what it says)")
 
 
@@ -222,6 +224,72 @@ def _ask(parser: Parser) -> None:
     parser.add_argument("--wait", action="store_true", help="wait for the answer and print it")
 
 
+def _add(parser: Parser) -> None:
+    parser.usage = (
+        "backburner add NAME (--every 30m | --cron '0 9 * * 1-5' | --at TIME | --after ID) (--prompt TEXT | -- COMMAND ARG…) [OPTION]…"
+    )
+    parser.add_argument("name", metavar="NAME", help="what it is called; it can be used for its id")
+    when = parser.add_argument_group("when")
+    one = when.add_mutually_exclusive_group()
+    one.add_argument("--every", metavar="30m", help="in steps of 30s, 5m, 2h, 1d or 1w, from now on")
+    one.add_argument("--cron", metavar="EXPR", help="five fields by the clock of a zone, or @hourly, @daily, @weekly, @monthly, @yearly")
+    one.add_argument("--at", metavar="TIME", help="once, at 18:30, or 2026-02-09 18:30, or with a zone 2026-02-09T18:30:00Z")
+    one.add_argument("--after", metavar="ID", help="each time another task has completed, with its result")
+    when.add_argument("--tz", metavar="ZONE", help="the zone of --cron, such as Europe/Berlin (default: this machine's)")
+    when.add_argument("--until", metavar="TIME", help="not after that")
+    when.add_argument("--max-runs", type=_count, metavar="N", help="how often at the most")
+    when.add_argument("--missed", choices=MISSED, default="run_once", help="what becomes of slots that were missed (default: run_once)")
+    when.add_argument("--window", metavar="1d", help="with --missed run_all: how long ago a slot may be that is made up for (default: 1d)")
+    when.add_argument("--jitter", metavar="30s", help="start up to this much later, so that many do not start at once")
+    what = parser.add_argument_group("what")
+    what.add_argument(
+        "--prompt", metavar="TEXT", help="what an agent is asked each time; a command beside it decides whether it is; - reads it"
+    )
+    what.add_argument("--agent", default="default", metavar="NAME", help="which agent (default: default)")
+    what.add_argument("--wake", choices=WAKES, help="when the command beside a prompt has the agent asked (default: change)")
+    what.add_argument(
+        "--field", action="append", default=[], metavar="NAME", help="a field of the agent's result, for on_change; may be given again"
+    )
+    what.add_argument(
+        "--recall", action="append", default=[], metavar="KEY", help="tell the agent what is remembered as that; may be given again"
+    )
+    what.add_argument("--last-result", action="store_true", help="tell the agent what it found the last time")
+    what.add_argument(
+        "--tools", metavar="SETS", help="the agent's tools: read, files, commands, memory, background (default: read,commands,memory)"
+    )
+    _what(parser)
+    told = parser.add_argument_group("telling, and limits")
+    told.add_argument("--description", metavar="TEXT", help="what it is for, shown in lists and notices")
+    told.add_argument("--notify", choices=NOTIFY, default="on_change", help="when somebody is told (default: on_change)")
+    told.add_argument("--timeout", metavar="5m", help="stop a run after this long (default: 5m)")
+    told.add_argument(
+        "--budget", action="append", default=[], metavar="K=N", help="tokens, tool_calls, cost or seconds after which a run waits and asks"
+    )
+    told.add_argument(
+        "--per-day",
+        action="append",
+        default=[],
+        metavar="K=N",
+        help="tokens, cost, runs or seconds in a day after which it pauses and asks",
+    )
+    told.add_argument("--yes", action="store_true", help="approve it here and now; never overrides a deny")
+
+
+def _run_now(parser: Parser) -> None:
+    _ids(parser, many=False)
+    parser.add_argument("--wait", action="store_true", help="wait for its end and print its output")
+
+
+def _compact(parser: Parser) -> None:
+    _ids(parser, optional=True)
+    parser.add_argument("--days", type=_seconds, metavar="N", help="older than this (default: the retention, 7)")
+
+
+def _service(parser: Parser) -> None:
+    parser.add_argument("what", choices=["install", "uninstall", "status"], help="a user service of systemd that keeps the engine up")
+    parser.add_argument("--yes", action="store_true", help="change the files without asking")
+
+
 def _resume(parser: Parser) -> None:
     _ids(parser, many=False)
     parser.add_argument("message", metavar="MESSAGE", help="what to say to it; - reads it from the input")
@@ -240,6 +308,10 @@ def _sessions(parser: Parser) -> None:
 VERBS: dict[str, tuple[str, Callable[[Parser], None]]] = {
     "run": ("Start a command in the background and print its id.", _run),
     "ask": ("Ask an agent in the background and print the task's id.", _ask),
+    "add": ("Have a command or a prompt run by a schedule, from now on.", _add),
+    "pause": ("Run a standing task no more for now.", _ids),
+    "unpause": ("Let a paused task go on.", _ids),
+    "run-now": ("Run a standing task once, out of turn.", _run_now),
     "resume": ("Talk on with an agent that has answered.", _resume),
     "list": ("Show the tasks of this project.", _list),
     "status": ("Show everything about one task.", _status),
@@ -256,12 +328,14 @@ VERBS: dict[str, tuple[str, Callable[[Parser], None]]] = {
     "trust": ("Let the code of this project run without asking, from now on.", _trust),
     "audit": ("Show who said yes to what, and by which rule.", _audit),
     "clear": ("Forget ended tasks and their output.", _clear),
+    "compact": ("Forget old runs of standing tasks.", _compact),
     "inbox": ("Show what ended and was not told yet.", _inbox),
     "brief": ("Say in a few lines what is open, for an agent that has forgotten it.", _brief),
     "events": ("Show everything that happened, in order.", _events),
     "traces": ("Show what led to what, and how long each piece took.", _traces),
     "mcp": ("Be an MCP server for an agent, on standard input and output.", _mcp),
     "serve": ("Be the engine, in the foreground.", _serve),
+    "service": ("Keep the engine up over logins and reboots.", _service),
     "install": ("Give an agent's client the tools and hooks of Backburner.", _install),
     "agents": ("Show the agents that can be asked.", _agents),
     "sessions": ("Show who asked for work, or end one of them.", _sessions),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from backburner import words
-from backburner.models import PRIORITIES, Entry, Event, Notice
+from backburner.models import PRIORITIES, Entry, Event, Notice, Run
 from backburner.text import clean, shortened, visible
 
 if TYPE_CHECKING:
@@ -21,6 +21,9 @@ _COLOURS = {
     "running": "36",
     "pending": "2",
     "proposed": "35",
+    "active": "36",
+    "paused": "33",
+    "done": "32",
     "rejected": "33",
     "expired": "33",
 }
@@ -71,10 +74,51 @@ def as_json(entry: Entry, now: int) -> dict[str, object]:
         "ready_at": words.iso(run.ready_at) if run else None,
         "restarts": task.restarts,
         "trace_id": task.trace_id,
-        "notify": None,
+        "notify": task.notify,
         "run_count": task.run_count,
-        "next_run_at": words.iso(run.due_at) if run and run.state == "pending" else None,
+        "next_run_at": words.iso(task.next_run_at or (run.due_at if run and run.state == "pending" else None)),
         "last_run_at": words.iso(run.started_at) if run else None,
+        **(_standing_json(entry) if task.standing else {}),
+    }
+
+
+def _standing_json(entry: Entry) -> dict[str, object]:
+    """What only standing tasks have."""
+    task, run = entry
+    shown = ("interval_ms", "cron", "timezone", "at", "until", "max_runs", "missed")
+    fields = dict.fromkeys(shown) | {"missed": "run_once"}
+    names = {"every_ms": "interval_ms", "zone": "timezone"}
+    for name, value in task.schedule.items():
+        if (name := names.get(name, name)) in fields:
+            fields[name] = words.iso(int(str(value))) if name in ("at", "until") else value  # type: ignore[assignment]
+    return {
+        **fields,
+        **task.terms,
+        "run_status": run.state if run else None,
+        "failures": task.failures,
+        "paused_because": task.paused_because,
+        "tokens_used": run.usage.get("tokens", 0) if run else 0,
+    }
+
+
+def run_json(run: Run) -> dict[str, object]:
+    """One run of a standing task, or a slot that was skipped, for scripts."""
+    took = None if run.started_at is None or run.ended_at is None else (run.ended_at - run.started_at) / 1000
+    return {
+        "run_id": run.run_id,
+        "status": run.state,
+        "cause": run.cause,
+        "slot": words.iso(run.slot),
+        "started_at": words.iso(run.started_at),
+        "completed_at": words.iso(run.ended_at),
+        "duration_seconds": took,
+        "exit_code": run.exit_code,
+        "result": run.summary,
+        "error": run.error,
+        "problem": run.problem,
+        "tokens_used": run.usage.get("tokens", 0),
+        "cost": run.usage.get("cost"),
+        "origin": run.origin,
     }
 
 
@@ -197,10 +241,36 @@ def _row(entry: Entry, now: int) -> tuple[str, str, str, str, str]:
     run = entry.run
     took = words.elapsed(entry, now)
     text = clean(entry.task.description) or words.command_line(entry.task.command, entry.task.shell)
+    if entry.task.standing:
+        text = _standing_row(entry, now, text)
     return entry.task.task_id, entry.status, words.local(run.started_at if run else None), words.duration(took), text
 
 
-def details(entry: Entry, now: int, output: bytes, log: str, signs: "Signs") -> str:
+def _standing_row(entry: Entry, now: int, text: str) -> str:
+    """What a list says of a standing task: when it runs next, or what it does now."""
+    task, run = entry
+    state = ""
+    if entry.live and run:
+        state = f"{run.state} now"
+    elif task.next_run_at is not None:
+        state = f"next in {words.duration(max(0, task.next_run_at - now))}" if task.next_run_at > now else "due now"
+    parts = [visible(task.name or ""), state, text or shortened(clean(task.prompt))]
+    return " · ".join(part for part in parts if part)
+
+
+def history(runs: Sequence[Run]) -> list[str]:
+    """The runs of a standing task, newest first."""
+    lines = []
+    for run in runs:
+        at = run.started_at or run.slot or run.created_at
+        took = None if run.started_at is None or run.ended_at is None else run.ended_at - run.started_at
+        tokens = f", {run.usage['tokens']:,.0f} tokens" if run.usage.get("tokens") else ""
+        about = run.error if run.state in ("skipped", "failed", "waiting") and run.error else run.summary or ""
+        lines.append(f"  {words.local(at)}  {run.state:9} {run.cause:8} {words.duration(took)}{tokens}  {shortened(clean(about))}".rstrip())
+    return lines
+
+
+def details(entry: Entry, now: int, output: bytes, log: str, signs: "Signs", when: str = "", runs: Sequence[Run] = ()) -> str:
     """Everything a person asks about one task."""
     task, run = entry
     lines = [f"Task: {task.task_id}", f"Status: {colour(entry.status)}"]
@@ -208,12 +278,18 @@ def details(entry: Entry, now: int, output: bytes, log: str, signs: "Signs") -> 
         lines.append(f"Label: {visible(task.name)}")
     if task.agent is not None:
         lines += [f"Agent: {task.agent}", f"Prompt: {shortened(clean(task.prompt), longest=_LONGEST_LINE)}"]
-    else:
+    if task.command:
         lines.append(f"Command: {words.command_line(task.command, task.shell)}")
     if task.description:
         lines.append(f"Description: {clean(task.description)}")
     lines.append(f"Directory: {visible(task.cwd)}")
     lines += _arrangements(entry, signs)
+    if task.standing:
+        lines += [f"When: {when}", f"Tells: {task.notify}"]
+        if task.paused_because and entry.status == "paused":
+            lines += [f"Paused because: {task.paused_because}", f"Go on: backburner unpause {task.task_id}"]
+    if run is None and entry.status == "active":
+        return "\n".join([*lines, *(["", "Runs:", *history(runs)] if runs else ["No run yet."])])
     if run is None:
         lines.append(f"Asks because: {'; '.join(task.reasons)}")
         if entry.status == "proposed":
@@ -221,7 +297,9 @@ def details(entry: Entry, now: int, output: bytes, log: str, signs: "Signs") -> 
             lines.append(f"Answer: backburner approve {task.task_id}")
         return "\n".join(lines)
     lines.append(f"Approved: {task.approved_by} at {words.local(task.approved_at)} (rule: {task.rule or '-'})")
-    if entry.status == "waiting":
+    if task.standing:
+        lines += ["", "Runs:", *history(runs), "", "The latest:"]
+    if run.state == "waiting":
         asked = task.task_id if run.waits_on in (None, "budget", "tool") else run.waits_on
         lines += [f"Waits because: {run.error}", f"Answer: backburner approve {asked}"]
         return "\n".join(lines)

@@ -28,7 +28,7 @@ def run(runtime: Runtime, args: argparse.Namespace) -> int:
     if (known := runtime.known(submission)) is not None:
         hint(f"The key '{visible(args.key)}' was used before: this is the task of then ({known.status}).")
         return _started(runtime, known, args)
-    entry = _submit(runtime, submission, args.yes)
+    entry = submit(runtime, submission, args.yes)
     if submission.session is not None:
         runtime.register(submission.session, client_of(submission.session), process_of(runtime.environ))
     return _started(runtime, entry, args)
@@ -40,10 +40,10 @@ def submission_from(runtime: Runtime, args: argparse.Namespace) -> Submission:
         raise BadInput("There is no command to run. Write it after `--`: -- COMMAND ARG…")
     here = args.cwd if args.cwd and os.path.isabs(args.cwd) else os.path.normpath(os.path.join(cwd(), args.cwd or "."))
     submission = Submission(
-        command=_shell_line(args.command) if args.shell else tuple(args.command),
+        command=shell_line(args.command) if args.shell else tuple(args.command),
         cwd=here,
         environment=handed_on(runtime.environ),
-        env=_env(args.env),
+        env=env_of(args.env),
         session=session_of(runtime.environ),
         shell=args.shell,
         umask=umask(),
@@ -107,12 +107,14 @@ def _restarts(text: str | None) -> int:
 def restart(runtime: Runtime, args: argparse.Namespace) -> int:
     """A new task with the same words in the environment of now; what is different there is said."""
     before = runtime.show(args.id)
+    if before.task.standing:
+        raise BadInput(f"Task {before.task.task_id} runs by a schedule; run it out of turn: backburner run-now {before.task.task_id}")
     again = submission_of(before.task, handed_on(runtime.environ))
     again = again._replace(umask=umask(), restarted_from=before.task.task_id, session=session_of(runtime.environ))
     changes = _changes(runtime.environment(before), runtime.environ)
     for name, (old, new) in changes.items() if not args.json else ():
         hint(f"Since then {_change(name, old, new)}")
-    entry = _submit(runtime, again, args.yes)
+    entry = submit(runtime, again, args.yes)
     return _started(
         runtime, entry, args, {"environment_changes": {name: {"before": old, "now": new} for name, (old, new) in changes.items()}}
     )
@@ -136,9 +138,9 @@ def _change(name: str, old: str | None, new: str | None) -> str:
     return f"{visible(name)} is gone: {was}" if now is None else f"{visible(name)} changed: {was} → {now}"
 
 
-def _submit(runtime: Runtime, submission: Submission, yes: bool) -> Entry:
+def submit(runtime: Runtime, submission: Submission, yes: bool) -> Entry:
     """Through the gate: ask where somebody sits, park where nobody does. A prompt is asked without that: what its agent does is not."""
-    if submission.agent is not None:
+    if not submission.command:
         return runtime.submit(submission)
     verdict = runtime.judge(submission)
     if yes:
@@ -148,7 +150,7 @@ def _submit(runtime: Runtime, submission: Submission, yes: bool) -> Entry:
     from backburner.doors.ask import Answer, ask, can_ask
 
     if not yes and can_ask() and _is_person(runtime):
-        match ask(submission, verdict):
+        match ask(submission, verdict, runtime.explain(submission) if submission.standing else None):
             case Answer.NO:
                 raise ApprovalDenied(reason="you said no")
             case Answer.TRUST:
@@ -220,7 +222,7 @@ def _own_code(entry: Entry) -> int:
     return 1 if run.state == "cancelled" else OURS_FAILED
 
 
-def _env(pairs: list[str]) -> dict[str, str]:
+def env_of(pairs: list[str]) -> dict[str, str]:
     env = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -230,7 +232,7 @@ def _env(pairs: list[str]) -> dict[str, str]:
     return env
 
 
-def _shell_line(command: list[str]) -> tuple[str]:
+def shell_line(command: list[str]) -> tuple[str]:
     """One word is the line itself; several are joined with spaces, as a shell's own `eval` would."""
     return (" ".join(command),)
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from backburner.callers import client_of
-from backburner.doors import agent_tools, tools
+from backburner.doors import agent_tools, task_tools, tools
 from backburner.doors.caller import Caller
 from backburner.errors import BackburnerError, BadInput
 from backburner.models import Notice, ProcessId
@@ -18,7 +18,7 @@ from backburner.notification import fitting, notification
 from backburner.runtime import Runtime
 
 Function = types.FunctionType
-TOOLSETS: dict[str, tuple[Any, ...]] = {"commands": tools.COMMANDS, "agents": agent_tools.AGENTS}
+TOOLSETS: dict[str, tuple[Any, ...]] = {"commands": tools.COMMANDS, "agents": agent_tools.AGENTS, "tasks": task_tools.TASKS}
 _READS = {
     "background_output",
     "background_block",
@@ -27,8 +27,9 @@ _READS = {
     "list_background_tasks",
     "wait_for_background_tasks",
     "read_background_output",
+    "task_list",
 }
-_DESTROYS = {"background_cancel", "background_clear", "cancel_background_task", "clear_background_tasks"}
+_DESTROYS = {"background_cancel", "background_clear", "cancel_background_task", "clear_background_tasks", "task_cancel"}
 _WORDS = {str: "a text", bool: "true or false", int: "a whole number", float: "a number", list: "a list of texts"}
 _LONGEST_TEXT = 256 * 1024
 _MEET_SECONDS = 600.0

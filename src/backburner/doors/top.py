@@ -52,6 +52,9 @@ COLOURS = {
     "waiting": curses.COLOR_MAGENTA,
     "rejected": curses.COLOR_YELLOW,
     "expired": curses.COLOR_YELLOW,
+    "active": curses.COLOR_CYAN,
+    "paused": curses.COLOR_YELLOW,
+    "done": curses.COLOR_GREEN,
 }
 _PLAIN = {"─": "-", "·": "-", "…": "~", "↑": "^", "↓": "v", "█": "#", "░": "-", "→": ">"}
 

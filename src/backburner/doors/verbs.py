@@ -49,10 +49,14 @@ def status(runtime: Runtime, args: argparse.Namespace) -> int:
     signs = runtime.signs(entry)
     output = runtime.tail(entry, 20, longest=_MOST_OUTPUT) if entry.run else b""
     if args.json:
-        more = {"output": output.decode("utf-8", "replace"), "log": runtime.log_path(entry) or None}
+        more: dict[str, object] = {"output": output.decode("utf-8", "replace"), "log": runtime.log_path(entry) or None}
+        if entry.task.standing:
+            more |= {"when": runtime.explain(entry.task), "runs": [render.run_json(run) for run in runtime.history(entry, args.runs)]}
         render.print_json({**render.as_json(entry, now_ms()), **render.signs_json(signs), **more})
     else:
-        print(render.details(entry, now_ms(), output, runtime.log_path(entry), signs))
+        when = runtime.explain(entry.task) if entry.task.standing else ""
+        runs = runtime.history(entry, args.runs) if entry.task.standing else ()
+        print(render.details(entry, now_ms(), output, runtime.log_path(entry), signs, when, runs))
     return 0
 
 
@@ -105,7 +109,8 @@ def batch(runtime: Runtime, args: argparse.Namespace) -> int:
 def cancel(runtime: Runtime, args: argparse.Namespace) -> int:
     """All of them are asked first; then each is waited for until it is proven dead."""
     code, asked = 0, []
-    for task_id in _meant(runtime, args, live=True):
+    runs = [known for known in args.id if (run := runtime.show(known).run) and run.cause and run.run_id == known]
+    for task_id in runs or _meant(runtime, args, live=True):
         try:
             asked.append(runtime.cancel(task_id).task.task_id)
         except NotRunning as error:
@@ -123,12 +128,14 @@ def cancel(runtime: Runtime, args: argparse.Namespace) -> int:
         entries = runtime.wait(asked, patience)
     except WaitTimedOut:
         raise WaitTimedOut(seconds=f"{patience:g}", task_ids=", ".join(asked)) from None
-    cancelled = [entry for entry in entries if entry.status in ("cancelled", "rejected")]
+    cancelled = [
+        entry for entry in entries if entry.status in ("cancelled", "rejected") or (runs and entry.run and entry.run.state == "cancelled")
+    ]
     if args.json:
         render.print_json([render.as_json(entry, now_ms()) for entry in entries])
     for entry in entries if not args.json else []:
         done = "cancelled" if entry in cancelled else f"had ended before (status: {entry.status})"
-        print(f"Task {entry.task.task_id} {done}.")
+        print(f"{f'Run {entry.run.run_id}' if runs and entry.run else f'Task {entry.task.task_id}'} {done}.")
     told(runtime, asked)
     return code if len(cancelled) == len(entries) else 1
 

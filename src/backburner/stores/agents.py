@@ -45,7 +45,7 @@ class Agents(Endings):
         """The tasks that a session asked for, and those that the agents among them asked for, and so on."""
         rows = self._all(
             "WITH RECURSIVE asked (task_id) AS (SELECT task_id FROM tasks WHERE session = ?"
-            " UNION SELECT t.task_id FROM asked a CROSS JOIN tasks t WHERE t.session = 'agent:' || a.task_id) SELECT task_id FROM asked",
+            " UNION SELECT t.task_id FROM asked a CROSS JOIN tasks t WHERE t.session IN ('agent:' || a.task_id, 'task:' || a.task_id)) SELECT task_id FROM asked",
             session,
         )
         return [row[0] for row in rows]

@@ -1,8 +1,9 @@
 """The ends of runs, inside a verb's transaction: state, event and notice, the run that follows, and the tasks that come after."""
 
 import os
+from collections.abc import Sequence
 
-from backburner import ids, trace
+from backburner import ids, standing, trace
 from backburner.errors import StaleRun
 from backburner.lifecycle import (
     Result,
@@ -16,7 +17,7 @@ from backburner.lifecycle import (
     event_between,
     restart_delay,
 )
-from backburner.models import Approval, Ending, Entry, Run, Task, channel_of
+from backburner.models import ENGINE, HOSTED, Approval, Ending, Entry, Run, Task, channel_of
 from backburner.stores.records import Records
 from backburner.stores.rows import plain
 from backburner.words import agent_notice as agent_notice_words
@@ -29,16 +30,18 @@ _STEADY_MS = 60_000  # a run that lasted this long had not failed to start
 class Endings(Records):
     """What happens to tasks and runs; the verbs call these in their transactions."""
 
-    def _change_task(self, task: Task, event: TaskEvent, now: int, approval: Approval | None = None) -> Task:
+    def _change_task(self, task: Task, event: TaskEvent, now: int, approval: Approval | None = None, **about: object) -> Task:
         state = advance_task(task.state, event)
         fingerprint = approval.fingerprint if approval else task.fingerprint
         by, via, at = (approval.by, approval.via, approval.at) if approval else (task.approved_by, task.approved_via, task.approved_at)
         self._db.execute(
-            "UPDATE tasks SET state = ?, approved_by = ?, approved_via = ?, approved_at = ?, fingerprint = ? WHERE task_id = ? AND state = ?",
-            (state, by, via, at, fingerprint, task.task_id, task.state),
+            "UPDATE tasks SET state = ?, approved_by = ?, approved_via = ?, approved_at = ?, fingerprint = ?,"
+            " next_run_at = CASE WHEN ? = 'active' THEN next_run_at END WHERE task_id = ? AND state = ?",
+            (state, by, via, at, fingerprint, state, task.task_id, task.state),
         )
-        self._event(now, event, task.task_id, None, **({"by": by, "via": via} if approval else {}))
-        return task._replace(state=state, approved_by=by, approved_via=via, approved_at=at, fingerprint=fingerprint)
+        self._event(now, event, task.task_id, None, **({"by": by, "via": via} if approval else {}), **about)
+        due = task.next_run_at if state == TaskState.ACTIVE else None
+        return task._replace(state=state, approved_by=by, approved_via=via, approved_at=at, fingerprint=fingerprint, next_run_at=due)
 
     def _add_run(
         self,
@@ -50,6 +53,9 @@ class Endings(Records):
         blocked: bool = False,
         due_at: int | None = None,
         message: str | None = None,
+        cause: str = "",
+        slot: int | None = None,
+        origin: str | None = None,
     ) -> Run:
         """The run that `task.run_count` counts already."""
         run_id = ids.run_id(task.task_id, task.run_count)
@@ -78,9 +84,30 @@ class Endings(Records):
             blocked=blocked,
             due_at=due_at,
             message=message,
+            cause=cause,
+            slot=slot,
+            origin=origin,
         )
         self._insert("runs", run._asdict())
         return run
+
+    def _run_again(
+        self,
+        task: Task,
+        folder: str,
+        now: int,
+        *,
+        cause: str,
+        slot: int | None = None,
+        due_at: int | None = None,
+        origin: str | None = None,
+    ) -> Run:
+        """One more run of a standing task: by the engine where it has a command, else by its agent's host."""
+        task = task._replace(run_count=task.run_count + 1)
+        self._db.execute("UPDATE tasks SET run_count = ? WHERE task_id = ?", (task.run_count, task.task_id))
+        runner = ENGINE if task.command else task.lane
+        message = task.prompt if task.agent is not None else None
+        return self._add_run(task, runner, folder, now, due_at=due_at, message=message, cause=cause, slot=slot, origin=origin)
 
     def _end(self, entry: Entry, ending: Ending) -> None:
         """The end of a run and everything that follows from it, inside the caller's transaction."""
@@ -99,10 +126,17 @@ class Endings(Records):
                 if state == TaskState.DONE:
                     self._db.execute("DELETE FROM dependencies WHERE task_id = ? AND after_id = ?", (dependant, after_id))
                     if not self._one("SELECT 1 FROM dependencies WHERE task_id = ?", dependant):
-                        self._db.execute("UPDATE runs SET blocked = 0 WHERE task_id = ? AND state = 'pending'", (dependant,))
+                        self._db.execute(
+                            "UPDATE runs SET blocked = 0, origin = ? WHERE task_id = ? AND state = 'pending'",
+                            (self._latest_run(after_id), dependant),
+                        )
                 elif entry.run and entry.run.state == RunState.PENDING:
                     failed = self._write_end(entry, dependency_failed(entry, failed_before(after_id, str(state)), now))
                     ended += [(dependant, failed)] if failed else []
+
+    def _latest_run(self, task_id: str) -> str | None:
+        entry = self.show(task_id)
+        return entry.run.run_id if entry and entry.run else None
 
     def _wake(self, task_id: str, now: int) -> None:
         """Let agents go on that waited for the end of a task."""
@@ -124,14 +158,22 @@ class Endings(Records):
         """State, event and notice of an end; the state that its task reaches, None where it is to be run again."""
         task, run = entry
         assert run is not None
+        woken = True
+        if task.gated and run.runner not in HOSTED:
+            if standing.wakes(task, ending) and run.cancel_requested_at is None:
+                return self._hand_on(task, run, ending)
+            if ending.state == RunState.COMPLETED or standing.declined(task, ending):
+                woken, ending = False, ending._replace(state=RunState.COMPLETED, summary="nothing new; its agent was not asked")
         event = event_between(run.state, ending.state)
         self._db.execute(
             "UPDATE runs SET state = ?, result = ?, exit_code = ?, error = ?, summary = ?, lines = ?, blocked = 0, process = coalesce(?, process),"
-            " ended_at = CASE WHEN started_at > ? THEN started_at ELSE ? END, usage = ?, waits_on = NULL WHERE run_id = ? AND state = ?",
+            " ended_at = CASE WHEN started_at > ? THEN started_at ELSE ? END, usage = ?, problem = ?, waits_on = NULL WHERE run_id = ? AND state = ?",
             (ending.state, ending.result, ending.exit_code, ending.error, ending.summary, ending.lines, plain(ending.process))
-            + (ending.ended_at, ending.ended_at, plain(ending.usage), ending.run_id, run.state),
+            + (ending.ended_at, ending.ended_at, plain(ending.usage), ending.problem, ending.run_id, run.state),
         )
         self._guard(ending.run_id)
+        if task.standing:
+            return self._end_standing(task, run, event, ending, woken)
         failures, delay = self._restart(task, run, ending)
         reached = None
         if delay is None and task.kind == "oneshot":
@@ -154,6 +196,73 @@ class Endings(Records):
         self._notice(task, run, text, ending.ended_at)
         return reached
 
+    def _hand_on(self, task: Task, run: Run, ending: Ending) -> None:
+        """The command in front of a prompt has said that its agent is to be asked: the same run is pending for that."""
+        after = advance(run.state, RunEvent.HANDED_ON)
+        self._db.execute(
+            "UPDATE runs SET state = ?, runner = ?, owner = NULL, process = NULL, started_at = NULL, digest = ? WHERE run_id = ? AND state = ?",
+            (after, task.lane, ending.digest, run.run_id, run.state),
+        )
+        self._guard(run.run_id)
+        self._event(ending.ended_at, RunEvent.HANDED_ON, task.task_id, run.run_id, summary=ending.summary)
+
+    def _end_standing(self, task: Task, run: Run, event: RunEvent, ending: Ending, woken: bool) -> TaskState | None:
+        """What the end of a run means for a standing task, and for the one that is run after it."""
+        now = ending.ended_at
+        how = ending_words(ending.result, ending.exit_code, ending.error, task.timeout_ms)
+        after = standing.sequel(task, run, ending, how)
+        if not woken:
+            after = after._replace(tell=False, result_hash=task.result_hash)
+        about = {"result": ending.result, "exit_code": ending.exit_code, "summary": ending.summary, "cause": run.cause, "slot": run.slot}
+        self._event(now, event, task.task_id, run.run_id, **about, **({"retry_in_ms": after.retry_ms} if after.retry_ms else {}))
+        gate_hash = run.digest if ending.state == RunState.COMPLETED and run.digest else task.gate_hash
+        self._db.execute(
+            "UPDATE tasks SET failures = ?, result_hash = ?, gate_hash = ?, paused_because = coalesce(?, paused_because) WHERE task_id = ?",
+            (after.failures, after.result_hash, gate_hash, after.because, task.task_id),
+        )
+        reached = self._change_task(task, after.event, now, because=after.because).state if after.event else None
+        if after.retry_ms is not None:
+            self._run_again(
+                task, os.path.dirname(run.folder), now, cause="retry", slot=run.slot, due_at=now + after.retry_ms, origin=run.origin
+            )
+        elif after.tell:
+            log = os.path.join(os.path.dirname(self.path), run.folder, "output.log")
+            self._notice(task, run, standing.notice(task, run, ending, after, how, log), now)
+        if ending.state == RunState.COMPLETED and woken:
+            self._chain(task, run, now)
+        return reached if reached != TaskState.PAUSED else None
+
+    def _chain(self, task: Task, run: Run, now: int) -> None:
+        """Run what is run each time after this one."""
+        for (task_id,) in self._all("SELECT task_id FROM chains WHERE after_id = ?", task.task_id):
+            other = self._entry(task_id)
+            if other.task.state != TaskState.ACTIVE:
+                continue
+            if other.live:
+                self._skip(
+                    other.task,
+                    [(now, f"{run.run_id} completed while the run before was still at work")],
+                    now,
+                    cause="after",
+                    origin=run.run_id,
+                )
+                continue
+            self._db.execute("UPDATE tasks SET fired = fired + 1 WHERE task_id = ?", (task_id,))
+            self._run_again(other.task, os.path.dirname(run.folder), now, cause="after", origin=run.run_id)
+
+    def _skip(self, task: Task, skipped: Sequence[tuple[int, str]], now: int, *, cause: str, origin: str | None = None) -> None:
+        """A row for every slot that is not run, with the reason."""
+        lowest = self._one("SELECT min(n) FROM runs WHERE task_id = ? AND n < 0", task.task_id)[0] or 0
+        blank = {"mark": "", "trace_id": task.trace_id, "span_id": "", "folder": "", "runner": ENGINE, "usage": "{}"}
+        for place, (slot, reason) in enumerate(skipped, 1):
+            n = lowest - place
+            known = {"run_id": ids.run_id(task.task_id, n), "task_id": task.task_id, "n": n, "cause": cause, "slot": slot, "origin": origin}
+            state = {"state": RunState.SKIPPED, "result": Result.UNSTARTED, "error": reason, "created_at": now, "ended_at": now}
+            self._insert("runs", {**blank, **known, **state})
+        if skipped:
+            first, last = skipped[0], skipped[-1]
+            self._event(now, RunEvent.SKIPPED, task.task_id, None, slots=len(skipped), first=first[0], last=last[0], reason=last[1])
+
     def _restart(self, task: Task, run: Run, ending: Ending) -> tuple[int, int | None]:
         """How often in a row a task that is to be restarted failed, and after how many milliseconds it is run again."""
         by_itself = ending.state == RunState.FAILED and ending.result in (Result.EXIT, Result.SIGNAL)
@@ -166,10 +275,11 @@ class Endings(Records):
                 break
         return failures, restart_delay(task.restarts, failures)
 
-    def _notice(self, task: Task, run: Run | None, text: str, now: int) -> None:
-        """What is owed to whoever asked."""
+    def _notice(self, task: Task, run: Run | None, text: str, now: int, about: str = "") -> None:
+        """What is owed to whoever asked. `about` says what it tells, where that is not the end of the run."""
         channel, run_id = channel_of(task.session), run.run_id if run else None
-        row = {"key": f"{run_id or f'{task.task_id}:refused'}:{channel}", "task_id": task.task_id, "run_id": run_id}
+        what = f":{about}" if about else "" if run else ":refused"
+        row = {"key": f"{run_id or task.task_id}{what}:{channel}", "task_id": task.task_id, "run_id": run_id}
         self._insert("notices", {**row, "project": task.project, "channel": channel, "text": text, "created_at": now})
 
     def _guard(self, run_id: str) -> None:

@@ -7,7 +7,7 @@ from backburner.errors import TaskNotFound
 from backburner.lifecycle import LIVE
 from backburner.models import RECORD, Batch, Entry, Event, Notice, ProcessId, Run, Session, Span, Work
 from backburner.stores.connection import Connection
-from backburner.stores.rows import ENTRY, RUN, TASK, WIDTH, entry_of, run_of, span_of_run, span_of_task, task_of
+from backburner.stores.rows import ENTRY, RUN, STATUS, TASK, WIDTH, entry_of, run_of, span_of_run, span_of_task, task_of
 
 # Through the small index of what is live, whatever the planner thinks of it: the cost must not grow with history.
 _LIVE = "seq IN (SELECT seq FROM runs WHERE ended_at IS NULL)"
@@ -41,21 +41,28 @@ class Reading(Connection):
             return [found[0]] if found else []
         escaped = reference.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
         here = ("name = ? AND project = ?", (reference, project))
-        for where, values in (here, ("name = ?", (reference,)), ("task_id LIKE ? ESCAPE '\\'", (f"%{escaped}%",))):
+        standing = (f"{here[0]} AND schedule <> '{{}}' AND state IN ('proposed', 'active', 'paused')", here[1])
+        for where, values in (standing, here, ("name = ?", (reference,)), ("task_id LIKE ? ESCAPE '\\'", (f"%{escaped}%",))):
             if rows := self._all(f"SELECT task_id FROM tasks WHERE {where} ORDER BY seq DESC LIMIT 20", *values):
                 return [row[0] for row in rows]
         return []
 
     def list(
-        self, *, status: str | None = None, project: str | None = None, batch: str | None = None, limit: int | None = None
+        self,
+        *,
+        status: str | None = None,
+        project: str | None = None,
+        batch: str | None = None,
+        limit: int | None = None,
+        standing: bool = False,
     ) -> Sequence[Entry]:
         """Tasks with their latest runs, newest first."""
-        where, values = ["1 = 1"], []
+        where, values = ["t.schedule <> '{}'" if standing else "1 = 1"], []
         if status in LIVE:
             where.append(f"t.task_id IN (SELECT task_id FROM runs WHERE {_LIVE} AND state = ?)")
             values.append(status)
         elif status:
-            where.append("coalesce(r.state, t.state) = ?")
+            where.append(f"{STATUS} = ?")
             values.append(status)
         if project:
             where.append("t.project = ?")
@@ -69,7 +76,7 @@ class Reading(Connection):
     def batches(self, project: str | None = None) -> Sequence[Batch]:
         """Every batch with how its tasks stand, oldest first."""
         rows = self._all(
-            "SELECT t.batch, t.project, min(t.created_at), coalesce(r.state, t.state), count(*)"
+            f"SELECT t.batch, t.project, min(t.created_at), {STATUS}, count(*)"
             " FROM tasks t LEFT JOIN runs r ON r.task_id = t.task_id AND r.n = t.run_count"
             " WHERE t.batch IS NOT NULL AND (? IS NULL OR t.project = ?) GROUP BY 1, 2, 4 ORDER BY min(t.seq)",
             project,
@@ -187,7 +194,8 @@ class Reading(Connection):
     def outdated(self, before: int) -> Sequence[str]:
         """The tasks that ended before a moment and may be forgotten; agents stay until they are cleared."""
         latest = "JOIN tasks t ON t.task_id = r.task_id AND t.run_count = r.n"
-        ended = f"SELECT r.task_id FROM runs r {latest} WHERE r.ended_at < ? AND t.type <> 'agent'"
+        over = "(t.schedule = '{}' AND t.type <> 'agent' OR t.schedule <> '{}' AND t.state IN ('done', 'failed', 'cancelled'))"
+        ended = f"SELECT r.task_id FROM runs r {latest} WHERE r.ended_at < ? AND {over}"
         never = "SELECT task_id FROM tasks WHERE state IN ('rejected', 'expired') AND created_at < ?"
         return [row[0] for sql in (ended, never) for row in self._all(sql, before)]
 

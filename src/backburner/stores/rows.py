@@ -9,6 +9,8 @@ from backburner.words import command_line, iso
 TASK = ", ".join(f"t.{field}" for field in Task._fields)
 RUN = ", ".join(f"r.{field}" for field in Run._fields)
 WIDTH = len(Task._fields)
+# A one-shot task shows its run's state, a standing one its own.
+STATUS = "CASE WHEN t.schedule = '{}' THEN coalesce(r.state, t.state) ELSE t.state END"
 ENTRY = f"SELECT {TASK}, {RUN} FROM tasks t LEFT JOIN runs r ON r.task_id = t.task_id AND r.n = t.run_count"
 
 
@@ -49,6 +51,8 @@ def task_of(row: tuple) -> Task:
         after=tuple(_list(task.after)),
         limits=_table(task.limits),
         budget=_table(task.budget),
+        schedule=_table(task.schedule),
+        terms=_table(task.terms),
         stdin=bool(task.stdin),
     )
 

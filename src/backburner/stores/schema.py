@@ -246,5 +246,124 @@ MIGRATIONS: tuple[str, ...] = (
         PRIMARY KEY (project, key)
     );
     """,
+    # 6: standing tasks: schedules, what they found and cost, slots that were skipped, and a person's turn on a model
+    """
+    ALTER TABLE tasks ADD COLUMN schedule TEXT NOT NULL DEFAULT '{}';
+    ALTER TABLE tasks ADD COLUMN notify TEXT CHECK (notify IN ('always', 'on_change', 'on_failure', 'never'));
+    ALTER TABLE tasks ADD COLUMN terms TEXT NOT NULL DEFAULT '{}';
+    ALTER TABLE tasks ADD COLUMN lane TEXT NOT NULL DEFAULT '';
+    ALTER TABLE tasks ADD COLUMN next_run_at INTEGER CHECK (next_run_at IS NULL OR state = 'active');
+    ALTER TABLE tasks ADD COLUMN fired INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE tasks ADD COLUMN failures INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE tasks ADD COLUMN result_hash TEXT;
+    ALTER TABLE tasks ADD COLUMN gate_hash TEXT;
+    ALTER TABLE tasks ADD COLUMN paused_because TEXT;
+    ALTER TABLE tasks ADD COLUMN counted_from INTEGER;
+    UPDATE tasks SET lane = 'agents' WHERE type = 'agent';
+    CREATE INDEX tasks_due ON tasks (next_run_at) WHERE next_run_at IS NOT NULL;
+    CREATE INDEX tasks_standing ON tasks (state, seq) WHERE schedule <> '{}';
+
+    -- which standing task is run each time another one has completed
+    CREATE TABLE chains (
+        task_id TEXT NOT NULL PRIMARY KEY REFERENCES tasks (task_id) ON DELETE CASCADE,
+        after_id TEXT NOT NULL
+    );
+    CREATE INDEX chains_by_after ON chains (after_id);
+
+    CREATE TABLE turns (
+        process TEXT NOT NULL PRIMARY KEY,
+        lane TEXT NOT NULL,
+        task_id TEXT,
+        since INTEGER NOT NULL
+    );
+
+    -- once more with numbers below zero for slots that were skipped
+    ALTER TABLE runs RENAME TO runs_5;
+    DROP INDEX runs_live;
+    DROP INDEX runs_ended;
+    DROP INDEX runs_queue;
+    DROP INDEX runs_waiting;
+    CREATE TABLE runs (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT,
+        run_id TEXT NOT NULL UNIQUE,
+        task_id TEXT NOT NULL REFERENCES tasks (task_id) ON DELETE CASCADE,
+        n INTEGER NOT NULL CHECK (n <> 0 AND (n > 0 OR state = 'skipped')),
+        state TEXT NOT NULL CHECK (state IN
+            ('pending', 'running', 'waiting', 'resumed', 'completed', 'failed', 'cancelled', 'skipped')),
+        result TEXT CHECK (result IN
+            ('exit', 'signal', 'timeout', 'lost', 'ambiguous', 'unstarted', 'dependency', 'denied', 'budget')),
+        exit_code INTEGER,
+        error TEXT,
+        summary TEXT,
+        lines INTEGER,
+        folder TEXT NOT NULL,
+        mark TEXT NOT NULL,
+        trace_id TEXT NOT NULL,
+        span_id TEXT NOT NULL,
+        runner TEXT NOT NULL,
+        owner TEXT,
+        process TEXT,
+        created_at INTEGER NOT NULL,
+        started_at INTEGER,
+        ended_at INTEGER CHECK (ended_at >= started_at),
+        cancel_requested_at INTEGER,
+        priority INTEGER NOT NULL DEFAULT 0,
+        blocked INTEGER NOT NULL DEFAULT 0 CHECK (blocked IN (0, 1)),
+        due_at INTEGER,
+        ready_at INTEGER CHECK (ready_at IS NULL OR started_at IS NOT NULL),
+        message TEXT,
+        waits_on TEXT,
+        reply TEXT CHECK (reply IN ('yes', 'no')),
+        extensions INTEGER NOT NULL DEFAULT 0,
+        usage TEXT NOT NULL DEFAULT '{}',
+        cause TEXT NOT NULL DEFAULT '',
+        slot INTEGER,
+        origin TEXT,
+        problem TEXT,
+        digest TEXT,
+        UNIQUE (task_id, n),
+        -- an ended run has an end and a result, a live one has neither
+        CHECK ((ended_at IS NULL) = (state IN ('pending', 'running', 'waiting', 'resumed'))),
+        CHECK ((result IS NULL) = (ended_at IS NULL)),
+        -- what is at work was started, and by somebody
+        CHECK (state NOT IN ('running', 'resumed') OR (started_at IS NOT NULL AND owner IS NOT NULL)),
+        CHECK (state <> 'pending' OR (started_at IS NULL AND owner IS NULL)),
+        CHECK (state <> 'completed' OR result = 'exit')
+    );
+    INSERT INTO runs (seq, run_id, task_id, n, state, result, exit_code, error, summary, lines, folder, mark, trace_id, span_id, runner,
+        owner, process, created_at, started_at, ended_at, cancel_requested_at, priority, blocked, due_at, ready_at, message, waits_on,
+        reply, extensions, usage)
+    SELECT seq, run_id, task_id, n, state, result, exit_code, error, summary, lines, folder, mark, trace_id, span_id, runner,
+        owner, process, created_at, started_at, ended_at, cancel_requested_at, priority, blocked, due_at, ready_at, message, waits_on,
+        reply, extensions, usage FROM runs_5;
+    DROP TABLE runs_5;
+    CREATE INDEX runs_live ON runs (seq) WHERE ended_at IS NULL;
+    CREATE INDEX runs_ended ON runs (ended_at) WHERE ended_at IS NOT NULL;
+    CREATE INDEX runs_queue ON runs (runner, priority DESC, seq) WHERE state = 'pending' AND blocked = 0;
+    CREATE INDEX runs_waiting ON runs (waits_on) WHERE waits_on IS NOT NULL;
+    -- no slot is run or skipped twice, whatever happens
+    CREATE UNIQUE INDEX runs_by_slot ON runs (task_id, slot) WHERE cause = 'schedule';
+
+    -- once more with keys for what is told besides the end of a run
+    ALTER TABLE notices RENAME TO notices_5;
+    DROP INDEX notices_by_task;
+    DROP INDEX notices_unread;
+    CREATE TABLE notices (
+        notice_id INTEGER PRIMARY KEY AUTOINCREMENT,
+        key TEXT NOT NULL UNIQUE,
+        task_id TEXT NOT NULL REFERENCES tasks (task_id) ON DELETE CASCADE,
+        run_id TEXT,
+        project TEXT NOT NULL,
+        channel TEXT NOT NULL,
+        text TEXT NOT NULL,
+        created_at INTEGER NOT NULL,
+        told_at INTEGER,
+        leased_until INTEGER
+    );
+    INSERT INTO notices SELECT * FROM notices_5;
+    DROP TABLE notices_5;
+    CREATE INDEX notices_by_task ON notices (task_id);
+    CREATE INDEX notices_unread ON notices (channel, notice_id) WHERE told_at IS NULL;
+    """,
 )
 VERSION = len(MIGRATIONS)

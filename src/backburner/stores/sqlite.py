@@ -6,38 +6,39 @@ again (the process of a run) is not waited for. Several processes write to one f
 
 import json
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from backburner import trace
+from backburner import standing, trace
 from backburner.errors import BadInput
 from backburner.lifecycle import LIVE, Result, RunEvent, RunState, TaskEvent, TaskState, advance
 from backburner.models import (
-    AGENTS,
     ENGINE,
-    INBOX,
+    HOSTED,
     RECORD,
+    TURN,
     Approval,
     Ending,
     Entry,
     ProcessId,
     Run,
-    Session,
     Settled,
     Submission,
     Task,
     Work,
 )
-from backburner.stores.agents import Agents
 from backburner.stores.endings import dependency_failed, failed_before
 from backburner.stores.grants import Grants
-from backburner.stores.rows import ENTRY, entry_of, plain
-from backburner.words import refusal
+from backburner.stores.post import Post
+from backburner.stores.rows import ENTRY, entry_of
+from backburner.stores.standing import Standing
+from backburner.text import shortened
+from backburner.words import command_line, refusal
 
 _CLEARED_KEPT_MS = 30 * 86_400_000
 _MANY = 500
 
 
-class SQLiteStore(Grants, Agents):
+class SQLiteStore(Grants, Post, Standing):
     """The verbs of the ledger of one home."""
 
     _kept: tuple[dict[str, str] | None, int, int] = (None, 0, 0)  # the environment that was submitted last, its number, and when
@@ -59,6 +60,9 @@ class SQLiteStore(Grants, Agents):
         expires_at: int | None,
         parent: trace.Parent | None = None,
         owner: ProcessId | None = None,
+        kind: str = "oneshot",
+        lane: str = "",
+        most_active: int = 0,
     ) -> Entry:
         """Store a task; with an approval its first run too, else as a proposal. A key that is taken gives the task that has it.
 
@@ -73,7 +77,7 @@ class SQLiteStore(Grants, Agents):
                 task = Task(
                     task_id=self._free_id(wanted_id),
                     type="agent" if submission.agent is not None else "command",
-                    kind="oneshot",
+                    kind=kind,
                     state=TaskState.ACTIVE if approval else TaskState.PROPOSED,
                     name=submission.name,
                     description=submission.description,
@@ -93,7 +97,7 @@ class SQLiteStore(Grants, Agents):
                     reasons=reasons,
                     rule=rule,
                     fingerprint=approval.fingerprint if approval else None,
-                    run_count=1 if approval else 0,
+                    run_count=1 if approval and not submission.standing else 0,
                     batch=submission.batch,
                     key=submission.key,
                     priority=submission.priority,
@@ -111,11 +115,20 @@ class SQLiteStore(Grants, Agents):
                     prompt=submission.prompt,
                     message=submission.message,
                     budget=submission.budget,
+                    schedule=submission.schedule,
+                    notify=submission.notify,
+                    terms=submission.terms,
+                    lane=lane,
                 )
                 self._insert("tasks", {**task._asdict(), "environment_id": self._keep_environment(submission.environment)})
                 about = {"by": approval.by, "via": approval.via} if approval else {}
                 kind = "task_submitted" if approval else "task_proposed"
                 self._event(now, kind, task.task_id, None, **about, rule=rule, reasons=list(reasons))
+                if submission.standing and approval:
+                    return self._stand(task, now, most_active)
+                if submission.standing:
+                    self._room(task, most_active)
+                    return Entry(task, None)
                 if not approval:
                     self._block(task)
                     return Entry(task, None)
@@ -127,13 +140,15 @@ class SQLiteStore(Grants, Agents):
             self._kept = (None, 0, 0)  # what was kept for it may be gone with it
             raise
 
-    def approve(self, task_id: str, approval: Approval, *, runner: str, folder: str) -> Entry:
+    def approve(self, task_id: str, approval: Approval, *, runner: str, folder: str, most_active: int = 0) -> Entry:
         """A person's yes: the proposal becomes an active task with a pending run; one that waited is pending again."""
         with self._transaction():
             waiting = self._entry(task_id)
             if waiting.run and waiting.run.state == RunState.WAITING:
                 return self._requeue(waiting.task, waiting.run, approval)
             task = self._change_task(waiting.task, TaskEvent.APPROVED, approval.at, approval)
+            if task.standing:
+                return self._stand(task, approval.at, most_active)
             self._db.execute("UPDATE tasks SET run_count = 1 WHERE task_id = ?", (task_id,))
             return self._begin(task._replace(run_count=1), runner, folder, approval.at)
 
@@ -141,7 +156,9 @@ class SQLiteStore(Grants, Agents):
         """The first run of an approved task: pending, blocked by what it comes after, or failed with that at once."""
         blocked, failed = self._block(task)
         message = task.prompt if task.agent is not None else None
-        entry = Entry(task, self._add_run(task, runner, folder, now, blocked=blocked, due_at=task.start_at, message=message))
+        origin = self._latest_run(task.after[-1]) if task.after and not blocked else None
+        made = self._add_run(task, runner, folder, now, blocked=blocked, due_at=task.start_at, message=message, origin=origin)
+        entry = Entry(task, made)
         if failed is None:
             return entry
         self._end(entry, dependency_failed(entry, failed, now))
@@ -155,7 +172,7 @@ class SQLiteStore(Grants, Agents):
             if other is None:
                 noted = self._one("SELECT 1 FROM dependencies WHERE task_id = ? AND after_id = ?", task.task_id, after_id)
                 failed = f"{after_id}, which it comes after, is not known any more" if noted else failed
-            elif other.status != RunState.COMPLETED:
+            elif other.status not in (RunState.COMPLETED, TaskState.DONE):
                 self._db.execute(
                     "INSERT INTO dependencies (task_id, after_id) VALUES (?, ?) ON CONFLICT DO NOTHING", (task.task_id, after_id)
                 )
@@ -164,6 +181,8 @@ class SQLiteStore(Grants, Agents):
         return blocked, failed
 
     def _requeue(self, task: Task, run: Run, approval: Approval) -> Entry:
+        if run.waits_on is not None and run.waits_on.startswith(TURN):
+            raise BadInput(f"Task {task.task_id} waits for your own turn on the same model to end; it goes on by itself.")
         if run.waits_on not in (None, "budget", "tool"):
             raise BadInput(f"Task {task.task_id} waits for {run.waits_on}; answer that: backburner approve {run.waits_on}")
         self._requeue_run(run.run_id, approval.at, task_id=task.task_id, reply="yes", by=approval.by, via=approval.via)
@@ -188,9 +207,20 @@ class SQLiteStore(Grants, Agents):
             if entry.run and entry.run.cancel_requested_at is not None:  # it was to be stopped: it does not wait for anybody
                 self._end(entry, Ending(run_id, RunState.CANCELLED, Result.SIGNAL, now, error="it was stopped"))
                 return
+            if waits_on is not None and waits_on.startswith(TURN):
+                if not self._one("SELECT 1 FROM turns WHERE lane = ?", waits_on.removeprefix(TURN)):
+                    self._requeue_run(run_id, now, task_id=task_id)  # that was over before we waited
+                return
             other = self.show(waits_on) if waits_on not in (None, "budget", "tool") else None
             if waits_on not in (None, "budget", "tool") and (other is None or other.ended):
                 self._requeue_run(run_id, now, task_id=task_id)  # it ended before we waited
+            elif entry.task.standing and entry.run and (other is None or other.status == TaskState.PROPOSED):
+                # nobody looks on: they are told, each time anew
+                answer = other.task.task_id if other else task_id
+                if other:
+                    line = command_line(other.task.command, other.task.shell)
+                    reason = f"it wants to run `{shortened(line, longest=400)}` ({'; '.join(other.task.reasons)})"
+                self._notice(entry.task, entry.run, standing.waiting(entry.task, reason, answer), now, about=f"waits:{now}")
 
     def refuse(self, task_id: str, *, expired: bool, now: int) -> Entry:
         """A person's no, or nobody's answer in time."""
@@ -253,7 +283,7 @@ class SQLiteStore(Grants, Agents):
         return [work._replace(run=self._take(work.run, owner, now)) for work in works]
 
     def _take(self, run: Run, owner: ProcessId, now: int) -> Run:
-        event = RunEvent.RESUMED if run.runner == AGENTS and run.n > 1 else RunEvent.CLAIMED
+        event = RunEvent.RESUMED if run.runner in HOSTED and run.n > 1 and not run.cause else RunEvent.CLAIMED
         after = advance(run.state, event)
         self._db.execute(
             "UPDATE runs SET state = ?, owner = ?, started_at = ? WHERE run_id = ? AND state = ?",
@@ -314,10 +344,13 @@ class SQLiteStore(Grants, Agents):
                 settled.append(ending.run_id)
         return settled
 
-    def request_cancel(self, task_id: str, now: int) -> Entry:
-        """End a pending run at once; mark one at work for its owner to stop."""
+    def request_cancel(self, task_id: str, now: int, *, only_run: bool = False) -> Entry:
+        """End a pending run at once; mark one at work for its owner to stop. A standing task ends with it, but for `only_run`."""
         with self._transaction():
             entry = self._entry(task_id)
+            if entry.task.state in (TaskState.ACTIVE, TaskState.PAUSED) and entry.task.standing and not only_run:
+                self._cancel_standing(entry, now)
+                entry = self._entry(task_id)
             run = entry.run
             if run is None and entry.task.state == TaskState.PROPOSED:
                 task = self._change_task(entry.task, TaskEvent.REJECTED, now)
@@ -332,49 +365,6 @@ class SQLiteStore(Grants, Agents):
                 self._event(now, "cancel_requested", task_id, run.run_id)
         return self._entry(task_id)
 
-    def tell(self, *, notice_ids: Iterable[int] = (), task_ids: Iterable[str] = (), channel: str = INBOX, now: int) -> None:
-        """Mark notices as told: by their ids, or what one channel owes of some tasks."""
-        with self._transaction():
-            for notice_id in notice_ids:
-                self._db.execute("UPDATE notices SET told_at = ? WHERE told_at IS NULL AND notice_id = ?", (now, notice_id))
-            for task_id in task_ids:
-                self._db.execute(
-                    "UPDATE notices SET told_at = ? WHERE told_at IS NULL AND task_id = ? AND channel = ?", (now, task_id, channel)
-                )
-
-    def lease(self, notice_ids: Sequence[int], now: int, until: int) -> Sequence[int]:
-        """Take notices that somebody is about to tell, so that nobody else does meanwhile; those that were still to be had."""
-        if not notice_ids:
-            return []
-        free = "told_at IS NULL AND (leased_until IS NULL OR leased_until <= ?)"
-        with self._transaction(durable=False):
-            taken = [one for one in notice_ids if self._one(f"SELECT 1 FROM notices WHERE notice_id = ? AND {free}", one, now)]
-            for notice_id in taken:
-                self._db.execute("UPDATE notices SET leased_until = ? WHERE notice_id = ?", (until, notice_id))
-            return taken
-
-    def register(self, session: Session) -> None:
-        """Somebody who asks is here, in this process. Not waited for: they register again."""
-        with self._transaction(durable=False):
-            self._db.execute(
-                "INSERT INTO sessions (session_id, client, project, process, created_at, seen_at) VALUES (?, ?, ?, ?, ?, ?)"
-                " ON CONFLICT (session_id) DO UPDATE SET process = excluded.process, seen_at = excluded.seen_at",
-                tuple(map(plain, session)),
-            )
-
-    def note(self, kind: str, task_id: str, run_id: str, now: int, **data: object) -> None:
-        """Write down that something happened which changes no state."""
-        with self._transaction(durable=False):
-            self._event(now, kind, task_id, run_id, **data)
-
-    def advance_cursor(self, name: str, position: int) -> None:
-        """Somebody who follows the events has come this far."""
-        with self._transaction():
-            self._db.execute(
-                "INSERT INTO cursors (name, position) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET position = excluded.position",
-                (name, position),
-            )
-
     # -- upkeep
 
     def clear(self, task_ids: Sequence[str], now: int) -> Sequence[str]:
@@ -385,7 +375,8 @@ class SQLiteStore(Grants, Agents):
             for task_id in task_ids:
                 if self._one("SELECT 1 FROM runs WHERE task_id = ? AND ended_at IS NULL AND runner <> ?", task_id, RECORD):
                     continue
-                if self._one("SELECT 1 FROM tasks WHERE task_id = ? AND state = 'proposed'", task_id):
+                unended = "state = 'proposed' OR schedule <> '{}' AND state IN ('active', 'paused')"
+                if self._one(f"SELECT 1 FROM tasks WHERE task_id = ? AND ({unended})", task_id):
                     continue
                 folders += [row[0] for row in self._all("SELECT folder FROM runs WHERE task_id = ?", task_id)]
                 self._db.execute("DELETE FROM tasks WHERE task_id = ?", (task_id,))

@@ -10,7 +10,7 @@ import sys
 import threading
 import uuid
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
@@ -37,10 +37,11 @@ class ScriptedModel:
     - `hang`, seconds to wait before the answer, at most 60; `drip`, seconds to wait in the middle of it.
     - `error`, an HTTP status, given `times` times (1) for this script; the step after it then follows.
 
-    A request that offers no tools (a title, a summary) is answered "ok".
+    A request that offers no tools (a title, a summary) is answered "ok". Without a script `think` makes a step of the roles and texts so far.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, think: "Callable[[list[tuple[str, str]]], Json] | None" = None) -> None:
+        self._think = think
         self.requests: deque[Json] = deque(maxlen=_REQUESTS_KEPT)
         self._errors_given: Counter[tuple[str, int]] = Counter()
         self._lock = threading.Lock()
@@ -95,6 +96,8 @@ class ScriptedModel:
         """The step to take now, and the tool results so far."""
         results = [turn.text for turn in turns if turn.role == "tool"]
         said = [(place, turn.text) for place, turn in enumerate(turns) if turn.role == "user" and _OPENING in turn.text]
+        if not said and self._think:
+            return self._think([(turn.role, turn.text) for turn in turns]), results
         start, text = said[-1] if said else (len(turns), "")
         script = _script(text)
         roles = [turn.role for turn in turns[start:]]

@@ -1,0 +1,124 @@
+"""Standing tasks at the Runtime: what is usual for them, pausing and going on, runs out of turn, looking back, and a person's turn."""
+
+import contextlib
+import os
+from collections.abc import Generator, Sequence
+
+from backburner import folders, wake
+from backburner.config import agent_settings, is_local
+from backburner.dialogue import Dialogue
+from backburner.errors import NotAPerson
+from backburner.lifecycle import TaskState
+from backburner.models import AGENTS, LOCAL, Entry, PersonsTurn, Run, Submission, Task, session_of
+from backburner.process import is_alive, myself
+from backburner.standing import OVER_BUDGET
+
+
+class Timetable(Dialogue):
+    """The verbs for tasks that run by a schedule or after others."""
+
+    def _usual(self, submission: Submission) -> Submission:
+        """What a standing task gets where nothing was said."""
+        timeout = submission.timeout_ms or self.config.whole("tasks.task_timeout_ms")
+        return submission._replace(timeout_ms=timeout, notify=submission.notify or "on_change")
+
+    def _kind(self, submission: Submission) -> str:
+        if not submission.standing or "at" in submission.schedule:
+            return "oneshot"
+        return "event" if submission.after else "scheduled"
+
+    def _lane(self, submission: Submission) -> str:
+        """Where its agent's model answers: one on this machine has a lane of its own."""
+        if submission.agent is None:
+            return ""
+        return LOCAL if is_local(agent_settings(self.config, submission.agent, standing=submission.standing)) else AGENTS
+
+    def explain(self, task: Task | Submission) -> str:
+        """When a standing task runs, in plain words."""
+        from backburner.schedule import Schedule, explain
+
+        if isinstance(task, Task) and task.kind == "event":
+            return f"each time after {', '.join(task.after)}"
+        if isinstance(task, Submission) and task.after:
+            return f"each time after {', '.join(task.after)}"
+        return explain(Schedule.of(task.schedule), self.clock(), task.next_run_at if isinstance(task, Task) else None)
+
+    def pause(self, reference: str) -> Entry:
+        """Run a standing task no more until it is unpaused. A run at work goes on."""
+        entry = self.store.pause(self.show(reference).task.task_id, "a person or an agent paused it", self.clock())
+        wake.ring_all(self.home.bells)
+        return entry
+
+    def unpause(self, reference: str, *, via: str) -> Entry:
+        """Let a paused task go on. Where it had used up what it may, that is a person's yes to as much again."""
+        task = self.show(reference).task
+        if task.state == TaskState.PAUSED and (task.paused_because or "").startswith(OVER_BUDGET):
+            self.require_person(via)
+        entry = self.store.unpause(task.task_id, self.clock(), self.config.whole("tasks.max_active"))
+        self._publish(entry)
+        return entry
+
+    def require_person(self, via: str) -> None:
+        """Refuse a yes that does not come from a person."""
+        from backburner.gate import require_person
+
+        if via == "tool":
+            raise NotAPerson(reason="an agent asks; a person has to say it, in a terminal of their own")
+        if any(map(is_alive, self.store.processes(os.getsid(0)))):
+            raise NotAPerson(reason="this runs in the session of a background task")
+        require_person(self.environ, terminal=via == "cli" and not self.config.flag("approval.yes_without_terminal"))
+
+    def run_now(self, reference: str) -> Entry:
+        """One run out of turn; the schedule stays as it is."""
+        entry = self.store.run_now(self.show(reference).task.task_id, self.clock(), self.home.tasks)
+        self._publish(entry)
+        return entry
+
+    def history(self, entry: Entry, limit: int = 10) -> Sequence[Run]:
+        """The latest runs of a task and the slots that were skipped, newest first."""
+        return self.store.history(entry.task.task_id, limit)
+
+    def spent(self, task: Task) -> dict[str, float]:
+        """What a standing task has used today, as far as it counts."""
+        from backburner.schedule import Schedule, day_of
+
+        return self.store.spent(task.task_id, max(day_of(Schedule.of(task.schedule), self.clock()), task.counted_from or 0))
+
+    def compact(self, references: Sequence[str] = (), days: float | None = None) -> int:
+        """Forget runs of standing tasks that ended longer ago than the retention, but for the latest; how many folders went."""
+        days = self.config.number("commands.retention_days") if days is None else days
+        named = [self.show(reference).task.task_id for reference in references] or None
+        gone = self.store.compact(self.clock() - int(days * 86_400_000), named)
+        for folder in gone:
+            folders.remove(self.home.folder(folder))
+        return len(gone)
+
+    @contextlib.contextmanager
+    def turn(self, lane: str, task_id: str | None = None) -> Generator[None]:
+        """A person waits for a model: background runs in its lane stand aside after their present tool call, and go on afterwards.
+
+        What the task asks, and whom it asks in turn, belongs to the turn.
+        """
+        process = myself()
+        self.store.begin_turn(PersonsTurn(process, lane, task_id, self.clock()))
+        wake.ring_all(self.home.bells)
+        try:
+            yield
+        finally:
+            self.store.end_turn(process, self.clock())
+            wake.ring_all(self.home.bells)
+
+    def stands_aside(self, task: Task) -> bool:
+        """Whether a person has a turn in the lane of an agent's task that it does not belong to."""
+        for turn in self.store.turns():
+            if turn.lane == task.lane and turn.task_id != task.task_id:
+                asked = self.store.asked_by(f"agent:{turn.task_id}") if turn.task_id else ()
+                if task.task_id not in asked:
+                    return True
+        return False
+
+    def stop_asked(self, task: Task) -> None:
+        """Stop the commands that a run of a standing task started: its time is up, and nobody waits for them."""
+        for entry in self._asked_by(session_of(task)) if task.standing else ():
+            if entry.live and entry.task.agent is None:
+                self._publish(self.store.request_cancel(entry.task.task_id, self.clock()))

@@ -1,0 +1,24 @@
+"""The name of this machine's time zone, which a schedule by the clock keeps."""
+
+import os
+
+
+def zone_name(environ: dict[str, str]) -> str:
+    """As `TZ` says, or the system; UTC where neither has a name for it."""
+    named = environ.get("TZ", "").removeprefix(":")
+    if named and "/" in named and not named.startswith("/"):
+        return named
+    if named in ("UTC", "GMT"):
+        return "UTC"
+    for read in (lambda: os.path.realpath("/etc/localtime").partition("/zoneinfo/")[2], _timezone_file):
+        if found := read():
+            return "UTC" if found in ("Etc/UTC", "UCT", "Zulu") else found
+    return "UTC"
+
+
+def _timezone_file() -> str:
+    try:
+        with open("/etc/timezone", encoding="ascii", errors="replace") as file:
+            return file.read(100).strip()
+    except OSError:
+        return ""

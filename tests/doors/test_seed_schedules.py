@@ -1,0 +1,194 @@
+"""The examples of the standing tasks' design, word for word, with a `gh`, a `kubectl` and a repository of their own."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from conftest import CONFIG, Place, wait_until
+from mcp_client import Raw
+
+from backburner import process
+from backburner.runtime import open_runtime
+from backburner.testing.model import ScriptedModel
+
+WATCH_CI = {
+    "name": "watch-ci-main",
+    "description": "Monitor CI pipeline for main branch",
+    "prompt": "Check the CI status for the main branch. Run `gh run list --branch main --limit 5` and look at the status. If any runs "
+    "failed since the last check, report which ones and what failed. If all passing, report nothing.",
+    "kind": "scheduled",
+    "interval": "30m",
+    "notify": "on_change",
+}
+WATCH_DEPLOY = {
+    "name": "watch-deploy-staging",
+    "description": "Watch staging deploy progress",
+    "prompt": "Check if the staging deploy is still in progress. Run `kubectl rollout status deployment/app -n staging --timeout=10s`. "
+    "If the rollout is complete, report success. If it failed, report the error. If still in progress, report nothing.",
+    "kind": "scheduled",
+    "interval": "2m",
+    "notify": "on_change",
+    "max_runs": 30,
+}
+TEST_ON_PUSH = {
+    "name": "test-on-push",
+    "description": "Run test suite when feature branch changes",
+    "prompt": "Check `git log --oneline -1` for the feature/auth branch. If the HEAD commit changed since last check, run `bun test` and "
+    "report results. If unchanged, do nothing.",
+    "kind": "scheduled",
+    "interval": "5m",
+    "notify": "on_change",
+}
+
+
+def called(command: str) -> dict[str, Any]:
+    return {"tool": "run_command", "args": {"command": command}}
+
+
+def result(state: str, message: str = "") -> dict[str, Any]:
+    return {"tool": "final_result", "args": {"report": bool(message), "state": state, "message": message}}
+
+
+def think(said: list[tuple[str, str]]) -> dict[str, Any]:
+    """What a model that can read would do with these prompts: the words differ each time, the findings do not."""
+    prompt = next(text for role, text in said if role == "user")
+    tools = [text for role, text in said if role == "tool"]
+    how = f" (look {next(LOOKS)})"
+    if "gh run list" in prompt:
+        if not tools:
+            return called("gh run list --branch main --limit 5")
+        failed = [line.split("\t")[2] for line in tools[-1].splitlines() if "\tfailure\t" in line]
+        return result(f"failed: {' '.join(failed)}", f"CI failed on main: {', '.join(failed)}{how}") if failed else result("passing")
+    if "kubectl" in prompt:
+        if not tools:
+            return called("kubectl rollout status deployment/app -n staging --timeout=10s")
+        if "successfully rolled out" in tools[-1]:
+            return result("done", f"The staging deploy is done.{how}")
+        return result("failed", f"The deploy failed{how}") if "exceeded its progress deadline" in tools[-1] else result("in progress")
+    if len(tools) == 0:
+        return called("git log --oneline -1 feature/auth")
+    if len(tools) == 1:
+        return {"tool": "memory_get", "args": {"key": "auth-head"}}
+    head = next(line for line in tools[0].splitlines() if line[:7].isalnum() and " " in line).split()[0]
+    if head in tools[1]:
+        return result(head)
+    if len(tools) == 2:
+        return called("bun test")
+    if len(tools) == 3:
+        return {"tool": "memory_set", "args": {"key": "auth-head", "value": head}}
+    return result(head, f"{'Tests pass' if '12 pass' in tools[2] else 'Tests fail'} on {head}{how}")
+
+
+LOOKS: Iterator[int] = iter(range(10_000))
+
+
+@pytest.fixture
+def home(place: Place) -> Iterator[Place]:
+    (place.root.parent / "bin").mkdir()
+    place.environ["PATH"] = f"{place.root.parent / 'bin'}:{os.environ['PATH']}"
+    with ScriptedModel(think) as model:
+        rules = "".join(f'[[approval.rules]]\nname = "{program}"\ndecision = "allow"\ncommand = "{program} **"\n' for program in PROGRAMS)
+        place.configure(f'{CONFIG}{rules}[models]\nlocal = "openai-chat:local"\nlocal_base_url = "{model.url}/v1"\n')
+        yield place
+        place.stop_engine()
+
+        def gone() -> bool:
+            for one in place.processes():
+                process.send(one, signal.SIGTERM)
+            return not place.processes()
+
+        wait_until(gone, "the agent host to leave")
+
+
+PROGRAMS = ("gh run list", "kubectl rollout status", "bun test")
+
+
+def program(place: Place, name: str, prints: str, code: int = 0) -> None:
+    path = place.root.parent / "bin" / name
+    path.write_text(f"#!/bin/sh\ncat <<'END'\n{prints}\nEND\nexit {code}\n")
+    path.chmod(0o755)
+
+
+def add(place: Place, task: dict[str, Any]) -> str:
+    with Raw(place) as client:
+        added = client.call("task_add", **task)["structuredContent"]
+        assert added["status"] == "active", added
+        return str(added["task_id"])
+
+
+def look(place: Place, name: str) -> dict[str, Any]:
+    run_id = place.ok("run-now", name).strip()
+
+    def run() -> dict[str, Any]:
+        return next(run for run in place.status(name)["runs"] if run["run_id"] == run_id)  # type: ignore[union-attr, attr-defined]
+
+    wait_until(lambda: run()["completed_at"] or run()["status"] == "waiting", f"{run_id} to end", 40)
+    assert run()["status"] == "completed", run()
+    return run()
+
+
+def told(place: Place) -> list[str]:
+    """What was owed since, to whomever."""
+    with open_runtime(place.home, place.environ) as runtime:
+        notices = runtime.store.notices(project=None, unread=True)
+        runtime.tell(notice_ids=[notice.notice_id for notice in notices])
+        return [notice.text.split(" (look")[0] for notice in notices if "(look" in notice.text]
+
+
+def test_check_ci_every_30_minutes(home: Place) -> None:
+    """Told when something breaks, not again while it stays broken in other words, and not while all is well."""
+    task = add(home, WATCH_CI)
+    passing, failing = "completed\tsuccess\t4520", "completed\tfailure\t4521"
+    for prints in (passing, passing, failing, failing, passing, failing, failing.replace("4521", "4522")):
+        program(home, "gh", prints)
+        look(home, "watch-ci-main")
+    assert told(home) == [f"watch-ci-main: CI failed on main: {run}" for run in (4521, 4521, 4522)]
+    assert str(home.status(task)["when"]).startswith("every 30m; next: ")
+
+
+def test_watch_this_deploy(home: Place) -> None:
+    """Nothing while it is in progress, once when it is done; it stops by itself after 30 checks."""
+    task = add(home, WATCH_DEPLOY)
+    program(home, "kubectl", "Waiting for deployment rollout to finish: 1 of 3 updated replicas are available...", 1)
+    look(home, "watch-deploy-staging")
+    look(home, "watch-deploy-staging")
+    assert told(home) == []
+    program(home, "kubectl", 'deployment "app" successfully rolled out')
+    look(home, "watch-deploy-staging")
+    look(home, "watch-deploy-staging")
+    assert told(home) == ["watch-deploy-staging: The staging deploy is done."]
+    assert home.status(task)["max_runs"] == 30 and "30 times at the most" in str(home.status(task)["when"])
+
+
+def test_run_tests_on_this_branch_when_i_push(home: Place) -> None:
+    git: Callable[..., object] = lambda *words: subprocess.run(  # noqa: E731
+        ["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=home.cwd, check=True, capture_output=True
+    )
+    git("init", "-q", "-b", "feature/auth")
+    git("commit", "-q", "--allow-empty", "-m", "one")
+    add(home, TEST_ON_PUSH)
+    program(home, "bun", "12 pass")
+    look(home, "test-on-push")
+    look(home, "test-on-push")
+    git("commit", "-q", "--allow-empty", "-m", "two")
+    program(home, "bun", "11 pass, 1 fail", 1)
+    look(home, "test-on-push")
+    look(home, "test-on-push")
+    assert [" ".join(text.split()[:4]) for text in told(home)] == ["test-on-push: Tests pass on", "test-on-push: Tests fail on"]
+    commands = [task["command"] for task in home.json("list", "--limit", "0") if task["command"][:1] == ["bun"]]  # type: ignore[union-attr, index, call-overload]
+    assert len(commands) == 2
+
+
+def test_an_agent_watches_what_it_was_talked_about(home: Place) -> None:
+    """The example of discovery, from the yes on: what an agent added is told to its session, once."""
+    program(home, "gh", "completed\tfailure\t42")
+    with Raw(home) as client:
+        client.call("task_add", **{**WATCH_CI, "name": "watch-pr-42", "description": "Watch CI of PR #42"})
+        look(home, "watch-pr-42")
+        assert home.json("inbox") == []  # it is owed to the session that asked, which is there
+        assert "watch-pr-42: CI failed on main" in json.dumps(client.call("task_list"))
+        assert "watch-pr-42: CI failed on main" not in json.dumps(client.call("task_list"))

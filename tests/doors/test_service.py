@@ -1,0 +1,398 @@
+"""`service` has systemd keep the engine: it writes one unit, all of it or none, takes the place of an engine that was started on
+demand, and goes without a trace. A `systemctl` of our own starts and stops what the unit says, as systemd would.
+"""
+
+import argparse
+import json
+import os
+import pty
+import select
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import Place, wait_until
+
+from backburner import process
+from backburner.clients import wiring
+from backburner.doors import service as door
+from backburner.errors import BackburnerError
+from backburner.models import ProcessId
+
+# What the folder of the script holds is what it knows: whether the unit is enabled, its process, and which verbs are to fail.
+SYSTEMCTL = r"""#!/bin/sh
+here=${0%/*}
+echo "$*" >>"$here/calls"
+verb=$2
+for name; do :; done
+[ ! -e "$here/fail-$verb" ] || { echo "Some noise." >&2; cat "$here/fail-$verb" >&2; exit 1; }
+lives() { grep -qs '^State:.[^ZX]' "/proc/$pid/status"; }
+pid=$(cat "$here/pid" 2>/dev/null) && lives || pid=0
+stop() {
+    [ $pid = 0 ] || kill $pid
+    while lives; do sleep 0.02; done
+    pid=0
+    rm -f "$here/pid"
+}
+case $verb in
+    show)
+        printf 'MainPID=%s\n' $pid
+        [ $pid = 0 ] && echo ActiveState=inactive || echo ActiveState=active
+        [ -e "$here/enabled" ] && echo UnitFileState=enabled || echo UnitFileState=
+        ;;
+    enable) touch "$here/enabled" ;;
+    disable) rm -f "$here/enabled"; stop ;;
+    restart)
+        stop
+        [ ! -e "$here/meanwhile" ] || sh "$here/meanwhile"
+        [ ! -e "$here/stillborn" ] || exit 0
+        command=$(sed -n 's/^ExecStart=//p' "${XDG_CONFIG_HOME:-$HOME/.config}/systemd/user/$name")
+        setsid sh -c "exec $command" </dev/null >>"$here/journal" 2>&1 &
+        echo $! >"$here/pid"
+        ;;
+esac
+"""
+DRIVER = """
+import sys
+from argparse import Namespace
+from backburner.doors.service import service
+sys.exit(service(Namespace(what=sys.argv[1], yes=False, json=False, home=None), {}))
+"""
+
+
+class Machine:
+    """A person's folder whose usual home is the place of the test, and a systemd for them."""
+
+    def __init__(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.place, self.monkeypatch = place, monkeypatch
+        self.person, self.systemd = Path(place.environ["HOME"]), place.root.parent / "systemd"
+        self.person.mkdir()
+        self.systemd.mkdir()
+        (self.systemd / "systemctl").write_text(SYSTEMCTL)
+        (self.systemd / "systemctl").chmod(0o755)
+        (self.person / ".backburner").symlink_to(place.root)
+        self.unit = self.person / ".config" / "systemd" / "user" / "backburner.service"
+        self.program = shlex.join(wiring.own_command({"PATH": os.environ["PATH"]}))
+        for name in [name for name in os.environ if name.startswith("XDG_")]:
+            monkeypatch.delenv(name)
+        monkeypatch.setenv("PATH", f"{self.systemd}{os.pathsep}{os.environ['PATH']}")
+        monkeypatch.setenv("HOME", str(self.person))
+        monkeypatch.setenv("BACKBURNER_HOME", str(place.root))
+
+    def service(self, what: str, *, yes: bool = True, as_json: bool = False, home: str | None = None) -> int:
+        return door.service(argparse.Namespace(what=what, yes=yes, json=as_json, home=home), {})
+
+    def refused(self, what: str, *, yes: bool = True, home: str | None = None) -> tuple[int, str]:
+        """A call that fails; its exit code and sentence. It must leave the unit and its state as they were."""
+        before = self.as_it_is()
+        with pytest.raises(BackburnerError) as raised:
+            self.service(what, yes=yes, home=home)
+        assert self.as_it_is() == before
+        return raised.value.exit_code, str(raised.value)
+
+    def as_it_is(self) -> tuple[bool, list[tuple[str, str]]]:
+        files = [(str(path), path.read_text()) for path in sorted(self.person.rglob("*")) if path.is_file() and not path.is_symlink()]
+        return (self.systemd / "enabled").exists(), files
+
+    def fails(self, verb: str, says: str) -> None:
+        (self.systemd / f"fail-{verb}").write_text(f"{says}\n")
+
+    def calls(self) -> list[str]:
+        """What systemctl was told to change since the last look."""
+        calls = (self.systemd / "calls").read_text().splitlines()
+        (self.systemd / "calls").write_text("")
+        return [call.removeprefix("--user ") for call in calls if not call.startswith("--user show ")]
+
+    @property
+    def engine(self) -> ProcessId | None:
+        """The engine of the place, where it is the unit's."""
+        pid = self.systemd / "pid"
+        return found if pid.exists() and (found := self.place.engine) and found.pid == int(pid.read_text()) else None
+
+
+@pytest.fixture
+def machine(place: Place, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    return Machine(place, monkeypatch)
+
+
+def a_command_at_work(place: Place) -> tuple[str, ProcessId, Path]:
+    """A task whose command lives until a file is there and then ends with 7; its id, its shell, and the file."""
+    go, shell = place.cwd / "go", place.cwd / "shell"
+    task_id = place.run("sh", "-c", f"echo $$ >{shell}.new; mv {shell}.new {shell}; until [ -e {go} ]; do sleep 0.05; done; exit 7")
+    wait_until(shell.exists, "the command to be at work")
+    found = process.identify(int(shell.read_text()))
+    assert found
+    return task_id, found, go
+
+
+def test_the_unit_says_how_this_very_backburner_serves_the_home(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    assert machine.service("install") == 0
+    assert machine.unit.read_text() == (
+        "# Written by: backburner service install\n"
+        "[Unit]\n"
+        "Description=Backburner engine\n"
+        "StartLimitIntervalSec=0\n"
+        "\n"
+        "[Service]\n"
+        "Type=exec\n"
+        f"ExecStart={machine.program} serve --home {machine.place.root}\n"
+        "Restart=on-failure\n"
+        "RestartSec=5\n"
+        "KillMode=process\n"
+        "OOMPolicy=continue\n"
+        "TasksMax=infinity\n"
+        "\n"
+        "[Install]\n"
+        "WantedBy=default.target\n"
+    )
+    assert machine.calls() == ["daemon-reload", "enable backburner.service", "restart backburner.service"]
+    assert machine.engine and list(machine.unit.parent.iterdir()) == [machine.unit]
+    shown, (done, linger) = (lines := capsys.readouterr().out.splitlines())[:-2], lines[-2:]
+    assert shown == [f"Write {machine.unit}:", *(f"  {line}" for line in machine.unit.read_text().splitlines())]
+    assert done == f"{machine.unit} is installed: it serves {machine.place.root} now and from each login on."
+    assert linger.endswith("loginctl enable-linger")
+
+
+@pytest.mark.parametrize(
+    ("home", "words"),
+    [
+        ("/srv/plain-home_1.0", "/srv/plain-home_1.0"),
+        ("/srv/ä", "/srv/ä"),
+        ("/srv/my home", '"/srv/my home"'),
+        ("/srv/100%h", '"/srv/100%%h"'),
+        ('/srv/it\'s ; "so"', '"/srv/it\'s ; \\"so\\""'),
+        ("/srv/back\\slash\\", '"/srv/back\\\\slash\\\\"'),
+        ("/srv/two\nlines", '"/srv/two\\x0alines"'),
+        ("/srv/$HOME/${HOME}", '"/srv/$HOME/${HOME}"'),
+    ],
+)
+def test_any_path_of_a_home_reaches_systemd_as_it_is(machine: Machine, home: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert machine.refused("install", yes=False, home=home)[0] == 3
+    colon = ":" if "$" in home else ""
+    assert f"  ExecStart={colon}{machine.program} serve --home {words}" in capsys.readouterr().out.splitlines()
+
+
+def test_a_program_that_systemd_would_not_start_is_named(machine: Machine) -> None:
+    program = machine.person / "it's" / "backburner"
+    program.parent.mkdir()
+    program.symlink_to(shlex.split(machine.program)[0])
+    machine.monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    assert machine.refused("install") == (2, f"systemd starts no program with quotes or backslashes in its path: {program}")
+
+
+def test_each_home_has_a_unit_of_its_own_where_the_person_keeps_settings(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    machine.monkeypatch.setenv("XDG_CONFIG_HOME", str(machine.person / "settings"))
+    (machine.person / ".backburner").unlink()
+    assert machine.service("install", as_json=True) == 0
+    told = json.loads(capsys.readouterr().out)
+    names = set()
+    for home in (str(machine.place.root), "/srv/a/Some Work!", "/srv/b/Some Work!", str(machine.person / ".backburner"), "/srv/!"):
+        machine.service("status", as_json=True, home=home)
+        names.add(Path(json.loads(capsys.readouterr().out)["path"]).name)
+    assert len(names) == 5 and {"backburner.service", told["unit"]} < names
+    assert sum(name.startswith("backburner-some-work-") for name in names) == 2
+    assert told["path"] == str(machine.person / "settings" / "systemd" / "user" / told["unit"]) and Path(told["path"]).exists()
+    assert told["unit"].startswith("backburner-home-") and told["changed"] and told["active"] and told["home"] == str(machine.place.root)
+
+
+def test_a_command_at_work_is_handed_from_engine_to_engine_and_ends_as_it_does(machine: Machine) -> None:
+    task_id, shell, go = a_command_at_work(machine.place)
+    on_demand = machine.place.engine
+    assert on_demand and machine.place.processes("backburner-keeper")
+
+    assert machine.service("install") == 0
+    assert machine.engine and not process.is_alive(on_demand)
+    assert not machine.place.processes("backburner-keeper") and process.is_alive(shell)
+    of_unit = machine.engine
+
+    assert machine.service("uninstall") == 0
+    wait_until(lambda: machine.place.engine not in (None, of_unit), "an engine that takes over")
+    assert not process.is_alive(of_unit) and process.is_alive(shell)
+
+    go.touch()
+    assert machine.place.cli("wait", task_id, "--timeout", "30").returncode == 1
+    assert (machine.place.status(task_id)["status"], machine.place.status(task_id)["exit_code"]) == ("failed", 7)
+
+
+@pytest.mark.parametrize("stillborn", [False, True])
+def test_what_is_asked_for_while_there_is_no_engine_is_not_stranded(machine: Machine, stillborn: bool) -> None:
+    """A door that comes between two engines starts none and leaves: in the end there is one that has read the ledger."""
+    at_work, shell, go = a_command_at_work(machine.place)
+    asked, done = machine.place.cwd / "asked", machine.place.cwd / "done"
+    (machine.systemd / "meanwhile").write_text(f"{shlex.quote(sys.executable)} -m backburner run --yes -- touch {done} >{asked}\n")
+    if stillborn:
+        (machine.systemd / "stillborn").touch()
+        machine.monkeypatch.setattr(door, "_ENGINE_SECONDS", 2.0)
+        says = "backburner.service does not come up; see: journalctl --user -u backburner.service"
+        assert machine.refused("install") == (1, says)
+        assert machine.calls()[-2:] == ["disable --now backburner.service", "daemon-reload"]
+    else:
+        assert machine.service("install") == 0 and machine.engine
+    wait_until(done.exists, "what was asked for, with no door open")
+    (task_id,) = asked.read_text().split()
+    go.touch()
+    machine.place.cli("wait", task_id, at_work, "--timeout", "30")
+    assert machine.place.status(task_id)["exit_code"] == 0 and machine.place.status(at_work)["exit_code"] == 7
+    assert not process.is_alive(shell)
+
+
+def test_the_second_time_it_is_there_already_and_only_enabled_anew(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    machine.service("install")
+    engine, stamp = machine.engine, machine.unit.stat()
+    (machine.systemd / "enabled").unlink()
+    machine.calls(), capsys.readouterr()
+    assert machine.service("install", yes=False) == 0
+    assert "is installed already" in capsys.readouterr().out
+    assert machine.calls() == ["daemon-reload", "enable backburner.service"] and (machine.systemd / "enabled").exists()
+    assert machine.engine == engine and machine.unit.stat() == stamp
+
+
+def test_installed_but_not_at_work_it_is_started_again(machine: Machine) -> None:
+    machine.service("install")
+    machine.place.stop_engine()
+    machine.place.finish("true")
+    on_demand = machine.place.engine
+    assert on_demand and not machine.engine
+    assert machine.service("install", yes=False) == 0
+    assert machine.engine and not process.is_alive(on_demand)
+
+
+def test_after_a_move_the_unit_is_written_anew_and_the_engine_is_the_new_one(machine: Machine) -> None:
+    machine.service("install")
+    engine, text = machine.engine, machine.unit.read_text()
+    machine.unit.write_text(text.replace(machine.program, "/old/backburner"))
+    machine.calls()
+    assert machine.service("install") == 0
+    assert machine.unit.read_text() == text and list(machine.unit.parent.iterdir()) == [machine.unit]
+    assert machine.calls()[-1] == "restart backburner.service" and machine.engine not in (None, engine)
+
+
+@pytest.mark.parametrize("verb", ["daemon-reload", "enable", "restart"])
+def test_where_systemd_refuses_the_unit_is_taken_back(machine: Machine, verb: str) -> None:
+    machine.fails(verb, "Failed to do it: \x1b[31mno.")
+    assert machine.refused("install") == (1, f"systemctl --user {verb} failed: Failed to do it: \\x1b[31mno.")
+    assert not machine.unit.exists()
+    (machine.systemd / f"fail-{verb}").unlink()
+    machine.service("install")
+    machine.unit.write_text(machine.unit.read_text().replace(machine.program, "/old/backburner"))
+    machine.fails(verb, "no")
+    assert machine.refused("install")[0] == 1
+    assert "/old/backburner" in machine.unit.read_text()
+
+
+def test_where_the_unit_cannot_be_written_nothing_is_changed(machine: Machine) -> None:
+    machine.unit.parent.parent.parent.mkdir()
+    machine.unit.parent.parent.write_text("in the way")
+    code, told = machine.refused("install")
+    assert code == 1 and str(machine.unit) in told and machine.calls() == []
+
+
+def test_a_unit_of_somebody_else_is_left_alone(machine: Machine) -> None:
+    machine.unit.parent.mkdir(parents=True)
+    machine.unit.write_text("[Service]\nExecStart=/bin/backburner # Written by: backburner service install\n")
+    for what in ("install", "uninstall"):
+        code, told = machine.refused(what)
+        assert code == 2 and told == f"{machine.unit} was not written by Backburner; move it away first. Nothing was changed."
+    assert machine.calls() == []
+
+
+def test_an_engine_that_a_person_started_is_left_alone(machine: Machine) -> None:
+    command = [sys.executable, "-m", "backburner", "serve"]
+    with subprocess.Popen(command, env=machine.place.environ, stderr=subprocess.DEVNULL) as serving:
+        wait_until(lambda: machine.place.engine, "the engine to serve")
+        code, told = machine.refused("install")
+        assert (code, told) == (2, f"{machine.place.root} is served by process {serving.pid}, which somebody started; stop it first.")
+        assert serving.poll() is None
+        serving.send_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("what", ["install", "uninstall", "status"])
+def test_without_systemd_one_sentence_says_what_to_do_instead(machine: Machine, what: str) -> None:
+    instead = f"have your own supervisor run: {machine.program} serve --home {machine.place.root}"
+    machine.fails("show", "Failed to connect to bus: No medium found")
+    assert machine.refused(what) == (2, f"There is no systemd for users here (Failed to connect to bus: No medium found); {instead}")
+    machine.monkeypatch.setenv("PATH", str(machine.person))
+    assert machine.refused(what) == (2, f"There is no systemd for users here (systemctl: No such file or directory); {instead}")
+    assert not (machine.person / ".config").exists()
+
+
+def test_uninstalled_nothing_of_it_is_left(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    machine.service("install")
+    machine.calls(), capsys.readouterr()
+    assert machine.service("uninstall") == 0
+    assert machine.calls() == ["disable --now backburner.service", "daemon-reload"]
+    assert capsys.readouterr().out.splitlines()[-1] == f"{machine.unit} is removed; engines are started on demand again."
+    assert list(machine.unit.parent.iterdir()) == [] and not machine.engine
+    assert machine.service("uninstall", yes=False) == 0
+    assert capsys.readouterr().out == f"{machine.unit} is not there; nothing to remove.\n" and machine.calls() == []
+
+
+def test_what_systemd_does_not_stop_is_not_removed(machine: Machine) -> None:
+    machine.service("install")
+    machine.fails("disable", "no")
+    assert machine.refused("uninstall") == (1, "systemctl --user disable failed: no.")
+
+
+def test_the_status_tells_how_it_stands(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    def told() -> tuple[int, object, object, object]:
+        code = machine.service("status", as_json=True)
+        found = json.loads(capsys.readouterr().out)
+        assert (found["unit"], found["path"], found["home"]) == ("backburner.service", str(machine.unit), str(machine.place.root))
+        return code, found["installed"], found["enabled"], found["active"]
+
+    assert told() == (1, False, False, False)
+    machine.service("install", as_json=True)
+    assert json.loads(capsys.readouterr().out)["changed"] is True
+    assert told() == (0, True, True, True)
+    assert machine.service("status") == 0
+    assert capsys.readouterr().out == f"backburner.service: installed, enabled, active\n{machine.unit}\n"
+    machine.place.stop_engine()
+    assert told() == (1, True, True, False)
+    assert machine.service("uninstall", as_json=True) == 0
+    assert json.loads(capsys.readouterr().out)["changed"] is True and told() == (1, False, False, False)
+
+
+def test_settings_of_the_environment_are_named_and_never_copied(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    machine.monkeypatch.setenv("BACKBURNER_TELEMETRY_OTLP_HEADERS", "authorization=hush-hush")
+    machine.monkeypatch.setenv("OPENAI_API_KEY", "hush-hush")
+    machine.service("install")
+    said = capsys.readouterr().out
+    assert "hush-hush" not in said + machine.unit.read_text()
+    assert said.splitlines()[-1].endswith(f"so write it into {machine.place.root}/config.toml: BACKBURNER_TELEMETRY_OTLP_HEADERS")
+
+
+def test_settings_that_are_wrong_are_told_before_anything_is_written(machine: Machine) -> None:
+    machine.place.configure("[commands]\nmax_concurrent = 0\n")
+    code, told = machine.refused("install")
+    assert code == 2 and "max_concurrent" in told and machine.calls() == []
+
+
+def test_without_a_terminal_it_needs_yes(machine: Machine) -> None:
+    code, told = machine.refused("install", yes=False)
+    assert code == 3 and "--yes" in told
+    machine.service("install")
+    assert machine.refused("uninstall", yes=False)[0] == 3
+
+
+@pytest.mark.parametrize(("keys", "code"), [("y\n", 0), ("n\n", 3)])
+def test_at_a_terminal_it_shows_the_unit_and_asks(machine: Machine, keys: str, code: int) -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(sys.executable, [sys.executable, "-c", DRIVER, "install"])
+    screen, deadline = b"", time.monotonic() + 30
+    while time.monotonic() < deadline:
+        if select.select([terminal], [], [], 0.1)[0]:
+            try:
+                screen += os.read(terminal, 4096)
+            except OSError:
+                break
+            if screen.endswith(b"[y/N] "):
+                assert b"  ExecStart=" in screen and not machine.unit.exists()
+                os.write(terminal, keys.encode())
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == code
+    assert machine.unit.exists() == (code == 0) == bool(machine.engine)

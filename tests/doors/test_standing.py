@@ -1,0 +1,282 @@
+"""Standing tasks from the command line and as tools: when they run, what is told, pausing, history, and what is refused."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import CONFIG, Place, wait_until
+from mcp_client import Raw
+
+
+def history(place: Place, name: str) -> list[dict[str, Any]]:
+    return place.status(name)["runs"]  # type: ignore[return-value]
+
+
+def told(place: Place) -> list[str]:
+    return [str(notice["text"]).splitlines()[0] for notice in place.json("inbox", "--ack")]  # type: ignore[union-attr, index, call-overload]
+
+
+def completed(place: Place, name: str, count: int) -> None:
+    def enough() -> bool:
+        return sum(run["status"] == "completed" for run in history(place, name)) >= count
+
+    wait_until(enough, f"{count} runs of {name}", 30)
+
+
+def ran(place: Place, name: str) -> dict[str, Any]:
+    run_id = place.ok("run-now", name).strip()
+
+    def done() -> list[dict[str, Any]]:
+        return [run for run in history(place, name) if run["run_id"] == run_id and run["completed_at"]]
+
+    wait_until(done, f"{run_id} to end", 30)
+    return done()[0]
+
+
+def test_an_interval_fires_on_its_grid_and_each_run_is_in_the_history(place: Place) -> None:
+    task_id = place.ok("add", "tick", "--every", "1s", "--notify", "never", "--", "echo", "hello").strip()
+    assert re.fullmatch(r"task_\d{8}_\d{6}_tick", task_id)
+    completed(place, "tick", 3)
+    place.ok("pause", "tick")
+    runs = [run for run in history(place, "tick") if run["status"] == "completed"]
+    slots = sorted(int(str(run["slot"])[-7:-5]) for run in runs)
+    assert {run["cause"] for run in runs} == {"schedule"} and len({run["slot"] for run in runs}) == len(runs)
+    assert len({str(run["slot"])[-4:] for run in runs}) == 1 and len(set(slots)) == len(slots)  # the same milliseconds in every slot
+    status = place.status(task_id)
+    assert (status["status"], status["kind"], status["interval_ms"], status["next_run_at"]) == ("paused", "scheduled", 1000, None)
+    assert place.log("tick") == b"hello\n"
+
+
+def test_what_add_says_is_what_was_understood(place: Place) -> None:
+    done = place.cli("add", "nine", "--cron", "0 9 * * 1-5", "--tz", "Europe/Berlin", "--max-runs", "3", "--", "true")
+    assert re.match(r"Every weekday at 09:00 Europe/Berlin, 3 times at the most; next: \w{3} [\d-]+ 09:00:00 CES?T\n", done.stderr)
+    status = place.status("nine")
+    assert (status["cron"], status["timezone"], status["max_runs"], status["notify"]) == ("0 9 * * 1-5", "Europe/Berlin", 3, "on_change")
+    assert str(status["next_run_at"]).endswith("Z") and "nine · next in" in place.ok("list")
+    assert "When: every weekday at 09:00 Europe/Berlin" in place.ok("status", "nine")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--every", "1h"], "Say what to do: --prompt TEXT, or a command after `--`."),
+        (["--", "true"], "Say when, in one way: every, cron, at, or after another task."),
+        (["--every", "soon", "--", "true"], "'soon' is not a duration; write 30s, 5m, 2h or 1d."),
+        (["--every", "10ms", "--", "true"], "'10ms' is not a duration; write 30s, 5m, 2h or 1d."),
+        (["--every", "0.1s", "--", "true"], "An interval is a second at the least."),
+        (["--cron", "* * * * * *", "--", "true"], "A cron expression has five fields"),
+        (["--cron", "0 0 30 2 *", "--", "true"], "'0 0 30 2 *' is not a cron expression: Bad day-of-month."),
+        (["--cron", "@daily", "--tz", "Mars/Base", "--", "true"], "There is no time zone 'Mars/Base'"),
+        (["--every", "1h", "--tz", "UTC", "--", "true"], "A time zone is for cron"),
+        (["--at", "2001-01-01 10:00", "--", "true"], "'2001-01-01 10:00' is in the past."),
+        (["--every", "1h", "--until", "2001-01-01 10:00", "--", "true"], "'2001-01-01 10:00' is in the past."),
+        (["--every", "1h", "--max-runs", "0", "--", "true"], "How often at the most is a number from 1 on"),
+        (["--every", "1h", "--jitter", "2h", "--", "true"], "The jitter must be shorter than the interval."),
+        (["--every", "1h", "--field", "x", "--", "true"], "are for a prompt, and there is none."),
+        (["--every", "1h", "--per-day", "sheep=3", "--", "true"], "A budget has tokens"),
+        (["--every", "1h", "--per-day", "runs", "--", "true"], "--per-day takes NAME=NUMBER"),
+        (["--every", "1h", "--after", "x", "--", "true"], "not allowed with argument"),
+        (["--after", "nothing", "--", "true"], "nothing"),
+    ],
+)
+def test_bad_input_gets_one_sentence_and_nothing_is_stored(place: Place, words: list[str], sentence: str) -> None:
+    done = place.cli("add", "x", *words)
+    assert done.returncode in (2, 4) and sentence in done.stderr and len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert place.json("list") == []
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "x" * 81, "   ", "\x1b[31m"])
+def test_a_name_that_is_none_is_refused(place: Place, name: str) -> None:
+    done = place.cli("add", name, "--every", "1h", "--", "true")
+    assert done.returncode == 2 and "A standing task needs a name" in done.stderr and place.json("list") == []
+
+
+def test_a_name_that_leads_elsewhere_stays_inside(place: Place) -> None:
+    task_id = place.ok("add", "../../etc/x", "--every", "1h", "--", "true").strip()
+    ran(place, task_id)
+    assert {path.name for path in (place.root / "tasks").iterdir()} == {task_id} and "/" not in task_id
+
+
+def test_a_command_that_needs_a_yes_is_a_proposal_with_its_schedule(place: Place) -> None:
+    done = place.cli("add", "clean", "--every", "1s", "--", "rm", "-rf", "build")
+    assert done.returncode == 3 and place.status("clean")["status"] == "proposed" and place.status("clean")["next_run_at"] is None
+    shown = place.ok("status", "clean")
+    assert "When: every 1s" in shown and "Command: rm -rf build" in shown and "Answer: backburner approve" in shown
+    (place.cwd / "build").mkdir()
+    place.ok("approve", "clean")
+    assert place.status("clean")["status"] == "active" and place.status("clean")["approved_by"] == "user"
+    wait_until(lambda: not (place.cwd / "build").exists(), "the first slot after the yes")
+    assert place.cli("add", "clean", "--every", "1h", "--", "true").returncode == 2
+
+
+def test_a_rejected_one_never_runs(place: Place) -> None:
+    place.cli("add", "clean", "--every", "1s", "--", "rm", "-rf", "build")
+    place.ok("reject", "clean")
+    assert place.status("clean")["status"] == "rejected" and place.status("clean")["runs"] == []
+
+
+def test_a_script_that_changed_since_the_yes_waits_and_says_so(place: Place) -> None:
+    script = place.cwd / "job.sh"
+    script.write_text("echo one\n")
+    place.ok("add", "job", "--every", "1h", "--yes", "--", "sh", "job.sh")
+    assert ran(place, "job")["status"] == "completed"
+    told(place)
+    script.write_text("echo two\n")
+    place.ok("run-now", "job")
+    wait_until(lambda: history(place, "job")[0]["status"] == "waiting", "the run to wait")
+    (notice,) = told(place)
+    assert notice.startswith("job waits for you: what would run has changed since a person said yes")
+    place.ok("approve", "job")
+    wait_until(lambda: history(place, "job")[0]["status"] == "completed", "the run to go on")
+    assert told(place) == ["job: two"]
+
+
+def test_on_change_tells_of_another_output_and_of_the_first(place: Place) -> None:
+    value = place.cwd / "value.txt"
+    place.ok("add", "watch", "--every", "1h", "--", "cat", "value.txt")
+    for text in ("a", "a", "b", "b", "a"):
+        value.write_text(text)
+        ran(place, "watch")
+    assert told(place) == ["watch: a", "watch: b", "watch: a"]
+
+
+@pytest.mark.parametrize(("notify", "wanted"), [("always", 3), ("on_change", 1), ("on_failure", 0), ("never", 0)])
+def test_notify_says_when_somebody_is_told(place: Place, notify: str, wanted: int) -> None:
+    place.ok("add", "echo", "--every", "1h", "--notify", notify, "--", "echo", "same")
+    for _ in range(3):
+        ran(place, "echo")
+    assert len(told(place)) == wanted
+
+
+def test_pause_unpause_and_cancel(place: Place) -> None:
+    place.ok("add", "job", "--every", "1h", "--", "true")
+    assert place.ok("pause", "job").endswith("_job paused\n")
+    assert place.cli("pause", "job").returncode == 1
+    assert "active: every 1h; next:" in place.ok("unpause", "job")
+    assert place.cli("unpause", "job").returncode == 1
+    place.ok("cancel", "job")
+    assert place.status("job")["status"] == "cancelled"
+    assert "only what is active or paused can be run" in place.cli("run-now", "job").stderr
+    place.ok("add", "job", "--every", "1h", "--", "true")  # the name is free again
+    assert "has no schedule" in place.cli("pause", place.run("true")).stderr
+
+
+def test_cancel_of_a_run_leaves_the_task_and_cancel_of_the_task_ends_both(place: Place) -> None:
+    place.ok("add", "job", "--every", "1h", "--shell", "--yes", "--", "case $BACKBURNER_RUN_ID in *.*) sleep 60;; esac")
+    ran(place, "job")
+    run_id = place.ok("run-now", "job").strip()
+    wait_until(lambda: history(place, "job")[0]["status"] == "running", "the run to be at work")
+    assert "has a run that is running already" in place.cli("run-now", "job").stderr
+    assert place.ok("cancel", run_id) == f"Run {run_id} cancelled.\n"
+    assert place.status("job")["status"] == "active" and history(place, "job")[0]["status"] == "cancelled"
+    assert place.cli("cancel", run_id).returncode == 1
+    place.ok("run-now", "job")
+    wait_until(lambda: history(place, "job")[0]["status"] == "running", "the next run to be at work")
+    place.ok("cancel", "job")
+    assert place.status("job")["status"] == "cancelled" and history(place, "job")[0]["status"] == "cancelled"
+    assert not place.processes("60")
+
+
+def test_once_at_a_time_and_then_done(place: Place) -> None:
+    soon = place.ok("add", "once", "--at", "23:59", "--", "true").strip()
+    assert place.status(soon)["kind"] == "oneshot" and str(place.status(soon)["next_run_at"])
+    with Raw(place) as client:
+        added = client.call("task_add", name="now", description="Say it once", command="echo once", kind="oneshot")
+    assert added["structuredContent"]["status"] == "active"
+    wait_until(lambda: place.status("now")["status"] == "done", "the one-shot to run")
+    assert [run["status"] for run in history(place, "now")] == ["completed"] and place.log("now") == b"once\n"
+
+
+def test_a_failure_is_tried_again_once_and_two_pause(place: Place) -> None:
+    place.ok("add", "bad", "--every", "1h", "--", "cat", "nothing.txt")
+    assert ran(place, "bad")["status"] == "failed" and told(place) == []
+    assert history(place, "bad")[0]["cause"] == "retry" and place.status("bad")["failures"] == 1
+
+
+def test_a_timeout_stops_the_command(place: Place) -> None:
+    place.ok("add", "slow", "--every", "1h", "--timeout", "1s", "--", "sleep", "60")
+    assert ran(place, "slow")["error"] == "timed out after 1s"
+    assert not place.processes("60")
+    status = place.status(place.ok("add", "usual", "--every", "1h", "--", "true").strip())
+    assert status["task_id"]
+    assert json.loads(place.ok("config", "show", "--json"))["tasks.task_timeout_ms"]["value"] == 300_000
+
+
+def test_slots_while_a_run_is_at_work_are_skipped_with_the_reason(place: Place) -> None:
+    place.ok("add", "slow", "--every", "1s", "--notify", "never", "--", "sleep", "3")
+    wait_until(lambda: any(run["status"] == "skipped" for run in history(place, "slow")), "a slot to be skipped")
+    place.ok("cancel", "slow")
+    skipped = next(run for run in history(place, "slow") if run["status"] == "skipped")
+    assert "is still running" in skipped["error"] and skipped["slot"] and skipped["cause"] == "schedule"
+    assert "skipped" in place.ok("status", "slow")
+
+
+def test_the_engine_comes_back_for_schedules_after_everything_was_killed(place: Place) -> None:
+    place.ok("add", "tick", "--every", "1s", "--notify", "never", "--", "true")
+    completed(place, "tick", 1)
+    place.stop_engine()
+    before = place.status("tick")["run_count"]  # the next command shows the truth, and brings an engine
+    wait_until(lambda: int(str(place.status("tick")["run_count"])) > int(str(before)), "the next engine to fire")
+
+
+def test_turned_off_nothing_is_fired(place: Place) -> None:
+    place.configure(CONFIG + "[tasks]\nenabled = false\n")
+    done = place.cli("add", "tick", "--every", "1s", "--", "true")
+    assert "turned off" in done.stderr
+    place.ok("run-now", "tick")
+    wait_until(lambda: history(place, "tick"), "the run out of turn")
+    assert {run["cause"] for run in history(place, "tick")} == {"manual"}
+
+
+def test_compact_forgets_old_runs_but_for_the_latest(place: Place) -> None:
+    place.ok("add", "job", "--every", "1h", "--", "true")
+    for _ in range(3):
+        ran(place, "job")
+    assert place.ok("compact") == "Forgot 0 runs.\n"
+    assert place.ok("compact", "job", "--days", "0") == "Forgot 2 runs.\n"
+    assert len(history(place, "job")) == 1 and len(list((place.root / "tasks").iterdir())) == 1
+
+
+def test_clear_and_restart_leave_a_standing_task_alone(place: Place) -> None:
+    place.ok("add", "job", "--every", "1h", "--", "true")
+    ran(place, "job")
+    assert "only what has ended can be cleared" in place.cli("clear", "job").stderr
+    place.ok("clear", "--ended")
+    assert place.status("job")["status"] == "active"
+    assert "run it out of turn: backburner run-now" in place.cli("restart", "job").stderr
+
+
+def test_the_tools_do_what_the_command_line_does(place: Place) -> None:
+    with Raw(place) as client:
+        added = client.call("task_add", name="ci", description="Watch CI", command="echo ok", interval="30m", max_runs=5)[
+            "structuredContent"
+        ]
+        assert added["status"] == "active" and "every 30m, 5 times at the most" in added["display"]
+        again = client.call("task_add", name="ci", description="Watch CI", command="echo ok", interval="30m")
+        assert again["isError"] and "There is a standing task 'ci' here already" in json.dumps(again)
+        asked = client.call("task_add", name="rm", description="Clean", command="rm -rf build", cron="@daily")["structuredContent"]
+        assert asked["status"] == "proposed" and "cannot approve it for you" in asked["display"]
+        (ci,) = client.call("task_list", status="active")["structuredContent"]["tasks"]
+        assert (ci["name"], ci["notify"], ci["kind"]) == ("ci", "on_change", "scheduled") and ci["next_run_at"]
+        assert client.call("task_pause", task_id="ci")["structuredContent"]["status"] == "paused"
+        assert client.call("task_resume", task_id="ci")["structuredContent"]["status"] == "active"
+        client.call("task_run_now", task_id="ci")
+        wait_until(lambda: place.status("ci")["run_status"] == "completed", "the run")
+        heard = client.call("task_cancel", task_id="ci")
+        assert heard["structuredContent"]["status"] == "cancelled" and "ci: ok" in json.dumps(heard)  # the notice is this session's
+        one = place.run("true")
+        assert "has no schedule; use check_task_status" in json.dumps(client.call("task_pause", task_id=one))
+        for wrong in ({"kind": "weekly"}, {"kind": "oneshot", "interval": "1h"}, {"interval": "1h", "cron": "@daily"}, {}):
+            assert client.call("task_add", name="x", description="d", command="true", **wrong)["isError"], wrong
+
+
+def test_a_task_of_another_folder_is_its_own(place: Place, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    place.ok("add", "job", "--every", "1h", "--", "true")
+    place.ok("add", "job", "--every", "1h", "--", "pwd", cwd=other)
+    place.ok("run-now", "job", "--wait", cwd=other)
+    wait_until(lambda: place.ok("logs", "job", cwd=other) == f"{other}\n", "the other one's output")
+    assert place.status("job")["run_count"] == 0

@@ -1,0 +1,341 @@
+"""A year of standing tasks in seconds: crashes, suspends, and clocks that are set; in the end each slot is accounted for just once.
+
+The ledger and the scheduler are real; the engine is a loop here, with a clock that moves when it is told to. What happens is drawn from
+a seed. A process dies at one of its statements, and nothing after that is done either: the next one finds what was committed.
+"""
+
+import os
+import random
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import LONG
+
+from backburner.config import resolve
+from backburner.errors import BadInput
+from backburner.lifecycle import Result, RunState
+from backburner.models import ENGINE, Approval, Ending, ProcessId, Submission, Work
+from backburner.schedule import MISSED, MOST_ROWS, Schedule, cron, every, next_slot, slots
+from backburner.scheduler import Scheduler
+from backburner.stores.sqlite import SQLiteStore
+from backburner.testing import FakeClock
+
+SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
+START, NEVER = 1_770_000_000_000, 1 << 62  # it begins in February: both changes of the clocks are still to come, in either hemisphere
+TASKS, SEEDS, MANY = (600, range(10), 10_000) if LONG else (200, range(3), 10_000)
+ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Pacific/Chatham", "America/Santiago", "Asia/Kathmandu"]
+CRONS = ["30 2 * * *", "0 9 * * 1-5", "15 1,13 * * 1,4", "*/20 1-3 * 3,4,10,11 0", "0 0 1,15 * *", "0 */8 * * 2", "@weekly", "5 3 * 3,10 *"]
+HOURS = [24, 36, 72, 168, 400] + [1, 2, 5] * LONG
+LEDGER = ["SELECT * FROM tasks", "SELECT count(*), max(event_id) FROM events", "SELECT count(*), max(notice_id) FROM notices"]
+LEDGER += ["SELECT count(*), max(seq), sum(n), sum(slot), count(started_at), count(ended_at) FROM runs"]
+SLOTS = "SELECT slot, n, state, error FROM runs WHERE task_id = ? AND cause = 'schedule'"
+KINDS = {
+    "slots": "cause = 'schedule'",
+    "runs": "n > 0 AND cause = 'schedule'",
+    "runs out of turn": "cause = 'manual'",
+    "retries": "cause = 'retry'",
+    "skips": "n < 0",
+    "skips while busy": "n < 0 AND error LIKE 'the run before it%'",
+    "skips outside a window": "error LIKE 'missed, and longer ago%'",
+    "skips for the latest": "error LIKE '%the latest slot runs for it%'",
+    "skips over budget": "error LIKE 'it has used%'",
+    "rows for many": "error LIKE '%slots before it)'",
+}
+HAPPENED = ["suspends", "set forward", "set back", "corrected", "trimmed", "down", "lost", "paused", "unpaused", "replanned"]
+HAPPENED += ["died in tick", "died in claim", "died in settle", "undone"]
+
+
+class Died(Exception):
+    """The process is gone."""
+
+
+class Death:
+    """Lets so many statements pass, and none after that: not even one that would undo the others."""
+
+    def __init__(self, left: int) -> None:
+        self.left, self.committed = left, False
+
+    def __call__(self, cursor: object, sql: str, values: object) -> bool:
+        self.left -= 1
+        if self.left < 0:
+            raise Died
+        self.committed = self.committed or sql == "COMMIT"
+        return True
+
+
+class Life:
+    """One task as the test knows it. `parts` are stretches of time in which its slots are dealt with: the moment before the first, the
+    one after the last, and the one after the last that must have a row: what lies in the future again is dealt with anew.
+    """
+
+    def __init__(self, schedule: Schedule, trouble: float) -> None:
+        self.schedule, self.trouble, self.state, self.fired = schedule, trouble, "", 0
+        self.due: int | None = None
+        self.parts: list[list[int]] = []
+
+    def begin(self, at: int) -> None:
+        for part in self.parts:
+            part[2] = min(part[2], at + 1)
+        self.parts.append([at, NEVER, NEVER])
+
+    def end(self, at: int) -> None:
+        self.parts[-1][1:] = at, at
+
+    def check(self, rows: Sequence[tuple]) -> None:
+        """From the rows of the ledger alone: every slot is run or skipped with a reason, just once, and there is nothing else."""
+        parts = [*self.parts[:-1], [self.parts[-1][0], self.due, self.due]] if self.due is not None else self.parts
+        last = max(part[1] for part in parts)
+        true = list(takewhile(lambda slot: slot < last, slots(self.schedule, min(part[0] for part in parts))))
+        place, found, counted = {slot: n for n, slot in enumerate(true)}, {row[0]: row[1] for row in rows}, set()
+        assert len(found) == len(rows), "a slot twice"
+        for slot, n, state, reason in rows:
+            assert slot in place and any(begin < slot < end for begin, end, _ in parts), f"{slot} is no slot, or one of a pause"
+            assert n > 0 or (state == "skipped" and reason)
+            if shared := re.search(r" \(and ([\d,]+) slots before it\)$", reason or ""):
+                number = int(shared[1].replace(",", ""))
+                before = true[max(0, place[slot] - number) : place[slot]]
+                assert len(before) == number and not any(found.get(other, 1) < 0 for other in before), "not so many slots"
+                counted |= set(before)
+        wanted = [slot for slot in true if any(begin < slot < end for begin, _, end in parts)]
+        assert not [slot for slot in wanted if slot not in found and slot not in counted], "slots were forgotten"
+        assert sum(n > 0 for n in found.values()) == self.fired <= (self.schedule.max_runs or NEVER)
+        assert max(found, default=0) <= (self.schedule.until or NEVER)
+
+
+class Year:
+    """The world around one ledger: a clock, an engine that dies, a person who pauses tasks, and what the runs come to."""
+
+    def __init__(self, path: str, seed: int) -> None:
+        self.path, self.chance, self.clock, self.config = path, random.Random(seed), FakeClock(START), resolve()
+        self.lives: dict[str, Life] = {}
+        self.ends: dict[str, int] = {}  # when the runs at work will be over
+        self.paused: dict[str, int] = {}  # until when
+        self.ahead: list[int] = []  # by how much the clock is wrong
+        self.tasks: set[tuple] = set()
+        self.seen: Counter[str] = Counter()
+        self.rows = self.processes = 0
+        self.start()
+
+    def start(self) -> None:
+        """A new process."""
+        self.processes += 1
+        self.store, self.owner = SQLiteStore(self.path), ProcessId(self.processes, "1", "boot")
+        self.scheduler = Scheduler(self.store, "tasks", self.clock, lambda: self.config)
+        self.death: Death | None = None
+        self.changes, self.noticed = -1, 0  # the time that the scheduler saw last
+
+    def some(self, low: int, high: int) -> int:
+        """Short or long, as likely by orders of magnitude."""
+        return int(low * (high / low) ** self.chance.random())
+
+    def maybe(self, probability: float) -> bool:
+        return self.chance.random() < probability
+
+    # -- doing something, which may be the end of the process
+
+    def act(self, name: str, verb: Callable[[], Any]) -> Any:
+        """What a verb gives; None where the process died in it. Then it is as if it had not been called, unless it had committed."""
+        death, before = self.death, self.snapshot() if self.death else []
+        if death:
+            death.committed = False
+            self.store._db.set_exec_trace(death)
+        try:
+            return verb()
+        except Died:
+            assert death
+            self.seen[f"died in {name}"] += 1
+            self.store.close()
+            self.start()
+            if not death.committed:
+                self.seen["undone"] += 1
+                assert self.snapshot() == before
+            self.watch()
+            self.take_over()
+            return None
+        finally:
+            self.store._db.set_exec_trace(None)
+            self.watch()
+
+    def snapshot(self) -> list[list[tuple]]:
+        return [self.store._all(sql) for sql in LEDGER]
+
+    def watch(self) -> None:
+        """Follow where the tasks stand, and see that none has two runs at a time."""
+        if self.store._db.total_changes() == self.changes:
+            return
+        query = "SELECT task_id, max(slot) FROM runs NOT INDEXED WHERE seq > ? AND cause = 'schedule' GROUP BY task_id"
+        fresh, before, self.changes = dict(self.store._all(query, self.rows)), self.tasks, self.store._db.total_changes()
+        self.rows = self.store._one("SELECT coalesce(max(seq), 0) FROM runs")[0]
+        self.tasks = set(self.store._all("SELECT task_id, state, next_run_at, fired FROM tasks"))
+        for task_id, state, due, fired in sorted(self.tasks - before, key=str):
+            life = self.lives[task_id]
+            if due is None and life.due is not None:
+                over = state != "paused" and (life.schedule.max_runs is None or fired < life.schedule.max_runs)
+                life.end(NEVER if over else max(life.due, fresh.get(task_id, 0) + 1))
+            elif due is not None and (life.due is None or due < life.due):
+                if life.due is not None:
+                    self.seen["replanned"] += 1
+                    life.end(life.due)
+                life.begin(self.clock.now)
+            if state == "paused" != life.state:
+                self.paused[task_id] = self.clock.now + self.some(HOUR, 20 * DAY)
+            elif state != "paused" == life.state:
+                self.paused.pop(task_id)
+            self.seen["paused"] += state == "paused" != life.state
+            self.seen["unpaused"] += state != "paused" == life.state
+            life.state, life.due, life.fired = state, due, fired
+        live = self.store._all("SELECT task_id FROM runs WHERE ended_at IS NULL")
+        assert len(set(live)) == len(live), "two runs of a task at a time"
+
+    def take_over(self) -> None:
+        """Go on with what the dead left, after a while in which nothing ran and the clock may have been set."""
+        if self.maybe(0.3):
+            self.jump("down", self.some(MINUTE, 3 * DAY) * self.chance.choice([1, 1, -1]))
+        live = [run for run in self.store.live_runs() if run.state == RunState.RUNNING]
+        self.ends = {run.run_id: self.ends[run.run_id] for run in live if run.run_id in self.ends and self.maybe(0.7)}
+        for run in live:
+            self.store.adopt(run, self.owner)
+        lost = [Ending(run.run_id, RunState.FAILED, Result.LOST, self.clock.now) for run in live if run.run_id not in self.ends]
+        self.seen["lost"] += len(self.store.settle(lost, self.owner).run_ids)
+
+    # -- what happens
+
+    def submit(self, schedule: Schedule, **more: Any) -> None:
+        task_id, now = f"task_{len(self.lives)}", self.clock.now
+        self.lives[task_id] = Life(schedule, self.chance.choice([0.01, 0.01, 0.01, 0.3]))
+        wanted = Submission(("make",), "/p", {}, name=task_id, schedule=schedule.fields(), notify="on_failure", **more)
+        known = {"project": "/p", "wanted_id": task_id, "approval": Approval("user", "cli", now), "reasons": (), "expires_at": None}
+        kind = "scheduled" if schedule.at is None else "oneshot"
+        self.store.submit(wanted, **known, runner=ENGINE, folder="tasks", now=now, kind=kind, most_active=MANY)
+        if self.maybe(0.2):
+            self.store.run_now(task_id, now, "tasks")  # to see whether it works
+        self.watch()
+
+    def wish(self) -> Schedule:
+        """Some schedule that will be due."""
+        now, choice, kind = self.clock.now, self.chance.choice, self.chance.random()
+        schedule = cron(choice(CRONS), choice(ZONES)) if kind < 0.5 else every(choice(HOURS) * HOUR, now)
+        schedule = Schedule(at=now + self.some(HOUR, 300 * DAY)) if kind < 0.1 else schedule
+        schedule = schedule._replace(missed=choice(MISSED), window_ms=choice([HOUR, DAY, 7 * DAY]))
+        schedule = schedule._replace(until=now + self.some(9 * DAY, 300 * DAY)) if self.maybe(0.2) else schedule
+        schedule = schedule._replace(max_runs=self.some(1, 40)) if self.maybe(0.2) else schedule
+        schedule = schedule._replace(jitter_ms=self.some(MINUTE, 3 * HOUR)) if self.maybe(0.2) else schedule
+        return schedule if next_slot(schedule, now) is not None else self.wish()
+
+    def jump(self, name: str, milliseconds: int) -> None:
+        """Another time without a tick between: the runs at work are not further for it."""
+        self.seen[name] += 1
+        self.clock.advance(milliseconds)
+        self.ends = {run_id: at + milliseconds for run_id, at in self.ends.items()}
+
+    def happen(self) -> None:
+        """What nobody plans for."""
+        now = self.clock.now
+        if self.maybe(0.003):
+            asleep = self.some(MINUTE, 21 * DAY)
+            if asleep > DAY:  # with more slots than leave a row each
+                self.submit(every(asleep // (MOST_ROWS + 200), now)._replace(until=now + asleep + HOUR, missed=self.chance.choice(MISSED)))
+            self.jump("suspends", asleep)
+            self.ahead += [asleep] * self.maybe(0.3)
+        if self.maybe(0.0015):
+            self.jump("set forward", self.some(HOUR, 9 * DAY))
+            self.ahead += [self.clock.now - now] * self.maybe(0.5)
+        if self.ahead and self.maybe(0.1):
+            self.jump("corrected", -int(self.ahead.pop() * self.chance.choice([1, 1, self.chance.random()])))
+        if self.maybe(0.0015):
+            self.jump("set back", -self.some(MINUTE, 4 * DAY))
+        if self.maybe(0.003):
+            self.jump("trimmed", -self.chance.randint(1, SECOND))
+        if self.death is None and self.maybe(0.006):
+            self.death = Death(self.some(1, 60))
+        task_id = self.chance.choice(sorted({run_id.split(".")[0] for run_id in self.ends}) or list(self.lives))
+        if self.maybe(0.005) and self.lives[task_id].state == "active":
+            self.act("pause", lambda: self.store.pause(task_id, "I said so", self.clock.now))
+        for task_id in [task_id for task_id, at in self.paused.items() if at <= self.clock.now]:
+            try:
+                self.act("unpause", lambda task_id=task_id: self.store.unpause(task_id, self.clock.now, MANY))
+            except BadInput:  # it would never be due again
+                self.paused[task_id] = NEVER
+
+    def ending(self, run_id: str) -> Ending:
+        result, now = self.chance.choice([Result.EXIT, Result.EXIT, Result.TIMEOUT, Result.SIGNAL]), self.clock.now
+        if not self.maybe(self.lives[run_id.split(".")[0]].trouble):
+            return Ending(run_id, RunState.COMPLETED, Result.EXIT, now, 0)
+        return Ending(run_id, RunState.CANCELLED if result == Result.SIGNAL else RunState.FAILED, result, now, 1)
+
+    def live(self, until: int) -> None:
+        while self.clock.now < until:
+            self.pass_time()
+            self.happen()
+            self.tick()
+            if over := [run_id for run_id, at in self.ends.items() if at <= self.clock.now]:
+                self.settle([self.ending(run_id) for run_id in over])
+            self.begin(self.act("claim", lambda: self.store.claim(ENGINE, self.owner, MANY, self.clock.now)) or [])
+
+    def pass_time(self) -> None:
+        """Until something is due, and then some."""
+        now = self.clock.now
+        moments = [self.store.next_slot_at(now), self.store.next_due(ENGINE, now), min(self.ends.values(), default=None)]
+        late = self.some(1, SECOND) if self.maybe(0.95) else self.some(SECOND, 5 * MINUTE)
+        self.clock.now = max(now, min((at for at in moments if at is not None), default=now + DAY)) + late
+
+    def settle(self, endings: list[Ending]) -> None:
+        if settled := self.act("settle", lambda: self.store.settle(endings, self.owner, runner=ENGINE, limit=9, now=self.clock.now)):
+            assert list(settled.run_ids) == [ending.run_id for ending in endings]
+            self.ends = {run_id: at for run_id, at in self.ends.items() if run_id not in settled.run_ids}
+            self.begin(settled.claimed)
+
+    def begin(self, claimed: Sequence[Work]) -> None:
+        for work in claimed:
+            short = work.run.cause != "manual" and self.maybe(0.97)
+            self.ends[work.run.run_id] = self.clock.now + (self.some(SECOND, HOUR) if short else self.some(HOUR, 4 * DAY))
+
+    def tick(self) -> None:
+        before = {task_id: life.due for task_id, life in self.lives.items() if life.due} if self.clock.now < self.noticed - SECOND else {}
+        if (seconds := self.act("tick", lambda: self.scheduler.tick() or 0.0)) is not None:
+            assert 0 <= seconds <= 30
+            self.noticed = self.clock.now
+            self.see_that_all_is_replanned(before)
+
+    def see_that_all_is_replanned(self, before: dict[str, int]) -> None:
+        """No slot that lies in the future counts as skipped, and nothing waits for more than its next slot that has not run."""
+        for task_id, due in before.items():
+            life, ahead = self.lives[task_id], {row[0]: row[1] for row in self.store._all(SLOTS, task_id) if row[0] > self.clock.now}
+            if life.due is not None:
+                assert not [slot for slot, n in ahead.items() if n < 0 and slot < due], "skipped, and yet to come"
+                assert life.due <= next((slot for slot in slots(life.schedule, self.clock.now) if slot not in ahead), NEVER)
+
+    def check(self) -> None:
+        live = {run.task_id for run in self.store.live_runs()}
+        for task_id, life in self.lives.items():
+            life.check(self.store._all(SLOTS, task_id))
+            assert life.state != "active" or life.due or task_id in live, f"{task_id} is to be run no more, and yet not over"
+        assert self.store.check() == []
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[str]:
+    """In memory, where there is such a place: this is not about the disk."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else tmp_path) as path:
+        yield path
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_in_a_year_of_schedules_every_slot_is_accounted_for_just_once(folder: str, seed: int) -> None:
+    year = Year(os.path.join(folder, "ledger.db"), seed)
+    for month in range(1, 13):
+        for _ in range(TASKS // 2 if month == 1 else TASKS // 22):
+            year.submit(year.wish(), budget={"day_runs": 1} if year.maybe(0.05) else {})
+        year.live(START + month * 365 * DAY // 12)
+        if month % 3 == 0:
+            year.check()
+    year.seen.update({kind: year.store._one(f"SELECT count(*) FROM runs WHERE {where}")[0] for kind, where in KINDS.items()})
+    year.store.close()
+    print(dict(sorted(year.seen.items())))
+    assert all(year.seen[kind] for kind in [*KINDS, *HAPPENED])

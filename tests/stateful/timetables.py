@@ -1,0 +1,80 @@
+"""A ledger, a clock that is set by hand and a scheduler: standing tasks without a process."""
+
+from pathlib import Path
+from typing import Any
+
+from backburner.config import resolve
+from backburner.lifecycle import Result, RunState
+from backburner.models import ENGINE, LOCAL, Approval, Ending, Entry, ProcessId, Run, Submission
+from backburner.schedule import Schedule, every
+from backburner.scheduler import Scheduler
+from backburner.stores.sqlite import SQLiteStore
+from backburner.testing import FakeClock
+
+ME = ProcessId(1, "1", "boot")
+MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
+
+
+class Timetable:
+    """`now` is the clock; `tick()` is what an engine does when it wakes, `settle()` lets everything that is pending run and end."""
+
+    def __init__(self, folder: Path, now: int = 1_770_000_000_000, **settings: str) -> None:
+        self.clock = FakeClock(now)
+        self.path = str(folder / "ledger.db")
+        self.config = resolve(flags={f"tasks.{name}": value for name, value in settings.items()})
+        self.store = SQLiteStore(self.path)
+        self.scheduler = self.another_scheduler()
+
+    def another_scheduler(self) -> Scheduler:
+        """As a second engine, or the next one, would have it."""
+        return Scheduler(SQLiteStore(self.path), "tasks", self.clock, lambda: self.config)
+
+    def add(self, name: str, schedule: Schedule | None = None, **more: Any) -> str:
+        agent = more.get("agent")
+        submission = Submission(
+            command=() if agent else ("true",), cwd="/p", environment={}, name=name, notify="on_change", timeout_ms=1000
+        )
+        submission = submission._replace(schedule=(schedule or every(HOUR, self.clock.now)).fields())._replace(**more)
+        kind = "event" if submission.after else "oneshot" if "at" in submission.schedule else "scheduled"
+        entry = self.store.submit(
+            submission,
+            project="/p",
+            wanted_id=f"task_{name}",
+            approval=Approval("auto", "gate", self.clock.now),
+            reasons=(),
+            runner=ENGINE,
+            folder="tasks",
+            now=self.clock.now,
+            expires_at=None,
+            kind=kind,
+            lane=LOCAL if agent else "",
+            most_active=self.config.whole("tasks.max_active"),
+        )
+        return entry.task.task_id
+
+    def pass_time(self, milliseconds: int) -> None:
+        self.clock.advance(milliseconds)
+
+    def tick(self, milliseconds: int = 0) -> None:
+        self.clock.advance(milliseconds)
+        self.scheduler.tick()
+
+    def settle(self, state: str = "completed", *, result: Result = Result.EXIT, runner: str = ENGINE, **more: Any) -> list[Run]:
+        """Everything that is pending runs, and ends like that."""
+        claimed = self.store.claim(runner, ME, 1000, self.clock.now)
+        code = 0 if state == "completed" else 1
+        endings = [Ending(work.run.run_id, RunState(state), result, self.clock.now, code, **more) for work in claimed]
+        self.store.settle(endings, ME)
+        return [work.run for work in claimed]
+
+    def entry(self, task_id: str) -> Entry:
+        found = self.store.show(task_id)
+        assert found is not None
+        return found
+
+    def rows(self, task_id: str) -> list[Run]:
+        """Its runs and skipped slots, oldest first."""
+        return list(reversed(self.store.history(task_id, 100_000)))
+
+    def notices(self) -> list[str]:
+        return [notice.text for notice in self.store.notices()]
