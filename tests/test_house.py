@@ -41,6 +41,7 @@ ENGINE = {
     "dialogue",
     "timetable",
     "scheduler",
+    "when",
     "runtime",
     "awaited",
     "runner",

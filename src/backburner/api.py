@@ -12,10 +12,11 @@ from typing import Any, TypeVar
 from backburner.awaited import Awaited
 from backburner.callers import handed_on
 from backburner.errors import WaitTimedOut
-from backburner.models import PRIORITIES, Batch, Entry, Event, Notice, Span, Submission
+from backburner.models import PRIORITIES, Batch, Entry, Event, Notice, Run, Span, Submission
 from backburner.process import umask
 from backburner.progress import Progress
 from backburner.runtime import Runtime, now_ms, open_runtime
+from backburner.when import scheduled
 
 T = TypeVar("T")
 
@@ -94,6 +95,53 @@ class BackburnerSync:
         if approved:
             self._runtime.require_person("library")
         return self._runtime.submit(submission(command, **options), yes_via="library" if approved else None)
+
+    def add(
+        self,
+        name: str,
+        command: Sequence[str] | str = (),
+        *,
+        prompt: str = "",
+        agent: str = "default",
+        notify: str = "on_change",
+        every: str | None = None,
+        cron: str | None = None,
+        timezone: str | None = None,
+        at: str | None = None,
+        after: str | None = None,
+        until: str | None = None,
+        max_runs: int | None = None,
+        missed: str = "run_once",
+        approved: bool = False,
+        **options: Any,
+    ) -> Entry:
+        """Have a command or a prompt run by a schedule (`every="30m"`, `cron="0 9 * * 1-5"`, `at="18:30"`) or `after` another task.
+
+        A command beside a prompt decides each time whether its agent is asked.
+        """
+        if approved:
+            self._runtime.require_person("library")
+        asked = submission(command, name=name, **options)._replace(agent=agent if prompt else None, prompt=prompt, notify=notify)
+        planned = scheduled(
+            self._runtime, asked, every_=every, cron_=cron, zone=timezone, at=at, after=after, until=until, max_runs=max_runs, missed=missed
+        )
+        return self._runtime.submit(planned, yes_via="library" if approved else None)
+
+    def pause(self, task_id: str) -> Entry:
+        """Run a standing task no more for now."""
+        return self._runtime.pause(task_id)
+
+    def unpause(self, task_id: str) -> Entry:
+        """Let a paused task go on."""
+        return self._runtime.unpause(task_id, via="library")
+
+    def run_now(self, task_id: str) -> Entry:
+        """Run a standing task once, out of turn."""
+        return self._runtime.run_now(task_id)
+
+    def history(self, task_id: str, limit: int = 10) -> Sequence[Run]:
+        """The latest runs of a task and the slots that were skipped, newest first."""
+        return self._runtime.history(self._runtime.show(task_id), limit)
 
     def wait(self, *task_ids: str, timeout: float | None = None) -> Sequence[Entry]:
         """Block until all have ended; WaitTimedOut otherwise."""
@@ -175,6 +223,26 @@ class Backburner:
     async def submit(self, command: Sequence[str] | str, *, approved: bool = False, **options: Any) -> Entry:
         """Start a command in the background; a proposal where the gate asks. `approved` is your word that a person agreed."""
         return await self._do(lambda sync: sync.submit(command, approved=approved, **options))
+
+    async def add(self, name: str, command: Sequence[str] | str = (), **options: Any) -> Entry:
+        """Have a command or a prompt run by a schedule, or after another task; the options are those of `BackburnerSync.add`."""
+        return await self._do(lambda sync: sync.add(name, command, **options))
+
+    async def pause(self, task_id: str) -> Entry:
+        """Run a standing task no more for now."""
+        return await self._do(lambda sync: sync.pause(task_id))
+
+    async def unpause(self, task_id: str) -> Entry:
+        """Let a paused task go on."""
+        return await self._do(lambda sync: sync.unpause(task_id))
+
+    async def run_now(self, task_id: str) -> Entry:
+        """Run a standing task once, out of turn."""
+        return await self._do(lambda sync: sync.run_now(task_id))
+
+    async def history(self, task_id: str, limit: int = 10) -> Sequence[Run]:
+        """The latest runs of a task and the slots that were skipped, newest first."""
+        return await self._do(lambda sync: sync.history(task_id, limit))
 
     async def wait(self, *task_ids: str, timeout: float | None = None) -> Sequence[Entry]:
         """Return when all have ended; WaitTimedOut otherwise. Woken, not polling; other calls go on meanwhile."""

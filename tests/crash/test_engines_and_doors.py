@@ -95,13 +95,23 @@ def test_a_hundred_doors_at_a_cold_home_get_one_engine(cold: Place, capsys: pyte
     assert cold.engine and len(cold.processes("backburner-keeper")) == 1
 
 
-def test_a_second_engine_is_refused(place: Place) -> None:
-    assert place.finish("echo", "hello")["status"] == "completed"
+def test_an_engine_that_was_started_on_demand_makes_place_for_one_in_the_foreground(place: Place) -> None:
+    task_id = place.run("sh", "-c", "sleep 1; exit 7")
+    wait_until(lambda: wake.ring(place.home.bells, wake.ENGINE), "the first engine")
     first = place.engine
-    second = place.cli("serve")
-    assert second.returncode == 2 and "Another engine serves" in second.stderr
-    assert first and place.engine == first
-    assert place.finish("echo", "again")["status"] == "completed"
+    serving = subprocess.Popen([sys.executable, "-m", "backburner", "serve"], cwd=place.cwd, env=place.environ, stderr=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: place.engine and place.engine.pid == serving.pid, "the other engine to make place")
+        wait_until(
+            lambda: first and not process.is_alive(first) and not place.processes("backburner-keeper"), "it to be gone, with its keeper"
+        )
+        place.cli("wait", task_id, "--timeout", "20")
+        assert place.status(task_id)["exit_code"] == 7
+        second = place.cli("serve")
+        assert second.returncode == 2 and "Another engine serves" in second.stderr
+    finally:
+        serving.terminate()
+        serving.wait()
 
 
 def test_an_engine_in_the_foreground_serves_the_doors_and_refuses_a_second_one(place: Place) -> None:

@@ -179,7 +179,9 @@ def test_run_tests_on_this_branch_when_i_push(home: Place) -> None:
     look(home, "test-on-push")
     look(home, "test-on-push")
     assert [" ".join(text.split()[:4]) for text in told(home)] == ["test-on-push: Tests pass on", "test-on-push: Tests fail on"]
-    commands = [task["command"] for task in home.json("list", "--limit", "0") if task["command"][:1] == ["bun"]]  # type: ignore[union-attr, index, call-overload]
+    commands = [
+        task["command"] for task in [*home.json("list", "completed"), *home.json("list", "failed")] if task["command"][:1] == ["bun"]
+    ]  # type: ignore[union-attr, index, call-overload]
     assert len(commands) == 2
 
 

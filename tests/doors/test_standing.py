@@ -9,6 +9,8 @@ import pytest
 from conftest import CONFIG, Place, wait_until
 from mcp_client import Raw
 
+from backburner import BackburnerSync
+
 
 def history(place: Place, name: str) -> list[dict[str, Any]]:
     return place.status(name)["runs"]  # type: ignore[return-value]
@@ -280,3 +282,16 @@ def test_a_task_of_another_folder_is_its_own(place: Place, tmp_path: Path) -> No
     place.ok("run-now", "job", "--wait", cwd=other)
     wait_until(lambda: place.ok("logs", "job", cwd=other) == f"{other}\n", "the other one's output")
     assert place.status("job")["run_count"] == 0
+
+
+def test_the_same_from_python(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place.cwd)
+    with BackburnerSync.open(place.root) as bb:
+        task_id = bb.add("hello", ["echo", "hello"], every="1h", notify="always").task.task_id
+        assert bb.add("rm", ["rm", "-rf", "build"], cron="@daily", timezone="UTC").status == "proposed"
+        bb.run_now(task_id)
+        (entry,) = bb.wait(task_id, timeout=30)
+        assert entry.status == "active" and [run.state for run in bb.history(task_id)] == ["completed"]
+        assert [notice.text.splitlines()[0] for notice in bb.notices()] == ["hello: hello"]
+        assert bb.pause(task_id).status == "paused" and bb.unpause(task_id).status == "active"
+        assert bb.cancel(task_id).status == "cancelled"

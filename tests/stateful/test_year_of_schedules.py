@@ -240,7 +240,8 @@ class Year:
         if self.maybe(0.003):
             asleep = self.some(MINUTE, 21 * DAY)
             if asleep > DAY:  # with more slots than leave a row each
-                self.submit(every(asleep // (MOST_ROWS + 200), now)._replace(until=now + asleep + HOUR, missed=self.chance.choice(MISSED)))
+                schedule = every(asleep // (MOST_ROWS + 200), now)._replace(until=now + asleep + HOUR, window_ms=HOUR)
+                self.submit(schedule._replace(missed=self.chance.choice(MISSED)))
             self.jump("suspends", asleep)
             self.ahead += [asleep] * self.maybe(0.3)
         if self.maybe(0.0015):

@@ -35,7 +35,7 @@ def install(args: argparse.Namespace, _flags: dict[str, str], environ: dict[str,
     if changes:
         if not args.json or not args.yes:
             print(shown, file=sys.stderr if args.json else sys.stdout, flush=True)
-        if not args.yes and not _agreed():
+        if not args.yes and not agreed():
             return _NOT_AGREED
         apply(changes, undo=args.undo)
     if args.json:
@@ -71,7 +71,7 @@ def _lines(text: str | None) -> Sequence[str]:
     return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if text else []
 
 
-def _agreed() -> bool:
+def agreed() -> bool:
     if not can_ask():
         raise NotAPerson(reason="there is no terminal to ask at, so give --yes after a look at the diff; nothing was changed")
     print("Change these files? [y/N] ", end="", file=sys.stderr, flush=True)

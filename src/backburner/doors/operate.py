@@ -13,13 +13,14 @@ from backburner.home import Home, locate
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
+
+
+_TRIES = 3
 
 
 def serve(args: argparse.Namespace, flags: dict[str, str]) -> int:
     """The engine in the foreground, until Ctrl-C; commands at work go on without it."""
-    from backburner import engine
-
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO, stream=sys.stderr)
     environ = dict(os.environ)
     home = Home(locate(args.home, environ))
@@ -28,13 +29,26 @@ def serve(args: argparse.Namespace, flags: dict[str, str]) -> int:
         print(f"Serving {home.root}. Ctrl-C stops it; commands at work go on.", file=sys.stderr)
 
     with _web(home, environ, args.http) if args.http else contextlib.nullcontext() as web:
-        if not engine.serve(home, environ, flags, foreground=True, ready=ready):
+        if not _served(home, environ, flags, ready):
             if web is None:
                 raise BadInput(f"Another engine serves {home.root} already.")
             print(f"Another engine serves {home.root}; this one only listens. Ctrl-C stops it.", file=sys.stderr)
             with contextlib.suppress(KeyboardInterrupt):
                 web.wait()
     return 0
+
+
+def _served(home: Home, environ: dict[str, str], flags: dict[str, str], ready: "Callable[[], None]") -> bool:
+    """Be the engine until the end. One that was started on demand makes place; False where another one serves."""
+    from backburner import engine
+    from backburner.doors.service import relieve
+
+    home.make()
+    for _ in range(_TRIES):  # a door may start one just before us
+        relieve(home)
+        if engine.serve(home, environ, flags, foreground=True, ready=ready):
+            return True
+    return False
 
 
 @contextlib.contextmanager

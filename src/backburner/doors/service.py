@@ -20,7 +20,7 @@ from backburner import process, wake
 from backburner.clients.files import Change, apply, read
 from backburner.clients.wiring import own_command
 from backburner.doors import render
-from backburner.doors.install import _agreed as agreed
+from backburner.doors.install import agreed
 from backburner.errors import BackburnerError, BadInput
 from backburner.home import Home, locate, lock
 from backburner.models import ProcessId

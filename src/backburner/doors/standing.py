@@ -8,12 +8,12 @@ from backburner.callers import client_of, handed_on, process_of, session_of
 from backburner.doors import render
 from backburner.doors.start import cwd, env_of, milliseconds, shell_line, submit
 from backburner.doors.verbs import hint, told
-from backburner.doors.when import scheduled
 from backburner.errors import ApprovalRequired, BadInput
 from backburner.models import Entry, Submission
 from backburner.process import umask
 from backburner.runtime import Runtime, now_ms
 from backburner.text import readable
+from backburner.when import scheduled
 
 
 def add(runtime: Runtime, args: argparse.Namespace) -> int:

@@ -9,13 +9,13 @@ from backburner.commandline import words_of
 from backburner.doors.answers import Done, Started, started
 from backburner.doors.caller import Caller, Context
 from backburner.doors.tools import folder_of
-from backburner.doors.when import scheduled
 from backburner.errors import BadInput
 from backburner.lifecycle import TaskState
 from backburner.models import Entry, Submission
 from backburner.process import umask
 from backburner.runtime import Runtime
 from backburner.text import readable, shortened, visible
+from backburner.when import scheduled
 
 _MOST = 50
 Act = Callable[[Runtime, str], Entry]

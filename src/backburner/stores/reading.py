@@ -58,6 +58,8 @@ class Reading(Connection):
     ) -> Sequence[Entry]:
         """Tasks with their latest runs, newest first."""
         where, values = ["t.schedule <> '{}'" if standing else "1 = 1"], []
+        if status is None and batch is None and not standing:  # what standing tasks ran, and ended well, is in their own history
+            where.append("NOT (coalesce(t.session, '') LIKE 'task:%' AND coalesce(r.state, '') = 'completed')")
         if status in LIVE:
             where.append(f"t.task_id IN (SELECT task_id FROM runs WHERE {_LIVE} AND state = ?)")
             values.append(status)
