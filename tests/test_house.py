@@ -32,7 +32,7 @@ CORE = {
     "standing",
 }
 GROUND = {"callers", "feed", "machine", "signs", "surroundings", "home", "process", "wake", "watch", "output", "folders", "zone"}
-ADAPTERS = {"stores", "executors"}
+ADAPTERS = {"stores", "executors", "channels", "sources"}
 ENGINE = {
     "gate",
     "validation",
@@ -42,6 +42,9 @@ ENGINE = {
     "timetable",
     "scheduler",
     "when",
+    "outward",
+    "discovery",
+    "hosts",
     "runtime",
     "awaited",
     "runner",
@@ -57,6 +60,7 @@ ALLOWED = {
     **dict.fromkeys(ADAPTERS, CORE | GROUND | ADAPTERS),
     **dict.fromkeys(ENGINE, CORE | GROUND | ENGINE),
     "agents": CORE | GROUND | ENGINE | {"agents", "doors"},
+    "post": CORE | GROUND | ENGINE | {"channels", "post", "sources"},
     "clients": CORE | GROUND | {"clients"},
     "doors": CORE | GROUND | ENGINE | {"agents", "clients", "doors"},
     **dict.fromkeys(ACROSS, CORE | GROUND | ADAPTERS | ENGINE | ACROSS),

@@ -39,7 +39,7 @@ class Attendance:
         if not live or not any(map(_unattended, live)):
             # Whoever asked for these may have died before it rang.
             orphaned = any(run.runner in OURS and (run.state == RunState.PENDING or run.cancel_requested_at is not None) for run in live)
-            if orphaned or self.store.next_slot_at() is not None:  # schedules have somebody who looks at the clock
+            if orphaned or self._awaited():
                 self.ring_engine()
             for embedder in {run.owner.pid for run in live if run.runner not in OURS and run.owner and run.cancel_requested_at is not None}:
                 wake.ring_process(self.home.bells, embedder)
@@ -57,6 +57,10 @@ class Attendance:
     def _unclear(self, run: Run) -> bool:
         """Whether a run taken over may have ended without the ledger saying so yet."""
         return _unattended(run) or folders.exit_code(self.home.folder(run.folder)) is not None or _rebooted(run)
+
+    def _awaited(self) -> bool:
+        """Whether there is something that an engine has to be there for: a clock to look at, letters, sources."""
+        return self.store.next_slot_at() is not None or self.store.post_wanted()
 
     def ring_engine(self) -> None:
         """Wake the engine; start one where there is none. EngineUnavailable where that has not helped for long."""
@@ -76,11 +80,8 @@ class Attendance:
                 with contextlib.suppress(OSError):  # it is a copy; who runs it writes it again
                     folders.write(self.home.folder(run.folder), task, run)
         engine = wake.ring_all(self.home.bells)
-        if (
-            not engine
-            and (entry.live or entry.task.next_run_at is not None)
-            and (entry.run is None or entry.run.runner in OURS or _unattended(entry.run))
-        ):
+        mine = entry.run is None or entry.run.runner in OURS or _unattended(entry.run)
+        if not engine and ((entry.live and mine) or self._awaited()):
             self._start_engine()
 
     def _start_engine(self) -> None:

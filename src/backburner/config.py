@@ -68,6 +68,12 @@ SETTINGS: dict[str, Setting] = {
     "tasks.discovery_enabled": Setting(True, "Let an agent look for work to propose."),
     "tasks.discovery_interval_ms": Setting(1_800_000, "How often it looks.", 1000, 1_000_000_000_000),
     "tasks.idle_threshold_ms": Setting(600_000, "How long the person must have been silent before it looks.", 0, 1_000_000_000_000),
+    "notify.to": Setting("", "The channels that also get what is owed to you, such as discord, phone; see [channels.NAME]."),
+    "notify.quiet_hours": Setting("", "When channels are left in peace, such as 22:00-07:00; what asks or warns comes all the same."),
+    "notify.digest_minutes": Setting(0.0, "Gather what is told for this long and send it as one; 0 for each by itself."),
+    "hooks.port": Setting(8975, "The port of 127.0.0.1 on which webhooks for tasks are received.", 0, 65535),
+    "hooks.hosts": Setting("", "Names by which a tunnel or a proxy reaches that port, besides this machine's own."),
+    "post.idle_exit_seconds": Setting(60.0, "How long the post host stays when there is nothing to deliver or to watch."),
     "telemetry.otlp_endpoint": Setting("", "Where traces are sent as OTLP over HTTP, such as http://127.0.0.1:4318; empty for nowhere."),
     "telemetry.otlp_headers": Setting("", "Headers to send with them: name=value, more after a comma."),
     "telemetry.service_name": Setting("backburner", "What the sender of the traces is called."),
@@ -76,7 +82,9 @@ SETTINGS: dict[str, Setting] = {
 }
 _SERVERS = ("fallback", "base_url", "api_key_env", "fallback_base_url", "fallback_api_key_env")
 AGENT_KEYS = ("description", "model", *_SERVERS, "instructions", "tools")
-SECTIONS = frozenset(name.split(".")[0] for name in SETTINGS)
+CHANNEL_KEYS = ("type", "target", "people", "token", "token_env", "url", "url_env", "secret", "secret_env", "base_url")
+CHANNEL_TYPES = ("discord", "webhook", "apprise")
+SECTIONS = frozenset({*(name.split(".")[0] for name in SETTINGS), "channels"})
 FILE_ONLY = "approval"
 
 
@@ -88,6 +96,7 @@ class Config(NamedTuple):
     hosts: tuple[str, ...] = ()
     rules: tuple["Rule", ...] = ()
     agents: dict[str, dict[str, str]] = {}
+    channels: dict[str, dict[str, str]] = {}
 
     def number(self, name: str) -> float:
         return float(self.values[name])
@@ -123,6 +132,7 @@ def resolve(
         for name in list(file)
         if isinstance(file[name][1], dict) and name.startswith("agents.")
     }
+    channels = {name.removeprefix("channels."): _channel(name, *file.pop(name)) for name in list(file) if name.startswith("channels.")}
     layers = [
         file,
         _from_environ(environ or {}),
@@ -136,7 +146,7 @@ def resolve(
                 raise ConfigError(f"'{name}' is only read from {path}", where=where)
             values[name] = _checked(name, value, where)
             origins[name] = where
-    return Config(values, origins, hosts, rules, agents)
+    return Config(values, origins, hosts, rules, agents, channels)
 
 
 def _from_file(text: str, path: str) -> dict[str, tuple[str, object]]:
@@ -167,6 +177,20 @@ def _agent(name: str, where: str, table: object) -> dict[str, str]:
             raise ConfigError(f"an agent has no '{key}'; it has {', '.join(AGENT_KEYS)}", where=where)
         if not isinstance(value, str):
             raise ConfigError(f"'{name}.{key}' must be a text, not {value!r}", where=where)
+    return table
+
+
+def _channel(name: str, where: str, table: object) -> dict[str, str]:
+    """One `[channels.NAME]`: a way out of the house."""
+    if not isinstance(table, dict) or not re.fullmatch(r"channels\.[a-z0-9][a-z0-9_-]{0,40}", name) or name == "channels.inbox":
+        raise ConfigError(f"'{name}' is not a name for a channel: small letters, digits, - and _", where=where)
+    for key, value in table.items():
+        if key not in CHANNEL_KEYS:
+            raise ConfigError(f"a channel has no '{key}'; it has {', '.join(CHANNEL_KEYS)}", where=where)
+        if not isinstance(value, str):
+            raise ConfigError(f"'{name}.{key}' must be a text, not {value!r}", where=where)
+    if table.get("type") not in CHANNEL_TYPES:
+        raise ConfigError(f"'{name}.type' must be one of {', '.join(CHANNEL_TYPES)}, not {table.get('type')!r}", where=where)
     return table
 
 

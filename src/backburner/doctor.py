@@ -18,6 +18,7 @@ from backburner.process import engine_of, is_alive, state_of
 from backburner.runtime import load_config
 
 _LITTLE = 100 << 20
+_MANY_RUNS = 100_000
 
 
 class Finding(NamedTuple):
@@ -43,8 +44,34 @@ def examine(root: str, environ: dict[str, str], flags: dict[str, str]) -> Iterat
     except BackburnerError as error:
         yield Finding(False, f"settings: {error}", "correct what it names")
     yield from _ledger(home)
+    yield from _post(home)
     yield _engine(home)
     yield from _clients(environ, root)
+
+
+def _post(home: Home) -> Iterator[Finding]:
+    """Letters that could not be delivered, and sources that cannot be watched."""
+    from backburner.stores.sqlite import SQLiteStore
+
+    if not os.path.exists(home.ledger):
+        return
+    try:
+        store = SQLiteStore(home.ledger)
+    except BackburnerError:
+        return  # said before
+    try:
+        for notice in store.dead_letters()[:10]:
+            yield Finding(
+                False,
+                f"a letter to {notice.channel.partition(':')[2]} came back: {notice.error}",
+                "mend that, then: backburner inbox --again",
+            )
+        for task_id, reason in store.broken_sources().items():
+            yield Finding(False, f"the source of {task_id} cannot be watched: {reason}", f"mend that, or: backburner cancel {task_id}")
+    except BackburnerError:
+        return  # said before
+    finally:
+        store.close()
 
 
 def _agents(config: Config, environ: dict[str, str]) -> Iterator[Finding]:
@@ -175,6 +202,8 @@ def _tasks(home: Home, store: Store) -> Iterator[Finding]:
     for entry in store.list(status=None, project=None, limit=None):
         if entry.run and os.path.dirname(entry.run.folder) == "tasks":
             known[os.path.basename(entry.run.folder)] = entry
+            if entry.task.standing:
+                known |= {run.run_id: entry for run in store.history(entry.task.task_id, _MANY_RUNS) if run.n > 0}
     wrong = folders.problems(os.path.join(home.root, "tasks"), known)
     for path, what in wrong[:10]:
         fix = (

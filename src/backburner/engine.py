@@ -20,6 +20,7 @@ from backburner import folders, machine, process, wake
 from backburner.config import Config
 from backburner.errors import BackburnerError, EngineUnavailable, HomeUnusable, StaleRun
 from backburner.home import SPARE, Home, lock, stamp
+from backburner.hosts import Hosts
 from backburner.lifecycle import AT_WORK, Result, RunState
 from backburner.models import AGENTS, ENGINE, HOSTED, LOCAL, OTLP, OURS, Ending, ProcessId, Run
 from backburner.ports import Executor, Store
@@ -36,7 +37,7 @@ log = logging.getLogger("backburner")
 _LOCK_SECONDS = 10.0
 _DEAF_SECONDS = 1.0  # an engine that holds the lock this long and cannot be rung has lost its socket
 _UPKEEP_SECONDS = 6 * 3600.0
-_HOST_AGAIN_SECONDS = 5.0
+_AGENT_HOST, _POST_HOST = "agents.host", "post.host"
 _SEND_SECONDS, _SEND_AGAIN_SECONDS = 1.0, 30.0  # how long traces are gathered before they are sent, and kept when that failed
 
 
@@ -58,9 +59,11 @@ class Engine:
         self._leaving: asyncio.TimerHandle | None = None
         self._config_seen = config_seen  # the file as it was before it was read
         self._sending: asyncio.Task[None] | None = None
-        self._hosting: asyncio.Task[None] | None = None
+        self._hosts = Hosts(self._home, self._soon)
         self._scheduler: Scheduler | None = None  # dates are slow to load, and many homes have nothing scheduled
         self._due: asyncio.TimerHandle | None = None
+        self._looking: asyncio.TimerHandle | None = None
+        self._again: asyncio.TimerHandle | None = None
         config = runtime.config
         self._runner = Runner(
             self._store,
@@ -91,9 +94,9 @@ class Engine:
             await self._done.wait()
         finally:
             self._stop_listening()
-            for task in (self._sending, self._hosting):
-                if task:
-                    task.cancel()  # what they started goes on
+            if self._sending:
+                self._sending.cancel()  # what it started goes on
+            self._hosts.let_go()
             await self._runner.stop()
             for descriptor in self._watched.values():
                 loop.remove_reader(descriptor)
@@ -139,12 +142,14 @@ class Engine:
             self._take_over()
             self._runner.tick()
             self._send_traces()
-            self._host_agents()
             scheduled = self._schedule()
-            idle = not self._runner.busy and not self._store.live_runs() and not scheduled
-        except BackburnerError as error:
-            log.warning("%s", error)
-            loop.call_later(1.0, self._go)
+            scheduled = self._discover() or scheduled
+            self._host()
+            idle = not self._runner.busy and not self._store.live_runs() and not scheduled and _POST_HOST not in self._hosts
+        except Exception as error:  # whatever it was, it is tried again, once
+            log.warning("%s", error, exc_info=not isinstance(error, BackburnerError))
+            if self._again is None or self._again.when() < loop.time():
+                self._again = loop.call_later(1.0, self._soon)
             return
         if self._leaving:
             self._leaving.cancel()
@@ -163,21 +168,34 @@ class Engine:
             from backburner.scheduler import Scheduler
 
             self._scheduler = Scheduler(self._store, self._home.tasks, self._runtime.clock, lambda: self._runtime.config)
-        before = self._store.next_slot_at()
         if (seconds := self._scheduler.tick()) is None:
             return False
-        if self._store.next_slot_at() != before:
+        if self._scheduler.moved:
             wake.ring_followers(self._home.bells)
             self._runner.tick()
-            self._host_agents()
         self._due = asyncio.get_running_loop().call_later(seconds, self._soon)
+        return True
+
+    def _discover(self) -> bool:
+        """Look for work where it is time for that; whether it may come to it."""
+        if not self._runtime.config.text("models.local") and not self._runtime.config.text("models.default"):
+            return False
+        from backburner.discovery import look, next_look
+
+        look(self._runtime)
+        if (due := next_look(self._runtime)) is None:
+            return False
+        if self._looking is None or self._looking.cancelled() or self._looking.when() < asyncio.get_running_loop().time():
+            self._looking = asyncio.get_running_loop().call_later(max(1.0, (due - self._runtime.clock()) / 1000), self._soon)
         return True
 
     def _take_over(self) -> None:
         """Go on with what the dead left: engines before us, and embedders of the library."""
         mine = self._runner.owner
         for run in self._store.live_runs():
-            if run.state in AT_WORK and run.owner and run.owner != mine:
+            if run.state in AT_WORK and run.owner == mine and run.runner in HOSTED:
+                self._interrupted(run)  # it was taken over, but that could not be written
+            elif run.state in AT_WORK and run.owner and run.owner != mine:
                 if process.is_alive(run.owner):
                     self._watch(run.owner)
                 elif run.runner in HOSTED:
@@ -198,9 +216,11 @@ class Engine:
 
     def _interrupted(self, run: Run) -> None:
         """The host of an agent died: that is told, and the conversation can be resumed. Nothing is done twice by itself."""
-        why = "it was interrupted: its agent host ended. Its conversation is kept, so that it can be resumed"
+        why = "it was interrupted: its agent host ended"
         with contextlib.suppress(StaleRun):
             work = self._store.adopt(run, self._runner.owner)
+            if not work.task.standing:
+                why += ". Its conversation is kept, so that it can be resumed"
             used = folders.usage(self._home.folder(run.folder))
             ending = Ending(run.run_id, RunState.FAILED, Result.LOST, self._runtime.clock(), error=why, usage=used)
             self._store.settle([ending], self._runner.owner)
@@ -208,19 +228,12 @@ class Engine:
                 folders.write(self._home.folder(run.folder), work.task, run._replace(state=ending.state, result=ending.result, error=why))
             self._changed()
 
-    def _host_agents(self) -> None:
-        """Where agents wait to be asked there is a process for them; it leaves by itself."""
-        if self._hosting is None and any(self._store.queued(lane, self._runtime.clock(), 1) for lane in (AGENTS, LOCAL)):
-            self._hosting = asyncio.get_running_loop().create_task(self._hosted())
-
-    async def _hosted(self) -> None:
-        try:
-            child = await asyncio.create_subprocess_exec(*engine_command(self._home, "agents.host"), stdin=asyncio.subprocess.DEVNULL)
-            if await child.wait() != 0:
-                await asyncio.sleep(_HOST_AGAIN_SECONDS)  # another holds the lock, or it cannot start
-        finally:
-            self._hosting = None
-        self._soon()
+    def _host(self) -> None:
+        """Where agents wait to be asked, or something is to be delivered or watched, there is a process for that."""
+        if any(self._store.queued(lane, self._runtime.clock(), 1) for lane in (AGENTS, LOCAL)):
+            self._hosts.start(_AGENT_HOST)
+        if _POST_HOST not in self._hosts and self._store.post_wanted():
+            self._hosts.start(_POST_HOST)
 
     def _watch(self, other: ProcessId) -> None:
         """Make another pass when a living owner dies."""
@@ -243,7 +256,7 @@ class Engine:
         """Nothing to do: stop listening, look once more, and only then go."""
         self._stop_listening()
         scheduled = self._runtime.config.flag("tasks.enabled") and self._store.next_slot_at() is not None
-        if self._runner.busy or self._store.live_runs() or scheduled:
+        if self._runner.busy or self._store.live_runs() or scheduled or self._store.post_wanted():
             self._listen()
             self._go()
         else:

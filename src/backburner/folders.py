@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 
 from backburner import words
-from backburner.home import read_plain, write_atomically
+from backburner.home import Home, read_plain, write_atomically
 from backburner.ids import masked
 from backburner.lifecycle import ENDED
 from backburner.models import Entry, Run, Task
@@ -15,7 +15,7 @@ EXIT = ".exit"  # blank, then `s` once the command was begun, then its code
 INPUT = ".input"  # where a command reads from that can be sent something
 _LARGEST = 8 << 20
 CONVERSATION, ACTIVITY = "conversation.json", ".activity.json"  # an agent's
-METADATA, RESULT, SPAN = "metadata.json", "result.json", "span_id.txt"
+METADATA, RESULT, SPAN, EVENT = "metadata.json", "result.json", "span_id.txt", "event.json"
 
 
 def metadata(task: Task, run: Run) -> dict[str, object]:
@@ -119,10 +119,17 @@ def usage(folder: str) -> dict[str, float]:
     return {name: float(found[name]) for name in known if isinstance(found, dict) and isinstance(found.get(name), int | float)}
 
 
-def handed_on(run_id: str, folder: str) -> dict[str, str]:
-    """What a command is told of the run that it comes after."""
-    log, result = os.path.join(folder, "output.log"), os.path.join(folder, RESULT)
-    return {"BACKBURNER_AFTER_RUN_ID": run_id, "BACKBURNER_AFTER_LOG": log, "BACKBURNER_AFTER_RESULT": result}
+def handed_on(home: Home, run: Run) -> dict[str, str]:
+    """What a command is told of the run that it comes after, and of what happened."""
+    told = {}
+    if run.origin is not None:
+        before = home.folder(os.path.join("tasks", run.origin))
+        log, result = os.path.join(before, "output.log"), os.path.join(before, RESULT)
+        told = {"BACKBURNER_AFTER_RUN_ID": run.origin, "BACKBURNER_AFTER_LOG": log, "BACKBURNER_AFTER_RESULT": result}
+    if run.payload is not None:
+        told["BACKBURNER_EVENT"] = os.path.join(home.folder(run.folder), EVENT)
+        write_atomically(told["BACKBURNER_EVENT"], run.payload)
+    return told
 
 
 def remove(folder: str) -> None:

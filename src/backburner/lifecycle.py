@@ -104,6 +104,8 @@ TASK_TRANSITIONS: dict[tuple[TaskState, TaskEvent], TaskState] = {
     (TaskState.ACTIVE, TaskEvent.PAUSED): TaskState.PAUSED,
     (TaskState.PAUSED, TaskEvent.UNPAUSED): TaskState.ACTIVE,
     (TaskState.PAUSED, TaskEvent.CANCELLED): TaskState.CANCELLED,
+    (TaskState.PAUSED, TaskEvent.DONE): TaskState.DONE,
+    (TaskState.PAUSED, TaskEvent.FAILED): TaskState.FAILED,
     (TaskState.DONE, TaskEvent.RESUMED): TaskState.ACTIVE,
     (TaskState.FAILED, TaskEvent.RESUMED): TaskState.ACTIVE,
     (TaskState.ACTIVE, TaskEvent.DONE): TaskState.DONE,

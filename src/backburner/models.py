@@ -21,6 +21,7 @@ HOSTED = frozenset({AGENTS, LOCAL})
 OURS = frozenset({AGENTS, ENGINE, LOCAL})
 DAY = "day_"  # before the name of what a task may use in a day
 TURN = "turn:"  # what a run waits on that stands aside for a person, with the lane behind it
+DISCOVERY = "discovery"  # the session of an agent that looks for work by itself
 NOTIFY = ("always", "on_change", "on_failure", "never")
 
 
@@ -38,6 +39,9 @@ class ProcessId(NamedTuple):
     def parse(cls, text: str) -> "ProcessId":
         pid, started, boot = text.split(":")[:3]
         return cls(int(pid), started, boot)
+
+
+OUT = "to:"  # before the name of a channel that leads out of the house
 
 
 def channel_of(session: str | None) -> str:
@@ -80,6 +84,9 @@ class Submission(NamedTuple):
     schedule: dict[str, object] = {}
     notify: str | None = None
     terms: dict[str, object] = {}
+    channels: tuple[str, ...] = ()
+    source: dict[str, str] = {}
+    proposed: bool = False  # a person is to be asked, whatever the gate says
 
     @property
     def standing(self) -> bool:
@@ -155,6 +162,8 @@ class Task(NamedTuple):
     gate_hash: str | None = None
     paused_because: str | None = None
     counted_from: int | None = None
+    channels: tuple[str, ...] = ()
+    source: dict[str, str] = {}
 
     @property
     def standing(self) -> bool:
@@ -210,6 +219,7 @@ class Run(NamedTuple):
     origin: str | None = None
     problem: str | None = None
     digest: str | None = None
+    payload: str | None = None
 
 
 class Session(NamedTuple):
@@ -354,3 +364,9 @@ class Notice(NamedTuple):
     text: str
     created_at: int
     told_at: int | None
+    priority: int = 0
+    attempts: int = 0
+    next_attempt_at: int | None = None
+    error: str | None = None
+    dead_at: int | None = None
+    external: str | None = None

@@ -13,6 +13,11 @@ _ONE = 1500  # characters of the words of one notice in it
 _BRIEF = 2000
 
 
+def asks(notice: Notice) -> bool:
+    """Whether a notice wants a person's yes or no."""
+    return ":proposed:" in notice.key or ":waits:" in notice.key
+
+
 def fitting(notices: Sequence[Notice], *, plain: bool = False) -> Sequence[Notice]:
     """The first of some notices that one notification has room for; the rest is told with the next."""
     size, kept = len(MARK), 0

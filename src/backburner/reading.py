@@ -99,7 +99,9 @@ class Reading(Attendance):
             raise BadInput(f"There is no status '{status}'; there are {', '.join(sorted(known))}.")
         self.refresh()
         project = None if everywhere else self._home_of(batch) if batch is not None else project_of(self._cwd())
-        return self.store.list(status=status, project=project, batch=batch, limit=limit, standing=standing)
+        return self.store.list(
+            status=status, project=project, batch=batch, limit=limit, standing=standing, quiet=status is None and batch is None
+        )
 
     def _home_of(self, batch: str) -> str | None:
         """The project whose batch is meant: the caller's own where it has one of that name, else every project's."""

@@ -20,8 +20,9 @@ from backburner.errors import (
     WaitTimedOut,
 )
 from backburner.home import Home, locate, project_of
-from backburner.lifecycle import TaskState
+from backburner.lifecycle import RunState, TaskState
 from backburner.models import (
+    DISCOVERY,
     ENGINE,
     RECORD,
     Approval,
@@ -35,7 +36,7 @@ from backburner.models import (
     channel_of,
     session_of,
 )
-from backburner.timetable import Timetable
+from backburner.outward import Outward
 
 if TYPE_CHECKING:
     from backburner.approval.policy import Verdict
@@ -49,7 +50,7 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Runtime(Timetable):
+class Runtime(Outward):
     """One home, seen through one door. `environ` is the environment of whoever asks."""
 
     def __init__(
@@ -102,7 +103,11 @@ class Runtime(Timetable):
         if known := self.known(submission):
             return known
         if submission.standing:
-            submission = self._usual(submission)
+            self._not_refused(submission)
+            submission = self._within_makers(self._usual(submission))
+            if watcher := self._watcher(submission):
+                submission = submission._replace(after=(self.submit(watcher, yes_via=yes_via).task.task_id,))
+        submission = submission._replace(channels=self._channels(submission))
         validate(submission)
         submission, parent = self._placed(submission)
         self.home.make_bells()
@@ -110,11 +115,15 @@ class Runtime(Timetable):
         if submission.agent is not None:
             from importlib.util import find_spec
 
-            self.agent(submission.agent, standing=submission.standing)
+            self.agent(submission.agent, standing=submission.standing or submission.session == DISCOVERY)
             self._not_too_deep(submission)
             if find_spec("pydantic_ai") is None:
                 raise BadInput("Agents need the extra `agent`: pip install 'backburner[agent]'.")
-        if submission.agent is not None and not submission.command:
+        if submission.proposed:
+            approval, reasons, rule = None, ("an agent proposes it",), "proposal"
+            if submission.command:
+                self._approval(submission, None, now)  # what is denied is not proposed
+        elif submission.agent is not None and not submission.command:
             approval, reasons, rule = Approval("auto", "prompt", now), ("a prompt; what its agent does is asked for",), "prompt"
         else:
             approval, reasons, rule = self._approval(submission, yes_via, now)
@@ -136,6 +145,7 @@ class Runtime(Timetable):
             kind=self._kind(submission),
             lane=lane,
             most_active=self.config.whole("tasks.max_active"),
+            words=self._question(submission, reasons) if approval is None else "",
         )
         self._publish(entry)
         return entry
@@ -209,7 +219,8 @@ class Runtime(Timetable):
         if task.command:
             fingerprint = self.gate.fingerprint(submission_of(task, self.store.environment(task.task_id)))
         approval = Approval("user", via, self.clock(), fingerprint)
-        if task.state == TaskState.PAUSED:
+        run = self.known_as(task.task_id).run
+        if task.state == TaskState.PAUSED and not (run and run.state == RunState.WAITING):
             return self.unpause(task.task_id, via=via)
         most = self.config.whole("tasks.max_active")
         entry = self.store.approve(task.task_id, approval, runner=self._runner, folder=self.home.tasks, most_active=most)
@@ -217,10 +228,23 @@ class Runtime(Timetable):
         return entry
 
     def reject(self, reference: str) -> Entry:
-        """A person's no to a proposal."""
+        """A person's no to a proposal: a standing one is not proposed again for a day."""
         entry = self.store.refuse(self.show(reference).task.task_id, expired=False, now=self.clock())
         self._publish(entry)
+        if entry.task.state == TaskState.REJECTED:
+            self._bury(entry.task, "rejected")
         return entry
+
+    def answer(self, channel: str, message: str, *, yes: bool, via: str) -> None:
+        """Somebody who may has answered a message with yes or no."""
+        notice = self.store.sent_as(channel, message)
+        if notice is None:
+            return
+        entry = self.known_as(notice.task_id)
+        reference, run = notice.task_id, entry.run
+        if run and run.state == RunState.WAITING and run.waits_on not in (None, "budget", "tool"):
+            reference = str(run.waits_on)
+        self.approve(reference, via=f"channel:{via}") if yes else self.reject(reference)
 
     def trust(self, folder: str, *, via: str) -> str:
         """A person's word that the code of a project may run from now on; the project."""
@@ -245,8 +269,8 @@ class Runtime(Timetable):
         if not self.store.revoke(grant_id, self.clock()):
             raise BadInput(f"There is no grant {grant_id}. See: backburner trust --list")
 
-    def cancel(self, reference: str) -> Entry:
-        """End a pending task, or have one at work stopped; `wait` says when it is proven dead."""
+    def cancel(self, reference: str, *, for_good: bool = False) -> Entry:
+        """End a pending task, or have one at work stopped; `wait` says when it is proven dead. What a person ends `for_good` no agent adds again."""
         entry = self.show(reference)
         only_run = entry.task.standing and reference.startswith(f"{entry.task.task_id}.")
         if only_run and not (entry.live and entry.run and entry.run.run_id == reference):
@@ -255,6 +279,10 @@ class Runtime(Timetable):
             raise NotRunning(task_id=entry.task.task_id, status=entry.status)
         entry = self.store.request_cancel(entry.task.task_id, self.clock(), only_run=only_run)
         self._publish(entry)
+        if for_good and not only_run:
+            self._bury(entry.task, "deleted")
+        if entry.task.source.get("kind") == "command" and not only_run:  # its watcher was made for it
+            self.store.request_cancel(entry.task.after[0], self.clock())
         if entry.task.agent is not None:  # nobody waits for these answers any more
             for asked in self._asked_by(session_of(entry.task)):
                 if asked.status == TaskState.PROPOSED:

@@ -4,17 +4,18 @@ It keeps nothing in memory that matters. Slots are advanced and claimed in the l
 whatever dies, none is run twice and none is forgotten; one that is not run leaves a row that says why.
 """
 
+import contextlib
 from collections.abc import Callable
 
 from backburner.config import Config
 from backburner.lifecycle import RunState
-from backburner.models import DAY, Clock, Entry, Run
+from backburner.models import Clock, Entry, Run, Task
 from backburner.ports import Store
-from backburner.schedule import Plan, Schedule, day_of, plan, slots
+from backburner.schedule import Plan, Schedule, plan, slots
+from backburner.timetable import over_all
 from backburner.words import local
 
 _SET_BACK_MS = 1000  # a clock that goes back by less is being trimmed
-_UNITS = {"tokens": "tokens", "cost": "dollars", "runs": "runs", "seconds": "seconds"}
 
 
 class Scheduler:
@@ -23,6 +24,7 @@ class Scheduler:
     def __init__(self, store: Store, folder: str, clock: Clock, config: Callable[[], Config]) -> None:
         self._store, self._folder, self._clock, self._config = store, folder, clock, config
         self._seen: int | None = None
+        self.moved = 0  # how many tasks went on at the last tick
 
     def tick(self) -> float | None:
         """Fire every slot that is due; the seconds until it is to be called again, None where nothing is scheduled."""
@@ -32,8 +34,9 @@ class Scheduler:
         if self._seen is None or now < self._seen - _SET_BACK_MS:
             self._replan(now)
         self._seen = now
-        while self._store.fire(lambda entry: self._decide(entry, now), now, self._folder):
-            pass
+        self.moved = 0
+        while moved := self._store.fire(lambda entry: self._decide(entry, now), now, self._folder):
+            self.moved += moved
         if self._store.next_slot_at() is None:
             return None
         due, longest = self._store.next_slot_at(now), config.number("tasks.tick_interval_ms") / 1000
@@ -45,31 +48,24 @@ class Scheduler:
         assert task.next_run_at is not None
         schedule = Schedule.of(task.schedule)
         made = plan(schedule, task.next_run_at, now, busy=_busy(entry.run) if entry.live and entry.run else None)
-        return made, self._over_budget(entry, schedule, now) if made.run is not None else None
-
-    def _over_budget(self, entry: Entry, schedule: Schedule, now: int) -> str | None:
-        """What a task, or all of them, used up today; None where there is something left."""
-        task, config, today = entry.task, self._config(), day_of(schedule, now)
-        since = max(today, task.counted_from or 0)
-        if limits := {name.removeprefix(DAY): most for name, most in task.budget.items() if name.startswith(DAY)}:
-            used = self._store.spent(task.task_id, since)
-            for name, most in limits.items():
-                if used[name] >= most:
-                    return f"it has used {used[name]:,.6g} of {most:,.6g} {_UNITS[name]} today"
-        for name in ("tokens", "cost"):
-            if (most := config.number(f"tasks.max_{name}_per_day")) and (spent := self._store.spent(None, since)[name]) >= most:
-                return f"all standing tasks together have used {spent:,.6g} of {most:,.6g} {_UNITS[name]} today"
-        return None
+        if made.run is None:
+            return made, None
+        return made, self._store.over_day(task, now) or over_all(self._store, self._config(), task, now)
 
     def _replan(self, now: int) -> None:
         """After a start, and where the clock was set back: no task waits for a moment that is further away than its next slot."""
+        self._store.set_back(now)
         for task, _ in self._store.standing():
-            for slot in slots(Schedule.of(task.schedule), now):
-                if task.next_run_at is None or slot >= task.next_run_at:
-                    break
-                if not self._store.ran(task.task_id, slot):
-                    self._store.replan(task.task_id, slot, now)
-                    break
+            with contextlib.suppress(Exception):  # one that cannot be read is dealt with when it is due
+                self._replan_one(task, now)
+
+    def _replan_one(self, task: Task, now: int) -> None:
+        for slot in slots(Schedule.of(task.schedule), now):
+            if task.next_run_at is None or slot >= task.next_run_at:
+                break
+            if not self._store.ran(task.task_id, slot):
+                self._store.replan(task.task_id, slot, now)
+                break
 
 
 def _busy(run: Run) -> str:

@@ -7,6 +7,7 @@ from backburner.models import Ending, Run, Task
 from backburner.text import readable, visible
 
 OVER_BUDGET = "budget: "  # before the reason of a pause that a person must answer
+PROPOSED = "proposed"  # what a notice is about that asks for a yes
 FAILURES = 2  # in a row: then it is paused
 CHANGE, SUCCESS, OUTPUT = "change", "success", "output"
 WAKES = (CHANGE, SUCCESS, OUTPUT)  # when the command in front of a prompt has its agent asked
@@ -34,12 +35,19 @@ def kind_of_problem(result: Result, problem: str | None) -> str:
     return problem or (TIMEOUT if result in (Result.TIMEOUT, Result.AMBIGUOUS) else TRANSIENT)
 
 
-def sequel(task: Task, run: Run, ending: Ending, how: str) -> Sequel:
-    """What follows from the end of a run of a standing task. `how` says in words how it ended."""
-    last = task.next_run_at is None and task.kind != "event"  # no slot is left
+def is_over(task: Task, now: int) -> bool:
+    """Whether nothing is to come any more of a task whose run has ended."""
+    most, until = task.schedule.get("max_runs"), task.schedule.get("until")
+    if (most is not None and task.fired >= int(str(most))) or ("at" in task.schedule and task.fired > 0):
+        return True
     if task.kind == "event":
-        last = task.schedule.get("max_runs") is not None and task.fired >= int(str(task.schedule["max_runs"]))
-    closing = last and task.state == TaskState.ACTIVE and run.cause != "manual"
+        return until is not None and now > int(str(until))
+    return task.state == TaskState.ACTIVE and task.next_run_at is None  # one that is paused has none either
+
+
+def sequel(task: Task, run: Run, ending: Ending, how: str, *, over: bool) -> Sequel:
+    """What follows from the end of a run of a standing task. `how` says in words how it ended; `over`, that nothing is to come."""
+    closing = over and task.state in (TaskState.ACTIVE, TaskState.PAUSED)
     if ending.state == RunState.COMPLETED:
         changed = ending.digest != task.result_hash
         tell = task.notify == "always" or (task.notify == "on_change" and changed and ending.report)
@@ -48,7 +56,7 @@ def sequel(task: Task, run: Run, ending: Ending, how: str) -> Sequel:
         return Sequel(TaskEvent.CANCELLED if closing else None, None, task.notify == "always", task.failures, task.result_hash)
     failures = task.failures + 1
     if task.state != TaskState.ACTIVE:  # it was paused or cancelled meanwhile
-        return Sequel(None, None, task.notify != "never", failures, None)
+        return Sequel(TaskEvent.FAILED if closing else None, None, task.notify != "never", failures, None)
     again = run.cause != "retry" and ending.result not in _NEVER_AGAIN
     if again and failures < FAILURES:
         return Sequel(None, _BACKOFF_MS[kind_of_problem(ending.result, ending.problem)], False, failures, task.result_hash)
@@ -107,6 +115,11 @@ def notice(task: Task, run: Run, ending: Ending, after: Sequel, how: str, log: s
 def _cut(text: str, task_id: str) -> str:
     more = f"\n[cut after {_LONGEST:,} of {len(text):,} characters; all of it: backburner logs {task_id}]"
     return text if len(text) <= _LONGEST else text[:_LONGEST] + more
+
+
+def used_up(used: float, most: float, what: str, who: str = "it has") -> str:
+    """What was used up in a day."""
+    return f"{who} used {used:,.6g} of {most:,.6g} {'dollars' if what == 'cost' else what} today"
 
 
 def over_budget(task: Task, what: str) -> str:

@@ -64,6 +64,20 @@ def _not_a_moment(text: str) -> BadInput:
     return BadInput(f"'{text}' is not a time; write 18:30, 2026-02-09 18:30 or 2026-02-09T18:30:00Z.")
 
 
+def quiet_until(hours: str, at: int) -> int:
+    """When the quiet hours (`22:00-07:00`, by this machine's clock) end that a moment lies in; the moment itself where it lies in none."""
+    found = re.fullmatch(r"(\d\d?):(\d\d)-(\d\d?):(\d\d)", hours.strip())
+    if not found:
+        return at
+    start, end = (int(found[n]) * 60 + int(found[n + 1]) for n in (1, 3))
+    here = time.localtime(at / 1000)
+    minute = here.tm_hour * 60 + here.tm_min
+    if not (start <= minute < end if start <= end else minute >= start or minute < end):
+        return at
+    later = int(start > end and minute >= start)
+    return int(time.mktime((here.tm_year, here.tm_mon, here.tm_mday + later, end // 60, end % 60, 0, 0, 0, -1))) * 1000
+
+
 def size_mb(text: str) -> int:
     """`512M`, `2G`, `1024` (MiB) in MiB."""
     number, unit = (

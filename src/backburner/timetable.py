@@ -3,15 +3,35 @@
 import contextlib
 import os
 from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING
 
 from backburner import folders, wake
-from backburner.config import agent_settings, is_local
+from backburner.config import Config, agent_settings, is_local
 from backburner.dialogue import Dialogue
-from backburner.errors import NotAPerson
+from backburner.errors import BadInput, NotAPerson
 from backburner.lifecycle import TaskState
-from backburner.models import AGENTS, LOCAL, Entry, PersonsTurn, Run, Submission, Task, session_of
+from backburner.models import AGENTS, DISCOVERY, LOCAL, Entry, PersonsTurn, Run, Submission, Task, session_of
 from backburner.process import is_alive, myself
-from backburner.standing import OVER_BUDGET
+from backburner.standing import OVER_BUDGET, used_up
+from backburner.text import visible
+
+if TYPE_CHECKING:
+    from backburner.ports import Store
+
+SOURCES = ("file", "command", "github", "webhook")
+
+
+def over_all(store: "Store", config: Config, task: Task, now: int) -> str | None:
+    """What all standing tasks together have used up today; None where there is something left, or this one uses nothing."""
+    if task.agent is None:
+        return None
+    from backburner.schedule import Schedule, day_of
+
+    since = max(day_of(Schedule.of(task.schedule), now), task.counted_from or 0)
+    for name in ("tokens", "cost"):
+        if (most := config.number(f"tasks.max_{name}_per_day")) and (spent := store.spent(None, since)[name]) >= most:
+            return used_up(spent, most, name, "all standing tasks together have")
+    return None
 
 
 class Timetable(Dialogue):
@@ -25,18 +45,25 @@ class Timetable(Dialogue):
     def _kind(self, submission: Submission) -> str:
         if not submission.standing or "at" in submission.schedule:
             return "oneshot"
-        return "event" if submission.after else "scheduled"
+        return "event" if submission.after or submission.source.get("kind") in SOURCES else "scheduled"
 
     def _lane(self, submission: Submission) -> str:
         """Where its agent's model answers: one on this machine has a lane of its own."""
         if submission.agent is None:
             return ""
-        return LOCAL if is_local(agent_settings(self.config, submission.agent, standing=submission.standing)) else AGENTS
+        return (
+            LOCAL
+            if is_local(agent_settings(self.config, submission.agent, standing=submission.standing or submission.session == DISCOVERY))
+            else AGENTS
+        )
 
     def explain(self, task: Task | Submission) -> str:
         """When a standing task runs, in plain words."""
         from backburner.schedule import Schedule, explain
 
+        if task.source.get("kind") in SOURCES:
+            about = {"file": "path", "command": "command", "github": "repo", "webhook": "name"}[task.source["kind"]]
+            return f"each time when {task.source['kind']} {visible(task.source[about])} changes" + " or is called" * (about == "name")
         if isinstance(task, Task) and task.kind == "event":
             return f"each time after {', '.join(task.after)}"
         if isinstance(task, Submission) and task.after:
@@ -62,6 +89,8 @@ class Timetable(Dialogue):
         """Refuse a yes that does not come from a person."""
         from backburner.gate import require_person
 
+        if via.startswith("channel:"):
+            return  # the channel has seen to it that it is one of those who may answer
         if via == "tool":
             raise NotAPerson(reason="an agent asks; a person has to say it, in a terminal of their own")
         if any(map(is_alive, self.store.processes(os.getsid(0)))):
@@ -69,7 +98,10 @@ class Timetable(Dialogue):
         require_person(self.environ, terminal=via == "cli" and not self.config.flag("approval.yes_without_terminal"))
 
     def run_now(self, reference: str) -> Entry:
-        """One run out of turn; the schedule stays as it is."""
+        """One run out of turn; the schedule stays as it is. Not where a budget of the day is used up."""
+        task = self.show(reference).task
+        if reason := over_all(self.store, self.config, task, self.clock()):
+            raise BadInput(f"{reason}; see [tasks] in config.toml.")
         entry = self.store.run_now(self.show(reference).task.task_id, self.clock(), self.home.tasks)
         self._publish(entry)
         return entry
@@ -88,7 +120,7 @@ class Timetable(Dialogue):
         """Forget runs of standing tasks that ended longer ago than the retention, but for the latest; how many folders went."""
         days = self.config.number("commands.retention_days") if days is None else days
         named = [self.show(reference).task.task_id for reference in references] or None
-        gone = self.store.compact(self.clock() - int(days * 86_400_000), named)
+        gone = self.store.compact(self.clock() - int(days * 86_400_000), self.clock(), named)
         for folder in gone:
             folders.remove(self.home.folder(folder))
         return len(gone)

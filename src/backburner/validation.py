@@ -15,6 +15,8 @@ _LONGEST_PROMPT = 1_000_000
 BUDGETS = ("tokens", "tool_calls", "cost", "seconds")
 DAILY = tuple(f"{DAY}{name}" for name in ("tokens", "cost", "runs", "seconds"))
 _TERMS = ("wake", "fields", "memory", "last_result", "tools")
+TOOL_SETS = ("files", "read", "commands", "memory", "background", "propose")
+_NO_FIELDS = ("message", "model_config", "model_fields", "copy", "json", "dict", "schema", "validate", "construct")
 _MOST_NAMES = 20
 _LONGEST_NAME = 80
 LIMITS = {"memory_mb": (1, 1 << 30), "cpu_seconds": (1, 10**9), "nice": (0, 19)}
@@ -79,8 +81,14 @@ def _standing(submission: Submission) -> None:
     if (wake := terms.get("wake")) is not None and (wake not in WAKES or not submission.command):
         raise BadInput(f"A command in front of a prompt wakes its agent on {', '.join(WAKES)}; not on '{wake}'.")
     fields = terms.get("fields") or ()
-    if not isinstance(fields, list | tuple) or len(fields) > _MOST_NAMES or not all(str(one).isidentifier() for one in fields):
-        raise BadInput(f"The fields of a result are up to {_MOST_NAMES} names of letters, digits and _.")
+    fit = isinstance(fields, list | tuple) and len(fields) <= _MOST_NAMES
+    if not fit or not all(re.fullmatch("[a-z][a-z0-9]*(_[a-z0-9]+)*", str(one)) and one not in _NO_FIELDS for one in fields):
+        raise BadInput(
+            f"The fields of a result are up to {_MOST_NAMES} names of small letters, digits and _, and not {', '.join(_NO_FIELDS)}."
+        )
+    for name in str(terms.get("tools") or "read").split(","):
+        if name.strip() not in TOOL_SETS:
+            raise BadInput(f"There is no set of tools '{name.strip()}' for agents; there are {', '.join(TOOL_SETS)}.")
     if submission.restarts or submission.ready_when is not None or submission.stdin or submission.start_at is not None:
         raise BadInput("A standing task takes no restarts, no input, no other start and no ready-when.")
     if len(submission.after) > 1:

@@ -1,9 +1,12 @@
 """A schedule from the words that people and models write, the same at every door."""
 
+import os
+import re
+
 from backburner.errors import BadInput
 from backburner.models import Submission
 from backburner.runtime import Runtime, now_ms
-from backburner.schedule import Schedule, cron, every
+from backburner.schedule import Schedule, cron, every, zone_of
 from backburner.times import duration_ms, moment_ms
 from backburner.zone import zone_name
 
@@ -19,29 +22,38 @@ def scheduled(
     zone: str | None = None,
     at: str | None = None,
     after: str | None = None,
+    on: str | None = None,
+    about: dict[str, str] | None = None,
     until: str | None = None,
     max_runs: int | None = None,
     missed: str = "run_once",
     window: str | None = None,
     jitter: str | None = None,
 ) -> Submission:
-    """A submission with the schedule that some words say. Just one of `every_`, `cron_`, `at` and `after` is one."""
-    said = [word for word in (every_, cron_, at, after) if word is not None]
+    """A submission with the schedule that some words say. Just one of `every_`, `cron_`, `at`, `after` and `on` is one."""
+    said = [word for word in (every_, cron_, at, after, on) if word is not None]
     if len(said) != 1:
-        raise BadInput("Say when, in one way: every, cron, at, or after another task.")
+        raise BadInput("Say when, in one way: every, cron, at, after another task, or on an event.")
     if zone is not None and cron_ is None:
         raise BadInput("A time zone is for cron; an interval counts, and a time has its own.")
     now, here = now_ms(), zone_name(runtime.environ)
+    zone_of(here)
     if every_ is not None:
         schedule = every(duration_ms(every_), now)._replace(zone=here)
     elif cron_ is not None:
         schedule = cron(cron_, zone or here)
     elif at is not None:
         schedule = Schedule(at=now + _AT_ONCE_MS if at == "now" else moment_ms(at, now), zone=here)
+    elif on is not None:
+        submission, schedule = submission._replace(source=source_of(on, about or {}, submission.cwd)), Schedule(zone=here)
     else:
         other = runtime.show(after or "")
         if not other.task.standing:  # it completes once: this one, too, runs once
-            return submission._replace(after=(other.task.task_id,))
+            if (submission.prompt and submission.command) or submission.terms or max_runs or until or jitter:
+                raise BadInput(f"{other.task.task_id} runs once; what comes after it is a command or a prompt, with no more to say.")
+            return submission._replace(after=(other.task.task_id,), notify=None)
+        if other.ended:
+            raise BadInput(f"{other.task.task_id} is {other.status}; nothing will come after it.")
         submission, schedule = submission._replace(after=(other.task.task_id,)), Schedule(zone=here)
     if max_runs is not None and (max_runs < 1 or at is not None):
         raise BadInput("How often at the most is a number from 1 on, and for what runs more than once.")
@@ -56,3 +68,40 @@ def scheduled(
         jitter_ms=spread,
     )
     return submission._replace(schedule=schedule.fields())
+
+
+_SOURCES = {
+    "file": ("debounce_ms", "pattern"),
+    "command": ("every", "compare", "shell"),
+    "github": ("events", "branch", "interval_seconds", "token_env", "base_url"),
+    "webhook": ("secret_env", "style"),
+}
+_COMPARED = ("hash", "exit")
+
+
+def source_of(text: str, about: dict[str, str], cwd: str) -> dict[str, str]:
+    """What `file:PATH`, `command:LINE`, `github:OWNER/REPO` or `webhook:NAME` means, with what else was said of it."""
+    kind, _, rest = text.partition(":")
+    if kind not in _SOURCES or not rest.strip():
+        raise BadInput(f"'{text}' is not a source; write file:PATH, command:'…', github:OWNER/REPO or webhook:NAME.")
+    if unknown := [name for name in about if name not in _SOURCES[kind]]:
+        raise BadInput(f"A {kind} has no '{unknown[0]}'; it has {', '.join(_SOURCES[kind])}.")
+    source = {"kind": kind, **about}
+    match kind:
+        case "file":
+            return {**source, "path": os.path.normpath(os.path.join(cwd, os.path.expanduser(rest)))}
+        case "command":
+            duration_ms(about.get("every", "1m"))
+            if about.get("compare", "hash") not in _COMPARED:
+                raise BadInput(f"A command is compared by {' or '.join(_COMPARED)}, not by '{about['compare']}'.")
+            return {**source, "command": rest}
+        case "github":
+            if not re.fullmatch(r"[\w.-]+/[\w.-]+", rest):
+                raise BadInput(f"'{rest}' is not a repository; write OWNER/REPO.")
+            return {**source, "repo": rest}
+        case _:
+            if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", rest):
+                raise BadInput("A webhook is named with letters, digits, - and _.")
+            if not about.get("secret_env"):
+                raise BadInput("A webhook needs the variable that holds its secret: --with secret_env=NAME")
+            return {**source, "name": rest}

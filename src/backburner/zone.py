@@ -6,14 +6,22 @@ import os
 def zone_name(environ: dict[str, str]) -> str:
     """As `TZ` says, or the system; UTC where neither has a name for it."""
     named = environ.get("TZ", "").removeprefix(":")
-    if named and "/" in named and not named.startswith("/"):
+    named = named.partition("/zoneinfo/")[2] or named
+    if named and not named.startswith("/") and is_zone(named):
         return named
-    if named in ("UTC", "GMT"):
-        return "UTC"
     for read in (lambda: os.path.realpath("/etc/localtime").partition("/zoneinfo/")[2], _timezone_file):
         if found := read():
             return "UTC" if found in ("Etc/UTC", "UCT", "Zulu") else found
     return "UTC"
+
+
+def is_zone(name: str) -> bool:
+    from zoneinfo import ZoneInfo
+
+    try:
+        return bool(ZoneInfo(name))
+    except (OSError, ValueError, KeyError):
+        return False
 
 
 def _timezone_file() -> str:

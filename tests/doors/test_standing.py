@@ -56,7 +56,7 @@ def test_what_add_says_is_what_was_understood(place: Place) -> None:
     assert re.match(r"Every weekday at 09:00 Europe/Berlin, 3 times at the most; next: \w{3} [\d-]+ 09:00:00 CES?T\n", done.stderr)
     status = place.status("nine")
     assert (status["cron"], status["timezone"], status["max_runs"], status["notify"]) == ("0 9 * * 1-5", "Europe/Berlin", 3, "on_change")
-    assert str(status["next_run_at"]).endswith("Z") and "nine · next in" in place.ok("list")
+    assert str(status["next_run_at"]).endswith("Z") and "next in" in place.ok("list")
     assert "When: every weekday at 09:00 Europe/Berlin" in place.ok("status", "nine")
 
 
@@ -64,7 +64,7 @@ def test_what_add_says_is_what_was_understood(place: Place) -> None:
     ("words", "sentence"),
     [
         (["--every", "1h"], "Say what to do: --prompt TEXT, or a command after `--`."),
-        (["--", "true"], "Say when, in one way: every, cron, at, or after another task."),
+        (["--", "true"], "Say when, in one way: every, cron, at, after another task, or on an event."),
         (["--every", "soon", "--", "true"], "'soon' is not a duration; write 30s, 5m, 2h or 1d."),
         (["--every", "10ms", "--", "true"], "'10ms' is not a duration; write 30s, 5m, 2h or 1d."),
         (["--every", "0.1s", "--", "true"], "An interval is a second at the least."),
@@ -295,3 +295,27 @@ def test_the_same_from_python(place: Place, monkeypatch: pytest.MonkeyPatch) -> 
         assert [notice.text.splitlines()[0] for notice in bb.notices()] == ["hello: hello"]
         assert bb.pause(task_id).status == "paused" and bb.unpause(task_id).status == "active"
         assert bb.cancel(task_id).status == "cancelled"
+
+
+def test_what_was_not_shown_is_not_taken_for_told(place: Place) -> None:
+    value = place.cwd / "value.txt"
+    place.ok("add", "watch", "--every", "1h", "--", "cat", "value.txt")
+    value.write_text("first")
+    ran(place, "watch")
+    value.write_text("second")
+    assert place.ok("run-now", "watch", "--wait") == "second"
+    assert told(place) == ["watch: first"]  # the second was shown just now
+
+
+def test_doctor_knows_the_folders_of_every_run(place: Place) -> None:
+    place.ok("add", "job", "--every", "1h", "--", "true")
+    for _ in range(3):
+        ran(place, "job")
+    assert "does not know" not in place.cli("doctor").stdout
+
+
+def test_a_zone_that_is_none_is_refused_before_anything_is_stored(place: Place) -> None:
+    place.ok("add", "fine", "--every", "1h", "--", "true", env={"TZ": "Foo/Bar"})  # the machine's own is taken
+    assert place.status("fine")["status"] == "active"
+    assert place.cli("add", "bad", "--cron", "@daily", "--tz", "Foo/Bar", "--", "true").returncode == 2
+    assert len(place.json("list")) == 1  # type: ignore[arg-type]

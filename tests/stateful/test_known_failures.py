@@ -395,9 +395,100 @@ def test_old_runs_are_kept_for_ever(table: Timetable) -> None:
     for _ in range(30 * 24):
         table.tick(HOUR)
         table.settle()
-    gone = table.store.compact(table.clock.now - 7 * DAY)
+    gone = table.store.compact(table.clock.now - 7 * DAY, table.clock.now)
     rows = table.rows(task)
     assert len(gone) + len(rows) == 30 * 24 and len(rows) == 7 * 24 + 1
     assert all(os.path.basename(folder).startswith("task_ci") for folder in gone)
-    assert table.store.compact(table.clock.now + DAY) and len(table.rows(task)) == 1  # the latest stays
+    assert table.store.compact(table.clock.now + DAY, table.clock.now) and len(table.rows(task)) == 1  # the latest stays
     assert json.dumps(table.entry(task).status) == '"active"'
+
+
+# -- what was found by trying to break it
+
+
+def test_one_task_that_cannot_be_read_stops_all_the_others(table: Timetable) -> None:
+    bad, good = table.add("bad"), table.add("good")
+    table.store._db.execute("UPDATE tasks SET schedule = ? WHERE task_id = ?", ('{"every_ms": 1000, "colour": "red"}', bad))
+    table.tick(HOUR)
+    table.settle()
+    assert table.entry(good).run is not None and table.entry(bad).status == "paused"
+    assert any("its schedule cannot be read" in text for text in table.notices())
+
+
+def test_pausing_and_going_on_forgets_what_was_used(table: Timetable) -> None:
+    task = table.add("ci", budget={"day_runs": 2.0})
+    for _ in range(2):
+        table.tick(HOUR)
+        table.settle()
+        table.store.pause(task, "by hand", table.clock.now)
+        table.store.unpause(task, table.clock.now, 20)
+    table.tick(HOUR)
+    assert table.entry(task).status == "paused"
+    with pytest.raises(BadInput, match="has used 2 of 2 runs today"):
+        table.store.run_now(task, table.clock.now, "tasks")
+
+
+def test_a_task_that_comes_after_another_has_no_limits(table: Timetable) -> None:
+    first = table.add("first")
+    counted = table.add("counted", Schedule(), after=(first,), budget={"day_runs": 1.0})
+    timed = table.add("timed", Schedule(until=table.clock.now + HOUR + MINUTE), after=(first,))
+    for _ in range(3):
+        table.tick(HOUR)
+        table.settle()
+        table.settle()
+    assert sum(row.n > 0 for row in table.rows(counted)) == 1 and table.entry(counted).status == "paused"
+    assert sum(row.n > 0 for row in table.rows(timed)) == 1 and table.entry(timed).status == "done"
+
+
+def test_a_retry_waits_for_a_time_that_the_clock_was_set_back_from(table: Timetable) -> None:
+    task = table.add("ci")
+    table.tick(HOUR)
+    table.settle("failed")
+    table.tick(-30 * DAY)
+    table.pass_time(MINUTE)
+    assert [run.task_id for run in table.settle()] == [task]
+
+
+def test_what_is_paused_is_tried_again(table: Timetable) -> None:
+    task = table.add("ci")
+    table.tick(HOUR)
+    table.settle("failed")
+    table.store.pause(task, "by hand", table.clock.now)
+    table.pass_time(HOUR)
+    assert table.settle() == [] and table.rows(task)[-1].state == "cancelled"
+
+
+def test_pausing_during_the_last_run_gives_one_more(table: Timetable) -> None:
+    task = table.add("once", every(HOUR, table.clock.now)._replace(max_runs=1))
+    later = table.add("later", Schedule(at=table.clock.now + HOUR))
+    table.tick(HOUR)
+    works = table.store.claim(ENGINE, ME, 9, table.clock.now)
+    for one in (task, later):
+        table.store.pause(one, "by hand", table.clock.now)
+    table.store.settle([Ending(work.run.run_id, RunState.COMPLETED, Result.EXIT, table.clock.now, 0) for work in works], ME)
+    assert table.entry(task).status == table.entry(later).status == "done"
+
+
+def test_a_oneshot_that_was_paused_over_its_time_is_lost(table: Timetable) -> None:
+    task = table.add("later", Schedule(at=table.clock.now + HOUR))
+    table.store.pause(task, "by hand", table.clock.now)
+    table.pass_time(DAY)
+    table.store.unpause(task, table.clock.now, 20)
+    table.tick()
+    assert table.settle() and table.entry(task).status == "done"
+
+
+def test_a_run_out_of_turn_at_the_last_slot_leaves_a_task_for_ever(table: Timetable) -> None:
+    task = table.add("last", every(HOUR, table.clock.now)._replace(until=table.clock.now + HOUR))
+    table.store.run_now(task, table.clock.now, "tasks")
+    works = table.store.claim(ENGINE, ME, 9, table.clock.now)
+    table.tick(HOUR)
+    table.store.settle([Ending(work.run.run_id, RunState.COMPLETED, Result.EXIT, table.clock.now, 0) for work in works], ME)
+    assert table.entry(task).status == "done"
+
+
+def test_what_comes_after_a_cancelled_task_waits_for_ever(table: Timetable) -> None:
+    first = table.add("first")
+    second = table.add("second", Schedule(), after=(first,))
+    table.store.request_cancel(first, table.clock.now)
+    assert table.entry(second).status == "paused" and any("which it comes after" in text for text in table.notices())

@@ -75,7 +75,8 @@ def test_a_key_like_no_other_lists_them_all() -> None:
 def test_a_wrong_section_is_named_with_its_line_and_those_there_are(text: str) -> None:
     assert (
         refused(text)
-        == f"{PATH}, line 2: there is no section 'comands'; there are agents, approval, commands, engine, mcp, models, tasks, telemetry"
+        == f"{PATH}, line 2: there is no section 'comands'; there are agents, approval, channels, commands, engine, hooks, mcp, models, "
+        "notify, post, tasks, telemetry"
     )
 
 

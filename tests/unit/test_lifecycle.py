@@ -33,7 +33,7 @@ RUNS = {
 TASKS = {
     "proposed": "task_approved>active task_rejected>rejected task_expired>expired",
     "active": "task_paused>paused task_done>done task_failed>failed task_cancelled>cancelled",
-    "paused": "task_unpaused>active task_cancelled>cancelled",
+    "paused": "task_unpaused>active task_done>done task_failed>failed task_cancelled>cancelled",
     "rejected": "",
     "expired": "",
     "done": "task_resumed>active",

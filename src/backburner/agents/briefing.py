@@ -5,16 +5,18 @@ import hashlib
 import json
 import os
 import secrets
+import subprocess
 from typing import Any
 
 from pydantic import BaseModel, Field, create_model
 
 from backburner.lifecycle import RunState
-from backburner.models import HOSTED, Entry, Run, Task, Work
+from backburner.models import DISCOVERY, HOSTED, Entry, Run, Task, Work
 from backburner.output import NAME, Log
 from backburner.ports import Outcome
 from backburner.runtime import Runtime
-from backburner.text import readable
+from backburner.text import readable, shortened
+from backburner.words import iso
 
 GATE = "gate.log"  # what the command in front of a prompt had printed
 _LONGEST = 20_000
@@ -74,6 +76,10 @@ def message(runtime: Runtime, work: Work) -> str:
     folder = runtime.home.folder(run.folder)
     if task.gated and (printed := _printed(folder, GATE)):
         parts.append(_fenced("what the command in front of this task printed", printed))
+    if run.payload:
+        parts.append(_fenced("what happened, from outside", shortened(run.payload, longest=_LONGEST)))
+    if task.session == DISCOVERY:
+        parts.append(_surroundings(runtime, task))
     for task_id, origin in _before(runtime, task, run):
         parts.append(_fenced(f"the result of {task_id}, which this comes after", _printed(origin)))
     if task.terms.get("last_result") and (last := _last(runtime, task, run)):
@@ -102,6 +108,38 @@ def _last(runtime: Runtime, task: Task, run: Run) -> Run | None:
     """The latest run before this one in which the agent answered."""
     runs = runtime.history(Entry(task, run), _LOOKED_BACK)
     return next((one for one in runs if 0 < one.n < run.n and one.state == RunState.COMPLETED and one.runner in HOSTED), None)
+
+
+def _surroundings(runtime: Runtime, task: Task) -> str:
+    """What an agent that looks for work sees: what was talked about, the repository, what is open, and the time."""
+    parts = [f"It is {iso(runtime.clock())}."]
+    entries = [entry for entry in runtime.list(everywhere=True, limit=200) if entry.task.project == task.project]
+    asked = [entry for entry in entries if entry.task.agent is not None and entry.task.session != DISCOVERY][:5]
+    talk = "\n".join(
+        f"asked: {shortened(entry.task.prompt, longest=500)}\nanswered: {shortened(_printed(runtime.folder(entry)), longest=500)}"
+        for entry in asked
+        if entry.run
+    )
+    parts.append(_fenced("what was talked about lately", talk))
+    open_tasks = "\n".join(
+        f"{entry.task.name or entry.task.task_id}: {entry.status}, {entry.task.description}" for entry in entries if not entry.ended
+    )
+    parts.append(_fenced("tasks that are open", open_tasks))
+    parts.append(
+        _fenced("git status and log", f"{_git(task.project, 'status', '--short')}\n{_git(task.project, 'log', '--oneline', '-5')}")
+    )
+    return "\n\n".join(parts)
+
+
+def _git(folder: str, *words: str) -> str:
+    """What git says, with nothing run that a repository could name."""
+    command = ["git", "-c", "core.fsmonitor=false", "-c", "core.pager=cat", "-c", "core.hooksPath=/dev/null", *words]
+    env = {"PATH": os.environ.get("PATH", os.defpath), "GIT_OPTIONAL_LOCKS": "0", "GIT_CONFIG_NOSYSTEM": "1", "HOME": "/nonexistent"}
+    try:
+        done = subprocess.run(command, cwd=folder, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=5)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return shortened(done.stdout.decode("utf-8", "replace"), longest=4000)
 
 
 def _printed(folder: str, name: str = NAME) -> str:

@@ -24,7 +24,7 @@ from pydantic_ai.usage import UsageLimits
 from backburner import standing
 from backburner.agents import briefing
 from backburner.agents.models import escalated, model_of
-from backburner.agents.tools import STANDING_SETS, Deps, escalation, toolsets
+from backburner.agents.tools import EVENT_SETS, STANDING_SETS, Deps, escalation, toolsets
 from backburner.awaited import Awaited
 from backburner.doors.answers import outcome as outcome_line
 from backburner.doors.caller import Caller
@@ -32,7 +32,7 @@ from backburner.errors import BackburnerError
 from backburner.folders import ACTIVITY
 from backburner.home import read_plain, write_atomically
 from backburner.lifecycle import Result
-from backburner.models import DAY, TURN, Task, Work, session_of
+from backburner.models import DAY, DISCOVERY, TURN, Task, Work, session_of
 from backburner.notification import fitting, notification
 from backburner.ports import Outcome, Parked, Turn
 from backburner.text import clean, shortened
@@ -115,9 +115,11 @@ class BuiltinAgent:
         budget = {**{name: value for name, value in usual.items() if value}, **asked}
         today = {name.removeprefix(DAY): value for name, value in work.task.budget.items() if name.startswith(DAY)}
         used = await self._home.do(lambda runtime: runtime.spent(work.task)) if today else {}
+        steps = dict(budget)
         for name in today.keys() & {"tokens", "cost", "seconds"}:  # no more in this run than is left of the day
-            budget[name] = min(budget.get(name, today[name]), max(0.0, today[name] - used[name]))
-        return {name: value * (work.run.extensions + 1) for name, value in budget.items()}
+            steps[name] = min(budget.get(name, today[name]), today[name])
+            budget[name] = min(steps[name], max(0.0, today[name] - used[name]))
+        return {name: value + work.run.extensions * steps[name] for name, value in budget.items()}
 
     async def _number(self, name: str) -> float:
         return await self._home.do(lambda runtime: runtime.config.number(name))
@@ -279,7 +281,8 @@ class _Escalated(Exception):
 def _agent(task: Task, settings: dict[str, str], model: Model) -> "Agent[Deps, Any]":
     """The agent of a task: one that answers in words, or for a standing task in fields."""
     own = [briefing.instructions(task)] if task.standing else []
-    sets = task.terms.get("tools") or (STANDING_SETS if task.standing else None) or None
+    usual = EVENT_SETS if task.source else STANDING_SETS
+    sets = "read,propose" if task.session == DISCOVERY else task.terms.get("tools") or (usual if task.standing else None)
     tools = toolsets(str(sets) if sets else settings.get("tools"))
     return Agent(
         model,

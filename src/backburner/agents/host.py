@@ -18,7 +18,7 @@ from backburner.awaited import Awaited
 from backburner.errors import BackburnerError
 from backburner.home import Home, lock, stamp
 from backburner.lifecycle import Result
-from backburner.models import AGENTS, LOCAL, Work
+from backburner.models import AGENTS, DISCOVERY, LOCAL, Work
 from backburner.output import NAME, header
 from backburner.ports import Agent, CannotStart, Outcome, Turn
 from backburner.progress import summarize
@@ -91,11 +91,13 @@ class AgentExecutor:
         folder = self._runtime.home.folder(run.folder)
         conversation = self._runtime.conversation(task, run)
         try:
-            settings = self._runtime.agent(task.agent or "", standing=task.standing)
+            settings = self._runtime.agent(task.agent or "", standing=task.standing or task.session == DISCOVERY)
+            if task.session == DISCOVERY:
+                settings = {**settings, "fallback": ""}  # nobody asked for it: it never costs what a remote model does
         except BackburnerError as error:
             raise CannotStart(str(error)) from None
         fresh = run.waits_on is None
-        if fresh and (task.standing or run.origin):
+        if fresh and (task.standing or run.origin or task.session == DISCOVERY):
             if task.gated:
                 briefing.move_gate(folder)
             work = work._replace(run=run._replace(message=briefing.message(self._runtime, work)))

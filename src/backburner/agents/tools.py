@@ -28,9 +28,10 @@ from backburner.models import Entry, Submission, Work
 from backburner.process import myself, umask
 from backburner.runtime import Runtime
 from backburner.text import readable, shortened, visible
+from backburner.validation import TOOL_SETS as SETS
 
-SETS = ("files", "read", "commands", "memory", "background")
 STANDING_SETS = "read,commands,memory"  # for runs that nobody watches
+EVENT_SETS = "read,memory"  # for runs that somebody outside sets off
 _LONGEST_READ = 50_000
 _LONGEST_FILE = 2_000_000
 _MOST_FOUND = 200
@@ -216,7 +217,9 @@ async def memory_list(ctx: Context) -> str:
 
 def toolsets(names: str | None) -> list[AbstractToolset[Deps]]:
     """The tools of some sets, named in the settings of an agent; of all where none are."""
-    wanted = [name.strip() for name in (names or ",".join(name for name in SETS if name != "read")).split(",") if name.strip()]
+    wanted = [
+        name.strip() for name in (names or ",".join(name for name in SETS if name not in ("read", "propose"))).split(",") if name.strip()
+    ]
     if unknown := [name for name in wanted if name not in SETS]:
         raise BadInput(f"There is no set of tools '{unknown[0]}' for agents; there are {', '.join(SETS)}.")
     functions: dict[str, list[Callable[..., Any]]] = {
@@ -228,6 +231,8 @@ def toolsets(names: str | None) -> list[AbstractToolset[Deps]]:
     made: list[AbstractToolset[Deps]] = [FunctionToolset([f for name in wanted for f in functions.get(name, [])])]
     if "background" in wanted:
         made.append(FunctionToolset([_ours(tool) for tool in _desk().tools.values()]))
+    elif "propose" in wanted:
+        made.append(FunctionToolset([_ours(_desk().tools[name]) for name in ("task_propose", "task_list")]))
     return made
 
 

@@ -220,7 +220,7 @@ async def background_list(ctx: Context, status: str | None = None, batch_id: str
     if status is not None and status not in ("running", "completed", "error", "cancelled", "resumed", "waiting"):
         raise BadInput(f"There is no status '{status}'; there are running, completed, error, cancelled, resumed, waiting.")
     entries = await caller.do(lambda runtime: runtime.list(batch=batch_id, everywhere=caller.cwd is None, limit=500))
-    shown = [entry for entry in entries if entry.task.agent is not None and status in (None, status_of(entry))]
+    shown = [entry for entry in entries if _is_agents(entry) and status in (None, status_of(entry))]
     return _many(caller, shown[:_MOST])
 
 
@@ -237,7 +237,7 @@ async def background_clear(ctx: Context, task_ids: list[str] | None = None, batc
         if task_ids or batch_id is not None:
             known = _meant(runtime, task_ids, batch_id)
         else:
-            known = [entry.task.task_id for entry in runtime.list(everywhere=caller.cwd is None) if entry.task.agent is not None]
+            known = [entry.task.task_id for entry in runtime.list(everywhere=caller.cwd is None) if _is_agents(entry)]
         return runtime.clear([one for one in known if runtime.known_as(one).ended])
 
     gone = await caller.do(clear)
@@ -264,6 +264,8 @@ def agents_task(runtime: Runtime, reference: str) -> Entry:
         raise AgentTaskNotFound(task_id=reference) from None
     if entry.task.agent is None:
         raise BadInput(f"Task {entry.task.task_id} is a command; use check_task_status and its like for it.")
+    if entry.task.standing:
+        raise BadInput(f"Task {entry.task.task_id} is a standing task; use task_list and its like for it.")
     return entry
 
 
@@ -276,7 +278,11 @@ def _meant(runtime: Runtime, task_ids: list[str] | None, batch_id: str | None) -
         raise BadInput("Say which: task_ids, or a batch_id.")
     named = [agents_task(runtime, reference).task.task_id for reference in task_ids or ()]
     of_batch = runtime.list(batch=batch_id, limit=500) if batch_id is not None else ()
-    return list(dict.fromkeys([*named, *(entry.task.task_id for entry in of_batch if entry.task.agent is not None)]))
+    return list(dict.fromkeys([*named, *(entry.task.task_id for entry in of_batch if _is_agents(entry))]))
+
+
+def _is_agents(entry: Entry) -> bool:
+    return entry.task.agent is not None and not entry.task.standing
 
 
 def _many(caller: Caller, entries: Sequence[Entry]) -> Many:

@@ -21,13 +21,14 @@ _ELSEWHERE = {
     **dict.fromkeys(("logs", "send", "events"), "stream"),
     **dict.fromkeys(("check", "trust", "audit"), "gatehouse"),
     **dict.fromkeys(("ask", "resume", "agents", "sessions"), "asking"),
-    **dict.fromkeys(("add", "pause", "unpause", "run-now", "compact"), "standing"),
+    **dict.fromkeys(("add", "propose", "pause", "unpause", "run-now", "compact"), "standing"),
+    "inbox": "inbox",
     "traces": "tracing",
     "top": "top",
 }
 # Which has it where the verb opens the home itself, or needs none.
 _WITHOUT_HOME = {"serve": "operate", "doctor": "operate", "mcp": "stdio", "install": "install", "service": "service"}
-_TAKES_COMMAND = ("run", "check", "add")
+_TAKES_COMMAND = ("run", "check", "add", "propose")
 # Elsewhere it is the engine that goes by the settings, and a flag of one call would silently do nothing.
 TAKES_SETTINGS = ("serve", "config", "clear", "doctor", "mcp")
 
@@ -204,6 +205,8 @@ def _call(verb: str, args: argparse.Namespace) -> int:
     door = import_module(f"backburner.doors.{_ELSEWHERE.get(verb, 'verbs')}")
     gc.enable()  # the launcher turns it off for as long as modules load
     with open_runtime(args.home, dict(os.environ), flags) as runtime:
+        if sys.stdin.isatty():
+            runtime.present("cli")
         return getattr(door, "list_" if verb == "list" else verb.replace("-", "_"))(runtime, args)
 
 

@@ -167,6 +167,8 @@ def _inbox(parser: Parser) -> None:
     parser.add_argument("--ack", action="store_true", help="mark what is shown as read")
     parser.add_argument("--read", action="store_true", help="show what was read before, too")
     parser.add_argument("--here", action="store_true", help="only of this project")
+    parser.add_argument("-f", "--follow", action="store_true", help="show each in a box as it comes, until Ctrl-C; it then counts as read")
+    parser.add_argument("--again", action="store_true", help="try again what could not be delivered to a channel")
     parser.add_argument(
         "--hook", choices=CLIENTS, metavar="CLIENT", help=f"answer a hook of an agent's client, and tell it once: {', '.join(CLIENTS)}"
     )
@@ -225,9 +227,8 @@ def _ask(parser: Parser) -> None:
 
 
 def _add(parser: Parser) -> None:
-    parser.usage = (
-        "backburner add NAME (--every 30m | --cron '0 9 * * 1-5' | --at TIME | --after ID) (--prompt TEXT | -- COMMAND ARG…) [OPTION]…"
-    )
+    when_, what_ = "(--every 30m | --cron '0 9 * * 1-5' | --at TIME | --after ID | --on SOURCE)", "(--prompt TEXT | -- COMMAND ARG…)"
+    parser.usage = f"{parser.prog} NAME {when_} {what_} [OPTION]…"
     parser.add_argument("name", metavar="NAME", help="what it is called; it can be used for its id")
     when = parser.add_argument_group("when")
     one = when.add_mutually_exclusive_group()
@@ -235,6 +236,12 @@ def _add(parser: Parser) -> None:
     one.add_argument("--cron", metavar="EXPR", help="five fields by the clock of a zone, or @hourly, @daily, @weekly, @monthly, @yearly")
     one.add_argument("--at", metavar="TIME", help="once, at 18:30, or 2026-02-09 18:30, or with a zone 2026-02-09T18:30:00Z")
     one.add_argument("--after", metavar="ID", help="each time another task has completed, with its result")
+    one.add_argument(
+        "--on",
+        metavar="SOURCE",
+        help="when something happens: file:PATH, command:'…', github:OWNER/REPO, webhook:NAME (see docs/standing.md)",
+    )
+    when.add_argument("--with", dest="with_", action="append", default=[], metavar="K=V", help="about that source; may be given again")
     when.add_argument("--tz", metavar="ZONE", help="the zone of --cron, such as Europe/Berlin (default: this machine's)")
     when.add_argument("--until", metavar="TIME", help="not after that")
     when.add_argument("--max-runs", type=_count, metavar="N", help="how often at the most")
@@ -261,6 +268,7 @@ def _add(parser: Parser) -> None:
     told = parser.add_argument_group("telling, and limits")
     told.add_argument("--description", metavar="TEXT", help="what it is for, shown in lists and notices")
     told.add_argument("--notify", choices=NOTIFY, default="on_change", help="when somebody is told (default: on_change)")
+    told.add_argument("--to", action="append", default=[], metavar="CHANNEL", help="also tell a channel of config.toml; may be given again")
     told.add_argument("--timeout", metavar="5m", help="stop a run after this long (default: 5m)")
     told.add_argument(
         "--budget", action="append", default=[], metavar="K=N", help="tokens, tool_calls, cost or seconds after which a run waits and asks"
@@ -309,6 +317,7 @@ VERBS: dict[str, tuple[str, Callable[[Parser], None]]] = {
     "run": ("Start a command in the background and print its id.", _run),
     "ask": ("Ask an agent in the background and print the task's id.", _ask),
     "add": ("Have a command or a prompt run by a schedule, from now on.", _add),
+    "propose": ("The same as a proposal, which a person has to approve.", _add),
     "pause": ("Run a standing task no more for now.", _ids),
     "unpause": ("Let a paused task go on.", _ids),
     "run-now": ("Run a standing task once, out of turn.", _run_now),

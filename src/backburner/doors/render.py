@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from backburner import words
-from backburner.models import PRIORITIES, Entry, Event, Notice, Run
+from backburner.ids import slug
+from backburner.models import DAY, PRIORITIES, Entry, Event, Notice, Run, Task
+from backburner.standing import OVER_BUDGET
 from backburner.text import clean, shortened, visible
 
 if TYPE_CHECKING:
@@ -45,7 +47,8 @@ def as_json(entry: Entry, now: int) -> dict[str, object]:
         "result": run.result if run else None,
         "description": task.description,
         "command": list(task.command),
-        **({"agent": task.agent, "prompt": task.prompt, "budget": task.budget} if task.agent is not None else {}),
+        **({"agent": task.agent, "prompt": task.prompt} if task.agent is not None else {}),
+        **({"budget": task.budget} if task.agent is not None or task.standing else {}),
         "shell": task.shell,
         "cwd": task.cwd,
         "project": task.project,
@@ -78,6 +81,7 @@ def as_json(entry: Entry, now: int) -> dict[str, object]:
         "run_count": task.run_count,
         "next_run_at": words.iso(task.next_run_at or (run.due_at if run and run.state == "pending" else None)),
         "last_run_at": words.iso(run.started_at) if run else None,
+        "channels": list(task.channels),
         **(_standing_json(entry) if task.standing else {}),
     }
 
@@ -85,14 +89,17 @@ def as_json(entry: Entry, now: int) -> dict[str, object]:
 def _standing_json(entry: Entry) -> dict[str, object]:
     """What only standing tasks have."""
     task, run = entry
-    shown = ("interval_ms", "cron", "timezone", "at", "until", "max_runs", "missed")
+    shown = ("interval_ms", "cron", "timezone", "at", "until", "max_runs", "missed", "window_ms", "jitter_ms")
     fields = dict.fromkeys(shown) | {"missed": "run_once"}
     names = {"every_ms": "interval_ms", "zone": "timezone"}
     for name, value in task.schedule.items():
         if (name := names.get(name, name)) in fields:
             fields[name] = words.iso(int(str(value))) if name in ("at", "until") else value  # type: ignore[assignment]
+    source = task.source.get("kind") if task.kind == "event" else None
     return {
         **fields,
+        "event_source": source or ("task" if task.kind == "event" else None),
+        "event_config": {name: value for name, value in task.source.items() if name != "kind"} if source else None,
         **task.terms,
         "run_status": run.state if run else None,
         "failures": task.failures,
@@ -250,11 +257,14 @@ def _standing_row(entry: Entry, now: int, text: str) -> str:
     """What a list says of a standing task: when it runs next, or what it does now."""
     task, run = entry
     state = ""
-    if entry.live and run:
+    if entry.live and run and run.due_at is not None and run.due_at > now:
+        state = f"{run.cause} in {words.duration(run.due_at - now)}"
+    elif entry.live and run:
         state = f"{run.state} now"
     elif task.next_run_at is not None:
         state = f"next in {words.duration(max(0, task.next_run_at - now))}" if task.next_run_at > now else "due now"
-    parts = [visible(task.name or ""), state, text or shortened(clean(task.prompt))]
+    name = "" if task.task_id.endswith(f"_{slug(task.name or '')}") else visible(task.name or "")  # the id says it
+    parts = [state, name, text or shortened(clean(task.prompt))]
     return " · ".join(part for part in parts if part)
 
 
@@ -285,10 +295,12 @@ def details(entry: Entry, now: int, output: bytes, log: str, signs: "Signs", whe
     lines.append(f"Directory: {visible(task.cwd)}")
     lines += _arrangements(entry, signs)
     if task.standing:
-        lines += [f"When: {when}", f"Tells: {task.notify}"]
+        shown = when if entry.status == "active" else when.partition("; next:")[0]
+        lines += [f"When: {shown}", f"Tells: {', '.join([task.notify or '', *task.channels])}", *_terms(task)]
         if task.paused_because and entry.status == "paused":
-            lines += [f"Paused because: {task.paused_because}", f"Go on: backburner unpause {task.task_id}"]
-    if run is None and entry.status == "active":
+            because = task.paused_because.removeprefix(OVER_BUDGET)
+            lines += [f"Paused because: {because}", f"Go on: backburner unpause {task.task_id}"]
+    if run is None and task.standing and entry.status in ("active", "paused"):
         return "\n".join([*lines, *(["", "Runs:", *history(runs)] if runs else ["No run yet."])])
     if run is None:
         lines.append(f"Asks because: {'; '.join(task.reasons)}")
@@ -339,6 +351,19 @@ def _arrangements(entry: Entry, signs: "Signs") -> list[str]:
         lines.append(f"Restarts: on failure, up to {task.restarts} in a row; this is run {run.n}")
     if signs.waits_for:
         lines.append(f"Waits for: {signs.waits_for}")
+    return lines
+
+
+def _terms(task: Task) -> list[str]:
+    """What else was said of a standing task."""
+    lines = []
+    if "missed" in task.schedule and task.schedule["missed"] != "run_once":
+        lines.append(f"Missed slots: {task.schedule['missed']}")
+    if task.budget:
+        names = {name: f"{name.removeprefix(DAY)} a day" if name.startswith(DAY) else f"{name} a run" for name in task.budget}
+        lines.append(f"Budget: {', '.join(f'{value:,.6g} {names[name]}' for name, value in task.budget.items())}")
+    for term, value in task.terms.items():
+        lines.append(f"{term.capitalize().replace('_', ' ')}: {', '.join(value) if isinstance(value, list) else value}")
     return lines
 
 

@@ -9,11 +9,19 @@ from backburner.doors import render
 from backburner.doors.start import cwd, env_of, milliseconds, shell_line, submit
 from backburner.doors.verbs import hint, told
 from backburner.errors import ApprovalRequired, BadInput
-from backburner.models import Entry, Submission
+from backburner.models import TURN, Entry, Submission
 from backburner.process import umask
 from backburner.runtime import Runtime, now_ms
 from backburner.text import readable
 from backburner.when import scheduled
+
+
+def propose(runtime: Runtime, args: argparse.Namespace) -> int:
+    """Stored for a person to answer, whatever the gate would say."""
+    entry = runtime.submit(_submission(runtime, args)._replace(proposed=True))
+    render.print_json(render.as_json(entry, now_ms())) if args.json else print(entry.task.task_id)
+    hint(f"Waits for a yes: backburner approve {entry.task.task_id}") if not args.json else None
+    return 0
 
 
 def add(runtime: Runtime, args: argparse.Namespace) -> int:
@@ -65,6 +73,7 @@ def _submission(runtime: Runtime, args: argparse.Namespace) -> Submission:
         budget={**_amounts("--budget", args.budget), **{f"day_{name}": n for name, n in _amounts("--per-day", args.per_day).items()}},
         notify=args.notify,
         terms=terms,
+        channels=tuple(args.to),
     )
     return scheduled(
         runtime,
@@ -74,6 +83,8 @@ def _submission(runtime: Runtime, args: argparse.Namespace) -> Submission:
         zone=args.tz,
         at=args.at,
         after=args.after,
+        on=args.on,
+        about=_pairs("--with", args.with_),
         until=args.until,
         max_runs=args.max_runs,
         missed=args.missed,
@@ -83,11 +94,13 @@ def _submission(runtime: Runtime, args: argparse.Namespace) -> Submission:
 
 
 def pause(runtime: Runtime, args: argparse.Namespace) -> int:
-    return _each(runtime, args, [runtime.pause(reference) for reference in args.id])
+    known = [runtime.show(reference).task.task_id for reference in args.id]  # all of them are there before any is paused
+    return _each(runtime, args, [runtime.pause(task_id) for task_id in known])
 
 
 def unpause(runtime: Runtime, args: argparse.Namespace) -> int:
-    return _each(runtime, args, [runtime.unpause(reference, via="cli") for reference in args.id])
+    known = [runtime.show(reference).task.task_id for reference in args.id]
+    return _each(runtime, args, [runtime.unpause(task_id, via="cli") for task_id in known])
 
 
 def _each(runtime: Runtime, args: argparse.Namespace, entries: list[Entry]) -> int:
@@ -108,9 +121,10 @@ def run_now(runtime: Runtime, args: argparse.Namespace) -> int:
         return 0
     task_id = entry.task.task_id
     for (entry,) in runtime.watch([task_id], None):
-        if entry.run and entry.run.state == "waiting":
-            raise ApprovalRequired(task_id=task_id, reason=entry.run.error)
-        if not entry.live:
+        run = entry.run
+        if run and run.state == "waiting" and not str(run.waits_on).startswith(TURN):
+            raise ApprovalRequired(task_id=task_id, reason=run.error)
+        if not entry.live or (run and run.run_id != run_id):  # a retry is another run
             break
     output = readable(runtime.tail(entry, 1 << 30, longest=8 << 20).decode("utf-8", "replace"))
     if args.json:
@@ -126,6 +140,13 @@ def compact(runtime: Runtime, args: argparse.Namespace) -> int:
     gone = runtime.compact(args.id, args.days)
     render.print_json({"compacted": gone}) if args.json else print(f"Forgot {gone} run{'s' * (gone != 1)}.")
     return 0
+
+
+def _pairs(option: str, pairs: list[str]) -> dict[str, str]:
+    found = dict(pair.partition("=")[::2] for pair in pairs)
+    if any("=" not in pair for pair in pairs):
+        raise BadInput(f"{option} takes NAME=VALUE, such as branch=main.")
+    return found
 
 
 def _amounts(option: str, pairs: list[str]) -> dict[str, float]:

@@ -1,7 +1,8 @@
 """The `task_*` tools: standing tasks for an agent's user, as functions over the Runtime like those of `tools`."""
 
+import json
 from collections.abc import Callable
-from typing import NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from backburner import words
 from backburner.callers import handed_on
@@ -57,6 +58,9 @@ async def task_add(
     max_runs: int | None = None,
     until: str | None = None,
     after: str | None = None,
+    event_source: str | None = None,
+    event_config: str | None = None,
+    channels: list[str] | None = None,
     shell: bool = False,
 ) -> Started:
     """Have something done again and again in the background, or once later: a prompt for an agent, or a command, or both.
@@ -81,11 +85,69 @@ async def task_add(
         max_runs: How often at the most.
         until: Not after this time.
         after: The id or name of another task: run it each time that has completed, with its result.
+        event_source: For kind event, what sets it off: "file:PATH", "command:LINE", "github:OWNER/REPO" or "webhook:NAME".
+        event_config: More about that as JSON, such as {"events": "ci_failed", "branch": "main"}.
+        channels: Channels of the user's settings to tell besides.
         shell: Run the command with /bin/sh. Needed for pipes, redirects, && and $variables.
     """
-    caller = ctx.deps
-    if kind not in ("scheduled", "oneshot"):
-        raise BadInput(f"kind is scheduled or oneshot, not '{kind[:40]}'.")
+    return await _added(ctx.deps, locals(), proposed=False)
+
+
+async def task_propose(
+    ctx: Context,
+    name: str,
+    description: str,
+    prompt: str | None = None,
+    command: str | None = None,
+    kind: str = "scheduled",
+    interval: str | None = None,
+    cron: str | None = None,
+    timezone: str | None = None,
+    at: str | None = None,
+    notify: str = "on_change",
+    max_runs: int | None = None,
+    until: str | None = None,
+    after: str | None = None,
+    event_source: str | None = None,
+    event_config: str | None = None,
+    channels: list[str] | None = None,
+    shell: bool = False,
+) -> Started:
+    """Propose background work that the user did not ask for. Nothing runs until they say yes; what they reject is not proposed again for a day.
+
+    Use it where you notice something worth watching or doing ("PR #42 was discussed but not merged: shall I watch it?"). Say in the
+    description, in a sentence to the user, what you noticed and what you offer. For what the user asked for, use task_add.
+
+    Args:
+        name: What it is called, such as "watch-pr-42".
+        description: What you noticed, and what you offer; the user reads it.
+        prompt: What an agent is to do each time.
+        command: A command line to run each time.
+        kind: "scheduled" to repeat it, "oneshot" for once, "event" with an event_source.
+        interval: How often: "30s", "5m", "2h", "1d", "1w".
+        cron: Or five fields of cron, such as "0 9 * * 1-5".
+        timezone: The zone of cron, such as "Europe/Berlin".
+        at: For a oneshot, when.
+        notify: When to tell: "always", "on_change", "on_failure" or "never".
+        max_runs: How often at the most.
+        until: Not after this time.
+        after: The id or name of another task: run it each time that has completed.
+        event_source: For kind event: "file:PATH", "command:LINE", "github:OWNER/REPO" or "webhook:NAME".
+        event_config: More about that as JSON.
+        channels: Channels of the user's settings to tell besides.
+        shell: Run the command with /bin/sh.
+    """
+    return await _added(ctx.deps, locals(), proposed=True)
+
+
+async def _added(caller: Caller, asked: dict[str, Any], *, proposed: bool) -> Started:
+    name, description, prompt, command = asked["name"], asked["description"], asked["prompt"], asked["command"]
+    kind, interval, cron, at, max_runs, after = (asked[key] for key in ("kind", "interval", "cron", "at", "max_runs", "after"))
+    shell, source = asked["shell"], asked["event_source"]
+    if kind not in ("scheduled", "oneshot", "event"):
+        raise BadInput(f"kind is scheduled, oneshot or event, not '{kind[:40]}'.")
+    if (kind == "event") != bool(source):
+        raise BadInput("An event_source is for kind event, which needs one.")
     if kind == "oneshot" and (interval or cron or max_runs):
         raise BadInput("A oneshot runs once: it takes no interval, no cron and no max_runs.")
     if at and kind != "oneshot":
@@ -105,12 +167,24 @@ async def task_add(
             agent="default" if prompt else None,
             prompt=prompt or "",
             session=caller.session,
-            notify=notify,
+            notify=asked["notify"],
+            channels=tuple(asked["channels"] or ()),
+            proposed=proposed,
         )
         at_once = "now" if kind == "oneshot" and not at and not after else at
         return runtime.submit(
             scheduled(
-                runtime, submission, every_=interval, cron_=cron, zone=timezone, at=at_once, after=after, until=until, max_runs=max_runs
+                runtime,
+                submission,
+                every_=interval,
+                cron_=cron,
+                zone=asked["timezone"],
+                at=at_once,
+                after=after,
+                on=source,
+                about=_config(asked["event_config"]),
+                until=asked["until"],
+                max_runs=max_runs,
             )
         )
 
@@ -138,7 +212,7 @@ async def task_list(ctx: Context, status: str | None = None) -> Plans:
         return [_planned(runtime, entry) for entry in entries if status in (None, entry.status)][:_MOST]
 
     tasks = await caller.do(look)
-    lines = [f"{one['task_id']} {one['status']}: {one['when']}. {one['description']}" for one in tasks]
+    lines = [visible(f"{one['task_id']} {one['status']}: {one['when']}. {one['description']}") for one in tasks]
     return Plans(tasks=tasks, count=len(tasks), display="\n".join(lines) or "No standing tasks.")
 
 
@@ -178,7 +252,18 @@ async def task_run_now(ctx: Context, task_id: str) -> Done:
     return await _done(ctx.deps, task_id, lambda runtime, known: runtime.run_now(known), "runs now")
 
 
-TASKS = (task_add, task_list, task_pause, task_resume, task_cancel, task_run_now)
+TASKS = (task_add, task_propose, task_list, task_pause, task_resume, task_cancel, task_run_now)
+
+
+def _config(text: str | None) -> dict[str, str]:
+    """What else was said of a source."""
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise BadInput('event_config is a JSON object, such as {"branch": "main"}.')
+    return {str(name): value if isinstance(value, str) else json.dumps(value) for name, value in found.items()}
 
 
 async def _done(caller: Caller, task_id: str, act: Act, how: str) -> Done:

@@ -55,6 +55,8 @@ def status(runtime: Runtime, args: argparse.Namespace) -> int:
         render.print_json({**render.as_json(entry, now_ms()), **render.signs_json(signs), **more})
     else:
         when = runtime.explain(entry.task) if entry.task.standing else ""
+        if reason := runtime.broken_source(entry.task):
+            when += f" (it cannot be watched now: {reason})"
         runs = runtime.history(entry, args.runs) if entry.task.standing else ()
         print(render.details(entry, now_ms(), output, runtime.log_path(entry), signs, when, runs))
     return 0
@@ -81,7 +83,7 @@ def wait(runtime: Runtime, args: argparse.Namespace) -> int:
         if args.json:
             return TIMED_OUT
         raise WaitTimedOut(seconds=f"{args.timeout:g}", task_ids=", ".join(running))
-    return 0 if all(entry.status == "completed" for entry in entries) else 1
+    return 0 if all(entry.run is not None and entry.run.state == "completed" for entry in entries) else 1
 
 
 def _ready(entries: Sequence[Entry], args: argparse.Namespace) -> int:
@@ -112,7 +114,7 @@ def cancel(runtime: Runtime, args: argparse.Namespace) -> int:
     runs = [known for known in args.id if (run := runtime.show(known).run) and run.cause and run.run_id == known]
     for task_id in runs or _meant(runtime, args, live=True):
         try:
-            asked.append(runtime.cancel(task_id).task.task_id)
+            asked.append(runtime.cancel(task_id, for_good=session_of(runtime.environ) is None).task.task_id)
         except NotRunning as error:
             if len(args.id) == 1:
                 raise
@@ -136,7 +138,7 @@ def cancel(runtime: Runtime, args: argparse.Namespace) -> int:
     for entry in entries if not args.json else []:
         done = "cancelled" if entry in cancelled else f"had ended before (status: {entry.status})"
         print(f"{f'Run {entry.run.run_id}' if runs and entry.run else f'Task {entry.task.task_id}'} {done}.")
-    told(runtime, asked)
+    told(runtime, [entry.task.task_id for entry in cancelled if entry.run and entry.run.state == "cancelled"])
     return code if len(cancelled) == len(entries) else 1
 
 
@@ -179,25 +181,6 @@ def clear(runtime: Runtime, args: argparse.Namespace) -> int:
         *(runtime.clean_up() if args.old else ()),
     ]
     render.print_json({"cleared": gone}) if args.json else print(f"Cleared {len(gone)} task{'s' * (len(gone) != 1)}.")
-    return 0
-
-
-def inbox(runtime: Runtime, args: argparse.Namespace) -> int:
-    if args.hook is not None:
-        from backburner.doors.hooks import answer
-
-        return answer(runtime, args.hook)
-    notices = runtime.notices(session=session_of(runtime.environ), everywhere=not args.here, unread=not args.read)
-    if args.json:
-        render.print_json([render.notice_json(notice) for notice in notices])
-    for notice in notices if not args.json else []:
-        print(f"{words.local(notice.created_at)}  {notice.text}")
-    if not notices and not args.json:
-        hint("Nothing new.")
-    if args.ack:
-        sys.stdout.flush()
-        mine = runtime.notices(session=session_of(runtime.environ), everywhere=True)  # not what living agents are owed
-        runtime.tell(notice_ids=sorted({notice.notice_id for notice in notices} & {notice.notice_id for notice in mine}))
     return 0
 
 

@@ -66,8 +66,7 @@ class CommandExecutor:
             process.MARK: run.mark,
             trace.VARIABLE: trace.render(run.trace_id, run.span_id),
         }
-        if run.origin is not None:  # what it comes after, and what that gave
-            env |= folders.handed_on(run.origin, self._home.folder(os.path.join("tasks", run.origin)))
+        env |= folders.handed_on(self._home, run)
         if "PWD" in env:
             env["PWD"] = task.cwd
         stream = None

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 from backburner import ids, standing, trace
 from backburner.errors import StaleRun
@@ -17,7 +18,7 @@ from backburner.lifecycle import (
     event_between,
     restart_delay,
 )
-from backburner.models import ENGINE, HOSTED, Approval, Ending, Entry, Run, Task, channel_of
+from backburner.models import DAY, ENGINE, HOSTED, INBOX, OUT, Approval, Ending, Entry, Run, Task, channel_of
 from backburner.stores.records import Records
 from backburner.stores.rows import plain
 from backburner.words import agent_notice as agent_notice_words
@@ -56,6 +57,7 @@ class Endings(Records):
         cause: str = "",
         slot: int | None = None,
         origin: str | None = None,
+        payload: str | None = None,
     ) -> Run:
         """The run that `task.run_count` counts already."""
         run_id = ids.run_id(task.task_id, task.run_count)
@@ -87,27 +89,18 @@ class Endings(Records):
             cause=cause,
             slot=slot,
             origin=origin,
+            payload=payload,
         )
         self._insert("runs", run._asdict())
         return run
 
-    def _run_again(
-        self,
-        task: Task,
-        folder: str,
-        now: int,
-        *,
-        cause: str,
-        slot: int | None = None,
-        due_at: int | None = None,
-        origin: str | None = None,
-    ) -> Run:
+    def _run_again(self, task: Task, folder: str, now: int, *, cause: str, due_at: int | None = None, **about: Any) -> Run:
         """One more run of a standing task: by the engine where it has a command, else by its agent's host."""
         task = task._replace(run_count=task.run_count + 1)
         self._db.execute("UPDATE tasks SET run_count = ? WHERE task_id = ?", (task.run_count, task.task_id))
         runner = ENGINE if task.command else task.lane
         message = task.prompt if task.agent is not None else None
-        return self._add_run(task, runner, folder, now, due_at=due_at, message=message, cause=cause, slot=slot, origin=origin)
+        return self._add_run(task, runner, folder, now, due_at=due_at, message=message, cause=cause, **about)
 
     def _end(self, entry: Entry, ending: Ending) -> None:
         """The end of a run and everything that follows from it, inside the caller's transaction."""
@@ -117,6 +110,12 @@ class Endings(Records):
 
     def _follow_up(self, task_id: str, state: TaskState, now: int) -> None:
         """What the end of a task means for those that come after it, and for those after them."""
+        for (follower,) in self._all("SELECT task_id FROM chains WHERE after_id = ?", task_id):
+            other = self._entry(follower)
+            if other.task.state == TaskState.ACTIVE and not other.live:
+                reason = f"{task_id}, which it comes after, is {state}"
+                self._pause(other.task, reason, now)
+                self._notice(other.task, None, f"{standing.title(other.task)} is paused: {reason}.", now, about=f"paused:{now}")
         ended = [(task_id, state)]
         while ended:
             after_id, state = ended.pop(0)
@@ -164,6 +163,8 @@ class Endings(Records):
                 return self._hand_on(task, run, ending)
             if ending.state == RunState.COMPLETED or standing.declined(task, ending):
                 woken, ending = False, ending._replace(state=RunState.COMPLETED, summary="nothing new; its agent was not asked")
+        if task.source.get("compare") == "exit" and ending.result == Result.EXIT:  # its exit code is what it found
+            ending = ending._replace(state=RunState.COMPLETED, digest=str(ending.exit_code))
         event = event_between(run.state, ending.state)
         self._db.execute(
             "UPDATE runs SET state = ?, result = ?, exit_code = ?, error = ?, summary = ?, lines = ?, blocked = 0, process = coalesce(?, process),"
@@ -210,7 +211,9 @@ class Endings(Records):
         """What the end of a run means for a standing task, and for the one that is run after it."""
         now = ending.ended_at
         how = ending_words(ending.result, ending.exit_code, ending.error, task.timeout_ms)
-        after = standing.sequel(task, run, ending, how)
+        if ending.result == Result.EXIT and ending.error:
+            how = ending.error
+        after = standing.sequel(task, run, ending, how, over=standing.is_over(task, now) or self._follows_nothing(task))
         if not woken:
             after = after._replace(tell=False, result_hash=task.result_hash)
         about = {"result": ending.result, "exit_code": ending.exit_code, "summary": ending.summary, "cause": run.cause, "slot": run.slot}
@@ -222,21 +225,75 @@ class Endings(Records):
         )
         reached = self._change_task(task, after.event, now, because=after.because).state if after.event else None
         if after.retry_ms is not None:
-            self._run_again(
-                task, os.path.dirname(run.folder), now, cause="retry", slot=run.slot, due_at=now + after.retry_ms, origin=run.origin
-            )
+            about = {"slot": run.slot, "origin": run.origin, "payload": run.payload}
+            self._run_again(task, os.path.dirname(run.folder), now, cause="retry", due_at=now + after.retry_ms, **about)
         elif after.tell:
             log = os.path.join(os.path.dirname(self.path), run.folder, "output.log")
             self._notice(task, run, standing.notice(task, run, ending, after, how, log), now)
         if ending.state == RunState.COMPLETED and woken:
-            self._chain(task, run, now)
+            self._chain(task, run, now, changed=ending.digest != task.result_hash and task.result_hash is not None)
+        if task.source and after.retry_ms is None and not after.event:
+            self._run_waiting(task, os.path.dirname(run.folder), now)
         return reached if reached != TaskState.PAUSED else None
 
-    def _chain(self, task: Task, run: Run, now: int) -> None:
-        """Run what is run each time after this one."""
-        for (task_id,) in self._all("SELECT task_id FROM chains WHERE after_id = ?", task.task_id):
+    def _run_waiting(self, task: Task, folder: str, now: int) -> None:
+        """What happened at a source and was not dealt with is the payload of one run."""
+        row = self._one("SELECT waiting FROM watches WHERE task_id = ? AND waiting IS NOT NULL", task.task_id)
+        if row and task.state == TaskState.ACTIVE:
+            if reason := self.over_day(task, now):
+                self._pause_over(task, reason, now)
+                return
+            self._db.execute("UPDATE watches SET waiting = NULL WHERE task_id = ?", (task.task_id,))
+            self._db.execute("UPDATE tasks SET fired = fired + 1 WHERE task_id = ?", (task.task_id,))
+            self._run_again(self._entry(task.task_id).task, folder, now, cause="event", payload=row[0])
+
+    def over_day(self, task: Task, now: int) -> str | None:
+        """What a task has used up of what it may in a day; None where there is something left."""
+        limits = {name.removeprefix(DAY): most for name, most in task.budget.items() if name.startswith(DAY)}
+        if not limits:
+            return None
+        from backburner.schedule import Schedule, day_of
+
+        used = self.spent(task.task_id, max(day_of(Schedule.of(task.schedule), now), task.counted_from or 0))
+        for name, most in limits.items():
+            if used[name] >= most:
+                return standing.used_up(used[name], most, name)
+        return None
+
+    def _pause_over(self, task: Task, reason: str, now: int) -> None:
+        """A task that has used up what it may is paused, and a person is asked."""
+        self._pause(task, standing.OVER_BUDGET + reason, now)
+        self._notice(task, None, standing.over_budget(task, reason), now, about=f"paused:{now}")
+
+    def _pause(self, task: Task, because: str, now: int) -> None:
+        """Nothing of it starts from now on: what waits to is cancelled, what is at work goes on."""
+        entry = self._entry(task.task_id)
+        self._change_task(task, TaskEvent.PAUSED, now, because=because)
+        self._db.execute("UPDATE tasks SET paused_because = ? WHERE task_id = ?", (because, task.task_id))
+        if entry.run and entry.run.state == RunState.PENDING and entry.run.cause not in ("", "manual"):
+            ending = Ending(entry.run.run_id, RunState.CANCELLED, Result.UNSTARTED, now, error="the task was paused")
+            self._write_end(self._entry(task.task_id), ending)
+
+    def _follows_nothing(self, task: Task) -> bool:
+        """Whether a task comes after one that is over."""
+        if task.kind != "event" or not task.after:
+            return False
+        other = self.show(task.after[0])
+        return other is None or other.task.state in (TaskState.DONE, TaskState.FAILED, TaskState.CANCELLED)
+
+    def _chain(self, task: Task, run: Run, now: int, *, changed: bool) -> None:
+        """Run what is run each time after this one, or each time that its result is another."""
+        for (task_id,) in self._all("SELECT task_id FROM chains WHERE after_id = ? AND changed <= ?", task.task_id, int(changed)):
             other = self._entry(task_id)
+            if other.task.state == TaskState.PAUSED:
+                self._skip(other.task, [(now, f"{run.run_id} completed while it was paused")], now, cause="after", origin=run.run_id)
             if other.task.state != TaskState.ACTIVE:
+                continue
+            if standing.is_over(other.task, now) and not other.live:
+                self._change_task(other.task, TaskEvent.DONE, now)
+                continue
+            if reason := self.over_day(other.task, now):
+                self._pause_over(other.task, reason, now)
                 continue
             if other.live:
                 self._skip(
@@ -277,10 +334,13 @@ class Endings(Records):
 
     def _notice(self, task: Task, run: Run | None, text: str, now: int, about: str = "") -> None:
         """What is owed to whoever asked. `about` says what it tells, where that is not the end of the run."""
-        channel, run_id = channel_of(task.session), run.run_id if run else None
+        run_id = run.run_id if run else None
         what = f":{about}" if about else "" if run else ":refused"
-        row = {"key": f"{run_id or task.task_id}{what}:{channel}", "task_id": task.task_id, "run_id": run_id}
-        self._insert("notices", {**row, "project": task.project, "channel": channel, "text": text, "created_at": now})
+        person = about == standing.PROPOSED  # whoever asked knows; it is for the person to answer
+        row = {"task_id": task.task_id, "run_id": run_id, "project": task.project, "text": text, "created_at": now}
+        row["priority"] = 1 if about else 0
+        for channel in (INBOX if person else channel_of(task.session), *(OUT + name for name in task.channels)):
+            self._insert("notices", {**row, "key": f"{run_id or task.task_id}{what}:{channel}", "channel": channel})
 
     def _guard(self, run_id: str) -> None:
         if self._db.changes() == 0:

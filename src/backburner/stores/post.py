@@ -16,8 +16,12 @@ class Post(Connection):
             for notice_id in notice_ids:
                 self._db.execute("UPDATE notices SET told_at = ? WHERE told_at IS NULL AND notice_id = ?", (now, notice_id))
             for task_id in task_ids:
+                # Of a standing task only its latest run was shown.
+                shown = "SELECT r.run_id FROM runs r JOIN tasks t ON t.task_id = r.task_id AND (t.schedule = '{}' OR r.n = t.run_count)"
                 self._db.execute(
-                    "UPDATE notices SET told_at = ? WHERE told_at IS NULL AND task_id = ? AND channel = ?", (now, task_id, channel)
+                    "UPDATE notices SET told_at = ? WHERE told_at IS NULL AND task_id = ? AND channel = ?"
+                    f" AND (run_id IS NULL OR run_id IN ({shown} WHERE r.task_id = ?))",
+                    (now, task_id, channel, task_id),
                 )
 
     def lease(self, notice_ids: Sequence[int], now: int, until: int) -> Sequence[int]:

@@ -5,12 +5,13 @@ from collections.abc import Sequence
 
 from backburner.errors import TaskNotFound
 from backburner.lifecycle import LIVE
-from backburner.models import RECORD, Batch, Entry, Event, Notice, ProcessId, Run, Session, Span, Work
+from backburner.models import OUT, RECORD, Batch, Entry, Event, Notice, ProcessId, Run, Session, Span, Work
 from backburner.stores.connection import Connection
 from backburner.stores.rows import ENTRY, RUN, STATUS, TASK, WIDTH, entry_of, run_of, span_of_run, span_of_task, task_of
 
 # Through the small index of what is live, whatever the planner thinks of it: the cost must not grow with history.
 _LIVE = "seq IN (SELECT seq FROM runs WHERE ended_at IS NULL)"
+_OUTSIDE = f"(channel >= '{OUT}' AND channel < '{OUT}~')"  # what leaves the house is the post host's
 _QUEUE = "FROM runs WHERE state = 'pending' AND blocked = 0 AND runner = ?"
 
 
@@ -55,10 +56,11 @@ class Reading(Connection):
         batch: str | None = None,
         limit: int | None = None,
         standing: bool = False,
+        quiet: bool = False,
     ) -> Sequence[Entry]:
         """Tasks with their latest runs, newest first."""
         where, values = ["t.schedule <> '{}'" if standing else "1 = 1"], []
-        if status is None and batch is None and not standing:  # what standing tasks ran, and ended well, is in their own history
+        if quiet:  # what standing tasks ran, and ended well, is in their own history
             where.append("NOT (coalesce(t.session, '') LIKE 'task:%' AND coalesce(r.state, '') = 'completed')")
         if status in LIVE:
             where.append(f"t.task_id IN (SELECT task_id FROM runs WHERE {_LIVE} AND state = ?)")
@@ -140,7 +142,7 @@ class Reading(Connection):
 
     def notices(self, *, project: str | None = None, unread: bool = True, channels: Sequence[str] | None = None) -> Sequence[Notice]:
         """What is owed, oldest first: to some channels, or to all."""
-        where = ("told_at IS NULL AND " if unread else "") + "(? IS NULL OR project = ?)"
+        where = ("told_at IS NULL AND " if unread else "") + f"(? IS NULL OR project = ?) AND NOT {_OUTSIDE}"
         values: list[object] = [project, project]
         if channels is not None:  # as JSON: there may be more of them than a statement has places
             where += " AND channel IN (SELECT value FROM json_each(?))"
@@ -157,7 +159,7 @@ class Reading(Connection):
 
     def owing(self) -> Sequence[str]:
         """The channels that something is owed to."""
-        return [row[0] for row in self._all("SELECT DISTINCT channel FROM notices WHERE told_at IS NULL")]
+        return [row[0] for row in self._all(f"SELECT DISTINCT channel FROM notices WHERE told_at IS NULL AND NOT {_OUTSIDE}")]
 
     def sessions(self, client: str | None = None) -> Sequence[Session]:
         """Who asks, latest first."""
@@ -192,6 +194,26 @@ class Reading(Connection):
         """How far somebody who follows the events has come."""
         row = self._one("SELECT position FROM cursors WHERE name = ?", name)
         return row[0] if row else 0
+
+    def spent(self, task_id: str | None, since: int) -> dict[str, float]:
+        """What the runs of a task, or of all standing ones, used since a moment: tokens, cost, seconds, and how many there were."""
+        total = {"tokens": 0.0, "cost": 0.0, "seconds": 0.0, "runs": 0.0}
+        fields = "r.usage, r.started_at, r.ended_at, r.created_at"
+        if task_id is not None:
+            rows = self._db.execute(f"SELECT {fields} FROM runs r WHERE r.task_id = ? AND r.n > 0 ORDER BY r.n DESC", (task_id,))
+        else:
+            rows = self._db.execute(
+                f"SELECT {fields} FROM runs r JOIN tasks t ON t.task_id = r.task_id AND t.schedule <> '{{}}' AND r.n > 0 ORDER BY r.seq DESC"
+            )
+        for usage, started, ended, created in rows:
+            if created < since:
+                break
+            used = json.loads(usage)
+            total["tokens"] += used.get("tokens", 0)
+            total["cost"] += used.get("cost", 0)
+            total["seconds"] += (ended - started) / 1000 if started is not None and ended is not None else 0
+            total["runs"] += 1
+        return total
 
     def outdated(self, before: int) -> Sequence[str]:
         """The tasks that ended before a moment and may be forgotten; agents stay until they are cleared."""

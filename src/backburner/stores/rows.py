@@ -53,6 +53,8 @@ def task_of(row: tuple) -> Task:
         budget=_table(task.budget),
         schedule=_table(task.schedule),
         terms=_table(task.terms),
+        channels=tuple(_list(task.channels)),
+        source=_table(task.source),
         stdin=bool(task.stdin),
     )
 

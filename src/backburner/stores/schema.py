@@ -365,5 +365,46 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX notices_by_task ON notices (task_id);
     CREATE INDEX notices_unread ON notices (channel, notice_id) WHERE told_at IS NULL;
     """,
+    # 7: speaking unprompted: notices that leave the house, what sources saw, who is here, and what was refused
+    """
+    ALTER TABLE tasks ADD COLUMN channels TEXT NOT NULL DEFAULT '[]';
+    ALTER TABLE tasks ADD COLUMN source TEXT NOT NULL DEFAULT '{}';
+    CREATE INDEX tasks_watched ON tasks (seq) WHERE source <> '{}';
+    ALTER TABLE runs ADD COLUMN payload TEXT;
+    ALTER TABLE chains ADD COLUMN changed INTEGER NOT NULL DEFAULT 0 CHECK (changed IN (0, 1));
+    ALTER TABLE notices ADD COLUMN priority INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE notices ADD COLUMN attempts INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE notices ADD COLUMN next_attempt_at INTEGER;
+    ALTER TABLE notices ADD COLUMN error TEXT;
+    ALTER TABLE notices ADD COLUMN dead_at INTEGER;
+    ALTER TABLE notices ADD COLUMN external TEXT;
+    CREATE INDEX notices_sent ON notices (channel, external) WHERE external IS NOT NULL;
+    -- what a source saw last, and what happened while a run was at work
+    CREATE TABLE watches (
+        task_id TEXT NOT NULL PRIMARY KEY REFERENCES tasks (task_id) ON DELETE CASCADE,
+        state TEXT NOT NULL DEFAULT '{}',
+        waiting TEXT,
+        broken TEXT
+    );
+    CREATE TABLE received (
+        hook TEXT NOT NULL,
+        delivery TEXT NOT NULL,
+        at INTEGER NOT NULL,
+        PRIMARY KEY (hook, delivery)
+    );
+    CREATE TABLE presence (
+        door TEXT NOT NULL PRIMARY KEY,
+        at INTEGER NOT NULL
+    );
+    -- what a person did not want: it is not asked for again by itself
+    CREATE TABLE tombstones (
+        project TEXT NOT NULL,
+        name TEXT NOT NULL,
+        digest TEXT NOT NULL,
+        why TEXT NOT NULL,
+        at INTEGER NOT NULL
+    );
+    CREATE INDEX tombstones_by_project ON tombstones (project, at);
+    """,
 )
 VERSION = len(MIGRATIONS)

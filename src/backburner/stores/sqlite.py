@@ -28,9 +28,9 @@ from backburner.models import (
 )
 from backburner.stores.endings import dependency_failed, failed_before
 from backburner.stores.grants import Grants
+from backburner.stores.outside import Outside
 from backburner.stores.post import Post
 from backburner.stores.rows import ENTRY, entry_of
-from backburner.stores.standing import Standing
 from backburner.text import shortened
 from backburner.words import command_line, refusal
 
@@ -38,7 +38,7 @@ _CLEARED_KEPT_MS = 30 * 86_400_000
 _MANY = 500
 
 
-class SQLiteStore(Grants, Post, Standing):
+class SQLiteStore(Grants, Post, Outside):
     """The verbs of the ledger of one home."""
 
     _kept: tuple[dict[str, str] | None, int, int] = (None, 0, 0)  # the environment that was submitted last, its number, and when
@@ -63,6 +63,7 @@ class SQLiteStore(Grants, Post, Standing):
         kind: str = "oneshot",
         lane: str = "",
         most_active: int = 0,
+        words: str = "",
     ) -> Entry:
         """Store a task; with an approval its first run too, else as a proposal. A key that is taken gives the task that has it.
 
@@ -118,12 +119,16 @@ class SQLiteStore(Grants, Post, Standing):
                     schedule=submission.schedule,
                     notify=submission.notify,
                     terms=submission.terms,
+                    channels=submission.channels,
+                    source=submission.source,
                     lane=lane,
                 )
                 self._insert("tasks", {**task._asdict(), "environment_id": self._keep_environment(submission.environment)})
                 about = {"by": approval.by, "via": approval.via} if approval else {}
                 kind = "task_submitted" if approval else "task_proposed"
                 self._event(now, kind, task.task_id, None, **about, rule=rule, reasons=list(reasons))
+                if not approval and words:
+                    self._notice(task, None, words.replace("{task_id}", task.task_id), now, about=standing.PROPOSED)
                 if submission.standing and approval:
                     return self._stand(task, now, most_active)
                 if submission.standing:
@@ -147,6 +152,7 @@ class SQLiteStore(Grants, Post, Standing):
             if waiting.run and waiting.run.state == RunState.WAITING:
                 return self._requeue(waiting.task, waiting.run, approval)
             task = self._change_task(waiting.task, TaskEvent.APPROVED, approval.at, approval)
+            self._answered(task_id, approval.at)
             if task.standing:
                 return self._stand(task, approval.at, most_active)
             self._db.execute("UPDATE tasks SET run_count = 1 WHERE task_id = ?", (task_id,))
@@ -186,10 +192,11 @@ class SQLiteStore(Grants, Post, Standing):
         if run.waits_on not in (None, "budget", "tool"):
             raise BadInput(f"Task {task.task_id} waits for {run.waits_on}; answer that: backburner approve {run.waits_on}")
         self._requeue_run(run.run_id, approval.at, task_id=task.task_id, reply="yes", by=approval.by, via=approval.via)
-        self._db.execute(
-            "UPDATE tasks SET approved_by = ?, approved_via = ?, approved_at = ?, fingerprint = ? WHERE task_id = ?",
-            (approval.by, approval.via, approval.at, approval.fingerprint, task.task_id),
-        )
+        if run.waits_on is None:  # a yes to a budget or a tool is not one to the command
+            self._db.execute(
+                "UPDATE tasks SET approved_by = ?, approved_via = ?, approved_at = ?, fingerprint = ? WHERE task_id = ?",
+                (approval.by, approval.via, approval.at, approval.fingerprint, task.task_id),
+            )
         return self._entry(task.task_id)
 
     def park(self, run_id: str, owner: ProcessId, reason: str, now: int, waits_on: str | None = None) -> None:
@@ -226,6 +233,8 @@ class SQLiteStore(Grants, Post, Standing):
         """A person's no, or nobody's answer in time."""
         with self._transaction():
             entry = self._entry(task_id)
+            if entry.run and entry.run.state == RunState.WAITING and str(entry.run.waits_on).startswith(TURN):
+                raise BadInput(f"Task {task_id} waits for your own turn on the same model to end; it goes on by itself.")
             if entry.run and entry.run.state == RunState.WAITING and entry.run.waits_on not in (None, "budget", "tool"):
                 raise BadInput(f"Task {task_id} waits for {entry.run.waits_on}; answer that: backburner reject {entry.run.waits_on}")
             if entry.run and entry.run.state == RunState.WAITING and entry.run.waits_on == "tool":
@@ -238,10 +247,16 @@ class SQLiteStore(Grants, Post, Standing):
                 self._end(entry, Ending(entry.run.run_id, RunState.FAILED, Result.DENIED, now, error="a person said no"))
                 return self._entry(task_id)
             task = self._change_task(entry.task, TaskEvent.EXPIRED if expired else TaskEvent.REJECTED, now)
+            self._answered(task_id, now)
             if task.session is not None:  # the agent that asked waits for an answer; the person gave it
                 self._notice(task, None, refusal(task_id, expired=expired), now)
             self._follow_up(task_id, task.state, now)
             return Entry(task, None)
+
+    def _answered(self, task_id: str, now: int) -> None:
+        """Nobody needs to be asked any more."""
+        asked = "task_id = ? AND told_at IS NULL AND key LIKE '%:proposed:%'"
+        self._db.execute(f"UPDATE notices SET told_at = ? WHERE {asked}", (now, task_id))
 
     def _free_id(self, wanted: str) -> str:
         """An id that no task has or had: what somebody remembers must not come to mean another one."""
@@ -314,7 +329,7 @@ class SQLiteStore(Grants, Post, Standing):
         with self._transaction():
             self._db.execute(
                 "UPDATE runs SET owner = ?, runner = ? WHERE run_id = ? AND state = ? AND owner = ?",
-                (str(owner), ENGINE, run.run_id, run.state, str(run.owner)),
+                (str(owner), run.runner if run.runner in HOSTED else ENGINE, run.run_id, run.state, str(run.owner)),
             )
             self._guard(run.run_id)
         return self._work(run.run_id)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 Decide = Callable[[Entry], "tuple[Plan, str | None]"]
 _MANY = 500
+_COUNTED_MS = 2 * 86_400_000  # a day, in whatever zone
 
 
 class Standing(Agents):
@@ -26,18 +27,26 @@ class Standing(Agents):
         from backburner.schedule import Schedule, next_slot  # dates are slow to load, and most doors need none
 
         self._room(task, most_active)
-        due = next_slot(Schedule.of(task.schedule), now) if task.kind != "event" else None
+        schedule = Schedule.of(task.schedule)
+        due = next_slot(schedule, now) if task.kind != "event" else None
+        if schedule.at is not None and task.fired == 0:
+            due = schedule.at  # also where it is past: it was put off
+        if schedule.max_runs is not None and task.fired >= schedule.max_runs:
+            raise BadInput(f"It has run {task.fired} times, which is all it was to: backburner cancel {task.task_id}")
         if due is None and task.kind != "event":
-            raise BadInput("It would never be due: that time is over.")
+            raise BadInput(f"Its time is over, and it would never be due again: backburner cancel {task.task_id}")
         self._db.execute("UPDATE tasks SET next_run_at = ?, expires_at = NULL WHERE task_id = ?", (due, task.task_id))
-        if task.kind == "event":
-            self._db.execute("INSERT INTO chains (task_id, after_id) VALUES (?, ?) ON CONFLICT DO NOTHING", (task.task_id, task.after[0]))
+        if task.kind == "event" and task.after:
+            self._db.execute(
+                "INSERT INTO chains (task_id, after_id, changed) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+                (task.task_id, task.after[0], int(bool(task.source))),
+            )
         return Entry(task._replace(next_run_at=due), None)
 
     def _room(self, task: Task, most_active: int) -> None:
         """Not too many at once, and none twice."""
         standing = "schedule <> '{}' AND task_id <> ? AND state"
-        same = f"SELECT task_id FROM tasks WHERE {standing} IN ('active', 'paused') AND name = ? AND project = ?"
+        same = f"SELECT task_id FROM tasks WHERE {standing} IN ('proposed', 'active', 'paused') AND name = ? AND project = ?"
         if other := self._one(same, task.task_id, task.name, task.project):
             raise BadInput(
                 f"There is a standing task '{task.name}' here already: {other[0]}. Cancel it first: backburner cancel {other[0]}"
@@ -72,7 +81,13 @@ class Standing(Agents):
                     entry = self._entry(task_id)
                     if entry.task.next_run_at is None or entry.task.next_run_at > now:
                         continue  # another engine was quicker
-                    plan, over = decide(entry)
+                    try:
+                        plan, over = decide(entry)
+                    except Exception as error:  # one that cannot be read must not stop the others
+                        self._pause(entry.task, f"its schedule cannot be read: {error}", now)
+                        text = f"{standing.title(entry.task)} is paused: its schedule cannot be read ({error})."
+                        self._notice(entry.task, None, text, now, about=f"paused:{now}")
+                        continue
                     if plan.next != entry.task.next_run_at:
                         self._fire(entry, plan, over, now, folder)
                         moved += 1
@@ -89,7 +104,7 @@ class Standing(Agents):
         skipped = [(slot, reason) for slot, reason in plan.skipped if slot not in known]
         if plan.uncounted and skipped:
             skipped[0] = (skipped[0][0], f"{skipped[0][1]} (and {plan.uncounted:,} slots before it)")
-        if over is not None and plan.run is not None:
+        if over is not None and plan.run is not None and "at" not in task.schedule:  # once is not skipped: it waits for the answer
             skipped.append((plan.run, over))
         self._skip(task, skipped, now, cause="schedule")
         fired = task.fired + (plan.run is not None and over is None)
@@ -101,8 +116,7 @@ class Standing(Agents):
         )
         task = task._replace(next_run_at=following, fired=fired)
         if over is not None:
-            self._pause(task, standing.OVER_BUDGET + over, now)
-            self._notice(task, None, standing.over_budget(task, over), now, about=f"paused:{now}")
+            self._pause_over(task, over, now)
         elif plan.run is not None:
             late = delay(schedule, task.task_id, plan.run)
             due_at = plan.run + late if late and plan.run + late > now else None
@@ -125,6 +139,16 @@ class Standing(Agents):
             self._db.execute("UPDATE tasks SET next_run_at = ? WHERE task_id = ?", (due, task_id))
             self._event(now, "task_replanned", task_id, None, before=task.next_run_at, after=due)
 
+    def set_back(self, now: int) -> None:
+        """The clock was set back: what was put off is put off by as much from now on, not until the time of before."""
+        with self._transaction():
+            self._db.execute(
+                "UPDATE runs SET due_at = ? + (due_at - created_at), created_at = ? WHERE state = 'pending' AND cause <> '' AND created_at > ?"
+                " AND due_at IS NOT NULL",
+                (now, now, now),
+            )
+            self._db.execute("UPDATE tasks SET counted_from = ? WHERE counted_from > ?", (now, now))
+
     def ran(self, task_id: str, slot: int) -> bool:
         """Whether a slot was run."""
         return bool(self._one("SELECT 1 FROM runs WHERE task_id = ? AND slot = ? AND cause = 'schedule' AND n > 0", task_id, slot))
@@ -135,15 +159,12 @@ class Standing(Agents):
             self._pause(self._standing_task(task_id), because, now)
         return self._entry(task_id)
 
-    def _pause(self, task: Task, because: str, now: int) -> None:
-        self._change_task(task, TaskEvent.PAUSED, now, because=because)
-        self._db.execute("UPDATE tasks SET paused_because = ? WHERE task_id = ?", (because, task.task_id))
-
     def unpause(self, task_id: str, now: int, most_active: int) -> Entry:
         """Go on with the next slot that comes; failures are forgotten, and what it may use in a day is counted anew."""
         with self._transaction():
             task = self._change_task(self._standing_task(task_id), TaskEvent.UNPAUSED, now)
-            self._db.execute("UPDATE tasks SET failures = 0, paused_because = NULL, counted_from = ? WHERE task_id = ?", (now, task_id))
+            anew = now if (task.paused_because or "").startswith(standing.OVER_BUDGET) else task.counted_from
+            self._db.execute("UPDATE tasks SET failures = 0, paused_because = NULL, counted_from = ? WHERE task_id = ?", (anew, task_id))
             self._stand(task, now, most_active)
         return self._entry(task_id)
 
@@ -154,6 +175,10 @@ class Standing(Agents):
             self._standing_task(task_id)
             if entry.task.state not in (TaskState.ACTIVE, TaskState.PAUSED):
                 raise BadInput(f"Task {task_id} is {entry.status}; only what is active or paused can be run.")
+            if reason := self.over_day(entry.task, now):
+                raise BadInput(
+                    f"{standing.title(entry.task)} may not: {reason}. A yes lets it use as much again: backburner unpause {task_id}"
+                )
             if entry.live and entry.run:
                 raise BadInput(f"Task {task_id} has a run that is {entry.run.state} already: {entry.run.run_id}")
             self._run_again(entry.task, folder, now, cause="manual")
@@ -178,41 +203,22 @@ class Standing(Agents):
             run_of(row) for row in self._all(f"SELECT {RUN} FROM runs r WHERE r.task_id = ? ORDER BY r.seq DESC LIMIT ?", task_id, limit)
         ]
 
-    def spent(self, task_id: str | None, since: int) -> dict[str, float]:
-        """What the runs of a task, or of all standing ones, used since a moment: tokens, cost, seconds, and how many there were."""
-        total = {"tokens": 0.0, "cost": 0.0, "seconds": 0.0, "runs": 0.0}
-        fields = "r.usage, r.started_at, r.ended_at, r.created_at"
-        if task_id is not None:
-            rows = self._db.execute(f"SELECT {fields} FROM runs r WHERE r.task_id = ? AND r.n > 0 ORDER BY r.n DESC", (task_id,))
-        else:
-            rows = self._db.execute(
-                f"SELECT {fields} FROM runs r JOIN tasks t ON t.task_id = r.task_id AND t.schedule <> '{{}}' AND r.n > 0 ORDER BY r.seq DESC"
-            )
-        for usage, started, ended, created in rows:
-            if created < since:
-                break
-            used = json.loads(usage)
-            total["tokens"] += used.get("tokens", 0)
-            total["cost"] += used.get("cost", 0)
-            total["seconds"] += (ended - started) / 1000 if started is not None and ended is not None else 0
-            total["runs"] += 1
-        return total
-
-    def compact(self, before: int, task_ids: Sequence[str] | None = None) -> Sequence[str]:
-        """Forget old runs of standing tasks, but for the latest of each; the folders they leave."""
+    def compact(self, before: int, now: int, task_ids: Sequence[str] | None = None) -> Sequence[str]:
+        """Forget old runs of standing tasks, but for the latest of each, and those that a budget still counts; the folders they leave."""
         which = "" if task_ids is None else " AND t.task_id IN (SELECT value FROM json_each(?))"
         named = [] if task_ids is None else [json.dumps(list(task_ids))]
         with self._transaction():
             rows = self._all(
                 "SELECT r.run_id, r.folder, r.task_id FROM runs r JOIN tasks t ON t.task_id = r.task_id AND t.schedule <> '{}'"
-                f" WHERE r.ended_at < ? AND r.n <> t.run_count{which}",
+                f" WHERE r.ended_at < ? AND r.n <> t.run_count AND (r.ended_at < ? OR r.usage = '{{}}' AND t.budget = '{{}}'){which}",
                 before,
+                now - _COUNTED_MS,
                 *named,
             )
             for run_id, _, _ in rows:
                 self._db.execute("DELETE FROM runs WHERE run_id = ?", (run_id,))
             if rows:
-                self._event(before, "runs_compacted", None, None, runs=len(rows))
+                self._event(now, "runs_compacted", None, None, runs=len(rows))
         return [folder for _, folder, _ in rows if folder]
 
     # -- a person's turn on a model
