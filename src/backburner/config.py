@@ -188,7 +188,7 @@ def _channel(name: str, where: str, table: object) -> dict[str, str]:
         if key not in CHANNEL_KEYS:
             raise ConfigError(f"a channel has no '{key}'; it has {', '.join(CHANNEL_KEYS)}", where=where)
         if not isinstance(value, str):
-            raise ConfigError(f"'{name}.{key}' must be a text, not {value!r}", where=where)
+            raise ConfigError(f"'{name}.{key}' must be a text", where=where)
     if table.get("type") not in CHANNEL_TYPES:
         raise ConfigError(f"'{name}.type' must be one of {', '.join(CHANNEL_TYPES)}, not {table.get('type')!r}", where=where)
     return table
@@ -243,6 +243,12 @@ def _checked(name: str, value: object, where: str) -> Value:
                 raise ConfigError(f"'{name}' must be from {setting.least:g} to {setting.most:,}, not {value!r}", where=where)
             return number
         case _:
+            if (
+                name == "notify.quiet_hours"
+                and value
+                and not re.fullmatch(r"([01]?\d|2[0-3]):[0-5]\d-([01]?\d|2[0-3]):[0-5]\d", str(value))
+            ):
+                raise ConfigError(f"'{name}' must be like 22:00-07:00, not {value!r}", where=where)
             return str(value)
 
 

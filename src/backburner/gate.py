@@ -105,6 +105,11 @@ def submission_of(task: Task, environment: dict[str, str]) -> Submission:
     return Submission(environment=environment, **{name: getattr(task, name) for name in _ASKED})
 
 
+def started_by_agent(environ: dict[str, str]) -> bool:
+    """Whether an agent, or something that we run, stands behind whoever asks; as far as that can be told."""
+    return "BACKBURNER_TASK_ID" in environ or any(environ.get(variable) for variable in AGENTS)
+
+
 def require_person(environ: dict[str, str], *, terminal: bool) -> None:
     """Refuse a yes from inside anything we run, from an agent's own commands, and where no person can be."""
     if task_id := environ.get("BACKBURNER_TASK_ID"):

@@ -1,9 +1,10 @@
 """The processes that the engine has beside it for what needs heavy libraries: started when there is work for them, they leave by themselves."""
 
 import asyncio
+import os
 from collections.abc import Callable
 
-from backburner.home import Home
+from backburner.home import Home, is_locked
 from backburner.starter import engine_command
 
 _AGAIN_SECONDS = 5.0
@@ -26,6 +27,8 @@ class Hosts:
 
     async def _run(self, module: str) -> None:
         try:
+            while is_locked(os.path.join(self._home.root, module.replace(".host", ".lock"))):
+                await asyncio.sleep(_AGAIN_SECONDS)  # one that an engine before us started is still there
             child = await asyncio.create_subprocess_exec(*engine_command(self._home, module), stdin=asyncio.subprocess.DEVNULL)
             if await child.wait() != 0:
                 await asyncio.sleep(_AGAIN_SECONDS)  # another holds the lock, or it cannot start

@@ -1,15 +1,18 @@
 """What the house says and hears by itself, at the Runtime: proposals, letters and answers, what sources saw, and who is here."""
 
+import contextlib
 import hashlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from backburner import wake
-from backburner.errors import ApprovalDenied, BadInput
+from backburner.errors import ApprovalDenied, BadInput, LedgerUnavailable
 from backburner.home import project_of
 from backburner.models import DISCOVERY, Notice, Submission, Task
+from backburner.standing import tools_of
 from backburner.text import shortened, visible
-from backburner.timetable import Timetable
+from backburner.timetable import Timetable, over_all
+from backburner.validation import TOOL_SETS
 from backburner.words import command_line
 
 if TYPE_CHECKING:
@@ -23,7 +26,8 @@ _MINUTE_MS = 60_000
 
 def digest_of(command: Sequence[str], prompt: str) -> str:
     """What something does, whatever it is called."""
-    return hashlib.sha256("\0".join([*command, "", " ".join(prompt.split()).casefold()]).encode("utf-8", "surrogateescape")).hexdigest()
+    words = " ".join(" ".join(command).split())  # with a shell or without
+    return hashlib.sha256(f"{words}\0{' '.join(prompt.split()).casefold()}".encode("utf-8", "surrogateescape")).hexdigest()
 
 
 class Outward(Timetable):
@@ -31,7 +35,10 @@ class Outward(Timetable):
 
     def _not_refused(self, submission: Submission) -> None:
         """An agent does not bring back what a person deleted, nor propose again within a day what they rejected."""
-        if submission.session is None or not submission.standing:
+        from backburner.gate import started_by_agent
+
+        by_agent = submission.session is not None or started_by_agent(self.environ)
+        if not by_agent or not (submission.standing or submission.proposed):
             return
         now, digest = self.clock(), digest_of(submission.command, submission.prompt)
         project, name = project_of(submission.cwd), submission.name or ""
@@ -42,12 +49,15 @@ class Outward(Timetable):
 
     def _bury(self, task: Task, why: str) -> None:
         """A person did not want a standing task."""
-        if task.standing:
+        if task.standing or task.rule == "proposal":
             self.store.bury(task, digest_of(task.command, task.prompt), why, self.clock())
 
     def _channels(self, submission: Submission) -> tuple[str, ...]:
         """Where it reports besides the inbox: as was said, or as is usual for this person."""
-        wanted = submission.channels or tuple(name.strip() for name in self.config.text("notify.to").split(",") if name.strip())
+        wanted = submission.channels
+        if not wanted and submission.session != DISCOVERY and (submission.session is None or submission.standing or submission.proposed):
+            usual = [name.strip() for name in self.config.text("notify.to").split(",")]
+            wanted = tuple(name for name in usual if name in self.config.channels)
         for name in wanted:
             if name not in self.config.channels and name != "inbox":
                 known = ", ".join(sorted(self.config.channels)) or "none yet: see [channels.NAME] in docs/channels.md"
@@ -57,22 +67,28 @@ class Outward(Timetable):
     def _within_makers(self, submission: Submission) -> Submission:
         """What an agent makes has no more tools than the agent itself, and one that looks for work proposes only a few things."""
         maker = self.store.show((submission.session or "").partition(":")[2]) if submission.session else None
-        if maker is None or not submission.standing or submission.agent is None:
+        if maker is None or maker.task.agent is None:
             return submission
         if maker.task.session == DISCOVERY and len(self.store.asked_by(str(submission.session))) >= _MOST_PROPOSALS:
             raise BadInput(f"That is enough: at most {_MOST_PROPOSALS} proposals at a time.")
-        own = maker.task.terms.get("tools") or ("read,commands,memory" if maker.task.standing else "")
-        if not own:
+        if submission.agent is None:
             return submission
-        mine = {name.strip() for name in str(own).split(",")}
-        wanted = [name.strip() for name in str(submission.terms.get("tools") or "read,commands,memory").split(",")]
-        fewer = [name for name in wanted if name in mine or (name == "read" and "files" in mine)]
+        own = self.config.agents.get(maker.task.agent, {}).get("tools", "")
+        if not (limit := tools_of(maker.task, own)):
+            return submission
+        mine = {name.strip() for name in limit.split(",")}
+        wanted = tools_of(submission, self.config.agents.get(submission.agent, {}).get("tools", "")) or ",".join(TOOL_SETS)
+        fewer = [name for name in map(str.strip, wanted.split(",")) if name in mine or (name == "read" and "files" in mine)]
         return submission._replace(terms={**submission.terms, "tools": ",".join(fewer) or "read"})
 
     def _watcher(self, submission: Submission) -> Submission | None:
         """A task that is set off by a command's output has another one that runs the command and looks."""
         if submission.source.get("kind") != "command" or submission.after:
             return None
+        if submission.proposed:
+            raise BadInput(
+                "Propose it with an interval, and the command in front of the prompt: then its agent is asked when the output changes."
+            )
         from backburner.commandline import words_of
         from backburner.schedule import every
         from backburner.times import duration_ms
@@ -85,6 +101,7 @@ class Outward(Timetable):
             prompt="",
             terms={},
             budget={},
+            key=None,
             name=f"{submission.name}:watch"[:80],
             description=f"Watches for {submission.name}",
             schedule=every(duration_ms(submission.source.get("every", "1m")), self.clock()).fields(),
@@ -101,13 +118,14 @@ class Outward(Timetable):
         if submission.standing:
             parts.append(f"When: {self.explain(submission)}")
         if submission.command:
-            parts.append(f"It would run: {shortened(command_line(submission.command, submission.shell), longest=1000)}")
+            parts.append(f"It would run: {shortened(command_line(submission.command, submission.shell), longest=4000)}")
         if submission.prompt:
-            tools = submission.terms.get("tools") or "read, commands, memory"
-            parts.append(f"It would ask an agent, with the tools {tools}: {shortened(visible(submission.prompt), longest=1000)}")
-        parts.append(f"It asks because: {'; '.join(reasons)}")
-        parts.append("Yes: backburner approve {task_id}; no: backburner reject {task_id}")
-        return "\n".join(part.replace("{", "(").replace("}", ")") if "{task_id}" not in part[-60:] else part for part in parts if part)
+            parts.append(
+                f"It would ask an agent, with the tools {tools_of(submission)}: {shortened(visible(submission.prompt), longest=4000)}"
+            )
+        parts.append(f"It asks because: {visible('; '.join(reasons))}")
+        parts.append("Yes: backburner approve \0; no: backburner reject \0")  # nothing that is shown holds a NUL
+        return "\n".join(part for part in parts if part)
 
     # -- letters and answers
 
@@ -152,7 +170,11 @@ class Outward(Timetable):
     def happened(self, task_id: str, state: dict[str, object] | None, happening: "Happening | None", delivery: str = "") -> bool:
         """What a source saw, and what it remembers; False for a delivery that was received before."""
         payload = {**happening.payload, "summary": happening.summary} if happening else None
-        fresh = self.store.happened(task_id, state, payload, self.clock(), self.home.tasks, delivery)
+        held = (
+            not self.config.flag("tasks.enabled")
+            or over_all(self.store, self.config, self.known_as(task_id).task, self.clock()) is not None
+        )
+        fresh = self.store.happened(task_id, state, payload, self.clock(), self.home.tasks, delivery, hold=held)
         if payload and fresh:
             self._publish(self.known_as(task_id))
         return fresh
@@ -166,8 +188,9 @@ class Outward(Timetable):
 
     def present(self, door: str) -> None:
         """A person did something at a door; that is written down once a minute."""
-        if abs(self.clock() - (self.store.last_present() or 0)) > _MINUTE_MS:
-            self.store.present(door, self.clock())
+        with contextlib.suppress(LedgerUnavailable):  # nobody waits for it
+            if abs(self.clock() - (self.store.last_present() or 0)) > _MINUTE_MS:
+                self.store.present(door, self.clock())
 
     def last_present(self) -> int | None:
         return self.store.last_present()

@@ -103,12 +103,13 @@ class Runtime(Outward):
         if known := self.known(submission):
             return known
         if submission.standing:
-            self._not_refused(submission)
-            submission = self._within_makers(self._usual(submission))
-            if watcher := self._watcher(submission):
-                submission = submission._replace(after=(self.submit(watcher, yes_via=yes_via).task.task_id,))
-        submission = submission._replace(channels=self._channels(submission))
+            submission = self._usual(submission)
+        self._not_refused(submission)
+        submission = self._within_makers(submission._replace(channels=self._channels(submission)))
         validate(submission)
+        if watcher := self._watcher(submission):
+            self.store.room(submission.name or "", project_of(submission.cwd))
+            submission = submission._replace(after=(self.submit(watcher, yes_via=yes_via).task.task_id,))
         submission, parent = self._placed(submission)
         self.home.make_bells()
         now = self.clock()
@@ -238,12 +239,12 @@ class Runtime(Outward):
     def answer(self, channel: str, message: str, *, yes: bool, via: str) -> None:
         """Somebody who may has answered a message with yes or no."""
         notice = self.store.sent_as(channel, message)
-        if notice is None:
-            return
-        entry = self.known_as(notice.task_id)
-        reference, run = notice.task_id, entry.run
+        if notice is None or message not in self.store.questions(channel):
+            return  # it asks nothing, was answered, or what it asked about is over
+        run, reference = self.known_as(notice.task_id).run, notice.task_id
         if run and run.state == RunState.WAITING and run.waits_on not in (None, "budget", "tool"):
             reference = str(run.waits_on)
+        self.present(channel)
         self.approve(reference, via=f"channel:{via}") if yes else self.reject(reference)
 
     def trust(self, folder: str, *, via: str) -> str:

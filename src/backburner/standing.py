@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from backburner.lifecycle import Result, RunState, TaskEvent, TaskState
-from backburner.models import Ending, Run, Task
+from backburner.models import DISCOVERY, Ending, Run, Submission, Task
 from backburner.text import readable, visible
 
 OVER_BUDGET = "budget: "  # before the reason of a pause that a person must answer
@@ -28,6 +28,22 @@ class Sequel(NamedTuple):
     failures: int
     result_hash: str | None
     because: str | None = None
+
+
+STANDING_SETS = "read,commands,memory"  # for runs that nobody watches
+EVENT_SETS = "read,memory"  # for runs that somebody outside sets off
+LOOKING_SETS = "read,propose"  # for the agent that looks for work
+
+
+def tools_of(task: "Task | Submission", own: str = "") -> str:
+    """The sets of tools that the agent of a task has; empty for all. `own` are those of its settings."""
+    if task.session == DISCOVERY:
+        return LOOKING_SETS
+    if said := task.terms.get("tools"):
+        return str(said)
+    if not task.standing:
+        return own
+    return EVENT_SETS if task.source else STANDING_SETS
 
 
 def kind_of_problem(result: Result, problem: str | None) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from backburner import folders, wake
 from backburner.config import Config, agent_settings, is_local
 from backburner.dialogue import Dialogue
-from backburner.errors import BadInput, NotAPerson
+from backburner.errors import BadInput, IllegalTransition, NotAPerson
 from backburner.lifecycle import TaskState
 from backburner.models import AGENTS, DISCOVERY, LOCAL, Entry, PersonsTurn, Run, Submission, Task, session_of
 from backburner.process import is_alive, myself
@@ -73,6 +73,9 @@ class Timetable(Dialogue):
     def pause(self, reference: str) -> Entry:
         """Run a standing task no more until it is unpaused. A run at work goes on."""
         entry = self.store.pause(self.show(reference).task.task_id, "a person or an agent paused it", self.clock())
+        if entry.task.source.get("kind") == "command":
+            with contextlib.suppress(IllegalTransition):
+                self.store.pause(entry.task.after[0], f"{entry.task.task_id} is paused", self.clock())
         wake.ring_all(self.home.bells)
         return entry
 
@@ -81,7 +84,10 @@ class Timetable(Dialogue):
         task = self.show(reference).task
         if task.state == TaskState.PAUSED and (task.paused_because or "").startswith(OVER_BUDGET):
             self.require_person(via)
-        entry = self.store.unpause(task.task_id, self.clock(), self.config.whole("tasks.max_active"))
+        entry = self.store.unpause(task.task_id, self.clock(), self.config.whole("tasks.max_active"), self.home.tasks)
+        if task.source.get("kind") == "command":
+            with contextlib.suppress(IllegalTransition):
+                self.store.unpause(task.after[0], self.clock(), self.config.whole("tasks.max_active"))
         self._publish(entry)
         return entry
 

@@ -96,6 +96,10 @@ def source_of(text: str, about: dict[str, str], cwd: str) -> dict[str, str]:
                 raise BadInput(f"A command is compared by {' or '.join(_COMPARED)}, not by '{about['compare']}'.")
             return {**source, "command": rest}
         case "github":
+            if not re.fullmatch(r"https?://(127\.0\.0\.1|localhost)(:\d+)?", about.get("base_url", "http://localhost")):
+                raise BadInput("A base_url is for a server on this machine.")
+            if not re.fullmatch(r"(GH|GITHUB)(_[A-Z0-9]+)*_TOKEN", about.get("token_env", "GITHUB_TOKEN")):
+                raise BadInput("The token of GitHub is in a variable such as GITHUB_TOKEN or GH_WORK_TOKEN; no other is sent.")
             if not re.fullmatch(r"[\w.-]+/[\w.-]+", rest):
                 raise BadInput(f"'{rest}' is not a repository; write OWNER/REPO.")
             return {**source, "repo": rest}

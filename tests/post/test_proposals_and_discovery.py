@@ -15,11 +15,13 @@ from backburner.ports import Happening
 from backburner.runtime import Runtime, open_runtime
 from backburner.schedule import every
 from backburner.testing import FakeClock
+from backburner.when import source_of
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 ME = ProcessId(1, "1", "boot")
 CONFIG = """[models]
 local = "ollama:small"
+default = "ollama:small"
 [channels.chat]
 type = "discord"
 target = "1"
@@ -137,6 +139,70 @@ def test_what_an_agent_makes_has_no_more_tools_than_it_has(runtime: Runtime) -> 
 def test_a_proposal_does_not_run_whatever_the_gate_would_say(runtime: Runtime) -> None:
     entry = propose(runtime, "harmless", command=("true",), agent=None, prompt="")
     assert entry.status == "proposed" and entry.task.next_run_at is None
+
+
+def test_an_old_yes_does_not_answer_what_is_asked_later(runtime: Runtime) -> None:
+    entry = propose(runtime, "watch", channels=("chat",))
+    (notice,) = runtime.outgoing(OUT + "chat")
+    runtime.delivered([notice.notice_id], "100")
+    runtime.answer(OUT + "chat", "100", yes=True, via="chat:9")
+    runtime.run_now(entry.task.task_id)
+    (work,) = runtime.store.claim(LOCAL, ME, 5, runtime.clock())
+    runtime.store.park(work.run.run_id, ME, "it wants to write prod.cfg", runtime.clock(), "tool")
+    (notice,) = runtime.outgoing(OUT + "chat")
+    runtime.delivered([notice.notice_id], "101")
+    assert list(runtime.questions(OUT + "chat")) == ["101"]
+    runtime.answer(OUT + "chat", "100", yes=True, via="chat:9")
+    assert runtime.known_as(entry.task.task_id).run.state == "waiting"  # type: ignore[union-attr]
+    runtime.answer(OUT + "chat", "101", yes=True, via="chat:9")
+    assert runtime.known_as(entry.task.task_id).run.state == "pending"  # type: ignore[union-attr]
+
+
+def test_no_other_secret_than_githubs_is_sent_and_to_nobody_else() -> None:
+    for wrong in (
+        {"base_url": "https://evil.example"},
+        {"token_env": "ANTHROPIC_API_KEY"},
+        {"base_url": "http://127.0.0.1:1@evil.example"},
+    ):
+        with pytest.raises(BadInput):
+            source_of("github:owner/repo", wrong, "/")
+    assert source_of("github:owner/repo", {"token_env": "GH_WORK_TOKEN"}, "/")["token_env"] == "GH_WORK_TOKEN"
+
+
+def test_whatever_an_agent_makes_it_has_no_more_tools(runtime: Runtime) -> None:
+    maker = runtime.submit(task(runtime, "maker", session=None, terms={"tools": "read,background,commands"}))
+    session = f"task:{maker.task.task_id}"
+    hook = runtime.submit(task(runtime, "hook", session=session, source={"kind": "webhook", "name": "h", "secret_env": "S"}))
+    assert hook.task.terms["tools"] == "read"  # what comes from outside does not reach commands
+    child = runtime.submit(Submission((), str(runtime.cwd), {}, agent="default", prompt="Do it.", session=session))
+    assert child.task.terms["tools"] == "commands,background"
+
+
+def test_an_agent_without_a_session_cannot_bring_back_what_was_deleted(runtime: Runtime) -> None:
+    entry = runtime.submit(task(runtime, "nag", session=None))
+    runtime.cancel(entry.task.task_id, for_good=True)
+    runtime.environ["CURSOR_AGENT"] = "1"
+    with pytest.raises(ApprovalDenied):
+        runtime.submit(task(runtime, "nag", session=None))
+
+
+def test_the_same_command_in_a_shell_is_the_same_proposal(runtime: Runtime) -> None:
+    entry = propose(runtime, "lint", command=("make", "lint"), agent=None, prompt="")
+    runtime.reject(entry.task.task_id)
+    with pytest.raises(ApprovalDenied):
+        propose(runtime, "tidy", command=("make  lint",), shell=True, agent=None, prompt="")
+
+
+def test_what_happens_while_a_task_is_paused_is_dealt_with_when_it_goes_on(runtime: Runtime) -> None:
+    entry = runtime.submit(task(runtime, "files", source={"kind": "file", "path": "/tmp/x"}, session=None))
+    task_id = entry.task.task_id
+    runtime.happened(task_id, {"seen": 1}, Happening("one", {"n": 1}))
+    runtime.pause(task_id)
+    assert runtime.known_as(task_id).run.state == "cancelled"  # type: ignore[union-attr]
+    runtime.happened(task_id, {"seen": 2}, Happening("two", {"n": 2}))
+    runtime.unpause(task_id, via="library")
+    run = runtime.known_as(task_id).run
+    assert run is not None and run.state == "pending" and '"n": 1' in str(run.payload) and '"n": 2' in str(run.payload)
 
 
 # -- looking for work

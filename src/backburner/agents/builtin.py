@@ -24,7 +24,7 @@ from pydantic_ai.usage import UsageLimits
 from backburner import standing
 from backburner.agents import briefing
 from backburner.agents.models import escalated, model_of
-from backburner.agents.tools import EVENT_SETS, STANDING_SETS, Deps, escalation, toolsets
+from backburner.agents.tools import Deps, escalation, toolsets
 from backburner.awaited import Awaited
 from backburner.doors.answers import outcome as outcome_line
 from backburner.doors.caller import Caller
@@ -32,7 +32,7 @@ from backburner.errors import BackburnerError
 from backburner.folders import ACTIVITY
 from backburner.home import read_plain, write_atomically
 from backburner.lifecycle import Result
-from backburner.models import DAY, DISCOVERY, TURN, Task, Work, session_of
+from backburner.models import DAY, TURN, Task, Work, session_of
 from backburner.notification import fitting, notification
 from backburner.ports import Outcome, Parked, Turn
 from backburner.text import clean, shortened
@@ -281,9 +281,7 @@ class _Escalated(Exception):
 def _agent(task: Task, settings: dict[str, str], model: Model) -> "Agent[Deps, Any]":
     """The agent of a task: one that answers in words, or for a standing task in fields."""
     own = [briefing.instructions(task)] if task.standing else []
-    usual = EVENT_SETS if task.source else STANDING_SETS
-    sets = "read,propose" if task.session == DISCOVERY else task.terms.get("tools") or (usual if task.standing else None)
-    tools = toolsets(str(sets) if sets else settings.get("tools"))
+    tools = toolsets(standing.tools_of(task, settings.get("tools", "")) or None)
     return Agent(
         model,
         deps_type=Deps,

@@ -30,8 +30,6 @@ from backburner.runtime import Runtime
 from backburner.text import readable, shortened, visible
 from backburner.validation import TOOL_SETS as SETS
 
-STANDING_SETS = "read,commands,memory"  # for runs that nobody watches
-EVENT_SETS = "read,memory"  # for runs that somebody outside sets off
 _LONGEST_READ = 50_000
 _LONGEST_FILE = 2_000_000
 _MOST_FOUND = 200

@@ -156,9 +156,9 @@ class Desk:
         if session is None or now - self._met.get(session, -1e9) < _MEET_SECONDS:
             return
         with contextlib.suppress(BackburnerError):
-            await caller.home.do(
-                lambda runtime: runtime.register(session, client_of(session), process) or runtime.present(client_of(session))
-            )
+            await caller.home.do(lambda runtime: runtime.register(session, client_of(session), process))
+            if not session.startswith(("agent:", "task:")):  # those work when nobody is there
+                await caller.home.do(lambda runtime: runtime.present(client_of(session)))
             self._met[session] = now
 
     async def _with_notices(self, caller: Caller, result: dict[str, Any], failed: bool) -> Answer:

@@ -345,7 +345,7 @@ class Top:
         if key not in (ord("y"), ord("Y")) or task_id is None:
             return
         try:
-            self._runtime.cancel(task_id)
+            self._runtime.cancel(task_id, for_good=True)
         except BackburnerError as error:
             self._note = str(error)
         self.look()

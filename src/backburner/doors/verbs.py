@@ -110,11 +110,14 @@ def batch(runtime: Runtime, args: argparse.Namespace) -> int:
 
 def cancel(runtime: Runtime, args: argparse.Namespace) -> int:
     """All of them are asked first; then each is waited for until it is proven dead."""
+    from backburner.gate import started_by_agent  # only who cancels needs it
+
     code, asked = 0, []
+    by_person = session_of(runtime.environ) is None and not started_by_agent(runtime.environ)
     runs = [known for known in args.id if (run := runtime.show(known).run) and run.cause and run.run_id == known]
     for task_id in runs or _meant(runtime, args, live=True):
         try:
-            asked.append(runtime.cancel(task_id, for_good=session_of(runtime.environ) is None).task.task_id)
+            asked.append(runtime.cancel(task_id, for_good=by_person).task.task_id)
         except NotRunning as error:
             if len(args.id) == 1:
                 raise

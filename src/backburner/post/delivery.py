@@ -23,7 +23,7 @@ from backburner.times import quiet_until
 
 log = logging.getLogger("backburner")
 _FIRST_WAIT_MS, _LONGEST_WAIT_MS = 5_000, 3_600_000
-_DEAD_AFTER_MS = 3 * 86_400_000
+_MOST_ATTEMPTS = 80  # with waits of up to an hour: three days
 _MOST_IN_DIGEST = 50
 _SEND_SECONDS = 60.0
 
@@ -114,7 +114,7 @@ class Worker:
         first = parcel.notices[0]
         ids, now = [notice.notice_id for notice in parcel.notices], await self._now()
         wait = max(wait_after(first.attempts), int((error.retry_after or 0) * 1000))
-        again = None if error.for_good or now - first.created_at > _DEAD_AFTER_MS else now + wait
+        again = None if error.for_good or first.attempts >= _MOST_ATTEMPTS else now + wait
         log.warning("%s to %s: %s%s", first.key, self.name, error, "" if again else "; given up")
         await self._home.do(lambda runtime: runtime.undelivered(ids, str(error), again))
 
@@ -127,6 +127,7 @@ class Worker:
                 await self.answered(answer.message, answer.person, answer.yes)
         async for answer in self.channel.answers():
             await self.answered(answer.message, answer.person, answer.yes)
+        await asyncio.Event().wait()  # nobody can answer there: there is no use in asking again
 
     async def answered(self, message: str, person: str, yes: bool) -> None:
         with contextlib.suppress(BackburnerError):  # it was answered elsewhere, or is over

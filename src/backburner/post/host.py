@@ -8,6 +8,7 @@ import contextlib
 import logging
 import os
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any
@@ -148,21 +149,22 @@ class Post:
         port = await self._awaited.do(lambda runtime: runtime.config.whole("hooks.port"))
         hosts = await self._awaited.do(lambda runtime: runtime.config.text("hooks.hosts"))
         app = receiver(hook, lambda name, delivery, event: received(self._awaited, name, delivery, event), hosts=frozenset(_names(hosts)))
+        listening = socket.socket()
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind(("127.0.0.1", port))
+        except OSError as error:
+            listening.close()
+            raise BackburnerError(f"port {port} of 127.0.0.1 cannot be listened on: {error.strerror}") from None
         config = uvicorn.Config(
-            app,
-            host="127.0.0.1",
-            port=port,
-            log_level="warning",
-            lifespan="off",
-            access_log=False,
-            ws="none",
-            limit_concurrency=64,
-            timeout_graceful_shutdown=2,
+            app, log_level="warning", lifespan="off", access_log=False, ws="none", limit_concurrency=64, timeout_graceful_shutdown=2
         )
         server = uvicorn.Server(config)
         setattr(server, "capture_signals", contextlib.nullcontext)  # noqa: B010 - the signals are ours
-        with contextlib.suppress(SystemExit):  # the port is taken: it is tried again
-            await server.serve()
+        try:
+            await server.serve(sockets=[listening])
+        finally:
+            listening.close()
 
     async def _reload(self) -> None:
         """Take a changed config.toml over; a wrong one is said and changes nothing."""

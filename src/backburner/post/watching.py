@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import time
 
 from backburner.awaited import Awaited
 from backburner.models import Task
@@ -35,6 +36,7 @@ class Watcher:
         """Go on whatever happens to the source; what is wrong with it is said."""
         wait = _AGAIN_SECONDS
         while True:
+            began = time.monotonic()
             try:
                 await self._watch()
             except SourceBroken as error:
@@ -42,8 +44,8 @@ class Watcher:
             except Exception as error:
                 log.exception("watching for %s failed", self.task.task_id)
                 await self._broken(f"{type(error).__name__}: {error}")
+            wait = _AGAIN_SECONDS if time.monotonic() - began > _LONGEST_AGAIN_SECONDS else min(_LONGEST_AGAIN_SECONDS, wait * 2)
             await asyncio.sleep(wait)
-            wait = min(_LONGEST_AGAIN_SECONDS, wait * 2)
 
     async def _watch(self) -> None:
         task_id = self.task.task_id

@@ -1,5 +1,6 @@
 """The ends of runs, inside a verb's transaction: state, event and notice, the run that follows, and the tasks that come after."""
 
+import json
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -25,6 +26,7 @@ from backburner.words import agent_notice as agent_notice_words
 from backburner.words import ending as ending_words
 from backburner.words import notice as notice_words
 
+_MOST_WAITING = 20  # happenings that are kept whole while a run is at work; of more only their number is
 _STEADY_MS = 60_000  # a run that lasted this long had not failed to start
 
 
@@ -224,6 +226,10 @@ class Endings(Records):
             (after.failures, after.result_hash, gate_hash, after.because, task.task_id),
         )
         reached = self._change_task(task, after.event, now, because=after.because).state if after.event else None
+        if reached in (TaskState.DONE, TaskState.FAILED) and task.source.get("kind") == "command":
+            watcher = self.show(task.after[0])  # it was made for this one
+            if watcher and watcher.task.state in (TaskState.ACTIVE, TaskState.PAUSED):
+                self._change_task(watcher.task, TaskEvent.CANCELLED, now)
         if after.retry_ms is not None:
             about = {"slot": run.slot, "origin": run.origin, "payload": run.payload}
             self._run_again(task, os.path.dirname(run.folder), now, cause="retry", due_at=now + after.retry_ms, **about)
@@ -235,6 +241,16 @@ class Endings(Records):
         if task.source and after.retry_ms is None and not after.event:
             self._run_waiting(task, os.path.dirname(run.folder), now)
         return reached if reached != TaskState.PAUSED else None
+
+    def _wait_with(self, task_id: str, payload: dict[str, object]) -> None:
+        """Something happened that a run is to deal with."""
+        self._db.execute("INSERT INTO watches (task_id) VALUES (?) ON CONFLICT DO NOTHING", (task_id,))
+        waiting = json.loads(self._one("SELECT waiting FROM watches WHERE task_id = ?", task_id)[0] or '{"events": [], "more": 0}')
+        if len(waiting["events"]) < _MOST_WAITING:
+            waiting["events"].append(payload)
+        else:
+            waiting["more"] += 1
+        self._db.execute("UPDATE watches SET waiting = ? WHERE task_id = ?", (json.dumps(waiting), task_id))
 
     def _run_waiting(self, task: Task, folder: str, now: int) -> None:
         """What happened at a source and was not dealt with is the payload of one run."""
@@ -271,6 +287,8 @@ class Endings(Records):
         self._change_task(task, TaskEvent.PAUSED, now, because=because)
         self._db.execute("UPDATE tasks SET paused_because = ? WHERE task_id = ?", (because, task.task_id))
         if entry.run and entry.run.state == RunState.PENDING and entry.run.cause not in ("", "manual"):
+            for payload in json.loads(entry.run.payload or "{}").get("events", ()):
+                self._wait_with(task.task_id, payload)  # it is dealt with when the task goes on
             ending = Ending(entry.run.run_id, RunState.CANCELLED, Result.UNSTARTED, now, error="the task was paused")
             self._write_end(self._entry(task.task_id), ending)
 
@@ -294,6 +312,9 @@ class Endings(Records):
                 continue
             if reason := self.over_day(other.task, now):
                 self._pause_over(other.task, reason, now)
+                continue
+            if other.live and other.task.source:
+                self._wait_with(task_id, {"summary": f"what {task.task_id} prints has changed", "run": run.run_id})
                 continue
             if other.live:
                 self._skip(

@@ -3,20 +3,24 @@
 import json
 from collections.abc import Sequence
 
-from backburner.lifecycle import TaskState
+from backburner import standing
+from backburner.lifecycle import TaskEvent, TaskState
 from backburner.models import OUT, Notice, Task
 from backburner.stores.rows import TASK, task_of
 from backburner.stores.standing import Standing
 
-_OUTGOING = f"told_at IS NULL AND dead_at IS NULL AND channel >= '{OUT}' AND channel < '{OUT}~'"
-# Messages about what still waits for a person.
-_ASKED = (
-    "WHERE n.external IS NOT NULL AND (n.key LIKE '%:proposed:%' OR n.key LIKE '%:waits:%')"
-    " AND (t.state = 'proposed' OR EXISTS (SELECT 1 FROM runs r WHERE r.task_id = t.task_id AND r.state = 'waiting'))"
+OUTGOING = f"told_at IS NULL AND dead_at IS NULL AND channel >= '{OUT}' AND channel < '{OUT}~'"
+# Messages that still wait for a person: of a proposal, and the latest one of a run that waits.
+_PROPOSED = "FROM tasks t JOIN notices n ON n.task_id = t.task_id AND n.key LIKE '%:proposed:%' WHERE t.state = 'proposed'"
+_WAITING = (
+    "FROM runs r JOIN notices n ON n.task_id = r.task_id AND n.run_id = r.run_id AND n.key LIKE '%:waits:%'"
+    " WHERE r.ended_at IS NULL AND r.state = 'waiting' AND n.notice_id ="
+    " (SELECT max(m.notice_id) FROM notices m WHERE m.task_id = n.task_id AND m.run_id = n.run_id AND m.channel = n.channel AND m.key LIKE '%:waits:%')"
 )
 _RECEIVED_KEPT_MS = 7 * 86_400_000
 _TOMBSTONES_KEPT_MS = 365 * 86_400_000
-_MOST_WAITING = 20  # happenings that are kept whole while a run is at work; of more only their number is
+_MOST_OUTGOING = 200
+_LONGEST_PAYLOAD = 64 << 10
 
 
 class Outside(Standing):
@@ -26,8 +30,10 @@ class Outside(Standing):
 
     def outgoing(self, channel: str | None = None) -> Sequence[Notice]:
         """What is to be delivered to a channel, or to any, in order."""
-        where = f"{_OUTGOING} AND (? IS NULL OR channel = ?)"
-        rows = self._all(f"SELECT {', '.join(Notice._fields)} FROM notices WHERE {where} ORDER BY notice_id", channel, channel)
+        where = f"{OUTGOING} AND (? IS NULL OR channel = ?)"
+        rows = self._all(
+            f"SELECT {', '.join(Notice._fields)} FROM notices WHERE {where} ORDER BY notice_id LIMIT ?", channel, channel, _MOST_OUTGOING
+        )
         return [Notice(*row) for row in rows]
 
     def delivered(self, notice_ids: Sequence[int], external: str | None, now: int) -> None:
@@ -70,18 +76,14 @@ class Outside(Standing):
         row = self._one(f"SELECT {', '.join(Notice._fields)} FROM notices WHERE channel = ? AND external = ?", channel, external)
         return Notice(*row) if row else None
 
-    def questions(self, channel: str) -> Sequence[str]:
-        """The messages of a channel that a person has not answered yet."""
-        rows = self._all(f"SELECT n.external FROM notices n JOIN tasks t ON t.task_id = n.task_id {_ASKED} AND n.channel = ?", channel)
-        return [row[0] for row in rows]
+    def questions(self, channel: str | None = None) -> Sequence[str]:
+        """The messages of a channel, or of any, that a person has not answered yet."""
+        sent = "n.external IS NOT NULL AND (? IS NULL OR n.channel = ?)"
+        return [row[0] for where in (_PROPOSED, _WAITING) for row in self._all(f"SELECT n.external {where} AND {sent}", channel, channel)]
 
     def post_wanted(self) -> bool:
         """Whether anything is to be delivered or watched, or an answer may come in."""
-        return bool(
-            self.outgoing()
-            or self.watched()
-            or self._one(f"SELECT 1 FROM notices n JOIN tasks t ON t.task_id = n.task_id {_ASKED} LIMIT 1")
-        )
+        return bool(self._one(f"SELECT 1 FROM notices WHERE {OUTGOING} LIMIT 1") or self.watched() or self.questions())
 
     # -- sources
 
@@ -107,11 +109,19 @@ class Outside(Standing):
         return dict(self._all("SELECT task_id, broken FROM watches WHERE broken IS NOT NULL"))
 
     def happened(
-        self, task_id: str, state: dict[str, object] | None, payload: dict[str, object] | None, now: int, folder: str, delivery: str = ""
+        self,
+        task_id: str,
+        state: dict[str, object] | None,
+        payload: dict[str, object] | None,
+        now: int,
+        folder: str,
+        delivery: str = "",
+        *,
+        hold: bool = False,
     ) -> bool:
         """What a source remembers from now on, and the run that follows from what it saw, in one transaction.
 
-        While a run is at work it waits, together with whatever else happens. False for a delivery that was received before.
+        While a run is at work, or with `hold`, it waits, together with whatever else happens. False for a delivery that was received before.
         """
         with self._transaction():
             entry = self._entry(task_id)
@@ -126,16 +136,16 @@ class Outside(Standing):
             self._db.execute("INSERT INTO watches (task_id) VALUES (?) ON CONFLICT DO NOTHING", (task_id,))
             if state is not None:
                 self._db.execute("UPDATE watches SET state = ?, broken = NULL WHERE task_id = ?", (json.dumps(state), task_id))
-            if payload is None or entry.task.state != TaskState.ACTIVE:
+            if payload is None or entry.task.state not in (TaskState.ACTIVE, TaskState.PAUSED):
                 return True
+            if standing.is_over(entry.task, now) and not entry.live:
+                self._change_task(entry.task, TaskEvent.DONE, now)
+                return True
+            if len(text := json.dumps(payload)) > _LONGEST_PAYLOAD:
+                payload = {"summary": payload.get("summary"), "text": text[:_LONGEST_PAYLOAD], "cut": True}
             self._event(now, "source_event", task_id, None, summary=payload.get("summary"))
-            waiting = json.loads(self._one("SELECT waiting FROM watches WHERE task_id = ?", task_id)[0] or '{"events": [], "more": 0}')
-            if len(waiting["events"]) < _MOST_WAITING:
-                waiting["events"].append(payload)
-            else:
-                waiting["more"] += 1
-            self._db.execute("UPDATE watches SET waiting = ? WHERE task_id = ?", (json.dumps(waiting), task_id))
-            if not entry.live:
+            self._wait_with(task_id, payload)
+            if not entry.live and not hold:
                 self._run_waiting(entry.task, folder, now)
             return True
 

@@ -378,6 +378,7 @@ MIGRATIONS: tuple[str, ...] = (
     ALTER TABLE notices ADD COLUMN error TEXT;
     ALTER TABLE notices ADD COLUMN dead_at INTEGER;
     ALTER TABLE notices ADD COLUMN external TEXT;
+    CREATE INDEX notices_dead ON notices (notice_id) WHERE dead_at IS NOT NULL AND told_at IS NULL;
     CREATE INDEX notices_sent ON notices (channel, external) WHERE external IS NOT NULL;
     -- what a source saw last, and what happened while a run was at work
     CREATE TABLE watches (

@@ -28,7 +28,7 @@ from backburner.models import (
 )
 from backburner.stores.endings import dependency_failed, failed_before
 from backburner.stores.grants import Grants
-from backburner.stores.outside import Outside
+from backburner.stores.outside import OUTGOING, Outside
 from backburner.stores.post import Post
 from backburner.stores.rows import ENTRY, entry_of
 from backburner.text import shortened
@@ -128,7 +128,7 @@ class SQLiteStore(Grants, Post, Outside):
                 kind = "task_submitted" if approval else "task_proposed"
                 self._event(now, kind, task.task_id, None, **about, rule=rule, reasons=list(reasons))
                 if not approval and words:
-                    self._notice(task, None, words.replace("{task_id}", task.task_id), now, about=standing.PROPOSED)
+                    self._notice(task, None, words.replace("\0", task.task_id), now, about=standing.PROPOSED)
                 if submission.standing and approval:
                     return self._stand(task, now, most_active)
                 if submission.standing:
@@ -369,6 +369,7 @@ class SQLiteStore(Grants, Post, Outside):
             run = entry.run
             if run is None and entry.task.state == TaskState.PROPOSED:
                 task = self._change_task(entry.task, TaskEvent.REJECTED, now)
+                self._answered(task_id, now)
                 if task.session is not None:
                     self._notice(task, None, refusal(task_id, expired=False), now)
                 self._follow_up(task_id, task.state, now)
@@ -390,6 +391,8 @@ class SQLiteStore(Grants, Post, Outside):
             for task_id in task_ids:
                 if self._one("SELECT 1 FROM runs WHERE task_id = ? AND ended_at IS NULL AND runner <> ?", task_id, RECORD):
                     continue
+                if self._one(f"SELECT 1 FROM notices WHERE task_id = ? AND {OUTGOING}", task_id):
+                    continue  # a letter is still on its way
                 unended = "state = 'proposed' OR schedule <> '{}' AND state IN ('active', 'paused')"
                 if self._one(f"SELECT 1 FROM tasks WHERE task_id = ? AND ({unended})", task_id):
                     continue

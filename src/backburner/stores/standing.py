@@ -43,6 +43,12 @@ class Standing(Agents):
             )
         return Entry(task._replace(next_run_at=due), None)
 
+    def room(self, name: str, project: str) -> None:
+        """BadInput where a standing task of that name is open."""
+        same = "SELECT task_id FROM tasks WHERE schedule <> '{}' AND state IN ('proposed', 'active', 'paused') AND name = ? AND project = ?"
+        if other := self._one(same, name, project):
+            raise BadInput(f"There is a standing task '{name}' here already: {other[0]}. Cancel it first: backburner cancel {other[0]}")
+
     def _room(self, task: Task, most_active: int) -> None:
         """Not too many at once, and none twice."""
         standing = "schedule <> '{}' AND task_id <> ? AND state"
@@ -159,13 +165,16 @@ class Standing(Agents):
             self._pause(self._standing_task(task_id), because, now)
         return self._entry(task_id)
 
-    def unpause(self, task_id: str, now: int, most_active: int) -> Entry:
+    def unpause(self, task_id: str, now: int, most_active: int, folder: str = "tasks") -> Entry:
         """Go on with the next slot that comes; failures are forgotten, and what it may use in a day is counted anew."""
         with self._transaction():
             task = self._change_task(self._standing_task(task_id), TaskEvent.UNPAUSED, now)
             anew = now if (task.paused_because or "").startswith(standing.OVER_BUDGET) else task.counted_from
             self._db.execute("UPDATE tasks SET failures = 0, paused_because = NULL, counted_from = ? WHERE task_id = ?", (anew, task_id))
             self._stand(task, now, most_active)
+            entry = self._entry(task_id)
+            if task.source and not entry.live:
+                self._run_waiting(entry.task, folder, now)
         return self._entry(task_id)
 
     def run_now(self, task_id: str, now: int, folder: str) -> Entry:
