@@ -179,13 +179,15 @@ def _past(schedule: Schedule, due: int, end: int) -> tuple[list[int], int | None
         if slot > end:
             return list(past), slot, count - len(past)
         if (count := count + 1) > _MOST_COUNTED:  # beyond counting: it goes on from the end
-            past.append(_latest(schedule, end) or slot)
+            past.append(last := latest(schedule, end) or slot)
+            if schedule.every_ms is not None:
+                count = (last - due) // schedule.every_ms + 1
             return list(past), next_slot(schedule, end), count - len(past)
         past.append(slot)
     return list(past), None, count - len(past)
 
 
-def _latest(schedule: Schedule, end: int) -> int | None:
+def latest(schedule: Schedule, end: int) -> int | None:
     """The last slot up to a moment, of a schedule that has many."""
     end = end if schedule.until is None else min(end, schedule.until)
     if schedule.every_ms is not None:

@@ -29,7 +29,7 @@ def over_all(store: "Store", config: Config, task: Task, now: int) -> str | None
 
     since = max(day_of(Schedule.of(task.schedule), now), task.counted_from or 0)
     for name in ("tokens", "cost"):
-        if (most := config.number(f"tasks.max_{name}_per_day")) and (spent := store.spent(None, since)[name]) >= most:
+        if (most := config.number(f"tasks.max_{name}_per_day")) and (spent := store.spent(None, since, now)[name]) >= most:
             return used_up(spent, most, name, "all standing tasks together have")
     return None
 
@@ -120,7 +120,8 @@ class Timetable(Dialogue):
         """What a standing task has used today, as far as it counts."""
         from backburner.schedule import Schedule, day_of
 
-        return self.store.spent(task.task_id, max(day_of(Schedule.of(task.schedule), self.clock()), task.counted_from or 0))
+        now = self.clock()
+        return self.store.spent(task.task_id, max(day_of(Schedule.of(task.schedule), now), task.counted_from or 0), now)
 
     def compact(self, references: Sequence[str] = (), days: float | None = None) -> int:
         """Forget runs of standing tasks that ended longer ago than the retention, but for the latest; how many folders went."""

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import NamedTuple
@@ -363,7 +363,7 @@ def _merged(event: object, pull: Mapping[str, object], at: str) -> bool:
         return True
     merged, told = _time(pull.get("merged_at")), _time(at)
     # It may have been closed before, and merged later.
-    return bool(merged and told and merged <= told + timedelta(seconds=60))
+    return bool(merged and told and merged.timestamp() <= told.timestamp() + 60)
 
 
 def _entry(kind: str, item: object, title: object, url: object, author: object) -> Entry:

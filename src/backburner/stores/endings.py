@@ -117,7 +117,9 @@ class Endings(Records):
             if other.task.state == TaskState.ACTIVE and not other.live:
                 reason = f"{task_id}, which it comes after, is {state}"
                 self._pause(other.task, reason, now)
-                self._notice(other.task, None, f"{standing.title(other.task)} is paused: {reason}.", now, about=f"paused:{now}")
+                self._notice(
+                    other.task, None, f"{standing.title(other.task)} is paused: {reason}.", now, about=f"paused:{now}.{os.urandom(3).hex()}"
+                )
         ended = [(task_id, state)]
         while ended:
             after_id, state = ended.pop(0)
@@ -270,7 +272,7 @@ class Endings(Records):
             return None
         from backburner.schedule import Schedule, day_of
 
-        used = self.spent(task.task_id, max(day_of(Schedule.of(task.schedule), now), task.counted_from or 0))
+        used = self.spent(task.task_id, max(day_of(Schedule.of(task.schedule), now), task.counted_from or 0), now)
         for name, most in limits.items():
             if used[name] >= most:
                 return standing.used_up(used[name], most, name)
@@ -279,18 +281,13 @@ class Endings(Records):
     def _pause_over(self, task: Task, reason: str, now: int) -> None:
         """A task that has used up what it may is paused, and a person is asked."""
         self._pause(task, standing.OVER_BUDGET + reason, now)
-        self._notice(task, None, standing.over_budget(task, reason), now, about=f"paused:{now}")
+        self._notice(task, None, standing.over_budget(task, reason), now, about=f"paused:{now}.{os.urandom(3).hex()}")
 
     def _pause(self, task: Task, because: str, now: int) -> None:
-        """Nothing of it starts from now on: what waits to is cancelled, what is at work goes on."""
-        entry = self._entry(task.task_id)
+        """Nothing of it starts from now on: what waits to is held, what is at work goes on."""
         self._change_task(task, TaskEvent.PAUSED, now, because=because)
         self._db.execute("UPDATE tasks SET paused_because = ? WHERE task_id = ?", (because, task.task_id))
-        if entry.run and entry.run.state == RunState.PENDING and entry.run.cause not in ("", "manual"):
-            for payload in json.loads(entry.run.payload or "{}").get("events", ()):
-                self._wait_with(task.task_id, payload)  # it is dealt with when the task goes on
-            ending = Ending(entry.run.run_id, RunState.CANCELLED, Result.UNSTARTED, now, error="the task was paused")
-            self._write_end(self._entry(task.task_id), ending)
+        self._db.execute("UPDATE runs SET blocked = 1 WHERE task_id = ? AND state = 'pending' AND cause <> 'manual'", (task.task_id,))
 
     def _follows_nothing(self, task: Task) -> bool:
         """Whether a task comes after one that is over."""

@@ -195,7 +195,7 @@ class Reading(Connection):
         row = self._one("SELECT position FROM cursors WHERE name = ?", name)
         return row[0] if row else 0
 
-    def spent(self, task_id: str | None, since: int) -> dict[str, float]:
+    def spent(self, task_id: str | None, since: int, until: int | None = None) -> dict[str, float]:
         """What the runs of a task, or of all standing ones, used since a moment: tokens, cost, seconds, and how many there were."""
         total = {"tokens": 0.0, "cost": 0.0, "seconds": 0.0, "runs": 0.0}
         fields = "r.usage, r.started_at, r.ended_at, r.created_at"
@@ -208,6 +208,8 @@ class Reading(Connection):
         for usage, started, ended, created in rows:
             if created < since:
                 break
+            if until is not None and created > until:
+                continue  # of a time when the clock was ahead
             used = json.loads(usage)
             total["tokens"] += used.get("tokens", 0)
             total["cost"] += used.get("cost", 0)

@@ -5,6 +5,7 @@ again (the process of a run) is not waited for. Several processes write to one f
 """
 
 import json
+import os
 import zlib
 from collections.abc import Sequence
 
@@ -227,7 +228,9 @@ class SQLiteStore(Grants, Post, Outside):
                 if other:
                     line = command_line(other.task.command, other.task.shell)
                     reason = f"it wants to run `{shortened(line, longest=400)}` ({'; '.join(other.task.reasons)})"
-                self._notice(entry.task, entry.run, standing.waiting(entry.task, reason, answer), now, about=f"waits:{now}")
+                self._notice(
+                    entry.task, entry.run, standing.waiting(entry.task, reason, answer), now, about=f"waits:{now}.{os.urandom(3).hex()}"
+                )
 
     def refuse(self, task_id: str, *, expired: bool, now: int) -> Entry:
         """A person's no, or nobody's answer in time."""

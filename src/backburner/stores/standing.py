@@ -1,11 +1,13 @@
 """Standing tasks in the ledger: slots that are due, pausing and going on, runs out of turn, their history, and what they used up."""
 
 import json
+import os
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from backburner import standing
-from backburner.errors import BadInput
+from backburner.errors import BadInput, LedgerUnavailable
 from backburner.lifecycle import TaskEvent, TaskState
 from backburner.models import TURN, Entry, PersonsTurn, ProcessId, Run, Task
 from backburner.stores.agents import Agents
@@ -89,10 +91,12 @@ class Standing(Agents):
                         continue  # another engine was quicker
                     try:
                         plan, over = decide(entry)
+                    except LedgerUnavailable:
+                        raise
                     except Exception as error:  # one that cannot be read must not stop the others
                         self._pause(entry.task, f"its schedule cannot be read: {error}", now)
                         text = f"{standing.title(entry.task)} is paused: its schedule cannot be read ({error})."
-                        self._notice(entry.task, None, text, now, about=f"paused:{now}")
+                        self._notice(entry.task, None, text, now, about=f"paused:{now}.{os.urandom(3).hex()}")
                         continue
                     if plan.next != entry.task.next_run_at:
                         self._fire(entry, plan, over, now, folder)
@@ -121,7 +125,7 @@ class Standing(Agents):
             (following, fired, task.task_id, task.next_run_at),
         )
         task = task._replace(next_run_at=following, fired=fired)
-        if over is not None:
+        if over is not None and plan.run is not None:
             self._pause_over(task, over, now)
         elif plan.run is not None:
             late = delay(schedule, task.task_id, plan.run)
@@ -141,9 +145,26 @@ class Standing(Agents):
             task = self._entry(task_id).task
             if task.next_run_at is None or task.next_run_at <= due:
                 return
+            early = self._counted_before(task, now)
             self._db.execute("DELETE FROM runs WHERE task_id = ? AND n < 0 AND cause = 'schedule' AND slot > ?", (task_id, now))
+            if early and early[0] not in self._dealt_with(task_id, early[0], early[0]):
+                self._skip(task, [early], now, cause="schedule")
             self._db.execute("UPDATE tasks SET next_run_at = ? WHERE task_id = ?", (due, task_id))
             self._event(now, "task_replanned", task_id, None, before=task.next_run_at, after=due)
+
+    def _counted_before(self, task: Task, now: int) -> tuple[int, str] | None:
+        """What a row that goes, because it lies in the future, has counted of slots that do not: as a row for the last of them."""
+        from backburner.schedule import Schedule, latest, slots
+
+        shared = "task_id = ? AND n < 0 AND cause = 'schedule' AND slot > ? AND error LIKE '% slots before it)'"
+        row = self._one(f"SELECT slot, error FROM runs WHERE {shared} ORDER BY slot LIMIT 1", task.task_id, now)
+        schedule = Schedule.of(task.schedule)
+        if not row or (last := latest(schedule, now)) is None:
+            return None
+        reason, _, count = row[1].rpartition(" (and ")
+        future = sum(1 for _ in takewhile(lambda slot: slot < row[0], slots(schedule, now)))
+        left = int(count.split(" ")[0].replace(",", "")) - future
+        return (last, f"{reason} (and {left - 1:,} slots before it)" if left > 1 else reason) if left > 0 else None
 
     def set_back(self, now: int) -> None:
         """The clock was set back: what was put off is put off by as much from now on, not until the time of before."""
@@ -172,6 +193,7 @@ class Standing(Agents):
             anew = now if (task.paused_because or "").startswith(standing.OVER_BUDGET) else task.counted_from
             self._db.execute("UPDATE tasks SET failures = 0, paused_because = NULL, counted_from = ? WHERE task_id = ?", (anew, task_id))
             self._stand(task, now, most_active)
+            self._db.execute("UPDATE runs SET blocked = 0 WHERE task_id = ? AND state = 'pending'", (task_id,))
             entry = self._entry(task_id)
             if task.source and not entry.live:
                 self._run_waiting(entry.task, folder, now)
