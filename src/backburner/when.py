@@ -76,7 +76,7 @@ _SOURCES = {
     "github": ("events", "branch", "interval_seconds", "token_env", "base_url"),
     "webhook": ("secret_env", "style"),
 }
-_COMPARED = ("hash", "exit")
+_COMPARED = ("hash", "full", "exit")
 
 
 def source_of(text: str, about: dict[str, str], cwd: str) -> dict[str, str]:
@@ -93,7 +93,7 @@ def source_of(text: str, about: dict[str, str], cwd: str) -> dict[str, str]:
         case "command":
             duration_ms(about.get("every", "1m"))
             if about.get("compare", "hash") not in _COMPARED:
-                raise BadInput(f"A command is compared by {' or '.join(_COMPARED)}, not by '{about['compare']}'.")
+                raise BadInput(f"A command is compared by {', '.join(_COMPARED)}, not by '{about['compare']}'.")
             return {**source, "command": rest}
         case "github":
             if not re.fullmatch(r"https?://(127\.0\.0\.1|localhost)(:\d+)?", about.get("base_url", "http://localhost")):

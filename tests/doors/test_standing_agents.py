@@ -346,3 +346,15 @@ def test_a_task_after_another_gets_its_result(home: Place, model: ScriptedModel)
     assert b"Heard." in home.log("third") and b'"exit_code": 0' in home.log("third")
     assert [run["cause"] for run in history(home, "third")] == ["after"]
     assert "the number is 42" not in told(home)[-1]
+
+
+def test_an_agent_is_told_what_a_command_prints_otherwise(home: Place, model: ScriptedModel) -> None:
+    value = home.cwd / "value.txt"
+    value.write_text("one\nsame\n")
+    words = ("add", "look", "--on", "command:cat value.txt", "--with", "every=1s", "--with", "compare=full")
+    home.ok(*words, "--prompt", script(report("x", "Seen.")))
+    wait_until(lambda: home.status("look:watch")["run_count"], "the present to be taken down", 40)
+    value.write_text("two\nsame\n")
+    wait_until(lambda: prompts(model), "the agent to be asked", 40)
+    assert "-one" in prompts(model)[0] and "+two" in prompts(model)[0] and "what is different in it" in prompts(model)[0]
+    home.ok("cancel", "look")

@@ -1,6 +1,7 @@
 """What the agent of a standing task is told in each run besides its prompt, and how it answers: fields that can be compared, not prose."""
 
 import contextlib
+import difflib
 import hashlib
 import json
 import os
@@ -80,6 +81,8 @@ def message(runtime: Runtime, work: Work) -> str:
         parts.append(_fenced("what happened, from outside", shortened(run.payload, longest=_LONGEST)))
     if task.session == DISCOVERY:
         parts.append(_surroundings(runtime, task))
+    if task.source.get("compare") == "full" and run.origin:
+        parts.append(_fenced("what is different in it", _difference(runtime, task, run.origin)))
     for task_id, origin in _before(runtime, task, run):
         parts.append(_fenced(f"the result of {task_id}, which this comes after", _printed(origin)))
     if task.terms.get("last_result") and (last := _last(runtime, task, run)):
@@ -102,6 +105,16 @@ def _before(runtime: Runtime, task: Task, run: Run) -> list[tuple[str, str]]:
     if run.origin is None or not task.after:
         return []
     return [(task.after[-1], runtime.home.folder(os.path.join("tasks", run.origin)))]
+
+
+def _difference(runtime: Runtime, task: Task, origin: str) -> str:
+    """What the command that set a run off printed otherwise than the time before."""
+    runs = [one for one in runtime.history(runtime.known_as(task.after[-1]), _LOOKED_BACK) if one.n > 0 and one.state == RunState.COMPLETED]
+    known = [one.run_id for one in runs]
+    if origin not in known or known.index(origin) + 1 >= len(known):
+        return ""
+    before, now = (_printed(runtime.home.folder(os.path.join("tasks", known[known.index(origin) + n]))).splitlines() for n in (1, 0))
+    return shortened("\n".join(difflib.unified_diff(before, now, "before", "now", lineterm="", n=2)), longest=_LONGEST)
 
 
 def _last(runtime: Runtime, task: Task, run: Run) -> Run | None:
