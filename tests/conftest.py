@@ -123,6 +123,18 @@ class Place:
 
         wait_until(gone, "the engine to leave")
 
+    def stop_all(self) -> None:
+        """End the engine, and the hosts of agents and post."""
+        self.stop_engine()
+
+        def gone() -> bool:
+            left = self.processes()
+            for one in left:
+                process.send(one, signal.SIGTERM)
+            return not left
+
+        wait_until(gone, "all of it to leave")
+
     def processes(self, word: str = "") -> list[ProcessId]:
         """Living processes that belong to this home: by their command line, or by what they were given."""
         mine = []

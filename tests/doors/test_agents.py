@@ -28,8 +28,7 @@ def home(place: Place, model: ScriptedModel) -> Iterator[Place]:
         f'{CONFIG}[models]\ndefault = "openai-chat:scripted"\nbase_url = "{model.url}/v1"\n[tasks]\nmax_concurrent = 8\n[agents]\nyield_seconds = 1\n'
     )
     yield place
-    place.stop_engine()
-    stop_host(place)
+    place.stop_all()
 
 
 def stop_host(place: Place, number: int = signal.SIGTERM) -> None:

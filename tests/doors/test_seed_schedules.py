@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,7 +10,6 @@ import pytest
 from conftest import CONFIG, Place, wait_until
 from mcp_client import Raw
 
-from backburner import process
 from backburner.runtime import open_runtime
 from backburner.testing.model import ScriptedModel
 
@@ -94,14 +92,7 @@ def home(place: Place) -> Iterator[Place]:
         rules = "".join(f'[[approval.rules]]\nname = "{program}"\ndecision = "allow"\ncommand = "{program} **"\n' for program in PROGRAMS)
         place.configure(f'{CONFIG}{rules}[models]\nlocal = "openai-chat:local"\nlocal_base_url = "{model.url}/v1"\n')
         yield place
-        place.stop_engine()
-
-        def gone() -> bool:
-            for one in place.processes():
-                process.send(one, signal.SIGTERM)
-            return not place.processes()
-
-        wait_until(gone, "the agent host to leave")
+        place.stop_all()
 
 
 PROGRAMS = ("gh run list", "kubectl rollout status", "bun test")

@@ -30,14 +30,7 @@ def home(place: Place, model: ScriptedModel) -> Iterator[Place]:
     """A home whose agents ask the scripted model, which has one seat."""
     place.configure(f'{CONFIG}[models]\ndefault = "openai-chat:scripted"\nbase_url = "{model.url}/v1"\n[agents]\nyield_seconds = 1\n')
     yield place
-    place.stop_engine()
-
-    def gone() -> bool:
-        for one in place.processes():
-            process.send(one, signal.SIGTERM)
-        return not place.processes()
-
-    wait_until(gone, "the agent host to leave")
+    place.stop_all()
 
 
 def script(*steps: dict[str, Any]) -> str:

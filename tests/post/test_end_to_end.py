@@ -38,17 +38,7 @@ def home(place: Place, discord: FakeDiscord) -> Iterator[Place]:
     place.configure(f'{CONFIG}[channels.chat]\n{settings}[notify]\nto = "chat"\n[hooks]\nport = {port}\n')
     place.environ["HOOKS"] = f"http://127.0.0.1:{port}/hooks"
     yield place
-    place.stop_engine()
-    end_all(place)
-
-
-def end_all(place: Place) -> None:
-    def gone() -> bool:
-        for one in place.processes():
-            process.send(one, signal.SIGTERM)
-        return not place.processes()
-
-    wait_until(gone, "all to leave")
+    place.stop_all()
 
 
 def hosts(place: Place, module: str = "post.host") -> list[process.ProcessId]:
@@ -69,8 +59,7 @@ def test_a_proposal_is_answered_with_a_reaction_by_the_right_person_also_after_a
     wait_until(lambda: discord.connected, "somebody who listens", 20)
     discord.react(message, STRANGER, "✅")
     discord.react(message, STRANGER, "❌")
-    home.stop_engine()
-    end_all(home)
+    home.stop_all()
     discord.react(message, PERSON, "✅")  # while nothing of ours runs
     assert home.status("watch-deploy")["status"] == "proposed"
     wait_until(lambda: home.status("watch-deploy")["status"] == "active", "the answer to be found", 40)

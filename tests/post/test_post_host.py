@@ -1,14 +1,15 @@
 """The post host with real processes: letters that arrive once and in order, channels that are down, sources, proposals, and what is refused."""
 
+import contextlib
 import http.server
 import json
-import os
 import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 from conftest import CONFIG, Place, wait_until
 
@@ -58,14 +59,7 @@ def receiver() -> Iterator[Receiver]:
 def home(place: Place, receiver: Receiver) -> Iterator[Place]:
     place.configure(f'{CONFIG}[channels.hook]\ntype = "webhook"\nurl = "{receiver.url}"\n[notify]\nto = "hook"\n')
     yield place
-    place.stop_engine()
-
-    def gone() -> bool:
-        for one in place.processes():
-            process.send(one, signal.SIGTERM)
-        return not place.processes()
-
-    wait_until(gone, "the post host to leave")
+    place.stop_all()
 
 
 def host(place: Place) -> process.ProcessId | None:
@@ -146,8 +140,7 @@ def test_a_file_that_changes_sets_off_a_run_also_when_it_changed_while_all_was_d
     watched.write_text("two")
     wait_until(lambda: runs(home, "look") == 1, "the first run", 40)
     assert b"watched.txt" in home.log("look") and home.status("look")["event_source"] == "file"
-    home.stop_engine()
-    stop(home)
+    home.stop_all()
     watched.write_text("three")
     home.ok("list")
     wait_until(lambda: runs(home, "look") == 2, "the change of before to be seen", 40)
@@ -188,10 +181,6 @@ def test_a_proposal_of_an_agent_is_a_question_in_plain_words(home: Place, receiv
 
 
 def state_of(place: Place, name: str) -> bool:
-    import contextlib
-
-    import apsw
-
     with contextlib.closing(apsw.Connection(place.home.ledger)) as ledger:
         ledger.set_busy_timeout(5000)
         return bool(ledger.execute("SELECT 1 FROM watches WHERE state <> '{}'").fetchall())
@@ -199,13 +188,3 @@ def state_of(place: Place, name: str) -> bool:
 
 def runs(place: Place, name: str) -> int:
     return sum(run["status"] == "completed" for run in place.status(name)["runs"])  # type: ignore[union-attr, attr-defined]
-
-
-def stop(place: Place) -> None:
-    def gone() -> bool:
-        for one in place.processes():
-            process.send(one, signal.SIGTERM)
-        return not place.processes()
-
-    wait_until(gone, "all to leave")
-    assert os.path.isdir(place.root)

@@ -67,10 +67,9 @@ class Standing(Agents):
         """When the next standing task is due, after some moment."""
         return self._one("SELECT min(next_run_at) FROM tasks WHERE next_run_at IS NOT NULL AND next_run_at > ?", after)[0]
 
-    def standing(self, *, chained: bool = False) -> Sequence[Entry]:
-        """Every standing task that is to be run again; with those that only come after others."""
-        due = "t.next_run_at IS NOT NULL" if not chained else "t.state = 'active' AND t.schedule <> '{}'"
-        return [entry_of(row) for row in self._all(f"{ENTRY} WHERE {due} ORDER BY t.seq")]
+    def standing(self) -> Sequence[Entry]:
+        """Every standing task that is due some time."""
+        return [entry_of(row) for row in self._all(f"{ENTRY} WHERE t.next_run_at IS NOT NULL ORDER BY t.seq")]
 
     def fire(self, decide: Decide, now: int, folder: str) -> int:
         """Deal with slots that are due: advance the task, add the run, and a row for what is skipped; each task in one transaction.
