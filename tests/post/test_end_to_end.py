@@ -89,7 +89,7 @@ def test_a_dropped_gateway_and_a_rate_limit_lose_nothing(home: Place, discord: F
 
 def test_killed_between_sending_and_knowing_nothing_is_lost_and_nothing_told_twice(home: Place, discord: FakeDiscord) -> None:
     """At least once always, and on a channel that can tell a letter from its copy just once."""
-    rounds, chance = (100 if LONG else 15), random.Random()
+    rounds, chance = (100 if LONG else 8), random.Random()
     for number in range(rounds):
         home.ok("run", "--", "echo", f"letter-{number:03}.")
         wait_until(lambda: hosts(home), "a post host", 40)
