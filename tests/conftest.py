@@ -1,5 +1,6 @@
 """Fixtures: a home of its own for every test, doors to it, and a check that nothing is left behind."""
 
+import contextlib
 import json
 import os
 import signal
@@ -134,6 +135,14 @@ class Place:
             return not left
 
         wait_until(gone, "all of it to leave")
+
+    def hosts(self, module: str) -> list[ProcessId]:
+        """The processes beside the engine that run a module of ours; one may just be going."""
+        found = []
+        for one in self.processes():
+            with contextlib.suppress(OSError):
+                found += [one] if module.encode() in Path(f"/proc/{one.pid}/cmdline").read_bytes() else []
+        return found
 
     def processes(self, word: str = "") -> list[ProcessId]:
         """Living processes that belong to this home: by their command line, or by what they were given."""

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import apsw
@@ -245,7 +244,7 @@ def test_a_run_whose_host_was_killed_is_told_once_and_never_run_again_by_itself(
     steps(home, "ci", {"tool": "memory_list", "args": {}}, {"hang": 40, "say": "late"})
     run_id = home.ok("run-now", "ci").strip()
     wait_until(lambda: list(home.root.glob("tasks/*/.activity.json")), "the agent to be at work", 40)
-    (host,) = [one for one in home.processes() if b"agents.host" in (Path(f"/proc/{one.pid}/cmdline").read_bytes())]
+    (host,) = home.hosts("agents.host")
     process.send(host, signal.SIGKILL)
     lost = ended(home, "ci", run_id)
     assert lost["status"] == "failed" and [run["cause"] for run in history(home, "ci")] == ["manual"]

@@ -11,7 +11,6 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,10 +38,6 @@ def home(place: Place, discord: FakeDiscord) -> Iterator[Place]:
     place.environ["HOOKS"] = f"http://127.0.0.1:{port}/hooks"
     yield place
     place.stop_all()
-
-
-def hosts(place: Place, module: str = "post.host") -> list[process.ProcessId]:
-    return [one for one in place.processes() if module.encode() in Path(f"/proc/{one.pid}/cmdline").read_bytes()]
 
 
 def question(discord: FakeDiscord, word: str) -> str:
@@ -92,9 +87,9 @@ def test_killed_between_sending_and_knowing_nothing_is_lost_and_nothing_told_twi
     rounds, chance = (100 if LONG else 8), random.Random()
     for number in range(rounds):
         home.ok("run", "--", "echo", f"letter-{number:03}.")
-        wait_until(lambda: hosts(home), "a post host", 40)
+        wait_until(lambda: home.hosts("post.host"), "a post host", 40)
         time.sleep(chance.uniform(0, 0.4))  # the moment of the kill is what is random
-        for one in hosts(home):
+        for one in home.hosts("post.host"):
             process.send(one, signal.SIGKILL)
         if number % 4 == 3:
             home.kill_engine()

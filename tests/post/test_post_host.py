@@ -6,7 +6,6 @@ import json
 import signal
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import apsw
@@ -62,11 +61,6 @@ def home(place: Place, receiver: Receiver) -> Iterator[Place]:
     place.stop_all()
 
 
-def host(place: Place) -> process.ProcessId | None:
-    found = [one for one in place.processes() if b"post.host" in Path(f"/proc/{one.pid}/cmdline").read_bytes()]
-    return found[0] if found else None
-
-
 def test_what_ended_arrives_at_the_channel_and_in_the_inbox(home: Place, receiver: Receiver) -> None:
     home.run("echo", "hello")
     wait_until(lambda: receiver.letters, "the letter", 40)
@@ -104,8 +98,8 @@ def test_killed_in_the_middle_everything_is_delivered_at_least_once_with_the_sam
     for number in range(12):
         home.run("echo", str(number))
         if number % 3 == 2:
-            wait_until(lambda: host(home), "a post host", 40)
-            if one := host(home):
+            wait_until(lambda: home.hosts("post.host"), "a post host", 40)
+            for one in home.hosts("post.host"):
                 process.send(one, signal.SIGKILL)
         if number % 4 == 3:
             home.kill_engine()
