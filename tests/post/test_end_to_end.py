@@ -42,7 +42,7 @@ def home(place: Place, discord: FakeDiscord) -> Iterator[Place]:
 
 def question(discord: FakeDiscord, word: str) -> str:
     """The message that asks about something."""
-    found = [key for key, message in discord.messages.items() if word in json.dumps(message, ensure_ascii=False)]
+    found = [key for key, message in list(discord.messages.items()) if word in json.dumps(message, ensure_ascii=False)]
     return found[-1] if found else ""
 
 
