@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Any
 
-from conftest import Place
+from conftest import Place, wait_until
 
 HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
 
@@ -27,7 +27,7 @@ class Raw:
             stderr=subprocess.PIPE,
             bufsize=0,
         )
-        self._number, self._rest = 0, b""
+        self._place, self._number, self._rest = place, 0, b""
         self.notes: list[dict[str, Any]] = []
         if hello:
             self.request("initialize", HELLO)
@@ -88,6 +88,16 @@ class Raw:
         done = self.request("tools/call", params)
         assert "result" in done, done
         return done["result"]
+
+    def ended(self, meta: dict[str, Any] | None = None, **more: Any) -> str:
+        """A task that the client started and that ended, though surely not before the client had its answer."""
+        gate = self._place.cwd / "gate"
+        if not gate.exists():
+            os.mkfifo(gate)
+        task_id = self.value("start_background_task", meta, command="cat gate", description="Quick", **more)["task_id"]
+        gate.write_text("done\n")
+        wait_until(lambda: self._place.status(task_id)["status"] == "completed", "the task to end")
+        return task_id
 
     def value(self, tool: str, meta: dict[str, Any] | None = None, **arguments: Any) -> dict[str, Any]:
         """What a tool gave, where it must not fail."""

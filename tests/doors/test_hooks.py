@@ -116,8 +116,7 @@ def test_after_a_compaction_the_open_work_is_said_again(place: Place) -> None:
 def test_a_hook_of_the_same_client_process_speaks_for_its_sessions(place: Place) -> None:
     """After /clear a hook has another session's id, and the server still the old one; both are children of one client."""
     with Raw(place, "--client", "claude", env={"CLAUDE_CODE_SESSION_ID": "before"}) as client:
-        task_id = client.value("start_background_task", command="echo x", description="x")["task_id"]
-        wait_until(lambda: place.status(task_id)["status"] == "completed", "the task to end")
+        task_id = client.ended()
         assert task_id in _hook(place, "claude", _event("UserPromptSubmit", "after")).stdout
 
 
@@ -224,8 +223,7 @@ def test_two_that_tell_at_the_same_moment_do_not_tell_the_same(place: Place) -> 
 
 def test_what_a_living_agent_is_owed_is_not_acknowledged_by_a_person(place: Place) -> None:
     with Raw(place, env={"CLAUDE_CODE_SESSION_ID": "s1"}) as client:
-        task_id = client.value("start_background_task", command="echo x", description="x")["task_id"]
-        wait_until(lambda: place.status(task_id)["status"] == "completed", "the task to end")
+        task_id = client.ended()
         assert task_id in place.ok("inbox", "--read", "--ack")
         assert task_id in client.value("list_background_tasks")["notices"]
 

@@ -76,8 +76,7 @@ def test_only_the_sets_that_are_asked_for_are_offered(place: Place) -> None:
 
 def test_what_ended_rides_on_the_next_answer_once(place: Place) -> None:
     with Raw(place) as client:
-        task_id = client.value("start_background_task", command="echo done", description="Quick")["task_id"]
-        wait_until(lambda: place.status(task_id)["status"] == "completed", "the task to end")
+        task_id = client.ended()
         told = client.call("list_background_tasks")
         assert f"<task-id>{task_id}</task-id>" in told["structuredContent"]["notices"] and MARK in told["structuredContent"]["notices"]
         assert MARK in told["content"][0]["text"]
@@ -87,8 +86,7 @@ def test_what_ended_rides_on_the_next_answer_once(place: Place) -> None:
 @pytest.mark.parametrize("tool", ["check_task_status", "wait_for_background_tasks"])
 def test_an_answer_that_tells_of_an_end_is_the_notice_of_it(place: Place, tool: str) -> None:
     with Raw(place) as client:
-        task_id = client.value("start_background_task", command="echo done", description="Quick")["task_id"]
-        wait_until(lambda: place.status(task_id)["status"] == "completed", "the task to end")
+        task_id = client.ended()
         arguments = {"task_ids": [task_id]} if tool.startswith("wait") else {"task_id": task_id}
         assert "notices" not in client.value(tool, **arguments)
         assert "notices" not in client.value("list_background_tasks")
@@ -113,24 +111,21 @@ def test_two_clients_on_one_home_are_each_told_of_their_own_once(place: Place) -
 def test_calls_of_one_client_are_told_apart_by_their_thread(place: Place) -> None:
     with Raw(place, "--client", "codex") as client:
         thread = {name: {"x-codex-turn-metadata": {"thread_id": name, "session_id": name}} for name in ("a", "b")}
-        task_id = client.value("start_background_task", thread["a"], command="echo x", description="x")["task_id"]
-        wait_until(lambda: place.status(task_id)["status"] == "completed", "the task to end")
+        task_id = client.ended(thread["a"])
         assert "notices" not in client.value("list_background_tasks", thread["b"])
         assert task_id in client.value("list_background_tasks", thread["a"])["notices"]
 
 
 def test_the_plugin_for_opencode_says_which_session_calls(place: Place) -> None:
     with Raw(place, "--client", "opencode") as client:
-        task_id = client.value("start_background_task", command="echo x", description="x", _session="ses_1")["task_id"]
-        wait_until(lambda: place.status(task_id)["status"] == "completed", "the task to end")
+        task_id = client.ended(_session="ses_1")
         assert "notices" not in client.value("list_background_tasks", _session="ses_2")
         assert task_id in client.value("list_background_tasks", _session="ses_1")["notices"]
 
 
 def test_what_a_living_session_is_owed_is_not_for_the_persons_inbox_until_it_is_gone(place: Place) -> None:
     with Raw(place) as client:
-        task_id = client.value("start_background_task", command="echo x", description="x")["task_id"]
-        wait_until(lambda: place.status(task_id)["status"] == "completed", "the task to end")
+        task_id = client.ended()
         assert place.json("inbox") == []
     # The session's process is this test's own: another home's door would see it alive. A later boot does not.
     later = place.cli("inbox", "--json", env={"BACKBURNER_BOOT_ID": "another"})
@@ -284,7 +279,9 @@ async def test_over_http_with_the_token_all_works(place: Place, served: str, era
         task_id = started.structured_content["task_id"]  # type: ignore[index]
         waited = await client.call_tool("wait_for_background_tasks", {"task_ids": [task_id]})
         assert waited.structured_content["tasks"][0]["status"] == "completed"  # type: ignore[index]
-        other = (await client.call_tool("start_background_task", {"command": "echo x", "description": "x", **where})).structured_content
+        os.mkfifo(place.cwd / "gate")  # so that it does not end before its own start is answered, with its notice on that answer
+        other = (await client.call_tool("start_background_task", {"command": "cat gate", "description": "x", **where})).structured_content
+        (place.cwd / "gate").write_text("x")
         wait_until(lambda: place.status(other["task_id"])["status"] == "completed", "the task to end")  # type: ignore[index]
         assert other["task_id"] in (await client.call_tool("list_background_tasks", {})).structured_content["notices"]  # type: ignore[index]
 
