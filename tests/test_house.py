@@ -16,6 +16,7 @@ SOURCE = ROOT / "src" / "backburner"
 CORE = {
     "text",
     "errors",
+    "extras",
     "lifecycle",
     "models",
     "ids",

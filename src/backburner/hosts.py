@@ -1,13 +1,35 @@
 """The processes that the engine has beside it for what needs heavy libraries: started when there is work for them, they leave by themselves."""
 
 import asyncio
+import logging
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any
 
-from backburner.home import Home, is_locked
+from backburner.errors import BackburnerError
+from backburner.home import Home, is_locked, lock
 from backburner.starter import engine_command
 
+log = logging.getLogger("backburner")
+_ANOTHER = 3  # exit code: there is one already
 _AGAIN_SECONDS = 5.0
+
+
+def be_host(home: Home, name: str, serve: Callable[[Home], Coroutine[Any, Any, None]]) -> int:
+    """Be the one process of a home that is called so, until there is nothing to do; its exit code."""
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING, stream=sys.stderr)
+    held = lock(os.path.join(home.root, f"{name}.lock"))
+    if held is None:
+        return _ANOTHER
+    try:
+        asyncio.run(serve(home))
+    except BackburnerError as error:
+        log.error("%s", error)
+        return 1
+    finally:
+        os.close(held)
+    return 0
 
 
 class Hosts:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from backburner import wake
 from backburner.errors import ApprovalDenied, BadInput, LedgerUnavailable
+from backburner.extras import need
 from backburner.home import project_of
 from backburner.models import DISCOVERY, Notice, Submission, Task
 from backburner.standing import tools_of
@@ -62,6 +63,8 @@ class Outward(Timetable):
             if name not in self.config.channels and name != "inbox":
                 known = ", ".join(sorted(self.config.channels)) or "none yet: see [channels.NAME] in docs/channels.md"
                 raise BadInput(f"There is no channel '{name}'; there are {known}.")
+            if name in submission.channels and name != "inbox":
+                need(self.config.channels[name]["type"], f"The channel {name} needs")
         return tuple(name for name in dict.fromkeys(wanted) if name != "inbox")
 
     def _within_makers(self, submission: Submission) -> Submission:
@@ -170,7 +173,7 @@ class Outward(Timetable):
     def happened(self, task_id: str, state: dict[str, object] | None, happening: "Happening | None", delivery: str = "") -> bool:
         """What a source saw, and what it remembers; False for a delivery that was received before."""
         payload = {**happening.payload, "summary": happening.summary} if happening else None
-        held = (
+        held = happening is not None and (
             not self.config.flag("tasks.enabled")
             or over_all(self.store, self.config, self.known_as(task_id).task, self.clock()) is not None
         )

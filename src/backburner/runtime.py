@@ -108,18 +108,17 @@ class Runtime(Outward):
         submission = self._within_makers(submission._replace(channels=self._channels(submission)))
         validate(submission)
         if watcher := self._watcher(submission):
-            self.store.room(submission.name or "", project_of(submission.cwd))
+            self.store.room(submission.name, project_of(submission.cwd))
             submission = submission._replace(after=(self.submit(watcher, yes_via=yes_via).task.task_id,))
         submission, parent = self._placed(submission)
         self.home.make_bells()
         now = self.clock()
         if submission.agent is not None:
-            from importlib.util import find_spec
+            from backburner.extras import need
 
             self.agent(submission.agent, standing=submission.standing or submission.session == DISCOVERY)
             self._not_too_deep(submission)
-            if find_spec("pydantic_ai") is None:
-                raise BadInput("Agents need the extra `agent`: pip install 'backburner[agent]'.")
+            need("agent", "Agents need")
         if submission.proposed:
             approval, reasons, rule = None, ("an agent proposes it",), "proposal"
             if submission.command:

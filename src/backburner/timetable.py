@@ -18,7 +18,7 @@ from backburner.text import visible
 if TYPE_CHECKING:
     from backburner.ports import Store
 
-SOURCES = ("file", "command", "github", "webhook")
+_SOURCES = {"file": "path", "command": "command", "github": "repo", "webhook": "name"}  # with what tells which one it is
 
 
 def over_all(store: "Store", config: Config, task: Task, now: int) -> str | None:
@@ -45,7 +45,7 @@ class Timetable(Dialogue):
     def _kind(self, submission: Submission) -> str:
         if not submission.standing or "at" in submission.schedule:
             return "oneshot"
-        return "event" if submission.after or submission.source.get("kind") in SOURCES else "scheduled"
+        return "event" if submission.after or submission.source.get("kind") in _SOURCES else "scheduled"
 
     def _lane(self, submission: Submission) -> str:
         """Where its agent's model answers: one on this machine has a lane of its own."""
@@ -61,8 +61,7 @@ class Timetable(Dialogue):
         """When a standing task runs, in plain words."""
         from backburner.schedule import Schedule, explain
 
-        if task.source.get("kind") in SOURCES:
-            about = {"file": "path", "command": "command", "github": "repo", "webhook": "name"}[task.source["kind"]]
+        if about := _SOURCES.get(task.source.get("kind", "")):
             return f"each time when {task.source['kind']} {visible(task.source[about])} changes" + " or is called" * (about == "name")
         if isinstance(task, Task) and task.kind == "event":
             return f"each time after {', '.join(task.after)}"

@@ -4,6 +4,7 @@ import os
 import re
 
 from backburner.errors import BadInput
+from backburner.extras import need
 from backburner.models import Submission
 from backburner.runtime import Runtime, now_ms
 from backburner.schedule import Schedule, cron, every, zone_of
@@ -70,7 +71,7 @@ def scheduled(
     return submission._replace(schedule=schedule.fields())
 
 
-_SOURCES = {
+_OPTIONS = {
     "file": ("debounce_ms", "pattern"),
     "command": ("every", "compare", "shell"),
     "github": ("events", "branch", "interval_seconds", "token_env", "base_url"),
@@ -82,10 +83,11 @@ _COMPARED = ("hash", "full", "exit")
 def source_of(text: str, about: dict[str, str], cwd: str) -> dict[str, str]:
     """What `file:PATH`, `command:LINE`, `github:OWNER/REPO` or `webhook:NAME` means, with what else was said of it."""
     kind, _, rest = text.partition(":")
-    if kind not in _SOURCES or not rest.strip():
+    if kind not in _OPTIONS or not rest.strip():
         raise BadInput(f"'{text}' is not a source; write file:PATH, command:'…', github:OWNER/REPO or webhook:NAME.")
-    if unknown := [name for name in about if name not in _SOURCES[kind]]:
-        raise BadInput(f"A {kind} has no '{unknown[0]}'; it has {', '.join(_SOURCES[kind])}.")
+    if unknown := [name for name in about if name not in _OPTIONS[kind]]:
+        raise BadInput(f"A {kind} has no '{unknown[0]}'; it has {', '.join(_OPTIONS[kind])}.")
+    need(kind, f"A {kind} as a source needs")
     source = {"kind": kind, **about}
     match kind:
         case "file":

@@ -174,9 +174,14 @@ def test_cancel_of_a_run_leaves_the_task_and_cancel_of_the_task_ends_both(place:
     assert place.ok("cancel", run_id) == f"Run {run_id} cancelled.\n"
     assert place.status("job")["status"] == "active" and history(place, "job")[0]["status"] == "cancelled"
     assert place.cli("cancel", run_id).returncode == 1
-    place.ok("run-now", "job")
+    run_id = place.ok("run-now", "job").strip()
     wait_until(lambda: history(place, "job")[0]["status"] == "running", "the next run to be at work")
-    place.ok("cancel", "job")
+    other = place.run("sleep", "60")
+    assert sorted(place.ok("cancel", run_id, other).splitlines()) == sorted([f"Run {run_id} cancelled.", f"Task {other} cancelled."])
+    place.ok("run-now", "job")
+    wait_until(lambda: history(place, "job")[0]["status"] == "running", "the last run to be at work")
+    task_id = place.status("job")["task_id"]
+    assert place.ok("cancel", str(task_id)) == f"Task {task_id} cancelled.\n"
     assert place.status("job")["status"] == "cancelled" and history(place, "job")[0]["status"] == "cancelled"
     assert not place.processes("60")
 

@@ -153,6 +153,36 @@ def test_what_a_command_prints_sets_off_a_run_when_it_changes(home: Place) -> No
     assert home.status("look:watch")["status"] == "cancelled"
 
 
+def test_an_exit_code_that_is_compared_is_the_watchers_and_the_task_itself_still_fails(home: Place) -> None:
+    home.ok("add", "look", "--on", "command:test -e flag", "--with", "every=1s", "--with", "compare=exit", "--", "false")
+    wait_until(lambda: runs(home, "look:watch") >= 2, "the present to be taken down", 40)
+    assert {run["status"] for run in home.status("look:watch")["runs"]} <= {"completed", "running", "pending"}  # type: ignore[attr-defined]
+    (home.cwd / "flag").touch()
+    wait_until(lambda: runs(home, "look") == 1, "the change", 40)
+    wait_until(lambda: home.status("look")["runs"][-1]["status"] == "failed", "its failure")  # type: ignore[index]
+    home.ok("cancel", "look")
+
+
+def test_a_task_that_is_over_ends_what_watches_for_it(home: Place) -> None:
+    value = home.cwd / "value.txt"
+    value.write_text("one")
+    home.ok("add", "look", "--on", "command:cat value.txt", "--with", "every=1s", "--max-runs", "1", "--", "echo", "seen")
+    wait_until(lambda: runs(home, "look:watch") >= 2, "the present to be taken down", 40)
+    value.write_text("two")
+    wait_until(lambda: home.status("look")["status"] == "done", "its one run", 40)
+    assert home.status("look:watch")["status"] == "cancelled"
+
+
+@pytest.mark.parametrize("module, source", [("watchfiles", "file:x"), ("httpx2", "github:a/b")])
+def test_what_is_not_installed_is_said_with_how_to_get_it(home: Place, module: str, source: str) -> None:
+    without = home.cwd / "without"
+    without.mkdir()
+    (without / "sitecustomize.py").write_text(f"import sys; sys.modules['{module}'] = None")
+    done = home.cli("add", "look", "--on", source, "--", "true", env={"PYTHONPATH": str(without)})
+    assert done.returncode == 2 and "the extra `post`: pip install 'backburner[post]'" in done.stderr
+    assert home.json("list") == []
+
+
 def test_a_proposal_of_an_agent_is_a_question_in_plain_words(home: Place, receiver: Receiver) -> None:
     task_id = home.ok(
         "propose", "watch", "--cron", "0 9 * * 1-5", "--tz", "UTC", "--description", "CI was red twice.", "--", "true"

@@ -9,14 +9,15 @@ import contextlib
 import logging
 import os
 import signal
-import sys
 from collections.abc import Callable
 
 from backburner import folders, process, wake
 from backburner.agents import briefing
 from backburner.awaited import Awaited
 from backburner.errors import BackburnerError
-from backburner.home import Home, lock, stamp
+from backburner.extras import need
+from backburner.home import Home, stamp
+from backburner.hosts import be_host
 from backburner.lifecycle import Result
 from backburner.models import AGENTS, DISCOVERY, LOCAL, Work
 from backburner.output import NAME, header
@@ -27,7 +28,6 @@ from backburner.runtime import Runtime, load_config, open_runtime
 from backburner.words import iso
 
 log = logging.getLogger("backburner")
-_ANOTHER = 3  # exit code: there is one already
 _GRACE_SECONDS = 5.0
 _SEATS = {AGENTS: "models.seats", LOCAL: "tasks.max_concurrent"}
 _LONGEST_ANSWER = 4 << 20
@@ -121,10 +121,9 @@ class AgentExecutor:
 
 
 async def _host(home: Home, runtime: Runtime) -> None:
-    try:
-        from backburner.agents.builtin import BuiltinAgent
-    except ImportError as error:
-        raise BackburnerError(f"Agents need the extra `agent` ({error}): pip install 'backburner[agent]'.") from None
+    need("agent", "Agents need")
+    from backburner.agents.builtin import BuiltinAgent
+
     loop, done, ear = asyncio.get_running_loop(), asyncio.Event(), wake.Ear(home.make_bells())
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, done.set)
@@ -198,17 +197,9 @@ async def _host(home: Home, runtime: Runtime) -> None:
 
 def main(arguments: list[str]) -> int:
     """`host HOME`: be the agent host until there is nothing to do."""
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING, stream=sys.stderr)
-    home = Home(arguments[0])
-    held = lock(os.path.join(home.root, "agents.lock"))
-    if held is None:
-        return _ANOTHER
-    try:
+
+    async def serve(home: Home) -> None:
         with open_runtime(home) as runtime:
-            asyncio.run(_host(home, runtime))
-    except BackburnerError as error:
-        log.error("%s", error)
-        return 1
-    finally:
-        os.close(held)
-    return 0
+            await _host(home, runtime)
+
+    return be_host(Home(arguments[0]), "agents", serve)

@@ -7,9 +7,10 @@ import sys
 from backburner import words
 from backburner.callers import handed_on, session_of
 from backburner.doors import render
-from backburner.doors.start import cwd, milliseconds
+from backburner.doors.start import amounts, cwd, milliseconds
 from backburner.doors.verbs import hint, told
 from backburner.errors import ApprovalRequired, BackburnerError, BadInput
+from backburner.extras import need
 from backburner.models import PRIORITIES, Entry, Submission
 from backburner.process import is_alive
 from backburner.runtime import Runtime, now_ms
@@ -31,7 +32,7 @@ def ask(runtime: Runtime, args: argparse.Namespace) -> int:
         key=args.key,
         after=tuple(args.after),
         timeout_ms=milliseconds(args.timeout),
-        budget=_budget(args.budget),
+        budget=amounts("--budget", args.budget),
         session=session_of(runtime.environ),
         priority=PRIORITIES["high" if args.wait else "normal"],  # somebody waits for it
     )
@@ -71,10 +72,8 @@ def agents(runtime: Runtime, args: argparse.Namespace) -> int:
     names = sorted({"default", *runtime.config.agents})
     rows = [_about(runtime, name) for name in names]
     if args.check:
-        try:
-            from backburner.agents.builtin import checked
-        except ImportError:
-            raise BadInput("Agents need the extra `agent`: pip install 'backburner[agent]'.") from None
+        need("agent", "Agents need")
+        from backburner.agents.builtin import checked
 
         for row, name in zip(rows, names, strict=True):
             if not row["problem"]:
@@ -123,16 +122,3 @@ def sessions(runtime: Runtime, args: argparse.Namespace) -> int:
     if not found:
         hint("No agent has asked for anything yet.")
     return 0
-
-
-def _budget(pairs: list[str]) -> dict[str, float]:
-    budget = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        try:
-            budget[name] = float(value)
-        except ValueError:
-            equals = ""
-        if not equals:
-            raise BadInput(f"--budget takes tokens=N, tool_calls=N, cost=N or seconds=N, not '{pair}'.")
-    return budget

@@ -56,13 +56,12 @@ def _web(home: Home, environ: dict[str, str], where: str) -> "Generator[subproce
     """The process that speaks HTTP, for as long as this one lives."""
     import socket
     import subprocess
-    from importlib.util import find_spec
 
     from backburner.doors.web import PATH, token_of
+    from backburner.extras import need
     from backburner.starter import engine_command
 
-    if not (find_spec("mcp") and find_spec("uvicorn")):
-        raise BadInput("HTTP needs the extra `mcp`: pip install 'backburner[mcp]'.")
+    need("mcp", "HTTP needs")
     host, _, port = where.rpartition(":")
     host = host or "127.0.0.1"
     if not port.isdecimal() or int(port[:6]) > 65535:

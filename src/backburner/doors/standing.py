@@ -6,7 +6,7 @@ import sys
 
 from backburner.callers import client_of, handed_on, process_of, session_of
 from backburner.doors import render
-from backburner.doors.start import cwd, env_of, milliseconds, shell_line, submit
+from backburner.doors.start import amounts, cwd, env_of, milliseconds, shell_line, submit
 from backburner.doors.verbs import hint, told
 from backburner.errors import ApprovalRequired, BadInput
 from backburner.models import TURN, Entry, Submission
@@ -70,7 +70,7 @@ def _submission(runtime: Runtime, args: argparse.Namespace) -> Submission:
         agent=args.agent if prompt is not None else None,
         prompt=prompt or "",
         timeout_ms=milliseconds(args.timeout),
-        budget={**_amounts("--budget", args.budget), **{f"day_{name}": n for name, n in _amounts("--per-day", args.per_day).items()}},
+        budget={**amounts("--budget", args.budget), **{f"day_{name}": n for name, n in amounts("--per-day", args.per_day).items()}},
         notify=args.notify,
         terms=terms,
         channels=tuple(args.to),
@@ -147,16 +147,3 @@ def _pairs(option: str, pairs: list[str]) -> dict[str, str]:
     if any("=" not in pair for pair in pairs):
         raise BadInput(f"{option} takes NAME=VALUE, such as branch=main.")
     return found
-
-
-def _amounts(option: str, pairs: list[str]) -> dict[str, float]:
-    amounts = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        try:
-            amounts[name] = float(value)
-        except ValueError:
-            equals = ""
-        if not equals:
-            raise BadInput(f"{option} takes NAME=NUMBER, such as tokens=50000, not '{pair}'.")
-    return amounts

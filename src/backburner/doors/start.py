@@ -242,3 +242,17 @@ def cwd() -> str:
         return os.getcwd()
     except FileNotFoundError:
         raise BadInput("The folder you are in does not exist any more.") from None
+
+
+def amounts(option: str, pairs: list[str]) -> dict[str, float]:
+    """NAME=NUMBER, any number of them."""
+    found = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        try:
+            found[name] = float(value)
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise BadInput(f"{option} takes NAME=NUMBER, with tokens, tool_calls, cost or seconds, not '{pair}'.")
+    return found

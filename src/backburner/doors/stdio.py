@@ -20,7 +20,8 @@ from typing import Any, cast
 from backburner.awaited import Awaited
 from backburner.doors.start import cwd
 from backburner.doors.toolbox import Answer, sets_of, toolset
-from backburner.errors import BackburnerError, BadInput
+from backburner.errors import BackburnerError
+from backburner.extras import need
 from backburner.runtime import open_runtime
 
 _LONGEST_LINE = 16 << 20
@@ -31,10 +32,9 @@ _ANSWER = re.compile(r'\{"jsonrpc":"2\.0","id":("(?:[^"\\]|\\.)*"|-?\d+),"(resul
 
 def mcp(args: argparse.Namespace, flags: dict[str, str]) -> int:
     """Serve until the client goes."""
-    try:
-        from backburner.doors.mcp import McpServer
-    except ImportError as error:
-        raise BadInput(f"The MCP server needs the extra `mcp` ({error}): pip install 'backburner[mcp]'.") from None
+    need("mcp", "The MCP server needs")
+    from backburner.doors.mcp import McpServer
+
     toolset(args.tools)  # a wrong name is said before anything is opened
     logging.basicConfig(format="backburner: %(levelname)s %(message)s", level=logging.ERROR, stream=sys.stderr)
     if not sys.stdin.isatty():

@@ -114,10 +114,10 @@ def cancel(runtime: Runtime, args: argparse.Namespace) -> int:
 
     code, asked = 0, []
     by_person = session_of(runtime.environ) is None and not started_by_agent(runtime.environ)
-    runs = [known for known in args.id if (run := runtime.show(known).run) and run.cause and run.run_id == known]
-    for task_id in runs or _meant(runtime, args, live=True):
+    runs = {task_id: known for known in args.id if known.startswith(f"{(task_id := runtime.show(known).task.task_id)}.")}
+    for task_id in _meant(runtime, args, live=True):
         try:
-            asked.append(runtime.cancel(task_id, for_good=by_person).task.task_id)
+            asked.append(runtime.cancel(runs.get(task_id, task_id), for_good=by_person).task.task_id)
         except NotRunning as error:
             if len(args.id) == 1:
                 raise
@@ -134,13 +134,16 @@ def cancel(runtime: Runtime, args: argparse.Namespace) -> int:
     except WaitTimedOut:
         raise WaitTimedOut(seconds=f"{patience:g}", task_ids=", ".join(asked)) from None
     cancelled = [
-        entry for entry in entries if entry.status in ("cancelled", "rejected") or (runs and entry.run and entry.run.state == "cancelled")
+        entry
+        for entry in entries
+        if entry.status in ("cancelled", "rejected") or (entry.task.task_id in runs and entry.run and entry.run.state == "cancelled")
     ]
     if args.json:
         render.print_json([render.as_json(entry, now_ms()) for entry in entries])
     for entry in entries if not args.json else []:
         done = "cancelled" if entry in cancelled else f"had ended before (status: {entry.status})"
-        print(f"{f'Run {entry.run.run_id}' if runs and entry.run else f'Task {entry.task.task_id}'} {done}.")
+        run_id = runs.get(entry.task.task_id)
+        print(f"{f'Run {run_id}' if run_id and entry.task.standing else f'Task {entry.task.task_id}'} {done}.")
     told(runtime, [entry.task.task_id for entry in cancelled if entry.run and entry.run.state == "cancelled"])
     return code if len(cancelled) == len(entries) else 1
 

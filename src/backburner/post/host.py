@@ -9,13 +9,14 @@ import logging
 import os
 import signal
 import socket
-import sys
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
 from backburner.awaited import Awaited
 from backburner.errors import BackburnerError
-from backburner.home import Home, lock, stamp
+from backburner.extras import need
+from backburner.home import Home, stamp
+from backburner.hosts import be_host
 from backburner.models import OUT
 from backburner.ports import Answer, Channel, Letter, Undelivered
 from backburner.post.delivery import Worker
@@ -23,7 +24,6 @@ from backburner.post.watching import Watcher, received
 from backburner.runtime import Runtime, load_config, open_runtime
 
 log = logging.getLogger("backburner")
-_ANOTHER = 3  # exit code: there is one already
 _AGAIN_SECONDS, _GIVEN_UP_SECONDS = 2.0, 600.0
 
 
@@ -33,6 +33,7 @@ def open_channel(name: str, settings: dict[str, str], environ: dict[str, str]) -
         if settings.get(key):
             variable = f"BACKBURNER_CHANNEL_{key.upper()}"
             settings, environ = {**settings, f"{key}_env": variable}, {**environ, variable: settings[key]}
+    need(settings["type"], "It needs")
     match settings["type"]:
         case "discord":
             from backburner.channels.discord import open_channel
@@ -224,16 +225,4 @@ async def _serve(home: Home, environ: dict[str, str]) -> None:
 
 def main(arguments: list[str]) -> int:
     """`host HOME`: be the post host until there is nothing to do."""
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING, stream=sys.stderr)
-    home = Home(arguments[0])
-    held = lock(os.path.join(home.root, "post.lock"))
-    if held is None:
-        return _ANOTHER
-    try:
-        asyncio.run(_serve(home, dict(os.environ)))
-    except BackburnerError as error:
-        log.error("%s", error)
-        return 1
-    finally:
-        os.close(held)
-    return 0
+    return be_host(Home(arguments[0]), "post", lambda home: _serve(home, dict(os.environ)))

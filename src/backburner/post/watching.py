@@ -6,6 +6,8 @@ import logging
 import time
 
 from backburner.awaited import Awaited
+from backburner.errors import BadInput
+from backburner.extras import need
 from backburner.models import Task
 from backburner.ports import Happening, Source
 from backburner.runtime import Runtime
@@ -17,6 +19,7 @@ _AGAIN_SECONDS, _LONGEST_AGAIN_SECONDS = 5.0, 600.0
 
 def open_source(task: Task, environ: dict[str, str], runtime: Runtime) -> Source:
     """The source of a task; its keys come from the environment of whoever added it."""
+    need(task.source["kind"], "It needs")
     if task.source["kind"] == "file":
         from backburner.sources import file
 
@@ -39,7 +42,7 @@ class Watcher:
             began = time.monotonic()
             try:
                 await self._watch()
-            except SourceBroken as error:
+            except (SourceBroken, BadInput) as error:
                 await self._broken(str(error))
             except Exception as error:
                 log.exception("watching for %s failed", self.task.task_id)

@@ -135,11 +135,11 @@ class FileSource:
         files: dict[str, _Signature] = {}
         folders: dict[str, _Place] = {}
         unread: list[str] = []
-        folded, count, todo = 0, 0, [""]
-        while todo:
+        folded, count, unseen = 0, 0, [""]
+        while unseen:
             if stopped.is_set():
                 return _View("unseen", {})
-            inside = todo.pop()
+            inside = unseen.pop()
             place = os.path.join(self.path, inside) if inside else self.path
             try:
                 found = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK | (os.O_NOFOLLOW if inside else 0))
@@ -155,7 +155,7 @@ class FileSource:
                     folders[place] = status.st_dev, status.st_ino
                 with os.scandir(found) as entries:
                     for entry in entries:
-                        self._enter(entry, f"{inside}/{entry.name}" if inside else entry.name, files, todo, unread)
+                        self._enter(entry, f"{inside}/{entry.name}" if inside else entry.name, files, unseen, unread)
             except OSError:
                 unread.append(inside)
             finally:
@@ -173,12 +173,12 @@ class FileSource:
             return _View("folder", None, count + len(files), f"{_fold(files, folded):032x}", folders=armed)
         return _View("folder", files, len(files), folders=armed)
 
-    def _enter(self, entry: "os.DirEntry[str]", name: str, files: dict[str, _Signature], todo: list[str], unread: list[str]) -> None:
+    def _enter(self, entry: "os.DirEntry[str]", name: str, files: dict[str, _Signature], unseen: list[str], unread: list[str]) -> None:
         """Take one entry down: a file or a link as it is, a folder for later. Pipes, sockets and devices are nothing to us."""
         try:
             if entry.is_dir(follow_symlinks=False):
                 if entry.name not in _IGNORED_FOLDERS:
-                    todo.append(name)
+                    unseen.append(name)
             elif (entry.is_symlink() or entry.is_file(follow_symlinks=False)) and not _ignored(entry.name) and self._fits(name):
                 files[_safe(name)] = _signature(entry.stat(follow_symlinks=False))
         except FileNotFoundError:

@@ -116,10 +116,7 @@ class Endings(Records):
             other = self._entry(follower)
             if other.task.state == TaskState.ACTIVE and not other.live:
                 reason = f"{task_id}, which it comes after, is {state}"
-                self._pause(other.task, reason, now)
-                self._notice(
-                    other.task, None, f"{standing.title(other.task)} is paused: {reason}.", now, about=f"paused:{now}.{os.urandom(3).hex()}"
-                )
+                self._pause(other.task, reason, now, f"{standing.title(other.task)} is paused: {reason}.")
         ended = [(task_id, state)]
         while ended:
             after_id, state = ended.pop(0)
@@ -167,7 +164,9 @@ class Endings(Records):
                 return self._hand_on(task, run, ending)
             if ending.state == RunState.COMPLETED or standing.declined(task, ending):
                 woken, ending = False, ending._replace(state=RunState.COMPLETED, summary="nothing new; its agent was not asked")
-        if task.source.get("compare") == "exit" and ending.result == Result.EXIT:  # its exit code is what it found
+        if (
+            task.source.get("kind") == "poll" and task.source.get("compare") == "exit" and ending.result == Result.EXIT
+        ):  # its exit code is what it found
             ending = ending._replace(state=RunState.COMPLETED, digest=str(ending.exit_code))
         event = event_between(run.state, ending.state)
         self._db.execute(
@@ -228,10 +227,8 @@ class Endings(Records):
             (after.failures, after.result_hash, gate_hash, after.because, task.task_id),
         )
         reached = self._change_task(task, after.event, now, because=after.because).state if after.event else None
-        if reached in (TaskState.DONE, TaskState.FAILED) and task.source.get("kind") == "command":
-            watcher = self.show(task.after[0])  # it was made for this one
-            if watcher and watcher.task.state in (TaskState.ACTIVE, TaskState.PAUSED):
-                self._change_task(watcher.task, TaskEvent.CANCELLED, now)
+        if reached in (TaskState.DONE, TaskState.FAILED):
+            self._end_watcher(task, now)
         if after.retry_ms is not None:
             about = {"slot": run.slot, "origin": run.origin, "payload": run.payload}
             self._run_again(task, os.path.dirname(run.folder), now, cause="retry", due_at=now + after.retry_ms, **about)
@@ -243,6 +240,17 @@ class Endings(Records):
         if task.source and after.retry_ms is None and not after.event:
             self._run_waiting(task, os.path.dirname(run.folder), now)
         return reached if reached != TaskState.PAUSED else None
+
+    def _finish(self, task: Task, event: TaskEvent, now: int) -> None:
+        """A standing task is over, though no run of it ends."""
+        self._end_watcher(task, now)
+        self._follow_up(task.task_id, self._change_task(task, event, now).state, now)
+
+    def _end_watcher(self, task: Task, now: int) -> None:
+        """Whatever runs a command to see what it prints was made for the one task that is set off by it."""
+        watcher = self.show(task.after[0]) if task.source.get("kind") == "command" else None
+        if watcher and watcher.task.state in (TaskState.ACTIVE, TaskState.PAUSED):
+            self._change_task(watcher.task, TaskEvent.CANCELLED, now)
 
     def _wait_with(self, task_id: str, payload: dict[str, object]) -> None:
         """Something happened that a run is to deal with."""
@@ -280,14 +288,15 @@ class Endings(Records):
 
     def _pause_over(self, task: Task, reason: str, now: int) -> None:
         """A task that has used up what it may is paused, and a person is asked."""
-        self._pause(task, standing.OVER_BUDGET + reason, now)
-        self._notice(task, None, standing.over_budget(task, reason), now, about=f"paused:{now}.{os.urandom(3).hex()}")
+        self._pause(task, standing.OVER_BUDGET + reason, now, standing.over_budget(task, reason))
 
-    def _pause(self, task: Task, because: str, now: int) -> None:
-        """Nothing of it starts from now on: what waits to is held, what is at work goes on."""
+    def _pause(self, task: Task, because: str, now: int, told: str = "") -> None:
+        """Nothing of it starts from now on: what waits to is held, what is at work goes on. `told` is for whoever did not pause it."""
         self._change_task(task, TaskEvent.PAUSED, now, because=because)
         self._db.execute("UPDATE tasks SET paused_because = ? WHERE task_id = ?", (because, task.task_id))
         self._db.execute("UPDATE runs SET blocked = 1 WHERE task_id = ? AND state = 'pending' AND cause <> 'manual'", (task.task_id,))
+        if told:
+            self._notice(task, None, told, now, about=once("paused", now))
 
     def _follows_nothing(self, task: Task) -> bool:
         """Whether a task comes after one that is over."""
@@ -305,7 +314,7 @@ class Endings(Records):
             if other.task.state != TaskState.ACTIVE:
                 continue
             if standing.is_over(other.task, now) and not other.live:
-                self._change_task(other.task, TaskEvent.DONE, now)
+                self._finish(other.task, TaskEvent.DONE, now)
                 continue
             if reason := self.over_day(other.task, now):
                 self._pause_over(other.task, reason, now)
@@ -363,6 +372,11 @@ class Endings(Records):
     def _guard(self, run_id: str) -> None:
         if self._db.changes() == 0:
             raise StaleRun(run_id=run_id)
+
+
+def once(what: str, now: int) -> str:
+    """What a notice is about that may be told again some other time."""
+    return f"{what}:{now}.{os.urandom(3).hex()}"
 
 
 def failed_before(after_id: str, state: str) -> str:

@@ -139,7 +139,7 @@ class Outside(Standing):
             if payload is None or entry.task.state not in (TaskState.ACTIVE, TaskState.PAUSED):
                 return True
             if standing.is_over(entry.task, now) and not entry.live:
-                self._change_task(entry.task, TaskEvent.DONE, now)
+                self._finish(entry.task, TaskEvent.DONE, now)
                 return True
             if len(text := json.dumps(payload)) > _LONGEST_PAYLOAD:
                 payload = {"summary": payload.get("summary"), "text": text[:_LONGEST_PAYLOAD], "cut": True}

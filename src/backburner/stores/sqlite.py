@@ -5,7 +5,6 @@ again (the process of a run) is not waited for. Several processes write to one f
 """
 
 import json
-import os
 import zlib
 from collections.abc import Sequence
 
@@ -27,7 +26,7 @@ from backburner.models import (
     Task,
     Work,
 )
-from backburner.stores.endings import dependency_failed, failed_before
+from backburner.stores.endings import dependency_failed, failed_before, once
 from backburner.stores.grants import Grants
 from backburner.stores.outside import OUTGOING, Outside
 from backburner.stores.post import Post
@@ -228,9 +227,7 @@ class SQLiteStore(Grants, Post, Outside):
                 if other:
                     line = command_line(other.task.command, other.task.shell)
                     reason = f"it wants to run `{shortened(line, longest=400)}` ({'; '.join(other.task.reasons)})"
-                self._notice(
-                    entry.task, entry.run, standing.waiting(entry.task, reason, answer), now, about=f"waits:{now}.{os.urandom(3).hex()}"
-                )
+                self._notice(entry.task, entry.run, standing.waiting(entry.task, reason, answer), now, about=once("waits", now))
 
     def refuse(self, task_id: str, *, expired: bool, now: int) -> Entry:
         """A person's no, or nobody's answer in time."""
@@ -367,7 +364,7 @@ class SQLiteStore(Grants, Post, Outside):
         with self._transaction():
             entry = self._entry(task_id)
             if entry.task.state in (TaskState.ACTIVE, TaskState.PAUSED) and entry.task.standing and not only_run:
-                self._cancel_standing(entry, now)
+                self._finish(entry.task, TaskEvent.CANCELLED, now)
                 entry = self._entry(task_id)
             run = entry.run
             if run is None and entry.task.state == TaskState.PROPOSED:

@@ -1,7 +1,6 @@
 """Standing tasks in the ledger: slots that are due, pausing and going on, runs out of turn, their history, and what they used up."""
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING
@@ -45,21 +44,16 @@ class Standing(Agents):
             )
         return Entry(task._replace(next_run_at=due), None)
 
-    def room(self, name: str, project: str) -> None:
-        """BadInput where a standing task of that name is open."""
-        same = "SELECT task_id FROM tasks WHERE schedule <> '{}' AND state IN ('proposed', 'active', 'paused') AND name = ? AND project = ?"
-        if other := self._one(same, name, project):
+    def room(self, name: str | None, project: str, besides: str = "") -> None:
+        """BadInput where another standing task of that name is open."""
+        same = "schedule <> '{}' AND state IN ('proposed', 'active', 'paused') AND name = ? AND project = ? AND task_id <> ?"
+        if other := self._one(f"SELECT task_id FROM tasks WHERE {same}", name, project, besides):
             raise BadInput(f"There is a standing task '{name}' here already: {other[0]}. Cancel it first: backburner cancel {other[0]}")
 
     def _room(self, task: Task, most_active: int) -> None:
         """Not too many at once, and none twice."""
-        standing = "schedule <> '{}' AND task_id <> ? AND state"
-        same = f"SELECT task_id FROM tasks WHERE {standing} IN ('proposed', 'active', 'paused') AND name = ? AND project = ?"
-        if other := self._one(same, task.task_id, task.name, task.project):
-            raise BadInput(
-                f"There is a standing task '{task.name}' here already: {other[0]}. Cancel it first: backburner cancel {other[0]}"
-            )
-        active = f"SELECT count(*) FROM tasks WHERE {standing} = 'active' AND kind <> 'oneshot'"
+        self.room(task.name, task.project, task.task_id)
+        active = "SELECT count(*) FROM tasks WHERE schedule <> '{}' AND task_id <> ? AND state = 'active' AND kind <> 'oneshot'"
         if task.kind != "oneshot" and self._one(active, task.task_id)[0] >= most_active:
             raise BadInput(f"There are {most_active} active standing tasks already; pause or cancel one, or raise [tasks] max_active.")
 
@@ -93,9 +87,8 @@ class Standing(Agents):
                     except LedgerUnavailable:
                         raise
                     except Exception as error:  # one that cannot be read must not stop the others
-                        self._pause(entry.task, f"its schedule cannot be read: {error}", now)
                         text = f"{standing.title(entry.task)} is paused: its schedule cannot be read ({error})."
-                        self._notice(entry.task, None, text, now, about=f"paused:{now}.{os.urandom(3).hex()}")
+                        self._pause(entry.task, f"its schedule cannot be read: {error}", now, text)
                         continue
                     if plan.next != entry.task.next_run_at:
                         self._fire(entry, plan, over, now, folder)
@@ -131,8 +124,7 @@ class Standing(Agents):
             due_at = plan.run + late if late and plan.run + late > now else None
             self._run_again(task, folder, now, cause="schedule", slot=plan.run, due_at=due_at)
         elif following is None and not entry.live:
-            self._change_task(task, TaskEvent.DONE, now)
-            self._follow_up(task.task_id, TaskState.DONE, now)
+            self._finish(task, TaskEvent.DONE, now)
 
     def _dealt_with(self, task_id: str, first: int, last: int) -> set[int]:
         between = "task_id = ? AND cause = 'schedule' AND slot BETWEEN ? AND ?"
@@ -219,11 +211,6 @@ class Standing(Agents):
         if not task.standing:
             raise BadInput(f"Task {task_id} has no schedule; only standing tasks can be paused or run out of turn.")
         return task
-
-    def _cancel_standing(self, entry: Entry, now: int) -> None:
-        """The end of the task itself; what is at work is stopped as any run is."""
-        task = self._change_task(entry.task, TaskEvent.CANCELLED, now)
-        self._follow_up(task.task_id, TaskState.CANCELLED, now)
 
     # -- looking back
 

@@ -1,0 +1,26 @@
+"""The parts that are installed only where they are wanted."""
+
+from importlib.util import find_spec
+
+from backburner.errors import BadInput
+
+_WITH = {
+    "agent": ("pydantic_ai",),
+    "mcp": ("mcp", "uvicorn"),
+    "file": ("watchfiles",),
+    "github": ("httpx2",),
+    "webhook": ("httpx2", "uvicorn"),
+    "discord": ("discord",),
+    "apprise": ("apprise",),
+}
+
+
+def need(part: str, what: str) -> None:
+    """BadInput, with how to get it, where something is wanted that is not installed. `part` is an extra, or a kind of source or channel."""
+    if not all(find_spec(name) for name in _WITH.get(part, ())):
+        raise missing(part, what)
+
+
+def missing(part: str, what: str) -> BadInput:
+    extra = part if part in ("agent", "mcp") else "post"
+    return BadInput(f"{what} the extra `{extra}`: pip install 'backburner[{extra}]'.")
