@@ -278,6 +278,14 @@ def _suggest(name: str) -> str:
     return f"; did you mean '{near[0]}'?" if near else f"; there are {', '.join(SETTINGS)}"
 
 
+def chosen(settings: dict[str, str], model: str | None) -> dict[str, str]:
+    """An agent's settings with another model; where a server is and what its key is called says nothing of another kind's."""
+    if not model:
+        return settings
+    same = model.partition(":")[0] == settings["model"].partition(":")[0]
+    return {**settings, "model": model, **({} if same else {"base_url": "", "api_key_env": ""})}
+
+
 def agent_settings(config: Config, name: str, *, standing: bool = False) -> dict[str, str]:
     """What one agent is: its own words over those of `[models]`. BadInput where there is none of that name, or no model for it.
 

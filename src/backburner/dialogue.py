@@ -4,9 +4,9 @@ import json
 from collections.abc import Sequence
 
 from backburner.errors import BadInput, NotResumable, StaleRun
-from backburner.home import read_plain
+from backburner.home import project_of, read_plain
 from backburner.lifecycle import LIVE, Result, RunState
-from backburner.models import AGENTS, Entry, Submission, Task
+from backburner.models import AGENTS, CHAT, LOCAL, Entry, Session, Submission, Task
 from backburner.reading import Reading
 
 _DEEPEST = 3
@@ -37,11 +37,11 @@ class Dialogue(Reading):
             raise BadInput("There is nothing to say to it.")
         if run.n > 1 and run.state in LIVE:
             raise NotResumable("Task is currently being resumed. Wait for completion before sending another message.")
-        if entry.status != RunState.COMPLETED and run.result != Result.LOST:
+        if entry.status != RunState.COMPLETED and run.result != Result.LOST and not (task.in_chat and entry.ended):
             status = {"failed": "error", "pending": "running"}.get(entry.status, entry.status)
             raise NotResumable(f"Cannot resume task: status is '{status}'. Only completed tasks can be resumed.")
         kept = self._kept(task)
-        if kept is None and (run.result != Result.LOST or run.n > 1):
+        if kept is None and (run.result != Result.LOST or run.n > 1) and not task.in_chat:
             raise NotResumable("Session expired or was deleted. Start a new background_task to continue.")
         if run.result == Result.LOST and run.message and json.dumps(run.message, ensure_ascii=False)[1:-1] not in (kept or ""):
             message = f"{run.message}\n\n{message}"  # it was cut off before it had heard that
@@ -51,6 +51,27 @@ class Dialogue(Reading):
             raise NotResumable("Task is currently being resumed. Wait for completion before sending another message.") from None
         self._publish(entry)
         return entry
+
+    def chat(self, session: str) -> Entry | None:
+        """The conversation of a chat, once something was said in it."""
+        return next((entry for entry in self._asked_by(session) if entry.task.in_chat and entry.task.session == session), None)
+
+    def chats(self) -> Sequence[Session]:
+        """The chats of the caller's project, latest first."""
+        here = project_of(self._cwd())
+        return [session for session in self.store.sessions(CHAT.rstrip(":")) if session.project == here]
+
+    def choose(self, session: str, agent: str, model: str | None) -> Entry:
+        """Have another agent, or another model, go on with a chat."""
+        entry = self.chat(session)
+        if entry is None or entry.live:
+            raise BadInput("It answers just now; choose another model afterwards.")
+        from backburner.config import agent_settings, chosen, is_local
+
+        terms = {**entry.task.terms, "model": model or ""}
+        lane = LOCAL if is_local(chosen(agent_settings(self.config, agent), model)) else AGENTS
+        self.store.choose(entry.task.task_id, agent, terms, lane)
+        return self.known_as(entry.task.task_id)
 
     def _kept(self, task: Task) -> str | None:
         """An agent's conversation as it is on disk."""

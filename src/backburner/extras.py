@@ -6,6 +6,7 @@ from backburner.errors import BadInput
 
 _WITH = {
     "agent": ("pydantic_ai",),
+    "chat": ("prompt_toolkit",),
     "mcp": ("mcp", "uvicorn"),
     "file": ("watchfiles",),
     "github": ("httpx2",),
@@ -22,5 +23,5 @@ def need(part: str, what: str) -> None:
 
 
 def missing(part: str, what: str) -> BadInput:
-    extra = part if part in ("agent", "mcp") else "post"
+    extra = part if part in ("agent", "chat", "mcp") else "post"
     return BadInput(f"{what} the extra `{extra}`: pip install 'backburner[{extra}]'.")

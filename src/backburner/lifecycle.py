@@ -108,6 +108,7 @@ TASK_TRANSITIONS: dict[tuple[TaskState, TaskEvent], TaskState] = {
     (TaskState.PAUSED, TaskEvent.FAILED): TaskState.FAILED,
     (TaskState.DONE, TaskEvent.RESUMED): TaskState.ACTIVE,
     (TaskState.FAILED, TaskEvent.RESUMED): TaskState.ACTIVE,
+    (TaskState.CANCELLED, TaskEvent.RESUMED): TaskState.ACTIVE,  # a person stopped a turn, and talks on
     (TaskState.ACTIVE, TaskEvent.DONE): TaskState.DONE,
     (TaskState.ACTIVE, TaskEvent.FAILED): TaskState.FAILED,
     (TaskState.ACTIVE, TaskEvent.CANCELLED): TaskState.CANCELLED,

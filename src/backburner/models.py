@@ -21,6 +21,7 @@ HOSTED = frozenset({AGENTS, LOCAL})
 OURS = frozenset({AGENTS, ENGINE, LOCAL})
 DAY = "day_"  # before the name of what a task may use in a day
 TURN = "turn:"  # what a run waits on that stands aside for a person, with the lane behind it
+CHAT = "chat:"  # before the name of a session in which a person talks with an agent
 DISCOVERY = "discovery"  # the session of an agent that looks for work by itself
 NOTIFY = ("always", "on_change", "on_failure", "never")
 
@@ -50,7 +51,12 @@ def channel_of(session: str | None) -> str:
 
 
 def session_of(task: "Task") -> str:
-    """The session that an agent's task works in, as whoever asks: a standing one has a fresh conversation in each run."""
+    """The session that an agent's task works in, as whoever asks: a standing one has a fresh conversation in each run.
+
+    A chat's own is the person's as well: what either of them starts is told to both.
+    """
+    if task.in_chat and task.session:
+        return task.session
     return f"task:{task.task_id}" if task.standing else f"agent:{task.task_id}"
 
 
@@ -169,6 +175,11 @@ class Task(NamedTuple):
     def standing(self) -> bool:
         """Whether it runs by a schedule, or each time after another one."""
         return bool(self.schedule)
+
+    @property
+    def in_chat(self) -> bool:
+        """Whether it is a conversation with a person who sits there."""
+        return bool(self.terms.get("chat"))
 
     @property
     def gated(self) -> bool:

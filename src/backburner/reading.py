@@ -13,7 +13,7 @@ from backburner.errors import AmbiguousId, BadInput, BatchNotFound, SpanNotFound
 from backburner.folders import ACTIVITY, CONVERSATION
 from backburner.home import Home, project_of, read_plain
 from backburner.lifecycle import AT_WORK, RunState, TaskState
-from backburner.models import INBOX, Batch, Clock, Entry, Event, Notice, Run, Session, Span, Task, channel_of
+from backburner.models import CHAT, INBOX, Batch, Clock, Entry, Event, Notice, Run, Session, Span, Task, channel_of
 from backburner.output import NAME, Log, Piece, position_of
 from backburner.process import is_alive
 
@@ -92,15 +92,19 @@ class Reading(Attendance):
         batch: str | None = None,
         limit: int | None = None,
         standing: bool = False,
+        quiet: bool = True,
     ) -> Sequence[Entry]:
-        """Tasks of the caller's project, newest first; those of a batch wherever it is; only `standing` ones."""
+        """Tasks of the caller's project, newest first; those of a batch wherever it is; only `standing` ones.
+
+        `quiet` leaves out what nobody looks for: chats, and what standing tasks ran by the way.
+        """
         known = {*map(str, RunState), *map(str, TaskState)}
         if status is not None and status not in known:
             raise BadInput(f"There is no status '{status}'; there are {', '.join(sorted(known))}.")
         self.refresh()
         project = None if everywhere else self._home_of(batch) if batch is not None else project_of(self._cwd())
         return self.store.list(
-            status=status, project=project, batch=batch, limit=limit, standing=standing, quiet=status is None and batch is None
+            status=status, project=project, batch=batch, limit=limit, standing=standing, quiet=quiet and status is None and batch is None
         )
 
     def _home_of(self, batch: str) -> str | None:
@@ -228,7 +232,8 @@ class Reading(Attendance):
         if set(owing := self.store.owing()) <= {INBOX}:
             return [INBOX]
         here = {channel_of(session.session_id) for session in self.store.sessions() if self._here(session)}
-        return [channel for channel in owing if channel not in here]
+        # What a chat's agent was not told yet, the person has in their own channel.
+        return [channel for channel in owing if channel not in here and not channel.startswith(channel_of(CHAT))]
 
     def _here(self, session: Session) -> bool:
         """Whether a session can still be told something."""

@@ -284,8 +284,9 @@ class Runtime(Outward):
         if entry.task.source.get("kind") == "command" and not only_run:  # its watcher was made for it
             self.store.request_cancel(entry.task.after[0], self.clock())
         if entry.task.agent is not None:  # nobody waits for these answers any more
+            of_turn = f"{entry.run.run_id}:" if entry.task.in_chat and entry.run else ""  # what a chat started besides goes on
             for asked in self._asked_by(session_of(entry.task)):
-                if asked.status == TaskState.PROPOSED:
+                if asked.status == TaskState.PROPOSED and str(asked.task.key).startswith(of_turn):
                     self._publish(self.store.refuse(asked.task.task_id, expired=False, now=self.clock()))
         return entry
 

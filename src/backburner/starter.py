@@ -50,6 +50,15 @@ def start_engine(home: Home, environ: dict[str, str]) -> None:
         os.close(held)
 
 
+def start_host(home: Home, module: str, environ: dict[str, str]) -> None:
+    """Have a host ready before there is work for it; of many only one stays. It is nobody's child."""
+    with open(os.open(home.engine_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
+        words = ["/bin/sh", "-c", '"$@" </dev/null &', "backburner-host", *engine_command(home, module)]
+        subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", env=_environment(environ), start_new_session=True
+        ).wait()
+
+
 def engine_command(home: Home, module: str = "engine") -> list[str]:
     """The engine, or another process of ours, as this interpreter would run it, wherever the package lies."""
     source = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

@@ -6,7 +6,7 @@ from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING
 
 from backburner import folders, wake
-from backburner.config import Config, agent_settings, is_local
+from backburner.config import Config, agent_settings, chosen, is_local
 from backburner.dialogue import Dialogue
 from backburner.errors import BadInput, IllegalTransition, NotAPerson
 from backburner.lifecycle import TaskState
@@ -51,11 +51,8 @@ class Timetable(Dialogue):
         """Where its agent's model answers: one on this machine has a lane of its own."""
         if submission.agent is None:
             return ""
-        return (
-            LOCAL
-            if is_local(agent_settings(self.config, submission.agent, standing=submission.standing or submission.session == DISCOVERY))
-            else AGENTS
-        )
+        settings = agent_settings(self.config, submission.agent, standing=submission.standing or submission.session == DISCOVERY)
+        return LOCAL if is_local(chosen(settings, str(submission.terms.get("model") or ""))) else AGENTS
 
     def explain(self, task: Task | Submission) -> str:
         """When a standing task runs, in plain words."""
@@ -100,7 +97,7 @@ class Timetable(Dialogue):
             raise NotAPerson(reason="an agent asks; a person has to say it, in a terminal of their own")
         if any(map(is_alive, self.store.processes(os.getsid(0)))):
             raise NotAPerson(reason="this runs in the session of a background task")
-        require_person(self.environ, terminal=via == "cli" and not self.config.flag("approval.yes_without_terminal"))
+        require_person(self.environ, terminal=via in ("cli", "chat") and not self.config.flag("approval.yes_without_terminal"))
 
     def run_now(self, reference: str) -> Entry:
         """One run out of turn; the schedule stays as it is. Not where a budget of the day is used up."""
@@ -150,7 +147,8 @@ class Timetable(Dialogue):
         """Whether a person has a turn in the lane of an agent's task that it does not belong to."""
         for turn in self.store.turns():
             if turn.lane == task.lane and turn.task_id != task.task_id:
-                asked = self.store.asked_by(f"agent:{turn.task_id}") if turn.task_id else ()
+                own = self.store.show(turn.task_id) if turn.task_id else None
+                asked = self.store.asked_by(session_of(own.task)) if own else ()
                 if task.task_id not in asked:
                     return True
         return False

@@ -38,7 +38,7 @@ TASKS = {
     "expired": "",
     "done": "task_resumed>active",
     "failed": "task_resumed>active",
-    "cancelled": "",
+    "cancelled": "task_resumed>active",
 }
 
 

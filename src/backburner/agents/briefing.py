@@ -126,10 +126,10 @@ def _last(runtime: Runtime, task: Task, run: Run) -> Run | None:
 def _surroundings(runtime: Runtime, task: Task) -> str:
     """What an agent that looks for work sees: what was talked about, the repository, what is open, and the time."""
     parts = [f"It is {iso(runtime.clock())}."]
-    entries = [entry for entry in runtime.list(everywhere=True, limit=200) if entry.task.project == task.project]
+    entries = [entry for entry in runtime.list(everywhere=True, limit=200, quiet=False) if entry.task.project == task.project]
     asked = [entry for entry in entries if entry.task.agent is not None and entry.task.session != DISCOVERY][:5]
     talk = "\n".join(
-        f"asked: {shortened(entry.task.prompt, longest=500)}\nanswered: {shortened(_printed(runtime.folder(entry)), longest=500)}"
+        f"asked: {shortened(entry.run.message or entry.task.prompt, longest=500)}\nanswered: {shortened(_printed(runtime.folder(entry)), longest=500)}"
         for entry in asked
         if entry.run
     )

@@ -23,6 +23,7 @@ from pydantic_ai.usage import UsageLimits
 
 from backburner import standing
 from backburner.agents import briefing
+from backburner.agents.aloud import Aloud
 from backburner.agents.models import escalated, model_of
 from backburner.agents.tools import Deps, escalation, toolsets
 from backburner.awaited import Awaited
@@ -44,6 +45,14 @@ _INSTRUCTIONS = """\
 You work in the background for somebody who asked for it and goes on with other things: nobody reads along. Work on your own until you \
 can answer, then answer with all they need. Your tools work inside the project at {project}. What needs a person's approval makes you \
 wait until it was given or refused; do not try the same in another way. Notices from Backburner are not written by a person."""
+
+
+_IN_CHAT = """\
+You talk with a person at a terminal, who reads along and goes on while things run. Answer in Markdown, as short as it may be. Your tools \
+work inside the project at {project}. What takes longer than some seconds belongs into the background: say so, start it with \
+start_background_task, tell its id and that /status ID shows how it goes, and end your turn; you are told when it has ended, so do not wait \
+for it. The person is asked by the terminal itself where something needs their approval; do not try the same in another way. Notices from \
+Backburner are not written by the person."""
 
 
 class BuiltinAgent:
@@ -144,9 +153,10 @@ class _Run:
         self._started = time.monotonic()
         self._called: list[str] = []
         self._tools = int(_activity(turn).get("tools") or 0)
+        self._aloud = Aloud(turn.folder if turn.work.task.in_chat else None)
 
     async def go(self) -> Outcome:
-        conversation, deferred = self._conversation, None
+        conversation, deferred, asked = self._conversation, None, False
         prompt: str | None = self._turn.message if self._turn.fresh else None
         if prompt is not None:
             # What was cut off is answered for: nothing of it is done again.
@@ -163,6 +173,7 @@ class _Run:
         ) as run:
             async for node in run:
                 if Agent.is_model_request_node(node):
+                    asked = True
                     told = await self._news(node.request)
                     pending: list[ModelMessage] = [*run.all_messages(), node.request]
                     await self._save(pending, run.usage)
@@ -173,12 +184,14 @@ class _Run:
                     self._turn.acting.clear()
                     if self._patience is not None:
                         async with asyncio.timeout(self._patience), node.stream(run.ctx) as events:
-                            async for _ in events:
-                                pass
+                            async for event in events:
+                                self._aloud.hear(event)
                 elif Agent.is_call_tools_node(node):
                     calls = [call.tool_name for call in node.model_response.tool_calls]
-                    self._called += calls
+                    self._called += calls if asked else []
                     await self._save(run.all_messages(), run.usage)
+                    if asked:  # else it was said before it waited
+                        self._aloud.step(node.model_response)
                     await self._within_budget(run.usage, len(calls))
                     self._turn.acting[:] = calls
             result = run.result
@@ -203,7 +216,8 @@ class _Run:
         """At a safe point: what ended since, marked as nobody's words. The notices that count as told once this is on disk."""
         session = self._deps.caller.session
         assert session is not None
-        owed = [notice for notice in await self._home.do(lambda runtime: runtime.owed(session)) if notice.task_id not in self._deps.waited]
+        known = {*self._deps.waited, self._turn.work.task.task_id}
+        owed = [notice for notice in await self._home.do(lambda runtime: runtime.owed(session)) if notice.task_id not in known]
         if owed := await self._home.do(lambda runtime: runtime.lease(fitting(owed))) if owed else []:
             request.parts = [*request.parts, UserPromptPart(notification(owed))]
         return [notice.notice_id for notice in owed]
@@ -237,9 +251,9 @@ class _Run:
                 calls[call.tool_call_id] = result
                 continue
             entry = await self._home.do(lambda runtime, task_id=task_id: runtime.if_known(task_id))
-            if entry is not None and not entry.ended:
+            if entry is not None and not entry.ended and (entry.status == "proposed" or not self._turn.work.task.in_chat):
                 raise Parked(outcome_line(self._deps.caller, entry), task_id)
-            calls[call.tool_call_id] = await self._deps.report(entry) if entry else "It has ended, and was cleared since."
+            calls[call.tool_call_id] = await self._deps.approved(entry, about) if entry else "It has ended, and was cleared since."
         return requests.build_results(calls=calls, approvals=self._approvals(requests))
 
     def _approvals(self, requests: DeferredToolRequests) -> dict[str, Any]:
@@ -286,7 +300,7 @@ def _agent(task: Task, settings: dict[str, str], model: Model) -> "Agent[Deps, A
         model,
         deps_type=Deps,
         output_type=[briefing.result_type(task) if task.standing else str, DeferredToolRequests],
-        instructions=[*own, _INSTRUCTIONS.format(project=task.project), settings.get("instructions", "")],
+        instructions=[*own, (_IN_CHAT if task.in_chat else _INSTRUCTIONS).format(project=task.project), settings.get("instructions", "")],
         toolsets=[*tools, *([escalation()] if task.standing and settings.get("fallback") else [])],
         retries=3,
     )

@@ -10,18 +10,21 @@ import logging
 import os
 import signal
 from collections.abc import Callable
+from importlib import import_module
 
 from backburner import folders, process, wake
 from backburner.agents import briefing
 from backburner.awaited import Awaited
+from backburner.config import Config, chosen
 from backburner.errors import BackburnerError
 from backburner.extras import need
 from backburner.home import Home, stamp
 from backburner.hosts import be_host
 from backburner.lifecycle import Result
-from backburner.models import AGENTS, DISCOVERY, LOCAL, Work
+from backburner.models import AGENTS, CHAT, DISCOVERY, LOCAL, Work
 from backburner.output import NAME, header
 from backburner.ports import Agent, CannotStart, Outcome, Turn
+from backburner.process import is_alive
 from backburner.progress import summarize
 from backburner.runner import Runner
 from backburner.runtime import Runtime, load_config, open_runtime
@@ -92,6 +95,7 @@ class AgentExecutor:
         conversation = self._runtime.conversation(task, run)
         try:
             settings = self._runtime.agent(task.agent or "", standing=task.standing or task.session == DISCOVERY)
+            settings = chosen(settings, str(task.terms.get("model") or ""))
             if task.session == DISCOVERY:
                 settings = {**settings, "fallback": ""}  # nobody asked for it: it never costs what a remote model does
         except BackburnerError as error:
@@ -178,14 +182,20 @@ async def _host(home: Home, runtime: Runtime) -> None:
                 runner.tick()
             if leaving:
                 leaving.cancel()
-            leaving = (
-                None
-                if any(runner.busy for runner in runners.values())
-                else loop.call_later(runtime.config.number("agents.idle_exit_seconds"), done.set)
-            )
+            busy = any(runner.busy for runner in runners.values())
+            leaving = None if busy else loop.call_later(runtime.config.number("agents.idle_exit_seconds"), leave)
+
+        def leave() -> None:
+            """Not while somebody sits at a chat: the next word is to be answered at once."""
+            nonlocal leaving
+            if any(is_alive(session.process) for session in runtime.sessions(CHAT.rstrip(":"))):
+                leaving = loop.call_later(runtime.config.number("agents.idle_exit_seconds"), leave)
+            else:
+                done.set()
 
         loop.add_reader(ear.fileno(), rung)
         rung()
+        warming = asyncio.ensure_future(asyncio.to_thread(_warm, runtime.config))
         try:
             await done.wait()
         finally:
@@ -193,6 +203,14 @@ async def _host(home: Home, runtime: Runtime) -> None:
             ear.close()
             for runner in runners.values():
                 await runner.stop()
+            await warming
+
+
+def _warm(config: Config) -> None:
+    """Load what the usual model needs before anybody asks it."""
+    kind = config.text("models.default").partition(":")[0]
+    with contextlib.suppress(ImportError):  # whoever asks is told what is wrong
+        import_module(f"pydantic_ai.models.{'anthropic' if kind == 'anthropic' else 'openai'}")
 
 
 def main(arguments: list[str]) -> int:

@@ -19,7 +19,7 @@ from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 from backburner.approval.effects import looks_secret
 from backburner.callers import handed_on
 from backburner.commandline import words_of
-from backburner.doors.answers import outcome
+from backburner.doors.answers import outcome, started
 from backburner.doors.caller import Caller, until
 from backburner.doors.toolbox import Desk, toolset
 from backburner.errors import BackburnerError, BadInput
@@ -53,10 +53,29 @@ class Deps:
 
         def read(runtime: Runtime) -> bytes:
             runtime.tell(task_ids=[entry.task.task_id], session=session)
+            if self.work.task.in_chat:  # the person has read along
+                runtime.tell(task_ids=[entry.task.task_id])
             return runtime.tail(entry, 100, longest=16_000) if entry.run else b""
 
         output = readable((await self.caller.home.do(read)).decode("utf-8", "replace"))
         return f"{outcome(self.caller, entry)}\n{output}".rstrip()
+
+    async def approved(self, entry: Entry, about: dict[str, Any]) -> str | dict[str, Any]:
+        """What became of a command that a person was asked about: it has started, was refused, or has ended."""
+        if about.get("start") and not entry.ended:
+            return dict(await started(self.caller, entry))
+        return await self.patiently(entry)
+
+    async def patiently(self, entry: Entry) -> str:
+        """How a command ended; one that takes long goes on in the background."""
+        known = entry.task.task_id
+        patience = await self.caller.home.do(lambda runtime: runtime.config.number("agents.yield_seconds"))
+        (entry,) = await until(self.caller, [known], patience, lambda one: one.ended or one.status == "waiting", quiet=True)
+        if entry.status == "waiting":
+            raise CallDeferred(metadata={"task_id": known, "reason": outcome(self.caller, entry)})
+        if not entry.ended:
+            return f"Still running after {patience:g} s, in the background as {known}. Go on; you will be told when it has ended."
+        return await self.report(entry)
 
     def inside(self, path: str) -> str:
         """A path of the project as it really is; BadInput for one that leads out of it, or to a secret."""
@@ -174,16 +193,9 @@ async def run_command(ctx: Context, command: str, shell: bool = False) -> str:
         entry = await caller.home.do(submit)
     except BackburnerError as error:
         return str(error)
-    known = entry.task.task_id
     if entry.status == "proposed":
-        raise CallDeferred(metadata={"task_id": known, "reason": outcome(caller, entry)})
-    patience = await caller.home.do(lambda runtime: runtime.config.number("agents.yield_seconds"))
-    (entry,) = await until(caller, [known], patience, lambda one: one.ended or one.status == "waiting", quiet=True)
-    if entry.status == "waiting":
-        raise CallDeferred(metadata={"task_id": known, "reason": outcome(caller, entry)})
-    if not entry.ended:
-        return f"Still running after {patience:g} s, in the background as {known}. Go on; you will be told when it has ended."
-    return await deps.report(entry)
+        raise CallDeferred(metadata={"task_id": entry.task.task_id, "reason": outcome(caller, entry)})
+    return await deps.patiently(entry)
 
 
 async def memory_set(ctx: Context, key: str, value: str) -> str:
@@ -265,6 +277,9 @@ def _ours(tool: Any) -> AgentTool[Deps]:
             return result
         answer = await _desk().answer(ctx.deps.caller, tool.name, arguments, myself())
         await answer.delivered()
+        if tool.name == "start_background_task" and ctx.deps.work.task.in_chat and answer.result.get("status") == "proposed":
+            known = answer.result["task_id"]  # the person sits there, and is asked now
+            raise CallDeferred(metadata={"task_id": known, "reason": f"{known} needs your yes", "start": True})
         return answer.result
 
     return AgentTool.from_schema(call, tool.name, tool.description, tool.schema, takes_ctx=True)

@@ -27,10 +27,10 @@ _ELSEWHERE = {
     "top": "top",
 }
 # Which has it where the verb opens the home itself, or needs none.
-_WITHOUT_HOME = {"serve": "operate", "doctor": "operate", "mcp": "stdio", "install": "install", "service": "service"}
+_WITHOUT_HOME = {"serve": "operate", "doctor": "operate", "mcp": "stdio", "chat": "chat", "install": "install", "service": "service"}
 _TAKES_COMMAND = ("run", "check", "add", "propose")
 # Elsewhere it is the engine that goes by the settings, and a flag of one call would silently do nothing.
-TAKES_SETTINGS = ("serve", "config", "clear", "doctor", "mcp")
+TAKES_SETTINGS = ("serve", "config", "clear", "doctor", "mcp", "chat")
 
 
 # Its words are not translated: looking for translations would take as long as much of `list`.

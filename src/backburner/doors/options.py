@@ -152,6 +152,12 @@ def _traces(parser: Parser) -> None:
     which.add_argument("--task", metavar="ID", help="the trace that this task belongs to (default: the last task's)")
 
 
+def _chat(parser: Parser) -> None:
+    parser.add_argument("-m", "--message", metavar="TEXT", help="say just this, print the answer and leave; piped input is added to it")
+    parser.add_argument("--agent", default="default", metavar="NAME", help="who answers, from [agents.NAME] in config.toml")
+    parser.add_argument("--resume", nargs="?", const="", metavar="CHAT", help="go on with the last chat of this project, or with that one")
+
+
 def _top(parser: Parser) -> None:
     parser.add_argument("--all", action="store_true", help="of all projects, not only of this one")
 
@@ -330,6 +336,7 @@ VERBS: dict[str, tuple[str, Callable[[Parser], None]]] = {
     "restart": ("Start a task's command again, as a new task.", _restart),
     "send": ("Write to the input of a command.", _send),
     "batch": ("Show the groups of tasks and how they stand.", _batch),
+    "chat": ("Talk with an agent while work goes on behind it.", _chat),
     "top": ("Watch and steer everything on a live board.", _top),
     "approve": ("Say yes to what waits for approval.", _ids),
     "reject": ("Say no to what waits for approval.", _ids),

@@ -7,6 +7,7 @@ from backburner.errors import StaleRun
 from backburner.lifecycle import LIVE, TaskEvent
 from backburner.models import Entry
 from backburner.stores.endings import Endings
+from backburner.stores.rows import plain
 
 
 class Agents(Endings):
@@ -28,6 +29,11 @@ class Agents(Endings):
         """Somebody has read the result of a task."""
         with self._transaction(durable=False):
             self._db.execute("UPDATE tasks SET retrieved_at = ? WHERE task_id = ? AND retrieved_at IS NULL", (now, task_id))
+
+    def choose(self, task_id: str, agent: str, terms: dict[str, object], lane: str) -> None:
+        """Have another agent go on with a conversation from its next run on."""
+        with self._transaction():
+            self._db.execute("UPDATE tasks SET agent = ?, terms = ?, lane = ? WHERE task_id = ?", (agent, plain(terms), lane, task_id))
 
     def remember(self, project: str, key: str, value: str | None, now: int) -> None:
         """Keep something under a name for the agents of a project; nothing forgets it."""

@@ -19,7 +19,7 @@ from backburner.lifecycle import (
     event_between,
     restart_delay,
 )
-from backburner.models import DAY, ENGINE, HOSTED, INBOX, OUT, Approval, Ending, Entry, Run, Task, channel_of
+from backburner.models import CHAT, DAY, ENGINE, HOSTED, INBOX, OUT, Approval, Ending, Entry, Run, Task, channel_of
 from backburner.stores.records import Records
 from backburner.stores.rows import plain
 from backburner.words import agent_notice as agent_notice_words
@@ -366,7 +366,10 @@ class Endings(Records):
         person = about == standing.PROPOSED  # whoever asked knows; it is for the person to answer
         row = {"task_id": task.task_id, "run_id": run_id, "project": task.project, "text": text, "created_at": now}
         row["priority"] = 1 if about else 0
-        for channel in (INBOX if person else channel_of(task.session), *(OUT + name for name in task.channels)):
+        owed = [INBOX if person or task.in_chat else channel_of(task.session)]
+        if owed[0] != INBOX and str(task.session).startswith(CHAT):
+            owed.append(INBOX)  # the person sits beside the agent that asked
+        for channel in (*owed, *(OUT + name for name in task.channels)):
             self._insert("notices", {**row, "key": f"{run_id or task.task_id}{what}:{channel}", "channel": channel})
 
     def _guard(self, run_id: str) -> None:

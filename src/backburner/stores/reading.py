@@ -60,8 +60,9 @@ class Reading(Connection):
     ) -> Sequence[Entry]:
         """Tasks with their latest runs, newest first."""
         where, values = ["t.schedule <> '{}'" if standing else "1 = 1"], []
-        if quiet:  # what standing tasks ran, and ended well, is in their own history
+        if quiet:  # what standing tasks ran, and ended well, is in their own history; a chat is a place, not a task
             where.append("NOT (coalesce(t.session, '') LIKE 'task:%' AND coalesce(r.state, '') = 'completed')")
+            where.append("t.terms NOT LIKE '{\"chat\":%'")
         if status in LIVE:
             where.append(f"t.task_id IN (SELECT task_id FROM runs WHERE {_LIVE} AND state = ?)")
             values.append(status)

@@ -12,6 +12,7 @@ from backburner import standing, trace
 from backburner.errors import BadInput
 from backburner.lifecycle import LIVE, Result, RunEvent, RunState, TaskEvent, TaskState, advance
 from backburner.models import (
+    CHAT,
     ENGINE,
     HOSTED,
     RECORD,
@@ -156,6 +157,8 @@ class SQLiteStore(Grants, Post, Outside):
             if task.standing:
                 return self._stand(task, approval.at, most_active)
             self._db.execute("UPDATE tasks SET run_count = 1 WHERE task_id = ?", (task_id,))
+            if str(task.session).startswith(CHAT):
+                self._wake(task_id, approval.at)  # whoever talks with the person does not wait for its end
             return self._begin(task._replace(run_count=1), runner, folder, approval.at)
 
     def _begin(self, task: Task, runner: str, folder: str, now: int) -> Entry:
