@@ -27,6 +27,8 @@ class Dialogue(Reading):
 
     def resume(self, reference: str, message: str) -> Entry:
         """Talk on with an agent that has answered, in its own conversation: a new run of its task."""
+        from backburner.validation import LONGEST_PROMPT
+
         entry = self.show(reference)
         task, run = entry
         if task.agent is None or run is None:
@@ -35,6 +37,8 @@ class Dialogue(Reading):
             raise NotResumable(f"Task {task.task_id} begins a new conversation with every run; ask anew: backburner run-now {task.task_id}")
         if not message.strip():
             raise BadInput("There is nothing to say to it.")
+        if len(message) > LONGEST_PROMPT:
+            raise BadInput(f"A message has at most {LONGEST_PROMPT:,} characters; put the rest into a file.")
         if run.n > 1 and run.state in LIVE:
             raise NotResumable("Task is currently being resumed. Wait for completion before sending another message.")
         if entry.status != RunState.COMPLETED and run.result != Result.LOST and not (task.in_chat and entry.ended):

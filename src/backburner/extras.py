@@ -18,10 +18,13 @@ _WITH = {
 
 def need(part: str, what: str) -> None:
     """BadInput, with how to get it, where something is wanted that is not installed. `part` is an extra, or a kind of source or channel."""
-    if not all(find_spec(name) for name in _WITH.get(part, ())):
-        raise missing(part, what)
+    if not all(map(_found, _WITH.get(part, ()))):
+        extra = part if part in ("agent", "chat", "mcp") else "post"
+        raise BadInput(f"{what} the extra `{extra}`: pip install 'backburner[{extra}]'.")
 
 
-def missing(part: str, what: str) -> BadInput:
-    extra = part if part in ("agent", "chat", "mcp") else "post"
-    return BadInput(f"{what} the extra `{extra}`: pip install 'backburner[{extra}]'.")
+def _found(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ImportError:
+        return False

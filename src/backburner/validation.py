@@ -11,7 +11,7 @@ _LONGEST_ARGUMENT = 128 * 1024 - 1  # what the kernel takes for one word
 _LONGEST_WORD = 200
 _LONGEST_MS = 1 << 43  # some centuries
 _MOST_RESTARTS = 1_000_000
-_LONGEST_PROMPT = 1_000_000
+LONGEST_PROMPT = 2_000_000
 BUDGETS = ("tokens", "tool_calls", "cost", "seconds")
 DAILY = tuple(f"{DAY}{name}" for name in ("tokens", "cost", "runs", "seconds"))
 _TERMS = ("wake", "fields", "memory", "last_result", "tools")
@@ -63,8 +63,8 @@ def validate(submission: Submission) -> None:
 def _prompt(submission: Submission) -> None:
     if not submission.prompt.strip():
         raise BadInput("There is no prompt.")
-    if len(submission.prompt) > _LONGEST_PROMPT or "\0" in submission.prompt:
-        raise BadInput(f"A prompt is text of at most {_LONGEST_PROMPT:,} characters, without NUL; put the rest into a file.")
+    if len(submission.prompt) > LONGEST_PROMPT or "\0" in submission.prompt:
+        raise BadInput(f"A prompt is text of at most {LONGEST_PROMPT:,} characters, without NUL; put the rest into a file.")
 
 
 def _standing(submission: Submission) -> None:

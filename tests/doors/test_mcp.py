@@ -359,7 +359,7 @@ def test_ctrl_c_in_the_clients_terminal_is_for_the_client(place: Place) -> None:
 
 
 def test_without_the_extra_a_sentence_says_what_to_install(place: Place, tmp_path: Path) -> None:
-    (tmp_path / "hide" / "mcp").mkdir(parents=True)
-    (tmp_path / "hide" / "mcp" / "__init__.py").write_text("raise ImportError('hidden')")
+    (tmp_path / "hide").mkdir()
+    (tmp_path / "hide" / "sitecustomize.py").write_text("import sys; sys.modules['mcp'] = None")
     done = place.cli("mcp", env={"PYTHONPATH": str(tmp_path / "hide")})
     assert done.returncode == 2 and "pip install 'backburner[mcp]'" in done.stderr

@@ -367,8 +367,8 @@ class Endings(Records):
         row = {"task_id": task.task_id, "run_id": run_id, "project": task.project, "text": text, "created_at": now}
         row["priority"] = 1 if about else 0
         owed = [INBOX if person or task.in_chat else channel_of(task.session)]
-        if owed[0] != INBOX and str(task.session).startswith(CHAT):
-            owed.append(INBOX)  # the person sits beside the agent that asked
+        if run and owed[0] != INBOX and str(task.session).startswith(CHAT):
+            owed.append(INBOX)  # the person sits beside the agent that asked; their own no they know
         for channel in (*owed, *(OUT + name for name in task.channels)):
             self._insert("notices", {**row, "key": f"{run_id or task.task_id}{what}:{channel}", "channel": channel})
 

@@ -17,7 +17,7 @@ from backburner.models import CHAT
 from backburner.runtime import Runtime, open_runtime
 from backburner.text import readable, shortened
 
-_LONGEST_INPUT = 900_000
+_LONGEST_INPUT = 1_900_000
 _NO_MODEL = "Commands with a slash work without one; /help lists them."
 
 

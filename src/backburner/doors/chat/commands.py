@@ -66,7 +66,7 @@ def manual() -> str:
     widest = max(len(slash.usage) for slash in SLASHES.values() if len(slash.usage) < 24)
     lines = [f"  {slash.usage:<{widest}}  {slash.about}" for slash in SLASHES.values()]
     keys = (
-        "Enter sends; Alt-Enter or Ctrl-J begins a new line. Esc stops the answer, not the background work."
+        "Enter sends; Alt-Enter, or Enter after a \\, begins a new line. Esc stops the answer, not the background work."
         " Ctrl-C clears the line, Ctrl-D leaves."
     )
     return "\n".join([*lines, "", keys])

@@ -14,7 +14,6 @@ from wcwidth import iter_graphemes, wcswidth
 from backburner.text import readable
 
 _NARROWEST = 20
-_LONGEST_LINE = 8000
 
 # A style is the parameters of its escape sequence, each after a semicolon.
 Span = tuple[str, str]
@@ -23,6 +22,7 @@ _STYLES = {"*": _ITALIC, "**": _BOLD, "_": _ITALIC, "~~": _STRUCK}
 _RUNS = {**{mark: (mark,) for mark in _STYLES}, "***": ("**", "*")}
 
 # These take linear time on any text: no part matches what its neighbour could, and what repeats gives nothing back.
+_LINE = re.compile(r".{0,8000}+\n|(?=.{8001})(?:.{4000,7999} |.{8000})")  # or as much as is given out of one that is too long
 _BLOCK = re.compile(r"((?: *+> ?+)*+)( *+)(?:([-*+]|\d{1,4}[.)])(?: ++|$)(?:\[([ xX])\](?: ++|$))?)?")
 _RULE = re.compile(r" *+(?:(?:- *+){3,}+|(?:\* *+){3,}+|(?:_ *+){3,}+)$")
 _FENCE = re.compile(r"`{3,}+(?=[^`]*$)|~{3,}+")
@@ -57,12 +57,13 @@ class Markdown:
     def feed(self, text: str) -> list[str]:
         """The lines that are finished now, without newlines. How the text is cut into pieces makes no difference."""
         lines: list[str] = []
-        *finished, rest = (self._rest + text).split("\n")
-        for line in finished:
-            lines += self._too_much(line)
-            lines += self._line(self._rest)
-            self._cut = False
-        return lines + self._too_much(rest)
+        text, at = self._rest + text, 0
+        while found := _LINE.match(text, at):
+            at = found.end()
+            lines += self._line(found[0].removesuffix("\n"))
+            self._cut = not found[0].endswith("\n")
+        self._rest = text[at:]
+        return lines
 
     @property
     def rest(self) -> str:
@@ -75,33 +76,23 @@ class Markdown:
         self._start()
         return lines
 
-    def _too_much(self, line: str) -> list[str]:
-        """What has to be given out of a line that is too long, up to a space where there is one."""
-        lines: list[str] = []
-        start = 0
-        while len(line) - start > _LONGEST_LINE:
-            end = line.rfind(" ", start + _LONGEST_LINE // 2, start + _LONGEST_LINE) + 1 or start + _LONGEST_LINE
-            lines += self._line(line[start:end])
-            start, self._cut = end, True
-        self._rest = line[start:]
-        return lines
-
     def _line(self, line: str) -> list[str]:
         line, width = _harmless(line), self._width()
         if self._code:
             before = None if self._cut else self._code.match(line)
-            if self._cut or before and before[1] is None:
+            if self._cut or (before and before[1] is None):
                 return [self._drawn([*self._hang, ("  ", ""), (line[before.end() if before else 0 :], _CODE)])]
             self._code = None
             if before:
                 return []
-        if self._cut:
-            return self._held() + (self._wrapped(self._inline(line.strip(" ")), self._hang) if line.strip(" ") else [])
+        if self._cut or not line:
+            rest = line.strip(" ")
+            return self._held() + (self._wrapped(self._inline(rest), self._hang) if rest else [] if self._cut else [""])
         block = _BLOCK.match(line)
         assert block
         quotes, indent, mark, box = block.groups()
         depth, text, rule = quotes.count(">"), line[block.end() :].rstrip(" "), _RULE.match(line, block.end(1))
-        hang = [(" " * min(len(quotes) - len(quotes.lstrip(" ")), width // 10), "")]
+        hang: list[Span] = [(" " * min(len(quotes) - len(quotes.lstrip(" ")), width // 10), "")]
         hang += [("│", _DIM), (" ", "")] * min(depth, width // 8) + [(" " * min(len(indent), width // 5), "")]
         first = hang
         if mark and not rule:
@@ -110,7 +101,10 @@ class Markdown:
             first, hang = [*hang, (mark, "")], [*hang, (" " * len(mark), "")]
         fence, heading = _FENCE.match(text), _HEADING.match(text)
         if "|" in text and not (mark or fence or heading):
-            return self._maybe_row(text, hang)
+            lines = [] if self._table and self._goes_on(text, hang) else self._held()
+            self._table.append(text)
+            self._hang = hang
+            return lines
         lines, self._hang = self._held(), hang
         if fence:
             indented = block.end() - len(quotes)
@@ -126,18 +120,16 @@ class Markdown:
             spans = self._inline(text)
         return lines + self._wrapped(spans, hang, first)
 
-    def _maybe_row(self, text: str, hang: list[Span]) -> list[str]:
-        """Hold a line back that goes on a table, or may start one; what was held before it."""
-        columns = len(_cells(self._table[0])) if len(self._table) == 1 and _DELIMITER.match(text) else 0
-        if hang == self._hang and (len(self._table) > 1 or columns == len(_cells(text))):
-            self._table.append(text)
-            return []
-        lines = self._held()
-        self._table, self._hang = [text], hang
-        return lines
+    def _goes_on(self, text: str, hang: list[Span]) -> bool:
+        """Whether a line belongs to the table that is held back; the second says with its dashes that it is one."""
+        if len(self._table) == 1 and not (_DELIMITER.match(text) and len(_cells(text)) == len(_cells(self._table[0]))):
+            return False
+        return hang == self._hang
 
     def _held(self) -> list[str]:
         """The table that was held back, or the line that only looked like the start of one."""
+        if not self._table:
+            return []
         rows, self._table = self._table, []
         sides = _cells(rows.pop(1)) if len(rows) > 1 else []
         room = self._width() - _columns(self._hang) - 3 * (len(sides) - 1)
@@ -145,7 +137,7 @@ class Markdown:
             return [line for row in rows for line in self._wrapped(self._inline(row), self._hang)]
         table = [[self._inline(cell, "" if n else _BOLD) for cell in _cells(row, len(sides))] for n, row in enumerate(rows)]
         sizes = [max([1, *(_columns(row[n]) for row in table if n < len(row))]) for n in range(len(sides))]
-        widest = next(most for most in range(room, 0, -1) if sum(min(size, most) for size in sizes) <= room)
+        widest = next(most for most in range(min(room, max(sizes)), 0, -1) if sum(min(size, most) for size in sizes) <= room)
         sizes = [min(size, widest) for size in sizes]
         lines = [self._drawn([*self._hang, ("─┼─".join("─" * size for size in sizes), _DIM)])]
         for row in table:
@@ -199,16 +191,16 @@ class Markdown:
 
 def _harmless(line: str) -> str:
     """A line without whatever a terminal would obey or not show. Joiners stay, as scripts and emoji need them."""
-    line = readable(line.rstrip("\r").replace("\r", " ")).replace("\t", "    ")
-    if line.isprintable():
+    if line.isascii() and line.isprintable():
         return line
-    line = line.encode(errors="replace").decode()
+    line = readable(line.rstrip("\r").replace("\r", " ")).replace("\t", "    ").encode(errors="replace").decode()
     return "".join(c for c in line if c in "\u200c\u200d" or unicodedata.category(c) not in ("Cc", "Cf", "Zl", "Zp"))
 
 
 def _columns(spans: list[Span]) -> int:
     """How many columns of a terminal they take."""
-    return sum(len(text) if text.isascii() else sum(map(wcswidth, iter_graphemes(text))) for text, _ in spans)
+    text = "".join([text for text, _ in spans])
+    return len(text) if text.isascii() else sum(map(wcswidth, iter_graphemes(text)))
 
 
 def _cells(row: str, most: int = 0) -> list[str]:
@@ -231,6 +223,9 @@ def _fitted(spans: list[Span], size: int, side: str) -> list[Span]:
 
 def _rows(spans: list[Span], room: int) -> Iterator[list[Span]]:
     """Text broken at words into rows of at most `room` columns; a word that no row can hold is broken anywhere."""
+    if _columns(spans) <= room:
+        yield spans
+        return
     row, gap, used = list[Span](), list[Span](), 0
     parts = ((part, style) for text, style in spans for part in re.findall(" +|[^ ]+", text))
     for blank, same in groupby(parts, key=lambda part: part[0][0] == " "):

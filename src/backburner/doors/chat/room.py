@@ -27,7 +27,7 @@ class Face(Protocol):
     """How a chat looks to its person."""
 
     def show(self, text: str, style: str = "") -> None:
-        """A block of text: what was `said`, a `notice`, an `error`, a `hint`, or plain."""
+        """A block of text: what was `said`, a `notice`, an `error`, a `hint`, a `tool`, a `note` of ours, or plain."""
 
     def say(self, piece: str) -> None:
         """A piece of the agent's answer."""
@@ -135,7 +135,7 @@ class Room:
                 self._face.show(await self._home.do(lambda runtime: commands.output(runtime, rest)))
             case "model":
                 name = await (self.talk.choose(rest) if rest else self.talk.model_name())
-                self._face.show(f"{name} answers{' from now on' * bool(rest)}.")
+                self._face.show(f"{name} answers{' from now on' * bool(rest)}.", "note")
                 await self.look()
             case "approve" | "reject":
                 await self._answer(name, commands.words_of(rest))
@@ -161,14 +161,14 @@ class Room:
         if entry.status == "proposed":
             await self.look()
         else:
-            self._face.show(f"Started background task {task_id}. Use /status {task_id} to check progress.")
+            self._face.show(f"Started background task {task_id}. Use /status {task_id} to check progress.", "note")
 
     async def _answer(self, verb: str, known: list[str]) -> None:
         if not known and verb == "approve":
             self.aside.clear()
             await self.look()
             if not self.questions:
-                self._face.show("Nothing waits for your answer.")
+                self._face.show("Nothing waits for your answer.", "note")
             return
         if not known:
             raise BadInput(f"Say which: {commands.SLASHES[verb].usage}")
@@ -178,18 +178,18 @@ class Room:
                     runtime.approve(reference, via="chat") if verb == "approve" else runtime.reject(reference)
                 )
             )
-            self._face.show(f"Task {entry.task.task_id} {verb}{'d' if verb == 'approve' else 'ed'}.")
+            self._face.show(f"Task {entry.task.task_id} {verb}{'d' if verb == 'approve' else 'ed'}.", "note")
         await self.look()
 
     async def _settle(self, question: Question, answer: str) -> None:
         self.questions = [one for one in self.questions if one.about != question.about]
         entry = await self._home.do(lambda runtime: settle(runtime, question, answer))
         if answer == "no":
-            self._face.show("Not started." if question.about != self._chat_id() else "You said no.")
+            self._face.show("Not started." if question.about != self._chat_id() else "You said no.", "note")
         elif entry.run and question.about != self._chat_id() and not entry.task.standing:
-            self._face.show(f"Started background task {question.about}. Use /status {question.about} to check progress.")
+            self._face.show(f"Started background task {question.about}. Use /status {question.about} to check progress.", "note")
         else:
-            self._face.show("You said yes.")
+            self._face.show("You said yes.", "note")
         await self.look()
 
     def _chat_id(self) -> str:
@@ -200,7 +200,7 @@ class Room:
             raise BadInput(f"Write: {commands.SLASHES['quit'].usage}")
         if rest:
             gone = await self._home.do(lambda runtime: runtime.end_session(self.talk.session))
-            self._face.show(f"The chat is ended; {len(gone)} tasks went with it.")
+            self._face.show(f"The chat is ended; {len(gone)} tasks went with it.", "note")
         self.left.set()
 
     # -- what happens by itself

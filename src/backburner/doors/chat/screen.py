@@ -7,6 +7,7 @@ empty and the person has paused, and what is typed in the moment of its coming g
 import asyncio
 import os
 import re
+import textwrap
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -46,6 +47,7 @@ _STYLE = {
     "bottom-toolbar.waits": "noreverse bold #d7af00",
 }
 _COLOURS = {"notice": "36", "error": "31", "hint": "2", "tool": "2", "said": "1", "asking": "33"}
+_SENTENCES = {"notice", "error", "hint", "note", "tool"}  # are wrapped at words; all else is shown as it is
 _MARKS = {"notice": "● ", "tool": "⚙ "}
 
 
@@ -78,8 +80,10 @@ class Screen:
         app.min_redraw_interval = _PRINT_SECONDS
         self._markdown = Markdown(self._width, colour=colour)
         self._asking: Question | None = None
+        self._opening: asyncio.Future[None] | None = None
+        self._seen = ""  # the question whose text is on the screen
         self._asked_at = self._pressed_at = self._left_at = 0.0
-        self._draft, self._pasted = Document(), list[str]()
+        self._pasted = list[str]()
         self._lines, self._early = list[str](), list[str]()
         self._printing: asyncio.TimerHandle | None = None
 
@@ -115,7 +119,10 @@ class Screen:
     def show(self, text: str, style: str = "") -> None:
         mark = _MARKS.get(style, "")
         for number, line in enumerate(text.split("\n")):
-            self._print(self._styled((mark if number == 0 else " " * len(mark)) + line, style))
+            start, rest = (mark if number == 0 else " " * len(mark)), " " * len(mark)
+            rows = _wrapped(line, self._width() - len(mark)) if style in _SENTENCES else [line]
+            for row, part in enumerate(rows):
+                self._print(self._styled((rest if row else start) + part, style))
 
     def say(self, piece: str) -> None:
         for line in self._markdown.feed(piece):
@@ -139,6 +146,7 @@ class Screen:
     def _print(self, line: str) -> None:
         """Lines that come together are printed together: each time the line being typed is drawn anew."""
         self._lines.append(line)
+        self._seen = ""  # a question that comes again is shown again
         if self._printing is None:
             self._printing = asyncio.get_running_loop().call_later(_PRINT_SECONDS, lambda: asyncio.ensure_future(self._flush()))
 
@@ -209,30 +217,41 @@ class Screen:
     def _consider(self) -> None:
         """Ask the next question, where the line is empty and the person has paused; else look again a little later."""
         open_ = [one for one in self.room.questions if one.about not in self.room.aside] if self.room else []
-        if self._asking or not open_ or not self._session.app.is_running:
+        if self._asking or self._opening or not open_ or not self._session.app.is_running:
             return
         waited = time.monotonic() - self._pressed_at
         if self._session.default_buffer.text or waited < _PAUSED_SECONDS:
             asyncio.get_running_loop().call_later(max(0.1, _PAUSED_SECONDS - waited), self._consider)
             return
-        self._asking, self._asked_at = open_[0], time.monotonic()
-        rule = "─" * min(60, self._width())
-        self.show(f"{rule}\n{open_[0].text}\n{rule}", "asking")
-        self._draft = self._session.default_buffer.document
-        self._session.default_buffer.reset()
+        self._opening = asyncio.ensure_future(self._ask(open_[0]))
+
+    async def _ask(self, question: Question) -> None:
+        """First all of it is to be seen, then it can be answered; not where the person began to type meanwhile."""
+        try:
+            if question.about != self._seen:
+                rule = "─" * min(60, self._width())
+                self.show(f"{rule}\n{question.text}\n{rule}", "asking")
+                self._seen = question.about
+                await self.settled()
+        finally:
+            self._opening = None
+        if self._session.default_buffer.text or time.monotonic() - self._pressed_at < _PAUSED_SECONDS:
+            self._consider()
+            return
+        self._asking, self._asked_at = question, time.monotonic()
         self._session.app.invalidate()
 
     def _put_back(self, why: str = "") -> None:
-        """The line is the person's own again, as it was."""
+        """The line is the person's own again."""
         self._asking = None
-        self._session.default_buffer.reset(self._draft)
-        self._draft = Document()
+        self._session.default_buffer.reset()
         if why:
             self.show(why, "hint")
 
     def _put_off(self) -> None:
         assert self._asking and self.room
         self.room.aside.add(self._asking.about)
+        self._seen = ""
         self._put_back(f"Put off. Answer with /approve {self._asking.about} or /reject {self._asking.about}.")
         self.refresh()
 
@@ -284,7 +303,6 @@ class Screen:
                 self._send()
 
         @keys.add("escape", "enter", filter=~asking)
-        @keys.add("c-j", filter=~asking)
         def _(event: KeyPressEvent) -> None:
             event.current_buffer.insert_text("\n")
 
@@ -349,6 +367,10 @@ class Screen:
 def _whole(pasted: list[str], found: "re.Match[str]") -> str:
     number = int(found[1])
     return pasted[number - 1] if 0 < number <= len(pasted) else found[0]
+
+
+def _wrapped(line: str, width: int) -> list[str]:
+    return textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False, replace_whitespace=False) or [""]
 
 
 def shortened_rows(text: str, width: int, most: int) -> str:

@@ -1,0 +1,141 @@
+"""The design's tests 14 to 18 by name, in the real thing: the slash commands in a terminal."""
+
+# ruff: noqa: F811 - fixtures are imported by their names
+import json
+import re
+
+from chatting import Chats, chats, house  # noqa: F401
+from conftest import Place, wait_until
+from terminal import Terminal
+
+from backburner.runtime import open_runtime
+
+
+def _tasks(place: Place) -> list[dict[str, object]]:
+    found = place.json("list")
+    assert isinstance(found, list)
+    return found
+
+
+def _id(terminal: Terminal) -> str:
+    return re.findall(r"Started background task (task_\S+)\. Use", terminal.history.replace("\n", " "))[-1]
+
+
+def test_slash_background(chats: Chats) -> None:
+    """Run /background echo hello, verify task created."""
+    with chats.open() as terminal:
+        terminal.type("/background echo hello\r")
+        terminal.wait("Started background task")
+        terminal.wait("completed: hello")
+        (task,) = _tasks(chats.place)
+        assert task["command"] == ["echo", "hello"]
+        assert f"Use /status {task['task_id']} to check progress." in terminal.history.replace("\n", " ")
+
+
+def test_slash_background_approval(chats: Chats) -> None:
+    """Run /background rm -rf, verify approval prompt."""
+    place = chats.place
+    (place.cwd / "junk").mkdir()
+    with chats.open() as terminal:
+        terminal.type("/background rm -rf junk\r")
+        terminal.wait("Start in background? [y/n")
+        for words in ("Command requires approval:", "rm -rf junk", f"Directory: {place.cwd}"):
+            assert words in terminal.history.replace("\n", "")
+        assert (place.cwd / "junk").exists()
+        terminal.read(1)  # what is typed at once is not for the question
+        terminal.type("y\r")
+        terminal.wait("Started background task")
+        wait_until(lambda: not (place.cwd / "junk").exists(), "it to be done")
+        (task,) = _tasks(place)
+        assert task["approved_by"] == "user"
+        with open_runtime(str(place.root), dict(place.environ)) as runtime:
+            assert runtime.show(str(task["task_id"])).task.approved_via == "chat"
+
+
+def test_slash_tasks_list(chats: Chats) -> None:
+    """Run /tasks, verify table output."""
+    place = chats.place
+    with chats.open(columns=120) as terminal:
+        terminal.type("/tasks\r")
+        terminal.wait("No background tasks here.")
+        for name in ("Task 1", "Task 2"):
+            place.ok("run", "--description", name, "--", "echo", name)
+        terminal.type("/tasks completed\r")
+        terminal.wait("Description")
+        lines = terminal.history.split("\n")
+        head = next(n for n, line in enumerate(lines) if re.match("ID +Status +Started +Duration +Description", line))
+        assert set(lines[head + 1]) == {"─", " "}
+        assert re.match(r"task_\S+ +completed +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d +\d+ms +Task 1", lines[head + 2])
+        assert "Task 2" in lines[head + 3]
+        terminal.type("/tasks cooking\r")
+        terminal.wait("There is no status 'cooking'")
+
+
+def test_slash_status(chats: Chats) -> None:
+    """Run /status <id>, verify detailed output."""
+    with chats.open(rows=40) as terminal:
+        terminal.type("/background echo test output\r")
+        terminal.wait("completed: test output")
+        task_id = _id(terminal)
+        terminal.type(f"/status {task_id}\r")
+        terminal.wait("Recent output (last 1 lines):")
+        for words in (f"Task: {task_id}", "Status: completed", "Command: echo test output", "Exit code: 0", "Full output: ", "Trace: "):
+            assert words in terminal.history
+        terminal.type("/status nonsense\r")
+        terminal.wait("Task nonsense not found.")
+
+
+def test_slash_cancel(chats: Chats) -> None:
+    """Run /cancel <id>, verify cancellation."""
+    with chats.open() as terminal:
+        terminal.type("/background sleep 100\r")
+        terminal.wait("Started background task")
+        task_id = _id(terminal)
+        terminal.type(f"/cancel {task_id}\r")
+        terminal.wait(f"Cancelling task {task_id}...")
+        terminal.wait(f"Task {task_id} cancelled.")
+        assert chats.place.status(task_id)["status"] == "cancelled"
+        terminal.type(f"/cancel {task_id}\r")
+        terminal.wait(f"Task {task_id} is not running (status: cancelled).")
+        terminal.type("/cancel nonsense\r")
+        terminal.wait("Task nonsense not found.")
+
+
+def test_the_other_commands(chats: Chats) -> None:
+    place = chats.place
+    with chats.open(columns=120, rows=50) as terminal:
+        terminal.type("/help\r")
+        terminal.wait("/schedule [NAME")
+        terminal.type("/nonsense\r")
+        terminal.wait("There is no command /nonsense.")
+        terminal.type("/background echo one | tail\r")
+        terminal.wait("needs a shell")
+        terminal.type("/background --shell echo one | tail -n 1\r")
+        terminal.wait("completed: one")
+        first = _id(terminal)
+        terminal.type(f"/logs {first}\r")
+        terminal.wait(lambda t: re.search(r"/logs .*\n(.*\n)?one\n", t.history))
+        terminal.type(f"/restart {first}\r")
+        wait_until(lambda: len(_tasks(place)) == 2, "the second one")
+        terminal.type("/schedule\r")
+        terminal.wait("No standing tasks here.")
+        terminal.type("/schedule look --every 1h -- git status\r")
+        wait_until(lambda: any(task["name"] == "look" for task in _tasks(place)), "the standing task")
+        terminal.type("/schedule\r")
+        terminal.wait("next in")
+        terminal.type("/model\r")
+        terminal.wait("openai-chat:scripted answers.")
+        terminal.type("/model nonsense\r")
+        terminal.wait("There is no agent 'nonsense'")
+        started = place.ok("run", "--stdin", "--", "cat").strip()
+        terminal.type(f"/send {started} two   words 'as they are'\r")
+        wait_until(lambda: place.log(started) == b"two   words 'as they are'\n", "the words to arrive")
+        terminal.type(f"/cancel {started}\r")
+        terminal.wait(f"Task {started} cancelled.")
+        proposed = json.loads(place.cli("run", "--json", "--", "rm", "x").stderr)["error"]["task_id"]
+        terminal.wait("1 waiting for your yes")
+        terminal.type(f"/reject {proposed}\r")
+        terminal.wait(f"Task {proposed} rejected.")
+        place.ok("cancel", "look")
+        terminal.type("/quit\r")
+        assert terminal.ended() == 0
