@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Callable
 from typing import NamedTuple
 
-from bench import agents, gate, history, latency, ledger, mcp, memory, output, recovery, schedules, startup, throughput
+from bench import agents, chat, gate, history, latency, ledger, mcp, memory, output, recovery, schedules, startup, throughput
 from bench.place import MEMORY
 from bench.turns import Figures
 
@@ -49,6 +49,7 @@ GROUPS: dict[str, Callable[[bool], list[Figures]]] = {
     "recovery": lambda quick: recovery.measure(1 if quick else 5),
     "mcp": lambda quick: mcp.measure(3 if quick else 15, 50 if quick else 200),
     "agents": lambda quick: agents.measure(1 if quick else 5),
+    "chat": lambda quick: chat.measure(3 if quick else 20),
     "gate": lambda quick: gate.measure(2 if quick else 10),
     "schedules": lambda quick: schedules.measure(1 if quick else 5),
 }
@@ -95,6 +96,8 @@ LINES: list[Line] = [
     Line("history", "claim with 100,000 ended tasks", "one task", _share("claim 100,000", "claim one"), limit=2),
     Line("history", "run --wait with 100,000 ended tasks", "one task", _share("run to its end 100,000", "run to its end one")),
     Line("recovery", "engine killed, 50 at work: until all are known", "", lambda round: round["ours"], "s", 2),
+    Line("chat", "backburner chat: until its prompt", "import prompt_toolkit", _share("chat", "import prompt_toolkit"), limit=2),
+    Line("chat", "backburner chat: until its prompt", "", lambda round: round["chat"], "ms"),
     Line("mcp", "backburner mcp: until initialize is answered", "an empty server", _share("ours initialize", "empty initialize"), limit=2),
     Line("mcp", "check_task_status over MCP, p95", "an empty tool", _share("ours call p95", "empty call p95"), limit=2),
     Line("mcp", "check_task_status over MCP, median", "an empty tool", _share("ours call", "empty call")),

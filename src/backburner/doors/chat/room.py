@@ -266,7 +266,8 @@ class Room:
         """See how things stand, what is asked, and what is to be told."""
         self.stands, self.questions, notices = await self._home.do(self._looked)
         if notices:
-            await self._tell(notices)
+            told = await self._tell(notices)
+            self.stands = self.stands._replace(unread=self.stands.unread - told)
         self._face.refresh()
 
     def _looked(self, runtime: Runtime) -> tuple[Standing, list[Question], Sequence[Notice]]:
@@ -291,17 +292,19 @@ class Room:
         entry = runtime.if_known(notice.task_id) if self.doing and time.time() * 1000 - notice.created_at < _READ_ALONG_MS else None
         return entry is not None and str(entry.task.key).startswith(f"{self._chat_id()}")
 
-    async def _tell(self, notices: Sequence[Notice]) -> None:
-        """Each of a few; of many how many. Those stay in the inbox."""
+    async def _tell(self, notices: Sequence[Notice]) -> int:
+        """Each of a few; of many how many: those stay in the inbox. How many were told."""
         self._shown |= {one.notice_id for one in notices}
         if len(notices) > _MOST_NOTICES:
             kinds = Counter(_kind(one) for one in notices)
             counts = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
             self._face.show(f"{len(notices)} notices: {counts}. /inbox shows them.", "notice")
-            return
-        for one in await self._home.do(lambda runtime: runtime.lease(notices)):
+            return 0
+        mine = await self._home.do(lambda runtime: runtime.lease(notices))
+        for one in mine:
             self._face.show(readable(one.text).rstrip(), "notice")
             await self._home.do(lambda runtime, one=one: runtime.tell(notice_ids=[one.notice_id]))
+        return len(mine)
 
 
 def _kind(notice: Notice) -> str:

@@ -185,6 +185,8 @@ class _Heard:
         self.path, self.grew = path, asyncio.Event()
         self._at, self._rest = 0, b""
         self.watch = FileWatch()
+        with contextlib.suppress(OSError):  # what is not there cannot be watched
+            os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600))
 
     def pieces(self) -> list[Piece]:
         self.watch.arm(self.path)
