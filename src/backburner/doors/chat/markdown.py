@@ -122,9 +122,8 @@ class Markdown:
 
     def _goes_on(self, text: str, hang: list[Span]) -> bool:
         """Whether a line belongs to the table that is held back; the second says with its dashes that it is one."""
-        if len(self._table) == 1 and not (_DELIMITER.match(text) and len(_cells(text)) == len(_cells(self._table[0]))):
-            return False
-        return hang == self._hang
+        is_row = len(self._table) > 1 or (_DELIMITER.match(text) and len(_cells(text)) == len(_cells(self._table[0])))
+        return bool(is_row) and hang == self._hang
 
     def _held(self) -> list[str]:
         """The table that was held back, or the line that only looked like the start of one."""

@@ -18,7 +18,7 @@ from backburner.runtime import Runtime
 from backburner.text import clean, readable, shortened
 
 _MOST_NOTICES = 5  # that are shown one by one; more are gathered
-_GATHER_SECONDS = 0.2
+_GATHER_SECONDS, _AGAIN_SECONDS = 0.2, 1.0
 _READ_ALONG_MS = 1500  # how long an agent has to say itself how a command of its turn ended
 _LISTED = 200
 
@@ -64,7 +64,7 @@ class Room:
         self._said: deque[str] = deque()
         self._more = asyncio.Event()
         self._verbs = asyncio.Lock()
-        self._work: set[asyncio.Task[None]] = set()
+        self._work: set[asyncio.Future[bool]] = set()
 
     # -- what the person does
 
@@ -112,15 +112,18 @@ class Room:
         self._work.add(task)
         task.add_done_callback(self._work.discard)
 
-    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _guarded(self, work: Coroutine[Any, Any, object]) -> bool:
+        """Whatever goes wrong is said, in a sentence; whether it went well."""
         try:
             await work
+            return True
         except BackburnerError as error:
             self._face.show(str(error), "error")
         except OSError as error:
             self._face.show(f"{error.filename or 'It'}: {error.strerror}.", "error")
         except Exception as error:
             self._face.show(f"Backburner made a mistake: {type(error).__name__}: {error}.", "error")
+        return False
 
     async def _command(self, name: str, rest: str) -> None:
         match name:
@@ -220,16 +223,11 @@ class Room:
                 if not self._said:
                     self._more.clear()
                     continue
-                try:
-                    await self.talk.say(self._said.popleft())
-                except BackburnerError as error:
-                    self._face.show(str(error), "error")
-                    continue
-            try:
-                await self.turn()
-            except BackburnerError as error:
-                self._face.show(str(error), "error")
-                await asyncio.sleep(_GATHER_SECONDS)
+                await self._guarded(self.talk.say(self._said.popleft()))
+            if self.talk.live and not await self._guarded(self.turn()):
+                await asyncio.sleep(_AGAIN_SECONDS)
+                with contextlib.suppress(BackburnerError):
+                    await self.talk.refresh()
 
     async def turn(self) -> Piece:
         """The turn under way, to its end."""

@@ -48,6 +48,9 @@ _STYLE = {
 }
 _COLOURS = {"notice": "36", "error": "31", "hint": "2", "tool": "2", "said": "1", "asking": "33"}
 _SENTENCES = {"notice", "error", "hint", "note", "tool"}  # are wrapped at words; all else is shown as it is
+# Whatever is printed, of its control characters only those that set colours reach the terminal.
+_UNSHOWN = re.compile(r"\x1b(?!\[[0-9;]*m)|[\x00-\x1a\x1c-\x1f\x7f-\x9f]")
+_UNCOLOURED = re.compile(rf"\x1b\[[0-9;]*m|{_UNSHOWN.pattern}")
 _MARKS = {"notice": "● ", "tool": "⚙ "}
 
 
@@ -85,7 +88,7 @@ class Screen:
         self._asked_at = self._pressed_at = self._left_at = 0.0
         self._pasted = list[str]()
         self._lines, self._early = list[str](), list[str]()
-        self._printing: asyncio.TimerHandle | None = None
+        self._printing: asyncio.Future[None] | None = None
 
     @staticmethod
     def _history(path: str | None) -> History:
@@ -148,26 +151,27 @@ class Screen:
         self._lines.append(line)
         self._seen = ""  # a question that comes again is shown again
         if self._printing is None:
-            self._printing = asyncio.get_running_loop().call_later(_PRINT_SECONDS, lambda: asyncio.ensure_future(self._flush()))
+            self._printing = asyncio.ensure_future(self._flush())
 
     async def _flush(self) -> None:
+        await asyncio.sleep(_PRINT_SECONDS)
         lines, self._lines = self._lines, []
 
         def write() -> None:
             output = self._session.app.output
             for line in lines:
-                # Our own lines: what others said was made harmless before. Only colours are left in them.
-                output.write_raw(line if self._colour else re.sub("\x1b\\[[0-9;]*m", "", line))
-                output.write_raw("\r\n")
+                output.write_raw((_UNSHOWN if self._colour else _UNCOLOURED).sub("", line) + "\r\n")
             output.flush()
 
-        if self._session.app.is_running:
-            await run_in_terminal(write)
-        else:
-            write()
-        self._printing = None
-        if self._lines:
-            self._print(self._lines.pop())
+        try:
+            if self._session.app.is_running:
+                await run_in_terminal(write)
+            else:
+                write()
+        finally:
+            self._printing = None
+            if self._lines:
+                self._print(self._lines.pop())
 
     def _width(self) -> int:
         return max(20, self._session.app.output.get_size().columns - 1)

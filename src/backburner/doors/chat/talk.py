@@ -89,8 +89,7 @@ class Talk:
 
         def ask(runtime: Runtime) -> Entry:
             runtime.present("chat")
-            if self.entry is None:
-                self.entry = runtime.chat(self.session)
+            self.entry = runtime.chat(self.session)  # as it is now: it may have been ended elsewhere
             if self.entry is not None:
                 return runtime.resume(self.entry.task.task_id, message)
             return runtime.submit(
@@ -108,6 +107,10 @@ class Talk:
             )
 
         self.entry = await self.home.do(ask)
+
+    async def refresh(self) -> None:
+        """See what became of the conversation."""
+        self.entry = await self.home.do(lambda runtime: runtime.chat(self.session))
 
     @property
     def live(self) -> bool:
