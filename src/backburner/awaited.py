@@ -1,6 +1,7 @@
 """A Runtime for an event loop: it lives in a thread of its own, and every call of it is awaited."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -46,10 +47,9 @@ class Awaited:
                 ear.drain()
                 rung.clear()
                 yield
-                try:
-                    await asyncio.wait_for(rung.wait(), look() or _LOOK_SECONDS)
-                except TimeoutError:
-                    continue
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(look() or _LOOK_SECONDS):  # `wait_for` may swallow a cancel that comes with a change
+                        await rung.wait()
         finally:
             loop.remove_reader(ear.fileno())
             ear.close()

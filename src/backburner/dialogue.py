@@ -60,6 +60,11 @@ class Dialogue(Reading):
         """The conversation of a chat, once something was said in it."""
         return next((entry for entry in self._asked_by(session) if entry.task.in_chat and entry.task.session == session), None)
 
+    def below(self, session: str) -> tuple[set[str], set[str]]:
+        """The tasks that a session, or an agent that it asked, has asked for; and the sessions of all of them."""
+        asked = set(self.store.asked_by(session))
+        return asked, {session, *(f"agent:{task_id}" for task_id in asked)}
+
     def chats(self) -> Sequence[Session]:
         """The chats of the caller's project, latest first."""
         here = project_of(self._cwd())

@@ -6,7 +6,7 @@ from backburner.errors import BadInput
 
 _WITH = {
     "agent": ("pydantic_ai",),
-    "chat": ("prompt_toolkit",),
+    "chat": ("prompt_toolkit", "wcwidth"),
     "mcp": ("mcp", "uvicorn"),
     "file": ("watchfiles",),
     "github": ("httpx2",),

@@ -214,7 +214,8 @@ class TaskRunner:
             while (entry := runtime.store.show(task_id)) and entry.live:
                 changed.clear()
                 try:
-                    await asyncio.wait_for(changed.wait(), 1.0)
+                    async with asyncio.timeout(1.0):
+                        await changed.wait()
                 except TimeoutError:
                     runtime.refresh()
         finally:

@@ -145,13 +145,13 @@ class Timetable(Dialogue):
 
     def stands_aside(self, task: Task) -> bool:
         """Whether a person has a turn in the lane of an agent's task that it does not belong to."""
-        for turn in self.store.turns():
-            if turn.lane == task.lane and turn.task_id != task.task_id:
-                own = self.store.show(turn.task_id) if turn.task_id else None
-                asked = self.store.asked_by(session_of(own.task)) if own else ()
-                if task.task_id not in asked:
-                    return True
-        return False
+        turns = [turn for turn in self.store.turns() if turn.lane == task.lane]
+        return bool(turns) and not any(self._of_turn(turn, task) for turn in turns)
+
+    def _of_turn(self, turn: PersonsTurn, task: Task) -> bool:
+        """Whether a person waits for this one, or for whoever asked for it."""
+        own = self.store.show(turn.task_id) if turn.task_id else None
+        return own is not None and (own.task.task_id == task.task_id or task.task_id in self.store.asked_by(session_of(own.task)))
 
     def stop_asked(self, task: Task) -> None:
         """Stop the commands that a run of a standing task started: its time is up, and nobody waits for them."""

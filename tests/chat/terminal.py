@@ -1,35 +1,63 @@
 """A program in a pseudo-terminal, and the screen as a person sees it."""
 
-import codecs
 import contextlib
 import fcntl
 import os
 import pty
 import select
-import signal
 import struct
 import subprocess
 import termios
 import time
+import unicodedata
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
 
 import pyte
+from wcwidth import wcwidth
 
-_WHERE = b"\x1b[6n"
+_HISTORY = 20_000
+_LONGEST_READ = 1.0  # seconds more than asked for: a program that never stops writing does not keep its reader
+
+
+class _Screen(pyte.HistoryScreen):
+    """Answers the program, and shows what stands after a joiner of emoji, where pyte would drop the rest of the text."""
+
+    def __init__(self, columns: int, rows: int) -> None:
+        super().__init__(columns, rows, _HISTORY)
+        self.answers = b""
+
+    def write_process_input(self, data: str) -> None:
+        self.answers += data.encode()
+
+    def draw(self, data: str) -> None:
+        super().draw("".join(c for c in data if wcwidth(c) > 0 or unicodedata.combining(c)))
+
+    def resize_as_terminals_do(self, columns: int, rows: int) -> None:
+        """Lines leave at the top only for the cursor's line to stay; pyte takes them from there in any case."""
+        x, y = min(self.cursor.x, columns - 1), self.cursor.y
+        gone = max(0, y + 1 - rows)
+        self.history.top.extend(self.buffer[n] for n in range(gone))
+        kept = [self.buffer[n] for n in range(gone, min(gone + rows, self.lines))]
+        self.resize(rows, columns)
+        self.buffer.clear()
+        for n, line in enumerate(kept):
+            for column in [column for column in line if column >= columns]:
+                del line[column]
+            self.buffer[n] = line
+        self.cursor.x, self.cursor.y = x, y - gone
 
 
 class Terminal:
     """`with Terminal([...], cwd=…, env=…) as terminal: terminal.type("hello\\r"); terminal.wait("hello")`."""
 
     def __init__(self, command: Sequence[str], *, cwd: Path, env: dict[str, str], columns: int = 100, rows: int = 30) -> None:
-        self._screen = pyte.HistoryScreen(columns, rows, history=20_000, ratio=0.01)
-        self._stream = pyte.Stream(self._screen)
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self.raw = b""
+        self._screen = _Screen(columns, rows)
+        self._stream = pyte.ByteStream(self._screen)
+        self._raw = bytearray()
         self._pty, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        self._size(columns, rows)
         self._process = subprocess.Popen(
             command,
             cwd=cwd,
@@ -43,49 +71,63 @@ class Terminal:
         os.close(theirs)
         os.set_blocking(self._pty, False)
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGHUP)
+        """Hangs up, as a closed window does; kills what stays."""
+        os.close(self._pty)
         try:
             self._process.wait(5)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait(5)
-        os.close(self._pty)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def raw(self) -> bytes:
+        """Everything the program wrote."""
+        return bytes(self._raw)
 
     def type(self, text: str) -> None:
         """Keys, as a person would press them."""
-        data = text.encode()
-        deadline = time.monotonic() + 60
-        while data:
-            assert time.monotonic() < deadline, f"the program does not read:\n{self.text}"
-            with contextlib.suppress(BlockingIOError):
-                data = data[os.write(self._pty, data[:4096]) :]
-            self.read(0.0 if data else 0.01)
+        self._write(text.encode())
 
     def paste(self, text: str) -> None:
         """A paste, in the brackets that terminals put around one."""
         self.type(f"\x1b[200~{text}\x1b[201~")
 
     def read(self, seconds: float = 0.0) -> None:
-        """Show what the program wrote, and for so long what it writes; the terminal answers where its cursor is."""
+        """Show what the program wrote, and for so long what it writes; the terminal answers what it is asked."""
         deadline = time.monotonic() + seconds
-        while select.select([self._pty], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        while time.monotonic() < deadline + _LONGEST_READ:
+            if not select.select([self._pty], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                return
             try:
                 piece = os.read(self._pty, 1 << 16)
             except OSError:  # nobody has the other end any more
+                time.sleep(max(0.0, min(0.01, deadline - time.monotonic())))
                 return
-            self.raw += piece
-            self._stream.feed(self._decoder.decode(piece))
-            for _ in range(piece.count(_WHERE)):
-                os.write(self._pty, f"\x1b[{self._screen.cursor.y + 1};{self._screen.cursor.x + 1}R".encode())
+            self._raw += piece
+            self._stream.feed(piece)
+            answers, self._screen.answers = self._screen.answers, b""
+            if answers:
+                self._write(answers)
+
+    def _write(self, data: bytes, seconds: float = 30.0) -> None:
+        """All of it, however slowly the program reads; what it writes meanwhile is read."""
+        deadline = time.monotonic() + seconds
+        while data:
+            assert time.monotonic() < deadline, f"the program does not read; the screen is:\n{self.text}"
+            readable, writable, _ = select.select([self._pty], [self._pty], [], 0.1)
+            if writable:
+                with contextlib.suppress(BlockingIOError):
+                    data = data[os.write(self._pty, data[:1024]) :]
+            if readable:
+                self.read()
 
     @property
     def lines(self) -> list[str]:
@@ -97,21 +139,25 @@ class Terminal:
 
     @property
     def history(self) -> str:
-        """All that was ever on the screen and scrolled off, and the screen."""
-        above = ["".join(line[x].data for x in range(self._screen.columns)).rstrip() for line in self._screen.history.top]
+        """All that scrolled off, and the screen."""
+        above = ["".join(line[x].data for x in range(max(line, default=-1) + 1)).rstrip() for line in self._screen.history.top]
         return "\n".join([*above, *self.lines])
 
     def wait(self, found: "str | Callable[[Terminal], object]", seconds: float = 20.0) -> None:
-        """Until it is to be seen."""
+        """Until it is to be seen, or true."""
         deadline = time.monotonic() + seconds
         while not (found in self.history if isinstance(found, str) else found(self)):
             assert time.monotonic() < deadline, f"waited {seconds} s for {found!r}; the screen is:\n{self.history}"
             self.read(0.05)
 
     def resize(self, columns: int, rows: int) -> None:
-        self._screen.resize(rows, columns)
+        """The kernel tells the program with SIGWINCH. What it wrote before is shown in the old size."""
+        self.read()
+        self._screen.resize_as_terminals_do(columns, rows)
+        self._size(columns, rows)
+
+    def _size(self, columns: int, rows: int) -> None:
         fcntl.ioctl(self._pty, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        os.kill(self.pid, signal.SIGWINCH)
 
     def ended(self, seconds: float = 20.0) -> int:
         """Its exit code."""
@@ -119,5 +165,5 @@ class Terminal:
         while self._process.poll() is None:
             assert time.monotonic() < deadline, f"it has not ended; the screen is:\n{self.text}"
             self.read(0.05)
-        self.read(0.1)
+        self.read()
         return self._process.returncode

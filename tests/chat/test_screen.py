@@ -35,7 +35,7 @@ def test_what_ends_is_shown_above_the_line_being_typed_which_stays_as_it_is(chat
         typed(terminal, "half a line")
         chats.place.ok("run", "--", "echo", "something ended")
         terminal.wait("completed: something ended")
-        assert line_of(terminal) == "› half a line"
+        terminal.wait(lambda t: line_of(t) == "› half a line")
         terminal.type(" and the rest\r")
         terminal.wait("You said: half a line and the rest")
 
@@ -189,7 +189,11 @@ def test_a_question_is_not_answered_by_what_is_being_typed(chats: Chats) -> None
         terminal.wait(lambda t: [line for line in t.lines if line][-2].startswith("Start in background?"))
         terminal.read(0.8)
         terminal.type("maybe\r")
-        terminal.wait("That is not an answer.")
+        terminal.wait("That is not an answer")
+        terminal.wait(lambda t: line_of(t) == "› maybe")
+        terminal.type(CTRL_C)
+        terminal.wait(lambda t: [line for line in t.lines if line][-2].startswith("Start in background?"))
+        terminal.read(0.8)
         terminal.type("n\r")
         terminal.wait("done")
         assert (place.cwd / "precious").exists()
@@ -335,4 +339,7 @@ def test_a_chat_that_is_ended_takes_its_work_with_it(chats: Chats) -> None:
         terminal.type("/quit --end\r")
         assert terminal.ended() == 0
     wait_until(lambda: chats.place.json("list") == [], "its work to be gone")
-    assert "There is no chat here" in _chat(chats, "--resume", "-m", "x").stderr or True
+    with chats.open("--resume") as terminal:  # the place is still there, and empty
+        terminal.type("hello again\r")
+        terminal.wait("You said: hello again")
+        assert "› hello\n" not in terminal.history

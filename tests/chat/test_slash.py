@@ -129,7 +129,7 @@ def test_the_other_commands(chats: Chats) -> None:
         terminal.wait("There is no agent 'nonsense'")
         started = place.ok("run", "--stdin", "--", "cat").strip()
         terminal.type(f"/send {started} two   words 'as they are'\r")
-        wait_until(lambda: place.log(started) == b"two   words 'as they are'\n", "the words to arrive")
+        terminal.wait(lambda _: place.log(started) == b"two   words 'as they are'\n")
         terminal.type(f"/cancel {started}\r")
         terminal.wait(f"Task {started} cancelled.")
         proposed = json.loads(place.cli("run", "--json", "--", "rm", "x").stderr)["error"]["task_id"]

@@ -5,7 +5,7 @@ import time
 import unicodedata
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from wcwidth import iter_graphemes, wcswidth
 
@@ -74,7 +74,7 @@ def test_marks_become_styles_and_every_styled_line_ends_with_a_reset(text: str, 
 @pytest.mark.parametrize(
     "text",
     [
-        "snake_case_words and __init__.py, _private",
+        "snake_case_words and a_b_, __init__.py, _private_name",
         "2*3*4 and 2**3**4, 2 * 3 * 4",
         "a ** b, **kwargs, f(**a) and g(**b), f(*a, **b)",
         "src/*.py and tests/*.py, **/*.py",
@@ -146,6 +146,7 @@ def test_fenced_code_is_never_wrapped_or_interpreted_and_comes_line_by_line() ->
     ("text", "wanted"),
     [
         ("````md\n```\nx\n```\n````\n*y*", ["  ```", "  x", "  ```", "y"]),
+        ("```\nx\n`````\n*y*", ["  x", "y"]),
         ("~~~\n```\n~~~\n*y*", ["  ```", "y"]),
         ("- a\n  ```sh\n  x\n    y\n  ```\n  *z*", ["• a", "    x", "      y", "  z"]),
         ("- ```\n  x\n  ```\n*y*", ["•", "    x", "y"]),
@@ -185,6 +186,7 @@ def test_what_only_looked_like_a_table_is_text() -> None:
     assert markdown.feed("this | that\n") == []
     assert markdown.feed("and *more*\n") == ["this | that", f"and \x1b[3mmore{OFF}"]
     assert plain("a | b\n- | - | -\n") == ["a | b", "• | - | -"]
+    assert plain("a | b\n--|--|--\n") == ["a | b", "--|--|--"]
     assert plain("> a | b\n---|---") == ["│ a | b", "---|---"]
 
 
@@ -226,6 +228,7 @@ PIECES = st.sampled_from(
 TEXTS = st.one_of(st.lists(PIECES, max_size=40).map("".join), st.text(st.characters(codec=None), max_size=200))
 
 
+@settings(deadline=None)
 @given(TEXTS, st.lists(st.integers(0, 400), max_size=10))
 @example("| a | b |\n|-|-|\n| 1 |\n\n```\nx\n```\n" + HOSTILE, list(range(60)))
 @example("x" * 7999 + "\r\n" + "y" * 8001, [7999, 8000, 8001, 16000])
@@ -233,10 +236,9 @@ def test_how_the_text_is_cut_into_pieces_makes_no_difference(text: str, ends: li
     assert in_pieces(text, ends) == in_pieces(text, [])
 
 
+@settings(deadline=None)
 @given(TEXTS, st.integers(0, 70), st.booleans())
 @example(HOSTILE, 20, True)
-@example("> " * 50 + "- " * 50 + "1234. [ ] word " * 3, 20, True)
-@example("            - a\n  > > >     1234. [x] 日本日本", 20, True)
 def test_nothing_reaches_the_terminal_but_text_and_our_styles(text: str, width: int, colour: bool) -> None:
     markdown = Markdown(lambda: width, colour=colour)
     lines = markdown.feed(text)
@@ -246,7 +248,11 @@ def test_nothing_reaches_the_terminal_but_text_and_our_styles(text: str, width: 
         assert bare == line or line.endswith(OFF)
 
 
+@settings(deadline=None)
 @given(st.lists(PIECES.filter(lambda piece: piece[0] not in "`~"), max_size=40).map("".join), st.integers(20, 70))
+@example("> " * 50 + "- " * 50 + "1234. [ ] word " * 3, 20)
+@example("                    - word", 20)
+@example("            - a\n  > > >     1234. [x] 日本日本", 20)
 def test_no_line_but_of_code_is_wider_than_the_width(text: str, width: int) -> None:
     assert max(map(columns, drawn(text, width)), default=0) <= width
 

@@ -31,6 +31,7 @@ from backburner.text import readable, shortened, visible
 from backburner.validation import TOOL_SETS as SETS
 
 _LONGEST_READ = 50_000
+_LONGEST_SHOWN = 1500
 _LONGEST_FILE = 2_000_000
 _MOST_FOUND = 200
 _MOST_SEARCHED = 20_000
@@ -89,6 +90,10 @@ class Deps:
             raise BadInput(f"{path} may hold secrets or is git's own; ask the user for what you need of it.")
         return full
 
+    def named(self, path: str) -> str:
+        """A path as a person is shown it: where it really leads, from the root of the project."""
+        return os.path.relpath(self.inside(path), os.path.realpath(self.work.task.project))
+
     async def may_change(self, approved: bool, what: str) -> None:
         """Go on where the project is trusted or a person said yes to this very call; else wait for that."""
         project = self.work.task.project
@@ -129,9 +134,7 @@ async def write_file(ctx: Context, path: str, content: str) -> str:
     except BadInput as error:
         return str(error)
     if there or _acts(path):
-        await ctx.deps.may_change(
-            ctx.tool_call_approved, f"write {path} with {len(content):,} characters: {shortened(repr(content), longest=400)}"
-        )
+        await ctx.deps.may_change(ctx.tool_call_approved, f"write {ctx.deps.named(path)} as a whole, {_shown(content)}")
     return await _safely(lambda: _write(ctx.deps.inside(path), content))
 
 
@@ -143,12 +146,11 @@ async def edit_file(ctx: Context, path: str, old: str, new: str) -> str:
         old: What stands there now, with enough around it to be unique.
         new: What is to stand there.
     """
-    shown = f"{shortened(repr(old), longest=200)} to {shortened(repr(new), longest=200)}"
     try:
-        ctx.deps.inside(path)
+        known = ctx.deps.named(path)
     except BadInput as error:
         return str(error)
-    await ctx.deps.may_change(ctx.tool_call_approved, f"change {path}: {shown}")
+    await ctx.deps.may_change(ctx.tool_call_approved, f"change {known}: from {_shown(old)}, to {_shown(new)}")
     return await _safely(lambda: _edit(ctx.deps.inside(path), old, new))
 
 
@@ -297,6 +299,12 @@ async def _safely(call: Callable[[], str]) -> str:
         return await asyncio.to_thread(call)
     except (OSError, BadInput, ValueError) as error:
         return f"{error}"
+
+
+def _shown(text: str) -> str:
+    """A text as a person decides on it; what they are not shown is counted."""
+    cut = f" (and {len(text) - _LONGEST_SHOWN:,} characters that are not shown)" if len(text) > _LONGEST_SHOWN else ""
+    return f"{len(text):,} characters: {text[:_LONGEST_SHOWN]!r}{cut}"
 
 
 def _acts(path: str) -> bool:

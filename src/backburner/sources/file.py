@@ -5,6 +5,7 @@ the folder, opens nothing but a plain file that was asked for by name, and takes
 """
 
 import asyncio
+import contextlib
 import errno
 import hashlib
 import os
@@ -279,12 +280,12 @@ class _Bell:
 
     async def rings(self, seconds: float) -> bool:
         """Wait that long; whether something moved by then, or since the last time."""
-        try:
-            await asyncio.wait_for(self._rung.wait(), max(seconds, 0.02))
-        except TimeoutError:
-            return False
-        self._rung.clear()
-        return True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(seconds, 0.02)):
+                await self._rung.wait()
+                self._rung.clear()
+                return True
+        return False
 
     async def hang(self, folders: dict[str, _Place] | None) -> None:
         """Hang at these folders, anew where one of them was replaced; rings once more when it does, as something may have moved."""

@@ -16,7 +16,7 @@ from backburner.extras import need
 from backburner.home import Home, locate
 from backburner.models import CHAT
 from backburner.runtime import Runtime, open_runtime
-from backburner.text import readable, shortened
+from backburner.text import clean, readable, shortened
 
 _LONGEST_INPUT = 1_900_000
 _NO_MODEL = "Commands with a slash work without one; /help lists them."
@@ -26,6 +26,7 @@ def chat(args: argparse.Namespace, flags: dict[str, str]) -> int:
     """Talk until the person leaves, or once with `-m` or piped input."""
     environ = dict(os.environ)
     home = Home(locate(args.home, environ))
+    need("chat", "A chat needs")
     piped = "" if sys.stdin.isatty() else sys.stdin.read(_LONGEST_INPUT + 1)
     if len(piped) > _LONGEST_INPUT:
         raise BadInput(f"The input has over {_LONGEST_INPUT:,} characters; put it into a file and name that.")
@@ -88,11 +89,12 @@ async def _lines(home: Home, environ: dict[str, str], flags: dict[str, str], arg
 
 
 async def _screen(home: Home, environ: dict[str, str], flags: dict[str, str], args: argparse.Namespace) -> int:
-    need("chat", "A chat in a terminal needs")
     from backburner.doors.chat.screen import Screen
 
     os.makedirs(home.root, 0o700, exist_ok=True)
     screen = Screen(os.path.join(home.root, "chat_history"), colour=_colour())
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, screen.bye)
     failed: list[BaseException] = []
 
     async def work() -> None:
@@ -103,8 +105,6 @@ async def _screen(home: Home, environ: dict[str, str], flags: dict[str, str], ar
                 screen.attach(room)
                 await _greet(room, screen)
                 await asyncio.to_thread(_ready, home, environ)
-                for number in (signal.SIGTERM, signal.SIGHUP):
-                    asyncio.get_running_loop().add_signal_handler(number, room.left.set)
                 living = asyncio.create_task(room.live())
                 leaving = asyncio.create_task(room.left.wait())
                 try:
@@ -115,6 +115,8 @@ async def _screen(home: Home, environ: dict[str, str], flags: dict[str, str], ar
                     for task in (living, leaving):
                         task.cancel()
                     await asyncio.gather(living, leaving, return_exceptions=True)
+                    for line in room.unsaid():
+                        screen.show(f"Not said: {shortened(readable(line), longest=200)}", "hint")
                     if talk.live:
                         screen.show(
                             f"The answer goes on without you. See it: backburner chat --resume {talk.session.removeprefix(CHAT)}", "hint"
@@ -155,7 +157,7 @@ async def _greet(room: Room, face: Face) -> None:
         if one.who == "you":
             face.show(f"› {shortened(readable(one.text), longest=2000)}", "said")
         elif one.who == "tool":
-            face.show(one.text, "tool")
+            face.show(clean(one.text), "tool")
         else:
             face.say(one.text)
             face.said()

@@ -19,6 +19,7 @@ from backburner.runtime import Runtime, open_runtime
 from backburner.text import readable
 
 _LINES, _LONGEST_OUTPUT = 40, 256 << 10
+_BLOCKING = ("-f", "--follow", "--wait", "-h", "--help")  # would keep the chat from all else
 Emit = Callable[[str], None]
 
 
@@ -79,7 +80,7 @@ def words_of(rest: str) -> list[str]:
         raise BadInput(f"{str(error).rstrip('.')}: a quote is open.") from None
 
 
-def start(runtime: Runtime, line: str, session: str) -> Entry:
+def start(runtime: Runtime, line: str, session: str, cwd: str) -> Entry:
     """`/background`: through the gate, like every door."""
     from backburner.commandline import words_of as command_of
 
@@ -91,7 +92,7 @@ def start(runtime: Runtime, line: str, session: str) -> Entry:
         Submission(
             command=(line,) if shell else command_of(line),
             shell=shell,
-            cwd=os.getcwd(),
+            cwd=cwd,
             environment=handed_on(runtime.environ),
             description=line[:200],
             umask=umask(),
@@ -119,7 +120,9 @@ def call(name: str, rest: str, home: str, emit: Emit, *, session: str, terminal:
     from backburner.doors.cli import split, verb_parser
 
     words = ["add", *words_of(rest)] if name == "schedule" else [*SLASHES[name].verb, *words_of(rest)]
-    if name == "send" and len(words) > 3:
+    if (name == "send" and len(words) < 3) or (name == "inbox" and rest) or any(word.startswith(_BLOCKING) for word in words):
+        raise BadInput(f"Write: {SLASHES[name].usage}")
+    if name == "send":
         words[2:] = [rest.partition(words[1])[2].strip()]
     _, verb, after, command = split(words)
     assert verb is not None

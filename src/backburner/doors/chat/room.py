@@ -11,9 +11,10 @@ from backburner.awaited import Awaited
 from backburner.doors.chat import commands
 from backburner.doors.chat.questions import Question, open_questions, settle
 from backburner.doors.chat.talk import Piece, Talk
-from backburner.errors import BackburnerError, BadInput
+from backburner.errors import BackburnerError, BadInput, NotResumable
 from backburner.lifecycle import AT_WORK, RunState
 from backburner.models import Entry, Notice
+from backburner.process import is_alive
 from backburner.runtime import Runtime
 from backburner.text import clean, readable, shortened
 
@@ -57,7 +58,7 @@ class Room:
         self._home, self.talk, self._face, self._root, self._terminal = home, talk, face, root, terminal
         self.doing, self.stands = "", Standing()
         self.questions: list[Question] = []
-        self.aside: set[str] = set()  # questions that the person put off
+        self.aside: set[tuple[str, str]] = set()  # questions that the person put off
         self.left = asyncio.Event()
         self._asked: set[str] = set()  # what the person themself asked for here, that needs an answer
         self._shown: set[int] = set()
@@ -132,7 +133,7 @@ class Room:
             case "quit":
                 await self._quit(rest)
             case "background":
-                entry = await self._home.do(lambda runtime: commands.start(runtime, rest, self.talk.session))
+                entry = await self._home.do(lambda runtime: commands.start(runtime, rest, self.talk.session, self.talk.cwd))
                 await self._started(entry)
             case "logs":
                 self._face.show(await self._home.do(lambda runtime: commands.output(runtime, rest)))
@@ -176,16 +177,17 @@ class Room:
         if not known:
             raise BadInput(f"Say which: {commands.SLASHES[verb].usage}")
         for reference in known:
+            entry = await self._home.do(lambda runtime, reference=reference: runtime.show(reference))
+            if entry.task.in_chat and verb == "approve":
+                raise BadInput("Its steps are shown before they are answered: /approve")
             entry = await self._home.do(
-                lambda runtime, reference=reference: (
-                    runtime.approve(reference, via="chat") if verb == "approve" else runtime.reject(reference)
-                )
+                lambda runtime, known=entry.task.task_id: runtime.approve(known, via="chat") if verb == "approve" else runtime.reject(known)
             )
             self._face.show(f"Task {entry.task.task_id} {verb}{'d' if verb == 'approve' else 'ed'}.", "note")
         await self.look()
 
     async def _settle(self, question: Question, answer: str) -> None:
-        self.questions = [one for one in self.questions if one.about != question.about]
+        self.questions = [one for one in self.questions if one.what != question.what]
         entry = await self._home.do(lambda runtime: settle(runtime, question, answer))
         if answer == "no":
             self._face.show("Not started." if question.about != self._chat_id() else "You said no.", "note")
@@ -223,11 +225,24 @@ class Room:
                 if not self._said:
                     self._more.clear()
                     continue
-                await self._guarded(self.talk.say(self._said.popleft()))
+                await self._guarded(self._say(self._said.popleft()))
             if self.talk.live and not await self._guarded(self.turn()):
                 await asyncio.sleep(_AGAIN_SECONDS)
                 with contextlib.suppress(BackburnerError):
                     await self.talk.refresh()
+
+    async def _say(self, message: str) -> None:
+        try:
+            await self.talk.say(message)
+        except NotResumable:
+            await self.talk.refresh()
+            if not self.talk.live:
+                raise
+            self._said.appendleft(message)  # the same chat answers somebody elsewhere: that is heard first
+
+    def unsaid(self) -> list[str]:
+        """What was to be said, and was not."""
+        return list(self._said)
 
     async def turn(self) -> Piece:
         """The turn under way, to its end."""
@@ -242,8 +257,8 @@ class Room:
                     self._face.said()
                     self.doing = "thinking"
                 case "tool":
-                    self.doing = f"{last.text} {last.about}"
-                    self._face.show(f"{last.text} {shortened(clean(last.about), longest=160)}", "tool")
+                    self.doing = f"{clean(last.text)} {shortened(clean(last.about), longest=160)}"
+                    self._face.show(self.doing, "tool")
                 case "waits":
                     self.doing = f"waiting: {last.text}" if last.text else "thinking"
                 case "over":
@@ -256,13 +271,14 @@ class Room:
 
     async def _watch(self) -> None:
         async for _ in self._home.changes():
-            with contextlib.suppress(BackburnerError):  # the next look may work
+            with contextlib.suppress(BackburnerError, OSError):  # the next look may work
                 await self.look()
             await asyncio.sleep(_GATHER_SECONDS)  # what happens together is told together
 
     async def look(self) -> None:
         """See how things stand, what is asked, and what is to be told."""
         self.stands, self.questions, notices = await self._home.do(self._looked)
+        self.aside &= {one.what for one in self.questions}
         if notices:
             told = await self._tell(notices)
             self.stands = self.stands._replace(unread=self.stands.unread - told)
@@ -273,17 +289,13 @@ class Room:
         questions = open_questions(runtime, self.talk.session, self._asked)
         unread = runtime.notices()
         chat = runtime.chat(self.talk.session)
-        fresh = [
-            one
-            for one in unread
-            if one.notice_id not in self._shown
-            and (chat is None or one.task_id != chat.task.task_id)
-            and not self._read_along(runtime, one)
-        ]
+        others = {one.session_id for one in runtime.chats() if is_alive(one.process)} - {self.talk.session}
+        unread = [one for one in unread if not (chat and one.task_id == chat.task.task_id) and _asker(runtime, one) not in others]
+        fresh = [one for one in unread if one.notice_id not in self._shown and not self._read_along(runtime, one)]
+        model = self.talk.model
         with contextlib.suppress(BackburnerError):
-            model = self.talk.model or runtime.agent(self.talk.agent)["model"]
-            return _stands(runtime, entries, chat, len(unread), model), questions, fresh
-        return _stands(runtime, entries, chat, len(unread), ""), questions, fresh
+            model = model or runtime.agent(self.talk.agent)["model"]
+        return _stands(runtime, entries, chat, questions, len(unread), model), questions, fresh
 
     def _read_along(self, runtime: Runtime, notice: Notice) -> bool:
         """Whether the agent is about to say itself how a command of its own turn ended."""
@@ -292,14 +304,15 @@ class Room:
 
     async def _tell(self, notices: Sequence[Notice]) -> int:
         """Each of a few; of many how many: those stay in the inbox. How many were told."""
-        self._shown |= {one.notice_id for one in notices}
         if len(notices) > _MOST_NOTICES:
+            self._shown |= {one.notice_id for one in notices}
             kinds = Counter(_kind(one) for one in notices)
             counts = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
             self._face.show(f"{len(notices)} notices: {counts}. /inbox shows them.", "notice")
             return 0
         mine = await self._home.do(lambda runtime: runtime.lease(notices))
         for one in mine:
+            self._shown.add(one.notice_id)
             self._face.show(readable(one.text).rstrip(), "notice")
             await self._home.do(lambda runtime, one=one: runtime.tell(notice_ids=[one.notice_id]))
         return len(mine)
@@ -309,14 +322,21 @@ def _kind(notice: Notice) -> str:
     return next((word for word in ("completed", "failed", "cancelled") if f" {word}" in notice.text.partition("\n")[0]), "more")
 
 
-def _stands(runtime: Runtime, entries: Sequence[Entry], chat: Entry | None, unread: int, model: str) -> Standing:
+def _asker(runtime: Runtime, notice: Notice) -> str | None:
+    entry = runtime.if_known(notice.task_id)
+    return entry.task.session if entry else None
+
+
+def _stands(
+    runtime: Runtime, entries: Sequence[Entry], chat: Entry | None, questions: Sequence[Question], unread: int, model: str
+) -> Standing:
     at_work = [entry for entry in entries if entry.run and (entry.run.state in AT_WORK or entry.run.state == RunState.PENDING)]
-    waiting = [entry for entry in entries if entry.status in ("proposed", "waiting")]
+    waiting = {entry.task.task_id for entry in entries if entry.status == "proposed"} | {one.about for one in questions}
     used: Counter[str] = Counter()
     for run in runtime.history(chat, _LISTED) if chat else ():
         used.update({name: value for name, value in run.usage.items() if name in ("tokens", "cost")})  # type: ignore[arg-type]
     spent = f"${used['cost']:.2f}" if used["cost"] else _tokens(used["tokens"])
-    tasks = [(entry.task.task_id, entry.task.description) for entry in entries[:50]]
+    tasks = [(entry.task.task_id, entry.task.description) for entry in entries]
     return Standing(len(at_work), len(waiting), unread, spent, model, tasks)
 
 

@@ -9,27 +9,24 @@ import os
 import re
 import textwrap
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import run_in_terminal
-from prompt_toolkit.completion import CompleteEvent, Completer, Completion
-from prompt_toolkit.document import Document
 from prompt_toolkit.enums import EditingMode
-from prompt_toolkit.filters import Condition
+from prompt_toolkit.filters import Condition, is_searching
 from prompt_toolkit.formatted_text import FormattedText, fragment_list_width
-from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.history import History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.styles import Style
 
-from backburner.doors.chat.commands import SLASHES
+from backburner.doors.chat.line import KeptHistory, SlashCompleter
 from backburner.doors.chat.markdown import Markdown
 from backburner.doors.chat.questions import Question
 from backburner.doors.chat.room import Room, Standing
-from backburner.lifecycle import RunState, TaskState
 from backburner.text import readable, shortened
 
 _PAUSED_SECONDS = 0.8  # without a key: then a question may take the place of an empty line
@@ -66,7 +63,7 @@ class Screen:
             multiline=True,
             prompt_continuation=lambda width, line, soft: "" if soft else "· ".rjust(width),
             history=self._history(history),
-            completer=_Completer(self),
+            completer=SlashCompleter(lambda: [] if self._asking or not self.room else self.room.stands.tasks),
             complete_while_typing=Condition(lambda: self._asking is None and self._session.default_buffer.text.startswith("/")),
             reserve_space_for_menu=6,
             bottom_toolbar=self._bar,
@@ -84,7 +81,8 @@ class Screen:
         self._markdown = Markdown(self._width, colour=colour)
         self._asking: Question | None = None
         self._opening: asyncio.Future[None] | None = None
-        self._seen = ""  # the question whose text is on the screen
+        self._later: asyncio.TimerHandle | None = None
+        self._alone, self._held = False, list[str]()  # whether a question is on the screen, and what waits behind it
         self._asked_at = self._pressed_at = self._left_at = 0.0
         self._pasted = list[str]()
         self._lines, self._early = list[str](), list[str]()
@@ -95,7 +93,7 @@ class Screen:
         if path is None:
             return InMemoryHistory()
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
-        return FileHistory(path)
+        return KeptHistory(path)
 
     async def run(self, started: Callable[[], None]) -> None:
         """Until the person leaves."""
@@ -137,8 +135,8 @@ class Screen:
             self._print(line)
 
     def refresh(self) -> None:
-        if self._asking and self.room and self._asking.about not in {one.about for one in self.room.questions}:
-            self._put_back("It was answered elsewhere.")
+        if self._asking and self.room and self._asking.what not in {one.what for one in self.room.questions}:
+            self._put_back("It was answered elsewhere, or is over.")
         self._consider()
         self._session.app.invalidate()
 
@@ -147,9 +145,14 @@ class Screen:
         return f"\x1b[{code}m{line}\x1b[0m" if code and self._colour and line else line
 
     def _print(self, line: str) -> None:
-        """Lines that come together are printed together: each time the line being typed is drawn anew."""
+        """Lines that come together are printed together: each time the line being typed is drawn anew.
+
+        While a question is open nothing else is: what stands above its prompt is what is asked.
+        """
+        if self._alone:
+            self._held.append(line)
+            return
         self._lines.append(line)
-        self._seen = ""  # a question that comes again is shown again
         if self._printing is None:
             self._printing = asyncio.ensure_future(self._flush())
 
@@ -182,7 +185,8 @@ class Screen:
     def _doing(self) -> str:
         return self.room.doing if self.room else ""
 
-    def _bye(self) -> None:
+    def bye(self) -> None:
+        """The person leaves, or is made to."""
         self.room.left.set() if self.room else self.leave()
 
     def _message(self) -> FormattedText:
@@ -220,43 +224,58 @@ class Screen:
 
     def _consider(self) -> None:
         """Ask the next question, where the line is empty and the person has paused; else look again a little later."""
-        open_ = [one for one in self.room.questions if one.about not in self.room.aside] if self.room else []
+        open_ = [one for one in self.room.questions if one.what not in self.room.aside] if self.room else []
+        if self._later:
+            self._later.cancel()
+            self._later = None
         if self._asking or self._opening or not open_ or not self._session.app.is_running:
             return
-        waited = time.monotonic() - self._pressed_at
-        if self._session.default_buffer.text or waited < _PAUSED_SECONDS:
-            asyncio.get_running_loop().call_later(max(0.1, _PAUSED_SECONDS - waited), self._consider)
+        if not self._paused:
+            self._later = asyncio.get_running_loop().call_later(_PAUSED_SECONDS / 2, self._consider)
             return
         self._opening = asyncio.ensure_future(self._ask(open_[0]))
 
     async def _ask(self, question: Question) -> None:
         """First all of it is to be seen, then it can be answered; not where the person began to type meanwhile."""
         try:
-            if question.about != self._seen:
-                rule = "─" * min(60, self._width())
-                self.show(f"{rule}\n{question.text}\n{rule}", "asking")
-                self._seen = question.about
-                await self.settled()
+            rule = "─" * min(60, self._width())
+            self.show(f"{rule}\n{question.text}\n{rule}", "asking")
+            self._alone = True
+            await self.settled()
         finally:
             self._opening = None
-        if self._session.default_buffer.text or time.monotonic() - self._pressed_at < _PAUSED_SECONDS:
+        if self._paused:
+            self._asking, self._asked_at = question, time.monotonic()
+            self._session.app.invalidate()
+        else:
+            self._release()
             self._consider()
-            return
-        self._asking, self._asked_at = question, time.monotonic()
-        self._session.app.invalidate()
+
+    @property
+    def _paused(self) -> bool:
+        """Whether nothing is being typed: not into the line, and not into a search."""
+        empty = not self._session.default_buffer.text and self._session.app.layout.has_focus(self._session.default_buffer)
+        return empty and time.monotonic() - self._pressed_at >= _PAUSED_SECONDS
+
+    def _release(self) -> None:
+        """What was held back while a question was open is shown."""
+        self._alone, held, self._held = False, self._held, []
+        for line in held:
+            self._print(line)
 
     def _put_back(self, why: str = "") -> None:
         """The line is the person's own again."""
         self._asking = None
         self._session.default_buffer.reset()
+        self._release()
         if why:
             self.show(why, "hint")
 
     def _put_off(self) -> None:
         assert self._asking and self.room
-        self.room.aside.add(self._asking.about)
-        self._seen = ""
-        self._put_back(f"Put off. Answer with /approve {self._asking.about} or /reject {self._asking.about}.")
+        about, step = self._asking.what
+        self.room.aside.add(self._asking.what)
+        self._put_back("Put off. /approve asks again." if step else f"Put off. Answer with /approve {about} or /reject {about}.")
         self.refresh()
 
     def _answered(self, text: str) -> None:
@@ -264,9 +283,10 @@ class Screen:
         assert question and self.room
         word = text.strip().lower()
         if word not in question.answers:
-            self._session.default_buffer.reset()
-            self.show(f"That is not an answer. {question.line}", "hint")
+            self._put_back("That is not an answer; your line is as you wrote it, and the question comes again.")
+            self._session.default_buffer.insert_text(text)
             return
+        self._alone = False
         self.show(f"{question.line} {word}", "said")
         self._put_back()
         self._pressed_at = time.monotonic()
@@ -291,7 +311,7 @@ class Screen:
             """The terminal says where its cursor is: no key of a person's."""
             event.app.renderer.report_absolute_cursor_row(int(event.data[2:-1].partition(";")[0]))
 
-        @keys.add("enter", filter=~fresh)
+        @keys.add("enter", filter=~fresh & ~is_searching)
         @keys.add("enter", filter=fresh, eager=True)
         def _(event: KeyPressEvent) -> None:
             buffer = event.current_buffer
@@ -331,7 +351,7 @@ class Screen:
             elif self.room and self._doing:
                 self.room.stop()
             elif now - before < _LEAVE_SECONDS:
-                self._bye()
+                self.bye()
             else:
                 self._left_at = now
                 self.show("Ctrl-C again, Ctrl-D or /quit leaves; work in the background goes on.", "hint")
@@ -341,12 +361,12 @@ class Screen:
             if event.current_buffer.text and not self._asking:
                 event.current_buffer.delete()
             else:
-                self._bye()
+                self.bye()
 
         @keys.add(Keys.BracketedPaste)
         def _(event: KeyPressEvent) -> None:
-            if self._asking:
-                return  # nobody pastes an answer
+            if self._asking:  # nobody pastes an answer
+                self._put_back()
             text = event.data.replace("\r\n", "\n").replace("\r", "\n")
             if len(text) > _LONG_PASTE or text.count("\n") > _TALL_PASTE:
                 self._pasted.append(text)
@@ -380,32 +400,3 @@ def _wrapped(line: str, width: int) -> list[str]:
 def shortened_rows(text: str, width: int, most: int) -> str:
     """The end of a text that takes at most so many rows of a terminal."""
     return text if len(text) <= width * most else f"…{text[-(width * most) + 1 :]}"
-
-
-class _Completer(Completer):
-    """Slash commands, and what they take."""
-
-    def __init__(self, screen: Screen) -> None:
-        self._screen = screen
-
-    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        text = document.text_before_cursor
-        if self._screen._asking or not text.startswith("/") or "\n" in text:
-            return
-        name, space, rest = text[1:].partition(" ")
-        if not space:
-            for known, slash in SLASHES.items():
-                if known.startswith(name):
-                    yield Completion(f"/{known}", -len(text), display=slash.usage, display_meta=slash.about)
-            return
-        word = rest.rpartition(" ")[2]
-        if name == "tasks":
-            yield from (Completion(state, -len(word)) for state in _states() if state.startswith(word))
-        elif name in SLASHES and SLASHES[name].ids and (" " not in rest or name in ("cancel", "approve", "reject")):
-            for task_id, about in self._screen.room.stands.tasks if self._screen.room else ():
-                if word.lower() in task_id.lower():
-                    yield Completion(task_id, -len(word), display_meta=shortened(readable(about).replace("\n", " "), longest=60))
-
-
-def _states() -> list[str]:
-    return sorted({*map(str, RunState), *map(str, TaskState)})

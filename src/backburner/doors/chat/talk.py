@@ -8,7 +8,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import NamedTuple
 
 from backburner.awaited import Awaited
@@ -52,7 +52,7 @@ class Talk:
     """One chat. `entry` is its conversation as it was last seen; None before the first word."""
 
     def __init__(self, home: Awaited, session: str, agent: str = "default") -> None:
-        self.home, self.session, self.agent = home, session, agent
+        self.home, self.session, self.agent, self.cwd = home, session, agent, os.getcwd()
         self.model = ""
         self.entry: Entry | None = None
 
@@ -95,7 +95,7 @@ class Talk:
             return runtime.submit(
                 Submission(
                     command=(),
-                    cwd=os.getcwd(),
+                    cwd=self.cwd,
                     environment=handed_on(runtime.environ),
                     description=shortened(" ".join(message.split()), longest=80),
                     agent=self.agent,
@@ -137,7 +137,8 @@ class Talk:
             while True:
                 nudged.clear()
                 entry = self.entry = await self.home.do(lambda runtime: _known(runtime, self._entry().task.task_id))
-                for piece in heard.pieces():  # after the look: what was written before its end is heard before it
+                # After the look: what was written before its end is heard before it, all of it.
+                for piece in heard.everything() if not entry.live else heard.pieces():
                     yield piece
                 if not entry.live:
                     yield Piece("over", _how(entry), str(entry.status))
@@ -204,6 +205,13 @@ class _Heard:
         self._at += len(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
         return [piece for piece in map(_piece, lines) if piece]
+
+    def everything(self) -> Iterator[Piece]:
+        """All that there is by now."""
+        before = -1
+        while before != self._at:
+            before = self._at
+            yield from self.pieces()
 
 
 def _piece(line: bytes) -> Piece | None:
