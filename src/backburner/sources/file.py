@@ -5,7 +5,6 @@ the folder, opens nothing but a plain file that was asked for by name, and takes
 """
 
 import asyncio
-import contextlib
 import errno
 import hashlib
 import os
@@ -280,7 +279,7 @@ class _Bell:
 
     async def rings(self, seconds: float) -> bool:
         """Wait that long; whether something moved by then, or since the last time."""
-        with contextlib.suppress(TimeoutError):
+        with suppress(TimeoutError):
             async with asyncio.timeout(max(seconds, 0.02)):
                 await self._rung.wait()
                 self._rung.clear()
