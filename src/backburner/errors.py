@@ -65,6 +65,12 @@ class NotResumable(BadInput):
     exit_code = 1
 
 
+class WorktreeFailed(BackburnerError):
+    """The git worktree of {task_id} could not be used: {reason}."""
+
+    exit_code = 1
+
+
 class ApprovalRequired(BackburnerError):
     """{task_id} is waiting for approval ({reason}). A person can answer with: backburner approve {task_id}"""
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from backburner.ports import Store  # protocols are slow to build, and no door needs them at run time
     from backburner.progress import Progress
     from backburner.signs import Signs
+    from backburner.worktree import Worktree
 
 _SEARCHED = 16 << 20  # bytes at the end of a log that are searched for its last fitting lines
 _MOST_LINES = 1 << 30
@@ -59,6 +60,14 @@ class Reading(Attendance):
         """The file that an agent's conversation is kept in; a standing task begins one in every run."""
         name = run.run_id if task.standing and run else task.task_id
         return os.path.join(self.home.folder(os.path.join("tasks", name)), CONVERSATION)
+
+    def worktree(self, task: Task) -> "Worktree | None":
+        """The checkout that a task has of its own, where it asked for one."""
+        if not task.terms.get("worktree"):
+            return None
+        from backburner.worktree import Worktree
+
+        return Worktree(task.project, os.path.join(self.home.root, "worktrees", task.task_id), task.task_id)
 
     def activity(self, entry: Entry) -> dict[str, Any]:
         """What an agent at work has done so far."""

@@ -310,6 +310,10 @@ class Runtime(Outward):
 
     def _forget(self, task_ids: Sequence[str]) -> Sequence[str]:
         if task_ids:
+            if os.path.isdir(os.path.join(self.home.root, "worktrees")):
+                for entry in filter(None, map(self.store.show, task_ids)):
+                    if place := self.worktree(entry.task):
+                        place.forget()
             for folder in self.store.clear(task_ids, self.clock()):
                 folders.remove(self.home.folder(folder))
             wake.ring_all(self.home.bells)

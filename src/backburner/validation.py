@@ -4,6 +4,7 @@ import os
 import re
 
 from backburner.errors import BadInput
+from backburner.home import project_of
 from backburner.models import DAY, NOTIFY, PRIORITIES, Submission
 from backburner.standing import WAKES
 
@@ -61,6 +62,8 @@ def validate(submission: Submission) -> None:
 
 
 def _prompt(submission: Submission) -> None:
+    if submission.terms.get("worktree") and not os.path.exists(os.path.join(project_of(submission.cwd), ".git")):
+        raise BadInput(f"{submission.cwd} is in no git repository, so there can be no worktree of it.")
     if not submission.prompt.strip():
         raise BadInput("There is no prompt.")
     if len(submission.prompt) > LONGEST_PROMPT or "\0" in submission.prompt:

@@ -343,3 +343,23 @@ def test_a_chat_that_is_ended_takes_its_work_with_it(chats: Chats) -> None:
         terminal.type("hello again\r")
         terminal.wait("You said: hello again")
         assert "› hello\n" not in terminal.history
+
+
+def test_commands_and_ids_are_completed_and_lines_come_back(chats: Chats) -> None:
+    task_id = chats.place.ok("run", "--", "echo", "x").strip()
+    with chats.open() as terminal:
+        terminal.wait("completed: x")
+        terminal.type("/sta")
+        terminal.wait("how a task is, with the end of its output")
+        terminal.type("\t")
+        terminal.wait(lambda t: line_of(t) == "› /status")
+        terminal.type(" ech")
+        terminal.wait(lambda t: any(task_id in line and not line.startswith(("›", "●")) for line in t.lines[-8:]) or task_id in t.text)
+        terminal.type("\t")
+        terminal.wait(lambda t: line_of(t) == f"› /status {task_id}")
+        terminal.type("\r")
+        terminal.wait("Command: echo x")
+        terminal.type("\x1b[A")
+        terminal.wait(lambda t: line_of(t) == f"› /status {task_id}")
+        terminal.type(f"{CTRL_C}\x12echo\r")
+        terminal.wait(lambda t: line_of(t) == f"› /status {task_id}")

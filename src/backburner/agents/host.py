@@ -16,12 +16,12 @@ from backburner import folders, process, wake
 from backburner.agents import briefing
 from backburner.awaited import Awaited
 from backburner.config import Config, chosen
-from backburner.errors import BackburnerError
+from backburner.errors import BackburnerError, WorktreeFailed
 from backburner.extras import need
 from backburner.home import Home, stamp
 from backburner.hosts import be_host
 from backburner.lifecycle import Result
-from backburner.models import AGENTS, CHAT, DISCOVERY, LOCAL, Work
+from backburner.models import AGENTS, CHAT, DISCOVERY, LOCAL, Task, Work
 from backburner.output import NAME, header
 from backburner.ports import Agent, CannotStart, Outcome, Turn
 from backburner.process import is_alive
@@ -29,6 +29,7 @@ from backburner.progress import summarize
 from backburner.runner import Runner
 from backburner.runtime import Runtime, load_config, open_runtime
 from backburner.words import iso
+from backburner.worktree import Worktree
 
 log = logging.getLogger("backburner")
 _GRACE_SECONDS = 5.0
@@ -116,12 +117,38 @@ class AgentExecutor:
                 }
                 with open(os.path.join(folder, NAME), "wb") as file:
                     file.write(header(about))
-        turn = Turn(work, settings, folder, conversation, fresh, [])
-        asking = asyncio.get_running_loop().create_task(self._agent.answer(turn))
-        return AgentHandle(asking, turn, lambda: self._runtime.stop_asked(task))
+        place = self._runtime.worktree(task)
+        turn = Turn(work._replace(task=_moved(task, place)) if place else work, settings, folder, conversation, fresh, [])
+        asking = asyncio.get_running_loop().create_task(self._answer(turn, place))
+
+        def stopped() -> None:
+            self._runtime.stop_asked(task)
+            if place:
+                with contextlib.suppress(WorktreeFailed):
+                    place.finish(f"{task.task_id}, as far as it came", folder)
+
+        return AgentHandle(asking, turn, stopped)
+
+    async def _answer(self, turn: Turn, place: Worktree | None) -> Outcome:
+        """The agent's answer; from a checkout of its own comes with it what it changed there."""
+        if place is None:
+            return await self._agent.answer(turn)
+        task = turn.work.task
+        try:
+            await asyncio.to_thread(place.make)
+            outcome = await self._agent.answer(turn)
+            said = await asyncio.to_thread(place.finish, f"{task.description or task.task_id}\n\nBy {task.task_id}", turn.folder)
+        except WorktreeFailed as error:
+            return Outcome(Result.EXIT, 1, str(error))
+        return outcome._replace(answer=f"{outcome.answer or ''}\n\n{said}".strip()) if outcome.exit_code == 0 else outcome
 
     def attach(self, work: Work) -> None:
         return None
+
+
+def _moved(task: Task, place: Worktree) -> Task:
+    """A task as its agent sees it: in the checkout of its own."""
+    return task._replace(cwd=os.path.normpath(os.path.join(place.path, os.path.relpath(task.cwd, task.project))), project=place.path)
 
 
 async def _host(home: Home, runtime: Runtime) -> None:

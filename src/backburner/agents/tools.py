@@ -97,6 +97,8 @@ class Deps:
     async def may_change(self, approved: bool, what: str) -> None:
         """Go on where the project is trusted or a person said yes to this very call; else wait for that."""
         project = self.work.task.project
+        if self.work.task.terms.get("worktree"):
+            return  # it is the agent's own, and a person looks at what comes of it
         trusted = await self.caller.home.do(lambda runtime: any(g.kind == "trust" and g.project == project for g in runtime.grants()))
         if not trusted and not approved:
             raise ApprovalRequired(metadata={"reason": visible(f"it wants to {what}")})

@@ -61,7 +61,13 @@ class Many(TypedDict):
 
 
 async def background_task(
-    ctx: Context, description: str, prompt: str, agent: str = "default", batch_id: str | None = None, key: str | None = None
+    ctx: Context,
+    description: str,
+    prompt: str,
+    agent: str = "default",
+    batch_id: str | None = None,
+    key: str | None = None,
+    worktree: bool = False,
 ) -> Asked:
     """Ask an agent in the background and return at once with the task's id. Its answer comes to you as a notice when it is done.
 
@@ -75,6 +81,7 @@ async def background_task(
         agent: Which agent; "default" where none is named.
         batch_id: A label that groups tasks, to wait for or cancel together.
         key: A name for this piece of work. A second call with the same key gives the first task instead of asking again.
+        worktree: Have it work in a git worktree of its own: the files here stay as they are, and its changes come as a branch and a diff.
     """
     caller = ctx.deps
 
@@ -91,6 +98,7 @@ async def background_task(
             key=key,
             session=caller.session,
             message=caller.message,
+            terms={"worktree": True} if worktree else {},
         )
         known = runtime.known(submission)
         return known or runtime.submit(submission), known is not None

@@ -11,6 +11,7 @@ from backburner.doors.start import amounts, cwd, milliseconds
 from backburner.doors.verbs import hint, told
 from backburner.errors import ApprovalRequired, BackburnerError, BadInput
 from backburner.extras import need
+from backburner.lifecycle import Result
 from backburner.models import PRIORITIES, Entry, Submission
 from backburner.process import is_alive
 from backburner.runtime import Runtime, now_ms
@@ -32,6 +33,7 @@ def ask(runtime: Runtime, args: argparse.Namespace) -> int:
         key=args.key,
         after=tuple(args.after),
         timeout_ms=milliseconds(args.timeout),
+        terms={"worktree": True} if args.worktree else {},
         budget=amounts("--budget", args.budget),
         session=session_of(runtime.environ),
         priority=PRIORITIES["high" if args.wait else "normal"],  # somebody waits for it
@@ -63,7 +65,8 @@ def _asked(runtime: Runtime, entry: Entry, args: argparse.Namespace) -> int:
     else:
         sys.stdout.write(output)
         if entry.status != "completed":
-            hint(render.ended_line(entry, now_ms()))
+            why = f": {entry.run.error}" if entry.run and entry.run.result == Result.EXIT and entry.run.error else ""
+            hint(f"{render.ended_line(entry, now_ms())}{why}")
     told(runtime, [task_id])
     return 0 if entry.status == "completed" else 1
 

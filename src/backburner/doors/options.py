@@ -229,6 +229,7 @@ def _ask(parser: Parser) -> None:
     parser.add_argument(
         "--budget", action="append", default=[], metavar="K=N", help="tokens, tool_calls, cost or seconds after which it waits and asks"
     )
+    parser.add_argument("--worktree", action="store_true", help="have it work in a git worktree of its own, and leave a branch and a diff")
     parser.add_argument("--wait", action="store_true", help="wait for the answer and print it")
 
 

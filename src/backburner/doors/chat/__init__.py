@@ -11,6 +11,7 @@ import sys
 from backburner.awaited import Awaited
 from backburner.doors.chat.room import Face, Room
 from backburner.doors.chat.talk import Talk, fresh_session
+from backburner.doors.start import cwd
 from backburner.errors import BackburnerError, BadInput
 from backburner.extras import need
 from backburner.home import Home, locate
@@ -27,6 +28,7 @@ def chat(args: argparse.Namespace, flags: dict[str, str]) -> int:
     environ = dict(os.environ)
     home = Home(locate(args.home, environ))
     need("chat", "A chat needs")
+    args.cwd = cwd()
     piped = "" if sys.stdin.isatty() else sys.stdin.read(_LONGEST_INPUT + 1)
     if len(piped) > _LONGEST_INPUT:
         raise BadInput(f"The input has over {_LONGEST_INPUT:,} characters; put it into a file and name that.")
@@ -55,7 +57,7 @@ async def _opened(awaited: Awaited, args: argparse.Namespace) -> Talk:
         if len(meant) > 1 and args.resume:
             raise BadInput(f"'{args.resume}' could be {', '.join(meant[:5])}.")
         session = meant[0]
-    talk = Talk(awaited, session, args.agent)
+    talk = Talk(awaited, session, args.cwd, args.agent)
     await talk.open()
     return talk
 

@@ -318,8 +318,8 @@ class Screen:
             if self._asking:
                 if time.monotonic() - self._asked_at >= _FRESH_SECONDS:
                     self._answered(buffer.text)
-            elif buffer.complete_state and buffer.complete_state.current_completion:
-                buffer.apply_completion(buffer.complete_state.current_completion)
+            elif buffer.complete_state and buffer.complete_state.current_completion and " " not in buffer.text:
+                buffer.insert_text(" ")  # a command was chosen, and is to be gone on with
             elif buffer.text.endswith("\\"):
                 buffer.delete_before_cursor() if buffer.document.is_cursor_at_the_end else None
                 buffer.insert_text("\n")

@@ -51,8 +51,8 @@ def fresh_session() -> str:
 class Talk:
     """One chat. `entry` is its conversation as it was last seen; None before the first word."""
 
-    def __init__(self, home: Awaited, session: str, agent: str = "default") -> None:
-        self.home, self.session, self.agent, self.cwd = home, session, agent, os.getcwd()
+    def __init__(self, home: Awaited, session: str, cwd: str, agent: str = "default") -> None:
+        self.home, self.session, self.cwd, self.agent = home, session, cwd, agent
         self.model = ""
         self.entry: Entry | None = None
 

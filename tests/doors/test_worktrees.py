@@ -1,0 +1,123 @@
+"""An agent in a git worktree of its own: the person's tree is not touched, and what it did is a branch and a diff."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+from conftest import CONFIG, Place, wait_until
+
+from backburner.testing.model import ScriptedModel
+
+HELD = "[[script: {}]]"
+
+
+def script(*steps: dict[str, object]) -> str:
+    return HELD.format(json.dumps(steps))
+
+
+def git(place: Place, *words: str) -> str:
+    named = ["git", "-c", "user.name=Ada", "-c", "user.email=ada@example.org", *words]
+    return subprocess.run(named, cwd=place.cwd, capture_output=True, text=True, check=True, timeout=30).stdout
+
+
+def write(path: str, content: str) -> dict[str, object]:
+    return {"tool": "write_file", "args": {"path": path, "content": content}}
+
+
+@pytest.fixture
+def home(place: Place) -> Iterator[Place]:
+    with ScriptedModel() as model:
+        place.configure(f'{CONFIG}[models]\ndefault = "openai-chat:scripted"\nbase_url = "{model.url}/v1"\n[tasks]\nmax_concurrent = 8\n')
+        git(place, "init", "--quiet", "--initial-branch=main")
+        (place.cwd / "a.txt").write_text("one\n")
+        (place.cwd / "sub").mkdir()
+        (place.cwd / "sub" / "b.txt").write_text("two\n")
+        git(place, "add", "--all")
+        git(place, "commit", "--quiet", "--message", "first")
+        (place.cwd / "a.txt").write_text("one, being changed by the person\n")
+        yield place
+        place.stop_all()
+
+
+def untouched(place: Place) -> bool:
+    changed = git(place, "status", "--porcelain") == " M a.txt\n"
+    return (
+        changed
+        and (place.cwd / "a.txt").read_text() == "one, being changed by the person\n"
+        and git(place, "branch", "--show-current") == "main\n"
+    )
+
+
+def test_what_it_did_is_a_branch_and_a_diff_and_nothing_of_the_tree_is_touched(home: Place) -> None:
+    steps = [write("a.txt", "changed\n"), write("new.txt", "new\n"), {"tool": "run_command", "args": {"command": "ls"}}, {"say": "Done."}]
+    answer = home.ok("ask", "--worktree", "--wait", script(*steps))
+    (task,) = home.json("list", "completed")[-1:]  # type: ignore[index]
+    branch = f"backburner/{task['task_id']}"
+    assert answer.startswith("Done.\n\n2 files changed") and f"git merge {branch}" in answer
+    assert untouched(home) and git(home, "worktree", "list").count("\n") == 1
+    assert git(home, "show", f"{branch}:a.txt") == "changed\n" and git(home, "show", f"{branch}:new.txt") == "new\n"
+    diff = (home.root / "tasks" / task["task_id"] / "changes.diff").read_text()
+    assert "-one\n+changed\n" in diff and "changes.diff" in json.dumps(home.status(task["task_id"]))
+
+    home.ok("resume", task["task_id"], script(write("a.txt", "changed again\n"), {"say": "Again."}))
+    home.ok("wait", task["task_id"])
+    assert git(home, "show", f"{branch}:a.txt") == "changed again\n" and git(home, "show", f"{branch}:new.txt") == "new\n"
+    home.ok("clear", task["task_id"])
+    assert untouched(home) and branch in git(home, "branch", "--list", "backburner/*"), "the work stays for whoever wants it"
+    assert git(home, "for-each-ref", "refs/backburner") == ""
+
+
+def test_one_that_changed_nothing_leaves_nothing(home: Place) -> None:
+    assert home.ok("ask", "--worktree", "--wait", script({"say": "Looked."})) == "Looked.\n\nIt changed nothing.\n"
+    assert git(home, "branch", "--list", "backburner/*") == "" and untouched(home)
+    assert git(home, "worktree", "list").count("\n") == 1 and git(home, "for-each-ref", "refs/backburner") == ""
+
+
+def test_it_works_below_the_folder_it_was_asked_in(home: Place) -> None:
+    answer = home.ok(
+        "ask",
+        "--worktree",
+        "--wait",
+        "--cwd",
+        "sub",
+        script({"tool": "read_file", "args": {"path": "b.txt"}}, write("c.txt", "x"), {"say": "ok"}),
+    )
+    assert "1 file changed" in answer
+    branch = git(home, "branch", "--list", "backburner/*", "--format=%(refname:short)").strip()
+    assert git(home, "show", f"{branch}:sub/c.txt") == "x"
+
+
+def test_one_that_is_stopped_leaves_what_it_had_done(home: Place) -> None:
+    task_id = home.ok("ask", "--worktree", script(write("a.txt", "half\n"), {"hang": 30, "say": "never"})).strip()
+    checkout = home.root / "worktrees" / task_id / "a.txt"
+    wait_until(lambda: checkout.exists() and checkout.read_text() == "half\n", "the first change", 40)
+    home.ok("cancel", task_id)
+    assert git(home, "show", f"backburner/{task_id}:a.txt") == "half\n"
+    assert untouched(home) and not checkout.exists()
+
+
+def test_one_that_was_killed_goes_on_where_it_was(home: Place) -> None:
+    task_id = home.ok("ask", "--worktree", script(write("a.txt", "half\n"), {"hang": 30, "say": "never"})).strip()
+    checkout = home.root / "worktrees" / task_id / "a.txt"
+    wait_until(lambda: checkout.exists() and checkout.read_text() == "half\n", "the first change", 40)
+    for host in home.hosts("agents.host"):
+        os.kill(host.pid, signal.SIGKILL)
+    wait_until(lambda: home.status(task_id)["status"] == "failed", "it to be told as interrupted", 40)
+    assert checkout.read_text() == "half\n"
+    home.ok("resume", task_id, script(write("new.txt", "rest\n"), {"say": "Now it is done."}))
+    home.ok("wait", task_id)
+    branch = f"backburner/{task_id}"
+    assert git(home, "show", f"{branch}:a.txt") == "half\n" and git(home, "show", f"{branch}:new.txt") == "rest\n" and untouched(home)
+
+
+def test_without_a_repository_it_is_a_sentence(home: Place) -> None:
+    (home.cwd.parent / "bare").mkdir()
+    done = home.cli("ask", "--worktree", "x", cwd=home.cwd.parent / "bare")
+    assert done.returncode == 2 and "is in no git repository" in done.stderr
+    (home.cwd.parent / "empty").mkdir()
+    subprocess.run(["git", "init", "--quiet"], cwd=home.cwd.parent / "empty", check=True, timeout=30)
+    done = home.cli("ask", "--worktree", "--wait", "x", cwd=home.cwd.parent / "empty")
+    assert done.returncode == 1 and "could not be used" in done.stderr
