@@ -32,7 +32,21 @@ CORE = {
     "schedule",
     "standing",
 }
-GROUND = {"callers", "feed", "machine", "signs", "surroundings", "home", "process", "wake", "watch", "output", "folders", "worktree", "zone"}
+GROUND = {
+    "callers",
+    "feed",
+    "machine",
+    "signs",
+    "surroundings",
+    "home",
+    "process",
+    "wake",
+    "watch",
+    "output",
+    "folders",
+    "worktree",
+    "zone",
+}
 ADAPTERS = {"stores", "executors", "channels", "sources"}
 ENGINE = {
     "gate",
