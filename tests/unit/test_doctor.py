@@ -180,7 +180,7 @@ def test_a_remedy_can_be_typed_as_it_stands(tmp_path: Path) -> None:
     assert only(wrong(home)).fix == f"chmod 700 '{home.root}'"
 
 
-@pytest.mark.parametrize("content", ["", "what?", "1:2", f"{myself()._replace(started='1')}"])
+@pytest.mark.parametrize("content", ["", "what?", "1:2", f"{myself()._replace(started='1')}"], ids=["empty", "words", "short", "stale"])
 def test_a_lock_file_that_names_no_living_engine_names_none(home: Home, content: str) -> None:
     Path(home.engine_lock).write_text(content)
     assert engine_of(home) is None
