@@ -18,7 +18,8 @@ BackburnerError                 exit 1
 ├── HomeUnusable
 ├── EngineUnavailable
 ├── LedgerUnavailable
-└── LedgerTooNew
+├── LedgerTooNew
+└── WorktreeFailed
 """
 
 from backburner.text import visible
@@ -61,12 +62,6 @@ class NotRunning(BadInput):
 
 class NotResumable(BadInput):
     """{message}"""
-
-    exit_code = 1
-
-
-class WorktreeFailed(BackburnerError):
-    """The git worktree of {task_id} could not be used: {reason}."""
 
     exit_code = 1
 
@@ -131,6 +126,10 @@ class LedgerUnavailable(BackburnerError):
 
 class LedgerTooNew(BackburnerError):
     """The ledger {path} was written by a newer Backburner (version {found}, this one knows {known}). Upgrade Backburner, or use another --home."""
+
+
+class WorktreeFailed(BackburnerError):
+    """The git worktree of {task_id} could not be used: {reason}."""
 
 
 def code_of(kind: type[BackburnerError]) -> str:

@@ -21,6 +21,7 @@ EXITS = {
     "BatchNotFound": 4,
     "SpanNotFound": 4,
     "WaitTimedOut": 124,
+    "WorktreeFailed": 1,
     "IllegalTransition": 1,
     "StaleRun": 1,
     "HomeUnusable": 1,
