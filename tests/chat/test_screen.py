@@ -241,10 +241,8 @@ def test_a_paste_of_a_megabyte(chats: Chats) -> None:
         terminal.wait("pasted")
         assert "You said" not in terminal.history
         terminal.type(CTRL_C)
-        began = time.monotonic()
         terminal.paste(text)
         terminal.wait(f"[pasted {len(text):,} characters #1]", 30)
-        assert time.monotonic() - began < 25
         terminal.type(" is too long\r")
         terminal.wait("You said: line 0 of what was pasted", 30)
         assert chats.requests("line 15999 of what was pasted"), "all of it was said"
@@ -354,7 +352,7 @@ def test_commands_and_ids_are_completed_and_lines_come_back(chats: Chats) -> Non
         terminal.type("\t")
         terminal.wait(lambda t: line_of(t) == "› /status")
         terminal.type(" ech")
-        terminal.wait(lambda t: any(task_id in line and not line.startswith(("›", "●")) for line in t.lines[-8:]) or task_id in t.text)
+        terminal.wait(lambda t: any(re.match(rf" +{task_id}$", line) for line in t.lines))
         terminal.type("\t")
         terminal.wait(lambda t: line_of(t) == f"› /status {task_id}")
         terminal.type("\r")

@@ -345,8 +345,7 @@ def test_an_agent_is_told_what_a_command_prints_otherwise(home: Place, model: Sc
     value.write_text("one\nsame\n")
     words = ("add", "look", "--on", "command:cat value.txt", "--with", "every=1s", "--with", "compare=full")
     home.ok(*words, "--prompt", script(report("x", "Seen.")))
-    taken_down = lambda: any(run["status"] == "completed" for run in home.status("look:watch")["runs"])  # noqa: E731
-    wait_until(taken_down, "the present to be taken down", 40)
+    wait_until(lambda: [run for run in home.status("look:watch")["runs"] if run["completed_at"]], "the present to be taken down", 40)
     value.write_text("two\nsame\n")
     wait_until(lambda: prompts(model), "the agent to be asked", 40)
     assert "-one" in prompts(model)[0] and "+two" in prompts(model)[0] and "what is different in it" in prompts(model)[0]

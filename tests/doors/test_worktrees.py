@@ -11,11 +11,9 @@ from conftest import CONFIG, Place, wait_until
 
 from backburner.testing.model import ScriptedModel
 
-HELD = "[[script: {}]]"
-
 
 def script(*steps: dict[str, object]) -> str:
-    return HELD.format(json.dumps(steps))
+    return f"[[script: {json.dumps(steps)}]]"
 
 
 def git(place: Place, *words: str) -> str:
