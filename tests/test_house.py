@@ -17,6 +17,7 @@ CORE = {
     "text",
     "errors",
     "extras",
+    "ready",
     "lifecycle",
     "models",
     "ids",
@@ -65,6 +66,7 @@ ENGINE = {
     "runner",
     "engine",
     "starter",
+    "takeover",
     "follow",
     "doctor",
 }

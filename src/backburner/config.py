@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from backburner.errors import BadInput, ConfigError
+from backburner.ready import ACP, READY, TYPES
 
 if TYPE_CHECKING:
     from backburner.approval.policy import Rule
@@ -81,7 +82,8 @@ SETTINGS: dict[str, Setting] = {
     "approval.proposal_expiry_hours": Setting(24.0, "How long a proposal waits for its answer."),
 }
 _SERVERS = ("fallback", "base_url", "api_key_env", "fallback_base_url", "fallback_api_key_env")
-AGENT_KEYS = ("description", "model", *_SERVERS, "instructions", "tools")
+_OUTSIDE = ("type", "command", "url", "password_env", "mode", "auth", "asks")  # of agents with tools of their own
+AGENT_KEYS = ("description", "model", *_SERVERS, "instructions", "tools", *_OUTSIDE)
 CHANNEL_KEYS = ("type", "target", "people", "token", "token_env", "url", "url_env", "secret", "secret_env", "base_url")
 CHANNEL_TYPES = ("discord", "webhook", "apprise")
 SECTIONS = frozenset({*(name.split(".")[0] for name in SETTINGS), "channels"})
@@ -177,6 +179,13 @@ def _agent(name: str, where: str, table: object) -> dict[str, str]:
             raise ConfigError(f"an agent has no '{key}'; it has {', '.join(AGENT_KEYS)}", where=where)
         if not isinstance(value, str):
             raise ConfigError(f"'{name}.{key}' must be a text, not {value!r}", where=where)
+    kind = table.get("type", "")
+    if "type" in table and kind not in TYPES:
+        raise ConfigError(f"'{name}.type' must be one of {', '.join(TYPES)}, not {kind!r}; the built-in agent has none", where=where)
+    if wrong := next((key for key in _OUTSIDE if key in table and not kind), None):
+        raise ConfigError(f"'{name}.{wrong}' is for agents with a type: {', '.join(TYPES)}", where=where)
+    if kind == ACP and "command" not in table and READY.get(name.removeprefix("agents."), {}).get("type") != ACP:
+        raise ConfigError(f"'{name}' needs a command: what starts the agent, such as \"claude-agent-acp\"", where=where)
     return table
 
 
@@ -291,8 +300,12 @@ def agent_settings(config: Config, name: str, *, standing: bool = False) -> dict
 
     For a standing task the local model comes first, and the remote one is what it may escalate to.
     """
-    if name not in config.agents and name != "default":
-        raise BadInput(f"There is no agent '{name}'; there are {', '.join(sorted({'default', *config.agents}))}.")
+    own = config.agents.get(name, READY.get(name, {}))
+    if name not in config.agents and name not in READY and name != "default":
+        raise BadInput(f"There is no agent '{name}'; there are {', '.join(sorted({'default', *config.agents, *READY}))}.")
+    if kind := own.get("type"):
+        ready = READY.get(name, {})
+        return {"model": "", "command": "opencode", **(ready if ready.get("type") == kind else {}), **own, "name": name}
     usual = {key: config.text(f"models.{key}") for key in _SERVERS}
     settings = {"model": config.text("models.default"), **usual}
     if standing and config.text("models.local"):
@@ -300,10 +313,11 @@ def agent_settings(config: Config, name: str, *, standing: bool = False) -> dict
     if standing and config.text("models.remote"):
         there = {f"fallback_{key}": config.text(f"models.remote_{key}") for key in ("base_url", "api_key_env")}
         settings |= {"fallback": config.text("models.remote"), **there}
-    settings |= {**config.agents.get(name, {}), "name": name}
+    settings |= {**own, "name": name, "type": ""}
     if not settings["model"]:
         raise BadInput(
             "There is no model for agents yet. With Ollama (https://ollama.com): `ollama pull qwen3`, then put"
             ' `[models]` and `default = "ollama:qwen3"` into config.toml; or name another, such as "openai-chat:gpt-5".'
+            " An agent that you have brings its own: `--agent opencode`; see: backburner agents"
         )
     return settings

@@ -1,19 +1,43 @@
 """Talking with agents: being talked to again, results that are read, what they remember, and how deep they may ask each other."""
 
+import contextlib
 import json
+import os
 from collections.abc import Sequence
 
-from backburner.errors import BadInput, NotResumable, StaleRun
+from backburner.commandline import words_of
+from backburner.errors import BadInput, LedgerUnavailable, NotResumable, StaleRun
 from backburner.home import project_of, read_plain
 from backburner.lifecycle import LIVE, Result, RunState
-from backburner.models import AGENTS, CHAT, LOCAL, Entry, Session, Submission, Task
+from backburner.models import AGENTS, CHAT, DISCOVERY, LOCAL, Entry, ProcessId, Run, Session, Submission, Task
+from backburner.process import executable_of, myself
 from backburner.reading import Reading
+from backburner.ready import asks
 
 _DEEPEST = 3
 
 
 class Dialogue(Reading):
     """The verbs for tasks of agents."""
+
+    def _can_be_asked(self, submission: Submission) -> None:
+        """BadInput for an agent that there is not, or whose program is not there."""
+        settings = self.agent(submission.agent or "", standing=submission.standing or submission.session == DISCOVERY)
+        if settings["type"] and submission.terms.get("chat"):
+            raise BadInput(
+                f"The chat is with the built-in agent; ask {settings['name']} in the background: backburner ask --agent {settings['name']}"
+            )
+        if settings["type"] and not settings.get("url"):
+            program = words_of(settings["command"])[0]
+            env = {**submission.environment, **submission.env}
+            if executable_of(program, submission.cwd, env.get("PATH", os.defpath)) is None:
+                how = f" Get it with: npm install -g {settings['package']}" if settings.get("package") else ""
+                raise BadInput(f"The agent {settings['name']} needs the program {program}, which is not on the PATH.{how}")
+
+    def _asks_first(self, agent: str) -> bool:
+        """Whether an agent asks before it acts. One with a gate in front of every step does."""
+        settings = self.agent(agent)
+        return not settings["type"] or asks(settings)
 
     def _not_too_deep(self, submission: Submission) -> None:
         """Agents may ask agents, but not without end."""
@@ -55,6 +79,11 @@ class Dialogue(Reading):
             raise NotResumable("Task is currently being resumed. Wait for completion before sending another message.") from None
         self._publish(entry)
         return entry
+
+    def began(self, run: Run, leader: ProcessId) -> None:
+        """An agent that we were to ask is a process of its own."""
+        with contextlib.suppress(StaleRun, LedgerUnavailable):  # its mark finds it, too
+            self.store.record_process(run.run_id, myself(), leader)
 
     def chat(self, session: str) -> Entry | None:
         """The conversation of a chat, once something was said in it."""

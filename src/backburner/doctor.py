@@ -40,7 +40,7 @@ def examine(root: str, environ: dict[str, str], flags: dict[str, str]) -> Iterat
         yield Finding(True, f"settings {home.config}" if there else "settings: defaults (there is no config.toml)")
         if endpoint := config.text("telemetry.otlp_endpoint"):
             yield _telemetry(endpoint)
-        yield from _agents(config, environ)
+        yield from _agents(home, config, environ)
     except BackburnerError as error:
         yield Finding(False, f"settings: {error}", "correct what it names")
     yield from _ledger(home)
@@ -74,11 +74,10 @@ def _post(home: Home) -> Iterator[Finding]:
         store.close()
 
 
-def _agents(config: Config, environ: dict[str, str]) -> Iterator[Finding]:
-    """Whether each agent answers; nothing where no model is set."""
-    names = sorted(
-        name for name in {"default", *config.agents} if config.agents.get(name, {}).get("model") or config.text("models.default")
-    )
+def _agents(home: Home, config: Config, environ: dict[str, str]) -> Iterator[Finding]:
+    """Whether each agent answers that somebody has set up; nothing where no model is set."""
+    own = {name for name, words in config.agents.items() if words.get("model") or words.get("type") or config.text("models.default")}
+    names = sorted(own | ({"default"} if config.text("models.default") else set()))
     if not names:
         return
     from importlib.util import find_spec
@@ -86,13 +85,15 @@ def _agents(config: Config, environ: dict[str, str]) -> Iterator[Finding]:
     if find_spec("pydantic_ai") is None:
         yield Finding(False, "models are set, but the library for agents is missing", "pip install 'backburner[agent]'")
         return
-    from backburner.agents.builtin import checked
+    from backburner.agents.checking import checked
 
     for name in names:
         settings = agent_settings(config, name)
-        problem = checked(settings, environ)
+        problem = checked(home, settings, environ)
         fix = "is its server running, its name right, its key set? See: backburner agents --check" if problem else ""
-        yield Finding(problem is None, f"agent {name} ({settings['model']}){': ' + problem if problem else ' answers'}", fix)
+        yield Finding(
+            problem is None, f"agent {name} ({settings['model'] or settings['type']}){': ' + problem if problem else ' answers'}", fix
+        )
 
 
 def _clients(environ: dict[str, str], root: str) -> Iterator[Finding]:

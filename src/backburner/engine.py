@@ -16,18 +16,18 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from backburner import folders, machine, process, wake
+from backburner import machine, process, wake
 from backburner.config import Config
-from backburner.errors import BackburnerError, EngineUnavailable, HomeUnusable, StaleRun
-from backburner.home import SPARE, Home, lock, stamp
+from backburner.errors import BackburnerError, EngineUnavailable, HomeUnusable
+from backburner.home import SPARE, Home, lock, servers_left, stamp
 from backburner.hosts import Hosts
-from backburner.lifecycle import AT_WORK, Result, RunState
-from backburner.models import AGENTS, ENGINE, HOSTED, LOCAL, OTLP, OURS, Ending, ProcessId, Run
+from backburner.models import AGENTS, ENGINE, LOCAL, OTLP, ProcessId
 from backburner.ports import Executor, Store
 from backburner.process import engine_of
 from backburner.runner import Runner
 from backburner.runtime import Runtime, load_config, open_runtime
 from backburner.starter import engine_command
+from backburner.takeover import Orphans
 
 if TYPE_CHECKING:
     from backburner.scheduler import Scheduler
@@ -78,6 +78,7 @@ class Engine:
             changed_since=lambda work: runtime.gate.changed(work.task, work.environment),
             admit=lambda wanted: machine.admit(runtime.config, wanted),
         )
+        self._orphans = Orphans(runtime, self._runner, self._watch, self._changed)
 
     async def run(self, listening: "asyncio.Event | None" = None) -> None:
         """Listen, then read the ledger: nothing written before the first ring is missed."""
@@ -139,7 +140,7 @@ class Engine:
         loop = asyncio.get_running_loop()
         try:
             self._reload()
-            self._take_over()
+            self._orphans.take_over()
             self._runner.tick()
             self._send_traces()
             scheduled = self._schedule()
@@ -189,48 +190,9 @@ class Engine:
             self._looking = asyncio.get_running_loop().call_later(max(1.0, (due - self._runtime.clock()) / 1000), self._soon)
         return True
 
-    def _take_over(self) -> None:
-        """Go on with what the dead left: engines before us, and embedders of the library."""
-        mine = self._runner.owner
-        for run in self._store.live_runs():
-            if run.state in AT_WORK and run.owner == mine and run.runner in HOSTED:
-                self._interrupted(run)  # it was taken over, but that could not be written
-            elif run.state in AT_WORK and run.owner and run.owner != mine:
-                if process.is_alive(run.owner):
-                    self._watch(run.owner)
-                elif run.runner in HOSTED:
-                    self._interrupted(run)
-                else:
-                    self._runner.take_over(run)
-            elif run.state not in AT_WORK and run.runner not in OURS:
-                embedder = ProcessId.parse(run.runner)
-                if process.is_alive(embedder):
-                    self._watch(embedder)
-                else:
-                    self._store.release(run.runner)
-        for turn in self._store.turns():
-            if process.is_alive(turn.process):
-                self._watch(turn.process)
-            else:
-                self._store.end_turn(turn.process, self._runtime.clock())
-
-    def _interrupted(self, run: Run) -> None:
-        """The host of an agent died: that is told, and the conversation can be resumed. Nothing is done twice by itself."""
-        why = "it was interrupted: its agent host ended"
-        with contextlib.suppress(StaleRun):
-            work = self._store.adopt(run, self._runner.owner)
-            if not work.task.standing:
-                why += ". Its conversation is kept, so that it can be resumed"
-            used = folders.usage(self._home.folder(run.folder))
-            ending = Ending(run.run_id, RunState.FAILED, Result.LOST, self._runtime.clock(), error=why, usage=used)
-            self._store.settle([ending], self._runner.owner)
-            with contextlib.suppress(OSError):
-                folders.write(self._home.folder(run.folder), work.task, run._replace(state=ending.state, result=ending.result, error=why))
-            self._changed()
-
     def _host(self) -> None:
         """Where agents wait to be asked, or something is to be delivered or watched, there is a process for that."""
-        if any(self._store.queued(lane, self._runtime.clock(), 1) for lane in (AGENTS, LOCAL)):
+        if any(self._store.queued(lane, self._runtime.clock(), 1) for lane in (AGENTS, LOCAL)) or servers_left(self._home):
             self._hosts.start(_AGENT_HOST)
         if _POST_HOST not in self._hosts and self._store.post_wanted():
             self._hosts.start(_POST_HOST)

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from backburner.errors import BadInput
 
 _WITH = {
-    "agent": ("pydantic_ai",),
+    "agent": ("pydantic_ai", "acp", "httpx2"),
     "chat": ("prompt_toolkit", "wcwidth"),
     "mcp": ("mcp", "uvicorn"),
     "file": ("watchfiles",),

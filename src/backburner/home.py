@@ -11,6 +11,7 @@ from backburner.errors import BadInput, HomeUnusable
 _LONGEST_SOCKET_FOLDER = 104 - len("/12345678901-12345678.sock") - 1
 
 
+SERVERS = "opencode"  # below a home: a file for each server of OpenCode that we have started
 SPARE = ".spare-"  # how the name of a log begins that waits for its command
 
 # What a home holds beside run folders.
@@ -24,6 +25,7 @@ OWN = frozenset(
         "ledger.db",
         "ledger.db-shm",
         "ledger.db-wal",
+        "opencode",
         "setup.lock",
         "start.lock",
         "tasks",
@@ -142,6 +144,14 @@ def is_locked(path: str) -> bool:
         return True
     finally:
         os.close(descriptor)
+
+
+def servers_left(home: Home) -> bool:
+    """Whether there are servers of ours that somebody has to look after."""
+    try:
+        return any(name.endswith(".json") for name in os.listdir(os.path.join(home.root, SERVERS)))
+    except OSError:
+        return False
 
 
 def project_of(cwd: str) -> str:

@@ -21,6 +21,7 @@ HOSTED = frozenset({AGENTS, LOCAL})
 OURS = frozenset({AGENTS, ENGINE, LOCAL})
 DAY = "day_"  # before the name of what a task may use in a day
 TURN = "turn:"  # what a run waits on that stands aside for a person, with the lane behind it
+ELSEWHERE = "elsewhere"  # what a run waits on for no time whose host ended: its agent goes on in a process of its own
 CHAT = "chat:"  # before the name of a session in which a person talks with an agent
 DISCOVERY = "discovery"  # the session of an agent that looks for work by itself
 NOTIFY = ("always", "on_change", "on_failure", "never")

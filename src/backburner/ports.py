@@ -222,6 +222,7 @@ class Turn(NamedTuple):
     conversation: str
     fresh: bool  # whether `message` was not said to it yet
     acting: list[str]  # the tools at work in this moment: where it is stopped then, their effect is not known
+    began: "Callable[[ProcessId], None]" = lambda _: None  # to be told which process the agent is, where it is one of its own
 
     @property
     def message(self) -> str:

@@ -98,6 +98,16 @@ def send(process: ProcessId, number: int) -> bool:
         os.close(descriptor)
 
 
+def end_all(leader: ProcessId | None, mark: str) -> int:
+    """Kill what is left of something whose keeper died; how many processes that were."""
+    ended: set[ProcessId] = set()
+    for _ in range(100):  # each may have started another one before it died
+        if not (left := members(leader, mark)):
+            break
+        ended.update(one for one in left if send(one, 9))
+    return len(ended)
+
+
 def send_group(leader: ProcessId, number: int) -> bool:
     """Signal the group that `leader` leads, at once and with all it forks meanwhile; False where it leads none any more."""
     if not is_alive(leader):

@@ -56,6 +56,14 @@ class Reading(Attendance):
 
         return agent_settings(self.config, name, standing=standing)
 
+    def at_hand(self) -> list[str]:
+        """The agents that can be asked without being set up: their programs are on the PATH."""
+        from backburner.process import executable_of
+        from backburner.ready import READY
+
+        path = self.environ.get("PATH", os.defpath)
+        return [name for name, about in READY.items() if executable_of(about["command"].split()[0], self._cwd(), path)]
+
     def conversation(self, task: Task, run: Run | None = None) -> str:
         """The file that an agent's conversation is kept in; a standing task begins one in every run."""
         name = run.run_id if task.standing and run else task.task_id

@@ -22,7 +22,6 @@ from backburner.errors import (
 from backburner.home import Home, locate, project_of
 from backburner.lifecycle import RunState, TaskState
 from backburner.models import (
-    DISCOVERY,
     ENGINE,
     RECORD,
     Approval,
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from backburner.gate import Gate
     from backburner.ports import Store  # protocols are slow to build, and no door needs them at run time
 
+_UNASKED = "its agent does not ask before it acts"
 _LOOK_SECONDS = 5.0  # how long a waiting door trusts in being rung
 
 
@@ -116,17 +116,21 @@ class Runtime(Outward):
         if submission.agent is not None:
             from backburner.extras import need
 
-            self.agent(submission.agent, standing=submission.standing or submission.session == DISCOVERY)
-            self._not_too_deep(submission)
             need("agent", "Agents need")
+            self._can_be_asked(submission)
+            self._not_too_deep(submission)
         if submission.proposed:
             approval, reasons, rule = None, ("an agent proposes it",), "proposal"
             if submission.command:
                 self._approval(submission, None, now)  # what is denied is not proposed
+        elif submission.agent is not None and not submission.command and not self._asks_first(submission.agent):
+            approval, reasons, rule = (Approval("user", yes_via, now) if yes_via else None), (_UNASKED,), "agent"
         elif submission.agent is not None and not submission.command:
             approval, reasons, rule = Approval("auto", "prompt", now), ("a prompt; what its agent does is asked for",), "prompt"
         else:
             approval, reasons, rule = self._approval(submission, yes_via, now)
+            if submission.agent is not None and approval and not yes_via and not self._asks_first(submission.agent):
+                approval, reasons, rule = None, (_UNASKED,), "agent"
         word = ids.slug(submission.name or submission.agent or "") if submission.name or submission.agent else ""
         word = word or ids.stem(submission.command, submission.shell)
         entry = self.store.submit(
@@ -223,7 +227,7 @@ class Runtime(Outward):
         if task.state == TaskState.PAUSED and not (run and run.state == RunState.WAITING):
             return self.unpause(task.task_id, via=via)
         most = self.config.whole("tasks.max_active")
-        entry = self.store.approve(task.task_id, approval, runner=self._runner, folder=self.home.tasks, most_active=most)
+        entry = self.store.approve(task.task_id, approval, runner=task.lane or self._runner, folder=self.home.tasks, most_active=most)
         self._publish(entry)
         return entry
 

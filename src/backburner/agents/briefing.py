@@ -22,6 +22,7 @@ from backburner.words import iso
 GATE = "gate.log"  # what the command in front of a prompt had printed
 _LONGEST = 20_000
 _LOOKED_BACK = 50
+_MOST_BRACES = 200
 
 INSTRUCTIONS = """You are executing a background task. {description}
 Nobody reads along, and nobody can answer: do it, then give your result. {rules}"""
@@ -52,6 +53,22 @@ def result_type(task: Task) -> type[BaseModel]:
 def instructions(task: Task) -> str:
     """How a standing task's agent is to work."""
     return INSTRUCTIONS.format(description=task.description or task.name or "", rules=_FIELDS if task.terms.get("fields") else _REPORT)
+
+
+def in_words(task: Task) -> str:
+    """The same for an agent from outside, which can only be asked to keep to it."""
+    schema = json.dumps(result_type(task).model_json_schema(), separators=(",", ":"))
+    return f"{instructions(task)}\nEnd with your result as one JSON object and nothing after it, by this schema: {schema}"
+
+
+def from_words(task: Task, done: Outcome) -> Outcome:
+    """The result at the end of an answer in words; where there is none, all of it is told, and compared."""
+    text = (done.answer or "").strip().removesuffix("```").rstrip()
+    kind = result_type(task)
+    for start in [place for place, letter in enumerate(text) if letter == "{"][-_MOST_BRACES:]:
+        with contextlib.suppress(ValueError):
+            return outcome(kind.model_validate_json(text[start:]), done)
+    return done._replace(digest=hashlib.sha256(" ".join(text.split()).encode()).hexdigest())
 
 
 def outcome(result: BaseModel, done: Outcome) -> Outcome:

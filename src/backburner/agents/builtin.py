@@ -22,7 +22,7 @@ from pydantic_ai.models import Model
 from pydantic_ai.usage import UsageLimits
 
 from backburner import standing
-from backburner.agents import briefing
+from backburner.agents import briefing, spending
 from backburner.agents.aloud import Aloud
 from backburner.agents.models import escalated, model_of
 from backburner.agents.tools import Deps, escalation, toolsets
@@ -33,7 +33,7 @@ from backburner.errors import BackburnerError
 from backburner.folders import ACTIVITY
 from backburner.home import read_plain, write_atomically
 from backburner.lifecycle import Result
-from backburner.models import DAY, TURN, Task, Work, session_of
+from backburner.models import TURN, Task, Work, session_of
 from backburner.notification import fitting, notification
 from backburner.ports import Outcome, Parked, Turn
 from backburner.text import clean, shortened
@@ -73,7 +73,15 @@ class BuiltinAgent:
             settings = turn.settings
             while True:
                 agent = _agent(work.task, settings, model_of(settings, work.environment, patience))
-                run = _Run(self._home, agent, deps, turn, conversation, await self._budget(work), patience if stream else None)
+                run = _Run(
+                    self._home,
+                    agent,
+                    deps,
+                    turn,
+                    conversation,
+                    await self._home.do(lambda runtime: spending.budget(runtime, work)),
+                    patience if stream else None,
+                )
                 try:
                     return await run.go()
                 except _Escalated:  # the other model goes on in the same conversation
@@ -112,23 +120,6 @@ class BuiltinAgent:
         session = session_of(work.task)
         caller = Caller(self._home, session=session, cwd=work.task.cwd, environ=work.environment)
         return Deps(caller, work)
-
-    async def _budget(self, work: Work) -> dict[str, float]:
-        """What this run may use up by now: every grant of a person adds as much again."""
-        usual = {
-            "tokens": await self._number("agents.max_tokens"),
-            "tool_calls": await self._number("agents.max_tool_calls"),
-            "cost": await self._number("agents.max_cost"),
-        }
-        asked = {name: value for name, value in work.task.budget.items() if not name.startswith(DAY)}
-        budget = {**{name: value for name, value in usual.items() if value}, **asked}
-        today = {name.removeprefix(DAY): value for name, value in work.task.budget.items() if name.startswith(DAY)}
-        used = await self._home.do(lambda runtime: runtime.spent(work.task)) if today else {}
-        steps = dict(budget)
-        for name in today.keys() & {"tokens", "cost", "seconds"}:  # no more in this run than is left of the day
-            steps[name] = min(budget.get(name, today[name]), today[name])
-            budget[name] = min(steps[name], max(0.0, today[name] - used[name]))
-        return {name: value + work.run.extensions * steps[name] for name, value in budget.items()}
 
     async def _number(self, name: str) -> float:
         return await self._home.do(lambda runtime: runtime.config.number(name))
@@ -225,11 +216,8 @@ class _Run:
     async def _within_budget(self, usage: Any, calls: int = 0) -> None:
         """Go on, or wait for a person to say that it may use up as much again. `calls` are about to be made."""
         used = {**self._used(usage), "seconds": time.monotonic() - self._started}
-        for name, most in self._budget.items():
-            over = used.get(name, 0.0) + calls > most if calls else used.get(name, 0.0) >= most
-            if over and (name == "tool_calls" or not calls):
-                what = {"tokens": "tokens", "tool_calls": "tool calls", "cost": "dollars", "seconds": "seconds"}[name]
-                raise Parked(f"it has used {used[name]:,.6g} of {most:,.6g} {what}; a yes lets it use as much again", "budget")
+        if reason := spending.over(self._budget, used, calls):
+            raise Parked(reason, "budget")
 
     def _used(self, usage: Any) -> dict[str, float]:
         """What this run used, of all that the conversation did."""
@@ -360,9 +348,3 @@ def _load(turn: Turn) -> Conversation:
 def _store(path: str, conversation: Conversation) -> None:
     os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
     write_atomically(path, ConversationTypeAdapter.dump_json(conversation).decode())
-
-
-def checked(settings: dict[str, str], environ: dict[str, str]) -> str | None:
-    """Why an agent does not answer; None where it does."""
-
-    return asyncio.run(BuiltinAgent.check(settings, environ))

@@ -9,16 +9,18 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from backburner import folders, process, wake
 from backburner.agents import briefing
+from backburner.agents.outside import OutsideAgent
 from backburner.awaited import Awaited
 from backburner.config import Config, chosen
 from backburner.errors import BackburnerError, WorktreeFailed
 from backburner.extras import need
-from backburner.home import Home, stamp
+from backburner.home import Home, servers_left, stamp
 from backburner.hosts import be_host
 from backburner.lifecycle import Result
 from backburner.models import AGENTS, CHAT, DISCOVERY, LOCAL, Task, Work
@@ -26,15 +28,20 @@ from backburner.output import NAME, header
 from backburner.ports import Agent, CannotStart, Outcome, Turn
 from backburner.process import is_alive
 from backburner.progress import summarize
+from backburner.ready import ACP, OPENCODE
 from backburner.runner import Runner
 from backburner.runtime import Runtime, load_config, open_runtime
 from backburner.words import iso
 from backburner.worktree import Worktree
 
+if TYPE_CHECKING:
+    from backburner.agents.opencode import OpenCode
+
 log = logging.getLogger("backburner")
 _GRACE_SECONDS = 5.0
 _SEATS = {AGENTS: "models.seats", LOCAL: "tasks.max_concurrent"}
 _LONGEST_ANSWER = 4 << 20
+_HOLD_SECONDS = 1800.0  # how long an agent from outside is kept there for a person's word
 
 
 class AgentHandle:
@@ -87,7 +94,7 @@ class AgentExecutor:
 
     output_cap = 0
 
-    def __init__(self, runtime: Runtime, agent: Agent) -> None:
+    def __init__(self, runtime: Runtime, agent: Callable[[str], Agent]) -> None:
         self._runtime, self._agent = runtime, agent
 
     def launch(self, work: Work) -> AgentHandle:
@@ -118,7 +125,8 @@ class AgentExecutor:
                 with open(os.path.join(folder, NAME), "wb") as file:
                     file.write(header(about))
         place = self._runtime.worktree(task)
-        turn = Turn(work._replace(task=_moved(task, place)) if place else work, settings, folder, conversation, fresh, [])
+        work = work._replace(task=_moved(task, place)) if place else work
+        turn = Turn(work, settings, folder, conversation, fresh, [], lambda leader: self._runtime.began(run, leader))
         asking = asyncio.get_running_loop().create_task(self._answer(turn, place))
 
         def stopped() -> None:
@@ -131,12 +139,13 @@ class AgentExecutor:
 
     async def _answer(self, turn: Turn, place: Worktree | None) -> Outcome:
         """The agent's answer; from a checkout of its own comes with it what it changed there."""
+        agent = self._agent(turn.settings["type"])
         if place is None:
-            return await self._agent.answer(turn)
+            return await agent.answer(turn)
         task = turn.work.task
         try:
             await asyncio.to_thread(place.make)
-            outcome = await self._agent.answer(turn)
+            outcome = await agent.answer(turn)
             said = await asyncio.to_thread(place.finish, f"{task.description or task.task_id}\n\nBy {task.task_id}", turn.folder)
         except WorktreeFailed as error:
             return Outcome(Result.EXIT, 1, str(error))
@@ -151,15 +160,64 @@ def _moved(task: Task, place: Worktree) -> Task:
     return task._replace(cwd=os.path.normpath(os.path.join(place.path, os.path.relpath(task.cwd, task.project))), project=place.path)
 
 
+class _Staff:
+    """The agents of a home by their types, each brought in when it is first asked."""
+
+    def __init__(self, home: Home, awaited: Awaited) -> None:
+        self._home, self._awaited = home, awaited
+        self._agents: dict[str, Agent] = {}
+        self._outside: list[OutsideAgent] = []
+        self._opencode: OpenCode | None = None
+
+    def of(self, kind: str) -> Agent:
+        if kind not in self._agents:
+            self._agents[kind] = self._made(kind)
+        return self._agents[kind]
+
+    def _made(self, kind: str) -> Agent:
+        if not kind:
+            from backburner.agents.builtin import BuiltinAgent
+
+            return BuiltinAgent(self._awaited)
+        if kind == ACP:
+            from backburner.agents.acp import AcpAgent
+
+            agent = OutsideAgent(self._awaited, AcpAgent(self._home))
+        else:
+            from backburner.agents.opencode import OpenCode
+
+            self._opencode = OpenCode(self._home)
+            agent = OutsideAgent(self._awaited, self._opencode)
+        self._outside.append(agent)
+        return agent
+
+    @property
+    def held(self) -> bool:
+        """Whether an agent from outside is at work, or waits for a word."""
+        return any(agent.held for agent in self._outside)
+
+    async def keep_only(self, run_ids: set[str]) -> None:
+        for agent in self._outside:
+            await agent.keep_only(run_ids)
+
+    async def close(self, *, leave: bool) -> None:
+        """We leave; `leave` what goes on without us."""
+        for agent in self._outside:
+            await agent.close()
+        if self._opencode is None and servers_left(self._home):
+            self.of(OPENCODE)  # of a host before us
+        if self._opencode is not None:
+            await self._opencode.servers.close(leave=leave)
+
+
 async def _host(home: Home, runtime: Runtime) -> None:
     need("agent", "Agents need")
-    from backburner.agents.builtin import BuiltinAgent
-
     loop, done, ear = asyncio.get_running_loop(), asyncio.Event(), wake.Ear(home.make_bells())
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, done.set)
     async with Awaited(lambda: open_runtime(home, runtime.environ)) as awaited:
-        executor = AgentExecutor(runtime, BuiltinAgent(awaited))
+        staff = _Staff(home, awaited)
+        executor = AgentExecutor(runtime, staff.of)
         # Each lane has seats of its own: a model on this machine serves few at a time.
         runners = {
             lane: Runner(
@@ -176,6 +234,7 @@ async def _host(home: Home, runtime: Runtime) -> None:
             for lane, seats in _SEATS.items()
         }
         leaving: asyncio.TimerHandle | None = None
+        held_since = loop.time()
         seen = stamp(home.config)
 
         def reload() -> None:
@@ -191,31 +250,38 @@ async def _host(home: Home, runtime: Runtime) -> None:
                 return
             for lane, runner in runners.items():
                 runner.cap = config.whole(_SEATS[lane])
-            task = asyncio.ensure_future(awaited.do(lambda other: setattr(other, "config", config)))
-            reloading.add(task)
-            task.add_done_callback(reloading.discard)
+            going(awaited.do(lambda other: setattr(other, "config", config)))
 
-        reloading: set[asyncio.Future[None]] = set()
+        def going(work: Coroutine[Any, Any, None]) -> None:
+            task = asyncio.ensure_future(work)
+            under_way.add(task)
+            task.add_done_callback(under_way.discard)
+
+        under_way: set[asyncio.Future[None]] = set()
 
         def told() -> None:
             wake.ring_all(home.bells, besides=ear.path)
             loop.call_soon(rung)
 
         def rung() -> None:
-            nonlocal leaving
+            nonlocal leaving, held_since
             ear.drain()
             reload()
             for runner in runners.values():
                 runner.tick()
             if leaving:
                 leaving.cancel()
-            busy = any(runner.busy for runner in runners.values())
+            if staff.held:
+                going(staff.keep_only({run.run_id for run in runtime.store.live_runs()}))
+            if busy := any(runner.busy for runner in runners.values()):
+                held_since = loop.time()
             leaving = None if busy else loop.call_later(runtime.config.number("agents.idle_exit_seconds"), leave)
 
         def leave() -> None:
-            """Not while somebody sits at a chat: the next word is to be answered at once."""
+            """Not while somebody sits at a chat: the next word is to be answered at once. Nor while an agent waits for one, for a time."""
             nonlocal leaving
-            if any(is_alive(session.process) for session in runtime.sessions(CHAT.rstrip(":"))):
+            held = staff.held and loop.time() - held_since < _HOLD_SECONDS
+            if held or any(is_alive(session.process) for session in runtime.sessions(CHAT.rstrip(":"))):
                 leaving = loop.call_later(runtime.config.number("agents.idle_exit_seconds"), leave)
             else:
                 done.set()
@@ -228,14 +294,18 @@ async def _host(home: Home, runtime: Runtime) -> None:
         finally:
             loop.remove_reader(ear.fileno())
             ear.close()
+            busy = any(runner.busy for runner in runners.values())
             for runner in runners.values():
                 await runner.stop()
+            await staff.close(leave=busy)
             await warming
 
 
 def _warm(config: Config) -> None:
     """Load what the usual model needs before anybody asks it."""
-    kind = config.text("models.default").partition(":")[0]
+    if not (model := config.text("models.default")):
+        return
+    kind = model.partition(":")[0]
     with contextlib.suppress(ImportError):  # whoever asks is told what is wrong
         import_module(f"pydantic_ai.models.{'anthropic' if kind == 'anthropic' else 'openai'}")
 

@@ -16,6 +16,7 @@ from pydantic_ai import ApprovalRequired, CallDeferred, RunContext
 from pydantic_ai import Tool as AgentTool
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 
+from backburner.agents import territory
 from backburner.approval.effects import looks_secret
 from backburner.callers import handed_on
 from backburner.commandline import words_of
@@ -31,11 +32,9 @@ from backburner.text import readable, shortened, visible
 from backburner.validation import TOOL_SETS as SETS
 
 _LONGEST_READ = 50_000
-_LONGEST_SHOWN = 1500
 _LONGEST_FILE = 2_000_000
 _MOST_FOUND = 200
 _MOST_SEARCHED = 20_000
-_ACTING = {"conftest.py", "makefile", "gnumakefile", "package.json", "setup.py", "pyproject.toml", "tox.ini", "noxfile.py", "justfile"}
 _SKIPPED = {".git", "node_modules", ".venv", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache"}
 
 
@@ -80,15 +79,7 @@ class Deps:
 
     def inside(self, path: str) -> str:
         """A path of the project as it really is; BadInput for one that leads out of it, or to a secret."""
-        root = os.path.realpath(self.work.task.project)
-        if "\0" in path or len(path) > 4000:
-            raise BadInput("That is not a path.")
-        full = os.path.realpath(os.path.join(self.work.task.cwd, os.path.expanduser(path)))
-        if os.path.commonpath([root, full]) != root:
-            raise BadInput(f"{path} is outside the project {root}.")
-        if looks_secret(full) or "/.git/" in full.lower() + "/":
-            raise BadInput(f"{path} may hold secrets or is git's own; ask the user for what you need of it.")
-        return full
+        return territory.inside(self.work.task, path)
 
     def named(self, path: str) -> str:
         """A path as a person is shown it: where it really leads, from the root of the project."""
@@ -96,11 +87,7 @@ class Deps:
 
     async def may_change(self, approved: bool, what: str) -> None:
         """Go on where the project is trusted or a person said yes to this very call; else wait for that."""
-        project = self.work.task.project
-        if self.work.task.terms.get("worktree"):
-            return  # it is the agent's own, and a person looks at what comes of it
-        trusted = await self.caller.home.do(lambda runtime: any(g.kind == "trust" and g.project == project for g in runtime.grants()))
-        if not trusted and not approved:
+        if not approved and not await self.caller.home.do(lambda runtime: territory.may_change(runtime, self.work.task)):
             raise ApprovalRequired(metadata={"reason": visible(f"it wants to {what}")})
 
     async def blocked(self, arguments: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -135,8 +122,8 @@ async def write_file(ctx: Context, path: str, content: str) -> str:
         there = os.path.lexists(ctx.deps.inside(path))
     except BadInput as error:
         return str(error)
-    if there or _acts(path):
-        await ctx.deps.may_change(ctx.tool_call_approved, f"write {ctx.deps.named(path)} as a whole, {_shown(content)}")
+    if there or territory.acts(path):
+        await ctx.deps.may_change(ctx.tool_call_approved, f"write {ctx.deps.named(path)} as a whole, {territory.shown(content)}")
     return await _safely(lambda: _write(ctx.deps.inside(path), content))
 
 
@@ -152,7 +139,7 @@ async def edit_file(ctx: Context, path: str, old: str, new: str) -> str:
         known = ctx.deps.named(path)
     except BadInput as error:
         return str(error)
-    await ctx.deps.may_change(ctx.tool_call_approved, f"change {known}: from {_shown(old)}, to {_shown(new)}")
+    await ctx.deps.may_change(ctx.tool_call_approved, f"change {known}: from {territory.shown(old)}, to {territory.shown(new)}")
     return await _safely(lambda: _edit(ctx.deps.inside(path), old, new))
 
 
@@ -301,18 +288,6 @@ async def _safely(call: Callable[[], str]) -> str:
         return await asyncio.to_thread(call)
     except (OSError, BadInput, ValueError) as error:
         return f"{error}"
-
-
-def _shown(text: str) -> str:
-    """A text as a person decides on it; what they are not shown is counted."""
-    cut = f" (and {len(text) - _LONGEST_SHOWN:,} characters that are not shown)" if len(text) > _LONGEST_SHOWN else ""
-    return f"{len(text):,} characters: {text[:_LONGEST_SHOWN]!r}{cut}"
-
-
-def _acts(path: str) -> bool:
-    """Whether other programs do something of their own with a file of this name."""
-    parts = os.path.normpath(path).lower().split(os.sep)
-    return any(part.startswith(".") and part not in (".", "..") for part in parts) or parts[-1] in _ACTING
 
 
 def _read(path: str, first: int, count: int) -> str:

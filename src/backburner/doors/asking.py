@@ -48,6 +48,8 @@ def resume(runtime: Runtime, args: argparse.Namespace) -> int:
 
 def _asked(runtime: Runtime, entry: Entry, args: argparse.Namespace) -> int:
     task_id = entry.task.task_id
+    if entry.status == "proposed":
+        raise ApprovalRequired(task_id=task_id, reason="; ".join(entry.task.reasons))
     if not args.wait:
         render.print_json(render.as_json(entry, now_ms())) if args.json else print(task_id)
         if sys.stderr.isatty() and not args.json:
@@ -72,19 +74,19 @@ def _asked(runtime: Runtime, entry: Entry, args: argparse.Namespace) -> int:
 
 
 def agents(runtime: Runtime, args: argparse.Namespace) -> int:
-    names = sorted({"default", *runtime.config.agents})
+    names = sorted({"default", *runtime.config.agents, *runtime.at_hand()})
     rows = [_about(runtime, name) for name in names]
     if args.check:
         need("agent", "Agents need")
-        from backburner.agents.builtin import checked
+        from backburner.agents.checking import checked
 
         for row, name in zip(rows, names, strict=True):
             if not row["problem"]:
-                row["problem"] = checked(runtime.agent(name), runtime.environ) or ""
+                row["problem"] = checked(runtime.home, runtime.agent(name), runtime.environ) or ""
     if args.json:
         render.print_json(rows)
     for row in rows if not args.json else ():
-        print(f"{row['name']:12} {row['model'] or '-':32} {row['problem'] or row['description']}")
+        print(f"{row['name']:14} {row['model'] or row['command'] or '-':36} {row['problem'] or row['description']}")
     return 0 if not args.check or not any(row["problem"] for row in rows) else 1
 
 
@@ -92,8 +94,10 @@ def _about(runtime: Runtime, name: str) -> dict[str, str]:
     try:
         settings = runtime.agent(name)
     except BackburnerError as error:
-        return {"name": name, "model": "", "description": "", "problem": str(error)}
-    return {"name": name, "model": settings["model"], "description": settings.get("description", ""), "problem": ""}
+        return {"name": name, "type": "", "model": "", "command": "", "description": "", "problem": str(error)}
+    command = settings.get("url") or settings["command"] if settings["type"] else ""
+    about = {"name": name, "type": settings["type"], "model": settings["model"], "command": command}
+    return {**about, "description": settings.get("description", ""), "problem": ""}
 
 
 def sessions(runtime: Runtime, args: argparse.Namespace) -> int:

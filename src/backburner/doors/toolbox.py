@@ -103,7 +103,8 @@ class Tool:
 def sets_of(runtime: Runtime) -> str:
     """The sets of tools that are of use in a home: agents can only be asked where there is a model for them."""
     models = [runtime.config.text("models.default"), *(agent.get("model", "") for agent in runtime.config.agents.values())]
-    return ",".join(name for name in TOOLSETS if name != "agents" or any(models))
+    anybody = any(models) or any(agent.get("type") for agent in runtime.config.agents.values()) or runtime.at_hand()
+    return ",".join(name for name in TOOLSETS if name != "agents" or anybody)
 
 
 def toolset(names: str | None = None) -> dict[str, Tool]:

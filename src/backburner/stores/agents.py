@@ -1,13 +1,16 @@
-"""What only agents need of the ledger: being talked to again, a result that was read, and what they remember."""
+"""What agents need of the ledger: waiting, being talked to again, a result that was read, and what they remember."""
 
 import os
 from collections.abc import Sequence
 
+from backburner import standing
 from backburner.errors import StaleRun
-from backburner.lifecycle import LIVE, TaskEvent
-from backburner.models import Entry
-from backburner.stores.endings import Endings
+from backburner.lifecycle import LIVE, Result, RunEvent, RunState, TaskEvent, TaskState
+from backburner.models import ELSEWHERE, TURN, Ending, Entry, ProcessId
+from backburner.stores.endings import Endings, once
 from backburner.stores.rows import plain
+from backburner.text import shortened
+from backburner.words import command_line
 
 
 class Agents(Endings):
@@ -24,6 +27,39 @@ class Agents(Endings):
             self._db.execute("UPDATE tasks SET run_count = ?, retrieved_at = NULL WHERE task_id = ?", (task.run_count, task_id))
             made = self._add_run(task, runner, os.path.dirname(run.folder), now, message=message)
             return Entry(task._replace(retrieved_at=None), made)
+
+    def park(self, run_id: str, owner: ProcessId, reason: str, now: int, waits_on: str | None = None) -> None:
+        """A run waits: a command that has not begun for a person's yes, an agent for that, a budget, or the end of a task."""
+        with self._transaction():
+            self._db.execute(
+                "UPDATE runs SET state = 'waiting', error = ?, waits_on = ?, reply = NULL"
+                " WHERE run_id = ? AND state IN ('running', 'resumed') AND owner = ?",
+                (reason, waits_on, run_id, str(owner)),
+            )
+            self._guard(run_id)
+            task_id = self._task_of(run_id)
+            self._event(now, RunEvent.PARKED, task_id, run_id, reason=reason)
+            entry = self._entry(task_id)
+            if entry.run and entry.run.cancel_requested_at is not None:  # it was to be stopped: it does not wait for anybody
+                self._end(entry, Ending(run_id, RunState.CANCELLED, Result.SIGNAL, now, error="it was stopped"))
+                return
+            if waits_on == ELSEWHERE:
+                self._requeue_run(run_id, now, task_id=task_id)
+                return
+            if waits_on is not None and waits_on.startswith(TURN):
+                if not self._one("SELECT 1 FROM turns WHERE lane = ?", waits_on.removeprefix(TURN)):
+                    self._requeue_run(run_id, now, task_id=task_id)  # that was over before we waited
+                return
+            other = self.show(waits_on) if waits_on not in (None, "budget", "tool") else None
+            if waits_on not in (None, "budget", "tool") and (other is None or other.ended):
+                self._requeue_run(run_id, now, task_id=task_id)  # it ended before we waited
+            elif entry.task.standing and entry.run and (other is None or other.status == TaskState.PROPOSED):
+                # nobody looks on: they are told, each time anew
+                answer = other.task.task_id if other else task_id
+                if other:
+                    line = command_line(other.task.command, other.task.shell)
+                    reason = f"it wants to run `{shortened(line, longest=400)}` ({'; '.join(other.task.reasons)})"
+                self._notice(entry.task, entry.run, standing.waiting(entry.task, reason, answer), now, about=once("waits", now))
 
     def retrieve(self, task_id: str, now: int) -> None:
         """Somebody has read the result of a task."""

@@ -27,13 +27,12 @@ from backburner.models import (
     Task,
     Work,
 )
-from backburner.stores.endings import dependency_failed, failed_before, once
+from backburner.stores.endings import dependency_failed, failed_before
 from backburner.stores.grants import Grants
 from backburner.stores.outside import OUTGOING, Outside
 from backburner.stores.post import Post
 from backburner.stores.rows import ENTRY, entry_of
-from backburner.text import shortened
-from backburner.words import command_line, refusal
+from backburner.words import refusal
 
 _CLEARED_KEPT_MS = 30 * 86_400_000
 _MANY = 500
@@ -201,36 +200,6 @@ class SQLiteStore(Grants, Post, Outside):
                 (approval.by, approval.via, approval.at, approval.fingerprint, task.task_id),
             )
         return self._entry(task.task_id)
-
-    def park(self, run_id: str, owner: ProcessId, reason: str, now: int, waits_on: str | None = None) -> None:
-        """A run waits: a command that has not begun for a person's yes, an agent for that, a budget, or the end of a task."""
-        with self._transaction():
-            self._db.execute(
-                "UPDATE runs SET state = 'waiting', error = ?, waits_on = ?, reply = NULL"
-                " WHERE run_id = ? AND state IN ('running', 'resumed') AND owner = ?",
-                (reason, waits_on, run_id, str(owner)),
-            )
-            self._guard(run_id)
-            task_id = self._task_of(run_id)
-            self._event(now, RunEvent.PARKED, task_id, run_id, reason=reason)
-            entry = self._entry(task_id)
-            if entry.run and entry.run.cancel_requested_at is not None:  # it was to be stopped: it does not wait for anybody
-                self._end(entry, Ending(run_id, RunState.CANCELLED, Result.SIGNAL, now, error="it was stopped"))
-                return
-            if waits_on is not None and waits_on.startswith(TURN):
-                if not self._one("SELECT 1 FROM turns WHERE lane = ?", waits_on.removeprefix(TURN)):
-                    self._requeue_run(run_id, now, task_id=task_id)  # that was over before we waited
-                return
-            other = self.show(waits_on) if waits_on not in (None, "budget", "tool") else None
-            if waits_on not in (None, "budget", "tool") and (other is None or other.ended):
-                self._requeue_run(run_id, now, task_id=task_id)  # it ended before we waited
-            elif entry.task.standing and entry.run and (other is None or other.status == TaskState.PROPOSED):
-                # nobody looks on: they are told, each time anew
-                answer = other.task.task_id if other else task_id
-                if other:
-                    line = command_line(other.task.command, other.task.shell)
-                    reason = f"it wants to run `{shortened(line, longest=400)}` ({'; '.join(other.task.reasons)})"
-                self._notice(entry.task, entry.run, standing.waiting(entry.task, reason, answer), now, about=once("waits", now))
 
     def refuse(self, task_id: str, *, expired: bool, now: int) -> Entry:
         """A person's no, or nobody's answer in time."""

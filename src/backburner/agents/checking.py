@@ -1,0 +1,25 @@
+"""Whether an agent could be asked now."""
+
+import asyncio
+
+from backburner.home import Home
+from backburner.ready import ACP
+
+
+def checked(home: Home, settings: dict[str, str], environ: dict[str, str]) -> str | None:
+    """Why an agent does not answer; None where it does. One from outside is only greeted: its model is not asked."""
+    return asyncio.run(_checked(home, settings, environ))
+
+
+async def _checked(home: Home, settings: dict[str, str], environ: dict[str, str]) -> str | None:
+    if settings["type"] == ACP:
+        from backburner.agents.acp import AcpAgent
+
+        return await AcpAgent(home).check(settings, environ)
+    if settings["type"]:
+        from backburner.agents.opencode import OpenCode
+
+        return await OpenCode(home).check(settings, environ)
+    from backburner.agents.builtin import BuiltinAgent
+
+    return await BuiltinAgent.check(settings, environ)

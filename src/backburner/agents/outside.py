@@ -1,0 +1,280 @@
+"""Agents from outside, which bring a model and tools of their own: what is the same for all of them.
+
+A turn with one goes on in a task of its own. Where it asks for permission and the gate leaves that to a person, the run waits and gives
+its seat back, while the agent is held: the word goes to the very step that was asked for. One that is not held any more, because its host
+ended, is told the word in the same session; what was granted is not asked for twice.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import time
+from collections import deque
+from typing import Any, Protocol
+
+from backburner.agents import briefing, spending
+from backburner.agents.territory import Asked, judge
+from backburner.approval.policy import Decision
+from backburner.awaited import Awaited
+from backburner.errors import BackburnerError
+from backburner.folders import ACTIVITY
+from backburner.home import read_plain, write_atomically
+from backburner.lifecycle import Result
+from backburner.models import Notice, session_of
+from backburner.notification import fitting, notification
+from backburner.ports import Outcome, Parked, Turn
+from backburner.text import clean, shortened, visible
+
+log = logging.getLogger("backburner")
+_ACTIVITY_SECONDS = 0.3
+_LARGEST_RECORD = 8 << 20
+EXPIRED = "Session expired or was deleted. Start a new background_task to continue."
+REFUSED = "A person said no. Do not try the same in another way."
+_YES = "A person said yes to this, which you had asked for: {asked}\nGo on."
+_NO = "A person said no to this, which you had asked for: {asked}\nGo on without it, and do not try the same in another way."
+GO_ON = "You were interrupted in the middle of your work. See what was done of it, and go on."
+
+
+class Failed(Exception):
+    """The agent could not answer; the message says why. `problem` is the kind of failure, where it is known."""
+
+    def __init__(self, reason: str, problem: str | None = None) -> None:
+        super().__init__(shortened(clean(reason), longest=2000))
+        self.problem = problem
+
+
+class Talk:
+    """One turn with an agent, as its driver sees it: what to say, where to ask, and whom to tell how it goes."""
+
+    def __init__(self, home: Awaited, turn: Turn, limits: dict[str, float]) -> None:
+        self.home, self.turn = home, turn
+        self.record = _read(turn.conversation)
+        self.leaving = False  # it is we who end, not the turn
+        self.tools: list[str] = []
+        self.tokens, self.cost = 0.0, 0.0
+        self.earlier = {} if turn.fresh else _read(os.path.join(turn.folder, ACTIVITY))  # of this run, before it had to wait
+        self._limits, self._started = limits, time.monotonic()
+        self._asks: deque[tuple[Asked, str, asyncio.Future[bool]]] = deque()
+        self._news = asyncio.Event()
+        self._writing: asyncio.TimerHandle | None = None
+        self._told: list[Notice] = []
+        self._driver: asyncio.Task[Outcome] | None = None
+
+    # -- for its driver
+
+    @property
+    def session(self) -> str:
+        """What the agent calls the conversation; empty before there is one."""
+        return str(self.record.get("session") or "")
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return self.turn.work.environment
+
+    def keep(self, **about: Any) -> None:
+        """Remember something of the conversation, on disk before this returns."""
+        self.record = {**self.record, "agent": self.turn.settings["name"], **about}
+        os.makedirs(os.path.dirname(self.turn.conversation), 0o700, exist_ok=True)
+        write_atomically(self.turn.conversation, json.dumps(self.record, ensure_ascii=False, indent=1))
+
+    async def words(self) -> str:
+        """What to say to the agent now, with what has ended since for which it had asked."""
+        task, run = self.turn.work.task, self.turn.work.run
+        if self.record.get("heard") != run.run_id:
+            text = self.turn.message
+            if not self.session:
+                own = self.turn.settings.get("instructions", "")
+                text = "\n\n".join(part for part in (own, briefing.in_words(task) if task.standing else "", text) if part)
+        elif run.waits_on == "tool":
+            text = (_YES if run.reply == "yes" else _NO).format(asked=self.record.get("asked", ""))
+        else:
+            text = GO_ON
+        self._told = await self.news()
+        return f"{notification(self._told)}\n\n{text}" if self._told else text
+
+    async def news(self) -> list[Notice]:
+        """What it is owed, ours to tell now."""
+        session = session_of(self.turn.work.task)
+        owed = [one for one in await self.home.do(lambda runtime: runtime.owed(session)) if one.task_id != self.turn.work.task.task_id]
+        return list(await self.home.do(lambda runtime: runtime.lease(fitting(owed)))) if owed else []
+
+    async def heard(self, told: list[Notice] | None = None) -> None:
+        """The agent has what was said to it."""
+        if told is None:
+            told, self._told = self._told, []
+            self.keep(heard=self.turn.work.run.run_id, said=self.turn.message)
+        if told:
+            await self.home.do(lambda runtime: runtime.tell(notice_ids=[notice.notice_id for notice in told]))
+
+    async def permit(self, asked: Asked) -> tuple[bool, str]:
+        """Whether the agent may do what it asks for, and why not: by the gate, or by a person's word, however long that takes."""
+        asked = asked._replace(words=visible(asked.words))
+        granted = list(self.record.get("granted") or [])
+        if asked.words in granted:
+            granted.remove(asked.words)
+            self.keep(granted=granted)
+            return True, "a person said yes"
+        decision, why = await self.home.do(lambda runtime: judge(runtime, self.turn.work, asked))
+        if decision != Decision.ASK:
+            return decision == Decision.ALLOW, why
+        request = (asked, why, asyncio.get_running_loop().create_future())
+        self._asks.append(request)
+        self._news.set()
+        try:
+            return await request[2], REFUSED
+        finally:
+            self._asks.remove(request)
+
+    def moved(self) -> None:
+        """Something happened: have it seen by who asks how it goes, and see whether it may go on."""
+        if spending.over(self._limits, self.used):
+            self._news.set()
+        if self._writing is None:
+            self._writing = asyncio.get_running_loop().call_later(_ACTIVITY_SECONDS, self._write)
+
+    @property
+    def used(self) -> dict[str, float]:
+        """What the run has used so far."""
+        calls, tokens, cost = (float(self.earlier.get(name) or 0) for name in ("tool_calls", "tokens", "cost"))
+        used = {"tokens": tokens + self.tokens, "tool_calls": calls + len(self.tools)}
+        return {**used, **({"cost": cost + self.cost} if cost + self.cost else {})}
+
+    def _write(self) -> None:
+        self._writing = None
+        recent = [*(self.earlier.get("recent") or []), *self.tools][-5:]
+        about = {**self.used, "tools": int(self.used["tool_calls"]), "recent": recent, "at": int(time.time() * 1000)}
+        with contextlib.suppress(OSError):
+            write_atomically(os.path.join(self.turn.folder, ACTIVITY), json.dumps(about))
+
+    # -- for who has it held
+
+    def begin(self, driver: "Driver") -> None:
+        if not self.turn.fresh and self.turn.work.run.waits_on == "tool" and self.turn.work.run.reply == "yes":
+            self.keep(granted=[*(self.record.get("granted") or []), self.record.get("asked")])
+        self._driver = asyncio.get_running_loop().create_task(self._drive(driver))
+
+    async def _drive(self, driver: "Driver") -> Outcome:
+        try:
+            outcome = await driver.drive(self)
+        except Failed as error:
+            outcome = Outcome(Result.EXIT, 1, str(error), problem=error.problem)
+        except (OSError, BackburnerError) as error:
+            outcome = Outcome(Result.EXIT, 1, f"{error}")
+        except Exception as error:  # whatever an agent made of its protocol: it ends, and says so
+            log.exception("%s failed", self.turn.work.run.run_id)
+            outcome = Outcome(Result.EXIT, 1, shortened(clean(f"{type(error).__name__}: {error}"), longest=2000))
+        if outcome.exit_code == 0 and self.turn.work.task.standing:
+            outcome = briefing.from_words(self.turn.work.task, outcome)
+        return outcome._replace(usage=self.used)
+
+    @property
+    def over(self) -> bool:
+        return self._driver is None or self._driver.done()
+
+    def go_on(self, turn: Turn) -> None:
+        """A person has answered what it had asked for first."""
+        self.turn = turn
+        if self._asks and not self._asks[0][2].done():
+            self._asks[0][2].set_result(turn.work.run.reply == "yes")
+
+    async def result(self) -> Outcome:
+        """The end of the turn; Parked where it cannot go on."""
+        assert self._driver is not None
+        while True:
+            self._news.clear()
+            if self._driver.done():
+                return self._driver.result()
+            if reason := spending.over(self._limits, {**self.used, "seconds": time.monotonic() - self._started}):
+                await self.stop()
+                raise Parked(reason, "budget")
+            if (waiting := next((one for one in self._asks if not one[2].done()), None)) is not None:
+                self.keep(asked=waiting[0].words)
+                raise Parked(f"it wants to {waiting[0].words} ({waiting[1]})", "tool")
+            seconds = self._limits["seconds"] - (time.monotonic() - self._started) if "seconds" in self._limits else None
+            news = asyncio.ensure_future(self._news.wait())
+            try:
+                await asyncio.wait({self._driver, news}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                news.cancel()
+
+    async def stop(self) -> None:
+        """End the turn, as far as it has not ended."""
+        if self._driver is not None and not self._driver.done():
+            self._driver.cancel()
+            await asyncio.wait({self._driver})
+        if self._writing is not None:
+            self._writing.cancel()
+        self._write()
+
+
+class Driver(Protocol):
+    """The way to speak with one kind of agents."""
+
+    async def drive(self, talk: Talk) -> Outcome:
+        """See one turn to its end; Failed where there is no answer. Cancelled, it ends the turn, unless the talk is `leaving`."""
+        ...
+
+    async def check(self, settings: dict[str, str], environ: dict[str, str]) -> str | None: ...
+
+
+class OutsideAgent:
+    """Somebody with tools of their own, asked through a driver."""
+
+    def __init__(self, home: Awaited, driver: Driver) -> None:
+        self._home, self._driver = home, driver
+        self._talks: dict[str, Talk] = {}
+
+    @property
+    def held(self) -> list[str]:
+        """The runs whose agents are here, at work or waiting for a word."""
+        return list(self._talks)
+
+    async def answer(self, turn: Turn) -> Outcome:
+        """One run of a task, or the rest of one that had to wait."""
+        run_id = turn.work.run.run_id
+        talk = self._talks.get(run_id)
+        if talk is not None and not talk.over and turn.work.run.waits_on == "tool":
+            talk.go_on(turn)
+        else:
+            limits = await self._home.do(lambda runtime: spending.budget(runtime, turn.work))
+            talk = self._talks[run_id] = Talk(self._home, turn, limits)
+            talk.begin(self._driver)
+        try:
+            outcome = await talk.result()
+        except Parked as parked:
+            if parked.waits_on != "tool":
+                del self._talks[run_id]
+            raise
+        except asyncio.CancelledError:
+            await self._end(run_id)
+            raise
+        await self._end(run_id)
+        return outcome
+
+    async def check(self, settings: dict[str, str], environ: dict[str, str]) -> str | None:
+        return await self._driver.check(settings, environ)
+
+    async def _end(self, run_id: str) -> None:
+        if talk := self._talks.pop(run_id, None):
+            await talk.stop()
+
+    async def keep_only(self, run_ids: set[str]) -> None:
+        """Let go of the agents whose runs are over."""
+        for run_id in self._talks.keys() - run_ids:
+            await self._end(run_id)
+
+    async def close(self) -> None:
+        """We leave; what can go on without us does."""
+        for talk in self._talks.values():
+            talk.leaving = True
+        for run_id in list(self._talks):
+            await self._end(run_id)
+
+
+def _read(path: str) -> dict[str, Any]:
+    with contextlib.suppress(OSError, ValueError):
+        if isinstance(found := json.loads(read_plain(path, _LARGEST_RECORD)), dict):
+            return found
+    return {}

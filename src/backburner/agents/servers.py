@@ -1,0 +1,288 @@
+"""OpenCode servers: one that a person has, found by its URL, or one of ours, which lives on when we die and is found again.
+
+What we start is written down before it is started, so that nothing of it can be left that nobody knows.
+"""
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import re
+import secrets
+import socket
+import subprocess
+from typing import Any
+
+import httpx2
+
+from backburner import process
+from backburner.agents import child
+from backburner.agents.outside import Failed
+from backburner.home import SERVERS as FOLDER
+from backburner.home import Home, read_plain, write_atomically
+from backburner.models import ProcessId
+from backburner.standing import AUTH, TRANSIENT
+from backburner.text import clean, shortened
+
+log = logging.getLogger("backburner")
+_START_SECONDS = 90.0
+_BACK_SECONDS = 60.0  # how long a person's server may be away
+_CALL_SECONDS = 60.0
+_SILENCE_SECONDS = 25.0  # it has a heartbeat every 10
+_LONGEST_LOG = 4 << 20
+# Which variables make one server different from another: whose it is, and which keys it has.
+_TELLING = re.compile(r"HOME|PATH|XDG_\w+|OPENCODE\w*|\w+_(API_KEY|TOKEN|BASE_URL)")
+# Among the events: what came before may have been missed, and what comes will be.
+CONNECTED: dict[str, Any] = {"type": "backburner.connected"}
+CUT: dict[str, Any] = {"type": "backburner.cut"}
+
+
+class Unreachable(Exception):
+    """The server does not answer."""
+
+
+class Gone(Exception):
+    """What was asked for is not there, or not any more."""
+
+
+class Server:
+    """An OpenCode server, and what is heard from it. `mark` is on the processes of one that is ours."""
+
+    def __init__(self, url: str, password: str, leader: ProcessId | None = None, mark: str = "", user: str = "opencode") -> None:
+        self.url, self.leader, self.mark = url.rstrip("/"), leader, mark
+        word = base64.b64encode(f"{user}:{password}".encode()).decode()
+        self._client = httpx2.AsyncClient(
+            base_url=self.url,
+            headers={"Authorization": f"Basic {word}"} if password else {},
+            timeout=httpx2.Timeout(_CALL_SECONDS, connect=5.0),
+            trust_env=False,
+        )
+        self._listeners: dict[str, list[asyncio.Queue[dict[str, Any]]]] = {}
+        self._following: asyncio.Task[None] | None = None
+        self.connected = asyncio.Event()
+
+    async def call(self, method: str, path: str, body: dict[str, Any] | None = None, *, directory: str = "", seconds: float = 0) -> Any:
+        """One request. Unreachable, Gone, or Failed with what it said."""
+        try:
+            answer = await self._client.request(
+                method,
+                path,
+                json=body,
+                params={"directory": directory} if directory else None,
+                timeout=httpx2.Timeout(seconds) if seconds else httpx2.USE_CLIENT_DEFAULT,
+            )
+        except httpx2.TransportError as error:
+            raise Unreachable(f"the OpenCode server at {self.url} does not answer ({type(error).__name__})") from None
+        if answer.status_code == 401:
+            raise Failed(f"the OpenCode server at {self.url} wants a password: see password_env in docs/agents.md", AUTH)
+        if answer.status_code == 404:
+            raise Gone(path)
+        if answer.status_code >= 400:
+            raise Failed(f"OpenCode answered {answer.status_code} to {method} {path}: {shortened(answer.text, longest=500)}", TRANSIENT)
+        try:
+            return answer.json() if answer.content else None
+        except ValueError:
+            raise Failed(f"{self.url} does not answer as OpenCode does") from None
+
+    async def awake(self) -> bool:
+        """Whether it answers: one that is still starting swallows requests."""
+        try:
+            return bool((await self.call("GET", "/global/health", seconds=1.0) or {}).get("healthy"))
+        except (Unreachable, Gone, AttributeError):
+            return False
+
+    @contextlib.asynccontextmanager
+    async def listening(self, session: str) -> Any:
+        """The events of one session, as they come."""
+        queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._listeners.setdefault(session, []).append(queue)
+        if self._following is None:
+            self._following = asyncio.get_running_loop().create_task(self._follow())
+        try:
+            yield queue
+        finally:
+            self._listeners[session].remove(queue)
+            if not self._listeners[session]:
+                del self._listeners[session]
+
+    async def _follow(self) -> None:
+        pause = 0.1
+        while True:
+            try:
+                timeout = httpx2.Timeout(_SILENCE_SECONDS, connect=5.0)
+                async with self._client.stream("GET", "/global/event", timeout=timeout) as answer:
+                    answer.raise_for_status()
+                    async for line in answer.aiter_lines():
+                        if line.startswith("data:"):
+                            self._heard(line[5:])
+                            pause = 0.1
+            except (httpx2.HTTPError, ValueError) as error:
+                log.info("the events of %s: %s", self.url, error)
+            if self.connected.is_set():
+                self.connected.clear()
+                self._all(CUT)
+            await asyncio.sleep(pause)
+            pause = min(5.0, pause * 2)
+
+    def _heard(self, line: str) -> None:
+        event = json.loads(line)
+        payload = event.get("payload") or {}
+        kind, about = payload.get("type"), payload.get("properties") or {}
+        if kind == "server.connected":
+            self.connected.set()
+            self._all(CONNECTED)
+            return
+        info, part = about.get("info") or {}, about.get("part") or {}
+        of_session = info.get("id") if str(kind).startswith("session.") else info.get("sessionID")
+        session = about.get("sessionID") or of_session or part.get("sessionID")
+        for queue in self._listeners.get(str(session), ()):
+            queue.put_nowait(payload)
+
+    def _all(self, event: dict[str, Any]) -> None:
+        for queues in self._listeners.values():
+            for queue in queues:
+                queue.put_nowait(event)
+
+    async def close(self) -> None:
+        if self._following:
+            self._following.cancel()
+            await asyncio.wait({self._following})
+        await self._client.aclose()
+
+
+class Servers:
+    """The servers of one home."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._known: dict[str, Server] = {}
+        self._starting = asyncio.Lock()
+
+    async def find(self, settings: dict[str, str], environ: dict[str, str], *, away: bool = False) -> Server:
+        """The server for an agent, started where it is ours and does not run. One that went away is waited for, or started again."""
+        if url := settings.get("url"):
+            server = self._known.get(url) or self._known.setdefault(url, _named(settings, environ))
+            if not await self._wait(server, _BACK_SECONDS if away else 10.0):
+                raise Failed(f"no OpenCode server answers at {url}: start it with `opencode serve --port {_port(url)}`", TRANSIENT)
+            return server
+        env = child.plain(environ)
+        telling = {name: value for name, value in env.items() if _TELLING.fullmatch(name)}
+        key = hashlib.sha256(json.dumps([settings["command"], telling], sort_keys=True).encode()).hexdigest()[:12]
+        async with self._starting:
+            server = self._known.get(key)
+            if server and process.is_alive(server.leader) and (not away or await server.awake()):
+                return server
+            if server:
+                await server.close()
+                del self._known[key]
+            server = await self._again(key) or await self._start(key, settings["command"], env)
+            self._known[key] = server
+            return server
+
+    async def _again(self, key: str) -> Server | None:
+        """One that a host before us had started; what is left of a dead one goes."""
+        try:
+            about = json.loads(read_plain(self._record(key), 1 << 16))
+            leader = ProcessId.parse(about["process"]) if about.get("process") else None
+            server = Server(about["url"], about["password"], leader, about["mark"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        if process.is_alive(leader) and await self._wait(server, _START_SECONDS):
+            return server
+        await server.close()
+        await child.end(leader, about["mark"])
+        return None
+
+    async def _start(self, key: str, command: str, env: dict[str, str]) -> Server:
+        path = process.executable_of(command, os.getcwd(), env.get("PATH", os.defpath))
+        if path is None:
+            raise Failed(f"{command} is not on the PATH: npm install -g opencode-ai")
+        os.makedirs(os.path.join(self._home.root, FOLDER), 0o700, exist_ok=True)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        about = {"url": f"http://127.0.0.1:{port}", "password": secrets.token_urlsafe(24), "mark": secrets.token_hex(16)}
+        write_atomically(self._record(key), json.dumps(about))  # before there is a process that only this can find
+        env = {
+            **env,
+            "OPENCODE_SERVER_PASSWORD": about["password"],
+            "OPENCODE_SERVER_USERNAME": "opencode",
+            "BACKBURNER_TASK_ID": "opencode",  # nothing in it can say yes
+            "BACKBURNER_HOME": self._home.root,
+            process.MARK: about["mark"],
+        }
+        output = os.path.join(self._home.root, FOLDER, f"{key}.log")
+        with open(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
+            started = subprocess.Popen(
+                [path, "serve", "--hostname", "127.0.0.1", "--port", str(port)],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                cwd=self._home.root,
+                env=env,
+                start_new_session=True,
+            )
+        leader = process.identify(started.pid)
+        write_atomically(self._record(key), json.dumps({**about, "process": str(leader)}))
+        server = Server(about["url"], about["password"], leader, about["mark"])
+        deadline = asyncio.get_running_loop().time() + _START_SECONDS
+        while b"listening on" not in (said := await asyncio.to_thread(_said, output)):
+            if started.poll() is not None or asyncio.get_running_loop().time() > deadline:
+                await self._end(key, server)
+                raise Failed(f"{command} serve did not start: {clean(said.decode('utf-8', 'replace').strip()[-500:])}", TRANSIENT)
+            await asyncio.sleep(0.05)
+        return server
+
+    @staticmethod
+    async def _wait(server: Server, seconds: float) -> bool:
+        deadline = asyncio.get_running_loop().time() + seconds
+        while not await server.awake():
+            if asyncio.get_running_loop().time() > deadline or (server.leader and not process.is_alive(server.leader)):
+                return False
+            await asyncio.sleep(0.2)
+        return True
+
+    def _record(self, key: str) -> str:
+        return os.path.join(self._home.root, FOLDER, f"{key}.json")
+
+    async def _end(self, key: str, server: Server) -> None:
+        await server.close()
+        await child.end(server.leader, server.mark)
+        for name in (f"{key}.json", f"{key}.log"):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(os.path.join(self._home.root, FOLDER, name))
+
+    async def close(self, *, leave: bool) -> None:
+        """Let go of all; those of ours end with it, also the ones that hosts before us had started, unless something goes on in them."""
+        folder = os.path.join(self._home.root, FOLDER)
+        for name in os.listdir(folder) if os.path.isdir(folder) else ():
+            key, ending = os.path.splitext(name)
+            if ending == ".json" and key not in self._known and not leave:
+                if (server := await self._again(key)) is not None:
+                    await self._end(key, server)
+                else:
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(self._record(key))
+        for key, server in self._known.items():
+            if server.mark and not leave:
+                await self._end(key, server)
+            else:
+                await server.close()
+        self._known.clear()
+
+
+def _named(settings: dict[str, str], environ: dict[str, str]) -> Server:
+    password = environ.get(settings.get("password_env") or "OPENCODE_SERVER_PASSWORD", "")
+    return Server(settings["url"], password, user=environ.get("OPENCODE_SERVER_USERNAME") or "opencode")
+
+
+def _port(url: str) -> str:
+    return url.rstrip("/").rpartition(":")[2] if url.count(":") > 1 else "4096"
+
+
+def _said(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(_LONGEST_LOG)

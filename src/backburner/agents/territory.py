@@ -1,0 +1,81 @@
+"""What an agent may do in its project without being asked about: the same for the built-in one and for those from outside."""
+
+import os
+from typing import NamedTuple
+
+from backburner.approval.effects import looks_secret
+from backburner.approval.policy import Decision
+from backburner.callers import handed_on
+from backburner.errors import BackburnerError, BadInput
+from backburner.models import Submission, Task, Work
+from backburner.runtime import Runtime
+
+_LONGEST_SHOWN = 1500
+_ACTING = {"conftest.py", "makefile", "gnumakefile", "package.json", "setup.py", "pyproject.toml", "tox.ini", "noxfile.py", "justfile"}
+
+
+class Asked(NamedTuple):
+    """A step that an agent from outside asks for: a `command`, an `edit` or a `read` of `paths`, something `other`, or what is `free`."""
+
+    kind: str
+    words: str  # as a person is shown it
+    command: str = ""
+    paths: tuple[str, ...] = ()
+    cwd: str = ""  # of a command, where it is not the task's
+
+
+def inside(task: Task, path: str) -> str:
+    """A path of the project as it really is; BadInput for one that leads out of it, or to a secret."""
+    root = os.path.realpath(task.project)
+    if "\0" in path or len(path) > 4000:
+        raise BadInput("That is not a path.")
+    full = os.path.realpath(os.path.join(task.cwd, os.path.expanduser(path)))
+    if os.path.commonpath([root, full]) != root:
+        raise BadInput(f"{path} is outside the project {root}.")
+    if looks_secret(full) or "/.git/" in full.lower() + "/":
+        raise BadInput(f"{path} may hold secrets or is git's own; ask the user for what you need of it.")
+    return full
+
+
+def shown(text: str) -> str:
+    """A text as a person decides on it; what they are not shown is counted."""
+    cut = f" (and {len(text) - _LONGEST_SHOWN:,} characters that are not shown)" if len(text) > _LONGEST_SHOWN else ""
+    return f"{len(text):,} characters: {text[:_LONGEST_SHOWN]!r}{cut}"
+
+
+def acts(path: str) -> bool:
+    """Whether other programs do something of their own with a file of this name."""
+    parts = os.path.normpath(path).lower().split(os.sep)
+    return any(part.startswith(".") and part not in (".", "..") for part in parts) or parts[-1] in _ACTING
+
+
+def may_change(runtime: Runtime, task: Task) -> bool:
+    """Whether what is in the project may be changed: in a trusted one, and in a checkout of the agent's own, at whose changes a person looks."""
+    return bool(task.terms.get("worktree")) or any(grant.kind == "trust" and grant.project == task.project for grant in runtime.grants())
+
+
+def judge(runtime: Runtime, work: Work, asked: Asked) -> tuple[Decision, str]:
+    """What the gate says to a step of an agent from outside, and why."""
+    task = work.task
+    match asked.kind:
+        case "command" if asked.command.strip():
+            step = Submission((asked.command,), os.path.join(task.cwd, asked.cwd), handed_on(work.environment), shell=True)
+            try:
+                verdict = runtime.judge(step)
+            except BackburnerError as error:
+                return Decision.DENY, str(error)
+            return verdict.decision, "; ".join(verdict.reasons)
+        case "read" | "edit" if asked.paths:
+            try:
+                paths = [inside(task, path) for path in asked.paths]
+            except BadInput as error:
+                return Decision.ASK, str(error)
+            if asked.kind == "read" or may_change(runtime, task):
+                return Decision.ALLOW, "inside the project"
+            if all(not os.path.lexists(path) and not acts(os.path.relpath(path, os.path.realpath(task.project))) for path in paths):
+                return Decision.ALLOW, "new files of the project"
+            return Decision.ASK, "it changes what is there"
+        case "free":
+            return Decision.ALLOW, "what it is for is asked for by itself"
+        case _:
+            return Decision.ASK, "nothing is known of its effects"

@@ -1,0 +1,57 @@
+"""Agents that people already have on their machines: how each is started, and how it is made to ask before it acts.
+
+A name here can be asked wherever its program is on the PATH. `[agents.NAME]` with the same `type` changes single words of it.
+"""
+
+OPENCODE, ACP = "opencode", "acp"
+TYPES = (OPENCODE, ACP)
+
+# What OpenCode may do without asking: look around in the project, and keep its own list. All else it asks for; the last rule that fits
+# counts. Nobody sits there to answer a question of its own, and what a subagent does would not be asked for.
+OPENCODE_RULES = {
+    "*": "ask",
+    **dict.fromkeys(("bash", "edit", "read", "webfetch", "websearch", "external_directory"), "ask"),
+    **dict.fromkeys(("glob", "grep", "list", "lsp", "todoread", "todowrite", "skill"), "allow"),
+    **dict.fromkeys(("question", "task"), "deny"),
+}
+
+READY: dict[str, dict[str, str]] = {
+    "opencode": {
+        "type": OPENCODE,
+        "description": "OpenCode, over a server of its own",
+        "command": "opencode",
+        "package": "opencode-ai",
+    },
+    "opencode-acp": {"type": ACP, "description": "OpenCode", "command": "opencode acp", "package": "opencode-ai"},
+    "claude": {
+        "type": ACP,
+        "description": "Claude Code",
+        "command": "claude-agent-acp",
+        "mode": "default",
+        "package": "@agentclientprotocol/claude-agent-acp",
+    },
+    "codex": {
+        "type": ACP,
+        "description": "Codex",
+        "command": "codex-acp",
+        "mode": "read-only",
+        "package": "@agentclientprotocol/codex-acp",
+    },
+    "gemini": {"type": ACP, "description": "Gemini CLI", "command": "gemini --acp", "mode": "default", "package": "@google/gemini-cli"},
+    "goose": {
+        "type": ACP,
+        "description": "goose",
+        "command": "goose acp --with-builtin developer",
+        "mode": "approve",
+        "package": "@aaif/goose",
+    },
+    "qwen": {"type": ACP, "description": "Qwen Code", "command": "qwen --acp", "mode": "default", "package": "@qwen-code/qwen-code"},
+}
+
+
+def asks(settings: dict[str, str]) -> bool:
+    """Whether an agent asks for permission before it acts, so that the gate is in front of what it does."""
+    if settings["type"] == OPENCODE:
+        return True  # each session is told to
+    ready = READY.get(settings["name"])
+    return settings.get("asks") == "yes" or (ready is not None and settings["command"] == ready["command"])
