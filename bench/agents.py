@@ -34,8 +34,9 @@ class TimedModel(ScriptedModel):
 class Door:
     """A session that calls the tools, in this process."""
 
-    def __init__(self, home: Awaited, cwd: str) -> None:
+    def __init__(self, home: Awaited, cwd: str, agent: str = "default") -> None:
         self.home, self._caller, self._desk = home, Caller(home, session="bench:1", cwd=cwd), Desk(toolset())
+        self._agent = agent
 
     async def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
         answer = await self._desk.answer(self._caller, tool, arguments)
@@ -44,7 +45,7 @@ class Door:
 
     async def ask(self, *steps: dict[str, Any]) -> str:
         prompt = f"[[script: {json.dumps(steps)}]]"
-        return (await self.call("background_task", description="bench", prompt=prompt))["task_id"]
+        return (await self.call("background_task", description="bench", prompt=prompt, agent=self._agent))["task_id"]
 
 
 def measure(rounds: int) -> list[Figures]:
@@ -57,18 +58,18 @@ def measure(rounds: int) -> list[Figures]:
         try:
             return [asyncio.run(_round(place, model)) for _ in range(rounds)]
         finally:
-            for pid in _hosts(str(place.root)):
+            for pid in hosts(str(place.root)):
                 os.kill(pid, 15)
 
 
 async def _round(place: Place, model: TimedModel) -> Figures:
-    for pid in _hosts(str(place.root)):  # a fresh one: what a session costs is what it adds the first time
+    for pid in hosts(str(place.root)):  # a fresh one: what a session costs is what it adds the first time
         os.kill(pid, 15)
-    wait_until(lambda: not _hosts(str(place.root)), "the host to leave")
+    wait_until(lambda: not hosts(str(place.root)), "the host to leave")
     async with Awaited(lambda: open_runtime(str(place.root))) as home:
         door = Door(home, str(place.cwd))
         await _ended(home, await door.ask({"say": "warm"}))
-        (host,) = _hosts(str(place.root))
+        (host,) = hosts(str(place.root))
         figures = await _one_by_one(door, model)
         baseline, spent = pss_mb(host), exact_cpu_seconds(host)
         ids = [await door.ask({"tool": "memory_list", "args": {}}, {"hang": 4, "say": "done"}) for _ in range(_MANY)]
@@ -114,7 +115,7 @@ async def _ended(home: Awaited, task_id: str) -> float:
     raise AssertionError
 
 
-def _hosts(root: str) -> list[int]:
+def hosts(root: str) -> list[int]:
     found = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:

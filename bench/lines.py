@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Callable
 from typing import NamedTuple
 
-from bench import agents, chat, gate, history, latency, ledger, mcp, memory, output, recovery, schedules, startup, throughput
+from bench import agents, chat, gate, history, latency, ledger, mcp, memory, opencode, output, recovery, schedules, startup, throughput
 from bench.place import MEMORY
 from bench.turns import Figures
 
@@ -49,6 +49,7 @@ GROUPS: dict[str, Callable[[bool], list[Figures]]] = {
     "recovery": lambda quick: recovery.measure(1 if quick else 5),
     "mcp": lambda quick: mcp.measure(3 if quick else 15, 50 if quick else 200),
     "agents": lambda quick: agents.measure(1 if quick else 5),
+    "opencode": lambda quick: opencode.measure(1 if quick else 5),
     "chat": lambda quick: chat.measure(3 if quick else 20),
     "gate": lambda quick: gate.measure(2 if quick else 10),
     "schedules": lambda quick: schedules.measure(1 if quick else 5),
@@ -106,6 +107,9 @@ LINES: list[Line] = [
     Line("agents", "background_task returns, median", "", lambda round: round["background_task"], "ms", 10),
     Line("agents", "memory per session, 50 at once", "", lambda round: round["MB per session"], "MB", 2),
     Line("agents", "CPU per turn, 50 at once", "", lambda round: round["CPU ms per turn"], "ms"),
+    Line("opencode", "OpenCode's session.idle to the notice, median", "", lambda round: round["idle to notice"], "ms", 50),
+    Line("opencode", "the same, 20 sessions at once", "", lambda round: round["idle to notice, 20 at once"], "ms", 50),
+    Line("opencode", "20 sessions at once, with a tool call each", "", lambda round: round["seconds"], "s"),
     Line("agents", "background_block on 20: after the last end", "", lambda round: round["block wakes"], "ms", 20),
     Line("gate", "a decision of the gate, the slowest of everyday lines", "", lambda round: max(round.values()), "ms", 1),
     Line("schedules", "tick of the scheduler, none of 10,000 due", "10 schedules", _share("nothing 10,000", "nothing 10"), limit=10),

@@ -9,12 +9,13 @@ from backburner.commandline import words_of
 from backburner.errors import BadInput, LedgerUnavailable, NotResumable, StaleRun
 from backburner.home import project_of, read_plain
 from backburner.lifecycle import LIVE, Result, RunState
-from backburner.models import AGENTS, CHAT, DISCOVERY, LOCAL, Entry, ProcessId, Run, Session, Submission, Task
-from backburner.process import executable_of, myself
+from backburner.models import AGENTS, CHAT, DISCOVERY, LOCAL, Entry, ProcessId, Run, Session, Submission, Task, channel_of
+from backburner.process import executable_of, is_alive, myself
 from backburner.reading import Reading
-from backburner.ready import asks
+from backburner.ready import OPENCODE, asks
 
 _DEEPEST = 3
+_OPENCODE = channel_of("opencode:")
 
 
 class Dialogue(Reading):
@@ -84,6 +85,19 @@ class Dialogue(Reading):
         """An agent that we were to ask is a process of its own."""
         with contextlib.suppress(StaleRun, LedgerUnavailable):  # its mark finds it, too
             self.store.record_process(run.run_id, myself(), leader)
+
+    def untold_parents(self) -> list[str]:
+        """The OpenCode sessions that are owed something and have no plugin of ours that would tell them."""
+        if not self.opencode_servers():
+            return []
+        here = {session.session_id for session in self.store.sessions("opencode") if is_alive(session.process)}
+        owed = [channel.removeprefix(_OPENCODE) for channel in self.store.owing() if channel.startswith(_OPENCODE)]
+        return [f"opencode:{name}" for name in owed if f"opencode:{name}" not in here]
+
+    def opencode_servers(self) -> list[dict[str, str]]:
+        """The agents in OpenCode servers that are found by their URLs."""
+        named = [name for name, about in self.config.agents.items() if about.get("type") == OPENCODE and about.get("url")]
+        return [self.agent(name) for name in named]
 
     def chat(self, session: str) -> Entry | None:
         """The conversation of a chat, once something was said in it."""

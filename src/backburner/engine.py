@@ -192,7 +192,8 @@ class Engine:
 
     def _host(self) -> None:
         """Where agents wait to be asked, or something is to be delivered or watched, there is a process for that."""
-        if any(self._store.queued(lane, self._runtime.clock(), 1) for lane in (AGENTS, LOCAL)) or servers_left(self._home):
+        queued = any(self._store.queued(lane, self._runtime.clock(), 1) for lane in (AGENTS, LOCAL))
+        if queued or servers_left(self._home) or self._runtime.untold_parents():
             self._hosts.start(_AGENT_HOST)
         if _POST_HOST not in self._hosts and self._store.post_wanted():
             self._hosts.start(_POST_HOST)

@@ -15,7 +15,7 @@ EXIT = ".exit"  # blank, then `s` once the command was begun, then its code
 STREAM = "stream.jsonl"  # what an agent says to a person who reads along, as it says it
 INPUT = ".input"  # where a command reads from that can be sent something
 _LARGEST = 8 << 20
-CONVERSATION, ACTIVITY = "conversation.json", ".activity.json"  # an agent's
+CONVERSATION, ACTIVITY, ERRORS = "conversation.json", ".activity.json", "agent.err"  # an agent's
 METADATA, RESULT, SPAN, EVENT = "metadata.json", "result.json", "span_id.txt", "event.json"
 
 

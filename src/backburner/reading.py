@@ -196,7 +196,9 @@ class Reading(Attendance):
         """How far a task at work is, where anything says so."""
         from backburner import signs  # a list needs none of it
 
-        return signs.progress(self.folder(entry)) if entry.run and entry.run.state in AT_WORK else None
+        if entry.run is None or entry.run.state not in AT_WORK:
+            return None
+        return signs.of_agent(self.activity(entry)) if entry.task.agent is not None else signs.progress(self.folder(entry))
 
     def signs(self, entry: Entry) -> "Signs":
         """What can be seen of a task from outside."""

@@ -6,19 +6,20 @@ Everything here was written by the command or by whoever it runs: nothing is tru
 import os
 import stat
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backburner import folders
 from backburner.models import ProcessId
 from backburner.output import CAPPED, NAME, Log
 from backburner.process import members
-from backburner.text import visible
+from backburner.text import clean, shortened, visible
 
 if TYPE_CHECKING:
     from backburner.progress import Progress
 
 PROGRESS = "progress.jsonl"
 _OURS = frozenset([folders.METADATA, folders.RESULT, folders.SPAN, folders.EXIT, NAME, CAPPED, PROGRESS])
+_OURS |= {folders.CONVERSATION, folders.STREAM, folders.ERRORS}
 _TAIL = 64 * 1024
 _MOST_FILES = 20
 _MOST_LOOKED_AT = 100_000
@@ -32,6 +33,17 @@ class Signs(NamedTuple):
     ports: tuple[int, ...] = ()
     artifacts: tuple[str, ...] = ()
     waits_for: str | None = None
+
+
+def of_agent(activity: dict[str, Any]) -> "Progress | None":
+    """How far an agent is: nobody knows, but what it does can be said."""
+    calls, recent = activity.get("tools"), activity.get("recent")
+    if not isinstance(calls, int) or not calls or not isinstance(recent, list):
+        return None
+    from backburner.progress import Progress
+
+    names = ", ".join(shortened(clean(str(name)), longest=40) for name in recent[-3:])
+    return Progress(None, None, None, f"{calls} tool call{'s' if calls != 1 else ''}, last: {names}")
 
 
 def progress(folder: str) -> "Progress | None":

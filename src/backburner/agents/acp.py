@@ -22,6 +22,7 @@ from backburner import process, standing
 from backburner.agents import child
 from backburner.agents.dialects import asked_of, complaint, system_error, tokens, tool
 from backburner.agents.outside import EXPIRED, REFUSED, Failed, Talk
+from backburner.folders import ERRORS
 from backburner.home import Home
 from backburner.lifecycle import Result
 from backburner.models import ProcessId
@@ -34,7 +35,6 @@ _START_SECONDS = 120.0
 _CANCEL_SECONDS = 3.0
 _LEAVE_SECONDS = 3.0  # some write their session down only now
 _REFUSALS = 20  # that are told in a prompt of their own, in one turn
-STDERR = "agent.err"
 # What makes some ask before they act; the rest are told so by their session's mode.
 _ASKING = {"opencode-acp": {"OPENCODE_PERMISSION": json.dumps(OPENCODE_RULES)}, "goose": {"GOOSE_MODE": "approve"}}
 _MINUTE = 60.0
@@ -53,7 +53,7 @@ class AcpAgent:
     async def drive(self, talk: Talk) -> Outcome:
         work, settings = talk.turn.work, talk.turn.settings
         env = {**child.environment(self._home, work), **_ASKING.get(settings["name"], {})}
-        errors = os.path.join(talk.turn.folder, STDERR)
+        errors = os.path.join(talk.turn.folder, ERRORS)
         async with _started(settings, env, work.task.cwd, work.run.mark, errors, talk.turn.began) as line:
             patience = await talk.home.do(lambda runtime: runtime.config.number("models.timeout_seconds"))
             peer = _Peer(talk, line, patience)
@@ -279,6 +279,8 @@ class _Peer:
             return None
         if method == "session/request_permission":
             return {"outcome": await self._permission(params or {})}
+        if is_notification:
+            return None  # they have many of their own
         raise RequestError.method_not_found(method)
 
     def _heard(self, update: dict[str, Any]) -> None:

@@ -36,11 +36,13 @@ from backburner.worktree import Worktree
 
 if TYPE_CHECKING:
     from backburner.agents.opencode import OpenCode
+    from backburner.agents.parents import Parents
 
 log = logging.getLogger("backburner")
 _GRACE_SECONDS = 5.0
 _SEATS = {AGENTS: "models.seats", LOCAL: "tasks.max_concurrent"}
 _LONGEST_ANSWER = 4 << 20
+_STOP_SECONDS = 30.0
 _HOLD_SECONDS = 1800.0  # how long an agent from outside is kept there for a person's word
 
 
@@ -66,7 +68,7 @@ class AgentHandle:
     async def stop(self, grace: float) -> Outcome | None:
         acting = list(self._turn.acting)
         self._asking.cancel()
-        done, _ = await asyncio.wait({self._asking}, timeout=grace)
+        done, _ = await asyncio.wait({self._asking}, timeout=max(grace, _STOP_SECONDS))  # until nothing of it is left
         if done and not self._asking.cancelled() and self._asking.exception() is None:
             return None  # it had answered before
         self._stopped()
@@ -168,6 +170,7 @@ class _Staff:
         self._agents: dict[str, Agent] = {}
         self._outside: list[OutsideAgent] = []
         self._opencode: OpenCode | None = None
+        self._parents: Parents | None = None
 
     def of(self, kind: str) -> Agent:
         if kind not in self._agents:
@@ -195,6 +198,16 @@ class _Staff:
     def held(self) -> bool:
         """Whether an agent from outside is at work, or waits for a word."""
         return any(agent.held for agent in self._outside)
+
+    async def tell_parents(self) -> None:
+        """Sessions that asked are told what became of it."""
+        self.of(OPENCODE)
+        if self._parents is None and self._opencode is not None:
+            from backburner.agents.parents import Parents
+
+            self._parents = Parents(self._awaited, self._opencode.servers)
+        if self._parents is not None:
+            await self._parents.tell()
 
     async def keep_only(self, run_ids: set[str]) -> None:
         for agent in self._outside:
@@ -271,6 +284,8 @@ async def _host(home: Home, runtime: Runtime) -> None:
                 runner.tick()
             if leaving:
                 leaving.cancel()
+            if runtime.untold_parents():
+                going(staff.tell_parents())
             if staff.held:
                 going(staff.keep_only({run.run_id for run in runtime.store.live_runs()}))
             if busy := any(runner.busy for runner in runners.values()):

@@ -96,6 +96,8 @@ class _Turn:
             except Gone:
                 raise Failed(EXPIRED) from None
             finally:
+                if talk.turn.work.task.standing and not talk.leaving:
+                    await self._forget()
                 for asking in self._asking.values():
                     asking.cancel()
 
@@ -327,7 +329,9 @@ class _Turn:
     def _outcome(self) -> Outcome:
         last = self._last()
         assert last is not None
-        if error := last.get("error"):
+        if (error := last.get("error")) and error.get("name") == "MessageAbortedError":
+            raise Failed("it was stopped in OpenCode before it had answered")
+        if error:
             about = error.get("data") or {}
             problem = {401: standing.AUTH, 403: standing.AUTH, 429: standing.RATE_LIMIT}.get(about.get("statusCode"), standing.TRANSIENT)
             raise Failed(f"{error.get('name')}: {about.get('message') or ''}".rstrip(": "), problem)
@@ -347,6 +351,12 @@ class _Turn:
     async def _abort(self) -> None:
         with contextlib.suppress(Unreachable, Gone, Failed):
             await self._server.call("POST", f"/session/{self._talk.session}/abort")
+
+    async def _forget(self) -> None:
+        """The conversation of a standing task's run is over for good. One that is deleted at work would go on."""
+        await self._abort()
+        with contextlib.suppress(Unreachable, Gone, Failed):
+            await self._server.call("DELETE", f"/session/{self._talk.session}")
 
     # -- permissions
 

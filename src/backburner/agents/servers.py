@@ -33,6 +33,7 @@ _BACK_SECONDS = 60.0  # how long a person's server may be away
 _CALL_SECONDS = 60.0
 _SILENCE_SECONDS = 25.0  # it has a heartbeat every 10
 _LONGEST_LOG = 4 << 20
+_UNHEARD = ('"type":"message.part.delta"', '"type":"sync"')  # many, and nothing in them that does not come whole as well
 # Which variables make one server different from another: whose it is, and which keys it has.
 _TELLING = re.compile(r"HOME|PATH|XDG_\w+|OPENCODE\w*|\w+_(API_KEY|TOKEN|BASE_URL)")
 # Among the events: what came before may have been missed, and what comes will be.
@@ -77,7 +78,7 @@ class Server:
         except httpx2.TransportError as error:
             raise Unreachable(f"the OpenCode server at {self.url} does not answer ({type(error).__name__})") from None
         if answer.status_code == 401:
-            raise Failed(f"the OpenCode server at {self.url} wants a password: see password_env in docs/agents.md", AUTH)
+            raise Failed(f"the OpenCode server at {self.url} wants a password: see password_env in docs/asking.md", AUTH)
         if answer.status_code == 404:
             raise Gone(path)
         if answer.status_code >= 400:
@@ -128,6 +129,8 @@ class Server:
             pause = min(5.0, pause * 2)
 
     def _heard(self, line: str) -> None:
+        if any(kind in line for kind in _UNHEARD):
+            return
         event = json.loads(line)
         payload = event.get("payload") or {}
         kind, about = payload.get("type"), payload.get("properties") or {}
@@ -164,7 +167,11 @@ class Servers:
     async def find(self, settings: dict[str, str], environ: dict[str, str], *, away: bool = False) -> Server:
         """The server for an agent, started where it is ours and does not run. One that went away is waited for, or started again."""
         if url := settings.get("url"):
-            server = self._known.get(url) or self._known.setdefault(url, _named(settings, environ))
+            password = environ.get(settings.get("password_env") or "OPENCODE_SERVER_PASSWORD", "")
+            named = f"{url}#{hashlib.sha256(password.encode()).hexdigest()}"
+            if named not in self._known:
+                self._known[named] = Server(url, password, user=environ.get("OPENCODE_SERVER_USERNAME") or "opencode")
+            server = self._known[named]
             if not await self._wait(server, _BACK_SECONDS if away else 10.0):
                 raise Failed(f"no OpenCode server answers at {url}: start it with `opencode serve --port {_port(url)}`", TRANSIENT)
             return server
@@ -272,11 +279,6 @@ class Servers:
             else:
                 await server.close()
         self._known.clear()
-
-
-def _named(settings: dict[str, str], environ: dict[str, str]) -> Server:
-    password = environ.get(settings.get("password_env") or "OPENCODE_SERVER_PASSWORD", "")
-    return Server(settings["url"], password, user=environ.get("OPENCODE_SERVER_USERNAME") or "opencode")
 
 
 def _port(url: str) -> str:

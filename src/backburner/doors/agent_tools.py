@@ -78,7 +78,7 @@ async def background_task(
     Args:
         description: What it is for, in a few words; shown to the user.
         prompt: All that the agent is to know and to do.
-        agent: Which agent; "default" where none is named.
+        agent: Which agent; "default" where none is named. Where the user has them: opencode, claude, codex, gemini, goose, qwen.
         batch_id: A label that groups tasks, to wait for or cancel together.
         key: A name for this piece of work. A second call with the same key gives the first task instead of asking again.
         worktree: Have it work in a git worktree of its own: the files here stay as they are, and its changes come as a branch and a diff.
@@ -107,6 +107,11 @@ async def background_task(
     known = entry.task.task_id
     before = "This was asked before, under the same key, and is not asked again: " if again else ""
     display = f"{before}Background task started: {known} ({agent}): {entry.task.description}\nIts answer comes as a notice; background_output reads it."
+    if entry.status == "proposed":
+        display = (
+            f"waiting for approval: {known}\nNothing has started. Tell the user: {'; '.join(entry.task.reasons)}. In a terminal of your own"
+            f" run:\nbackburner approve {known}  (or: backburner reject {known}). I cannot approve it for you."
+        )
     asked = Asked(task_id=known, status=status_of(entry), display=display)
     if entry.status == "pending":
         asked["queued"] = True

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from backburner import words
 from backburner.ids import slug
@@ -133,6 +133,17 @@ def signs_json(signs: "Signs") -> dict[str, object]:
     """What can be seen of a task, for scripts."""
     progress = signs.progress._asdict() if signs.progress else None
     return {"progress": progress, "ports": list(signs.ports), "artifacts": list(signs.artifacts), "waits_for": signs.waits_for}
+
+
+def used_json(activity: dict[str, Any]) -> dict[str, float]:
+    """What a run of an agent has used so far."""
+    return {name: activity[name] for name in ("tokens", "tool_calls", "cost") if isinstance(activity.get(name), int | float)}
+
+
+def _used(usage: dict[str, float]) -> list[str]:
+    cost = f"${usage['cost']:,.4f}".rstrip("0").rstrip(".") if usage.get("cost") else ""
+    parts = [f"{usage[name]:,.0f} {word}" for name, word in (("tokens", "tokens"), ("tool_calls", "tool calls")) if usage.get(name)]
+    return [f"Used: {', '.join(filter(None, [*parts, cost]))}"] if parts or cost else []
 
 
 def event_json(event: Event) -> dict[str, object]:
@@ -328,7 +339,7 @@ def details(entry: Entry, now: int, output: bytes, log: str, signs: "Signs", whe
             lines.append(f"Note: {run.error}")
     elif run.process:
         lines.append(f"Process: {run.process.pid}")
-    lines += _signs(entry, signs)
+    lines += [*_used(run.usage), *_signs(entry, signs)]
     shown = [shortened(clean(line), longest=_LONGEST_LINE) for line in output.decode("utf-8", "replace").splitlines()]
     if shown:
         lines += ["", f"Recent output (last {len(shown)} lines):", _RULE * 60, *shown]

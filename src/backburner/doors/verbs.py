@@ -50,6 +50,8 @@ def status(runtime: Runtime, args: argparse.Namespace) -> int:
     output = runtime.tail(entry, 20, longest=_MOST_OUTPUT) if entry.run else b""
     if args.json:
         more: dict[str, object] = {"output": output.decode("utf-8", "replace"), "log": runtime.log_path(entry) or None}
+        if entry.task.agent is not None and entry.run:
+            more |= {"usage": dict(entry.run.usage) or render.used_json(runtime.activity(entry))}
         if entry.task.standing:
             more |= {"when": runtime.explain(entry.task), "runs": [render.run_json(run) for run in runtime.history(entry, args.runs)]}
         render.print_json({**render.as_json(entry, now_ms()), **render.signs_json(signs), **more})

@@ -1,0 +1,63 @@
+"""Telling an OpenCode session that asked for something what became of it, where no plugin of ours is there to do so."""
+
+import uuid
+
+from backburner.agents.outside import Failed
+from backburner.agents.servers import Gone, Server, Servers, Unreachable
+from backburner.awaited import Awaited
+from backburner.notification import fitting, notification
+from backburner.runtime import Runtime
+
+CLIENT = "opencode:"
+
+
+class Parents:
+    """The sessions in servers that a person has named by their URLs."""
+
+    def __init__(self, home: Awaited, servers: Servers) -> None:
+        self._home, self._servers = home, servers
+        self._telling = False
+
+    async def tell(self) -> None:
+        """Wake each session that is owed something, with all of it."""
+        if self._telling:
+            return
+        self._telling = True
+        try:
+            for session in await self._home.do(lambda runtime: runtime.untold_parents()):
+                for settings in await self._home.do(lambda runtime: runtime.opencode_servers()):
+                    if await self._told(session, settings):
+                        break
+        finally:
+            self._telling = False
+
+    async def _told(self, session: str, settings: dict[str, str]) -> bool:
+        environ = await self._home.do(lambda runtime: _asked_from(runtime, session))
+        known = session.removeprefix(CLIENT)
+        try:
+            server = await self._servers.find(settings, environ)
+            await server.call("GET", f"/session/{known}")
+        except (Failed, Gone, Unreachable):
+            return False  # not there, or not here
+        while owed := await self._home.do(lambda runtime: runtime.lease(fitting(runtime.owed(session)))):
+            if not await _woken(server, known, notification(owed)):
+                return False
+            ids = [notice.notice_id for notice in owed]
+            await self._home.do(lambda runtime, ids=ids: runtime.tell(notice_ids=ids))
+        return True
+
+
+def _asked_from(runtime: Runtime, session: str) -> dict[str, str]:
+    """The environment of whoever asked, which may hold the password."""
+    owed = runtime.owed(session)
+    return runtime.store.environment(owed[0].task_id) if owed else {}
+
+
+async def _woken(server: Server, session: str, text: str) -> bool:
+    """Say it: an idle session takes it up as its next turn, one at work before its next step."""
+    part = {"id": f"prt_{uuid.uuid4().hex}", "type": "text", "text": text, "synthetic": True}
+    try:
+        await server.call("POST", f"/session/{session}/prompt_async", {"messageID": f"msg_{uuid.uuid4().hex}", "parts": [part]})
+    except (Failed, Gone, Unreachable):
+        return False  # the lease runs out, and it is tried again
+    return True
