@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Sequence
 
+from backburner import wake
 from backburner.commandline import words_of
 from backburner.errors import BadInput, LedgerUnavailable, NotResumable, StaleRun
 from backburner.home import project_of, read_plain
@@ -85,6 +86,15 @@ class Dialogue(Reading):
         """An agent that we were to ask is a process of its own."""
         with contextlib.suppress(StaleRun, LedgerUnavailable):  # its mark finds it, too
             self.store.record_process(run.run_id, myself(), leader)
+
+    def unpark(self, run_id: str) -> bool:
+        """A run that waits for a person's word on a step need not: nobody asks for that step any more. False where it does not wait."""
+        try:
+            self.store.unpark(run_id, self.clock())
+        except StaleRun:
+            return False
+        wake.ring_all(self.home.bells)
+        return True
 
     def untold_parents(self) -> list[str]:
         """The OpenCode sessions that are owed something and have no plugin of ours that would tell them."""

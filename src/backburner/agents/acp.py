@@ -8,13 +8,10 @@ import asyncio
 import contextlib
 import json
 import os
-import shlex
 import time
-from collections.abc import AsyncGenerator
-from dataclasses import dataclass
 from typing import Any
 
-from acp import PROTOCOL_VERSION, RequestError
+from acp import RequestError
 from acp.core import Connection
 from acp.meta import AGENT_METHODS
 
@@ -22,16 +19,14 @@ from backburner import process, standing
 from backburner.agents import child
 from backburner.agents.dialects import asked_of, complaint, system_error, tokens, tool
 from backburner.agents.outside import EXPIRED, REFUSED, Failed, Talk
+from backburner.agents.wire import START_SECONDS, Line, greet, last_words, started
 from backburner.folders import ERRORS
 from backburner.home import Home
 from backburner.lifecycle import Result
-from backburner.models import ProcessId
 from backburner.ports import Outcome
 from backburner.ready import OPENCODE_RULES
 from backburner.text import clean, shortened
 
-_LONGEST_LINE = 64 << 20
-_START_SECONDS = 120.0
 _CANCEL_SECONDS = 3.0
 _LEAVE_SECONDS = 3.0  # some write their session down only now
 _REFUSALS = 20  # that are told in a prompt of their own, in one turn
@@ -54,7 +49,7 @@ class AcpAgent:
         work, settings = talk.turn.work, talk.turn.settings
         env = {**child.environment(self._home, work), **_ASKING.get(settings["name"], {})}
         errors = os.path.join(talk.turn.folder, ERRORS)
-        async with _started(settings, env, work.task.cwd, work.run.mark, errors, talk.turn.began) as line:
+        async with started(settings, env, work.task.cwd, work.run.mark, errors, talk.turn.began) as line:
             patience = await talk.home.do(lambda runtime: runtime.config.number("models.timeout_seconds"))
             peer = _Peer(talk, line, patience)
             outcome = None
@@ -62,7 +57,7 @@ class AcpAgent:
                 outcome = await peer.go(env)
                 return outcome
             except ConnectionError:
-                raise Failed(f"{line.program} ended in the middle of it{_last_words(errors)}", standing.TRANSIENT) from None
+                raise Failed(f"{line.program} ended in the middle of it{last_words(errors)}", standing.TRANSIENT) from None
             finally:
                 await peer.close(politely=outcome is not None)
 
@@ -71,10 +66,10 @@ class AcpAgent:
         mark = os.urandom(8).hex()
         env = {**child.plain(environ), **_ASKING.get(settings["name"], {}), process.MARK: mark}
         try:
-            async with _started(settings, env, os.getcwd(), mark, os.devnull) as line:
-                connection = Connection(_nothing, line.writer, line.reader)
+            async with started(settings, env, os.getcwd(), mark, os.devnull) as line:
+                connection = Connection(_nothing, line)
                 try:
-                    await _greet(connection)
+                    await greet(connection)
                 finally:
                     await connection.close()
         except (Failed, ConnectionError, RequestError, OSError) as error:
@@ -82,57 +77,12 @@ class AcpAgent:
         return None
 
 
-@dataclass
-class _Line:
-    """The line to an agent's program. `patience` is how long it may take to end by itself when it is hung up on."""
-
-    program: str
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
-    patience: float = 0.0
-
-
-@contextlib.asynccontextmanager
-async def _started(
-    settings: dict[str, str], env: dict[str, str], cwd: str, mark: str, errors: str, began: Any = None
-) -> AsyncGenerator[_Line]:
-    """The agent's program, with its lines in and out; ended with all that came of it."""
-    words = shlex.split(settings["command"])
-    path = process.executable_of(words[0], cwd, env.get("PATH", os.defpath))
-    if path is None:
-        package = f": npm install -g {settings['package']}" if settings.get("package") else ""
-        raise Failed(f"{words[0]} is not on the PATH{package}")
-    with open(os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
-        program = await asyncio.create_subprocess_exec(
-            path,
-            *words[1:],
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=file,
-            cwd=cwd,
-            env=env,
-            limit=_LONGEST_LINE,
-            start_new_session=True,
-        )
-    leader: ProcessId | None = None
-    assert program.stdin and program.stdout
-    line = _Line(words[0], program.stdout, program.stdin)
-    try:
-        leader = process.identify(program.pid)
-        if began and leader:
-            began(leader)
-        yield line
-    finally:
-        program.stdin.close()
-        await asyncio.shield(asyncio.ensure_future(child.end(leader, mark, program, patience=line.patience)))
-
-
 class _Peer:
     """The other end of the line during one turn."""
 
-    def __init__(self, talk: Talk, line: _Line, patience: float) -> None:
+    def __init__(self, talk: Talk, line: Line, patience: float) -> None:
         self._talk, self._line, self._patience = talk, line, patience
-        self._connection = Connection(self._called, line.writer, line.reader)
+        self._connection = Connection(self._called, line)
         self._listening = False  # what a session replays while it is loaded is old
         self._said: list[tuple[str | None, str]] = []  # since its last tool call
         self._calls: dict[str, dict[str, Any]] = {}
@@ -141,6 +91,9 @@ class _Peer:
         self._permits: set[asyncio.Future[Any]] = set()
         self._moved_at = 0.0
         self._closes = False
+        self._asking: asyncio.Future[dict[str, Any]] | None = None
+        self._acknowledged: asyncio.Future[None] | None = None
+        self._taken = 0  # of the updates
         self._spent = self._cost = float(talk.record.get("cost") or 0)  # by the whole session, before this turn and now
 
     async def close(self, *, politely: bool = False) -> None:
@@ -156,7 +109,7 @@ class _Peer:
     async def go(self, env: dict[str, str]) -> Outcome:
         """Greet, open the session, say what there is to say, and see the turn to its end."""
         settings = self._talk.turn.settings
-        greeting = await _greet(self._connection)
+        greeting = await greet(self._connection)
         method, variable = _KEYS.get(settings["name"], ("", ""))
         if method := settings.get("auth") or (method if env.get(variable) else ""):
             await self._ask("authenticate", methodId=method)
@@ -220,8 +173,11 @@ class _Peer:
     async def _prompt(self, text: str) -> dict[str, Any]:
         """One prompt, to the end of its turn. Cancelled, the agent is told so first."""
         self._said.clear()
+        self._acknowledged = None
         session = self._talk.session
-        asking = asyncio.ensure_future(self._ask("session_prompt", sessionId=session, prompt=[{"type": "text", "text": text}]))
+        asking = self._asking = asyncio.ensure_future(
+            self._ask("session_prompt", sessionId=session, prompt=[{"type": "text", "text": text}])
+        )
         self._moved_at = asyncio.get_running_loop().time()
         try:
             while not (await asyncio.wait({asking}, timeout=self._left()))[0]:
@@ -237,11 +193,18 @@ class _Peer:
                 await asyncio.wait({asking}, timeout=_CANCEL_SECONDS)
             asking.cancel()
             raise
-        await self._talk.heard()
+        self._acknowledge()
+        assert self._acknowledged is not None
+        await self._acknowledged
         self._talk.keep(cost=self._cost)
         self._talk.tokens += tokens(answer)
         self._talk.moved()
         return answer
+
+    def _acknowledge(self) -> None:
+        """It has what was said to it: there is a sign of that."""
+        if self._acknowledged is None:
+            self._acknowledged = asyncio.ensure_future(self._talk.heard())
 
     def _left(self) -> float:
         """How long it may still be silent: for ever while it works or waits for a word."""
@@ -251,7 +214,7 @@ class _Peer:
 
     async def _settled(self) -> None:
         """Let what came before the end of the turn be heard: each message is taken up by a task of its own."""
-        for _ in range(3):
+        while self._taken < self._line.ended:
             await asyncio.sleep(0)
 
     def _outcome(self, answer: dict[str, Any]) -> Outcome:
@@ -285,8 +248,10 @@ class _Peer:
 
     def _heard(self, update: dict[str, Any]) -> None:
         self._moved_at = asyncio.get_running_loop().time()
-        if not self._listening:
-            return
+        self._taken += 1
+        if not self._listening or ((self._asking is None or self._asking.done()) and self._taken > self._line.ended):
+            return  # replayed, or said when nobody had asked
+        self._acknowledge()
         match update.get("sessionUpdate"):
             case "agent_message_chunk":
                 if text := (update.get("content") or {}).get("text") or "":
@@ -321,6 +286,7 @@ class _Peer:
         given = params.get("toolCall") or {}
         call = {**self._calls.get(str(given.get("toolCallId") or ""), {}), **{name: value for name, value in given.items() if value}}
         asked = asked_of(call)
+        self._acknowledge()
         permit = asyncio.ensure_future(self._talk.permit(asked))
         self._permits.add(permit)
         try:
@@ -330,6 +296,7 @@ class _Peer:
         finally:
             self._permits.discard(permit)
             self._moved_at = asyncio.get_running_loop().time()
+        self._call({**given, "status": "in_progress" if allowed else "failed"})
         options = params.get("options") or []
         kinds = ("allow_once", "allow_always") if allowed else ("reject_once", "reject_always")
         if not allowed:
@@ -347,35 +314,13 @@ class _Peer:
         try:
             if method == AGENT_METHODS["session_prompt"]:
                 return await self._connection.send_request(method, params) or {}
-            async with asyncio.timeout(_START_SECONDS):
+            async with asyncio.timeout(START_SECONDS):
                 return await self._connection.send_request(method, params) or {}
         except TimeoutError:
-            raise Failed(f"it did not answer to {method} within {_START_SECONDS:.0f} s") from None
+            raise Failed(f"it did not answer to {method} within {START_SECONDS:.0f} s") from None
         except RequestError as error:
             raise Failed(complaint(error), standing.TRANSIENT) from None
 
 
-async def _greet(connection: Connection) -> dict[str, Any]:
-    about = {"protocolVersion": PROTOCOL_VERSION, "clientCapabilities": {}, "clientInfo": {"name": "backburner", "version": "1"}}
-    try:
-        async with asyncio.timeout(_START_SECONDS):
-            return await connection.send_request(AGENT_METHODS["initialize"], about) or {}
-    except TimeoutError:
-        raise Failed(f"it did not greet back within {_START_SECONDS:.0f} s") from None
-    except RequestError as error:
-        raise Failed(complaint(error)) from None
-
-
 async def _nothing(method: str, params: Any, is_notification: bool) -> Any:
     return None
-
-
-def _last_words(errors: str) -> str:
-    """The end of what it complained about."""
-    try:
-        with open(errors, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - 2000))
-            lines = [line for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]
-    except OSError:
-        return ""
-    return f": {clean(lines[-1])}" if lines else ""

@@ -1,10 +1,8 @@
-"""What the agents of the Agent Client Protocol say, each in its own way: what they ask for, which tool, what they used, what went wrong."""
+"""What agents from outside say, each in its own way: what they ask for, which tool, what they used, what went wrong."""
 
 import json
 import shlex
 from typing import Any
-
-from acp import RequestError
 
 from backburner.agents.territory import Asked, shown
 from backburner.text import clean, shortened
@@ -71,7 +69,35 @@ def system_error(update: dict[str, Any]) -> str:
     return f"its provider failed: {(about.get('error') or {}).get('message') or status.get('message') or 'system error'}"
 
 
-def complaint(error: RequestError) -> str:
+def complaint(error: Any) -> str:
+    """An error of the protocol in words."""
     data = error.data if isinstance(error.data, dict) else {}
     more = data.get("details") or data.get("message") or data.get("errorName") or (error.data if isinstance(error.data, str) else "")
     return f"{error}" + (f": {more}" if more and str(more) not in str(error) else "")
+
+
+def of_opencode(request: dict[str, Any], part: dict[str, Any]) -> Asked:
+    """What a permission request asks for, with what is known of the tool's call."""
+    name, about = str(request.get("permission")), request.get("metadata") or {}
+    given = (part.get("state") or {}).get("input") or {}
+    patterns = ", ".join(map(str, request.get("patterns") or []))
+    if name == "bash" and about.get("command"):
+        command = str(about["command"])
+        return Asked("command", f"run `{command}`", command, cwd=str(given.get("workdir") or ""))
+    if name == "edit" and about.get("filepath"):
+        path = str(about["filepath"])
+        return Asked("edit", f"change {path}: {shortened(str(about.get('diff') or ''), longest=3000)}", paths=(path,))
+    if name == "read" and given.get("filePath"):
+        path = str(given["filePath"])
+        return Asked("read", f"read {path}", paths=(path,))
+    if name == "external_directory" and part.get("tool") in ("bash", "read", "edit", "write"):
+        return Asked("free", f"reach {patterns}")
+    shown = shortened(json.dumps(given or about, ensure_ascii=False), longest=1500)
+    return Asked("other", f"use {name} ({patterns}): {shown}")
+
+
+def opencode_tokens(info: dict[str, Any]) -> float:
+    tokens = info.get("tokens") or {}
+    cache = tokens.get("cache") or {}
+    parts = [tokens.get(name) for name in ("input", "output", "reasoning")] + [cache.get("read"), cache.get("write")]
+    return float(tokens.get("total") or sum(float(one or 0) for one in parts))

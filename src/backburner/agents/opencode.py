@@ -6,14 +6,13 @@ comes after us finds the session and what was said in it, and sees the turn to i
 
 import asyncio
 import contextlib
-import json
 import uuid
 from typing import Any
 
 from backburner import standing
+from backburner.agents.dialects import of_opencode, opencode_tokens
 from backburner.agents.outside import EXPIRED, GO_ON, REFUSED, Failed, Talk
 from backburner.agents.servers import CONNECTED, CUT, Gone, Server, Servers, Unreachable
-from backburner.agents.territory import Asked
 from backburner.home import Home
 from backburner.lifecycle import Result
 from backburner.models import Notice
@@ -29,6 +28,8 @@ _SETTLE_SECONDS = 0.5  # an error is written down a moment after the session is 
 _MOST_RETRIES = 5  # of its provider; it would go on without end
 _MOST_TIMES = 3  # that it is asked to go on after its server died
 _REFUSALS = 20
+_UNLISTED = ("webfetch", "glob")  # whose requests make it fail to list any
+_MOST_STUCK = 4
 
 
 class OpenCode:
@@ -69,7 +70,7 @@ class _Turn:
         self._calls: dict[str, dict[str, Any]] = {}
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._refused = ""
-        self._refusals, self._quiet = 0, 0
+        self._refusals, self._quiet, self._stuck = 0, 0, 0
         self._whole = False  # whether all since the prompt was heard
         self._events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._unheard: list[dict[str, Any]] = []  # events that came while a prompt was said
@@ -237,7 +238,10 @@ class _Turn:
                 return await self._look(idle=True)
             case "permission.asked":
                 self._ask(about)
+            case "permission.replied":  # by us, or by OpenCode itself: a no to one is a no to all that wait
+                self._withdraw(str(about.get("requestID") or about.get("permissionID")))
             case "question.asked":
+                self._refused = "a question to the user, who is not there"
                 with contextlib.suppress(Gone):
                     await self._server.call("POST", f"/question/{about.get('id')}/reject", directory=self._directory)
             case "session.deleted":
@@ -251,7 +255,7 @@ class _Turn:
         if info.get("role") == "assistant" and info.get("id") not in self._old:
             self._messages[str(info["id"])] = info
             self._refused = "" if info.get("finish") not in (None, "tool-calls") else self._refused
-            self._talk.tokens = sum(_tokens(one) for one in self._messages.values())
+            self._talk.tokens = sum(opencode_tokens(one) for one in self._messages.values())
             self._talk.cost = sum(float(one.get("cost") or 0) for one in self._messages.values())
 
     def _part(self, part: dict[str, Any]) -> None:
@@ -362,14 +366,34 @@ class _Turn:
 
     async def _pending(self) -> None:
         """What it asked for while nobody listened."""
+        open_ones = [known for known, asking in self._asking.items() if not asking.done()]
         try:
             requests = await self._server.call("GET", "/permission", directory=self._directory) or []
-        except Failed:  # some of its own requests it cannot list; then it has to ask again
-            await self._abort()
+        except Failed:  # there are requests that it cannot list, ours or another's
+            await self._unlisted(bool(open_ones))
             return
-        for request in requests:
-            if request.get("sessionID") == self._talk.session:
-                self._ask(request)
+        mine = {str(request.get("id")): request for request in requests if request.get("sessionID") == self._talk.session}
+        for request in mine.values():
+            self._ask(request)
+        for known in open_ones:
+            if known not in mine:
+                self._withdraw(known)
+
+    async def _unlisted(self, known: bool) -> None:
+        """Where its call of a tool whose requests are not listed comes to no end, and nobody heard it ask: have it ask again."""
+        self._take(await self._read())
+        running = [call for call in self._talk.turn.acting if (self._calls.get(call) or {}).get("tool") in _UNLISTED]
+        self._stuck = 0 if known or not running else self._stuck + 1
+        if self._stuck >= _MOST_STUCK:
+            self._stuck = 0
+            await self._abort()
+            await asyncio.sleep(_SETTLE_SECONDS)
+            await self._say(GO_ON)
+
+    def _withdraw(self, known: str) -> None:
+        """Nobody waits for an answer any more."""
+        if (asking := self._asking.get(known)) and asking is not asyncio.current_task():
+            asking.cancel()
 
     def _ask(self, request: dict[str, Any]) -> None:
         known = str(request.get("id"))
@@ -377,37 +401,17 @@ class _Turn:
             self._asking[known] = asyncio.get_running_loop().create_task(self._permission(known, request))
 
     async def _permission(self, known: str, request: dict[str, Any]) -> None:
-        asked = asked_of(request, self._calls.get(str((request.get("tool") or {}).get("callID")), {}))
+        call = str((request.get("tool") or {}).get("callID"))
+        if call not in self._calls:  # what it is to be given is said there alone
+            with contextlib.suppress(Unreachable, Gone, Failed):
+                self._take(await self._read())
+        part = self._calls.get(call, {})
+        if (part.get("state") or {}).get("status") in ("completed", "error"):
+            return  # of a turn that was aborted: it is listed for ever
+        asked = of_opencode(request, part)
         allowed, why = await self._talk.permit(asked)
         body = {"reply": "once"} if allowed else {"reply": "reject", "message": why}
         if not allowed:
             self._refused = asked.words if why == REFUSED else f"{asked.words} ({why})"
         with contextlib.suppress(Gone, Failed, Unreachable):  # where it is not asked any more, nobody needs the answer
             await self._server.call("POST", f"/permission/{known}/reply", body, directory=self._directory)
-
-
-def asked_of(request: dict[str, Any], part: dict[str, Any]) -> Asked:
-    """What a permission request asks for, with what is known of the tool's call."""
-    name, about = str(request.get("permission")), request.get("metadata") or {}
-    given = (part.get("state") or {}).get("input") or {}
-    patterns = ", ".join(map(str, request.get("patterns") or []))
-    if name == "bash" and about.get("command"):
-        command = str(about["command"])
-        return Asked("command", f"run `{command}`", command, cwd=str(given.get("workdir") or ""))
-    if name == "edit" and about.get("filepath"):
-        path = str(about["filepath"])
-        return Asked("edit", f"change {path}: {shortened(str(about.get('diff') or ''), longest=3000)}", paths=(path,))
-    if name == "read" and given.get("filePath"):
-        path = str(given["filePath"])
-        return Asked("read", f"read {path}", paths=(path,))
-    if name == "external_directory" and part.get("tool") in ("bash", "read", "edit", "write"):
-        return Asked("free", f"reach {patterns}")
-    shown = shortened(json.dumps(given or about, ensure_ascii=False), longest=1500)
-    return Asked("other", f"use {name} ({patterns}): {shown}")
-
-
-def _tokens(info: dict[str, Any]) -> float:
-    tokens = info.get("tokens") or {}
-    cache = tokens.get("cache") or {}
-    parts = [tokens.get(name) for name in ("input", "output", "reasoning")] + [cache.get("read"), cache.get("write")]
-    return float(tokens.get("total") or sum(float(one or 0) for one in parts))

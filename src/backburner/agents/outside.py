@@ -29,6 +29,7 @@ from backburner.text import clean, shortened, visible
 
 log = logging.getLogger("backburner")
 _ACTIVITY_SECONDS = 0.3
+_PARKING_SECONDS = 10
 _LARGEST_RECORD = 8 << 20
 EXPIRED = "Session expired or was deleted. Start a new background_task to continue."
 REFUSED = "A person said no. Do not try the same in another way."
@@ -61,6 +62,8 @@ class Talk:
         self._writing: asyncio.TimerHandle | None = None
         self._told: list[Notice] = []
         self._driver: asyncio.Task[Outcome] | None = None
+        self._parked: tuple[Asked, str, asyncio.Future[bool]] | None = None  # what its run waits for
+        self._unparking: set[asyncio.Task[None]] = set()
 
     # -- for its driver
 
@@ -84,7 +87,7 @@ class Talk:
         task, run = self.turn.work.task, self.turn.work.run
         if self.record.get("heard") != run.run_id:
             text = self.turn.message
-            if not self.session:
+            if not self.record.get("heard"):
                 own = self.turn.settings.get("instructions", "")
                 text = "\n\n".join(part for part in (own, briefing.in_words(task) if task.standing else "", text) if part)
         elif run.waits_on == "tool":
@@ -126,6 +129,25 @@ class Talk:
             return await request[2], REFUSED
         finally:
             self._asks.remove(request)
+            self._unpark(request)
+
+    def _unpark(self, request: "tuple[Asked, str, asyncio.Future[bool]] | None" = None) -> None:
+        """The run need not wait any more: its agent withdrew what it asked for, or has ended."""
+        if self._parked is None or (
+            request is not None and (request is not self._parked or (request[2].done() and not request[2].cancelled()))
+        ):
+            return
+        self._parked = None
+        task = asyncio.get_running_loop().create_task(self._unparked())
+        self._unparking.add(task)
+        task.add_done_callback(self._unparking.discard)
+
+    async def _unparked(self) -> None:
+        run_id = self.turn.work.run.run_id
+        for _ in range(_PARKING_SECONDS * 10):  # it may be about to be written down as waiting
+            if self.leaving or await self.home.do(lambda runtime: runtime.unpark(run_id)):
+                return
+            await asyncio.sleep(0.1)
 
     def moved(self) -> None:
         """Something happened: have it seen by who asks how it goes, and see whether it may go on."""
@@ -167,17 +189,15 @@ class Talk:
             outcome = Outcome(Result.EXIT, 1, shortened(clean(f"{type(error).__name__}: {error}"), longest=2000))
         if outcome.exit_code == 0 and self.turn.work.task.standing:
             outcome = briefing.from_words(self.turn.work.task, outcome)
+        self._unpark()
         return outcome._replace(usage=self.used)
 
-    @property
-    def over(self) -> bool:
-        return self._driver is None or self._driver.done()
-
     def go_on(self, turn: Turn) -> None:
-        """A person has answered what it had asked for first."""
-        self.turn = turn
-        if self._asks and not self._asks[0][2].done():
-            self._asks[0][2].set_result(turn.work.run.reply == "yes")
+        """Its run waits no more: a person has answered what it had asked for, or it asks no more."""
+        turn.acting[:] = self.turn.acting
+        self.turn, parked, self._parked = turn, self._parked, None
+        if parked is not None and turn.work.run.reply and not parked[2].done():
+            parked[2].set_result(turn.work.run.reply == "yes")
 
     async def result(self) -> Outcome:
         """The end of the turn; Parked where it cannot go on."""
@@ -191,6 +211,7 @@ class Talk:
                 raise Parked(reason, "budget")
             if (waiting := next((one for one in self._asks if not one[2].done()), None)) is not None:
                 self.keep(asked=waiting[0].words)
+                self._parked = waiting
                 raise Parked(f"it wants to {waiting[0].words} ({waiting[1]})", "tool")
             seconds = self._limits["seconds"] - (time.monotonic() - self._started) if "seconds" in self._limits else None
             news = asyncio.ensure_future(self._news.wait())
@@ -234,8 +255,7 @@ class OutsideAgent:
     async def answer(self, turn: Turn) -> Outcome:
         """One run of a task, or the rest of one that had to wait."""
         run_id = turn.work.run.run_id
-        talk = self._talks.get(run_id)
-        if talk is not None and not talk.over and turn.work.run.waits_on == "tool":
+        if (talk := self._talks.get(run_id)) is not None:
             talk.go_on(turn)
         else:
             limits = await self._home.do(lambda runtime: spending.budget(runtime, turn.work))

@@ -31,9 +31,12 @@ log = logging.getLogger("backburner")
 _START_SECONDS = 90.0
 _BACK_SECONDS = 60.0  # how long a person's server may be away
 _CALL_SECONDS = 60.0
+_HELLO_SECONDS = 5.0  # within which it greets, unless it was still starting
 _SILENCE_SECONDS = 25.0  # it has a heartbeat every 10
 _LONGEST_LOG = 4 << 20
-_UNHEARD = ('"type":"message.part.delta"', '"type":"sync"')  # many, and nothing in them that does not come whole as well
+_PAYLOAD = '"payload":{'
+# Events that come often, with nothing in them that does not come whole as well.
+_UNHEARD = re.compile(_PAYLOAD.replace("{", r"\{") + r'(?:"id":"[^"]*",)?"type":"(?:message\.part\.delta|sync)"')
 # Which variables make one server different from another: whose it is, and which keys it has.
 _TELLING = re.compile(r"HOME|PATH|XDG_\w+|OPENCODE\w*|\w+_(API_KEY|TOKEN|BASE_URL)")
 # Among the events: what came before may have been missed, and what comes will be.
@@ -114,13 +117,14 @@ class Server:
         while True:
             try:
                 timeout = httpx2.Timeout(_SILENCE_SECONDS, connect=5.0)
-                async with self._client.stream("GET", "/global/event", timeout=timeout) as answer:
+                async with asyncio.timeout(_HELLO_SECONDS) as hello, self._client.stream("GET", "/global/event", timeout=timeout) as answer:
                     answer.raise_for_status()
                     async for line in answer.aiter_lines():
                         if line.startswith("data:"):
+                            hello.reschedule(None)
                             self._heard(line[5:])
                             pause = 0.1
-            except (httpx2.HTTPError, ValueError) as error:
+            except (httpx2.HTTPError, ValueError, TimeoutError) as error:
                 log.info("the events of %s: %s", self.url, error)
             if self.connected.is_set():
                 self.connected.clear()
@@ -129,7 +133,7 @@ class Server:
             pause = min(5.0, pause * 2)
 
     def _heard(self, line: str) -> None:
-        if any(kind in line for kind in _UNHEARD):
+        if _UNHEARD.match(line, line.find(_PAYLOAD)):
             return
         event = json.loads(line)
         payload = event.get("payload") or {}

@@ -59,7 +59,10 @@ def judge(runtime: Runtime, work: Work, asked: Asked) -> tuple[Decision, str]:
     task = work.task
     match asked.kind:
         case "command" if asked.command.strip():
-            step = Submission((asked.command,), os.path.join(task.cwd, asked.cwd), handed_on(work.environment), shell=True)
+            cwd = os.path.join(task.cwd, asked.cwd)
+            if os.path.commonpath([root := os.path.realpath(task.project), os.path.realpath(cwd)]) != root:
+                return Decision.ASK, f"it would run in {cwd}, outside the project"
+            step = Submission((asked.command,), cwd, handed_on(work.environment), shell=True)
             try:
                 verdict = runtime.judge(step)
             except BackburnerError as error:

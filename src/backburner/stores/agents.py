@@ -61,6 +61,13 @@ class Agents(Endings):
                     reason = f"it wants to run `{shortened(line, longest=400)}` ({'; '.join(other.task.reasons)})"
                 self._notice(entry.task, entry.run, standing.waiting(entry.task, reason, answer), now, about=once("waits", now))
 
+    def unpark(self, run_id: str, now: int) -> None:
+        """A run waits for a person no more, without their word. Guarded: it waits for one on a step."""
+        with self._transaction():
+            if not self._one("SELECT 1 FROM runs WHERE run_id = ? AND state = 'waiting' AND waits_on = 'tool'", run_id):
+                raise StaleRun(run_id=run_id)
+            self._requeue_run(run_id, now, task_id=self._task_of(run_id))
+
     def retrieve(self, task_id: str, now: int) -> None:
         """Somebody has read the result of a task."""
         with self._transaction(durable=False):

@@ -1,0 +1,719 @@
+"""Agents in an OpenCode server, from the command line: answers, permissions, and everything that can end in the middle of a turn.
+
+The server is scripted; its quirks are those of the real one.
+"""
+
+import base64
+import contextlib
+import json
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import CONFIG, Place, wait_until
+
+from backburner import process
+from backburner.models import ProcessId
+
+FAKE = Path(__file__).with_name("scripted_opencode.py")
+GO_ON = "You were interrupted in the middle of your work."
+EXPIRED = "Session expired or was deleted. Start a new background_task to continue."
+
+
+class Fake:
+    """What the scripted servers of a place have on disk, and what they were asked."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.data = place.root.parent / "data" / "opencode"
+        self.data.mkdir(parents=True)
+        self._knobs: dict[str, Any] = {}
+
+    def set(self, **knobs: Any) -> None:
+        self._knobs |= knobs
+        other = self.data / "knobs.new"
+        other.write_text(json.dumps(self._knobs))
+        other.replace(self.data / "knobs.json")
+
+    @property
+    def journal(self) -> list[dict[str, Any]]:
+        with contextlib.suppress(FileNotFoundError):
+            return [json.loads(line) for line in (self.data / "journal.jsonl").read_text().splitlines(keepends=True) if line.endswith("\n")]
+        return []
+
+    def asked(self, method: str, pattern: str) -> list[dict[str, Any]]:
+        """The requests of a kind that were answered."""
+        return [one for one in self.journal if one.get("method") == method and re.fullmatch(pattern, one["path"])]
+
+    @property
+    def prompts(self) -> list[dict[str, Any]]:
+        return [one["body"] for one in self.asked("POST", "/session/[^/]+/prompt_async")]
+
+    @property
+    def replies(self) -> list[dict[str, Any]]:
+        return [one["body"] for one in self.asked("POST", "/permission/[^/]+/reply") if one["status"] == 200]
+
+    @property
+    def ran(self) -> list[str]:
+        return [one["ran"] for one in self.journal if "ran" in one]
+
+    @property
+    def child(self) -> ProcessId | None:
+        """The command that was started last, where it still runs."""
+        pids = [one["child"] for one in self.journal if "child" in one]
+        return process.identify(pids[-1]) if pids else None
+
+    @property
+    def sessions(self) -> list[dict[str, Any]]:
+        return [json.loads(path.read_text()) for path in sorted((self.data / "sessions").glob("*.json"))]
+
+    @property
+    def started(self) -> list[dict[str, Any]]:
+        return [one for one in self.journal if "started" in one]
+
+    @property
+    def server(self) -> ProcessId:
+        """The server that was started last."""
+        found = process.identify(self.started[-1]["pid"])
+        assert found is not None
+        return found
+
+    def users(self, session: int = 0) -> list[str]:
+        """What was said in a session, by us."""
+        said = [one for one in self.sessions[session]["messages"] if one["info"]["role"] == "user"]
+        return ["|".join(part["text"] for part in one["parts"]) for one in said]
+
+    def tools(self, session: int = 0) -> list[dict[str, Any]]:
+        """The states of the tools that were called."""
+        return [part["state"] for one in self.sessions[session]["messages"] for part in one["parts"] if part["type"] == "tool"]
+
+    def call(self, method: str, path: str) -> Any:
+        """A request of somebody else's, to the server that was started for the home."""
+        (record,) = (self.place.root / "opencode").glob("*.json")
+        about = json.loads(record.read_text())
+        word = base64.b64encode(f"opencode:{about['password']}".encode()).decode()
+        request = urllib.request.Request(about["url"] + path, headers={"Authorization": f"Basic {word}"}, method=method)
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return json.loads(answer.read())
+
+
+@pytest.fixture
+def home(place: Place) -> Iterator[Place]:
+    """A home on whose PATH there is an OpenCode."""
+    folder = place.root.parent / "bin"
+    folder.mkdir()
+    program = folder / "opencode"
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -S {shlex.quote(str(FAKE))} "$@"\n')
+    program.chmod(0o755)
+    place.environ |= {"PATH": f"{folder}:{place.environ['PATH']}", "XDG_DATA_HOME": str(place.root.parent / "data")}
+    yield place
+    place.stop_all()
+
+
+@pytest.fixture
+def fake(home: Place) -> Iterator[Fake]:
+    """The scripted server. Whatever a test does, nothing is ever allowed for good, and no prompt replaces the rules of a session."""
+    fake = Fake(home)
+    yield fake
+    assert not [one for one in fake.replies if one["reply"] == "always"]
+    assert not [one for one in fake.asked("POST", "/session/[^/]+/(prompt_async|message)") if "tools" in one["body"]]
+
+
+def script(*steps: dict[str, Any]) -> str:
+    return f"Please [[script: {json.dumps(steps)}]]"
+
+
+def ask(
+    place: Place, *steps: dict[str, Any], options: tuple[str, ...] = (), agent: str = "opencode", env: dict[str, str] | None = None
+) -> str:
+    return place.ok("ask", "--agent", agent, *options, script(*steps), env=env).strip()
+
+
+def bash(command: str, **about: Any) -> dict[str, Any]:
+    return {"tool": "bash", "args": {"command": command}, **about}
+
+
+def write(path: str, content: str) -> dict[str, Any]:
+    return {"tool": "write", "args": {"filePath": path, "content": content}}
+
+
+def settled(place: Place, task_id: str, *states: str) -> dict[str, Any]:
+    wait_until(lambda: place.status(task_id)["status"] in (states or ("completed", "failed", "cancelled")), f"{task_id} to settle", 40)
+    return place.status(task_id)
+
+
+def answered(place: Place, task_id: str, answer: str = "done") -> dict[str, Any]:
+    """The status of a task that has ended with an answer."""
+    ended = settled(place, task_id)
+    assert ended["status"] == "completed", ended
+    assert place.log(task_id).decode().strip() == answer
+    return ended
+
+
+def activity(place: Place, task_id: str) -> dict[str, Any]:
+    with contextlib.suppress(FileNotFoundError):
+        return json.loads((place.folder(task_id) / ".activity.json").read_text())
+    return {}
+
+
+def notices(place: Place, task_id: str) -> list[str]:
+    return [one["text"] for one in place.json("inbox", "--read") if one["task_id"] == task_id]  # type: ignore[union-attr, index, call-overload]
+
+
+def host(place: Place) -> ProcessId:
+    """The agent host at work."""
+    wait_until(lambda: place.hosts("agents.host"), "an agent host")
+    return place.hosts("agents.host")[0]
+
+
+def kill(*processes: ProcessId) -> None:
+    for one in processes:
+        process.send(one, signal.SIGKILL)
+    wait_until(lambda: not any(map(process.is_alive, processes)), "them to be dead")
+
+
+def records(place: Place) -> list[Path]:
+    return list((place.root / "opencode").glob("*.json"))
+
+
+# -- answers
+
+
+def test_an_agent_in_opencode_answers_and_goes_on_in_the_same_session(home: Place, fake: Fake) -> None:
+    task_id = ask(home, {"say": "It is done.", "tokens": 120, "cost": 0.25})
+    ended = answered(home, task_id, "It is done.")
+    assert ended["type"] == "agent" and fake.sessions[0]["info"]["directory"] == str(home.cwd)
+    assert home.ok("resume", task_id, script({"say": "Still done."}), "--wait") == "Still done.\n"
+    assert len(fake.sessions) == 1 and [text.split(" ")[0] for text in fake.users()] == ["Please", "Please"]
+    assert [one["info"]["role"] for one in fake.sessions[0]["messages"]] == ["user", "assistant"] * 2, "with its history"
+    first, second = fake.prompts
+    assert first["messageID"].startswith("msg_") and first["messageID"] != second["messageID"]
+    assert all(part["id"].startswith("prt_") for one in (first, second) for part in one["parts"])
+
+
+def test_how_far_it_is_shows_its_tools_and_what_it_has_used(home: Place, fake: Fake) -> None:
+    fake.set(twice=True)
+    gate = home.cwd.parent / "go"
+    steps = [bash("ls", tokens=100, cost=0.5), {"tool": "glob", "args": {}, "tokens": 20, "cost": 0.25}]
+    task_id = ask(home, *steps, {"until": str(gate), "say": "done", "tokens": 3, "cost": 0.125})
+    wait_until(lambda: activity(home, task_id).get("tokens") == 120, "two steps to be seen")
+    seen = activity(home, task_id)
+    assert (seen["tools"], seen["recent"], seen["cost"]) == (2, ["bash", "glob"], 0.75), "each event came twice"
+    gate.touch()
+    answered(home, task_id)
+    seen = activity(home, task_id)
+    assert (seen["tools"], seen["tokens"], seen["cost"]) == (2, 123, 0.875)
+    assert notices(home, task_id)
+
+
+def test_the_event_of_its_end_is_enough(home: Place, fake: Fake) -> None:
+    fake.set(status="busy")
+    answered(home, ask(home, bash("ls"), {"say": "done"}))
+
+
+def test_its_end_is_seen_without_the_event(home: Place, fake: Fake) -> None:
+    fake.set(mute=["session.idle"])
+    answered(home, ask(home, {"say": "done"}))
+    assert len(fake.prompts) == 1 == len(fake.users())
+
+
+def test_what_happens_while_the_events_are_cut_is_not_missed(home: Place, fake: Fake) -> None:
+    gate = home.cwd.parent / "go"
+    task_id = ask(home, bash("ls"), {"tool": "toy_add", "args": {"a": 17}, "until": str(gate)}, {"say": "done"})
+    wait_until(lambda: activity(home, task_id).get("tools"), "the first step")
+    fake.set(cut=1, deaf=True)
+    gate.touch()
+    wait_until(lambda: "toy_add" in str(home.status(task_id)["error"]), "what it asks for to be seen")
+    error = home.status(task_id)["error"]
+    home.ok("approve", task_id)
+    answered(home, task_id)
+    assert fake.tools()[1]["output"] == "toy_add was used" and len(fake.users()) == 1
+    assert "17" in str(error), "what the tool is given is shown to the person, though nobody heard it"
+
+
+def test_a_prompt_that_was_swallowed_is_said_again_and_heard_once(home: Place, fake: Fake) -> None:
+    for task_id in [ask(home, {how: 1, "say": "done"}) for how in ("lose", "drop")] + [ask(home, {"slow": 2, "say": "done"})]:
+        answered(home, task_id)
+    for session in fake.sessions:
+        assert [one["info"]["role"] for one in session["messages"]] == ["user", "assistant"] and len(session["messages"][0]["parts"]) == 1
+    said = [(one["messageID"], one["parts"][0]["id"]) for one in fake.prompts]
+    assert sorted(map(said.count, set(said))) == [1, 2, 2], "with the same ids, and only where it was not heard"
+
+
+def test_an_error_of_its_provider_is_told_and_nothing_is_said_into_it(home: Place, fake: Fake) -> None:
+    task_id = ask(home, {"error": 400})
+    ended = settled(home, task_id)
+    assert ended["status"] == "failed" and "APIError: scripted error 400" in str(ended["error"])
+    assert len(fake.users()) == 1, "at the first idle the error is not written down yet, and what is said then is lost"
+    assert len(notices(home, task_id)) == 1
+
+
+def test_a_provider_that_fails_for_ever_is_not_waited_for(home: Place, fake: Fake) -> None:
+    answered(home, ask(home, {"retry": 2, "say": "done"}))
+    task_id = ask(home, {"retry": 1000, "say": "never"})
+    ended = settled(home, task_id)
+    assert ended["status"] == "failed" and "provider failed" in str(ended["error"]) and "overloaded" in str(ended["error"])
+    assert len(fake.asked("POST", "/session/[^/]+/abort")) == 1
+    wait_until(lambda: fake.call("GET", f"/session/status?directory={home.cwd}") == {}, "the session to be idle")
+
+
+def test_many_work_at_once(home: Place, fake: Fake) -> None:
+    home.configure(f"{CONFIG}[models]\nseats = 20\n")
+    gate = home.cwd.parent / "go"
+    tasks = [ask(home, {"until": str(gate), "say": f"done {n}"}) for n in range(20)]
+    wait_until(lambda: len([one for one in fake.sessions if len(one["messages"]) == 2]) == 20, "all to be at work", 40)
+    assert len(fake.started) == 1
+    gate.touch()
+    wait_until(lambda: len(home.json("list", "completed", "--limit", "0")) == 20, "all to end", 40)  # type: ignore[arg-type]
+    assert [(home.folder(task_id) / "output.log").read_text().splitlines()[-1] for task_id in tasks] == [f"done {n}" for n in range(20)]
+
+
+def test_a_budget_that_is_used_up_stops_it_and_a_yes_lets_it_go_on(home: Place, fake: Fake) -> None:
+    gate = home.cwd.parent / "go"
+    steps = [bash("ls", tokens=100), bash("ls", until=str(gate), tokens=10), {"say": "done", "tokens": 10}]
+    task_id = ask(home, *steps, options=("--budget", "tokens=100"))
+    assert "100 of 100 tokens" in str(settled(home, task_id, "waiting")["error"])
+    assert len(fake.asked("POST", "/session/[^/]+/abort")) == 1
+    gate.touch()
+    home.ok("approve", task_id)
+    answered(home, task_id)
+
+
+# -- permissions
+
+
+def test_what_the_gate_allows_is_not_asked_for(home: Place, fake: Fake) -> None:
+    (home.cwd / "a.txt").write_text("inside")
+    answered(home, ask(home, bash("ls"), {"tool": "read", "args": {"filePath": "a.txt"}}, write("new.txt", "made"), {"say": "done"}))
+    assert [one["reply"] for one in fake.replies] == ["once"] * 3 and (home.cwd / "new.txt").read_text() == "made"
+    assert [one["output"] for one in fake.tools()] == ["a.txt\n", "inside", "Wrote file successfully."]
+
+
+@pytest.mark.parametrize("answer", ["approve", "reject"])
+def test_a_command_that_needs_a_yes_waits_for_it(home: Place, fake: Fake, answer: str) -> None:
+    (home.cwd / "old.txt").write_text("x")
+    task_id = ask(home, bash("rm old.txt"), {"say": "done"})
+    assert "run `rm old.txt`" in str(settled(home, task_id, "waiting")["error"]) and fake.ran == []
+    home.ok(answer, task_id)
+    answered(home, task_id)
+    assert (home.cwd / "old.txt").exists() == (answer == "reject") and len(fake.users()) == 1
+    assert [one["reply"] for one in fake.replies] == ["once" if answer == "approve" else "reject"]
+    if answer == "reject":
+        assert "A person said no." in fake.tools()[0]["error"], "it is told, and its turn goes on"
+
+
+def test_a_no_while_two_are_asked_for_leaves_no_question_that_nobody_waits_for(home: Place, fake: Fake) -> None:
+    for name in ("a.txt", "b.txt"):
+        (home.cwd / name).write_text("x")
+    task_id = ask(home, {"tools": [bash("rm a.txt"), bash("rm b.txt")]}, {"say": "done"})
+    settled(home, task_id, "waiting")
+    wait_until(lambda: len(fake.call("GET", f"/permission?directory={home.cwd}")) == 2, "both to be asked for")
+    home.ok("reject", task_id)
+
+    def asked() -> bool:
+        """Whether OpenCode still waits for an answer: with one, it rejects all that is pending."""
+        return bool(fake.call("GET", f"/permission?directory={home.cwd}"))
+
+    wait_until(lambda: home.status(task_id)["status"] == "completed" or asked(), "its end, or a question that is one", 15)
+    if home.status(task_id)["status"] != "completed":
+        home.ok("reject", task_id)
+    answered(home, task_id)
+    assert fake.ran == [] and any("A person said no." in text for text in [*fake.users(), *(one["error"] for one in fake.tools())])
+
+
+def test_each_of_two_that_are_asked_for_is_answered_for_itself(home: Place, fake: Fake) -> None:
+    for name in ("a.txt", "b.txt"):
+        (home.cwd / name).write_text("x")
+    task_id = ask(home, {"tools": [bash("rm a.txt"), bash("rm b.txt")]}, {"say": "done"})
+    first = str(settled(home, task_id, "waiting")["error"])
+    home.ok("approve", task_id)
+    wait_until(lambda: home.status(task_id)["error"] not in (first, None), "the second to be asked for")
+    home.ok("approve", task_id)
+    answered(home, task_id)
+    assert sorted(fake.ran) == ["rm a.txt", "rm b.txt"] and not list(home.cwd.iterdir())
+
+
+def test_a_session_asks_before_it_acts_and_keeps_what_its_person_forbade(home: Place, fake: Fake) -> None:
+    (home.cwd / "old.txt").write_text("x")
+    forbidden = {"permission": "bash", "pattern": "rm *", "action": "deny"}
+    fake.set(
+        rules=[{"permission": "*", "pattern": "*", "action": "allow"}, forbidden, {"permission": "bash", "pattern": "ls", "action": "ask"}]
+    )
+    answered(
+        home, ask(home, bash("rm old.txt"), {"tool": "task", "args": {}}, {"tool": "question", "args": {"question": "?"}}, {"say": "done"})
+    )
+    assert (home.cwd / "old.txt").exists() and fake.replies == []
+    assert all("a rule which prevents you" in one["error"] for one in fake.tools())
+    (made,) = fake.asked("POST", "/session")
+    rules = [(one["permission"], one["pattern"], one["action"]) for one in made["body"]["permission"]]
+    assert rules[0] == ("*", "*", "ask") and rules[-1] == ("bash", "rm *", "deny")
+    assert {("task", "*", "deny"), ("question", "*", "deny"), ("bash", "*", "ask")} <= set(rules)
+    assert not [one for one in rules if one[2] == "allow" and one[0] in ("*", "bash", "edit", "read", "webfetch")]
+
+
+def test_a_change_waits_for_a_yes_until_the_project_is_trusted(home: Place, fake: Fake) -> None:
+    (home.cwd / "a.txt").write_text("one")
+    task_id = ask(home, write("a.txt", "two"), {"say": "done"})
+    waiting = str(settled(home, task_id, "waiting")["error"])
+    assert "a.txt" in waiting and "+two" in waiting and (home.cwd / "a.txt").read_text() == "one"
+    home.ok("approve", task_id)
+    answered(home, task_id)
+    assert (home.cwd / "a.txt").read_text() == "two"
+    home.ok("trust", ".")
+    answered(home, ask(home, write("a.txt", "three"), {"say": "done"}))
+    assert (home.cwd / "a.txt").read_text() == "three"
+
+
+def test_in_a_worktree_of_its_own_it_changes_what_it_likes(home: Place, fake: Fake) -> None:
+    (home.cwd / "a.txt").write_text("one\n")
+    for words in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message", "first"]):
+        subprocess.run(["git", "-c", "user.name=Ada", "-c", "user.email=ada@example.org", *words], cwd=home.cwd, check=True, timeout=30)
+    task_id = ask(home, write("a.txt", "two\n"), {"say": "done"}, options=("--worktree",))
+    assert settled(home, task_id)["status"] == "completed" and home.log(task_id).startswith(b"done\n\n1 file changed")
+    assert (home.cwd / "a.txt").read_text() == "one\n" and "+two" in (home.folder(task_id) / "changes.diff").read_text()
+    assert fake.sessions[0]["info"]["directory"] != str(home.cwd)
+
+
+def test_what_leads_out_of_the_project_is_asked_for(home: Place, fake: Fake) -> None:
+    outside = home.cwd.parent / "outside.txt"
+    outside.write_text("the outside")
+    task_id = ask(home, {"tool": "read", "args": {"filePath": str(outside)}}, {"say": "done"})
+    assert f"read {outside}" in str(settled(home, task_id, "waiting")["error"])
+    home.ok("approve", task_id)
+    answered(home, task_id)
+    assert fake.tools()[0]["output"] == "the outside"
+
+
+def test_a_command_is_judged_in_the_folder_in_which_it_would_run(home: Place, fake: Fake) -> None:
+    outside = home.cwd.parent / "outside"
+    outside.mkdir()
+    for folder in (home.cwd, outside):
+        (folder / "a.txt").write_text(folder.name)
+    command = {"tool": "bash", "args": {"command": "cat a.txt", "workdir": str(outside)}}
+    task_id = ask(home, bash("cat a.txt"), command, {"say": "done"})
+    waiting = settled(home, task_id, "waiting", "completed", "failed")
+    assert "run `cat a.txt`" in str(waiting["error"]) and fake.ran == ["cat a.txt"], "what is outside the project is asked for"
+    home.ok("approve", task_id)
+    answered(home, task_id)
+    assert [one["output"] for one in fake.tools()] == ["project", "outside"]
+
+
+@pytest.mark.parametrize("given", [{"a": 17}, {"type": "sync", "a": 17}], ids=["plain", "like an event that is skipped"])
+def test_what_nobody_knows_is_asked_for_with_what_it_is_given(home: Place, fake: Fake, given: dict[str, Any]) -> None:
+    task_id = ask(home, {"tool": "toy_add", "args": given}, {"say": "done"})
+    assert "toy_add" in (asked := str(settled(home, task_id, "waiting")["error"]))
+    assert '"a": 17' in asked, asked
+    home.ok("reject", task_id)
+    answered(home, task_id)
+    assert "A person said no." in fake.tools()[0]["error"]
+
+
+def test_a_request_that_cannot_be_listed_waits_for_its_answer_and_harms_nobody(home: Place, fake: Fake) -> None:
+    gate = home.cwd.parent / "go"
+    task_id = ask(home, {"tool": "webfetch", "args": {"url": "http://example.org/"}}, {"say": "done"})
+    other = ask(home, bash("ls"), {"until": str(gate), "say": "mine"})
+    assert "http://example.org/" in str(settled(home, task_id, "waiting")["error"])
+    wait_until(lambda: len(fake.asked("GET", "/session/status")) >= 2, "a look at how it stands")
+    looked = len(fake.asked("GET", "/session/status"))
+    wait_until(lambda: len(fake.asked("GET", "/session/status")) >= looked + 2, "and another one")
+    assert not fake.asked("POST", "/session/[^/]+/abort"), "neither it nor the other one in the same folder is stopped"
+    gate.touch()
+    home.ok("approve", task_id)
+    answered(home, task_id)
+    answered(home, other, "mine")
+
+
+def test_a_request_that_nobody_heard_and_that_cannot_be_listed_does_not_hold_the_run_for_ever(home: Place, fake: Fake) -> None:
+    gate = home.cwd.parent / "go"
+    fetch = {"tool": "webfetch", "args": {"url": "http://example.org/"}}
+    task_id = ask(home, bash("ls"), {**fetch, "until": str(gate)}, fetch, {"say": "done"})
+    wait_until(lambda: activity(home, task_id).get("tools"), "the first step")
+    fake.set(cut=1, deaf=True)
+    gate.touch()
+    wait_until(lambda: len(fake.tools()) == 2 and fake.tools()[1]["status"] == "running", "it to ask while nobody listens")
+    fake.set(deaf=False)
+    ended = settled(home, task_id, "waiting", "failed", "completed")
+    assert ended["status"] == "waiting", f"it has to ask again: {ended['error']}"
+    home.ok("approve", task_id)
+    answered(home, task_id)
+
+
+def test_a_question_of_its_own_is_not_left_open(home: Place, fake: Fake) -> None:
+    task_id = ask(home, {"tool": "question", "args": {"question": "Which?", "anyway": True}}, {"say": "done"})
+    ended = settled(home, task_id)
+    assert len(fake.asked("POST", "/question/[^/]+/reject")) == 1 and ended["status"] in ("completed", "failed")
+    assert not fake.call("GET", f"/question?directory={home.cwd}")
+
+
+# -- cancelling
+
+
+def test_a_cancelled_agent_is_stopped_with_what_it_runs(home: Place, fake: Fake) -> None:
+    task_id = ask(home, bash("sleep 300"), {"say": "never"})
+    wait_until(lambda: fake.child, "its command to run")
+    child = fake.child
+    home.ok("cancel", task_id)
+    assert settled(home, task_id)["status"] == "cancelled" and not process.is_alive(child)
+    assert len(fake.asked("POST", "/session/[^/]+/abort")) == 1
+
+
+def test_one_that_waits_for_a_yes_can_be_cancelled(home: Place, fake: Fake) -> None:
+    (home.cwd / "old.txt").write_text("x")
+    task_id = ask(home, bash("rm old.txt"), {"say": "never"})
+    settled(home, task_id, "waiting")
+    home.ok("cancel", task_id)
+    assert settled(home, task_id)["status"] == "cancelled"
+    wait_until(lambda: fake.asked("POST", "/session/[^/]+/abort"), "its session to be stopped")
+    wait_until(lambda: fake.call("GET", f"/session/status?directory={home.cwd}") == {}, "the session to be idle")
+    assert (home.cwd / "old.txt").exists() and fake.replies == []
+
+
+# -- servers of a person
+
+
+class Own:
+    """A server that a person has started, on a port of its own."""
+
+    def __init__(self, place: Place, fake: Fake, password: str = "") -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._env = {name: value for name, value in place.environ.items() if name != "BACKBURNER_HOME"}
+        self._env |= {"OPENCODE_SERVER_PASSWORD": password} if password else {}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        words = [sys.executable, "-S", str(FAKE), "serve", "--hostname", "127.0.0.1", "--port", str(self.port)]
+        self._process = subprocess.Popen(words, env=self._env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+
+    def kill(self) -> None:
+        if self._process:
+            self._process.kill()
+            self._process.wait()
+
+    def configure(self, place: Place, more: str = "") -> None:
+        place.configure(f'{CONFIG}[agents.mine]\ntype = "opencode"\nurl = "{self.url}"\n{more}')
+
+
+@pytest.fixture
+def own(home: Place, fake: Fake) -> Iterator[Own]:
+    own = Own(home, fake)
+    yield own
+    home.stop_all()
+    own.kill()
+
+
+def test_a_server_of_the_person_is_used_with_its_password_and_left_alone(home: Place, fake: Fake) -> None:
+    own = Own(home, fake, "secret")
+    own.configure(home, 'password_env = "MY_WORD"\n')
+    fake.set(boot=1.5)
+    own.start()
+    try:
+        home.environ["MY_WORD"] = "secret"
+        answered(home, ask(home, {"say": "done"}, agent="mine"))
+        home.stop_all()
+        assert process.is_alive(fake.server) and not records(home)
+        home.environ["MY_WORD"] = "wrong"
+        ended = settled(home, ask(home, {"say": "never"}, agent="mine"))
+        assert ended["status"] == "failed"
+        assert str(ended["error"]).startswith(f"the OpenCode server at {own.url} wants a password: see password_env")
+    finally:
+        home.stop_all()
+        own.kill()
+
+
+def test_a_server_that_is_not_there_is_told_in_a_sentence(home: Place, fake: Fake, own: Own) -> None:
+    own.configure(home)
+    ended = settled(home, ask(home, {"say": "never"}, agent="mine"))
+    assert ended["error"] == f"no OpenCode server answers at {own.url}: start it with `opencode serve --port {own.port}`"
+
+
+def test_a_server_of_the_person_may_go_away_and_come_back(home: Place, fake: Fake, own: Own) -> None:
+    fake.set(boot=0)
+    own.configure(home)
+    own.start()
+    gate = home.cwd.parent / "go"
+    task_id = ask(home, bash("ls"), {"until": str(gate), "say": "done"}, agent="mine")
+    wait_until(lambda: activity(home, task_id).get("tools"), "it to be at work")
+    own.kill()
+    gate.touch()
+    own.start()
+    answered(home, task_id)
+    first, second = fake.users()
+    assert "script" in first and second.startswith(GO_ON) and len(notices(home, task_id)) == 1
+
+
+def test_a_server_that_does_not_answer_for_a_while_is_waited_for(home: Place, fake: Fake, own: Own) -> None:
+    own.configure(home)
+    own.start()
+    gate = home.cwd.parent / "go"
+    task_id = ask(home, bash("ls"), {"until": str(gate), "say": "done"}, agent="mine")
+    wait_until(lambda: activity(home, task_id).get("tools"), "it to be at work")
+    fake.set(refuse=True, cut=1)
+    wait_until(lambda: len([one for one in fake.journal if one.get("refused") == "/global/health"]) > 1, "it to be waited for")
+    gate.touch()
+    wait_until(lambda: fake.sessions[0]["messages"][-1]["info"].get("finish") == "stop", "the agent to answer meanwhile")
+    fake.set(refuse=False)
+    answered(home, task_id)
+    assert len(fake.users()) == 1, "it was not interrupted"
+
+
+# -- servers of ours
+
+
+def both(place: Place, fake: Fake) -> tuple[Path, str, str]:
+    """An agent that waits for a yes, and one that is at work until there is a file."""
+    gate = place.cwd.parent / "go"
+    (place.cwd / "old.txt").write_text("x")
+    waiting = ask(place, bash("rm old.txt"), bash("rm old.txt"), {"say": "done"})
+    at_work = ask(place, bash("ls"), {"until": str(gate), "say": "done"})
+    settled(place, waiting, "waiting")
+    wait_until(lambda: len(fake.ran) == 1 and len(activity(place, at_work).get("recent", [])) == 1, "the other to be at work")
+    return gate, waiting, at_work
+
+
+def test_a_server_is_shared_by_those_with_the_same_keys(home: Place, fake: Fake) -> None:
+    gate = home.cwd.parent / "go"
+    step = {"until": str(gate), "say": "done"}
+    tasks = [ask(home, step), ask(home, step), ask(home, step, env={"FAKE_API_KEY": "another"})]
+    wait_until(lambda: len(fake.prompts) == 3, "all to be at work")
+    assert sorted(one["key"] for one in fake.started) == ["", "another"]
+    pids = [one["pid"] for one in fake.asked("POST", "/session/[^/]+/prompt_async")]
+    assert sorted(map(pids.count, set(pids))) == [1, 2]
+    gate.touch()
+    for task_id in tasks:
+        answered(home, task_id)
+
+
+def test_a_host_without_work_leaves_and_takes_its_server_with_it(home: Place, fake: Fake) -> None:
+    home.configure(f"{CONFIG}[agents]\nidle_exit_seconds = 0.5\n")
+    answered(home, ask(home, {"say": "done"}))
+    wait_until(lambda: not process.identify(fake.started[0]["pid"]) and not records(home), "the server to end")
+    wait_until(lambda: not home.hosts("agents.host"), "the host to leave")
+
+
+def test_a_server_whose_host_died_is_not_left_behind(home: Place, fake: Fake) -> None:
+    answered(home, ask(home, {"say": "done"}))
+    server = fake.server
+    home.configure(f"{CONFIG}[agents]\nidle_exit_seconds = 0.5\n")
+    kill(host(home))
+    wait_until(lambda: not process.is_alive(server) and not records(home), "the server to end")
+    assert len(fake.started) == 1
+
+
+def test_a_server_of_ours_that_dies_is_started_again_and_the_agent_goes_on(home: Place, fake: Fake) -> None:
+    gate = home.cwd.parent / "go"
+    task_id = ask(home, bash("ls"), {"until": str(gate), "say": "done"})
+    wait_until(lambda: activity(home, task_id).get("tools"), "it to be at work")
+    kill(fake.server)
+    gate.touch()
+    answered(home, task_id)
+    first, second = fake.users()
+    assert "script" in first and second.startswith(GO_ON) and len(fake.started) == 2
+    assert fake.ran == ["ls"] and len(notices(home, task_id)) == 1
+
+
+def test_a_host_that_dies_leaves_its_agents_at_work_and_the_next_one_sees_them_to_their_end(home: Place, fake: Fake) -> None:
+    gate, waiting, at_work = both(home, fake)
+    late = ask(home, {"slow": 3, "say": "done"})
+    wait_until(lambda: len(fake.prompts) == 3, "the third to be asked")
+    kill(host(home))
+    gate.touch()
+    home.ok("approve", waiting)
+    wait_until(lambda: not (home.cwd / "old.txt").exists(), "the yes to reach the very step that was asked for")
+    answered(home, at_work)
+    answered(home, late)
+    settled(home, waiting, "waiting")
+    home.ok("reject", waiting)
+    answered(home, waiting)
+    assert fake.ran.count("rm old.txt") == 1, "a yes is for one step"
+    assert len(fake.started) == 1 and [len(fake.users(n)) for n in range(3)] == [1, 1, 1], "nothing is said twice"
+    assert [len(one["messages"]) for one in fake.sessions].count(2) == 1, "what was just begun is answered once"
+    for task_id in (waiting, at_work, late):
+        assert len(notices(home, task_id)) == 1 and home.status(task_id)["run_count"] == 1
+
+
+def test_host_and_server_may_die_together(home: Place, fake: Fake) -> None:
+    gate, waiting, at_work = both(home, fake)
+    kill(host(home), fake.server)
+    gate.touch()
+    home.ok("approve", waiting)
+    wait_until(lambda: not (home.cwd / "old.txt").exists(), "what was granted to be done when it is asked for again", 30)
+    for task_id in (waiting, at_work):
+        answered(home, task_id)
+        assert len(notices(home, task_id)) == 1 and home.status(task_id)["run_count"] == 1
+    assert len(fake.started) == 2 and sorted(fake.ran) == ["ls", "rm old.txt"]
+    told = sorted(text.split("\n")[0] for n in (0, 1) for text in fake.users(n)[1:])
+    assert len(told) == 2 and told[0].startswith("A person said yes to this") and told[1].startswith(GO_ON)
+
+
+def test_a_session_that_was_deleted_cannot_be_resumed(home: Place, fake: Fake) -> None:
+    task_id = ask(home, {"say": "done"})
+    answered(home, task_id)
+    fake.call("DELETE", f"/session/{fake.sessions[0]['info']['id']}")
+    home.ok("resume", task_id, "more")
+    ended = settled(home, task_id)
+    assert (ended["status"], ended["error"]) == ("failed", EXPIRED) and len(fake.prompts) == 1
+
+
+def test_one_that_is_deleted_in_the_middle_is_told_so(home: Place, fake: Fake) -> None:
+    task_id = ask(home, {"until": "/nowhere/at/all", "say": "never"})
+    wait_until(lambda: fake.sessions and len(fake.sessions[0]["messages"]) == 2, "it to be at work")
+    session = fake.sessions[0]["info"]["id"]
+    fake.call("POST", f"/session/{session}/abort")
+    fake.call("DELETE", f"/session/{session}")
+    assert settled(home, task_id)["status"] == "failed"
+
+
+# -- notices
+
+
+def test_what_it_asked_for_is_told_to_it_once_while_it_works(home: Place, fake: Fake) -> None:
+    gate = home.cwd.parent / "go"
+    task_id = ask(home, {"until": str(gate), "say": "done"})
+    wait_until(lambda: fake.prompts, "it to be at work")
+    other = home.ok("run", "--yes", "--", "echo", "finished", env={"BACKBURNER_SESSION": f"agent:{task_id}"}).strip()
+    wait_until(lambda: fake.asked("POST", "/session/[^/]+/message"), "it to be told")
+    (told,) = [one["body"] for one in fake.asked("POST", "/session/[^/]+/message")]
+    assert told["noReply"] is True and told["parts"][0]["synthetic"] is True and other in fake.users()[1]
+    gate.touch()
+    answered(home, task_id)
+    assert home.ok("resume", task_id, script({"say": "more"}), "--wait") == "more\n"
+    assert sum(other in text for text in fake.users()) == 1, "it is told once"
+
+
+def test_what_ended_before_it_is_asked_again_comes_with_the_prompt(home: Place, fake: Fake) -> None:
+    task_id = ask(home, {"say": "done"})
+    answered(home, task_id)
+    other = home.ok("run", "--yes", "--", "echo", "finished", env={"BACKBURNER_SESSION": f"agent:{task_id}"}).strip()
+    settled(home, other)
+    assert home.ok("resume", task_id, script({"say": "more"}), "--wait") == "more\n"
+    assert other in fake.users()[1] and "Automatic notice" in fake.users()[1] and len(fake.users()) == 2
+
+
+# -- being set up
+
+
+def test_whether_it_could_be_asked_is_seen_without_asking_its_model(home: Place, fake: Fake) -> None:
+    checked = json.loads(home.cli("agents", "--check", "--json").stdout)
+    assert [one["problem"] for one in checked if one["name"] == "opencode"] == [""]
+    assert len(fake.started) == 1 and not fake.prompts and not fake.sessions and not records(home)
+    wait_until(lambda: not process.identify(fake.started[0]["pid"]), "its server to be gone")
+
+
+def test_without_the_program_a_sentence_says_how_to_get_it(home: Place, fake: Fake) -> None:
+    os.unlink(home.root.parent / "bin" / "opencode")
+    path = os.pathsep.join(folder for folder in home.environ["PATH"].split(os.pathsep) if not os.path.exists(f"{folder}/opencode"))
+    done = home.cli("ask", "--agent", "opencode", "Hello", env={"PATH": path})
+    assert done.returncode == 2 and "not on the PATH" in done.stderr and "npm install -g opencode-ai" in done.stderr
+    assert home.json("list") == []
