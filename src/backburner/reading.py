@@ -56,6 +56,11 @@ class Reading(Attendance):
 
         return agent_settings(self.config, name, standing=standing)
 
+    def has_models(self) -> bool:
+        """Whether the built-in agent has any model to ask."""
+        named = (about.get("model") for about in self.config.agents.values() if not about.get("type"))
+        return any([self.config.text("models.default"), self.config.text("models.local"), *named])
+
     def at_hand(self) -> list[str]:
         """The agents that can be asked without being set up: their programs are on the PATH."""
         from backburner.process import executable_of

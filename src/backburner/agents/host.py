@@ -230,6 +230,8 @@ async def _host(home: Home, runtime: Runtime) -> None:
         loop.add_signal_handler(number, done.set)
     async with Awaited(lambda: open_runtime(home, runtime.environ)) as awaited:
         staff = _Staff(home, awaited)
+        if runtime.has_models():
+            staff.of("")  # before anybody waits for it
         executor = AgentExecutor(runtime, staff.of)
         # Each lane has seats of its own: a model on this machine serves few at a time.
         runners = {

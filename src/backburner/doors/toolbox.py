@@ -102,8 +102,7 @@ class Tool:
 
 def sets_of(runtime: Runtime) -> str:
     """The sets of tools that are of use in a home: agents can only be asked where there is a model for them."""
-    models = [runtime.config.text("models.default"), *(agent.get("model", "") for agent in runtime.config.agents.values())]
-    anybody = any(models) or any(agent.get("type") for agent in runtime.config.agents.values()) or runtime.at_hand()
+    anybody = runtime.has_models() or any(agent.get("type") for agent in runtime.config.agents.values()) or runtime.at_hand()
     return ",".join(name for name in TOOLSETS if name != "agents" or anybody)
 
 

@@ -1,0 +1,86 @@
+"""Ours killed at any moment while three kinds of agents work: every task ends, each end is told once, and nothing is left running."""
+
+import json
+import random
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import CONFIG, LONG, Place, wait_until
+
+from backburner import process
+from backburner.testing.model import ScriptedModel
+
+HERE = Path(__file__).parent
+KINDS = ("default", "fake", "opencode")
+
+
+@pytest.fixture
+def home(place: Place) -> Iterator[Place]:
+    """A home with an agent of each kind: our own, one of the Agent Client Protocol, and one in an OpenCode server."""
+    folder, notes = place.root.parent / "bin", place.root.parent / "agent"
+    folder.mkdir()
+    notes.mkdir()
+    program = folder / "opencode"
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -S {shlex.quote(str(HERE / "scripted_opencode.py"))} "$@"\n')
+    program.chmod(0o755)
+    place.environ |= {"PATH": f"{folder}:{place.environ['PATH']}", "XDG_DATA_HOME": str(place.root.parent / "data")}
+    command = shlex.join([sys.executable, "-I", str(HERE / "scripted_acp.py"), str(notes), "load"])
+    with ScriptedModel() as model:
+        place.configure(
+            f'{CONFIG}[models]\ndefault = "openai-chat:scripted"\nbase_url = "{model.url}/v1"\n[tasks]\nmax_concurrent = 8\n'
+            f'[agents.fake]\ntype = "acp"\nasks = "yes"\ncommand = {json.dumps(command)}\n'
+        )
+        yield place
+        place.stop_all()
+
+
+def steps(kind: str, number: int) -> list[dict[str, Any]]:
+    """Work for a second or two: tools, and waits between them."""
+    match kind:
+        case "default":
+            tools = [{"drip": 0.2, "tool": "run_command", "args": {"command": f"echo {number}.{n}"}} for n in range(3)]
+        case "fake":
+            ask = {"title": "ls", "kind": "execute", "rawInput": {"command": "ls"}}
+            tools = [{"ask": ask, "do": "sleep 0.3"} for _ in range(3)]
+        case _:
+            tools = [{"tool": "bash", "args": {"command": f"sleep 0.3{number}"}, "tokens": 1} for _ in range(3)]
+    return [*tools, {"say": f"all of {number}"}]
+
+
+def kill(place: Place, victim: str) -> int:
+    """SIGKILL; how many there were to kill."""
+    found = [*(place.hosts("agents.host") if victim in ("host", "both") else [])]
+    found += [place.engine] if victim in ("engine", "both") and place.engine else []
+    for record in (place.root / "opencode").glob("*.json") if victim == "server" else ():
+        about = json.loads(record.read_text())
+        found += [process.ProcessId.parse(about["process"])] if about.get("process") else []
+    return sum(process.send(one, signal.SIGKILL) for one in found)
+
+
+def test_whatever_is_killed_every_task_ends_and_is_told_once(home: Place) -> None:
+    chance, kills, rounds = random.Random(5), 0, 60 if LONG else 6
+    for number in range(rounds):
+        asked = {kind: home.ok("ask", "--agent", kind, f"Please [[script: {json.dumps(steps(kind, number))}]]").strip() for kind in KINDS}
+        victim, moment = chance.choice(["host", "host", "engine", "both", "server"]), chance.uniform(0.0, 3.5)
+        time.sleep(moment)  # any moment will do
+        kills += kill(home, victim)
+        for kind, task_id in asked.items():
+            what = f"round {number}: {victim} after {moment:.2f} s, {kind}"
+            wait_until(lambda task_id=task_id: home.status(task_id)["status"] in ("completed", "failed"), what, 60)  # type: ignore[misc]
+            ended = home.status(task_id)
+            told = [one["text"] for one in home.json("inbox", "--read") if one["task_id"] == task_id]  # type: ignore[union-attr, index, call-overload]
+            assert len(told) == 1, (what, told)
+            if ended["status"] == "completed":
+                assert home.log(task_id).decode().strip() == f"all of {number}", what
+            else:
+                assert ended["result"] == "lost" and kind != "opencode", (what, ended["error"])
+    assert kills >= rounds // 2
+    home.stop_all()
+    assert home.processes() == [], "nothing is left"
+    assert not list((home.root / "opencode").glob("*.json")), "nor written down as if it were"
