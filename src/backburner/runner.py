@@ -212,9 +212,10 @@ class Runner:
 
     def _failed(self, work: Work, supervisor: "asyncio.Task[None]") -> None:
         """A mistake of ours must not leave a run unwatched: say it, and look at the run afresh."""
-        if supervisor.cancelled() or supervisor.exception() is None:
+        mistake = None if supervisor.cancelled() else supervisor.exception()
+        if self._stopping or (mistake is None and not supervisor.cancelled()):
             return
-        log.error("watching %s failed", work.run.run_id, exc_info=supervisor.exception())
+        log.error("watching %s failed", work.run.run_id, exc_info=mistake)
         asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._watch_again, work)
 
     def _watch_again(self, work: Work) -> None:

@@ -220,7 +220,7 @@ class _Peer:
     def _outcome(self, answer: dict[str, Any]) -> Outcome:
         reason, text = answer.get("stopReason"), self._text()
         if self._failure:
-            raise Failed(self._failure, standing.TRANSIENT)
+            raise Failed(f"{self._failure}: {text}" if text else self._failure, standing.TRANSIENT)
         if self._talk.turn.settings["name"] in _COUNTING and not answer.get("usage"):
             raise Failed(f"its provider failed: {text or 'it says no more'}", standing.TRANSIENT)
         if reason != "end_turn":

@@ -168,7 +168,7 @@ class _Staff:
     def __init__(self, home: Home, awaited: Awaited) -> None:
         self._home, self._awaited = home, awaited
         self._agents: dict[str, Agent] = {}
-        self._outside: list[OutsideAgent] = []
+        self.outside: list[OutsideAgent] = []
         self._opencode: OpenCode | None = None
         self._parents: Parents | None = None
 
@@ -191,13 +191,13 @@ class _Staff:
 
             self._opencode = OpenCode(self._home)
             agent = OutsideAgent(self._awaited, self._opencode)
-        self._outside.append(agent)
+        self.outside.append(agent)
         return agent
 
     @property
     def held(self) -> bool:
         """Whether an agent from outside is at work, or waits for a word."""
-        return any(agent.held for agent in self._outside)
+        return any(agent.held for agent in self.outside)
 
     async def tell_parents(self) -> None:
         """Sessions that asked are told what became of it."""
@@ -209,13 +209,9 @@ class _Staff:
         if self._parents is not None:
             await self._parents.tell()
 
-    async def keep_only(self, run_ids: set[str]) -> None:
-        for agent in self._outside:
-            await agent.keep_only(run_ids)
-
     async def close(self, *, leave: bool) -> None:
         """We leave; `leave` what goes on without us."""
-        for agent in self._outside:
+        for agent in self.outside:
             await agent.close()
         if self._opencode is None and servers_left(self._home):
             self.of(OPENCODE)  # of a host before us
@@ -289,7 +285,9 @@ async def _host(home: Home, runtime: Runtime) -> None:
             if runtime.untold_parents():
                 going(staff.tell_parents())
             if staff.held:
-                going(staff.keep_only({run.run_id for run in runtime.store.live_runs()}))
+                live = {run.run_id for run in runtime.store.live_runs()}
+                for agent in staff.outside:  # who begins meanwhile is not meant
+                    going(agent.let_go(agent.held - live))
             if busy := any(runner.busy for runner in runners.values()):
                 held_since = loop.time()
             leaving = None if busy else loop.call_later(runtime.config.number("agents.idle_exit_seconds"), leave)

@@ -11,8 +11,8 @@ import json
 import logging
 import os
 import time
-from collections import deque
-from typing import Any, Protocol
+from collections.abc import Iterable
+from typing import Any, NamedTuple, Protocol
 
 from backburner.agents import briefing, spending
 from backburner.agents.territory import Asked, judge
@@ -46,6 +46,14 @@ class Failed(Exception):
         self.problem = problem
 
 
+class _Request(NamedTuple):
+    """A step that a person is asked about, and their word."""
+
+    asked: Asked
+    why: str
+    word: "asyncio.Future[bool]"
+
+
 class Talk:
     """One turn with an agent, as its driver sees it: what to say, where to ask, and whom to tell how it goes."""
 
@@ -57,12 +65,12 @@ class Talk:
         self.tokens, self.cost = 0.0, 0.0
         self.earlier = {} if turn.fresh else _read(os.path.join(turn.folder, ACTIVITY))  # of this run, before it had to wait
         self._limits, self._started = limits, time.monotonic()
-        self._asks: deque[tuple[Asked, str, asyncio.Future[bool]]] = deque()
+        self._requests: list[_Request] = []
         self._news = asyncio.Event()
         self._writing: asyncio.TimerHandle | None = None
         self._told: list[Notice] = []
         self._driver: asyncio.Task[Outcome] | None = None
-        self._parked: tuple[Asked, str, asyncio.Future[bool]] | None = None  # what its run waits for
+        self._parked: _Request | None = None  # what its run waits for
         self._unparking: set[asyncio.Task[None]] = set()
 
     # -- for its driver
@@ -113,7 +121,9 @@ class Talk:
 
     async def permit(self, asked: Asked) -> tuple[bool, str]:
         """Whether the agent may do what it asks for, and why not: by the gate, or by a person's word, however long that takes."""
-        asked = asked._replace(words=visible(asked.words))
+        here = self.turn.work.task.cwd
+        elsewhere = asked.cwd and os.path.realpath(os.path.join(here, asked.cwd)) != os.path.realpath(here)
+        asked = asked._replace(words=visible(f"{asked.words} in {asked.cwd}" if elsewhere else asked.words))
         granted = list(self.record.get("granted") or [])
         if asked.words in granted:
             granted.remove(asked.words)
@@ -122,20 +132,19 @@ class Talk:
         decision, why = await self.home.do(lambda runtime: judge(runtime, self.turn.work, asked))
         if decision != Decision.ASK:
             return decision == Decision.ALLOW, why
-        request = (asked, why, asyncio.get_running_loop().create_future())
-        self._asks.append(request)
+        request = _Request(asked, why, asyncio.get_running_loop().create_future())
+        self._requests.append(request)
         self._news.set()
         try:
-            return await request[2], REFUSED
+            return await request.word, REFUSED
         finally:
-            self._asks.remove(request)
-            self._unpark(request)
+            self._requests.remove(request)
+            if request is self._parked:  # it was withdrawn: who has a word takes that away first
+                self._unpark()
 
-    def _unpark(self, request: "tuple[Asked, str, asyncio.Future[bool]] | None" = None) -> None:
+    def _unpark(self) -> None:
         """The run need not wait any more: its agent withdrew what it asked for, or has ended."""
-        if self._parked is None or (
-            request is not None and (request is not self._parked or (request[2].done() and not request[2].cancelled()))
-        ):
+        if self._parked is None:
             return
         self._parked = None
         task = asyncio.get_running_loop().create_task(self._unparked())
@@ -173,7 +182,10 @@ class Talk:
     # -- for who has it held
 
     def begin(self, driver: "Driver") -> None:
-        if not self.turn.fresh and self.turn.work.run.waits_on == "tool" and self.turn.work.run.reply == "yes":
+        """Start. What was granted is let through once, in the run that it was granted for."""
+        if self.turn.fresh and self.record.get("granted"):
+            self.keep(granted=[])
+        elif not self.turn.fresh and self.turn.work.run.waits_on == "tool" and self.turn.work.run.reply == "yes":
             self.keep(granted=[*(self.record.get("granted") or []), self.record.get("asked")])
         self._driver = asyncio.get_running_loop().create_task(self._drive(driver))
 
@@ -196,8 +208,8 @@ class Talk:
         """Its run waits no more: a person has answered what it had asked for, or it asks no more."""
         turn.acting[:] = self.turn.acting
         self.turn, parked, self._parked = turn, self._parked, None
-        if parked is not None and turn.work.run.reply and not parked[2].done():
-            parked[2].set_result(turn.work.run.reply == "yes")
+        if parked is not None and turn.work.run.reply and not parked.word.done():
+            parked.word.set_result(turn.work.run.reply == "yes")
 
     async def result(self) -> Outcome:
         """The end of the turn; Parked where it cannot go on."""
@@ -209,10 +221,10 @@ class Talk:
             if reason := spending.over(self._limits, {**self.used, "seconds": time.monotonic() - self._started}):
                 await self.stop()
                 raise Parked(reason, "budget")
-            if (waiting := next((one for one in self._asks if not one[2].done()), None)) is not None:
-                self.keep(asked=waiting[0].words)
-                self._parked = waiting
-                raise Parked(f"it wants to {waiting[0].words} ({waiting[1]})", "tool")
+            if (first := next((one for one in self._requests if not one.word.done()), None)) is not None:
+                self.keep(asked=first.asked.words)
+                self._parked = first
+                raise Parked(f"it wants to {first.asked.words} ({first.why})", "tool")
             seconds = self._limits["seconds"] - (time.monotonic() - self._started) if "seconds" in self._limits else None
             news = asyncio.ensure_future(self._news.wait())
             try:
@@ -222,6 +234,7 @@ class Talk:
 
     async def stop(self) -> None:
         """End the turn, as far as it has not ended."""
+        self._parked = None
         if self._driver is not None and not self._driver.done():
             self._driver.cancel()
             await asyncio.wait({self._driver})
@@ -248,9 +261,9 @@ class OutsideAgent:
         self._talks: dict[str, Talk] = {}
 
     @property
-    def held(self) -> list[str]:
+    def held(self) -> set[str]:
         """The runs whose agents are here, at work or waiting for a word."""
-        return list(self._talks)
+        return set(self._talks)
 
     async def answer(self, turn: Turn) -> Outcome:
         """One run of a task, or the rest of one that had to wait."""
@@ -280,9 +293,9 @@ class OutsideAgent:
         if talk := self._talks.pop(run_id, None):
             await talk.stop()
 
-    async def keep_only(self, run_ids: set[str]) -> None:
-        """Let go of the agents whose runs are over."""
-        for run_id in self._talks.keys() - run_ids:
+    async def let_go(self, run_ids: Iterable[str]) -> None:
+        """The runs of these agents are over."""
+        for run_id in run_ids:
             await self._end(run_id)
 
     async def close(self) -> None:
