@@ -16,6 +16,7 @@ from backburner.reading import Reading
 from backburner.ready import OPENCODE, asks
 
 _DEEPEST = 3
+_TRIED_MS = 600_000
 _OPENCODE = channel_of("opencode:")
 
 
@@ -101,8 +102,9 @@ class Dialogue(Reading):
         if not self.opencode_servers():
             return []
         here = {session.session_id for session in self.store.sessions("opencode") if is_alive(session.process)}
-        owed = [channel.removeprefix(_OPENCODE) for channel in self.store.owing() if channel.startswith(_OPENCODE)]
-        return [f"opencode:{name}" for name in owed if f"opencode:{name}" not in here]
+        owed = [channel.removeprefix(channel_of("")) for channel in self.store.owing() if channel.startswith(_OPENCODE)]
+        lately = self.clock() - _TRIED_MS  # after that it is the person's
+        return [one for one in owed if one not in here and any(notice.created_at > lately for notice in self.owed(one))]
 
     def opencode_servers(self) -> list[dict[str, str]]:
         """The agents in OpenCode servers that are found by their URLs."""

@@ -10,8 +10,8 @@ TYPES = (OPENCODE, ACP)
 # counts. Nobody sits there to answer a question of its own, and what a subagent does would not be asked for.
 OPENCODE_RULES = {
     "*": "ask",
-    **dict.fromkeys(("bash", "edit", "read", "webfetch", "websearch", "external_directory"), "ask"),
-    **dict.fromkeys(("glob", "grep", "list", "lsp", "todoread", "todowrite", "skill"), "allow"),
+    **dict.fromkeys(("bash", "edit", "read", "grep", "webfetch", "websearch", "external_directory"), "ask"),
+    **dict.fromkeys(("glob", "list", "lsp", "todoread", "todowrite", "skill"), "allow"),
     **dict.fromkeys(("question", "task"), "deny"),
 }
 
@@ -54,4 +54,6 @@ def asks(settings: dict[str, str]) -> bool:
     if settings["type"] == OPENCODE:
         return True  # each session is told to
     ready = READY.get(settings["name"])
-    return settings.get("asks") == "yes" or (ready is not None and settings["command"] == ready["command"])
+    if settings.get("asks") == "yes":
+        return True
+    return ready is not None and all(settings.get(word, "") == ready.get(word, "") for word in ("command", "mode"))

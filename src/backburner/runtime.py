@@ -23,6 +23,7 @@ from backburner.home import Home, locate, project_of
 from backburner.lifecycle import RunState, TaskState
 from backburner.models import (
     ENGINE,
+    HOSTED,
     RECORD,
     Approval,
     Clock,
@@ -30,12 +31,14 @@ from backburner.models import (
     Grant,
     Notice,
     ProcessId,
+    Run,
     Session,
     Submission,
     channel_of,
     session_of,
 )
 from backburner.outward import Outward
+from backburner.process import end_all, is_alive, members
 
 if TYPE_CHECKING:
     from backburner.approval.policy import Verdict
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
     from backburner.ports import Store  # protocols are slow to build, and no door needs them at run time
 
 _UNASKED = "its agent does not ask before it acts"
+_LET_GO_SECONDS = 10.0
 _LOOK_SECONDS = 5.0  # how long a waiting door trusts in being rung
 
 
@@ -281,8 +285,11 @@ class Runtime(Outward):
             raise NotRunning(task_id=reference, status="over")
         if entry.ended or (entry.run and entry.run.runner == RECORD):
             raise NotRunning(task_id=entry.task.task_id, status=entry.status)
+        waiting = entry.run if entry.run and entry.run.state == RunState.WAITING and entry.run.runner in HOSTED else None
         entry = self.store.request_cancel(entry.task.task_id, self.clock(), only_run=only_run)
         self._publish(entry)
+        if waiting:
+            self._let_go(waiting)
         if for_good and not only_run:
             self._bury(entry.task, "deleted")
         if entry.task.source.get("kind") == "command" and not only_run:  # its watcher was made for it
@@ -293,6 +300,13 @@ class Runtime(Outward):
                 if asked.status == TaskState.PROPOSED and str(asked.task.key).startswith(of_turn):
                     self._publish(self.store.refuse(asked.task.task_id, expired=False, now=self.clock()))
         return entry
+
+    def _let_go(self, run: Run) -> None:
+        """An agent from outside that was held for a run goes with it: politely where its host is there, and surely."""
+        deadline = time.monotonic() + _LET_GO_SECONDS
+        while members(run.process, run.mark) and is_alive(run.owner) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        end_all(run.process, run.mark)
 
     def clear(
         self, references: Iterable[str] = (), *, ended: bool = False, batch: str | None = None, everywhere: bool = False

@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -717,3 +718,64 @@ def test_without_the_program_a_sentence_says_how_to_get_it(home: Place, fake: Fa
     done = home.cli("ask", "--agent", "opencode", "Hello", env={"PATH": path})
     assert done.returncode == 2 and "not on the PATH" in done.stderr and "npm install -g opencode-ai" in done.stderr
     assert home.json("list") == []
+
+
+# -- what was found by reading
+
+
+def test_a_check_leaves_a_server_alone_in_which_somebody_works(home: Place, fake: Fake) -> None:
+    gate = home.cwd.parent / "go"
+    task_id = ask(home, bash("ls"), {"say": "done", "until": str(gate)})
+    wait_until(lambda: activity(home, task_id).get("tools"), "the first step")
+    server = fake.server
+    checked = json.loads(home.cli("agents", "--check", "--json").stdout)
+    assert [one["problem"] for one in checked if one["name"] == "opencode"] == [""]
+    assert process.is_alive(server) and fake.server == server
+    gate.touch()
+    answered(home, task_id)
+
+
+@pytest.mark.parametrize("word", ["approve", "reject"])
+def test_a_word_that_comes_after_our_host_was_killed_goes_to_the_step_that_still_waits(home: Place, fake: Fake, word: str) -> None:
+    (home.cwd / "a.txt").write_text("x")
+    task_id = ask(home, bash("rm a.txt"), {"say": "done"})
+    settled(home, task_id, "waiting")
+    kill(host(home))
+    home.ok(word, task_id)
+    answered(home, task_id)
+    assert (home.cwd / "a.txt").exists() == (word == "reject")
+    assert [one["reply"] for one in fake.replies] == ["once" if word == "approve" else "reject"], "it is asked for once"
+
+
+def test_one_that_is_silent_for_too_long_is_given_up(home: Place, fake: Fake) -> None:
+    home.configure(f"{CONFIG}[models]\ntimeout_seconds = 1\n")
+    task_id = ask(home, {"say": "never", "until": str(home.cwd.parent / "never")})
+    ended = settled(home, task_id)
+    assert ended["status"] == "failed" and "silent for too long" in str(ended["error"])
+    assert fake.asked("POST", "/session/[^/]+/abort")
+
+
+def test_the_time_in_which_it_waits_for_a_word_is_not_its_own(home: Place, fake: Fake) -> None:
+    (home.cwd / "a.txt").write_text("x")
+    task_id = ask(home, bash("rm a.txt"), {"say": "done"}, options=("--budget", "seconds=8"))
+    assert "rm a.txt" in str(settled(home, task_id, "waiting")["error"])
+    time.sleep(8)  # all that it has, in which it does nothing
+    home.ok("approve", task_id)
+    answered(home, task_id)
+
+
+def test_an_answer_that_was_cut_off_is_none(home: Place, fake: Fake) -> None:
+    ended = settled(home, ask(home, {"say": "and so on", "finish": "length"}))
+    assert ended["status"] == "failed" and "length" in str(ended["error"]) and "and so on" in str(ended["error"])
+
+
+def test_a_standing_task_begins_a_session_each_time_and_leaves_none(home: Place, fake: Fake) -> None:
+    report = json.dumps({"report": True, "state": "fine", "message": "All is well."})
+    home.ok("add", "look", "--every", "1h", "--agent", "opencode", "--prompt", script({"say": f"I looked.\n{report}"}))
+    for _ in range(2):
+        home.ok("run-now", "look")
+        wait_until(lambda: home.status("look")["runs"] and home.status("look")["runs"][0]["status"] == "completed", "a run", 40)  # type: ignore[index, call-overload]
+    runs = home.status("look")["runs"]
+    assert len(runs) == 2 and "All is well." in home.ok("logs", "look")  # type: ignore[arg-type]
+    assert fake.sessions == [] and len(fake.asked("DELETE", "/session/[^/]+")) == 2, "nobody can talk on with them"
+    assert "JSON" in fake.prompts[0]["parts"][0]["text"]

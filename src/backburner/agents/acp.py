@@ -57,7 +57,7 @@ class AcpAgent:
                 outcome = await peer.go(env)
                 return outcome
             except ConnectionError:
-                raise Failed(f"{line.program} ended in the middle of it{last_words(errors)}", standing.TRANSIENT) from None
+                raise Failed(line.broken or f"{line.program} ended in the middle of it{last_words(errors)}", standing.TRANSIENT) from None
             finally:
                 await peer.close(politely=outcome is not None)
 
@@ -94,6 +94,7 @@ class _Peer:
         self._asking: asyncio.Future[dict[str, Any]] | None = None
         self._acknowledged: asyncio.Future[None] | None = None
         self._taken = 0  # of the updates
+        self._passed: dict[str, str] = {}
         self._spent = self._cost = float(talk.record.get("cost") or 0)  # by the whole session, before this turn and now
 
     async def close(self, *, politely: bool = False) -> None:
@@ -237,18 +238,19 @@ class _Peer:
     # -- what comes from it
 
     async def _called(self, method: str, params: Any, is_notification: bool) -> Any:
+        about = params if isinstance(params, dict) else {}
         if method == "session/update":
-            self._heard((params or {}).get("update") or {})
+            self._taken += 1
+            self._heard(about.get("update") or {})
             return None
         if method == "session/request_permission":
-            return {"outcome": await self._permission(params or {})}
+            return {"outcome": await self._permission(about)}
         if is_notification:
             return None  # they have many of their own
         raise RequestError.method_not_found(method)
 
     def _heard(self, update: dict[str, Any]) -> None:
         self._moved_at = asyncio.get_running_loop().time()
-        self._taken += 1
         if not self._listening or ((self._asking is None or self._asking.done()) and self._taken > self._line.ended):
             return  # replayed, or said when nobody had asked
         self._acknowledge()
@@ -285,8 +287,11 @@ class _Peer:
     async def _permission(self, params: dict[str, Any]) -> dict[str, Any]:
         given = params.get("toolCall") or {}
         call = {**self._calls.get(str(given.get("toolCallId") or ""), {}), **{name: value for name, value in given.items() if value}}
-        asked = asked_of(call)
+        asked = asked_of(call, self._talk.turn.settings["name"])
         self._acknowledge()
+        known = str(given.get("toolCallId") or "")
+        if asked.kind == "command" and self._passed.pop(known, "") == asked.command:
+            return _chosen("allow_once", params) or {"outcome": "cancelled"}
         permit = asyncio.ensure_future(self._talk.permit(asked))
         self._permits.add(permit)
         try:
@@ -297,14 +302,13 @@ class _Peer:
             self._permits.discard(permit)
             self._moved_at = asyncio.get_running_loop().time()
         self._call({**given, "status": "in_progress" if allowed else "failed"})
-        options = params.get("options") or []
-        kinds = ("allow_once", "allow_always") if allowed else ("reject_once", "reject_always")
         if not allowed:
             self._refused = f"{asked.words} ({why})" if why != REFUSED else asked.words
-        for kind in kinds:
-            for option in options:
-                if option.get("kind") == kind:
-                    return {"outcome": "selected", "optionId": option.get("optionId")}
+        if allowed and (call.get("rawInput") or {}).get("directories"):
+            self._passed[known] = asked.command  # OpenCode asks for the same command once more
+        if (answer := _chosen("allow_once" if allowed else "reject_once", params)) is not None:
+            return answer
+        self._refused = self._refused or f"{asked.words} (a yes for once is not among what you offer)"
         return {"outcome": "cancelled"}
 
     async def _ask(self, method: str, **params: Any) -> dict[str, Any]:
@@ -320,6 +324,12 @@ class _Peer:
             raise Failed(f"it did not answer to {method} within {START_SECONDS:.0f} s") from None
         except RequestError as error:
             raise Failed(complaint(error), standing.TRANSIENT) from None
+
+
+def _chosen(kind: str, params: dict[str, Any]) -> dict[str, Any] | None:
+    """The option that stands for a word. That is for once, whatever else is offered."""
+    found = next((one for one in params.get("options") or [] if isinstance(one, dict) and one.get("kind") == kind), None)
+    return {"outcome": "selected", "optionId": found.get("optionId")} if found else None
 
 
 async def _nothing(method: str, params: Any, is_notification: bool) -> Any:

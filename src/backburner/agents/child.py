@@ -15,8 +15,9 @@ _TERM_SECONDS, _KILL_SECONDS = 2.0, 5.0
 
 
 def plain(environment: dict[str, str]) -> dict[str, str]:
-    """An environment without what the client of whoever asked had put there for its own commands."""
-    return {name: value for name, value in handed_on(environment).items() if name not in _CLIENTS_OWN}
+    """An environment without what the client of whoever asked, or we, had put there for its own commands."""
+    ours = "BACKBURNER_"
+    return {name: value for name, value in handed_on(environment).items() if name not in _CLIENTS_OWN and not name.startswith(ours)}
 
 
 def environment(home: Home, work: Work) -> dict[str, str]:

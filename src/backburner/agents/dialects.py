@@ -2,45 +2,61 @@
 
 import json
 import shlex
+from collections.abc import Sequence
 from typing import Any
 
-from backburner.agents.territory import Asked, shown
+from backburner.agents.territory import Asked, cut, shown
 from backburner.text import clean, shortened
 
-_TOOLS = {"shell": "command", "bash": "command", "write": "edit", "edit": "edit", "tree": "read", "read": "read"}
-_KINDS = {"execute": "command", "edit": "edit", "delete": "edit", "move": "edit", "read": "read", "search": "read"}
+_KINDS = {"execute": "command", "edit": "edit", "delete": "edit", "read": "read"}
+_GOOSE = {"shell": "command", "write": "edit", "edit": "edit", "tree": "read"}  # the kind of its tools is always other
 _PATHS = ("path", "file_path", "filePath", "filepath", "absolute_path", "notebook_path")
+_CWDS = ("cwd", "workdir", "directory", "dir_path")
+# What a command's call may hold besides it without meaning another effect; `directories` and `patterns` are OpenCode's own remarks.
+_REMARKS = {"command", "description", "is_background", "run_in_background", "timeout", "directories", "patterns", *_CWDS}
+_LONGEST_DIFF = 3000
 
 
-def asked_of(call: dict[str, Any]) -> Asked:
-    """What a permission request asks for, as far as it can be told for certain."""
+def asked_of(call: dict[str, Any], agent: str = "") -> Asked:
+    """What a permission request asks for, as far as it can be told for certain; the rest is for a person to judge, with all of it."""
     given = call.get("rawInput")
     raw: dict[str, Any] = given if isinstance(given, dict) else {}
-    title = str(call.get("title") or call.get("kind") or "do something")
-    kind = _KINDS.get(str(call.get("kind") or ""), "other")
-    if kind == "other":
-        kind = _TOOLS.get(title, "other")
-    command = raw.get("command")
-    if isinstance(command, list):
-        command = shlex.join(map(str, command))
-    if command and raw.get("directories"):
-        return Asked("free", f"run `{command}` in {raw['directories']}")  # OpenCode asks for the command itself, too
-    if kind == "command":
-        # A title is made for people: what it leaves out nobody has seen.
-        cwd = str(raw.get("cwd") or raw.get("workdir") or "")
-        return Asked("command", f"run `{command}`", str(command), cwd=cwd) if command else Asked("other", f"run `{title}`")
+    title, kind = str(call.get("title") or call.get("kind") or "do something"), str(call.get("kind") or "")
+    whole = json.dumps([kind, title, raw, call.get("content"), call.get("locations")], sort_keys=True, ensure_ascii=False)
+    known = _GOOSE.get(title, "other") if agent == "goose" else _KINDS.get(kind, "other")
+    if known == "other" and agent == "opencode-acp" and raw.get("directories"):
+        known = "command"  # it asks for the folders that a command leads to, and then for that
+    unknown = Asked("other", f"use {title}: {cut(json.dumps(raw, ensure_ascii=False))}" if raw else title, whole=whole)
+    if known == "command":
+        command = raw.get("command")
+        command = shlex.join(map(str, command)) if isinstance(command, list) else command
+        if not command:  # a title is made for people: what it leaves out nobody has seen
+            return Asked("other", f"run `{title}`", whole=whole)
+        if not isinstance(command, str) or raw.keys() - _REMARKS:
+            return unknown
+        cwd = next((str(raw[name]) for name in _CWDS if raw.get(name)), "")
+        return Asked("command", f"run `{command}`", command, cwd=cwd, whole=whole)
     diffs = [one for one in call.get("content") or [] if isinstance(one, dict) and one.get("type") == "diff"]
-    named = [raw.get(name) for name in _PATHS] + [one.get("path") for one in (*diffs, *(call.get("locations") or []))]
-    paths = tuple(dict.fromkeys(str(path) for path in named if path))
-    if kind == "read" and paths:
-        return Asked("read", f"read {', '.join(paths)}", paths=paths)
-    if kind == "edit" and paths:
-        changes = "; ".join(f"from {shown(str(one.get('oldText') or ''))}, to {shown(str(one.get('newText') or ''))}" for one in diffs)
-        if not changes and isinstance(content := raw.get("content", raw.get("after")), str):
-            changes = f"to {shown(content)}"
-        verb = str(call.get("kind")) if call.get("kind") in ("delete", "move") else "change"
-        return Asked("edit", f"{verb} {', '.join(paths)}" + (f": {changes}" if changes else ""), paths=paths)
-    return Asked("other", f"use {title}: {shortened(json.dumps(raw, ensure_ascii=False), longest=1500)}" if raw else title)
+    more = [one.get("path") for one in (*diffs, *(call.get("locations") or [])) if isinstance(one, dict)]
+    paths = _paths(raw, more, whole_ones=agent == "opencode-acp")
+    if not paths or known == "other":
+        return unknown
+    if known == "read":
+        return Asked("read", f"read {', '.join(paths)}", paths=paths, whole=whole)
+    changes = "; ".join(f"from {shown(str(one.get('oldText') or ''))}, to {shown(str(one.get('newText') or ''))}" for one in diffs)
+    if not changes and isinstance(content := raw.get("content", raw.get("after")), str):
+        changes = f"to {shown(content)}"
+    verb = "delete" if kind == "delete" else "change"
+    return Asked("edit", f"{verb} {', '.join(paths)}{': ' + changes if changes else ', and does not say how'}", paths=paths, whole=whole)
+
+
+def _paths(given: dict[str, Any], more: Sequence[Any] = (), *, whole_ones: bool = False) -> tuple[str, ...]:
+    """The files that a step is about. `whole_ones`: none where one is not told from the root on; OpenCode names many as one, from elsewhere."""
+    named = [given.get(name) for name in _PATHS]
+    if isinstance(files := given.get("files"), list):
+        named = [one.get(name) for one in files if isinstance(one, dict) for name in ("filePath", "movePath")]
+    found = tuple(dict.fromkeys(str(path) for path in (*named, *more) if path))
+    return found if not whole_ones or all(path.startswith("/") for path in found) else ()
 
 
 def tool(call: dict[str, Any]) -> str:
@@ -81,19 +97,21 @@ def of_opencode(request: dict[str, Any], part: dict[str, Any]) -> Asked:
     name, about = str(request.get("permission")), request.get("metadata") or {}
     given = (part.get("state") or {}).get("input") or {}
     patterns = ", ".join(map(str, request.get("patterns") or []))
-    if name == "bash" and about.get("command"):
-        command = str(about["command"])
-        return Asked("command", f"run `{command}`", command, cwd=str(given.get("workdir") or ""))
-    if name == "edit" and about.get("filepath"):
-        path = str(about["filepath"])
-        return Asked("edit", f"change {path}: {shortened(str(about.get('diff') or ''), longest=3000)}", paths=(path,))
-    if name == "read" and given.get("filePath"):
-        path = str(given["filePath"])
-        return Asked("read", f"read {path}", paths=(path,))
-    if name == "external_directory" and part.get("tool") in ("bash", "read", "edit", "write"):
-        return Asked("free", f"reach {patterns}")
-    shown = shortened(json.dumps(given or about, ensure_ascii=False), longest=1500)
-    return Asked("other", f"use {name} ({patterns}): {shown}")
+    whole = json.dumps([name, request.get("patterns"), about, given], sort_keys=True, ensure_ascii=False)
+    of_shell = name == "bash" or (name == "external_directory" and part.get("tool") == "bash")
+    if of_shell and (command := str(about.get("command") or given.get("command") or "")):
+        return Asked("command", f"run `{command}`", command, cwd=str(given.get("workdir") or ""), whole=f"{command}\0{given}")
+    if name == "grep" and given.get("pattern"):  # judged as the command that does the same
+        where = str(given.get("path") or ".")
+        line = shlex.join(["grep", "-rn", "--", str(given["pattern"]), where])
+        return Asked("command", f"search {where} for {given['pattern']!r}", line, whole=whole)
+    if name == "edit" and (paths := _paths(about, whole_ones=True)):
+        return Asked("edit", f"change {', '.join(paths)}: {cut(str(about.get('diff') or ''), _LONGEST_DIFF)}", paths=paths, whole=whole)
+    if name == "read" and (paths := _paths(given)):
+        return Asked("read", f"read {', '.join(paths)}", paths=paths, whole=whole)
+    if name == "external_directory" and part.get("tool") in ("read", "edit", "write"):
+        return Asked("free", f"reach {patterns}", whole=whole)  # what it does there is asked for by itself
+    return Asked("other", f"use {name} ({patterns}): {cut(json.dumps(given or about, ensure_ascii=False))}", whole=whole)
 
 
 def opencode_tokens(info: dict[str, Any]) -> float:

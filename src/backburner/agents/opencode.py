@@ -10,11 +10,11 @@ import uuid
 from typing import Any
 
 from backburner import standing
-from backburner.agents.dialects import of_opencode, opencode_tokens
+from backburner.agents.dialects import of_opencode
 from backburner.agents.outside import EXPIRED, GO_ON, REFUSED, Failed, Talk
 from backburner.agents.servers import CONNECTED, CUT, Gone, Server, Servers, Unreachable
+from backburner.agents.transcript import Transcript
 from backburner.home import Home
-from backburner.lifecycle import Result
 from backburner.models import Notice
 from backburner.notification import notification
 from backburner.ports import Outcome
@@ -28,6 +28,8 @@ _SETTLE_SECONDS = 0.5  # an error is written down a moment after the session is 
 _MOST_RETRIES = 5  # of its provider; it would go on without end
 _MOST_TIMES = 3  # that it is asked to go on after its server died
 _REFUSALS = 20
+_MOST_AWAY = 6
+_REPLIES, _READS = 30, 10
 _UNLISTED = ("webfetch", "glob")  # whose requests make it fail to list any
 _MOST_STUCK = 4
 
@@ -39,13 +41,12 @@ class OpenCode:
         self.servers = Servers(home)
 
     async def drive(self, talk: Talk) -> Outcome:
-        away = False
-        while True:
-            server = await self.servers.find(talk.turn.settings, talk.environment, away=away)
-            try:
-                return await _Turn(talk, server).go()
-            except Unreachable:
-                away = True
+        patience = await talk.home.do(lambda runtime: runtime.config.number("models.timeout_seconds"))
+        for times in range(_MOST_AWAY):
+            server = await self.servers.find(talk.turn.settings, talk.environment, away=times > 0)
+            with contextlib.suppress(Unreachable):
+                return await _Turn(talk, server, patience).go()
+        raise Failed(f"its OpenCode server went away {_MOST_AWAY} times", standing.TRANSIENT)
 
     async def check(self, settings: dict[str, str], environ: dict[str, str]) -> str | None:
         """Why it could not be asked now: its server answers, its model is not asked."""
@@ -54,22 +55,20 @@ class OpenCode:
         except (Failed, OSError) as error:
             return str(error)
         finally:
-            await self.servers.close(leave=False)
+            await self.servers.close(leave=True, started=True)
         return None
 
 
 class _Turn:
     """One turn in a session, from the prompt to the evidence of its end."""
 
-    def __init__(self, talk: Talk, server: Server) -> None:
-        self._talk, self._server = talk, server
+    def __init__(self, talk: Talk, server: Server, patience: float) -> None:
+        self._talk, self._server, self._patience = talk, server, patience
+        self._moved_at = self._told_at = asyncio.get_running_loop().time()
+        self._passed: set[str] = set()  # calls whose commands were asked for with the folders they lead to
         self._directory = talk.turn.work.task.cwd
-        self._old: set[str] = set()  # messages from before
-        self._messages: dict[str, dict[str, Any]] = {}  # of the assistant, in this run
-        self._texts: dict[str, dict[str, str]] = {}
-        self._calls: dict[str, dict[str, Any]] = {}
+        self._seen = Transcript(talk)
         self._asking: dict[str, asyncio.Task[None]] = {}
-        self._refused = ""
         self._refusals, self._quiet, self._stuck = 0, 0, 0
         self._whole = False  # whether all since the prompt was heard
         self._events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
@@ -89,6 +88,7 @@ class _Turn:
                 outcome = await self._begin()
                 while outcome is None:
                     outcome = await self._next()
+                await self._forget()
                 return outcome
             except asyncio.CancelledError:
                 if not talk.leaving:
@@ -96,9 +96,10 @@ class _Turn:
                 raise
             except Gone:
                 raise Failed(EXPIRED) from None
+            except Failed:
+                await self._forget()
+                raise
             finally:
-                if talk.turn.work.task.standing and not talk.leaving:
-                    await self._forget()
                 for asking in self._asking.values():
                     asking.cancel()
 
@@ -134,19 +135,19 @@ class _Turn:
         """Say what there is to say, unless it was said before and is worked on, or has ended."""
         known, mine = await self._read(), self._talk.record.get("messages") or []
         first = next((n for n, message in enumerate(known) if message["info"]["id"] in mine), len(known))
-        self._old = {message["info"]["id"] for message in known[:first]}
-        self._take(known)
+        self._seen.old = {message["info"]["id"] for message in known[:first]}
+        self._seen.take(known)
         if pending := self._talk.record.get("pending"):
             await self._send(pending)
             return await self._look()
         stopped = self._talk.turn.work.run.waits_on == "budget"  # by us, so that its error is none
-        if mine and (await self._busy() or self._answered() or (not stopped and (self._last() or {}).get("error"))):
+        if mine and (await self._busy() or self._seen.answered() or (not stopped and (self._seen.last() or {}).get("error"))):
             return await self._look()
-        await self._say(await self._talk.words())
+        await self._say(await self._talk.words(), interrupted=bool(mine) and not stopped)
         return None
 
-    async def _say(self, text: str) -> None:
-        if text == GO_ON:
+    async def _say(self, text: str, *, interrupted: bool = False) -> None:
+        if interrupted:
             times = int(self._talk.record.get("interruptions") or 0)
             if times >= _MOST_TIMES:
                 raise Failed(f"it was interrupted {times} times in the middle of its work", standing.TRANSIENT)
@@ -159,7 +160,7 @@ class _Turn:
     async def _send(self, pending: dict[str, str]) -> None:
         """Say it, and again where nothing shows that it was heard: with the same ids it is heard once."""
         body = self._body(pending["id"], pending["part"], pending["text"])
-        seen = {*self._old, *self._messages}
+        seen = {*self._seen.old, *self._seen.messages}
         for _ in range(_SENDS):
             await self._server.call("POST", f"/session/{self._talk.session}/prompt_async", body)
             deadline = asyncio.get_running_loop().time() + _START_SECONDS
@@ -175,8 +176,8 @@ class _Turn:
                 info = about.get("info") or {}
                 if status in ("busy", "retry") or (info.get("role") == "assistant" and info.get("id") not in seen):
                     return await self._taken_up()
-            self._take(await self._read())
-            if self._messages.keys() - seen or await self._busy():
+            self._seen.take(await self._read())
+            if self._seen.messages.keys() - seen or await self._busy():
                 return await self._taken_up()
             self._whole = False
         raise Failed("OpenCode took the prompt and did nothing about it", standing.TRANSIENT)
@@ -210,30 +211,41 @@ class _Turn:
         """Take in what comes next; the outcome where that was the end."""
         if self._unheard:
             return await self._hear(self._unheard.pop(0))
+        if (now := asyncio.get_running_loop().time()) - self._told_at >= _POLL_SECONDS:
+            self._told_at = now
+            if notices := await self._talk.news():
+                await self._tell(notices)
         try:
             async with asyncio.timeout(_POLL_SECONDS):
                 event = await self._events.get()
         except TimeoutError:
-            if notices := await self._talk.news():
-                await self._tell(notices)
+            await self._not_silent()
             return await self._look()
+        self._moved_at = now
         if event in (CONNECTED, CUT):
             self._whole = False
             return await self._look()
         return await self._hear(event)
 
+    async def _not_silent(self) -> None:
+        """A session that neither works nor waits for a word says something now and then."""
+        asking = any(not task.done() for task in self._asking.values())
+        if not asking and not self._talk.turn.acting and asyncio.get_running_loop().time() - self._moved_at > self._patience:
+            await self._abort()
+            raise Failed("it has been silent for too long (models.timeout_seconds)", standing.TIMEOUT)
+
     async def _hear(self, event: dict[str, Any]) -> Outcome | None:
         about = event.get("properties") or {}
         match event.get("type"):
             case "message.updated":
-                self._message(about.get("info") or {})
+                self._seen.message(about.get("info") or {})
             case "message.part.updated":
-                self._part(about.get("part") or {})
+                self._seen.part(about.get("part") or {})
             case "session.status" if (about.get("status") or {}).get("type") == "retry":
                 await self._retries(about["status"])
             case "session.idle":
-                if self._whole and self._answered():
-                    return self._outcome()
+                if self._whole and self._seen.answered():
+                    return self._seen.outcome()
                 await asyncio.sleep(_SETTLE_SECONDS)
                 return await self._look(idle=True)
             case "permission.asked":
@@ -241,46 +253,18 @@ class _Turn:
             case "permission.replied":  # by us, or by OpenCode itself: a no to one is a no to all that wait
                 self._withdraw(str(about.get("requestID") or about.get("permissionID")))
             case "question.asked":
-                self._refused = "a question to the user, who is not there"
+                self._seen.refused = "a question to the user, who is not there"
                 with contextlib.suppress(Gone):
                     await self._server.call("POST", f"/question/{about.get('id')}/reject", directory=self._directory)
             case "session.deleted":
                 raise Failed(EXPIRED)
+            case "backburner.broken":
+                await self._abort()
+                raise Failed(f"what it asked for could not be answered: {about.get('error')}", standing.TRANSIENT)
             case _:
                 return None
         self._talk.moved()
         return None
-
-    def _message(self, info: dict[str, Any]) -> None:
-        if info.get("role") == "assistant" and info.get("id") not in self._old:
-            self._messages[str(info["id"])] = info
-            self._refused = "" if info.get("finish") not in (None, "tool-calls") else self._refused
-            self._talk.tokens = sum(opencode_tokens(one) for one in self._messages.values())
-            self._talk.cost = sum(float(one.get("cost") or 0) for one in self._messages.values())
-
-    def _part(self, part: dict[str, Any]) -> None:
-        message = str(part.get("messageID"))
-        if message in self._old:
-            return
-        if part.get("type") == "text":
-            self._texts.setdefault(message, {})[str(part.get("id"))] = str(part.get("text") or "")
-        elif part.get("type") == "tool":
-            call, acting = str(part.get("callID")), self._talk.turn.acting
-            if call not in self._calls:
-                self._talk.tools.append(str(part.get("tool")))
-            self._calls[call] = part
-            status = (part.get("state") or {}).get("status")
-            if status in ("pending", "running") and call not in acting:
-                acting.append(call)
-            elif status in ("completed", "error") and call in acting:
-                acting.remove(call)
-
-    def _take(self, known: list[dict[str, Any]]) -> None:
-        for message in known:
-            self._message(message["info"])
-            if message["info"].get("role") == "assistant":
-                for part in message.get("parts") or []:
-                    self._part(part)
 
     async def _read(self) -> list[dict[str, Any]]:
         return await self._server.call("GET", f"/session/{self._talk.session}/message") or []
@@ -297,54 +281,24 @@ class _Turn:
                 await self._retries(status)
             await self._pending()
             return None
-        self._take(await self._read())
+        self._seen.take(await self._read())
         self._talk.moved()
-        last = self._last()
-        if last and (last.get("error") or self._answered()):
-            return self._outcome()
+        last = self._seen.last()
+        if last and (last.get("error") or self._seen.answered()):
+            return self._seen.outcome()
         self._quiet += 1
         if self._quiet < 2 and not idle:  # it may be about to begin, or to write down how it ended
             return None
         self._quiet = 0
-        if self._refused and self._refusals < _REFUSALS:
+        if self._seen.refused and self._refusals < _REFUSALS:
             self._refusals += 1
-            refused, self._refused = self._refused, ""
+            refused, self._seen.refused = self._seen.refused, ""
             await self._say(f"{REFUSED} That was: {refused}. Go on without it.")
         elif last and (last.get("time") or {}).get("completed"):
             raise Failed("it was stopped in OpenCode before it had answered")
         else:
-            await self._say(GO_ON)
+            await self._say(GO_ON, interrupted=True)
         return None
-
-    def _last(self) -> dict[str, Any] | None:
-        found = sorted(self._messages.values(), key=lambda one: ((one.get("time") or {}).get("created") or 0, one["id"]))
-        return found[-1] if found else None
-
-    def _answered(self) -> bool:
-        """Whether there is evidence of an answer: a last message that is complete, ended in words and not in an error."""
-        last = self._last()
-        return bool(
-            last
-            and (last.get("time") or {}).get("completed")
-            and last.get("finish") not in (None, "tool-calls", "unknown")
-            and not last.get("error")
-        )
-
-    def _outcome(self) -> Outcome:
-        last = self._last()
-        assert last is not None
-        if (error := last.get("error")) and error.get("name") == "MessageAbortedError":
-            raise Failed("it was stopped in OpenCode before it had answered")
-        if error:
-            about = error.get("data") or {}
-            problem = {401: standing.AUTH, 403: standing.AUTH, 429: standing.RATE_LIMIT}.get(about.get("statusCode"), standing.TRANSIENT)
-            raise Failed(f"{error.get('name')}: {about.get('message') or ''}".rstrip(": "), problem)
-        text = "".join(self._texts.get(str(last["id"]), {}).values()).strip()
-        if last.get("finish") not in ("stop", "end_turn") and not text:
-            raise Failed(f"it stopped before the end: {last.get('finish')}")
-        if not text:
-            raise Failed("it ended its turn without an answer", standing.TRANSIENT)
-        return Outcome(Result.EXIT, 0, answer=text)
 
     async def _retries(self, status: dict[str, Any]) -> None:
         """Its provider fails, and it would try again for ever."""
@@ -358,6 +312,8 @@ class _Turn:
 
     async def _forget(self) -> None:
         """The conversation of a standing task's run is over for good. One that is deleted at work would go on."""
+        if not self._talk.turn.work.task.standing:
+            return
         await self._abort()
         with contextlib.suppress(Unreachable, Gone, Failed):
             await self._server.call("DELETE", f"/session/{self._talk.session}")
@@ -381,14 +337,14 @@ class _Turn:
 
     async def _unlisted(self, known: bool) -> None:
         """Where its call of a tool whose requests are not listed comes to no end, and nobody heard it ask: have it ask again."""
-        self._take(await self._read())
-        running = [call for call in self._talk.turn.acting if (self._calls.get(call) or {}).get("tool") in _UNLISTED]
+        self._seen.take(await self._read())
+        running = [call for call in self._talk.turn.acting if (self._seen.calls.get(call) or {}).get("tool") in _UNLISTED]
         self._stuck = 0 if known or not running else self._stuck + 1
         if self._stuck >= _MOST_STUCK:
             self._stuck = 0
             await self._abort()
             await asyncio.sleep(_SETTLE_SECONDS)
-            await self._say(GO_ON)
+            await self._say(GO_ON, interrupted=True)
 
     def _withdraw(self, known: str) -> None:
         """Nobody waits for an answer any more."""
@@ -398,20 +354,47 @@ class _Turn:
     def _ask(self, request: dict[str, Any]) -> None:
         known = str(request.get("id"))
         if known not in self._asking:
-            self._asking[known] = asyncio.get_running_loop().create_task(self._permission(known, request))
+            task = self._asking[known] = asyncio.get_running_loop().create_task(self._permission(known, request))
+            task.add_done_callback(self._broken)
+
+    def _broken(self, asking: "asyncio.Task[None]") -> None:
+        if not asking.cancelled() and (error := asking.exception()):
+            self._events.put_nowait({"type": "backburner.broken", "properties": {"error": str(error)}})
 
     async def _permission(self, known: str, request: dict[str, Any]) -> None:
-        call = str((request.get("tool") or {}).get("callID"))
-        if call not in self._calls:  # what it is to be given is said there alone
-            with contextlib.suppress(Unreachable, Gone, Failed):
-                self._take(await self._read())
-        part = self._calls.get(call, {})
+        about = request.get("tool") or {}
+        call = f"{about.get('messageID')}:{about.get('callID')}"
+        part = await self._part_of(call)
         if (part.get("state") or {}).get("status") in ("completed", "error"):
             return  # of a turn that was aborted: it is listed for ever
         asked = of_opencode(request, part)
-        allowed, why = await self._talk.permit(asked)
+        if request.get("permission") == "bash" and call in self._passed:
+            allowed, why = True, ""
+        else:
+            allowed, why = await self._talk.permit(asked)
+        if allowed and asked.kind == "command":
+            self._passed.add(call)
         body = {"reply": "once"} if allowed else {"reply": "reject", "message": why}
         if not allowed:
-            self._refused = asked.words if why == REFUSED else f"{asked.words} ({why})"
-        with contextlib.suppress(Gone, Failed, Unreachable):  # where it is not asked any more, nobody needs the answer
-            await self._server.call("POST", f"/permission/{known}/reply", body, directory=self._directory)
+            self._seen.refused = asked.words if why == REFUSED else f"{asked.words} ({why})"
+        for _ in range(_REPLIES):
+            try:
+                await self._server.call("POST", f"/permission/{known}/reply", body, directory=self._directory)
+                return
+            except Gone:
+                return  # it is not asked any more
+            except (Failed, Unreachable) as error:
+                problem = error
+                await asyncio.sleep(1.0)
+        raise problem
+
+    async def _part_of(self, call: str) -> dict[str, Any]:
+        """What is known of a tool's call: what it is given stands there alone, and only once it is no longer pending."""
+        for _ in range(_READS):
+            part = self._seen.calls.get(call, {})
+            if (part.get("state") or {}).get("status") not in (None, "pending"):
+                return part
+            with contextlib.suppress(Unreachable, Gone, Failed):
+                self._seen.take(await self._read())
+            await asyncio.sleep(0.1)
+        return self._seen.calls.get(call, {})

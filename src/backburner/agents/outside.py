@@ -7,6 +7,7 @@ ended, is told the word in the same session; what was granted is not asked for t
 
 import asyncio
 import contextlib
+import hashlib
 import json
 import logging
 import os
@@ -15,7 +16,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol
 
 from backburner.agents import briefing, spending
-from backburner.agents.territory import Asked, judge
+from backburner.agents.territory import Asked, cut, judge
 from backburner.approval.policy import Decision
 from backburner.awaited import Awaited
 from backburner.errors import BackburnerError
@@ -30,6 +31,7 @@ from backburner.text import clean, shortened, visible
 log = logging.getLogger("backburner")
 _ACTIVITY_SECONDS = 0.3
 _PARKING_SECONDS = 10
+_LONGEST_WORDS = 20_000
 _LARGEST_RECORD = 8 << 20
 EXPIRED = "Session expired or was deleted. Start a new background_task to continue."
 REFUSED = "A person said no. Do not try the same in another way."
@@ -71,6 +73,7 @@ class Talk:
         self._told: list[Notice] = []
         self._driver: asyncio.Task[Outcome] | None = None
         self._parked: _Request | None = None  # what its run waits for
+        self._parked_at = 0.0
         self._unparking: set[asyncio.Task[None]] = set()
 
     # -- for its driver
@@ -82,7 +85,8 @@ class Talk:
 
     @property
     def environment(self) -> dict[str, str]:
-        return self.turn.work.environment
+        """What the agent is to work in."""
+        return {**self.turn.work.environment, **self.turn.work.task.env}
 
     def keep(self, **about: Any) -> None:
         """Remember something of the conversation, on disk before this returns."""
@@ -123,12 +127,11 @@ class Talk:
         """Whether the agent may do what it asks for, and why not: by the gate, or by a person's word, however long that takes."""
         here = self.turn.work.task.cwd
         elsewhere = asked.cwd and os.path.realpath(os.path.join(here, asked.cwd)) != os.path.realpath(here)
-        asked = asked._replace(words=visible(f"{asked.words} in {asked.cwd}" if elsewhere else asked.words))
-        granted = list(self.record.get("granted") or [])
-        if asked.words in granted:
-            granted.remove(asked.words)
-            self.keep(granted=granted)
-            return True, "a person said yes"
+        asked = asked._replace(words=visible(cut(f"{asked.words} in {asked.cwd}" if elsewhere else asked.words, _LONGEST_WORDS)))
+        words = dict(self.record.get("words") or {})
+        if (word := words.pop(_digest(asked), None)) is not None:
+            self.keep(words=words)
+            return word, REFUSED
         decision, why = await self.home.do(lambda runtime: judge(runtime, self.turn.work, asked))
         if decision != Decision.ASK:
             return decision == Decision.ALLOW, why
@@ -182,11 +185,12 @@ class Talk:
     # -- for who has it held
 
     def begin(self, driver: "Driver") -> None:
-        """Start. What was granted is let through once, in the run that it was granted for."""
-        if self.turn.fresh and self.record.get("granted"):
-            self.keep(granted=[])
-        elif not self.turn.fresh and self.turn.work.run.waits_on == "tool" and self.turn.work.run.reply == "yes":
-            self.keep(granted=[*(self.record.get("granted") or []), self.record.get("asked")])
+        """Start. A person's word to a step counts once for just that, in the run that it was given in."""
+        run = self.turn.work.run
+        if self.turn.fresh and self.record.get("words"):
+            self.keep(words={})
+        elif not self.turn.fresh and run.waits_on == "tool" and run.reply and (known := self.record.get("digest")):
+            self.keep(words={**(self.record.get("words") or {}), known: run.reply == "yes"})
         self._driver = asyncio.get_running_loop().create_task(self._drive(driver))
 
     async def _drive(self, driver: "Driver") -> Outcome:
@@ -207,6 +211,7 @@ class Talk:
     def go_on(self, turn: Turn) -> None:
         """Its run waits no more: a person has answered what it had asked for, or it asks no more."""
         turn.acting[:] = self.turn.acting
+        self._started += time.monotonic() - self._parked_at
         self.turn, parked, self._parked = turn, self._parked, None
         if parked is not None and turn.work.run.reply and not parked.word.done():
             parked.word.set_result(turn.work.run.reply == "yes")
@@ -222,8 +227,8 @@ class Talk:
                 await self.stop()
                 raise Parked(reason, "budget")
             if (first := next((one for one in self._requests if not one.word.done()), None)) is not None:
-                self.keep(asked=first.asked.words)
-                self._parked = first
+                self.keep(asked=first.asked.words, digest=_digest(first.asked))
+                self._parked, self._parked_at = first, time.monotonic()
                 raise Parked(f"it wants to {first.asked.words} ({first.why})", "tool")
             seconds = self._limits["seconds"] - (time.monotonic() - self._started) if "seconds" in self._limits else None
             news = asyncio.ensure_future(self._news.wait())
@@ -304,6 +309,10 @@ class OutsideAgent:
             talk.leaving = True
         for run_id in list(self._talks):
             await self._end(run_id)
+
+
+def _digest(asked: Asked) -> str:
+    return hashlib.sha256((asked.whole or asked.words).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _read(path: str) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from backburner import process
 from backburner.agents import child
 from backburner.agents.outside import Failed
 from backburner.home import SERVERS as FOLDER
-from backburner.home import Home, read_plain, write_atomically
+from backburner.home import Home, lock, read_plain, write_atomically
 from backburner.models import ProcessId
 from backburner.standing import AUTH, TRANSIENT
 from backburner.text import clean, shortened
@@ -37,8 +37,12 @@ _LONGEST_LOG = 4 << 20
 _PAYLOAD = '"payload":{'
 # Events that come often, with nothing in them that does not come whole as well.
 _UNHEARD = re.compile(_PAYLOAD.replace("{", r"\{") + r'(?:"id":"[^"]*",)?"type":"(?:message\.part\.delta|sync)"')
-# Which variables make one server different from another: whose it is, and which keys it has.
-_TELLING = re.compile(r"HOME|PATH|XDG_\w+|OPENCODE\w*|\w+_(API_KEY|TOKEN|BASE_URL)")
+# Variables of one terminal, which a server that is for all of them does not have. With any other difference it is another server:
+# what is judged in one environment must not run in another.
+_PASSING = re.compile(
+    r"_|PWD|OLDPWD|SHLVL|LINES|COLUMNS|TERM\w*|COLORTERM|WINDOWID|DISPLAY|WAYLAND_DISPLAY|VTE_\w+|TMUX\w*|STY|SSH_(TTY|CONNECTION|CLIENT)"
+    r"|GPG_TTY|XDG_SESSION_\w+|DBUS_SESSION_BUS_ADDRESS|\w*_SESSION_ID|TRACEPARENT"
+)
 # Among the events: what came before may have been missed, and what comes will be.
 CONNECTED: dict[str, Any] = {"type": "backburner.connected"}
 CUT: dict[str, Any] = {"type": "backburner.cut"}
@@ -78,7 +82,7 @@ class Server:
                 params={"directory": directory} if directory else None,
                 timeout=httpx2.Timeout(seconds) if seconds else httpx2.USE_CLIENT_DEFAULT,
             )
-        except httpx2.TransportError as error:
+        except (httpx2.TransportError, RuntimeError) as error:  # RuntimeError: it was given up meanwhile
             raise Unreachable(f"the OpenCode server at {self.url} does not answer ({type(error).__name__})") from None
         if answer.status_code == 401:
             raise Failed(f"the OpenCode server at {self.url} wants a password: see password_env in docs/asking.md", AUTH)
@@ -93,10 +97,10 @@ class Server:
 
     async def awake(self) -> bool:
         """Whether it answers: one that is still starting swallows requests."""
-        try:
-            return bool((await self.call("GET", "/global/health", seconds=1.0) or {}).get("healthy"))
-        except (Unreachable, Gone, AttributeError):
-            return False
+        with contextlib.suppress(Unreachable, Gone, Failed):
+            answer = await self.call("GET", "/global/health", seconds=1.0)
+            return isinstance(answer, dict) and bool(answer.get("healthy"))
+        return False
 
     @contextlib.asynccontextmanager
     async def listening(self, session: str) -> Any:
@@ -136,13 +140,16 @@ class Server:
         if _UNHEARD.match(line, line.find(_PAYLOAD)):
             return
         event = json.loads(line)
-        payload = event.get("payload") or {}
-        kind, about = payload.get("type"), payload.get("properties") or {}
+        payload = event.get("payload") if isinstance(event, dict) else None
+        about = (payload.get("properties") or {}) if isinstance(payload, dict) else None
+        if not isinstance(payload, dict) or not isinstance(about, dict):
+            return
+        kind = payload.get("type")
         if kind == "server.connected":
             self.connected.set()
             self._all(CONNECTED)
             return
-        info, part = about.get("info") or {}, about.get("part") or {}
+        info, part = (found if isinstance(found, dict) else {} for found in (about.get("info"), about.get("part")))
         of_session = info.get("id") if str(kind).startswith("session.") else info.get("sessionID")
         session = about.get("sessionID") or of_session or part.get("sessionID")
         for queue in self._listeners.get(str(session), ()):
@@ -167,6 +174,7 @@ class Servers:
         self._home = home
         self._known: dict[str, Server] = {}
         self._starting = asyncio.Lock()
+        self._started: set[str] = set()
 
     async def find(self, settings: dict[str, str], environ: dict[str, str], *, away: bool = False) -> Server:
         """The server for an agent, started where it is ours and does not run. One that went away is waited for, or started again."""
@@ -177,19 +185,26 @@ class Servers:
                 self._known[named] = Server(url, password, user=environ.get("OPENCODE_SERVER_USERNAME") or "opencode")
             server = self._known[named]
             if not await self._wait(server, _BACK_SECONDS if away else 10.0):
+                with contextlib.suppress(Unreachable, Gone):
+                    await server.call("GET", "/global/health", seconds=5.0)  # what is wrong with it, where it says so
                 raise Failed(f"no OpenCode server answers at {url}: start it with `opencode serve --port {_port(url)}`", TRANSIENT)
             return server
         env = child.plain(environ)
-        telling = {name: value for name, value in env.items() if _TELLING.fullmatch(name)}
-        key = hashlib.sha256(json.dumps([settings["command"], telling], sort_keys=True).encode()).hexdigest()[:12]
+        env = {name: value for name, value in env.items() if not _PASSING.fullmatch(name)}
+        key = hashlib.sha256(json.dumps([settings["command"], env], sort_keys=True).encode()).hexdigest()[:12]
         async with self._starting:
             server = self._known.get(key)
-            if server and process.is_alive(server.leader) and (not away or await server.awake()):
+            if server and process.is_alive(server.leader) and (not away or await self._wait(server, 10.0)):
                 return server
             if server:
                 await server.close()
                 del self._known[key]
-            server = await self._again(key) or await self._start(key, settings["command"], env)
+            os.makedirs(os.path.join(self._home.root, FOLDER), 0o700, exist_ok=True)
+            held = await asyncio.to_thread(lock, os.path.join(self._home.root, FOLDER, "start.lock"), wait=True)
+            try:
+                server = await self._again(key) or await self._start(key, settings["command"], env)
+            finally:
+                os.close(held) if held is not None else None
             self._known[key] = server
             return server
 
@@ -211,7 +226,6 @@ class Servers:
         path = process.executable_of(command, os.getcwd(), env.get("PATH", os.defpath))
         if path is None:
             raise Failed(f"{command} is not on the PATH: npm install -g opencode-ai")
-        os.makedirs(os.path.join(self._home.root, FOLDER), 0o700, exist_ok=True)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -237,8 +251,9 @@ class Servers:
                 start_new_session=True,
             )
         leader = process.identify(started.pid)
-        write_atomically(self._record(key), json.dumps({**about, "process": str(leader)}))
+        write_atomically(self._record(key), json.dumps({**about, **({"process": str(leader)} if leader else {})}))
         server = Server(about["url"], about["password"], leader, about["mark"])
+        self._started.add(key)
         deadline = asyncio.get_running_loop().time() + _START_SECONDS
         while b"listening on" not in (said := await asyncio.to_thread(_said, output)):
             if started.poll() is not None or asyncio.get_running_loop().time() > deadline:
@@ -266,8 +281,11 @@ class Servers:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.join(self._home.root, FOLDER, name))
 
-    async def close(self, *, leave: bool) -> None:
-        """Let go of all; those of ours end with it, also the ones that hosts before us had started, unless something goes on in them."""
+    async def close(self, *, leave: bool, started: bool = False) -> None:
+        """Let go of all; those of ours end with it, also the ones that hosts before us had started, unless something goes on in them.
+
+        `started`: those end at any rate that we have started ourselves.
+        """
         folder = os.path.join(self._home.root, FOLDER)
         for name in os.listdir(folder) if os.path.isdir(folder) else ():
             key, ending = os.path.splitext(name)
@@ -278,7 +296,7 @@ class Servers:
                     with contextlib.suppress(FileNotFoundError):
                         os.unlink(self._record(key))
         for key, server in self._known.items():
-            if server.mark and not leave:
+            if server.mark and (not leave or (started and key in self._started)):
                 await self._end(key, server)
             else:
                 await server.close()

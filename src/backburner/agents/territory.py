@@ -12,6 +12,9 @@ from backburner.runtime import Runtime
 
 _LONGEST_SHOWN = 1500
 _ACTING = {"conftest.py", "makefile", "gnumakefile", "package.json", "setup.py", "pyproject.toml", "tox.ini", "noxfile.py", "justfile"}
+_ACTING |= {"opencode.json", "opencode.jsonc"}
+# What agents go by: whoever changes it changes what is asked for from then on.
+_SETTINGS = {".claude", ".codex", ".gemini", ".goose", ".mcp.json", ".opencode", ".qwen", "opencode.json", "opencode.jsonc"}
 
 
 class Asked(NamedTuple):
@@ -22,6 +25,7 @@ class Asked(NamedTuple):
     command: str = ""
     paths: tuple[str, ...] = ()
     cwd: str = ""  # of a command, where it is not the task's
+    whole: str = ""  # all that is known of it: what a yes or a no is bound to
 
 
 def inside(task: Task, path: str) -> str:
@@ -39,8 +43,16 @@ def inside(task: Task, path: str) -> str:
 
 def shown(text: str) -> str:
     """A text as a person decides on it; what they are not shown is counted."""
-    cut = f" (and {len(text) - _LONGEST_SHOWN:,} characters that are not shown)" if len(text) > _LONGEST_SHOWN else ""
-    return f"{len(text):,} characters: {text[:_LONGEST_SHOWN]!r}{cut}"
+    return f"{len(text):,} characters: {text[:_LONGEST_SHOWN]!r}{_rest(text, _LONGEST_SHOWN)}"
+
+
+def cut(text: str, longest: int = _LONGEST_SHOWN) -> str:
+    """The same without quotes."""
+    return f"{text[:longest]}{_rest(text, longest)}"
+
+
+def _rest(text: str, longest: int) -> str:
+    return f" (and {len(text) - longest:,} characters that are not shown)" if len(text) > longest else ""
 
 
 def acts(path: str) -> bool:
@@ -62,7 +74,7 @@ def judge(runtime: Runtime, work: Work, asked: Asked) -> tuple[Decision, str]:
             cwd = os.path.join(task.cwd, asked.cwd)
             if os.path.commonpath([root := os.path.realpath(task.project), os.path.realpath(cwd)]) != root:
                 return Decision.ASK, f"it would run in {cwd}, outside the project"
-            step = Submission((asked.command,), cwd, handed_on(work.environment), shell=True)
+            step = Submission((asked.command,), cwd, handed_on(work.environment), env=task.env, shell=True)
             try:
                 verdict = runtime.judge(step)
             except BackburnerError as error:
@@ -73,6 +85,8 @@ def judge(runtime: Runtime, work: Work, asked: Asked) -> tuple[Decision, str]:
                 paths = [inside(task, path) for path in asked.paths]
             except BadInput as error:
                 return Decision.ASK, str(error)
+            if asked.kind == "edit" and any(_SETTINGS & set(path.lower().split(os.sep)) for path in paths):
+                return Decision.ASK, "agents go by it"
             if asked.kind == "read" or may_change(runtime, task):
                 return Decision.ALLOW, "inside the project"
             if all(not os.path.lexists(path) and not acts(os.path.relpath(path, os.path.realpath(task.project))) for path in paths):

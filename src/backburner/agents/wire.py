@@ -31,7 +31,7 @@ class Line:
 
     def __init__(self, program: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.program, self._reader, self._writer = program, reader, writer
-        self.patience = 0.0
+        self.patience, self.broken = 0.0, ""
         self.updates = self.ended = 0
 
     async def send(self, message: dict[str, Any]) -> None:
@@ -44,7 +44,8 @@ class Line:
             try:
                 line = await self._reader.readline()
             except ValueError:
-                raise Failed(f"{self.program} sent a line of more than {_LONGEST_LINE >> 20} MiB") from None
+                self.broken = f"{self.program} sent a line of more than {_LONGEST_LINE >> 20} MiB"
+                return None
             if not line:
                 return None
             with contextlib.suppress(ValueError):

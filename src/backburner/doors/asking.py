@@ -75,6 +75,8 @@ def _asked(runtime: Runtime, entry: Entry, args: argparse.Namespace) -> int:
 
 def agents(runtime: Runtime, args: argparse.Namespace) -> int:
     names = sorted({"default", *runtime.config.agents, *runtime.at_hand()})
+    if len(names) > 1 and "default" not in runtime.config.agents and not runtime.config.text("models.default"):
+        names.remove("default")  # there are others to ask
     rows = [_about(runtime, name) for name in names]
     if args.check:
         need("agent", "Agents need")
