@@ -22,7 +22,7 @@ def asked_of(call: dict[str, Any], agent: str = "") -> Asked:
     given = call.get("rawInput")
     raw: dict[str, Any] = given if isinstance(given, dict) else {}
     title, kind = str(call.get("title") or call.get("kind") or "do something"), str(call.get("kind") or "")
-    whole = json.dumps([kind, title, raw, call.get("content"), call.get("locations")], sort_keys=True, ensure_ascii=False)
+    whole = json.dumps([kind, title, raw, call.get("content")], sort_keys=True, ensure_ascii=False)
     known = _GOOSE.get(title, "other") if agent == "goose" else _KINDS.get(kind, "other")
     if known == "other" and agent == "opencode-acp" and raw.get("directories"):
         known = "command"  # it asks for the folders that a command leads to, and then for that
@@ -35,7 +35,7 @@ def asked_of(call: dict[str, Any], agent: str = "") -> Asked:
         if not isinstance(command, str) or raw.keys() - _REMARKS:
             return unknown
         cwd = next((str(raw[name]) for name in _CWDS if raw.get(name)), "")
-        return Asked("command", f"run `{command}`", command, cwd=cwd, whole=whole)
+        return Asked("command", f"run `{command}`", command, cwd=cwd, whole=f"{command}\0{cwd}")
     diffs = [one for one in call.get("content") or [] if isinstance(one, dict) and one.get("type") == "diff"]
     more = [one.get("path") for one in (*diffs, *(call.get("locations") or [])) if isinstance(one, dict)]
     paths = _paths(raw, more, whole_ones=agent == "opencode-acp")
@@ -100,7 +100,9 @@ def of_opencode(request: dict[str, Any], part: dict[str, Any]) -> Asked:
     whole = json.dumps([name, request.get("patterns"), about, given], sort_keys=True, ensure_ascii=False)
     of_shell = name == "bash" or (name == "external_directory" and part.get("tool") == "bash")
     if of_shell and (command := str(about.get("command") or given.get("command") or "")):
-        return Asked("command", f"run `{command}`", command, cwd=str(given.get("workdir") or ""), whole=f"{command}\0{given}")
+        return Asked(
+            "command", f"run `{command}`", command, cwd=str(given.get("workdir") or ""), whole=f"{command}\0{given.get('workdir')}"
+        )
     if name == "grep" and given.get("pattern"):  # judged as the command that does the same
         where = str(given.get("path") or ".")
         line = shlex.join(["grep", "-rn", "--", str(given["pattern"]), where])
