@@ -211,6 +211,8 @@ class _Turn:
         """Take in what comes next; the outcome where that was the end."""
         if self._unheard:
             return await self._hear(self._unheard.pop(0))
+        if not self._events.empty():  # they come in bursts, of many sessions at once
+            return await self._came(self._events.get_nowait())
         if (now := asyncio.get_running_loop().time()) - self._told_at >= _POLL_SECONDS:
             self._told_at = now
             if notices := await self._talk.news():
@@ -221,8 +223,11 @@ class _Turn:
         except TimeoutError:
             await self._not_silent()
             return await self._look()
-        self._moved_at = now
-        if event in (CONNECTED, CUT):
+        return await self._came(event)
+
+    async def _came(self, event: dict[str, Any]) -> Outcome | None:
+        self._moved_at = asyncio.get_running_loop().time()
+        if event is CONNECTED or event is CUT:
             self._whole = False
             return await self._look()
         return await self._hear(event)

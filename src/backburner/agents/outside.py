@@ -29,7 +29,7 @@ from backburner.ports import Outcome, Parked, Turn
 from backburner.text import clean, shortened, visible
 
 log = logging.getLogger("backburner")
-_ACTIVITY_SECONDS = 0.3
+_ACTIVITY_SECONDS, _LAST_SECONDS = 0.3, 0.05
 _PARKING_SECONDS = 10
 _LONGEST_WORDS = 20_000
 _LARGEST_RECORD = 8 << 20
@@ -237,6 +237,12 @@ class Talk:
             finally:
                 news.cancel()
 
+    def close(self) -> None:
+        """It has ended. What it did is written down after that is known: nobody waits for it."""
+        if self._writing is not None:
+            self._writing.cancel()
+        self._writing = asyncio.get_running_loop().call_later(_LAST_SECONDS, self._write)
+
     async def stop(self) -> None:
         """End the turn, as far as it has not ended."""
         self._parked = None
@@ -288,7 +294,8 @@ class OutsideAgent:
         except asyncio.CancelledError:
             await self._end(run_id)
             raise
-        await self._end(run_id)
+        self._talks.pop(run_id, None)
+        talk.close()
         return outcome
 
     async def check(self, settings: dict[str, str], environ: dict[str, str]) -> str | None:
