@@ -134,7 +134,8 @@ class _Peer:
             if not resumes and not capabilities.get("loadSession"):
                 raise Failed(EXPIRED)
             if self._talk.turn.settings["name"] == "gemini":  # loaded in the minute of its making, it would lose its history
-                await asyncio.sleep(max(0.0, (float(self._talk.record.get("opened") or 0) // _MINUTE + 1) * _MINUTE - time.time()))
+                left = (float(self._talk.record.get("opened") or 0) // _MINUTE + 1) * _MINUTE - time.time()
+                await asyncio.sleep(min(max(0.0, left), _MINUTE))
             try:
                 opened = await self._ask("session_resume" if resumes else "session_load", sessionId=session, **about)
             except Failed as error:

@@ -19,7 +19,7 @@ from backburner.agents import briefing, spending
 from backburner.agents.territory import Asked, cut, judge
 from backburner.approval.policy import Decision
 from backburner.awaited import Awaited
-from backburner.errors import BackburnerError
+from backburner.errors import BackburnerError, LedgerUnavailable
 from backburner.folders import ACTIVITY
 from backburner.home import read_plain, write_atomically
 from backburner.lifecycle import Result
@@ -121,7 +121,8 @@ class Talk:
             told, self._told = self._told, []
             self.keep(heard=self.turn.work.run.run_id, said=self.turn.message)
         if told:
-            await self.home.do(lambda runtime: runtime.tell(notice_ids=[notice.notice_id for notice in told]))
+            with contextlib.suppress(LedgerUnavailable):  # then it is told once more
+                await self.home.do(lambda runtime: runtime.tell(notice_ids=[notice.notice_id for notice in told]))
 
     async def permit(self, asked: Asked) -> tuple[bool, str]:
         """Whether the agent may do what it asks for, and why not: by the gate, or by a person's word, however long that takes."""
