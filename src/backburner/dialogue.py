@@ -37,9 +37,9 @@ class Dialogue(Reading):
                 how = f" Get it with: npm install -g {settings['package']}" if settings.get("package") else ""
                 raise BadInput(f"The agent {settings['name']} needs the program {program}, which is not on the PATH.{how}")
 
-    def _asks_first(self, agent: str) -> bool:
-        """Whether an agent asks before it acts. One with a gate in front of every step does."""
-        settings = self.agent(agent)
+    def _asks_first(self, submission: Submission) -> bool:
+        """Whether its agent asks before it acts. One with a gate in front of every step does."""
+        settings = self.agent(submission.agent or "", standing=submission.standing or submission.session == DISCOVERY)
         return not settings["type"] or asks(settings)
 
     def _not_too_deep(self, submission: Submission) -> None:

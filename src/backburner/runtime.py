@@ -127,13 +127,13 @@ class Runtime(Outward):
             approval, reasons, rule = None, ("an agent proposes it",), "proposal"
             if submission.command:
                 self._approval(submission, None, now)  # what is denied is not proposed
-        elif submission.agent is not None and not submission.command and not self._asks_first(submission.agent):
+        elif submission.agent is not None and not submission.command and not self._asks_first(submission):
             approval, reasons, rule = (Approval("user", yes_via, now) if yes_via else None), (_UNASKED,), "agent"
         elif submission.agent is not None and not submission.command:
             approval, reasons, rule = Approval("auto", "prompt", now), ("a prompt; what its agent does is asked for",), "prompt"
         else:
             approval, reasons, rule = self._approval(submission, yes_via, now)
-            if submission.agent is not None and approval and not yes_via and not self._asks_first(submission.agent):
+            if submission.agent is not None and approval and not yes_via and not self._asks_first(submission):
                 approval, reasons, rule = None, (_UNASKED,), "agent"
         word = ids.slug(submission.name or submission.agent or "") if submission.name or submission.agent else ""
         word = word or ids.stem(submission.command, submission.shell)

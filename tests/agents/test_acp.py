@@ -654,7 +654,7 @@ def test_a_budget_that_is_used_up_waits_and_a_yes_goes_on(agents: Company) -> No
     agents.until("prompted", 2)
     assert agents.prompts[1].startswith("You were interrupted in the middle of your work."), "it knows what it was asked for"
     agents.place.ok("cancel", task_id)
-    assert agents.used(task_id)["tool_calls"] == 2
+    assert agents.used(task_id)["tool_calls"] >= 2, "what it did before counts"
 
 
 def test_a_budget_that_is_not_granted_ends_it(agents: Company) -> None:
