@@ -70,6 +70,7 @@ class Talk:
         self._requests: list[_Request] = []
         self._news = asyncio.Event()
         self._writing: asyncio.TimerHandle | None = None
+        self._shown = 0  # of the tools
         self._told: list[Notice] = []
         self._driver: asyncio.Task[Outcome] | None = None
         self._parked: _Request | None = None  # what its run waits for
@@ -166,7 +167,9 @@ class Talk:
         """Something happened: have it seen by who asks how it goes, and see whether it may go on."""
         if spending.over(self._limits, self.used):
             self._news.set()
-        if self._writing is None:
+        if len(self.tools) != self._shown:  # a new call is seen at once: who learns of the end finds it there
+            self._write()
+        elif self._writing is None:
             self._writing = asyncio.get_running_loop().call_later(_ACTIVITY_SECONDS, self._write)
 
     @property
@@ -177,7 +180,9 @@ class Talk:
         return {**used, **({"cost": cost + self.cost} if cost + self.cost else {})}
 
     def _write(self) -> None:
-        self._writing = None
+        if self._writing is not None:
+            self._writing.cancel()
+        self._writing, self._shown = None, len(self.tools)
         recent = [*(self.earlier.get("recent") or []), *self.tools][-5:]
         about = {**self.used, "tools": int(self.used["tool_calls"]), "recent": recent, "at": int(time.time() * 1000)}
         with contextlib.suppress(OSError):
@@ -239,7 +244,7 @@ class Talk:
                 news.cancel()
 
     def close(self) -> None:
-        """It has ended. What it did is written down after that is known: nobody waits for it."""
+        """It has ended. What it used is written down after that is known: the ledger has it."""
         if self._writing is not None:
             self._writing.cancel()
         self._writing = asyncio.get_running_loop().call_later(_LAST_SECONDS, self._write)
@@ -250,8 +255,6 @@ class Talk:
         if self._driver is not None and not self._driver.done():
             self._driver.cancel()
             await asyncio.wait({self._driver})
-        if self._writing is not None:
-            self._writing.cancel()
         self._write()
 
 
