@@ -1,9 +1,11 @@
 """Agents in the background: from the model's last byte to the notice, asking, fifty at once in one host, and waiting for twenty."""
 
 import asyncio
+import contextlib
 import json
 import os
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from backburner.awaited import Awaited
@@ -51,15 +53,21 @@ class Door:
 def measure(rounds: int) -> list[Figures]:
     """One round asks thirty agents in a row, fifty at once, and waits for twenty."""
     with scratch() as folder, TimedModel() as model, Place(folder) as place:
-        text = (place.root / "config.toml").read_text()
         models = f'[models]\ndefault = "openai-chat:x"\nbase_url = "{model.url}/v1"\n[tasks]\nmax_concurrent = {_MANY}\n'
-        (place.root / "config.toml").write_text(text + models)
-        os.chdir(place.cwd)
-        try:
+        with staffed(place, models):
             return [asyncio.run(_round(place, model)) for _ in range(rounds)]
-        finally:
-            for pid in hosts(str(place.root)):
-                os.kill(pid, 15)
+
+
+@contextlib.contextmanager
+def staffed(place: Place, settings: str) -> Iterator[None]:
+    """A home with agents; their host does not outlive the measurement."""
+    (place.root / "config.toml").write_text((place.root / "config.toml").read_text() + settings)
+    os.chdir(place.cwd)
+    try:
+        yield
+    finally:
+        for pid in hosts(str(place.root)):
+            os.kill(pid, 15)
 
 
 async def _round(place: Place, model: TimedModel) -> Figures:

@@ -16,7 +16,7 @@ from pathlib import Path
 from backburner.awaited import Awaited
 from backburner.runtime import Runtime, open_runtime
 from backburner.testing.model import ScriptedModel
-from bench.agents import Door, hosts
+from bench.agents import Door, staffed
 from bench.place import ROOT, Place, scratch, wait_until
 from bench.turns import Figures
 
@@ -74,17 +74,12 @@ def measure(rounds: int) -> list[Figures]:
     """One round asks fifteen sessions in a row, and twenty at once."""
     if program() is None:
         return []
-    with scratch() as folder, ScriptedModel() as model, _server(folder, model) as url, Place(folder) as place:
-        text = (place.root / "config.toml").read_text()
-        agent = f'[models]\nseats = {_MANY}\n[agents.oc]\ntype = "opencode"\nurl = "{url}"\n'
-        (place.root / "config.toml").write_text(text + agent)
-        os.chdir(place.cwd)
+    with contextlib.ExitStack() as opened:
+        folder, model = opened.enter_context(scratch()), opened.enter_context(ScriptedModel())
+        url, place = opened.enter_context(_server(folder, model)), opened.enter_context(Place(folder))
+        opened.enter_context(staffed(place, f'[models]\nseats = {_MANY}\n[agents.oc]\ntype = "opencode"\nurl = "{url}"\n'))
         idle = Idle(url)
-        try:
-            return [asyncio.run(_round(place, idle)) for _ in range(rounds)]
-        finally:
-            for pid in hosts(str(place.root)):
-                os.kill(pid, 15)
+        return [asyncio.run(_round(place, idle)) for _ in range(rounds)]
 
 
 async def _round(place: Place, idle: Idle) -> Figures:

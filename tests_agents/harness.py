@@ -30,7 +30,7 @@ from backburner.home import SERVERS
 from backburner.lifecycle import LIVE
 from backburner.models import ProcessId
 from backburner.runtime import Runtime, load_config, open_runtime
-from backburner.testing.model import ScriptedModel
+from backburner.testing.model import ScriptedModel, said
 
 PATIENCE = 120.0
 NOBODY = 65534
@@ -411,15 +411,6 @@ class Server:
         self._process.wait(20)
 
 
-@contextlib.contextmanager
-def a_server(office: Office) -> Iterator[Server]:
-    made = Server(office)
-    try:
-        yield made
-    finally:
-        made.close()
-
-
 class Proxy:
     """A way to a server that notes what is asked for, and that can cut off the events for good."""
 
@@ -473,15 +464,6 @@ class Proxy:
 
 
 @contextlib.contextmanager
-def a_proxy(port: int) -> Iterator[Proxy]:
-    made = Proxy(port)
-    try:
-        yield made
-    finally:
-        made.close()
-
-
-@contextlib.contextmanager
 def an_office(root: Path) -> Iterator[Office]:
     with ScriptedModel() as model:
         made = Office(root, model)
@@ -506,20 +488,6 @@ def call(url: str, method: str, path: str, body: object = None, password: str = 
 
 def prompt(*steps: Step, words: str = "Please do this.") -> str:
     return f"{words} [[script: {json.dumps(steps)}]]]"
-
-
-def said(request: dict[str, Any]) -> str:
-    """The conversation in a request to a model, in whatever dialect, each text on lines of its own."""
-    return "".join(shown(request.get(name)) for name in ("messages", "input", "contents"))
-
-
-def shown(value: object) -> str:
-    """All texts in a part of a request."""
-    if isinstance(value, str):
-        return value + "\n"
-    if isinstance(value, dict | list):
-        return "".join(map(shown, value.values() if isinstance(value, dict) else value))
-    return ""
 
 
 def processes() -> Iterator[tuple[int, list[bytes], bytes]]:

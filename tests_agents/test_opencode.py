@@ -4,11 +4,12 @@ import json
 import re
 import signal
 import time
+from contextlib import closing
 from typing import Any
 
 import pytest
 from conftest import wait_until
-from harness import PATIENCE, OpenCode, a_proxy, a_server, call, processes, said
+from harness import PATIENCE, OpenCode, Proxy, Server, call, processes, said
 
 from backburner import process
 
@@ -54,7 +55,7 @@ def test_its_tools_are_counted_while_it_works(office: Any, agent: str) -> None:
 
 
 def test_the_end_is_heard_and_not_looked_for(office: Any) -> None:
-    with a_server(office) as server, a_proxy(server.port) as proxy:
+    with closing(Server(office)) as server, closing(Proxy(server.port)) as proxy:
         office.configure(named(proxy.url))
         somebody = office.session("theirs")
         task_id = somebody.ask(runs("echo one"), {"say": "by event"})
@@ -67,7 +68,7 @@ def test_the_end_is_heard_and_not_looked_for(office: Any) -> None:
 
 
 def test_the_end_is_found_where_no_event_comes_any_more(office: Any) -> None:
-    with a_server(office) as server, a_proxy(server.port) as proxy:
+    with closing(Server(office)) as server, closing(Proxy(server.port)) as proxy:
         office.configure(named(proxy.url))
         somebody, gate = office.session("theirs"), office.gate()
         task_id = somebody.ask(runs(gate.command), {"say": "by looking"})
@@ -268,7 +269,7 @@ def test_what_it_asked_for_is_told_in_its_session_once(office: Any) -> None:
 
 
 def test_a_session_of_a_persons_server_is_told_what_it_asked_for_once(office: Any) -> None:
-    with a_server(office) as server:
+    with closing(Server(office)) as server:
         office.configure(named(server.url))
         made = call(server.url, "POST", f"/session?directory={office.place.cwd}", {"title": "a parent"})
         session = {"BACKBURNER_SESSION": f"opencode:{made['id']}"}

@@ -25,7 +25,7 @@ from conftest import CLIENTS, Place, wait_until
 from backburner.clients.wiring import own_command
 from backburner.notification import MARK
 from backburner.process import identify, is_alive
-from backburner.testing.model import ScriptedModel
+from backburner.testing.model import ScriptedModel, said, shown
 
 PATIENCE = 120.0
 Script = list[dict[str, Any]]
@@ -351,20 +351,6 @@ class Mcpdo:
 
 def prompt(script: Script) -> str:
     return f"Please do this. [[script: {json.dumps(script)}]]]"
-
-
-def said(request: dict[str, Any]) -> str:
-    """The conversation in a request to a model, in whatever dialect, each text on lines of its own."""
-    return "".join(shown(request.get(name)) for name in ("messages", "input", "contents"))
-
-
-def shown(value: object) -> str:
-    """All texts in a part of a request."""
-    if isinstance(value, str):
-        return value + "\n"
-    if isinstance(value, dict | list):
-        return "".join(map(shown, value.values() if isinstance(value, dict) else value))
-    return ""
 
 
 def notices_of(task_id: str, text: str) -> int:

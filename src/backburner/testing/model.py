@@ -203,6 +203,16 @@ def _newest(name: str, results: list[str]) -> str | None:
     return found[-1].strip() if found else None
 
 
+def said(request: Json) -> str:
+    """The conversation in a request to a model, in whatever dialect, each text on lines of its own."""
+    return "".join(shown(request.get(name)) for name in ("messages", "input", "contents"))
+
+
+def shown(value: object) -> str:
+    """All texts in a part of a request."""
+    return "".join(f"{text}\n" for text in _strings(value))
+
+
 def _strings(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
