@@ -142,7 +142,8 @@ def used_json(activity: dict[str, Any]) -> dict[str, float]:
 
 def _used(usage: dict[str, float]) -> list[str]:
     cost = f"${usage['cost']:,.4f}".rstrip("0").rstrip(".") if usage.get("cost") else ""
-    parts = [f"{usage[name]:,.0f} {word}" for name, word in (("tokens", "tokens"), ("tool_calls", "tool calls")) if usage.get(name)]
+    counted = ((usage.get("tokens"), "token"), (usage.get("tool_calls"), "tool call"))
+    parts = [f"{count:,.0f} {word}{'' if count == 1 else 's'}" for count, word in counted if count]
     return [f"Used: {', '.join(filter(None, [*parts, cost]))}"] if parts or cost else []
 
 
