@@ -30,7 +30,8 @@ from backburner.home import SERVERS
 from backburner.lifecycle import LIVE
 from backburner.models import ProcessId
 from backburner.runtime import Runtime, load_config, open_runtime
-from backburner.testing.model import ScriptedModel, said
+from backburner.testing.model import ScriptedModel
+from backburner.testing.texts import said
 
 PATIENCE = 120.0
 NOBODY = 65534

@@ -25,7 +25,8 @@ from conftest import CLIENTS, Place, wait_until
 from backburner.clients.wiring import own_command
 from backburner.notification import MARK
 from backburner.process import identify, is_alive
-from backburner.testing.model import ScriptedModel, said, shown
+from backburner.testing.model import ScriptedModel
+from backburner.testing.texts import said, shown
 
 PATIENCE = 120.0
 Script = list[dict[str, Any]]

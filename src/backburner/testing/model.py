@@ -16,6 +16,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
+from backburner.testing.texts import strings
+
 _OPENING = "[[script:"
 _REQUESTS_KEPT = 200
 _LONGEST_HANG_SECONDS = 60.0
@@ -65,7 +67,7 @@ class ScriptedModel:
         """Whether any request kept holds the text, in any of its strings."""
         with self._lock:
             requests = list(self.requests)
-        return any(text in string for request in requests for string in _strings(request))
+        return any(text in string for request in requests for string in strings(request))
 
     def answer(self, path: str, body: Json) -> tuple[int, str, bytes]:
         """Status, content type and body of the answer to one request; waits where the script says so."""
@@ -201,24 +203,6 @@ def _newest(name: str, results: list[str]) -> str | None:
     pattern = _TASK_ID if name == "task_id" else re.compile(rf'"{name}\\*"\s*:\s*\\*"?([^"\\,}}\]]+)')
     found = [match[pattern.groups] for result in results for match in pattern.finditer(result)]
     return found[-1].strip() if found else None
-
-
-def said(request: Json) -> str:
-    """The conversation in a request to a model, in whatever dialect, each text on lines of its own."""
-    return "".join(shown(request.get(name)) for name in ("messages", "input", "contents"))
-
-
-def shown(value: object) -> str:
-    """All texts in a part of a request."""
-    return "".join(f"{text}\n" for text in _strings(value))
-
-
-def _strings(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for inner in value.values() if isinstance(value, dict) else value:
-            yield from _strings(inner)
 
 
 def _text(content: Any) -> str:
