@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -92,6 +93,10 @@ class Fake:
         """What was said in a session, by us."""
         said = [one for one in self.sessions[session]["messages"] if one["info"]["role"] == "user"]
         return ["|".join(part["text"] for part in one["parts"]) for one in said]
+
+    def reaches_its_second_step(self) -> None:
+        """Wait until the first step of the only session is over, with what it was allowed to do."""
+        wait_until(lambda: self.sessions and len(self.sessions[0]["messages"]) == 3, "the second step")
 
     def tools(self, session: int = 0) -> list[dict[str, Any]]:
         """The states of the tools that were called."""
@@ -230,7 +235,7 @@ def test_its_end_is_seen_without_the_event(home: Place, fake: Fake) -> None:
 def test_what_happens_while_the_events_are_cut_is_not_missed(home: Place, fake: Fake) -> None:
     gate = home.cwd.parent / "go"
     task_id = ask(home, bash("ls"), {"tool": "toy_add", "args": {"a": 17}, "until": str(gate)}, {"say": "done"})
-    wait_until(lambda: activity(home, task_id).get("tools"), "the first step")
+    fake.reaches_its_second_step()
     fake.set(cut=1, deaf=True)
     gate.touch()
     wait_until(lambda: "toy_add" in str(home.status(task_id)["error"]), "what it asks for to be seen")
@@ -437,10 +442,17 @@ def test_a_request_that_nobody_heard_and_that_cannot_be_listed_does_not_hold_the
     gate = home.cwd.parent / "go"
     fetch = {"tool": "webfetch", "args": {"url": "http://example.org/"}}
     task_id = ask(home, bash("ls"), {**fetch, "until": str(gate)}, fetch, {"say": "done"})
-    wait_until(lambda: activity(home, task_id).get("tools"), "the first step")
+    fake.reaches_its_second_step()
     fake.set(cut=1, deaf=True)
     gate.touch()
-    wait_until(lambda: len(fake.tools()) == 2 and fake.tools()[1]["status"] == "running", "it to ask while nobody listens")
+
+    def asked() -> bool:
+        """Whether the request is there: it makes the list of all of them fail."""
+        with contextlib.suppress(urllib.error.HTTPError):
+            fake.call("GET", f"/permission?directory={home.cwd}")
+        return fake.asked("GET", "/permission")[-1]["status"] == 400
+
+    wait_until(asked, "it to ask while nobody listens")
     fake.set(deaf=False)
     ended = settled(home, task_id, "waiting", "failed", "completed")
     assert ended["status"] == "waiting", f"it has to ask again: {ended['error']}"
@@ -545,7 +557,7 @@ def test_a_server_of_the_person_may_go_away_and_come_back(home: Place, fake: Fak
     own.start()
     gate = home.cwd.parent / "go"
     task_id = ask(home, bash("ls"), {"until": str(gate), "say": "done"}, agent="mine")
-    wait_until(lambda: activity(home, task_id).get("tools"), "it to be at work")
+    fake.reaches_its_second_step()
     own.kill()
     gate.touch()
     own.start()
@@ -559,7 +571,7 @@ def test_a_server_that_does_not_answer_for_a_while_is_waited_for(home: Place, fa
     own.start()
     gate = home.cwd.parent / "go"
     task_id = ask(home, bash("ls"), {"until": str(gate), "say": "done"}, agent="mine")
-    wait_until(lambda: activity(home, task_id).get("tools"), "it to be at work")
+    fake.reaches_its_second_step()
     fake.set(refuse=True, cut=1)
     wait_until(lambda: len([one for one in fake.journal if one.get("refused") == "/global/health"]) > 1, "it to be waited for")
     gate.touch()
@@ -615,7 +627,7 @@ def test_a_server_whose_host_died_is_not_left_behind(home: Place, fake: Fake) ->
 def test_a_server_of_ours_that_dies_is_started_again_and_the_agent_goes_on(home: Place, fake: Fake) -> None:
     gate = home.cwd.parent / "go"
     task_id = ask(home, bash("ls"), {"until": str(gate), "say": "done"})
-    wait_until(lambda: activity(home, task_id).get("tools"), "it to be at work")
+    fake.reaches_its_second_step()
     kill(fake.server)
     gate.touch()
     answered(home, task_id)
@@ -726,7 +738,7 @@ def test_without_the_program_a_sentence_says_how_to_get_it(home: Place, fake: Fa
 def test_a_check_leaves_a_server_alone_in_which_somebody_works(home: Place, fake: Fake) -> None:
     gate = home.cwd.parent / "go"
     task_id = ask(home, bash("ls"), {"say": "done", "until": str(gate)})
-    wait_until(lambda: activity(home, task_id).get("tools"), "the first step")
+    fake.reaches_its_second_step()
     server = fake.server
     checked = json.loads(home.cli("agents", "--check", "--json").stdout)
     assert [one["problem"] for one in checked if one["name"] == "opencode"] == [""]
