@@ -204,9 +204,12 @@ class Executor(Protocol):
 
 
 class Parked(Exception):
-    """An agent cannot go on for now; the message says why. It waits for the end of a task, or a person's word (`waits_on`)."""
+    """An agent cannot go on for now; the message says why. It waits for the end of a task, or a person's word (`waits_on`).
 
-    def __init__(self, reason: str, waits_on: str) -> None:
+    None stands for a yes to the run itself, before it has begun.
+    """
+
+    def __init__(self, reason: str, waits_on: str | None) -> None:
         super().__init__(reason)
         self.waits_on = waits_on
 

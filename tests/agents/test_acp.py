@@ -218,6 +218,16 @@ def test_long_lines_and_a_flood_of_complaints_do_no_harm(agents: Company) -> Non
     assert 4 << 20 <= len(agents.place.log(huge)) < 5 << 20
 
 
+def test_complaints_without_end_do_not_fill_the_disk(agents: Company) -> None:
+    agents.hire()
+    task_id = agents.ask({"stderr": 30_000}, {"hang": 1})
+    errors = agents.place.folder(task_id) / "agent.err"
+    wait_until(lambda: errors.exists() and 0 < errors.stat().st_size <= 1 << 20, "the first of them to be dropped", 40)
+    kept = errors.read_bytes()
+    assert kept and set(kept) <= set(b"y\n")
+    agents.place.ok("cancel", task_id)
+
+
 def test_a_line_that_is_no_message_is_passed_over(agents: Company) -> None:
     agents.hire()
     assert agents.answer({"raw": "Debugger attached."}, {"raw": ""}, {"raw": "{"}, {"say": "Here."}) == "Here.\n"
@@ -376,6 +386,24 @@ def test_one_that_does_not_ask_needs_a_yes_first(agents: Company) -> None:
     assert agents.place.cli("ask", "--agent", "goose", "x").returncode == 3, "it is goose in name only"
 
 
+def test_nor_does_it_hear_more_without_another_yes(agents: Company) -> None:
+    agents.hire("load", more="")
+    agents.place.cli("ask", "--agent", "fake", script({"say": "One."}))
+    (task,) = agents.place.json("list")  # type: ignore[misc]
+    task_id = task["task_id"]
+    agents.place.ok("approve", task_id)
+    agents.settled(task_id)
+    done = agents.place.cli("resume", task_id, "--wait", script({"say": "Two."}))
+    assert done.returncode == 3 and "does not ask before it acts" in done.stderr and "Two." in done.stderr
+    assert agents.place.status(task_id)["status"] == "waiting" and len(agents.prompts) == 1
+    agents.place.ok("approve", task_id)
+    assert agents.settled(task_id)["status"] == "completed" and agents.place.log(task_id) == b"Two.\n"
+    agents.place.ok("resume", task_id, script({"say": "Three."}))
+    agents.settled(task_id, "waiting")
+    agents.place.ok("reject", task_id)
+    assert agents.settled(task_id, "failed")["error"] == "a person said no" and len(agents.prompts) == 2
+
+
 # -- permissions
 
 
@@ -387,6 +415,23 @@ def test_what_the_gate_knows_is_answered_without_a_person(agents: Company) -> No
     assert agents.answer(shell("rm a.txt"), {"say": "Then not."}) == "Then not.\n" and (agents.place.cwd / "a.txt").exists()
     assert [(one["outcome"], one["optionId"]) for one in agents.journal("outcome")] == [("selected", "once"), ("selected", "no")]
     assert len(agents.prompts) == 2, "it has heard of the refusal itself"
+
+
+def test_of_many_that_wait_the_first_is_not_kept_and_goes_on_all_the_same(agents: Company) -> None:
+    agents.hire("load")
+    tasks = []
+    for n in range(9):
+        (agents.place.cwd / f"{n}.txt").write_text("x")
+        tasks.append(agents.ask(shell(f"rm {n}.txt"), {"say": f"Gone: {n}."}))
+        agents.settled(tasks[-1], "waiting")
+    pids = [one["pid"] for one in agents.journal("greeted")]
+    wait_until(lambda: not alive(pids[0]), "the first to be ended")
+    assert all(map(alive, pids[1:])) and agents.place.status(tasks[0])["status"] == "waiting"
+    for n, task_id in enumerate(tasks):
+        agents.place.ok("approve", task_id)
+        assert agents.settled(task_id)["status"] == "completed" and agents.place.log(task_id) == f"Gone: {n}.\n".encode()
+        assert not (agents.place.cwd / f"{n}.txt").exists()
+    assert len(agents.journal("greeted")) == 10, "the others were there all the time"
 
 
 def test_a_person_is_asked_and_the_same_process_goes_on_with_the_yes(agents: Company) -> None:

@@ -348,6 +348,21 @@ def test_each_of_two_that_are_asked_for_is_answered_for_itself(home: Place, fake
     assert sorted(fake.ran) == ["rm a.txt", "rm b.txt"] and not list(home.cwd.iterdir())
 
 
+def test_of_many_that_wait_each_is_told_its_word(home: Place, fake: Fake) -> None:
+    tasks = []
+    for n in range(10):
+        (home.cwd / f"{n}.txt").write_text("x")
+        tasks.append(ask(home, bash(f"rm {n}.txt"), {"say": "done"}))
+        settled(home, tasks[-1], "waiting")
+    home.ok("reject", tasks[0])
+    for task_id in tasks[1:]:
+        home.ok("approve", task_id)
+    for task_id in tasks:
+        answered(home, task_id)
+    assert [path.name for path in home.cwd.iterdir()] == ["0.txt"] and len(fake.replies) == 10
+    assert [len(fake.users(n)) for n in range(10)] == [1] * 10, "though not all were kept, none was interrupted"
+
+
 def test_a_session_asks_before_it_acts_and_keeps_what_its_person_forbade(home: Place, fake: Fake) -> None:
     (home.cwd / "old.txt").write_text("x")
     forbidden = {"permission": "bash", "pattern": "rm *", "action": "deny"}

@@ -25,12 +25,13 @@ from backburner.hosts import be_host
 from backburner.lifecycle import Result
 from backburner.models import AGENTS, CHAT, DISCOVERY, LOCAL, Task, Work
 from backburner.output import NAME, header
-from backburner.ports import Agent, CannotStart, Outcome, Turn
+from backburner.ports import Agent, CannotStart, Outcome, Parked, Turn
 from backburner.process import is_alive
 from backburner.progress import summarize
-from backburner.ready import ACP, OPENCODE
+from backburner.ready import ACP, OPENCODE, asks
 from backburner.runner import Runner
 from backburner.runtime import Runtime, load_config, open_runtime
+from backburner.text import shortened, visible
 from backburner.words import iso
 from backburner.worktree import Worktree
 
@@ -141,6 +142,8 @@ class AgentExecutor:
 
     async def _answer(self, turn: Turn, place: Worktree | None) -> Outcome:
         """The agent's answer; from a checkout of its own comes with it what it changed there."""
+        if why := _first_a_yes(turn):
+            raise Parked(why, None)
         agent = self._agent(turn.settings["type"])
         if place is None:
             return await agent.answer(turn)
@@ -155,6 +158,17 @@ class AgentExecutor:
 
     def attach(self, work: Work) -> None:
         return None
+
+
+def _first_a_yes(turn: Turn) -> str | None:
+    """Why a person has to say yes before the agent hears this: it does not ask before it acts, and other words were said yes to."""
+    task, run = turn.work.task, turn.work.run
+    if not turn.fresh or not turn.settings["type"] or asks(turn.settings) or run.reply == "yes":
+        return None
+    if task.approved_by == "user" and (task.standing or run.origin or run.message == task.prompt):
+        return None
+    told = shortened(visible(run.message or ""), longest=4000)
+    return f"{task.agent} does not ask before it acts, and is to be told: {told}"
 
 
 def _moved(task: Task, place: Worktree) -> Task:

@@ -31,6 +31,7 @@ from backburner.text import clean, shortened, visible
 log = logging.getLogger("backburner")
 _ACTIVITY_SECONDS, _LAST_SECONDS = 0.3, 0.05
 _PARKING_SECONDS = 10
+_MOST_HELD = 8  # agents of a kind that are kept there, each a program or more, while their runs wait for a person
 _LONGEST_WORDS = 20_000
 _LARGEST_RECORD = 8 << 20
 EXPIRED = "Session expired or was deleted. Start a new background_task to continue."
@@ -214,6 +215,11 @@ class Talk:
         self._unpark()
         return outcome._replace(usage=self.used)
 
+    @property
+    def waits_since(self) -> float:
+        """When it began to wait for a person; 0 while it does not."""
+        return self._parked_at if self._parked else 0.0
+
     def go_on(self, turn: Turn) -> None:
         """Its run waits no more: a person has answered what it had asked for, or it asks no more."""
         turn.acting[:] = self.turn.acting
@@ -274,6 +280,7 @@ class OutsideAgent:
     def __init__(self, home: Awaited, driver: Driver) -> None:
         self._home, self._driver = home, driver
         self._talks: dict[str, Talk] = {}
+        self._sparing: dict[str, asyncio.Task[None]] = {}
 
     @property
     def held(self) -> set[str]:
@@ -283,6 +290,8 @@ class OutsideAgent:
     async def answer(self, turn: Turn) -> Outcome:
         """One run of a task, or the rest of one that had to wait."""
         run_id = turn.work.run.run_id
+        if sparing := self._sparing.get(run_id):
+            await asyncio.wait({sparing})
         if (talk := self._talks.get(run_id)) is not None:
             talk.go_on(turn)
         else:
@@ -294,6 +303,7 @@ class OutsideAgent:
         except Parked as parked:
             if parked.waits_on != "tool":
                 del self._talks[run_id]
+            self._spare()
             raise
         except asyncio.CancelledError:
             await self._end(run_id)
@@ -304,6 +314,17 @@ class OutsideAgent:
 
     async def check(self, settings: dict[str, str], environ: dict[str, str]) -> str | None:
         return await self._driver.check(settings, environ)
+
+    def _spare(self) -> None:
+        """Where too many wait for a person, the one that has waited longest is not kept: it is told the word in its session."""
+        waiting = [run_id for run_id, talk in self._talks.items() if talk.waits_since]
+        if len(waiting) <= _MOST_HELD:
+            return
+        run_id = min(waiting, key=lambda one: self._talks[one].waits_since)
+        talk = self._talks.pop(run_id)
+        talk.leaving = True
+        self._sparing[run_id] = asyncio.get_running_loop().create_task(talk.stop())
+        self._sparing[run_id].add_done_callback(lambda _: self._sparing.pop(run_id))
 
     async def _end(self, run_id: str) -> None:
         if talk := self._talks.pop(run_id, None):
@@ -320,6 +341,8 @@ class OutsideAgent:
             talk.leaving = True
         for run_id in list(self._talks):
             await self._end(run_id)
+        if self._sparing:
+            await asyncio.wait(self._sparing.values())
 
 
 def _digest(asked: Asked) -> str:

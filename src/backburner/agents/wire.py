@@ -21,6 +21,8 @@ from backburner.text import clean
 
 START_SECONDS = 120.0
 _LONGEST_LINE = 64 << 20
+_MOST_ERRORS, _LAST_ERRORS = 16 << 20, 1 << 20  # how much of its complaints there may be, and how much of more is kept
+_LOOK_SECONDS = 1.0
 
 
 class Line:
@@ -74,7 +76,7 @@ async def started(
     if path is None:
         package = f": npm install -g {settings['package']}" if settings.get("package") else ""
         raise Failed(f"{words[0]} is not on the PATH{package}")
-    with open(os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
+    with open(os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW, 0o600), "wb") as file:
         program = await asyncio.create_subprocess_exec(
             path,
             *words[1:],
@@ -89,13 +91,28 @@ async def started(
     assert program.stdin and program.stdout
     leader = process.identify(program.pid)
     line = Line(words[0], program.stdout, program.stdin)
+    looking = asyncio.ensure_future(_kept_short(errors))
     try:
         if began and leader:
             began(leader)
         yield line
     finally:
+        looking.cancel()
         await line.close()
         await _surely(child.end(leader, mark, program, patience=line.patience))
+
+
+async def _kept_short(errors: str) -> None:
+    """See that what a program complains of does not fill the disk."""
+    while True:
+        await asyncio.sleep(_LOOK_SECONDS)
+        with contextlib.suppress(OSError), open(os.open(errors, os.O_RDWR | os.O_NOFOLLOW), "r+b") as file:
+            if file.seek(0, os.SEEK_END) > _MOST_ERRORS:
+                file.seek(-_LAST_ERRORS, os.SEEK_END)
+                last = file.read()
+                file.truncate(0)
+                file.seek(0)
+                file.write(last)
 
 
 async def _surely(work: Any) -> None:

@@ -41,7 +41,7 @@ def open_questions(runtime: Runtime, session: str, also: Collection[str] = ()) -
 
 
 def _asks(entry: Entry) -> bool:
-    return entry.run is not None and entry.run.waits_on in ("tool", "budget")
+    return entry.run is not None and entry.run.waits_on in (None, "tool", "budget")
 
 
 def _step(entry: Entry) -> Question:

@@ -1,0 +1,35 @@
+"""What a chat asks its person, without a face."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from backburner.doors.chat.questions import open_questions, settle
+from backburner.errors import BadInput
+from backburner.models import ENGINE, ProcessId, Submission
+from backburner.runtime import Runtime, open_runtime
+
+ME = ProcessId(1, "1", "boot")
+SESSION = "chat:1"
+
+
+@pytest.fixture
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runtime]:
+    """A home in which no engine is started."""
+    monkeypatch.setattr(Runtime, "_start_engine", lambda self: None)
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "config.toml").write_text("[approval]\nyes_without_terminal = true\n")
+    with open_runtime(str(tmp_path / "home"), {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}) as opened:
+        yield opened
+
+
+def test_a_run_that_waits_before_its_beginning_is_asked_about(runtime: Runtime, tmp_path: Path) -> None:
+    entry = runtime.submit(Submission(command=("echo", "x"), cwd=str(tmp_path), environment={}, session=SESSION))
+    (work,) = runtime.store.claim(ENGINE, ME, 1, runtime.clock())
+    runtime.store.park(work.run.run_id, ME, "it has changed since a person said yes", runtime.clock())
+    (question,) = open_questions(runtime, SESSION)
+    assert question.about == entry.task.task_id and "it has changed" in question.text
+    assert settle(runtime, question, "yes").status == "pending" and not open_questions(runtime, SESSION)
+    with pytest.raises(BadInput):
+        settle(runtime, question, "yes")
