@@ -11,7 +11,7 @@ whatever else, as a tool of an MCP server.
 Sessions are files below XDG_DATA_HOME and outlive the server; a turn does not. `journal.jsonl` beside them says what was asked of it, and
 `knobs.json` is read at every use: `cut` (a number; the streams of events that began with another one end), `deaf` (no stream begins),
 `mute` (types of events that are not sent), `twice` (each event comes twice), `status` (busy: every session is, for ever), `refuse`
-(connections end without an answer), `boot` (seconds in which requests are swallowed), and `rules` (what its own settings allow).
+(connections end without an answer), `hold` (requests to a path that ends so are not answered), `boot` (seconds in which requests are swallowed), and `rules` (what its own settings allow).
 """
 
 import base64
@@ -532,6 +532,8 @@ class Handler(BaseHTTPRequestHandler):
         except Missing as missing:
             code, answer = 404, {"name": "NotFoundError", "data": {"message": str(missing)}}
         journal(method=self.command, path=address.path, body=body, directory=directory, status=code)
+        while (held := knob("hold")) and self.command == "POST" and address.path.endswith(held):
+            time.sleep(_TICK)
         self.send(code, answer)
 
     def allowed(self) -> bool:

@@ -25,6 +25,7 @@ from conftest import CONFIG, Place, wait_until
 
 from backburner import process
 from backburner.models import ProcessId
+from backburner.runtime import open_runtime
 
 FAKE = Path(__file__).with_name("scripted_opencode.py")
 GO_ON = "You were interrupted in the middle of your work."
@@ -727,6 +728,59 @@ def test_what_ended_before_it_is_asked_again_comes_with_the_prompt(home: Place, 
     settled(home, other)
     assert home.ok("resume", task_id, script({"say": "more"}), "--wait") == "more\n"
     assert other in fake.users()[1] and "Automatic notice" in fake.users()[1] and len(fake.users()) == 2
+
+
+def test_killed_between_telling_it_and_knowing_so_it_is_not_told_again(home: Place, fake: Fake) -> None:
+    gate = home.cwd.parent / "go"
+    task_id = ask(home, {"until": str(gate), "say": "done"})
+    record = home.folder(task_id) / "conversation.json"
+    wait_until(lambda: fake.prompts and not json.loads(record.read_text())["pending"], "it to be at work")
+    fake.set(hold="/message")
+    other = home.ok("run", "--yes", "--", "echo", "finished", env={"BACKBURNER_SESSION": f"agent:{task_id}"}).strip()
+    wait_until(lambda: fake.asked("POST", "/session/[^/]+/message"), "it to be told")
+    kill(host(home))
+    fake.set(hold="")
+    with open_runtime(str(home.root), dict(home.environ)) as runtime:
+        wait_until(lambda: not runtime.owed(f"agent:{task_id}"), "what it was told to be known")
+    gate.touch()
+    answered(home, task_id)
+    assert sum(other in text for text in fake.users()) == 1
+
+
+def test_nor_when_it_was_told_with_the_prompt(home: Place, fake: Fake) -> None:
+    task_id = ask(home, {"say": "done"})
+    answered(home, task_id)
+    other = home.ok("run", "--yes", "--", "echo", "finished", env={"BACKBURNER_SESSION": f"agent:{task_id}"}).strip()
+    settled(home, other)
+    fake.set(hold="/prompt_async")
+    home.ok("resume", task_id, script({"say": "more"}))
+    wait_until(lambda: len(fake.prompts) == 2, "it to be told")
+    kill(host(home))
+    fake.set(hold="")
+    answered(home, task_id, "more")
+    with open_runtime(str(home.root), dict(home.environ)) as runtime:
+        assert not runtime.owed(f"agent:{task_id}")
+    assert sum(other in text for text in fake.users()) == 1
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["told", "killed before that is known"])
+def test_a_session_of_a_persons_server_is_told_once(home: Place, fake: Fake, own: Own, killed: bool) -> None:
+    fake.set(boot=0)
+    own.configure(home)
+    own.start()
+    wait_until(lambda: fake.started, "the server")
+    made = json.loads(urllib.request.urlopen(f"{own.url}/session?directory={home.cwd}", data=b"{}", timeout=10).read())
+    session = f"opencode:{made['id']}"
+    fake.set(hold="/prompt_async" if killed else "")
+    ids = [home.ok("run", "--yes", "--", "echo", word, env={"BACKBURNER_SESSION": session}).strip() for word in ("one", "two")]
+    wait_until(lambda: fake.asked("POST", "/session/[^/]+/prompt_async"), "it to be told")
+    if killed:
+        kill(host(home))
+        fake.set(hold="")
+    with open_runtime(str(home.root), dict(home.environ)) as runtime:
+        wait_until(lambda: not runtime.owed(session), "it to be told, and that to be known", 60)
+    text = "|".join(fake.users())
+    assert all(text.count(f"<task-id>{task_id}</task-id>") == 1 for task_id in ids), text
 
 
 # -- being set up

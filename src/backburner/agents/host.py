@@ -44,6 +44,7 @@ _GRACE_SECONDS = 5.0
 _SEATS = {AGENTS: "models.seats", LOCAL: "tasks.max_concurrent"}
 _LONGEST_ANSWER = 4 << 20
 _STOP_SECONDS = 30.0
+_AGAIN_SECONDS = 10.0
 _HOLD_SECONDS = 1800.0  # how long an agent from outside is kept there for a person's word
 
 
@@ -259,6 +260,7 @@ async def _host(home: Home, runtime: Runtime) -> None:
             for lane, seats in _SEATS.items()
         }
         leaving: asyncio.TimerHandle | None = None
+        telling: asyncio.TimerHandle | None = None
         held_since = loop.time()
         seen = stamp(home.config)
 
@@ -296,8 +298,7 @@ async def _host(home: Home, runtime: Runtime) -> None:
                 runner.tick()
             if leaving:
                 leaving.cancel()
-            if runtime.untold_parents():
-                going(staff.tell_parents())
+            tell_parents()
             if staff.held:
                 live = {run.run_id for run in runtime.store.live_runs()}
                 for agent in staff.outside:  # who begins meanwhile is not meant
@@ -305,6 +306,16 @@ async def _host(home: Home, runtime: Runtime) -> None:
             if busy := any(runner.busy for runner in runners.values()):
                 held_since = loop.time()
             leaving = None if busy else loop.call_later(runtime.config.number("agents.idle_exit_seconds"), leave)
+
+        def tell_parents() -> None:
+            """And again after a while: a server may be away, and one who died may have been about to tell."""
+            nonlocal telling
+            if telling:
+                telling.cancel()
+            telling = None
+            if runtime.untold_parents():
+                going(staff.tell_parents())
+                telling = loop.call_later(_AGAIN_SECONDS, tell_parents)
 
         def leave() -> None:
             """Not while somebody sits at a chat: the next word is to be answered at once. Nor while an agent waits for one, for a time."""

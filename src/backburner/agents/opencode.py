@@ -137,6 +137,8 @@ class _Turn:
         first = next((n for n, message in enumerate(known) if message["info"]["id"] in mine), len(known))
         self._seen.old = {message["info"]["id"] for message in known[:first]}
         self._seen.take(known)
+        if (telling := self._talk.record.get("telling")) and telling["id"] in {message["info"]["id"] for message in known}:
+            await self._talk.told(telling["notices"])  # by who was here before us
         if pending := self._talk.record.get("pending"):
             await self._send(pending)
             return await self._look()
@@ -152,12 +154,12 @@ class _Turn:
             if times >= _MOST_TIMES:
                 raise Failed(f"it was interrupted {times} times in the middle of its work", standing.TRANSIENT)
             self._talk.keep(interruptions=times + 1)
-        pending = {"id": f"msg_{uuid.uuid4().hex}", "part": f"prt_{uuid.uuid4().hex}", "text": text}
+        pending = {"id": f"msg_{uuid.uuid4().hex}", "part": f"prt_{uuid.uuid4().hex}", "text": text, "notices": self._talk.telling}
         self._talk.keep(pending=pending, messages=[*(self._talk.record.get("messages") or []), pending["id"]])
         self._whole = self._server.connected.is_set()
         await self._send(pending)
 
-    async def _send(self, pending: dict[str, str]) -> None:
+    async def _send(self, pending: dict[str, Any]) -> None:
         """Say it, and again where nothing shows that it was heard: with the same ids it is heard once."""
         body = self._body(pending["id"], pending["part"], pending["text"])
         seen = {*self._seen.old, *self._seen.messages}
@@ -175,16 +177,16 @@ class _Turn:
                 status = (about.get("status") or {}).get("type")
                 info = about.get("info") or {}
                 if status in ("busy", "retry") or (info.get("role") == "assistant" and info.get("id") not in seen):
-                    return await self._taken_up()
+                    return await self._taken_up(pending)
             self._seen.take(await self._read())
             if self._seen.messages.keys() - seen or await self._busy():
-                return await self._taken_up()
+                return await self._taken_up(pending)
             self._whole = False
         raise Failed("OpenCode took the prompt and did nothing about it", standing.TRANSIENT)
 
-    async def _taken_up(self) -> None:
+    async def _taken_up(self, pending: dict[str, Any]) -> None:
+        await self._talk.heard(pending.get("notices"))
         self._talk.keep(pending=None)
-        await self._talk.heard()
 
     def _body(self, message: str, part: str, text: str, *, synthetic: bool = False) -> dict[str, Any]:
         about: dict[str, Any] = {"messageID": message}
@@ -199,11 +201,11 @@ class _Turn:
 
     async def _tell(self, notices: list[Notice]) -> None:
         """What it asked for has ended: it reads that before its next step."""
-        message = f"msg_{uuid.uuid4().hex}"
-        self._talk.keep(messages=[*(self._talk.record.get("messages") or []), message])
+        message, ids = f"msg_{uuid.uuid4().hex}", [notice.notice_id for notice in notices]
+        self._talk.keep(messages=[*(self._talk.record.get("messages") or []), message], telling={"id": message, "notices": ids})
         body = self._body(message, f"prt_{uuid.uuid4().hex}", notification(notices), synthetic=True)
         await self._server.call("POST", f"/session/{self._talk.session}/message", {**body, "noReply": True})
-        await self._talk.heard(notices)
+        await self._talk.told(ids)
 
     # -- hearing
 

@@ -117,14 +117,22 @@ class Talk:
         owed = [one for one in await self.home.do(lambda runtime: runtime.owed(session)) if one.task_id != self.turn.work.task.task_id]
         return list(await self.home.do(lambda runtime: runtime.lease(fitting(owed)))) if owed else []
 
-    async def heard(self, told: list[Notice] | None = None) -> None:
-        """The agent has what was said to it."""
-        if told is None:
-            told, self._told = self._told, []
-            self.keep(heard=self.turn.work.run.run_id, said=self.turn.message)
-        if told:
+    @property
+    def telling(self) -> list[int]:
+        """The notices in the words that were last to be said."""
+        return [notice.notice_id for notice in self._told]
+
+    async def heard(self, notice_ids: list[int] | None = None) -> None:
+        """The agent has what was said to it, and the notices in it."""
+        self.keep(heard=self.turn.work.run.run_id, said=self.turn.message)
+        await self.told(self.telling if notice_ids is None else notice_ids)
+        self._told = []
+
+    async def told(self, notice_ids: list[int]) -> None:
+        """The agent need not be told these any more."""
+        if notice_ids:
             with contextlib.suppress(LedgerUnavailable):  # then it is told once more
-                await self.home.do(lambda runtime: runtime.tell(notice_ids=[notice.notice_id for notice in told]))
+                await self.home.do(lambda runtime: runtime.tell(notice_ids=notice_ids))
 
     async def permit(self, asked: Asked) -> tuple[bool, str]:
         """Whether the agent may do what it asks for, and why not: by the gate, or by a person's word, however long that takes."""

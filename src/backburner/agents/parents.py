@@ -1,14 +1,17 @@
 """Telling an OpenCode session that asked for something what became of it, where no plugin of ours is there to do so."""
 
+import hashlib
 import uuid
 
 from backburner.agents.outside import Failed
 from backburner.agents.servers import Gone, Server, Servers, Unreachable
 from backburner.awaited import Awaited
+from backburner.models import Notice
 from backburner.notification import fitting, notification
 from backburner.runtime import Runtime
 
 CLIENT = "opencode:"
+_LATEST = 100  # messages of a session that are looked at
 
 
 class Parents:
@@ -36,11 +39,13 @@ class Parents:
         known = session.removeprefix(CLIENT)
         try:
             server = await self._servers.find(settings, environ)
-            await server.call("GET", f"/session/{known}")
+            said = await server.call("GET", f"/session/{known}/message?limit={_LATEST}") or []
         except (Failed, Gone, Unreachable):
             return False  # not there, or not here
+        heard = {part.get("id") for message in said for part in message.get("parts") or []}
         while owed := await self._home.do(lambda runtime: runtime.lease(fitting(runtime.owed(session)))):
-            if not await _woken(server, known, notification(owed)):
+            new = [notice for notice in owed if _part_of(notice) not in heard]
+            if new and not await _woken(server, known, new):
                 return False
             ids = [notice.notice_id for notice in owed]
             await self._home.do(lambda runtime, ids=ids: runtime.tell(notice_ids=ids))
@@ -53,11 +58,16 @@ def _asked_from(runtime: Runtime, session: str) -> dict[str, str]:
     return runtime.store.environment(owed[0].task_id) if owed else {}
 
 
-async def _woken(server: Server, session: str, text: str) -> bool:
-    """Say it: an idle session takes it up as its next turn, one at work before its next step."""
-    part = {"id": f"prt_{uuid.uuid4().hex}", "type": "text", "text": text, "synthetic": True}
+def _part_of(notice: Notice) -> str:
+    """What a notice is called in a session. Whoever finds it there need not tell it, though the one before us could not say so."""
+    return f"prt_{hashlib.sha256(f'{notice.key} {notice.created_at}'.encode()).hexdigest()[:32]}"
+
+
+async def _woken(server: Server, session: str, notices: list[Notice]) -> bool:
+    """Tell them: an idle session takes that up as its next turn, one at work before its next step."""
+    parts = [{"id": _part_of(one), "type": "text", "text": notification([one]), "synthetic": True} for one in notices]
     try:
-        await server.call("POST", f"/session/{session}/prompt_async", {"messageID": f"msg_{uuid.uuid4().hex}", "parts": [part]})
+        await server.call("POST", f"/session/{session}/prompt_async", {"messageID": f"msg_{uuid.uuid4().hex}", "parts": parts})
     except (Failed, Gone, Unreachable):
         return False  # the lease runs out, and it is tried again
     return True
