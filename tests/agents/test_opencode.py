@@ -361,7 +361,7 @@ def test_of_many_that_wait_each_is_told_its_word(home: Place, fake: Fake) -> Non
     for task_id in tasks:
         answered(home, task_id)
     assert [path.name for path in home.cwd.iterdir()] == ["0.txt"] and len(fake.replies) == 10
-    assert [len(fake.users(n)) for n in range(10)] == [1] * 10, "though not all were kept, none was interrupted"
+    assert [len(fake.users(n)) for n in range(10)] == [1] * 10, "none was interrupted"
 
 
 def test_a_session_asks_before_it_acts_and_keeps_what_its_person_forbade(home: Place, fake: Fake) -> None:

@@ -45,6 +45,7 @@ _SEATS = {AGENTS: "models.seats", LOCAL: "tasks.max_concurrent"}
 _LONGEST_ANSWER = 4 << 20
 _STOP_SECONDS = 30.0
 _AGAIN_SECONDS = 10.0
+_MOST_HELD = 8
 _HOLD_SECONDS = 1800.0  # how long an agent from outside is kept there for a person's word
 
 
@@ -200,7 +201,7 @@ class _Staff:
         if kind == ACP:
             from backburner.agents.acp import AcpAgent
 
-            agent = OutsideAgent(self._awaited, AcpAgent(self._home))
+            agent = OutsideAgent(self._awaited, AcpAgent(self._home), _MOST_HELD)
         else:
             from backburner.agents.opencode import OpenCode
 

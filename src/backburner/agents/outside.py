@@ -31,7 +31,6 @@ from backburner.text import clean, shortened, visible
 log = logging.getLogger("backburner")
 _ACTIVITY_SECONDS, _LAST_SECONDS = 0.3, 0.05
 _PARKING_SECONDS = 10
-_MOST_HELD = 8  # agents of a kind that are kept there, each a program or more, while their runs wait for a person
 _LONGEST_WORDS = 20_000
 _LARGEST_RECORD = 8 << 20
 EXPIRED = "Session expired or was deleted. Start a new background_task to continue."
@@ -283,10 +282,10 @@ class Driver(Protocol):
 
 
 class OutsideAgent:
-    """Somebody with tools of their own, asked through a driver."""
+    """Somebody with tools of their own, asked through a driver. Where each is a program, few are kept while their runs wait for a person."""
 
-    def __init__(self, home: Awaited, driver: Driver) -> None:
-        self._home, self._driver = home, driver
+    def __init__(self, home: Awaited, driver: Driver, most_held: int | None = None) -> None:
+        self._home, self._driver, self._most_held = home, driver, most_held
         self._talks: dict[str, Talk] = {}
         self._sparing: dict[str, asyncio.Task[None]] = {}
 
@@ -326,7 +325,7 @@ class OutsideAgent:
     def _spare(self) -> None:
         """Where too many wait for a person, the one that has waited longest is not kept: it is told the word in its session."""
         waiting = [run_id for run_id, talk in self._talks.items() if talk.waits_since]
-        if len(waiting) <= _MOST_HELD:
+        if self._most_held is None or len(waiting) <= self._most_held:
             return
         run_id = min(waiting, key=lambda one: self._talks[one].waits_since)
         talk = self._talks.pop(run_id)
