@@ -38,9 +38,8 @@ class Dialogue(Reading):
                 raise BadInput(f"The agent {settings['name']} needs the program {program}, which is not on the PATH.{how}")
 
     def _asks_first(self, submission: Submission) -> bool:
-        """Whether its agent asks before it acts. One with a gate in front of every step does."""
-        settings = self.agent(submission.agent or "", standing=submission.standing or submission.session == DISCOVERY)
-        return not settings["type"] or asks(settings)
+        """Whether its agent asks before it acts."""
+        return asks(self.agent(submission.agent or "", standing=submission.standing or submission.session == DISCOVERY))
 
     def _not_too_deep(self, submission: Submission) -> None:
         """Agents may ask agents, but not without end."""

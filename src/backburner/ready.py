@@ -51,9 +51,7 @@ READY: dict[str, dict[str, str]] = {
 
 def asks(settings: dict[str, str]) -> bool:
     """Whether an agent asks for permission before it acts, so that the gate is in front of what it does."""
-    if settings["type"] == OPENCODE:
-        return True  # each session is told to
+    if settings["type"] in ("", OPENCODE) or settings.get("asks") == "yes":
+        return True  # our own has a gate in front of every step, and a session in OpenCode is told to ask
     ready = READY.get(settings["name"])
-    if settings.get("asks") == "yes":
-        return True
     return ready is not None and all(settings.get(word, "") == ready.get(word, "") for word in ("command", "mode"))

@@ -650,6 +650,8 @@ def test_a_server_of_ours_that_dies_is_started_again_and_the_agent_goes_on(home:
     first, second = fake.users()
     assert "script" in first and second.startswith(GO_ON) and len(fake.started) == 2
     assert fake.ran == ["ls"] and len(notices(home, task_id)) == 1
+    wait_until(lambda: activity(home, task_id)["tokens"] == 4, "all of it to be counted")
+    assert activity(home, task_id)["tools"] == 1, "what was done before is counted once"
 
 
 def test_a_host_that_dies_leaves_its_agents_at_work_and_the_next_one_sees_them_to_their_end(home: Place, fake: Fake) -> None:

@@ -165,7 +165,7 @@ class AgentExecutor:
 def _first_a_yes(turn: Turn) -> str | None:
     """Why a person has to say yes before the agent hears this: it does not ask before it acts, and other words were said yes to."""
     task, run = turn.work.task, turn.work.run
-    if not turn.fresh or not turn.settings["type"] or asks(turn.settings) or run.reply == "yes":
+    if not turn.fresh or asks(turn.settings) or run.reply == "yes":
         return None
     if task.approved_by == "user" and (task.standing or run.origin or run.message == task.prompt):
         return None

@@ -78,7 +78,7 @@ class _Turn:
         talk = self._talk
         if talk.record.get("run") != talk.turn.work.run.run_id:
             talk.keep(run=talk.turn.work.run.run_id, messages=[], pending=None, interruptions=0)
-        talk.earlier = {}  # all of this run is counted from its messages
+        talk.earlier, talk.tools = {}, []  # all of this run is counted from its messages
         await self._open()
         async with self._server.listening(talk.session) as self._events:
             with contextlib.suppress(TimeoutError):  # there is still the poll
