@@ -3,8 +3,6 @@
 `scripts/test-agents` sets BACKBURNER_CLIENTS to the folder with the agents' programs and runs these; `scripts/test` does not.
 """
 
-import importlib.util
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,21 +10,12 @@ from typing import Any
 
 import pytest
 
-_TESTS = Path(__file__).parent.parent / "tests"
-_spec = importlib.util.spec_from_file_location("tests_conftest", _TESTS / "conftest.py")
-assert _spec and _spec.loader
-_shared = importlib.util.module_from_spec(_spec)
-sys.modules["tests_conftest"] = _shared
-_spec.loader.exec_module(_shared)
-
-CONFIG, Place, wait_until, _own_environment = _shared.CONFIG, _shared.Place, _shared.wait_until, _shared._own_environment
-
-CLIENTS = os.environ.get("BACKBURNER_CLIENTS", "")  # read now: tests do not see it
+sys.path.append(str(Path(__file__).parent.parent / "tests"))
+from real import _own_environment, need_programs  # noqa: F401 - a fixture is imported by its name
 
 
 def pytest_sessionstart() -> None:
-    if not os.path.isdir(CLIENTS):
-        raise pytest.UsageError("BACKBURNER_CLIENTS must be the folder with the agents' programs: run scripts/test-agents.")
+    need_programs("scripts/test-agents")
 
 
 @pytest.fixture(scope="module")

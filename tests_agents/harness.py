@@ -13,14 +13,14 @@ import signal
 import socket
 import subprocess
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from conftest import CLIENTS, CONFIG, Place, wait_until
+import real
+from real import CLIENTS, CONFIG, PATIENCE, Place, nothing_left, wait_until
 
 from backburner import process
 from backburner.awaited import Awaited
@@ -33,7 +33,6 @@ from backburner.runtime import Runtime, load_config, open_runtime
 from backburner.testing.model import ScriptedModel
 from backburner.testing.texts import said
 
-PATIENCE = 120.0
 NOBODY = 65534
 Step = dict[str, Any]
 
@@ -255,12 +254,7 @@ class Office:
         self.runner.run(self.home.__aexit__())
         self.runner.close()
         self.place.stop_engine()
-        deadline = time.monotonic() + 15
-        while (left := self.left()) and time.monotonic() < deadline:
-            time.sleep(0.1)
-        for one in left:
-            process.send(one, signal.SIGKILL)
-        assert not left, f"left behind: {left}"
+        nothing_left(self.left, 15)
 
     def left(self) -> dict[ProcessId, bytes]:
         """The living processes that have anything of this office in their environment."""
@@ -344,14 +338,8 @@ class Session:
         return "\n".join(complaints + logs)
 
 
-class Gate:
-    """`cat NAME` in the project runs until it is opened, and then prints a line."""
-
-    def __init__(self, folder: Path, name: str) -> None:
-        self._path, self.name = folder / name, name
-        os.mkfifo(self._path)
-        self._path.chmod(0o666)
-        self.command, self.line = f"cat {name}", f"through the {name}"
+class Gate(real.Gate):
+    """One of which can be seen who is at it."""
 
     def readers(self) -> list[int]:
         """The processes of that command."""
@@ -362,18 +350,6 @@ class Gate:
 
     def left(self) -> None:
         wait_until(lambda: not self.readers(), f"`{self.command}` to be gone", 10)
-
-    def open(self) -> None:
-        def opened() -> bool:
-            try:
-                descriptor = os.open(self._path, os.O_WRONLY | os.O_NONBLOCK)
-            except OSError:  # nobody reads yet
-                return False
-            os.write(descriptor, f"{self.line}\n".encode())
-            os.close(descriptor)
-            return True
-
-        wait_until(opened, f"something to read {self.name}", PATIENCE)
 
 
 class Server:

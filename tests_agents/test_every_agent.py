@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from conftest import wait_until
 from harness import said
+from real import wait_until
 
 AGENTS = ["opencode", "opencode-acp", "claude", "codex", "gemini", "qwen", "goose"]
 every_agent = pytest.mark.parametrize("agent", AGENTS)
@@ -109,7 +109,11 @@ def test_a_yes_that_comes_after_our_host_was_killed_is_told_in_the_session(offic
     office.place.ok("approve", task_id)
     looked = somebody.until(task_id, "completed", "error", "waiting")
     last = said(somebody.asked(f"Late yes for {agent}.")[-1])
-    assert looked["status"] == "completed", (looked, made.exists(), last[-3000:])
+    assert made.exists(), ("what was granted is not asked for again", looked, last[-3000:])
+    if looked["status"] == "waiting":  # killed so early that fewer turns are in its history: its model does the step once more
+        office.place.ok("approve", task_id)
+        looked = somebody.until(task_id, "completed", "error", "waiting")
+    assert looked["status"] == "completed", (looked, last[-3000:])
     assert made.read_text() == "made\n" and len(somebody.notices(task_id)) == 1
     assert "A person said yes to this" in last and last.count(f"Late yes for {agent}.") == 1, "it is told the word, not the prompt again"
 

@@ -24,6 +24,7 @@ def steps(agent: str, number: int) -> list[Step]:
         {"hang": 0.7, **kind.runs(f"echo {number}.two")},
         {"drip": 0.7, **kind.runs(f"echo {number}.three")},
         {"drip": 0.5, "say": f"all of {number}"},
+        {"say": f"all of {number}"},  # where the words before were cut off
     ]
 
 

@@ -8,8 +8,8 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from conftest import wait_until
 from harness import PATIENCE, OpenCode, Proxy, Server, call, processes, said
+from real import wait_until
 
 from backburner import process
 

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from conftest import CLIENTS, Place, wait_until
+from real import CLIENTS, PATIENCE, Place, wait_until
 
 from backburner.clients.wiring import own_command
 from backburner.notification import MARK
@@ -28,7 +28,6 @@ from backburner.process import identify, is_alive
 from backburner.testing.model import ScriptedModel
 from backburner.testing.texts import said, shown
 
-PATIENCE = 120.0
 Script = list[dict[str, Any]]
 
 
@@ -73,27 +72,6 @@ def a_person_types(place: Place, *words: str) -> str:
     shown = Terminal(["sh", "-c", '"$@"; echo "exit $?"', "sh", *line], env, place.cwd, apart=True).end(40)
     assert "exit 0" in shown, shown
     return shown
-
-
-class Gate:
-    """`cat NAME` in the project runs until it is opened, and then prints a line."""
-
-    def __init__(self, place: Place, name: str = "gate") -> None:
-        self._path = place.cwd / name
-        os.mkfifo(self._path)
-        self.command, self.line = f"cat {name}", f"through the {name}"
-
-    def open(self) -> None:
-        def opened() -> bool:
-            try:
-                descriptor = os.open(self._path, os.O_WRONLY | os.O_NONBLOCK)
-            except OSError:  # nobody reads yet
-                return False
-            os.write(descriptor, f"{self.line}\n".encode())
-            os.close(descriptor)
-            return True
-
-        wait_until(opened, f"something to read {self._path}")
 
 
 class Client:

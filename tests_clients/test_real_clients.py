@@ -11,14 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import CLIENTS, Place, wait_until
 from harness import (
     AGENTS,
-    PATIENCE,
     Claude,
     Client,
     Codex,
-    Gate,
     Mcpdo,
     OpenCode,
     Terminal,
@@ -31,6 +28,7 @@ from harness import (
     start,
     task_in,
 )
+from real import CLIENTS, PATIENCE, Gate, Place, wait_until
 
 from backburner import process
 from backburner.clients.wiring import own_command
@@ -66,7 +64,7 @@ def _ended(place: Place, task_id: str) -> None:
 
 
 def test_an_agent_lists_the_tools_starts_a_command_waits_for_it_and_reads_its_result(agent: Client) -> None:
-    gate = Gate(agent.place)
+    gate = Gate(agent.place.cwd)
     script = (
         start(gate.command),
         {"tool": "backburner_wait_for_background_tasks", "args": {"task_ids": ["{{task_id}}"]}},
@@ -89,7 +87,7 @@ def test_an_agent_lists_the_tools_starts_a_command_waits_for_it_and_reads_its_re
 
 
 def test_a_command_outlives_opencode_run_which_is_told_at_its_next(home: Place) -> None:
-    gate = Gate(home)
+    gate = Gate(home.cwd)
     with client(OpenCode, home) as agent:
         task_id = task_in(agent.run_once(start(gate.command), {"say": "started"}))
         gate.open()
@@ -132,7 +130,7 @@ def test_the_inspector_lists_the_tools_starts_a_command_waits_for_it_and_reads_i
 
 @pytest.mark.parametrize("agent", HOOKED, indirect=True)
 def test_an_agent_is_told_once_of_what_ended_between_its_turns(agent: Client) -> None:
-    gate = Gate(agent.place)
+    gate = Gate(agent.place.cwd)
     task_id = task_in(agent.turn(start(gate.command), {"say": "started, and not waited for"}))
     gate.open()
     _ended(agent.place, task_id)
@@ -144,7 +142,7 @@ def test_an_agent_is_told_once_of_what_ended_between_its_turns(agent: Client) ->
 
 
 def test_an_idle_session_of_opencode_is_woken_once_and_only_its_own(home: Place) -> None:
-    gate = Gate(home)
+    gate = Gate(home.cwd)
     with client(OpenCode, home) as agent:
         agent.turn({"say": "hello"})
         first, agent.session = agent.session, None
@@ -160,7 +158,7 @@ def test_an_idle_session_of_opencode_is_woken_once_and_only_its_own(home: Place)
 
 @pytest.mark.parametrize("agent", HOOKED, indirect=True)
 def test_an_agent_that_comes_to_an_end_goes_on_where_something_ended(agent: Client) -> None:
-    gate = Gate(agent.place)
+    gate = Gate(agent.place.cwd)
     with ThreadPoolExecutor(1) as pool:
         turn = pool.submit(agent.turn, start(gate.command), {"hang": 8, "say": "I think I am done"}, {"say": "oh, it ended"})
         wait_until(lambda: "Started background task" in agent.conversation() or turn.done(), "it to be started", PATIENCE)
@@ -173,7 +171,7 @@ def test_an_agent_that_comes_to_an_end_goes_on_where_something_ended(agent: Clie
 
 
 def test_codex_without_trusted_hooks_is_told_with_the_next_answer(home: Place) -> None:
-    gate = Gate(home)
+    gate = Gate(home.cwd)
     with client(Codex, home) as agent:
         agent.trusted = False
         task_id = task_in(agent.turn(start(gate.command), {"say": "started"}))
@@ -186,7 +184,7 @@ def test_codex_without_trusted_hooks_is_told_with_the_next_answer(home: Place) -
 
 
 def test_an_idle_claude_in_a_terminal_is_woken_by_its_stop_hook_once(home: Place) -> None:
-    gate = Gate(home)
+    gate = Gate(home.cwd)
 
     def hooks() -> int:
         return sum(b"--hook" in Path(f"/proc/{one.pid}/cmdline").read_bytes() for one in home.processes())
@@ -221,7 +219,7 @@ def test_an_idle_claude_in_a_terminal_is_woken_by_its_stop_hook_once(home: Place
 
 
 def test_the_inspector_is_told_with_the_next_answer_once(home: Place, inspector: Mcpdo) -> None:
-    gate = Gate(home)
+    gate = Gate(home.cwd)
     task_id = inspector.call("start_background_task", command=gate.command, description="x")["structuredContent"]["task_id"]
     gate.open()
     _ended(home, task_id)
@@ -234,7 +232,7 @@ def test_the_inspector_is_told_with_the_next_answer_once(home: Place, inspector:
 def test_clients_at_once_on_one_home_are_each_told_of_their_own_once(home: Place) -> None:
     with contextlib.ExitStack() as stack, ThreadPoolExecutor(3) as pool:
         agents = [stack.enter_context(client(kind, home)) for kind in (Claude, Claude, Codex)]
-        gates = [Gate(home, f"gate{number}") for number in range(3)]
+        gates = [Gate(home.cwd, f"gate{number}") for number in range(3)]
         texts = list(pool.map(lambda one, gate: one.turn(start(gate.command), {"say": "started"}), agents, gates))
         tasks = [task_in(text) for text in texts]
         for gate, task_id in zip(gates, tasks, strict=True):

@@ -1,0 +1,69 @@
+"""What the tests with real agents and those with real clients share: the fixtures of `tests/`, the folder with the programs, and gates.
+
+Both have a conftest of their own, so that the one of `tests/` goes by another name here.
+"""
+
+import contextlib
+import importlib.util
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from backburner import process
+from backburner.models import ProcessId
+
+_spec = importlib.util.spec_from_file_location("tests_conftest", Path(__file__).with_name("conftest.py"))
+assert _spec and _spec.loader
+_shared = importlib.util.module_from_spec(_spec)
+sys.modules["tests_conftest"] = _shared
+_spec.loader.exec_module(_shared)
+
+CONFIG, Place, place, wait_until, _own_environment = (
+    _shared.CONFIG,
+    _shared.Place,
+    _shared.place,
+    _shared.wait_until,
+    _shared._own_environment,
+)
+CLIENTS = os.environ.get("BACKBURNER_CLIENTS", "")  # read now: tests do not see it
+PATIENCE = 120.0
+
+
+def need_programs(script: str) -> None:
+    if not os.path.isdir(CLIENTS):
+        raise pytest.UsageError(f"BACKBURNER_CLIENTS must be the folder with the programs: run {script}.")
+
+
+def nothing_left(left: Callable[[], dict[ProcessId, bytes]], seconds: float) -> None:
+    """What was started ends with who started it, though not in the same instant; what does not is killed and told."""
+    with contextlib.suppress(AssertionError):
+        wait_until(lambda: not left(), "the last of it to go", seconds)
+    for one in (found := left()):
+        process.send(one, signal.SIGKILL)
+    assert not found, f"left behind: {found}"
+
+
+class Gate:
+    """`cat NAME` in a folder runs until it is opened, and then prints a line."""
+
+    def __init__(self, folder: Path, name: str = "gate") -> None:
+        self._path, self.name = folder / name, name
+        os.mkfifo(self._path)
+        self._path.chmod(0o666)
+        self.command, self.line = f"cat {name}", f"through the {name}"
+
+    def open(self) -> None:
+        def opened() -> bool:
+            try:
+                descriptor = os.open(self._path, os.O_WRONLY | os.O_NONBLOCK)
+            except OSError:  # nobody reads yet
+                return False
+            os.write(descriptor, f"{self.line}\n".encode())
+            os.close(descriptor)
+            return True
+
+        wait_until(opened, f"something to read {self._path}", PATIENCE)
