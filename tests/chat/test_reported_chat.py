@@ -167,7 +167,7 @@ def test_a_long_answer_is_shown_to_its_end(chats: Chats) -> None:
     chats.plans["flood"] = [{"say": "\n\n".join(f"paragraph {n} {'word ' * 20}" for n in range(15_000)) + "\n\nTHE END"}]
     with chats.open() as terminal:
         terminal.type("flood\r")
-        terminal.wait(lambda t: "THE END" in t.text, 60)
+        terminal.wait(lambda t: "THE END" in t.text, 120)
         assert len(set(re.findall(rb"paragraph \d+", terminal.raw))) == 15_000
 
 

@@ -32,8 +32,9 @@ def _approve(terminal: Terminal) -> str:
     terminal.wait("Start in background? [y/n")
     terminal.read(0.8)
     terminal.type("y\r")
-    terminal.wait("Started task task_")
-    return re.findall(r"Started task (task_\S+)\. Use", terminal.history.replace("\n", " "))[-1]
+    started = r"Started task (task_\S+)\. Use"
+    terminal.wait(lambda t: re.search(started, t.history.replace("\n", " ")))
+    return re.findall(started, terminal.history.replace("\n", " "))[-1]
 
 
 def test_long_test_runs(chats: Chats) -> None:

@@ -116,7 +116,7 @@ def output(runtime: Runtime, rest: str) -> str:
 
 
 def call(name: str, rest: str, home: str, emit: Emit, *, session: str, terminal: bool) -> str | None:
-    """Do what a verb of the command line does, telling each line as it comes; the id of what now waits for an answer."""
+    """Do what a verb of the command line does, telling what it prints as it comes; the id of what now waits for an answer."""
     from backburner.doors.cli import split, verb_parser
 
     words = ["add", *words_of(rest)] if name == "schedule" else [*SLASHES[name].verb, *words_of(rest)]
@@ -126,7 +126,7 @@ def call(name: str, rest: str, home: str, emit: Emit, *, session: str, terminal:
         words[2:] = [rest.partition(words[1])[2].strip()]
     _, verb, after, command = split(words)
     assert verb is not None
-    out = _Lines(lambda line: emit(_OURS.sub(r"/\1", line)), terminal)
+    out = _Printed(lambda text: emit(_OURS.sub(r"/\1", text)), terminal)
     try:
         args: argparse.Namespace = verb_parser(verb).parse_args(after)
         if command:
@@ -138,7 +138,7 @@ def call(name: str, rest: str, home: str, emit: Emit, *, session: str, terminal:
     door = import_module(f"backburner.doors.{_MODULES.get(verb, 'verbs')}")
     # What asks on its own would ask behind the chat's back: with no terminal for its words it leaves the question to us.
     environ = {**os.environ, **({VARIABLE: session} if verb == "restart" else {})}  # its end is told to the agent, too
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(_Lines(out.emit, False)), open_runtime(home, environ) as runtime:
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(_Printed(out.emit, False)), open_runtime(home, environ) as runtime:
         try:
             getattr(door, "list_" if verb == "list" else verb)(runtime, args)
         except ApprovalRequired as error:
@@ -149,8 +149,8 @@ def call(name: str, rest: str, home: str, emit: Emit, *, session: str, terminal:
     return None
 
 
-class _Lines(io.TextIOBase):
-    """Takes what is printed and gives it on line by line."""
+class _Printed(io.TextIOBase):
+    """Takes what is printed and gives it on, a table as one: no notice comes between its lines."""
 
     def __init__(self, emit: Emit, terminal: bool) -> None:
         self.emit, self._terminal, self._rest = emit, terminal, ""
@@ -162,12 +162,12 @@ class _Lines(io.TextIOBase):
         return True
 
     def write(self, text: str) -> int:
-        *lines, self._rest = (self._rest + text).split("\n")
-        for line in lines:
-            self.emit(line)
+        self._rest += text
+        if text.endswith("\n"):
+            self.flush()
         return len(text)
 
     def flush(self) -> None:
         if self._rest:
             rest, self._rest = self._rest, ""
-            self.emit(rest)
+            self.emit(rest.removesuffix("\n"))

@@ -151,8 +151,8 @@ class Room:
     async def _verb(self, name: str, rest: str) -> None:
         loop = asyncio.get_running_loop()
 
-        def emit(line: str) -> None:
-            loop.call_soon_threadsafe(self._face.show, line)
+        def emit(text: str) -> None:
+            loop.call_soon_threadsafe(self._face.show, text)
 
         async with self._verbs:  # they print, and only one at a time may
             waits = await asyncio.to_thread(commands.call, name, rest, self._root, emit, session=self.talk.session, terminal=self._terminal)
