@@ -235,9 +235,13 @@ _TOKEN = re.compile(r"\x1b\[([?>]?)([\d;]*)([@-~])|\x1b[()].|\x1b[=>M]|\x1b\]104
 
 
 class Screen:
-    """As much of a terminal as ncurses makes use of: what it shows, and whether a line ever ran over."""
+    """As much of a terminal as ncurses makes use of: what it shows, and whether a line ever ran over.
 
-    def __init__(self, columns: int, lines: int) -> None:
+    One that was `resized` shows nothing before it is cleared: what comes until then was drawn for another size.
+    """
+
+    def __init__(self, columns: int, lines: int, *, resized: bool = False) -> None:
+        self.resized = resized
         self.columns, self.lines = columns, lines
         self.cells = [[" "] * columns for _ in range(lines)]
         self.x = self.y = 0
@@ -251,7 +255,10 @@ class Screen:
         at = 0
         while found := _TOKEN.match(text, at):
             at = found.end()
-            if found[3]:
+            self.resized = self.resized and found[0] != "\x1b[2J"
+            if self.resized:
+                self.alternate = self.alternate and found[0] != "\x1b[?1049l"
+            elif found[3]:
                 self._control(found[1], found[2], found[3])
             elif found[0] == "\x1bM":
                 self._move(-1)
@@ -367,7 +374,7 @@ class Terminal:
 
     def resize(self, columns: int, lines: int) -> None:
         self.shown()
-        alternate, self.screen = self.screen.alternate, Screen(columns, lines)
+        alternate, self.screen = self.screen.alternate, Screen(columns, lines, resized=True)
         self.screen.alternate = alternate
         self._size(columns, lines)
 

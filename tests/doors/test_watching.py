@@ -60,7 +60,7 @@ def test_a_command_says_how_far_it_is_in_its_progress_file(place: Place) -> None
     wait_until(lambda: place.status(task_id)["progress"], "the progress")
     assert place.status(task_id)["progress"] == {"done": 132, "total": 247, "fraction": 132 / 247, "text": "files · 132/247 (53%)"}
     assert "Progress: files · 132/247 (53%)" in place.ok("status", task_id)
-    seen = screen(place, "wait", task_id, until=b"53%").decode()
+    seen = screen(place, "wait", task_id, until="· files".encode()).decode()
     assert re.search(r"█+░+  53% running \S+ · task_\S+ · files", seen)
     place.ok("cancel", task_id)
 
