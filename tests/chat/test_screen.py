@@ -157,6 +157,7 @@ def test_keys_in_every_state(chats: Chats) -> None:
         terminal.wait(lambda t: "You said: one" in t.history and "two" in t.history.split("You said:")[1])
         terminal.type("three\\\rfour\r")
         terminal.wait(lambda t: "You said: three" in t.history and "four" in t.history.split("You said: three")[1])
+        terminal.wait(lambda t: "Esc stops the answer" not in t.text)
         terminal.type("ab" + CTRL_D)
         terminal.wait(lambda t: line_of(t) == "› ab")
         terminal.type(CTRL_C + "hang\r")
@@ -165,6 +166,28 @@ def test_keys_in_every_state(chats: Chats) -> None:
         assert terminal.ended() == 0
         assert "The answer goes on without you" in terminal.history
     chats.place.ok("cancel", "last")
+
+
+def test_what_is_sent_off_in_the_moment_of_leaving_is_said(chats: Chats) -> None:
+    chats.plans["hang"] = [{"hang": 30, "say": "late"}]
+    with chats.open() as terminal:
+        terminal.type("hello\r")
+        terminal.wait("You said: hello")
+        terminal.wait(lambda t: "Esc stops the answer" not in t.text)
+        terminal.type(f"hang\r{CTRL_D}")
+        assert terminal.ended() == 0
+        assert "The answer goes on without you" in terminal.history
+    with chats.open("--resume") as terminal:
+        terminal.wait("› hang")
+        terminal.wait("Esc stops the answer")
+    chats.place.ok("cancel", "last")
+
+
+def test_what_is_sent_off_before_the_home_is_open_is_not_lost_in_silence(chats: Chats) -> None:
+    with chats.open() as terminal:
+        terminal.type(f"hello there\r{CTRL_D}")
+        assert terminal.ended() == 0
+        assert "Not said: hello there" in terminal.history or "The answer goes on without you" in terminal.history
 
 
 def test_a_question_is_not_answered_by_what_is_being_typed(chats: Chats) -> None:

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import sys
+from collections.abc import Sequence
 
 from backburner.awaited import Awaited
 from backburner.doors.chat.room import Face, Room
@@ -99,6 +100,10 @@ async def _screen(home: Home, environ: dict[str, str], flags: dict[str, str], ar
         asyncio.get_running_loop().add_signal_handler(number, screen.bye)
     failed: list[BaseException] = []
 
+    def unsaid(lines: Sequence[str]) -> None:
+        for line in lines:
+            screen.show(f"Not said: {shortened(readable(line), longest=200)}", "hint")
+
     async def work() -> None:
         try:
             async with Awaited(lambda: open_runtime(home, environ, flags)) as awaited:
@@ -114,11 +119,11 @@ async def _screen(home: Home, environ: dict[str, str], flags: dict[str, str], ar
                     if living.done() and (error := living.exception()):
                         raise error
                 finally:
-                    for task in (living, leaving):
-                        task.cancel()
+                    async with room.saying:
+                        for task in (living, leaving):
+                            task.cancel()
                     await asyncio.gather(living, leaving, return_exceptions=True)
-                    for line in room.unsaid():
-                        screen.show(f"Not said: {shortened(readable(line), longest=200)}", "hint")
+                    unsaid(room.unsaid())
                     if talk.live:
                         screen.show(
                             f"The answer goes on without you. See it: backburner chat --resume {talk.session.removeprefix(CHAT)}", "hint"
@@ -136,6 +141,8 @@ async def _screen(home: Home, environ: dict[str, str], flags: dict[str, str], ar
             task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
+    unsaid(screen.early)
+    await screen.settled()
     if failed:
         raise failed[0]
     return 0

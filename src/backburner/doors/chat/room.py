@@ -63,6 +63,7 @@ class Room:
         self._asked: set[str] = set()  # what the person themself asked for here, that needs an answer
         self._shown: set[int] = set()
         self._said: deque[str] = deque()
+        self.saying = asyncio.Lock()  # held while something is handed to the agent: nobody leaves in the middle of that
         self._more = asyncio.Event()
         self._verbs = asyncio.Lock()
         self._work: set[asyncio.Future[bool]] = set()
@@ -225,7 +226,8 @@ class Room:
                 if not self._said:
                     self._more.clear()
                     continue
-                await self._guarded(self._say(self._said.popleft()))
+                async with self.saying:
+                    await self._guarded(self._say(self._said.popleft()))
             if self.talk.live and not await self._guarded(self.turn()):
                 await asyncio.sleep(_AGAIN_SECONDS)
                 with contextlib.suppress(BackburnerError):
