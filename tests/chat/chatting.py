@@ -60,6 +60,11 @@ class Chats:
         return [request for request in list(self.model.requests) if text in str(request)]
 
 
+def idle(terminal: Terminal) -> bool:
+    """Whether the bar is to be seen and says that nothing is being answered."""
+    return terminal.text.rstrip().endswith("/help")
+
+
 @pytest.fixture(scope="session")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, ScriptedModel, Plans]]:
     plans = Plans()

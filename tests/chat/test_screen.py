@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from chatting import CONFIG, Chats, chats, house  # noqa: F401
+from chatting import CONFIG, Chats, chats, house, idle  # noqa: F401
 from conftest import Place, wait_until
 from terminal import Terminal
 
@@ -151,13 +151,16 @@ def test_keys_in_every_state(chats: Chats) -> None:
         terminal.read(2.2)
         terminal.type("hang\r")
         terminal.wait("Esc stops the answer")
+        terminal.type("later\r")
+        terminal.wait("It is said after this answer.")
         terminal.type(CTRL_C)
+        terminal.wait("Not said: later")
         terminal.wait("Stopped.")
         terminal.type("one" + ALT_ENTER + "two\r")
         terminal.wait(lambda t: "You said: one" in t.history and "two" in t.history.split("You said:")[1])
         terminal.type("three\\\rfour\r")
         terminal.wait(lambda t: "You said: three" in t.history and "four" in t.history.split("You said: three")[1])
-        terminal.wait(lambda t: "Esc stops the answer" not in t.text)
+        terminal.wait(idle)
         terminal.type("ab" + CTRL_D)
         terminal.wait(lambda t: line_of(t) == "› ab")
         terminal.type(CTRL_C + "hang\r")
@@ -173,7 +176,7 @@ def test_what_is_sent_off_in_the_moment_of_leaving_is_said(chats: Chats) -> None
     with chats.open() as terminal:
         terminal.type("hello\r")
         terminal.wait("You said: hello")
-        terminal.wait(lambda t: "Esc stops the answer" not in t.text)
+        terminal.wait(idle)
         terminal.type(f"hang\r{CTRL_D}")
         assert terminal.ended() == 0
         assert "The answer goes on without you" in terminal.history

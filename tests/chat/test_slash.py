@@ -64,7 +64,7 @@ def test_slash_tasks_list(chats: Chats) -> None:
         terminal.type("/tasks\r")
         terminal.wait("No background tasks here.")
         for name in ("Task 1", "Task 2"):
-            place.ok("run", "--description", name, "--", "echo", name)
+            place.ok("run", "--wait", "--description", name, "--", "echo", name)
         terminal.type("/tasks completed\r")
         row = r"task_\S+ +completed +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d +\d+m?s +Task"
         table = rf"^ID +Status +Started +Duration +Description\n[─ ]+\n{row} 1\n{row} 2$"
@@ -147,6 +147,7 @@ def test_the_other_commands(chats: Chats) -> None:
         terminal.type("/model nonsense\r")
         terminal.wait("There is no agent 'nonsense'")
         started = place.ok("run", "--stdin", "--", "cat").strip()
+        wait_until(lambda: place.status(started)["status"] == "running", "it to read")
         terminal.type(f"/send {started} two   words 'as they are'\r")
         terminal.wait(lambda _: place.log(started) == b"two   words 'as they are'\n")
         terminal.type(f"/cancel {started}\r")

@@ -33,7 +33,7 @@ def test_wait_follows_the_output_and_exits_with_the_commands_own_code(place: Pla
 def test_wait_with_seconds_leaves_it_in_the_background(place: Place) -> None:
     done = place.cli("run", "--wait", "0.3", "--", "sleep", "600")
     assert done.returncode == 0 and done.stdout.startswith("task_")
-    assert place.status("last")["status"] == "running"
+    wait_until(lambda: place.status("last")["status"] == "running", "it to run")
     place.ok("cancel", "last")
 
 

@@ -7,10 +7,9 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Sequence
 
 from backburner.awaited import Awaited
-from backburner.doors.chat.room import Face, Room
+from backburner.doors.chat.room import Face, Room, not_said
 from backburner.doors.chat.talk import Talk, fresh_session
 from backburner.doors.start import cwd
 from backburner.errors import BackburnerError, BadInput
@@ -100,10 +99,6 @@ async def _screen(home: Home, environ: dict[str, str], flags: dict[str, str], ar
         asyncio.get_running_loop().add_signal_handler(number, screen.bye)
     failed: list[BaseException] = []
 
-    def unsaid(lines: Sequence[str]) -> None:
-        for line in lines:
-            screen.show(f"Not said: {shortened(readable(line), longest=200)}", "hint")
-
     async def work() -> None:
         try:
             async with Awaited(lambda: open_runtime(home, environ, flags)) as awaited:
@@ -123,7 +118,6 @@ async def _screen(home: Home, environ: dict[str, str], flags: dict[str, str], ar
                         for task in (living, leaving):
                             task.cancel()
                     await asyncio.gather(living, leaving, return_exceptions=True)
-                    unsaid(room.unsaid())
                     if talk.live:
                         screen.show(
                             f"The answer goes on without you. See it: backburner chat --resume {talk.session.removeprefix(CHAT)}", "hint"
@@ -141,7 +135,8 @@ async def _screen(home: Home, environ: dict[str, str], flags: dict[str, str], ar
             task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
-    unsaid(screen.early)
+    for line in screen.unsaid():
+        screen.show(not_said(line), "hint")
     await screen.settled()
     if failed:
         raise failed[0]

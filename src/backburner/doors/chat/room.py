@@ -106,6 +106,8 @@ class Room:
 
     def stop(self) -> None:
         """End the turn, not the background work; what was to be said after it is not."""
+        for line in self._said:
+            self._face.show(not_said(line), "hint")
         self._said.clear()
         self._spawn(self.talk.stop())
 
@@ -318,6 +320,10 @@ class Room:
             self._face.show(readable(one.text).rstrip(), "notice")
             await self._home.do(lambda runtime, one=one: runtime.tell(notice_ids=[one.notice_id]))
         return len(mine)
+
+
+def not_said(line: str) -> str:
+    return f"Not said: {shortened(readable(line), longest=200)}"
 
 
 def _kind(notice: Notice) -> str:

@@ -85,7 +85,7 @@ class Screen:
         self._alone, self._held = False, list[str]()  # whether a question is on the screen, and what waits behind it
         self._asked_at = self._pressed_at = self._left_at = 0.0
         self._pasted = list[str]()
-        self._lines, self.early = list[str](), list[str]()  # what is to be shown; what was sent off before the home was open
+        self._lines, self._early = list[str](), list[str]()
         self._printing: asyncio.Future[None] | None = None
 
     @staticmethod
@@ -102,9 +102,13 @@ class Screen:
     def attach(self, room: Room) -> None:
         """The home is open: what was sent off before is done now."""
         self.room = room
-        for line in self.early:
+        for line in self._early:
             room.enter(line)
-        self.early.clear()
+        self._early.clear()
+
+    def unsaid(self) -> list[str]:
+        """What was sent off, and was not said."""
+        return self.room.unsaid() if self.room else self._early
 
     def leave(self) -> None:
         if self._session.app.is_running and not self._session.app.is_done:
@@ -385,7 +389,7 @@ class Screen:
         for number, line in enumerate(shown.split("\n")):
             self.show((_PROMPT if number == 0 else "  ") + line, "said")
         line = re.sub(r"\[pasted [\d,]+ characters #(\d+)\]", partial(_whole, pasted), shown)
-        self.room.enter(line) if self.room else self.early.append(line)
+        self.room.enter(line) if self.room else self._early.append(line)
 
 
 def _whole(pasted: list[str], found: "re.Match[str]") -> str:
