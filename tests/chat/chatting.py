@@ -60,6 +60,18 @@ class Chats:
         return [request for request in list(self.model.requests) if text in str(request)]
 
 
+def line_of(terminal: Terminal) -> str:
+    """The line being typed: the last that begins with the prompt."""
+    return next((line for line in reversed(terminal.lines) if line.startswith("›")), "")
+
+
+def task_in(terminal: Terminal, words: str) -> str:
+    """The task of the last sentence with such words; `{}` is where its id stands."""
+    pattern = words.format(r"(task_\S+)")
+    terminal.wait(lambda t: re.search(pattern, t.history.replace("\n", " ")))
+    return re.findall(pattern, terminal.history.replace("\n", " "))[-1]
+
+
 def idle(terminal: Terminal) -> bool:
     """Whether the bar is to be seen and says that nothing is being answered."""
     return terminal.text.rstrip().endswith("/help")

@@ -8,7 +8,7 @@ import signal
 from typing import Any
 
 import pytest
-from chatting import Chats, chats, house, idle  # noqa: F401
+from chatting import Chats, chats, house, idle, line_of  # noqa: F401
 from terminal import Terminal
 
 import backburner.testing.model as scripted
@@ -16,10 +16,6 @@ from backburner.models import Submission
 from backburner.runtime import open_runtime
 
 ESC, CTRL_C, CTRL_D, CTRL_R = "\x1b", "\x03", "\x04", "\x12"
-
-
-def line_of(terminal: Terminal) -> str:
-    return next((line for line in reversed(terminal.lines) if line.startswith("›")), "")
 
 
 def asked(terminal: Terminal) -> None:

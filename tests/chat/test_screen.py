@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from chatting import CONFIG, Chats, chats, house, idle  # noqa: F401
+from chatting import CONFIG, Chats, chats, house, idle, line_of  # noqa: F401
 from conftest import Place, wait_until
 from terminal import Terminal
 
@@ -17,11 +17,6 @@ from backburner.models import Submission
 from backburner.runtime import now_ms, open_runtime
 
 ESC, CTRL_C, CTRL_D, ALT_ENTER = "\x1b", "\x03", "\x04", "\x1b\r"
-
-
-def line_of(terminal: Terminal) -> str:
-    """The line being typed: the last that begins with the prompt."""
-    return next((line for line in reversed(terminal.lines) if line.startswith("›")), "")
 
 
 def typed(terminal: Terminal, text: str) -> None:

@@ -5,7 +5,7 @@ import json
 import re
 
 import pytest
-from chatting import Chats, chats, house  # noqa: F401
+from chatting import Chats, chats, house, task_in  # noqa: F401
 from conftest import Place, wait_until
 from terminal import Terminal
 
@@ -21,9 +21,7 @@ def _tasks(place: Place) -> list[dict[str, object]]:
 
 def _id(terminal: Terminal) -> str:
     """What the chat says it has started last."""
-    started = r"Started background task (task_\S+)\. Use"
-    terminal.wait(lambda t: re.search(started, t.history.replace("\n", " ")))
-    return re.findall(started, terminal.history.replace("\n", " "))[-1]
+    return task_in(terminal, r"Started background task {}\. Use")
 
 
 def test_slash_background(chats: Chats) -> None:

@@ -1,9 +1,8 @@
 """The four use cases of the design as conversations in a terminal, with the screen as the person sees it."""
 
 # ruff: noqa: F811 - fixtures are imported by their names
-import re
 
-from chatting import Chats, chats, house  # noqa: F401
+from chatting import Chats, chats, house, task_in  # noqa: F401
 from conftest import wait_until
 from terminal import Terminal
 
@@ -32,9 +31,7 @@ def _approve(terminal: Terminal) -> str:
     terminal.wait("Start in background? [y/n")
     terminal.read(0.8)
     terminal.type("y\r")
-    started = r"Started task (task_\S+)\. Use"
-    terminal.wait(lambda t: re.search(started, t.history.replace("\n", " ")))
-    return re.findall(started, terminal.history.replace("\n", " "))[-1]
+    return task_in(terminal, r"Started task {}\. Use")
 
 
 def test_long_test_runs(chats: Chats) -> None:

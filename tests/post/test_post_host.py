@@ -156,7 +156,8 @@ def test_what_a_command_prints_sets_off_a_run_when_it_changes(home: Place) -> No
 def test_an_exit_code_that_is_compared_is_the_watchers_and_the_task_itself_still_fails(home: Place) -> None:
     home.ok("add", "look", "--on", "command:test -e flag", "--with", "every=1s", "--with", "compare=exit", "--", "false")
     wait_until(lambda: runs(home, "look:watch") >= 2, "the present to be taken down", 40)
-    assert "failed" not in {run["status"] for run in home.status("look:watch")["runs"]}  # type: ignore[attr-defined]
+    known = {run["status"] for run in home.status("look:watch")["runs"]}  # type: ignore[attr-defined]
+    assert known <= {"completed", "running", "pending", "skipped"}
     (home.cwd / "flag").touch()
     wait_until(lambda: [run["status"] for run in home.status("look")["runs"]][-1:] == ["failed"], "its failure", 40)  # type: ignore[attr-defined]
     home.ok("cancel", "look")
