@@ -52,6 +52,7 @@ def submission(
     return Submission(
         command=tuple(command),
         cwd=os.path.abspath(cwd or os.getcwd()),
+        opened=os.getcwd(),
         environment=handed_on(os.environ),
         description=description,
         name=name,

@@ -32,6 +32,11 @@ class Awaited:
         """What `call` makes of the Runtime. Calls are made one after the other."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, call, self._runtime)
 
+    @property
+    def root(self) -> str:
+        """The folder of the home."""
+        return self._runtime.home.root
+
     @staticmethod
     def now() -> float:
         """Seconds on a clock that only goes forward."""

@@ -44,6 +44,7 @@ def look(runtime: Runtime) -> bool:
         Submission(
             command=(),
             cwd=latest.task.project,
+            opened=latest.task.opened,
             environment=environment,
             description="Looks for work to propose",
             agent="default",

@@ -6,14 +6,16 @@ of the script, Makefile or package.json it names; what those import is not cover
 
 import os
 import stat
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from backburner.approval.policy import Decision, Rule, Verdict, judge
 from backburner.config import Config
 from backburner.errors import NotAPerson
+from backburner.home import project_of
 from backburner.models import Submission, Task
 from backburner.process import inherited_variables
-from backburner.surroundings import Surroundings
+from backburner.surroundings import Surroundings, project_for
 
 if TYPE_CHECKING:
     from backburner.ports import Store
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 _LARGEST_SCRIPT = 16 << 20
 # What would be asked for again. A key, a time and what it came after were for once.
 _ASKED = ("command", "cwd", "description", "name", "env", "shell", "timeout_ms", "umask", "batch", "priority", "limits")
-_ASKED += ("stdin", "ready_when", "restarts", "session", "agent", "prompt", "message", "budget")
+_ASKED += ("stdin", "ready_when", "restarts", "session", "agent", "prompt", "message", "budget", "opened")
 
 # Variables that known agents set for the commands they run.
 AGENTS = {
@@ -42,21 +44,20 @@ AGENTS = {
 class Gate:
     """Judges for one home."""
 
-    def __init__(self, store: "Store", config: Config) -> None:
-        self._store, self.config = store, config
+    def __init__(self, store: "Store", config: Config, home: str) -> None:
+        self._store, self.config, self._home = store, config, home
 
     def judge(self, submission: Submission, world: Surroundings | None = None) -> Verdict:
         """What may happen to a command, without storing anything."""
         world = world or self.world(submission)
-        grants = self._store.grants(world.project)
         always = [
             Rule(f"always, grant {grant.grant_id}", Decision.ALLOW, grant.command, literal=True)
-            for grant in grants
+            for grant in self._store.grants(project_of(submission.cwd))
             if grant.kind == "always"
         ]
         # what config denies or asks comes first: a grant of yesterday does not undo a rule of today
         rules = (*self.config.rules, *always)
-        return judge(submission, world, rules, trusted=any(grant.kind == "trust" for grant in grants))
+        return judge(submission, world, rules, trusted=world.project in self._trusted())
 
     def fingerprint(self, submission: Submission, world: Surroundings | None = None) -> str:
         """What a person's yes is bound to, as one short text."""
@@ -95,9 +96,18 @@ class Gate:
             return None
         return f"it was allowed when it was asked for, and is not any more: {'; '.join(verdict.reasons)}"
 
-    def world(self, submission: Submission) -> Surroundings:
-        """The machine as the command would find it now."""
-        return Surroundings(submission.cwd, {**submission.environment, **submission.env}, self.config.hosts)
+    def world(self, submission: Submission, *, ours: bool = True) -> Surroundings:
+        """The machine as the command would find it now; `ours` where Backburner itself would start it."""
+        environ = {**submission.environment, **submission.env}
+        project = self.project(submission.cwd, submission.opened, environ)
+        return Surroundings(submission.cwd, environ, self.config.hosts, project=project, home=self._home, clean=ours)
+
+    def project(self, cwd: str, opened: str | None, environ: Mapping[str, str]) -> str | None:
+        """The project that what happens in `cwd` is judged by, for a session that was opened in `opened`; None where it is outside."""
+        return project_for(cwd, opened, self._trusted(), environ, self._home)
+
+    def _trusted(self) -> list[str]:
+        return [grant.project for grant in self._store.grants() if grant.kind == "trust"]
 
 
 def submission_of(task: Task, environment: dict[str, str]) -> Submission:

@@ -1,5 +1,6 @@
 """The folder that holds everything: where each file lies, and the two locks. No policy, no ledger."""
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -57,6 +58,12 @@ class Home:
                 raise HomeUnusable(f"{path} is not a folder", home=self.root) from None
             except OSError as error:
                 raise HomeUnusable(f"{path}: {error.strerror}", home=self.root) from None
+        with contextlib.suppress(OSError):  # a home that cannot be changed can still be read
+            if stat.S_IMODE(os.stat(self.root).st_mode) & 0o077 and (os.path.exists(self.ledger) or OWN.issuperset(os.listdir(self.root))):
+                os.chmod(self.root, 0o700)  # a folder that holds something else as well may be meant for others
+            if not os.path.lexists(self.config):
+                # there from the start: whoever may create files, but not change them, cannot make its rules
+                os.close(os.open(self.config, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         return self
 
     def folder(self, name: str) -> str:

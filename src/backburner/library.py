@@ -187,7 +187,9 @@ class TaskRunner:
         runtime, runner = self._open()
         if approved_by == "user":
             runtime.require_person("library")
-        submission = Submission(tuple(command), os.path.abspath(cwd), dict(os.environ), description, env=env or {}, umask=umask())
+        submission = Submission(
+            tuple(command), os.path.abspath(cwd), dict(os.environ), description, env=env or {}, umask=umask(), opened=os.getcwd()
+        )
         via = "library" if approved_by == "user" else None
         task, run = runtime.submit(submission, yes_via=via, owner=runner.owner if runner.has_room else None)
         if run is None:

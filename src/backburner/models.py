@@ -24,6 +24,7 @@ TURN = "turn:"  # what a run waits on that stands aside for a person, with the l
 ELSEWHERE = "elsewhere"  # what a run waits on for no time whose host ended: its agent goes on in a process of its own
 CHAT = "chat:"  # before the name of a session in which a person talks with an agent
 DISCOVERY = "discovery"  # the session of an agent that looks for work by itself
+HARMLESS = "harmless"  # the built-in rule for commands that change nothing and give nothing away
 NOTIFY = ("always", "on_change", "on_failure", "never")
 
 
@@ -94,6 +95,7 @@ class Submission(NamedTuple):
     channels: tuple[str, ...] = ()
     source: dict[str, str] = {}
     proposed: bool = False  # a person is to be asked, whatever the gate says
+    opened: str | None = None  # the folder that the session was opened in: what the gate takes for its project; None where there is none
 
     @property
     def standing(self) -> bool:
@@ -171,6 +173,12 @@ class Task(NamedTuple):
     counted_from: int | None = None
     channels: tuple[str, ...] = ()
     source: dict[str, str] = {}
+    opened: str | None = None
+
+    @property
+    def unapproved(self) -> bool:
+        """Whether only the built-in rule for harmless commands allowed it: no person, no rule or trust of theirs."""
+        return self.approved_by == "auto" and self.rule == HARMLESS
 
     @property
     def standing(self) -> bool:

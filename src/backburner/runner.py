@@ -16,6 +16,7 @@ from backburner.home import Home
 from backburner.lifecycle import Result, RunState
 from backburner.models import HOSTED, Clock, Ending, ProcessId, Run, Task, Work
 from backburner.ports import CannotStart, Executor, Handle, Outcome, Parked, StartLater, Store
+from backburner.unapproved import MAX_FILE_BYTES
 from backburner.words import duration
 
 log = logging.getLogger("backburner")
@@ -24,6 +25,7 @@ _RETRY_SECONDS = 1.0
 _ADMISSION_SECONDS = 0.5  # how long to let the machine settle before one more is started
 _LONGEST_SLEEP = 30.0  # seconds: a clock that was set, or a machine that slept, is noticed after that
 _CPU_TIME_UP = 128 + 24
+_FILE_TOO_LARGE = 128 + 25
 _RECORD_SECONDS = 0.02  # many commands have ended by then, and need not be written down as running
 _BIG_LOG = 1 << 20
 _KILLED, _TERMINATED = 128 + 9, 128 + 15
@@ -250,6 +252,8 @@ class Runner:
         error = outcome.error
         if outcome.exit_code == _CPU_TIME_UP and (seconds := work.task.limits.get("cpu_seconds")):
             error = f"it used up its CPU time of {duration(seconds * 1000)}"
+        if outcome.exit_code == _FILE_TOO_LARGE and work.task.unapproved:
+            error = f"it wrote a file of more than {MAX_FILE_BYTES >> 30} GiB, which a command that nobody approved may not"
         if result in (Result.TIMEOUT, Result.AMBIGUOUS):
             error = f"timed out after {duration(work.task.timeout_ms)}"
         ended_at = outcome.ended_at or self._clock()

@@ -87,14 +87,15 @@ class Runtime(Outward):
     def gate(self) -> "Gate":
         from backburner.gate import Gate  # a door that only reads never comes by it
 
-        return Gate(self.store, self.config)
+        return Gate(self.store, self.config, self.home.root)
 
-    def judge(self, submission: Submission) -> "Verdict":
-        """What the gate says, without storing anything."""
+    def judge(self, submission: Submission, *, ours: bool = True) -> "Verdict":
+        """What the gate says, without storing anything; `ours` where Backburner itself would start the command."""
         from backburner.validation import validate
 
         validate(submission)
-        return self.gate.judge(submission)
+        gate = self.gate
+        return gate.judge(submission, gate.world(submission, ours=ours))
 
     def submit(self, submission: Submission, *, yes_via: str | None = None, owner: ProcessId | None = None) -> Entry:
         """Store the task: ready to run if the gate allows it or a person said yes through `yes_via`, else as a proposal.
@@ -257,7 +258,13 @@ class Runtime(Outward):
     def trust(self, folder: str, *, via: str) -> str:
         """A person's word that the code of a project may run from now on; the project."""
         self.require_person(via)
+        from backburner.surroundings import may_be_project
+
         project = project_of(folder)
+        if not may_be_project(project, self.environ):
+            raise BadInput(
+                f"{project} cannot be trusted: a project is not your home, what is above it, one of its hidden folders, or a shared folder."
+            )
         self.store.grant("trust", project, (), via, self.clock())
         return project
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from approval.world import make_project, verdict
+from approval.world import make_project, verdict, world_of
 
 EXAMPLES = 2000 if os.environ.get("BACKBURNER_LONG") else 250
 DANGEROUS = [
@@ -92,17 +92,16 @@ def test_any_pieces_of_shell_get_an_answer(project: Path, pieces: list[str]) -> 
 def test_any_argv_gets_an_answer_and_an_unknown_program_asks(project: Path, words: list[str]) -> None:
     from backburner.approval.policy import judge
     from backburner.models import Submission
-    from backburner.surroundings import Surroundings
 
     words = [word.replace("\0", "x") for word in words]
-    found = judge(Submission(("zz-" + words[0], *words[1:]), str(project), {}), Surroundings(str(project), {"PATH": "/usr/bin"}))
+    found = judge(Submission(("zz-" + words[0], *words[1:]), str(project), {}), world_of(project, {"PATH": "/usr/bin"}))
     assert found.decision == "ask"
 
 
 def test_a_plain_harmless_argv_does_not_load_the_parser(project: Path) -> None:
     code = (
         "import sys; from backburner.approval.policy import judge; from backburner.models import Submission; from backburner.surroundings import Surroundings;"
-        f"v = judge(Submission(('ls', '-la'), {str(project)!r}, {{}}), Surroundings({str(project)!r}, {{'PATH': '/usr/bin:/bin'}}));"
+        f"v = judge(Submission(('ls', '-la'), {str(project)!r}, {{}}), Surroundings({str(project)!r}, {{'PATH': '/usr/bin:/bin'}}, project={str(project)!r}));"
         "print(v.decision, 'tree_sitter' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from approval.world import world_of
 from backburner.approval.policy import Verdict, judge
 from backburner.models import Submission
-from backburner.surroundings import Surroundings
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -38,9 +38,11 @@ def project(tmp_path: Path) -> Path:
     return root
 
 
-def verdict(line: str | tuple[str, ...], cwd: Path, *, trusted: bool = False, env: dict[str, str] | None = None) -> Verdict:
+def verdict(
+    line: str | tuple[str, ...], cwd: Path, *, trusted: bool = False, env: dict[str, str] | None = None, ours: bool = True
+) -> Verdict:
     command = (line,) if isinstance(line, str) else line
-    world = Surroundings(str(cwd), {"PATH": PATH}, hosts=["docs.example.org"])
+    world = world_of(cwd, {"PATH": PATH}, hosts=["docs.example.org"], ours=ours)
     return judge(Submission(command, str(cwd), {"PATH": PATH}, env=env or {}, shell=isinstance(line, str)), world, (), trusted=trusted)
 
 
@@ -520,22 +522,22 @@ def test_trust_covers_the_code_of_the_project_only(project: Path, line: str, dec
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=[repr(text[-30:]) for text in SETTINGS])
-def test_a_repository_whose_settings_run_something_is_asked_about(project: Path, settings: str) -> None:
+def test_a_repository_whose_settings_run_something_is_asked_about_where_somebody_else_starts_git(project: Path, settings: str) -> None:
     (project / ".git" / "config").write_text(settings)
-    assert verdict("git status", project).decision == "ask"
+    assert verdict("git status", project, ours=False).decision == "ask"
 
 
-def test_a_hook_that_runs_when_the_index_is_refreshed_is_asked_about(project: Path) -> None:
+def test_a_hook_that_runs_when_the_index_is_refreshed_is_asked_about_where_somebody_else_starts_git(project: Path) -> None:
     """`git status` writes the index, and that runs post-index-change."""
     (project / ".git" / "hooks" / "post-index-change").write_text("#!/bin/sh\n")
     (project / ".git" / "hooks" / "post-index-change").chmod(0o755)
-    assert verdict("git status", project).decision == "ask"
+    assert verdict("git status", project, ours=False).decision == "ask"
 
 
-def test_the_settings_of_a_repository_inside_the_project_count(project: Path) -> None:
+def test_the_settings_of_a_repository_inside_the_project_count_where_somebody_else_starts_git(project: Path) -> None:
     (project / "src" / ".git").mkdir()
     (project / "src" / ".git" / "config").write_text("[core]\n\tfsmonitor = ./x\n")
-    assert verdict("cd src && git status", project).decision == "ask"
+    assert verdict("cd src && git status", project, ours=False).decision == "ask"
 
 
 def test_the_settings_of_a_submodule_count(project: Path) -> None:
@@ -613,7 +615,7 @@ def test_odd_input_gets_a_verdict_in_good_time(project: Path, command: str | tup
 
 
 def test_an_empty_line_gets_a_verdict(project: Path) -> None:
-    assert judge(Submission((), str(project), {}, shell=True), Surroundings(str(project), {"PATH": PATH})).decision == "ask"
+    assert judge(Submission((), str(project), {}, shell=True), world_of(project, {"PATH": PATH})).decision == "ask"
 
 
 @pytest.mark.parametrize("content", [b"gitdir: \xff\xfe", b"gitdir: a\0b", b"", b"\xff"])
@@ -631,14 +633,14 @@ def test_plain_words_are_judged_without_the_parser(project: Path) -> None:
     code = (
         "import sys; from backburner.approval.policy import judge; from backburner.models import Submission;"
         "from backburner.surroundings import Surroundings; p = sys.argv[1];"
-        "print(judge(Submission(('ls', '-la'), p, {}), Surroundings(p, {'PATH': sys.argv[2]})).decision, 'tree_sitter' in sys.modules)"
+        "print(judge(Submission(('ls', '-la'), p, {}), Surroundings(p, {'PATH': sys.argv[2]}, project=p)).decision, 'tree_sitter' in sys.modules)"
     )
     ran = subprocess.run([sys.executable, "-c", code, str(project), PATH], capture_output=True, text=True, check=True)
     assert ran.stdout.split() == ["allow", "False"]
 
 
 def test_a_verdict_takes_less_than_a_millisecond_once_warm(project: Path) -> None:
-    world = Surroundings(str(project), {"PATH": PATH})
+    world = world_of(project, {"PATH": PATH})
     submission = Submission(("cd src && ls && git log --oneline -5",), str(project), {}, shell=True)
     judge(submission, world)
     rounds = []

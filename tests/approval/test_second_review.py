@@ -10,10 +10,10 @@ from typing import Any, cast
 
 import pytest
 
+from approval.world import world_of
 from backburner.approval.policy import Decision, Rule, Verdict, judge
 from backburner.gate import AGENTS, Gate
 from backburner.models import Submission
-from backburner.surroundings import Surroundings
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -45,10 +45,11 @@ def verdict(
     env: dict[str, str] | None = None,
     environ: dict[str, str] | None = None,
     rules: tuple[Rule, ...] = (),
+    ours: bool = True,
 ) -> Verdict:
     command = (line,) if isinstance(line, str) else line
     around = {"PATH": PATH, **(environ or {})}
-    world = Surroundings(str(cwd), {**around, **(env or {})}, hosts=["docs.example.org"])
+    world = world_of(cwd, {**around, **(env or {})}, hosts=["docs.example.org"], ours=ours)
     return judge(Submission(command, str(cwd), around, env=env or {}, shell=isinstance(line, str)), world, rules, trusted=trusted)
 
 
@@ -222,8 +223,11 @@ def test_trust_does_not_reach_beyond_the_code_of_the_project(project: Path, line
 
 
 @pytest.mark.parametrize(("environ", "line"), INHERITED, ids=[" ".join(environ) for environ, _ in INHERITED])
-def test_a_variable_that_is_inherited_and_changes_what_runs_is_asked_about(project: Path, environ: dict[str, str], line: str) -> None:
-    assert verdict(line, project, environ=environ).decision == "ask"
+def test_a_variable_that_is_inherited_and_changes_what_runs_is_asked_about_where_it_is_handed_on(
+    project: Path, environ: dict[str, str], line: str
+) -> None:
+    assert verdict(line, project, environ=environ, ours=False).decision == "ask"
+    assert verdict(f"{line}; make", project, environ=environ, trusted=True).decision == "ask"
 
 
 @pytest.mark.parametrize("command", [("true",), ("echo", "x"), ("time", "ls"), "time ls", "env echo x", "xargs echo"])
@@ -320,12 +324,12 @@ class _Store:
     def __init__(self, *commands: tuple[str, ...]) -> None:
         self._commands = commands
 
-    def grants(self, _: str) -> list[SimpleNamespace]:
+    def grants(self, _: str | None = None) -> list[SimpleNamespace]:
         return [SimpleNamespace(grant_id=number, kind="always", command=command) for number, command in enumerate(self._commands)]
 
 
 def _gate(*commands: tuple[str, ...]) -> Gate:
-    return Gate(cast("Any", _Store(*commands)), cast("Any", SimpleNamespace(hosts=(), rules=())))
+    return Gate(cast("Any", _Store(*commands)), cast("Any", SimpleNamespace(hosts=(), rules=())), "/nowhere")
 
 
 @pytest.mark.parametrize(

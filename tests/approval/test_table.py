@@ -265,11 +265,11 @@ def test_a_listed_host_may_be_read_from_and_nothing_more(project: Path) -> None:
         "[core]\npager=x",
     ],
 )
-def test_a_repository_whose_settings_run_a_program_makes_git_ask(tmp_path: Path, setting: str) -> None:
+def test_a_repository_whose_settings_run_a_program_makes_git_ask_where_somebody_else_starts_it(tmp_path: Path, setting: str) -> None:
     project = make_project(tmp_path)
-    assert verdict(project, "git status").decision == "allow"
+    assert verdict(project, "git status", ours=False).decision == "allow"
     (project / ".git/config").write_text(setting)
-    found = verdict(project, "git status")
+    found = verdict(project, "git status", ours=False)
     assert found.decision == "ask" and "makes git run a program" in found.reasons[0]
 
 

@@ -1,11 +1,12 @@
 """A project to judge commands in: real files, so that what exists and what is linked is as it is."""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from backburner.approval.policy import Rule, Verdict, judge
 from backburner.models import Submission
-from backburner.surroundings import Surroundings
+from backburner.surroundings import Surroundings, project_for
 
 ENVIRON = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/root"}
 
@@ -34,13 +35,22 @@ def verdict(
     rules: tuple[Rule, ...] = (),
     env: dict[str, str] | None = None,
     hosts: tuple[str, ...] = (),
+    ours: bool = True,
 ) -> Verdict:
     """What the gate says to a shell line, or to its words as an argv."""
     import shlex
 
     command = tuple(shlex.split(line)) if argv else (line,)
     submission = Submission(command, str(project), ENVIRON, shell=not argv, env=env or {})
-    return judge(submission, Surroundings(str(project), {**ENVIRON, **(env or {})}, hosts), rules, trusted=trusted)
+    return judge(submission, world_of(project, {**ENVIRON, **(env or {})}, hosts, ours=ours), rules, trusted=trusted)
+
+
+def world_of(
+    cwd: Path | str, environ: dict[str, str], hosts: Iterable[str] = (), opened: Path | str | None = None, *, ours: bool = True
+) -> Surroundings:
+    """The machine as a command in `cwd` finds it, for a session that was opened there or in `opened`; `ours` where Backburner starts it."""
+    project = project_for(str(cwd), str(opened or cwd), (), environ)
+    return Surroundings(str(cwd), environ, hosts, project=project, clean=ours)
 
 
 def is_root() -> bool:

@@ -17,6 +17,7 @@ from backburner.output import NAME, Log
 from backburner.ports import Outcome
 from backburner.runtime import Runtime
 from backburner.text import readable, shortened
+from backburner.unapproved import clean_environment
 from backburner.words import iso
 
 GATE = "gate.log"  # what the command in front of a prompt had printed
@@ -163,10 +164,10 @@ def _surroundings(runtime: Runtime, task: Task) -> str:
 
 def _git(folder: str, *words: str) -> str:
     """What git says, with nothing run that a repository could name."""
-    command = ["git", "-c", "core.fsmonitor=false", "-c", "core.pager=cat", "-c", "core.hooksPath=/dev/null", *words]
-    env = {"PATH": os.environ.get("PATH", os.defpath), "GIT_OPTIONAL_LOCKS": "0", "GIT_CONFIG_NOSYSTEM": "1", "HOME": "/nonexistent"}
     try:
-        done = subprocess.run(command, cwd=folder, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=5)
+        done = subprocess.run(
+            ["git", *words], cwd=folder, env=clean_environment(os.environ), stdin=subprocess.DEVNULL, capture_output=True, timeout=5
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return shortened(done.stdout.decode("utf-8", "replace"), longest=4000)

@@ -118,7 +118,7 @@ class BuiltinAgent:
 
     def _deps(self, work: Work) -> Deps:
         session = session_of(work.task)
-        caller = Caller(self._home, session=session, cwd=work.task.cwd, environ=work.environment)
+        caller = Caller(self._home, session=session, cwd=work.task.cwd, environ=work.environment, opened=work.task.opened)
         return Deps(caller, work)
 
     async def _number(self, name: str) -> float:

@@ -130,7 +130,8 @@ class AgentExecutor:
                 with open(os.path.join(folder, NAME), "wb") as file:
                     file.write(header(about))
         place = self._runtime.worktree(task)
-        work = work._replace(task=_moved(task, place)) if place else work
+        project = self._runtime.gate.project(task.cwd, task.opened, work.environment)
+        work = work._replace(task=_moved(task, place, project) if place else task._replace(opened=project))
         turn = Turn(work, settings, folder, conversation, fresh, [], lambda leader: self._runtime.began(run, leader))
         asking = asyncio.get_running_loop().create_task(self._answer(turn, place))
 
@@ -173,9 +174,10 @@ def _first_a_yes(turn: Turn) -> str | None:
     return f"{task.agent} does not ask before it acts, and is to be told: {told}"
 
 
-def _moved(task: Task, place: Worktree) -> Task:
-    """A task as its agent sees it: in the checkout of its own."""
-    return task._replace(cwd=os.path.normpath(os.path.join(place.path, os.path.relpath(task.cwd, task.project))), project=place.path)
+def _moved(task: Task, place: Worktree, project: str | None) -> Task:
+    """A task as its agent sees it: in the checkout of its own, which counts as its project where the repository does."""
+    cwd = os.path.normpath(os.path.join(place.path, os.path.relpath(task.cwd, task.project)))
+    return task._replace(cwd=cwd, project=place.path, opened=place.path if project else None)
 
 
 class _Staff:

@@ -3,16 +3,15 @@
 import os
 from typing import NamedTuple
 
-from backburner.approval.effects import looks_secret
+from backburner.approval.effects import looks_secret, relied_on
 from backburner.approval.policy import Decision
 from backburner.callers import handed_on
 from backburner.errors import BackburnerError, BadInput
 from backburner.models import Submission, Task, Work
 from backburner.runtime import Runtime
+from backburner.surroundings import Surroundings
 
 _LONGEST_SHOWN = 1500
-_ACTING = {"conftest.py", "makefile", "gnumakefile", "package.json", "setup.py", "pyproject.toml", "tox.ini", "noxfile.py", "justfile"}
-_ACTING |= {"opencode.json", "opencode.jsonc"}
 # What agents go by: whoever changes it changes what is asked for from then on.
 _SETTINGS = {".claude", ".codex", ".gemini", ".goose", ".mcp.json", ".opencode", ".qwen", "opencode.json", "opencode.jsonc"}
 
@@ -28,15 +27,20 @@ class Asked(NamedTuple):
     whole: str = ""  # all that is known of it: what a yes or a no is bound to
 
 
-def inside(task: Task, path: str) -> str:
+def inside(task: Task, path: str, home: str) -> str:
     """A path of the project as it really is; BadInput for one that leads out of it, or to a secret."""
-    root = os.path.realpath(task.project)
+    if task.opened is None:
+        raise BadInput(
+            f"{task.cwd} is no project: it is not the folder that this session was opened in, or it is a home or a shared folder."
+        )
+    root = os.path.realpath(task.opened)
     if "\0" in path or len(path) > 4000:
         raise BadInput("That is not a path.")
     full = os.path.realpath(os.path.join(task.cwd, os.path.expanduser(path)))
-    if os.path.commonpath([root, full]) != root:
+    if not Surroundings(task.cwd, {}, project=root, home=home).inside(full):
         raise BadInput(f"{path} is outside the project {root}.")
-    if looks_secret(full) or "/.git/" in full.lower() + "/":
+    name = os.path.relpath(full, root)
+    if looks_secret(name) or ".git" in name.lower().split(os.sep):
         raise BadInput(f"{path} may hold secrets or is git's own; ask the user for what you need of it.")
     return full
 
@@ -55,12 +59,6 @@ def _rest(text: str, longest: int) -> str:
     return f" (and {len(text) - longest:,} characters that are not shown)" if len(text) > longest else ""
 
 
-def acts(path: str) -> bool:
-    """Whether other programs do something of their own with a file of this name."""
-    parts = os.path.normpath(path).lower().split(os.sep)
-    return any(part.startswith(".") and part not in (".", "..") for part in parts) or parts[-1] in _ACTING
-
-
 def may_change(runtime: Runtime, task: Task) -> bool:
     """Whether what is in the project may be changed: in a trusted one, and in a checkout of the agent's own, at whose changes a person looks."""
     return bool(task.terms.get("worktree")) or any(grant.kind == "trust" and grant.project == task.project for grant in runtime.grants())
@@ -72,24 +70,24 @@ def judge(runtime: Runtime, work: Work, asked: Asked) -> tuple[Decision, str]:
     match asked.kind:
         case "command" if asked.command.strip():
             cwd = os.path.join(task.cwd, asked.cwd)
-            if os.path.commonpath([root := os.path.realpath(task.project), os.path.realpath(cwd)]) != root:
-                return Decision.ASK, f"it would run in {cwd}, outside the project"
-            step = Submission((asked.command,), cwd, handed_on(work.environment), env=task.env, shell=True)
+            step = Submission((asked.command,), cwd, handed_on(work.environment), env=task.env, shell=True, opened=task.opened)
             try:
-                verdict = runtime.judge(step)
+                verdict = runtime.judge(step, ours=False)
             except BackburnerError as error:
                 return Decision.DENY, str(error)
             return verdict.decision, "; ".join(verdict.reasons)
         case "read" | "edit" if asked.paths:
             try:
-                paths = [inside(task, path) for path in asked.paths]
+                paths = [inside(task, path, runtime.home.root) for path in asked.paths]
             except BadInput as error:
                 return Decision.ASK, str(error)
             if asked.kind == "edit" and any(_SETTINGS & set(path.lower().split(os.sep)) for path in paths):
                 return Decision.ASK, "agents go by it"
             if asked.kind == "read" or may_change(runtime, task):
                 return Decision.ALLOW, "inside the project"
-            if all(not os.path.lexists(path) and not acts(os.path.relpath(path, os.path.realpath(task.project))) for path in paths):
+            if all(
+                not os.path.lexists(path) and not relied_on(os.path.relpath(path, os.path.realpath(task.opened or "/"))) for path in paths
+            ):
                 return Decision.ALLOW, "new files of the project"
             return Decision.ASK, "it changes what is there"
         case "free":

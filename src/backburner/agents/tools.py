@@ -17,7 +17,7 @@ from pydantic_ai import Tool as AgentTool
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 
 from backburner.agents import territory
-from backburner.approval.effects import looks_secret
+from backburner.approval.effects import looks_secret, relied_on
 from backburner.callers import handed_on
 from backburner.commandline import words_of
 from backburner.doors.answers import outcome, started
@@ -25,7 +25,7 @@ from backburner.doors.caller import Caller, until
 from backburner.doors.toolbox import Desk, toolset
 from backburner.errors import BackburnerError, BadInput
 from backburner.home import open_plain, write_atomically
-from backburner.models import Entry, Submission, Work
+from backburner.models import Entry, Submission, Task, Work
 from backburner.process import myself, umask
 from backburner.runtime import Runtime
 from backburner.text import readable, shortened, visible
@@ -79,11 +79,11 @@ class Deps:
 
     def inside(self, path: str) -> str:
         """A path of the project as it really is; BadInput for one that leads out of it, or to a secret."""
-        return territory.inside(self.work.task, path)
+        return territory.inside(self.work.task, path, self.caller.home.root)
 
     def named(self, path: str) -> str:
         """A path as a person is shown it: where it really leads, from the root of the project."""
-        return os.path.relpath(self.inside(path), os.path.realpath(self.work.task.project))
+        return os.path.relpath(self.inside(path), os.path.realpath(self.work.task.opened or "/"))
 
     async def may_change(self, approved: bool, what: str) -> None:
         """Go on where the project is trusted or a person said yes to this very call; else wait for that."""
@@ -122,7 +122,7 @@ async def write_file(ctx: Context, path: str, content: str) -> str:
         there = os.path.lexists(ctx.deps.inside(path))
     except BadInput as error:
         return str(error)
-    if there or territory.acts(path):
+    if there or relied_on(ctx.deps.named(path)):
         await ctx.deps.may_change(ctx.tool_call_approved, f"write {ctx.deps.named(path)} as a whole, {territory.shown(content)}")
     return await _safely(lambda: _write(ctx.deps.inside(path), content))
 
@@ -151,7 +151,8 @@ async def search_files(ctx: Context, text: str = "", files: str = "*", folder: s
         files: A pattern for the names of files, such as *.py.
         folder: Where to look.
     """
-    return await _safely(lambda: _search(ctx.deps.inside(folder), os.path.realpath(ctx.deps.work.task.cwd), text, files))
+    deps = ctx.deps
+    return await _safely(lambda: _search(deps.inside(folder), deps.work.task, deps.caller.home.root, text, files))
 
 
 async def run_command(ctx: Context, command: str, shell: bool = False) -> str:
@@ -177,6 +178,7 @@ async def run_command(ctx: Context, command: str, shell: bool = False) -> str:
                 # Whatever is tried again, it runs once; some servers give every call of a conversation the same id.
                 key=f"{work.run.run_id}:{len(ctx.messages)}:{ctx.tool_call_id}"[:200],
                 session=caller.session,
+                opened=work.task.opened,
             )
         )
 
@@ -316,13 +318,14 @@ def _edit(path: str, old: str, new: str) -> str:
     return _write(path, text.replace(old, new))
 
 
-def _search(folder: str, cwd: str, text: str, files: str) -> str:
+def _search(folder: str, task: Task, home: str, text: str, files: str) -> str:
+    cwd, root = os.path.realpath(task.cwd), os.path.realpath(task.opened or "/")
     found = []
-    for path in _below(folder, files):
+    for path in _below(folder, files, os.path.realpath(home)):
         name = os.path.relpath(path, cwd)
         if not text:
             found.append(name)
-        elif not looks_secret(path):
+        elif not looks_secret(os.path.relpath(path, root)):
             try:
                 lines = _text(path, "strict").splitlines()
             except (OSError, UnicodeDecodeError):
@@ -333,10 +336,10 @@ def _search(folder: str, cwd: str, text: str, files: str) -> str:
     return "\n".join(found) or "Nothing found."
 
 
-def _below(folder: str, pattern: str) -> Iterator[str]:
+def _below(folder: str, pattern: str, home: str) -> Iterator[str]:
     seen = 0
     for here, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if name not in _SKIPPED)
+        folders[:] = sorted(name for name in folders if name not in _SKIPPED and os.path.join(here, name) != home)
         for name in sorted(names):
             seen += 1
             if seen > _MOST_SEARCHED:

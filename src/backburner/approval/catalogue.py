@@ -7,6 +7,7 @@ from backburner.approval.effects import Effect
 from backburner.approval.wrappers import Options
 
 SYSTEM = ("/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin", "/opt/homebrew/bin")
+SYSTEM_LIBRARIES = ("/usr/lib/", "/usr/libexec/", "/opt/homebrew/Cellar/")  # where the names in those folders may lead
 
 
 def _known(text: str) -> Options:

@@ -6,6 +6,7 @@ Pure: the world is asked through `World`. Creating, changing, reading and reachi
 import functools
 import os
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import NamedTuple, Protocol
@@ -46,8 +47,13 @@ class World(Protocol):
     """What has to be known of the machine to judge a command."""
 
     cwd: str
-    project: str
+    clean: bool  # it would run in a clean environment, with git's settings overridden
+    project: str | None
 
+    @property
+    def trustable(self) -> bool: ...  # whether the folder could be made a trusted project
+    def inside(self, path: str) -> bool: ...  # whether a path without links belongs to the project
+    def shortened(self, path: str) -> str: ...  # from the root of the project on, where it belongs to it
     def resolve(self, path: str) -> str: ...  # absolute, links followed
 
     relative_path: bool  # PATH leads to folders relative to wherever one is
@@ -55,18 +61,29 @@ class World(Protocol):
     def matches(self, folder: str, pattern: str) -> list[str]: ...  # what a shell's pattern fits there
     def exists(self, path: str) -> bool: ...
     def is_folder(self, path: str) -> bool: ...
-    def files_below(self, path: str) -> list[str]: ...  # bounded
+    def secrets_below(self, path: str, skipped: Iterable[str], *, ignored: bool) -> str | None: ...
     def has_variable(self, name: str) -> bool: ...  # in the environment of the command
     def executable(self, name: str) -> str | None: ...
     def git_traps(self, folders: Iterable[str]) -> list[str]: ...  # what would make git run a program there
+    def git_secrets(self, folders: Iterable[str], *, contents: bool) -> list[str]: ...  # what git could show there
     def hosts(self) -> Iterable[str]: ...  # hosts that may be read from
 
 
 _SECRET = (
-    r"(^|/)([^/]*\.env(rc|[._-][^/]*)?|[^/]*\.tfvars|[^/]*\.(pem|key|p12|pfx|jks|keystore|kdbx|gpg|asc)|id_(rsa|dsa|ecdsa|ed25519)[^/]*|\.netrc|\.npmrc|\.pypirc"
-    r"|\.git-credentials|\.pgpass|\.htpasswd|[^/]*(credential|secret|passw|token)[^/]*|shadow|gshadow|sudoers[^/]*|[^/]*_history|environ"
-    r"|ledger\.db)$|(^|/)\.git/config$|(^|/)([^/]*(secret|credential)[^/]*|\.ssh|\.aws|\.gnupg|\.kube|\.docker|\.azure|gcloud|\.password-store|\.backburner)(/|$)"
+    r"(^|/)([^/]*\.env(rc|[._-][^/]*)?|[^/]*\.tfvars|[^/]*\.(pem|key|p8|p12|pfx|ppk|jks|keystore|keytab|kdbx|gpg|asc|ovpn)"
+    r"|id_(rsa|dsa|ecdsa|ed25519)[^/]*|\.netrc|\.npmrc|\.pypirc|\.git-credentials|\.pgpass|\.htpasswd|\.my\.cnf|\.s3cfg|\.boto|\.dockercfg|\.authinfo"
+    r"|\.vault_pass[^/]*|[^/]*(credential|secret|passw|token|api[_-]?key|service[_-]?account)[^/]*|[^/]*[_-]key\.json|shadow|gshadow|sudoers[^/]*"
+    r"|[^/]*_history|environ|ledger\.db[^/]*|[^/]*\.tfstate(\.[^/]*)?|kubeconfig[^/]*|auth\.json|oauth_creds\.json|local\.settings\.json)$"
+    r"|(^|/)\.git/(.*/)?config(\.worktree)?$"
+    r"|(^|/)([^/]*(secret|credential)[^/]*|\.ssh|\.aws|\.gnupg|\.kube|\.docker|\.azure|gcloud|\.password-store|\.backburner)(/|$)"
 )
+# Files that other programs run, or that agents go by, as soon as they are there; so does whatever begins with a dot.
+_RELIED_ON = frozenset(
+    ["conftest.py", "sitecustomize.py", "usercustomize.py", "setup.py", "pyproject.toml", "tox.ini", "noxfile.py", "pytest.ini", "setup.cfg"]
+    + ["makefile", "gnumakefile", "justfile", "rakefile", "package.json", "opencode.json", "opencode.jsonc", "build.rs", "claude.md", "agents.md"]
+    + ["gemini.md", "dockerfile", "docker-compose.yml", "docker-compose.yaml", "compose.yml", "compose.yaml"]
+)  # fmt: skip
+_NO_HARM = frozenset([".", "..", ".gitkeep", ".keep"])
 _SECRET_NAME = r"(?i)key|token|secret|passw|cred|auth|cookie|session"
 _NOWHERE = ("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin", "-")
 # Variables that only change how things look; every other one may change what runs.
@@ -87,8 +104,15 @@ def injects(name: str) -> bool:
     return re.fullmatch(_HARMLESS_NAMES, name) is None
 
 
-def inside(path: str, world: World) -> bool:
-    return path == world.project or path.startswith(world.project.rstrip("/") + "/")
+def relied_on(path: str) -> bool:
+    """Whether other programs, or agents, do something of their own with a file of this name. `path` is relative to the project."""
+    parts = unicodedata.normalize("NFKC", os.path.normpath(path)).casefold().split(os.sep)
+    return any(part.startswith(".") and part not in _NO_HARM for part in parts) or parts[-1] in _RELIED_ON or parts[-1].endswith(".pth")
+
+
+def may_climb(pattern: str) -> bool:
+    """Whether a shell's pattern may fit `.` or `..`: some shells do that for every part that begins with a dot."""
+    return any(part.lstrip("\\")[:1] in (".", "[") and set(part) & set("*?[") for part in pattern.split("/"))
 
 
 class View:
@@ -130,7 +154,7 @@ class View:
 
     def reads(self, words: Iterable[Word]) -> Iterator[Found]:
         for word in words:
-            if not word.known or (word.pattern and "{" in word.text) or len(word.text) > _LONGEST:
+            if not word.known or (word.pattern and ("{" in word.text or may_climb(word.text))) or len(word.text) > _LONGEST:
                 yield Found(Effect.UNKNOWN, f"reads {word.text[:80]}, which is only known when it runs")
             elif word.text in _NOWHERE:
                 continue
@@ -141,9 +165,9 @@ class View:
 
     def _reads_paths(self, word: Word) -> Iterator[Found]:
         for path in self.paths(word):
-            if looks_secret(path) or looks_secret(word.text):
+            if looks_secret(self.world.shortened(path)) or looks_secret(word.text):
                 yield Found(Effect.READS_SECRETS, f"may read a secret ({word.text})")
-            elif not inside(path, self.world):
+            elif not self.world.inside(path):
                 yield Found(Effect.READS_OUTSIDE, f"reads {word.text}, outside the project")
             else:
                 yield Found(Effect.READS, "reads inside the project")
@@ -156,9 +180,9 @@ class View:
         for path in self.paths(word):
             if path in _NOWHERE:
                 yield Found(Effect.HARMLESS, "writes nothing that stays")
-            elif not inside(path, self.world):
+            elif not self.world.inside(path):
                 yield Found(Effect.WRITES_OUTSIDE, f"writes {word.text}, outside the project")
-            elif "/.git/" in path + "/" or looks_secret(path):
+            elif relied_on(name := self.world.shortened(path)) or looks_secret(name):
                 yield Found(Effect.OVERWRITES, f"writes {word.text}, which others rely on")
             elif self.world.exists(path):
                 yield Found(Effect.OVERWRITES, f"{'appends to' if append else 'overwrites'} {word.text}")
@@ -167,7 +191,7 @@ class View:
 
     def redirect(self, redirect: Redirect) -> Iterator[Found]:
         operator, target = redirect
-        if not target.known:
+        if not target.plain:
             yield Found(Effect.UNKNOWN, f"redirects to {target.text}, which is only known when it runs")
         elif operator in (">&", "<&") and (target.text.isdigit() or target.text == "-"):
             return

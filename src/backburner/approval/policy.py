@@ -3,6 +3,7 @@
 For each part the first rule from the top that fits decides; over all parts deny beats ask and ask beats allow.
 """
 
+import os
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
@@ -11,7 +12,7 @@ from backburner.approval.effects import Effect, Found, World, injects
 from backburner.approval.programs import effects_of
 from backburner.approval.shell import Part, dissect
 from backburner.errors import ConfigError
-from backburner.models import Submission
+from backburner.models import HARMLESS, Submission
 from backburner.text import visible
 
 
@@ -56,10 +57,10 @@ class Verdict(NamedTuple):
 
 
 _HARMLESS = frozenset((Effect.HARMLESS, Effect.READS, Effect.CREATES, Effect.NETWORK_READ))
-DEFAULTS = (Rule("harmless", Decision.ALLOW, effects=_HARMLESS),)
+DEFAULT = Rule(HARMLESS, Decision.ALLOW, effects=_HARMLESS)
 TRUSTED = Rule("trusted project", Decision.ALLOW, effects=_HARMLESS | {Effect.PROJECT_CODE})
 OTHERWISE = Rule("default", Decision.ASK)
-# Variables of the door that would make an allowed program run another one.
+# Variables of whoever asks that would make an allowed program run another one, where it does not get a clean environment.
 INHERITED = [
     "LD_PRELOAD",
     "LD_AUDIT",
@@ -77,6 +78,17 @@ INHERITED = [
     "GIT_WORK_TREE",
     "GIT_EXEC_PATH",
     "GIT_INDEX_FILE",
+    "GIT_COMMON_DIR",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_TRACE",
+    "GCONV_PATH",
+    "LOCPATH",
+    "MALLOC_TRACE",
+    "LD_DEBUG_OUTPUT",
+    "SHELLOPTS",
+    "BASHOPTS",
+    "PS4",
+    "PERL5OPT",
 ]
 _ORDER = {Decision.ALLOW: 0, Decision.ASK: 1, Decision.DENY: 2}
 _NEVER_ALWAYS = frozenset(
@@ -96,19 +108,18 @@ def judge(submission: Submission, world: World, rules: Sequence[Rule] = (), *, t
 
 def _judge(submission: Submission, world: World, rules: Sequence[Rule], *, trusted: bool) -> Verdict:
     parts = [part for part in dissect(submission.command, submission.shell) if part != Part()]
-    judged = effects_of(parts, world) or [(Part(), [Found(Effect.UNKNOWN, "runs nothing that can be seen")])]
     injected = [Found(Effect.INJECTION, f"sets {name}, which may change what runs") for name in submission.env if injects(name)]
-    injected += [
-        Found(Effect.INJECTION, f"inherits {name}, which changes what runs") for name in INHERITED if submission.environment.get(name)
-    ]
     if world.relative_path:
         injected.append(Found(Effect.INJECTION, "PATH holds a relative folder, so a name may mean any program"))
-    judged += [(Part(), injected)] if injected else []
     if submission.shell or submission.env:
         rules = [rule for rule in rules if not rule.literal]
-    ordered = (*rules, *([TRUSTED] if trusted else []), *DEFAULTS)
-    verdicts = [_one(part, found, ordered) for part, found in judged]
-    worst = max(verdicts, key=lambda verdict: _ORDER[verdict[0].decision])
+    ordered = (*rules, DEFAULT, *([TRUSTED] if trusted else []))
+    judged, verdicts = _judged(parts, world, injected, ordered)
+    # What a person has to approve, or has by a rule or trust, runs in the environment of whoever asks.
+    world.clean = world.clean and all(rule is DEFAULT for rule, _, _ in verdicts)
+    if not world.clean:
+        judged, verdicts = _judged(parts, world, [*injected, *_inherited(submission.environment)], ordered)
+    worst = max(verdicts, key=lambda verdict: (_ORDER[verdict[0].decision], verdict[0] is not DEFAULT))
     rule, part, _ = worst
     asking = [one for one in verdicts if one[0].decision == rule.decision]
     reasons = dict.fromkeys(visible(reason) for _, _, found in asking for reason in _reasons(rule, found))
@@ -121,14 +132,31 @@ def _judge(submission: Submission, world: World, rules: Sequence[Rule], *, trust
         rule=rule.name,
         part=visible(part.text),
         effects=tuple(sorted(map(str, kinds))),
-        trust_would_do=rule is OTHERWISE and all(set(_kinds(found)) <= TRUSTED.effects for _, _, found in asking),
+        trust_would_do=rule is OTHERWISE and world.trustable and all(set(_kinds(found)) <= TRUSTED.effects for _, _, found in asking),
         always=rule is OTHERWISE and _narrow(submission, judged),
     )
 
 
+def _judged(
+    parts: Sequence[Part], world: World, injected: Sequence[Found], rules: Sequence[Rule]
+) -> tuple[list[tuple[Part, Sequence[Found]]], list[tuple[Rule, Part, Sequence[Found]]]]:
+    """What each part would do, and the rule that decides on it."""
+    judged: list[tuple[Part, Sequence[Found]]] = list(effects_of(list(parts), world))
+    judged = judged or [(Part(), [Found(Effect.UNKNOWN, "runs nothing that can be seen")])]
+    judged += [(Part(), injected)] if injected else []
+    return judged, [_one(part, found, rules) for part, found in judged]
+
+
+def _inherited(environment: dict[str, str]) -> list[Found]:
+    """What an environment holds that would change what an allowed program does."""
+    names = [name for name in INHERITED if environment.get(name)] + [name for name in environment if name.startswith("BASH_FUNC_")]
+    names += [name for name in ("LD_LIBRARY_PATH",) if not all(map(os.path.isabs, environment.get(name, "/").split(":")))]
+    return [Found(Effect.INJECTION, f"inherits {name}, which changes what runs") for name in names]
+
+
 def _one(part: Part, found: Sequence[Found], rules: Sequence[Rule]) -> tuple[Rule, Part, Sequence[Found]]:
     if not found:
-        return Rule("harmless", Decision.ALLOW), part, [Found(Effect.HARMLESS, "does nothing by itself")]
+        return DEFAULT, part, [Found(Effect.HARMLESS, "does nothing by itself")]
     return next((rule for rule in rules if rule.fits(part, found)), OTHERWISE), part, found
 
 

@@ -4,6 +4,7 @@ A program that is not in it, an option that is not known to be harmless, and any
 unknown asks.
 """
 
+import itertools
 import os
 import re
 from collections.abc import Callable, Iterable
@@ -25,8 +26,9 @@ from backburner.approval.catalogue import (
     SUBCOMMAND_OPTIONS,
     SUBCOMMANDS,
     SYSTEM,
+    SYSTEM_LIBRARIES,
 )
-from backburner.approval.effects import Effect, Found, View, World, injects, inside, looks_secret
+from backburner.approval.effects import Effect, Found, View, World, injects
 from backburner.approval.shell import Part, Word
 from backburner.approval.wrappers import RUNNERS, SHELLS, WRAPPERS, Options
 
@@ -85,6 +87,7 @@ _BUILTINS = frozenset(
 )
 _NO_FILES = ("/dev/", "/proc/", "/sys/")  # not the same for everybody who looks
 _SHOWN = frozenset(["HOME", "PWD", "USER", "SHELL", "LANG"])
+_LOOKS_AROUND = frozenset(("ls", "du", "tree", "rg", "find", "git"))  # they read the folder they are in, without being told to
 _LEADING_PATTERNS = frozenset(("cat", "ls", "stat"))  # no file's name could be an option of theirs that matters
 
 
@@ -98,6 +101,8 @@ def effects_of(parts: list[Part], world: World) -> list[tuple[Part, list[Found]]
         found += _assigned(part, world) + [one for redirect in part.redirects for one in view.redirect(redirect)]
         if part.words:
             found += [*_command(view), *_dynamic(view)]
+            if view.name in _LOOKS_AROUND and not world.inside(world.cwd):
+                found.append(Found(Effect.READS_OUTSIDE, f"looks into {world.cwd}, outside the project"))
         if lost and part.words:
             found.append(Found(Effect.UNKNOWN, f"changes to {lost}, so its paths cannot be told"))
         judged.append((part, list(dict.fromkeys(found))))
@@ -112,7 +117,9 @@ def _dynamic(view: View) -> list[Found]:
     """A word that is not known could be an option, or several words: only what prints its words can have one."""
     for word in view.words:
         harmless = (
-            view.name == "echo" and not word.pattern and all(name in _SHOWN or name.islower() for name in re.findall(r"\$(\w+)", word.text))
+            view.name == "echo"
+            and not word.pattern
+            and all(name in _SHOWN or (name.islower() and not view.world.has_variable(name)) for name in re.findall(r"\$(\w+)", word.text))
         )
         if not word.known and not harmless:
             return [Found(Effect.UNKNOWN, f"'{word.text}' is only known when it runs")]
@@ -133,7 +140,7 @@ def _folders(parts: list[Part], world: World) -> tuple[list[str], str | None]:
         for folder in list(folders):
             logical = os.path.normpath(os.path.join(folder, target.text))
             for there in (world.resolve(logical), world.resolve(os.path.join(folder, target.text)), logical):
-                if not inside(there, world):
+                if not world.inside(there):
                     return folders, f"{target.text}, outside the project"
                 if there not in folders:
                     folders.append(there)
@@ -161,27 +168,32 @@ def _command(view: View) -> list[Found]:
     if "/" in part.name:
         return _named_by_path(view, part.name)
     path = world.executable(view.name)
-    if path is None or (view.name in _BUILTINS and not inside(path, world)):
+    if path is None or (view.name in _BUILTINS and not world.inside(path)):
         return _known(view, None)
-    if inside(path, world) or inside(world.resolve(path), world):
+    if world.inside(path) or world.inside(world.resolve(path)):
+        own = f"runs {path}, a file of the project"
         if view.name in PROJECT or view.name in INTERPRETERS or view.name in SUBCOMMANDS:
-            return _known(view, f"runs {path}, a file of the project")
+            return [Found(Effect.PROJECT_CODE, own), *_known(view, own)]
         return [Found(Effect.UNKNOWN, f"'{view.name}' would run {path}, a file of the project")]
-    if os.path.dirname(path) not in SYSTEM and (view.name in PRINTS or view.name in READS or view.name in _SPECIAL):
+    if not _is_systems(world.resolve(path)) and (view.name in PRINTS or view.name in READS or view.name in _SPECIAL):
         return [Found(Effect.UNKNOWN, f"'{view.name}' would run {path}, which is not the system's own")]
     return _known(view, None)
+
+
+def _is_systems(path: str) -> bool:
+    """Whether a program, without links in its path, is the system's own."""
+    return os.path.dirname(path) in SYSTEM or path.startswith(SYSTEM_LIBRARIES)
 
 
 def _named_by_path(view: View, name: str) -> list[Found]:
     world = view.world
     for folder in view.folders:
-        logical = os.path.normpath(os.path.join(folder, name))
         path = world.resolve(os.path.join(folder, name))
-        if "://" in name or (inside(path, world) and not world.exists(path)):
+        if "://" in name or (world.inside(path) and not world.exists(path)):
             return [Found(Effect.UNKNOWN, f"runs {name}, which is not there")]
-        if inside(path, world):
+        if world.inside(path):
             return _project_code(view, f"runs {name} of the project", Options())
-        if os.path.dirname(logical) not in SYSTEM or os.path.basename(path) != view.name:
+        if ".." in name.split("/") or not os.path.isabs(name) or not _is_systems(path) or os.path.basename(path) != view.name:
             return [Found(Effect.UNKNOWN, f"runs {name}, which is not known")]
     return _known(view, None)
 
@@ -241,18 +253,21 @@ def _reads(view: View, known: Options) -> list[Found]:
         found.append(Found(Effect.UNKNOWN, "compares whole folders, and follows links in them"))
     if view.name == "rg" or (view.name.endswith("grep") and any(re.match(r"-\w*r|--recursive", word.text) for word in view.words)):
         given = any(re.match(r"-\w*e|--regexp|--files", word.text) for word in view.words)
-        found += _secrets_below(view, operands if given and operands else operands[1:] or [Word(".")], hidden=view.name != "rg")
+        found += _secrets_below(view, operands if given and operands else operands[1:] or [Word(".")])
     return [*found, *view.reads(operands)]
 
 
-def _secrets_below(view: View, words: Iterable[Word], *, hidden: bool) -> list[Found]:
-    """What looks like a secret somewhere below the folders that are searched, hidden files included or not."""
+def _secrets_below(view: View, words: Iterable[Word]) -> list[Found]:
+    """What may be a secret in the folders that are searched; what the options leave out is not read."""
+    texts = [word.text for word in view.words]
+    skipped = [after for text, after in itertools.pairwise(texts) if text == "--exclude-dir"]
+    skipped += [text.partition("=")[2] for text in texts if text.startswith("--exclude-dir=")]
     for word in words:
         for path in view.paths(word) if word.known else []:
-            if secret := next(
-                (file for file in view.world.files_below(path) if looks_secret(file) and (hidden or "/." not in file[len(path) :])), None
-            ):
-                return [Found(Effect.READS_SECRETS, f"searches {os.path.basename(secret)}, which may be a secret")]
+            if "/.git/" in f"{path}/":
+                return [Found(Effect.READS_SECRETS, "searches git's own files")]
+            if secret := view.world.secrets_below(path, skipped, ignored=view.name == "rg"):
+                return [Found(Effect.READS_SECRETS, f"searches {secret}")]
     return []
 
 
@@ -294,7 +309,7 @@ def _shell(view: View) -> list[Found]:
 def _script(view: View, word: Word) -> list[Found]:
     if not word.plain:
         return [Found(Effect.INTERPRETER, "runs a script that is only known when it runs")]
-    if not all(inside(path, view.world) for path in view.paths(word)) or "://" in word.text:
+    if not all(map(view.world.inside, view.paths(word))) or "://" in word.text:
         return [Found(Effect.INTERPRETER, f"runs {word.text}, outside the project")]
     if view.name in (".", "source") and "/" not in word.text:
         return [Found(Effect.INTERPRETER, f"looks for {word.text} along PATH")]
@@ -352,7 +367,7 @@ def _project_code(view: View, detail: str, known: Options | None) -> list[Found]
                 for piece in {word.text, word.text.rpartition(":")[2], word.text.partition("::")[0]}
                 if piece
             ]
-            if not all(inside(path, view.world) for piece in pieces for path in view.paths(piece)):
+            if not all(view.world.inside(path) for piece in pieces for path in view.paths(piece)):
                 found.append(Found(Effect.UNKNOWN, f"names {word.text}, outside the project"))
         if "=" in word.text and view.name in ("make", "gmake", "just", "ninja"):
             found.append(Found(Effect.INJECTION, f"sets {word.text}"))

@@ -247,6 +247,8 @@ _GIT_JOINED = "--since --until --after --before --author --max-count --skip --da
 _GIT_READS = frozenset(
     ["status", "log", "diff", "show", "rev-parse", "ls-files", "ls-tree", "blame", "describe", "shortlog", "rev-list", "merge-base"]
 )
+_GIT_CONTENTS = frozenset(("diff", "show", "blame"))
+_GIT_PATCHES = frozenset(("-p", "-u", "--patch", "--cc", "--word-diff"))
 _GIT_LISTS = {
     "branch": frozenset(("-a", "-r", "-v", "-vv", "--list", "--show-current", "--all")),
     "tag": frozenset(("-l", "--list")),
@@ -288,6 +290,10 @@ def git(view: View) -> Iterator[Found]:
     yield Found(Effect.READS, f"git {verb} reads")
     for trap in view.world.git_traps(view.folders):
         yield Found(Effect.UNKNOWN, f"this repository makes git run a program, or may ({trap})")
+    contents = verb in _GIT_CONTENTS or (verb == "log" and any(word.text in _GIT_PATCHES or word.text.startswith("-U") for word in rest))
+    if contents or verb == "remote":
+        for secret in view.world.git_secrets(view.folders, contents=contents):
+            yield Found(Effect.READS_SECRETS, f"git {verb} could show {secret}")
     if not lists:
         yield from _git_words(view, verb, rest)
 

@@ -99,6 +99,7 @@ async def background_task(
             session=caller.session,
             message=caller.message,
             terms={"worktree": True} if worktree else {},
+            opened=caller.opened,
         )
         known = runtime.known(submission)
         return known or runtime.submit(submission), known is not None

@@ -24,6 +24,7 @@ def ask(runtime: Runtime, args: argparse.Namespace) -> int:
     submission = Submission(
         command=(),
         cwd=here,
+        opened=cwd(),
         environment=handed_on(runtime.environ),
         description=args.description or shortened(" ".join(prompt.split()), longest=80),
         name=args.name,

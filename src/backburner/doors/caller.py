@@ -18,7 +18,8 @@ Report = Callable[[float, float | None, str], Awaitable[None]]
 class Caller:
     """Who calls: `session` is whom to tell, `cwd` where commands run unless they say otherwise (None where a call must say).
     `command` is what a person types to reach the same home; `environ` what commands get, where that is not our own;
-    `message` names the turn that a call belongs to, where the client says so.
+    `message` names the turn that a call belongs to, where the client says so; `opened` is the folder that the session was opened in,
+    which the gate takes for its project.
 
     No call takes longer than `longest_wait` seconds. `told` are the tasks whose end the answer under way tells of, `owed` what was owed
     when the ledger was last looked at.
@@ -35,9 +36,11 @@ class Caller:
         report: Report | None = None,
         environ: dict[str, str] | None = None,
         message: str | None = None,
+        opened: str | None = None,
     ) -> None:
         self.home, self.session, self.cwd, self.command = home, session, cwd, command
         self.longest_wait, self.report, self.environ, self.message = longest_wait, report, environ, message
+        self.opened = opened
         self.told: set[str] = set()
         self.owed: Sequence[Notice] = ()
 

@@ -107,6 +107,7 @@ class McpServer:
             longest_wait=self._longest_wait,
             report=ctx.session.report_progress,
             message=_message(ctx),
+            opened=self._cwd,
         )
         try:
             answer = await self._desk.answer(caller, params.name, arguments, self._process)

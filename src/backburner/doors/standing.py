@@ -60,6 +60,7 @@ def _submission(runtime: Runtime, args: argparse.Namespace) -> Submission:
     submission = Submission(
         command=(shell_line(args.command) if args.shell else tuple(args.command)) if args.command else (),
         cwd=os.path.normpath(os.path.join(cwd(), args.cwd or ".")),
+        opened=cwd(),
         environment=handed_on(runtime.environ),
         env=env_of(args.env),
         session=session_of(runtime.environ),

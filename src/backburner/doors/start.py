@@ -47,6 +47,7 @@ def submission_from(runtime: Runtime, args: argparse.Namespace) -> Submission:
         session=session_of(runtime.environ),
         shell=args.shell,
         umask=umask(),
+        opened=cwd(),
     )
     if not hasattr(args, "batch"):
         return submission  # `check` asks about the command alone

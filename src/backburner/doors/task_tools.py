@@ -170,6 +170,7 @@ async def _added(caller: Caller, asked: dict[str, Any], *, proposed: bool) -> St
             notify=asked["notify"],
             channels=tuple(asked["channels"] or ()),
             proposed=proposed,
+            opened=caller.opened,
         )
         at_once = "now" if kind == "oneshot" and not at and not after else at
         return runtime.submit(

@@ -81,6 +81,7 @@ async def start_background_task(
             stdin=stdin,
             ready_when=ready_when,
             session=caller.session,
+            opened=caller.opened,
         )
         known = runtime.known(submission)
         return known or runtime.submit(submission), known is not None

@@ -54,7 +54,7 @@ class BackgroundTools(FunctionToolset[Any]):
     def _caller(self) -> Caller:
         if self._home is None:
             raise RuntimeError("Enter it first: `async with tools:`; an Agent does that by itself.")
-        return Caller(self._home, session=self._session, cwd=self._cwd)
+        return Caller(self._home, session=self._session, cwd=self._cwd, opened=self._cwd)
 
     def _made(self, tool: Tool) -> AgentTool[Any]:
         return AgentTool.from_schema(self._calling(tool.name), tool.name, tool.description, tool.schema)

@@ -25,6 +25,7 @@ from backburner.models import ProcessId, Work
 from backburner.output import NAME, Log, header
 from backburner.ports import CannotStart, Outcome, StartLater
 from backburner.progress import summarize
+from backburner.unapproved import clean_environment
 from backburner.watch import FileWatch
 from backburner.words import command_line, iso
 
@@ -55,7 +56,7 @@ class CommandExecutor:
         """Start the command; it lives on whatever becomes of us."""
         task, run, environment = work
         folder = self._home.folder(run.folder)
-        env = {**environment, **task.env}
+        env = {**(clean_environment(environment) if task.unapproved else environment), **task.env}
         self._check(work, env.get("PATH", os.defpath))
         env |= {
             "BACKBURNER_TASK_ID": task.task_id,

@@ -15,6 +15,7 @@ from backburner import folders
 from backburner.folders import EXIT, INPUT
 from backburner.models import Task
 from backburner.process import executable_of
+from backburner.unapproved import MAX_FILE_BYTES
 
 SCRIPT, ENVIRONMENT = ".shim", ".environment"
 _CPU_GRACE = 5  # seconds of CPU between the signal that can be caught and the one that cannot
@@ -53,7 +54,7 @@ def prepare(folder: str, task: Task, environment: dict[str, str], files: int | N
         "exec 3>&2 2>/dev/null",  # the shell's own words about the command's end are not the command's output
         *([f"exec 4<>{shlex.quote(fifo)}"] if task.stdin else []),  # held open, so that the input does not end between two sends
         f"printf s 1<>{code}",
-        f"({_limits(limits)}exec {source} 2>&3 3>&- {words})",
+        f"({_limits(task)}exec {source} 2>&3 3>&- {words})",
         f"printf '%-4s' \"$?\" 1<>{code}",
         "exit 0",
     ]
@@ -62,11 +63,14 @@ def prepare(folder: str, task: Task, environment: dict[str, str], files: int | N
     return given
 
 
-def _limits(limits: dict[str, int]) -> str:
+def _limits(task: Task) -> str:
     """What the shell sets for the command alone. RLIMIT_DATA: address space merely reserved, as many runtimes do, is not counted."""
+    limits = task.limits
     lines = [f"ulimit -d {limits['memory_mb'] * 1024}"] if "memory_mb" in limits else []
     if seconds := limits.get("cpu_seconds"):
         lines += [f"ulimit -St {seconds}", f"ulimit -Ht {seconds + _CPU_GRACE}"]
+    if task.unapproved:
+        lines.append(f"ulimit -f {MAX_FILE_BYTES // 512}")
     return "".join(f"{line}; " for line in lines)
 
 

@@ -407,5 +407,10 @@ MIGRATIONS: tuple[str, ...] = (
     );
     CREATE INDEX tombstones_by_project ON tombstones (project, at);
     """,
+    """
+    -- the folder that the session which asked was opened in
+    ALTER TABLE tasks ADD COLUMN opened TEXT;
+    UPDATE tasks SET opened = cwd;
+    """,
 )
 VERSION = len(MIGRATIONS)

@@ -121,6 +121,7 @@ class SQLiteStore(Grants, Post, Outside):
                     terms=submission.terms,
                     channels=submission.channels,
                     source=submission.source,
+                    opened=submission.opened,
                     lane=lane,
                 )
                 self._insert("tasks", {**task._asdict(), "environment_id": self._keep_environment(submission.environment)})

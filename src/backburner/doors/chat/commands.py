@@ -93,6 +93,7 @@ def start(runtime: Runtime, line: str, session: str, cwd: str) -> Entry:
             command=(line,) if shell else command_of(line),
             shell=shell,
             cwd=cwd,
+            opened=cwd,
             environment=handed_on(runtime.environ),
             description=line[:200],
             umask=umask(),

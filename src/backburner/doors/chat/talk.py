@@ -96,6 +96,7 @@ class Talk:
                 Submission(
                     command=(),
                     cwd=self.cwd,
+                    opened=self.cwd,
                     environment=handed_on(runtime.environ),
                     description=shortened(" ".join(message.split()), longest=80),
                     agent=self.agent,

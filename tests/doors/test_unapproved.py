@@ -1,0 +1,195 @@
+"""What runs without anybody's approval, tried through the real interfaces: its environment, its git, its files, and the folder it is in."""
+
+import asyncio
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import Place, wait_until
+from mcp_client import Raw
+
+from backburner import TaskRunner, TaskStorage
+
+GIT = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main"]
+
+
+def git(folder: Path, *words: str) -> None:
+    subprocess.run([*GIT, "-C", str(folder), *words], check=True, capture_output=True)
+
+
+@pytest.fixture
+def repository(place: Place) -> Path:
+    """The project as a git repository with one commit, and a person's home that exists."""
+    Path(place.environ["HOME"]).mkdir()
+    git(place.cwd, "init", "-q")
+    (place.cwd / "a.txt").write_text("one\n")
+    git(place.cwd, "add", "a.txt")
+    git(place.cwd, "commit", "-q", "-m", "first")
+    (place.cwd / "a.txt").write_text("two\n")
+    return place.cwd
+
+
+def test_a_command_that_nobody_approved_gets_a_clean_environment(place: Place) -> None:
+    place.environ |= {
+        "LD_LIBRARY_PATH": ":/opt/lib",
+        "GIT_DIR": "/x",
+        "AWS_SECRET_ACCESS_KEY": "hidden",
+        "http_proxy": "http://u:p@h",
+        "LC_ALL": "C",
+    }
+    task_id = place.ok("run", "--", "sleep", "30").strip()
+    wait_until(lambda: place.status(task_id)["status"] == "running" and place.status(task_id)["pid"], "it to run")
+    environ = dict(
+        entry.split("=", 1) for entry in Path(f"/proc/{place.status(task_id)['pid']}/environ").read_text().split("\0") if "=" in entry
+    )
+    place.ok("cancel", task_id)
+    assert {"PATH", "HOME", "LC_ALL", "BACKBURNER_TASK_ID"} <= set(environ)
+    assert not {"LD_LIBRARY_PATH", "GIT_DIR", "AWS_SECRET_ACCESS_KEY", "http_proxy"} & set(environ)
+    assert environ["GIT_CONFIG_GLOBAL"] == "/dev/null"
+
+
+def test_a_command_that_a_person_approved_gets_the_environment_of_whoever_asked(place: Place) -> None:
+    place.environ |= {"TOKEN_FOR_IT": "given"}
+    task_id = place.run("sh", "-c", "echo $TOKEN_FOR_IT $GIT_CONFIG_GLOBAL")
+    place.ok("wait", task_id)
+    assert place.log(task_id).splitlines()[-1] == b"given"
+
+
+def test_so_does_the_code_of_a_trusted_project(place: Place) -> None:
+    place.ok("trust")
+    (place.cwd / "run.sh").write_text("#!/bin/sh\necho $TOKEN_FOR_IT\n")
+    (place.cwd / "run.sh").chmod(0o755)
+    assert place.cli("run", "--wait", "--", "./run.sh", env={"TOKEN_FOR_IT": "given"}).stdout.endswith("given\n")
+
+
+def test_a_library_in_the_folder_of_a_command_is_not_loaded(place: Place, tmp_path: Path) -> None:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        planted = place.cwd / "libselinux.so.1"
+        planted.write_bytes(b"not a library")  # `ls` would fail to start with it
+    else:
+        source = tmp_path / "x.c"
+        source.write_text(f'#include <stdlib.h>\n__attribute__((constructor)) void f(void) {{ system("touch {tmp_path}/canary"); }}\n')
+        subprocess.run([compiler, "-shared", "-fPIC", "-o", str(place.cwd / "libselinux.so.1"), str(source)], check=True)
+    done = place.cli("run", "--wait", "--", "ls", env={"LD_LIBRARY_PATH": f":{place.cwd}"})
+    assert done.returncode == 0 and "libselinux.so.1" in done.stdout
+    assert not (tmp_path / "canary").exists()
+
+
+SETTINGS = {
+    "fsmonitor": "[core]\n\tfsmonitor = {run}\n",
+    "hooksPath": "[core]\n\thooksPath = {folder}\n",
+    "pager": "[core]\n\tpager = {run}\n[pager]\n\tlog = {run}\n",
+    "external diff": "[diff]\n\texternal = {run}\n",
+    "textconv": '[diff "x"]\n\ttextconv = {run}\n',
+    "diff command": '[diff "x"]\n\tcommand = {run}\n',
+    "filter": '[filter "x"]\n\tclean = {run}\n\tsmudge = {run}\n',
+    "process filter": '[filter "x"]\n\tprocess = {run}\n',
+    "alias": "[alias]\n\tstatus = !{run}\n\tlog = !{run}\n",
+    "signature": "[log]\n\tshowSignature = true\n[gpg]\n\tprogram = {run}\n",
+    "include": "[include]\n\tpath = {folder}/more\n",
+    "ssh": "[core]\n\tsshCommand = {run}\n",
+}
+
+
+@pytest.mark.parametrize("where", ["project", ".gitconfig", ".config/git/config"])
+def test_no_setting_of_git_makes_an_allowed_git_run_a_program(place: Place, repository: Path, tmp_path: Path, where: str) -> None:
+    """Each setting is planted with a program that leaves a file; git then asks, or it runs and leaves none."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    program = tools / "evil"
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/canary\ncat 2>/dev/null\n")
+    program.chmod(0o755)
+    for hook in ("post-index-change", "fsmonitor-watchman", "post-checkout"):
+        shutil.copy(program, tools / hook)
+    (tools / "more").write_text(f"[core]\n\tfsmonitor = {program}\n")
+    (repository / ".gitattributes").write_text("*.txt diff=x filter=x\n")
+    home = Path(place.environ["HOME"])
+    target = repository / ".git" / "config" if where == "project" else home / where
+    target.parent.mkdir(parents=True, exist_ok=True)
+    before = target.read_text() if target.exists() else ""
+    line = "git status; git diff; git log -p -1; git show; git ls-files --modified; git blame a.txt"
+    # the person's own files are overridden as a whole, so all settings can stand in them at once
+    planted = {name: setting.format(run=program, folder=tools) for name, setting in SETTINGS.items()}
+    allowed = set()
+    for name, setting in planted.items() if where == "project" else [("all", "".join(planted.values()))]:
+        target.write_text(before + setting)
+        os.utime(repository / "a.txt", ns=(1, 1))  # git has to look into the file again
+        done = place.cli("run", "--wait", "--shell", "--", line)
+        assert done.returncode in (0, 3), (name, done.stderr)
+        allowed |= {name} if done.returncode == 0 else set()
+        assert not (tmp_path / "canary").exists(), name
+    assert allowed == ({"fsmonitor", "hooksPath", "pager", "alias", "signature", "ssh"} if where == "project" else {"all"})
+
+
+def test_three_allowed_calls_over_mcp_do_not_add_up_to_a_program(place: Place, repository: Path, tmp_path: Path) -> None:
+    config = Path(place.environ["HOME"]) / ".config"
+    config.mkdir()
+    setting = f'[core]\\n\\tfsmonitor = "touch {tmp_path}/canary; false"\\n'
+    with Raw(place) as client:
+        for command, folder, shell in (
+            ("mkdir -p git", config, False),
+            (f"printf '{setting}' > config", config, True),
+            ("cat hosts.yml", config, False),
+        ):
+            arguments = {"command": command, "description": "x", "working_directory": str(folder), "shell": shell}
+            assert client.value("start_background_task", **arguments)["status"] == "proposed", command
+        (config / "git").mkdir()
+        (config / "git" / "config").write_text(setting.replace("\\n", "\n").replace("\\t", "\t"))
+        started = client.value("start_background_task", command="git status", description="x")
+        assert started["status"] in ("running", "pending", "completed")
+        client.value("wait_for_background_tasks", task_ids=[started["task_id"]])
+        assert client.value("check_task_status", task_id=started["task_id"])["status"] == "completed"
+    assert not (tmp_path / "canary").exists()
+
+
+def test_the_settings_of_a_home_cannot_be_made_by_a_command(place: Place) -> None:
+    """A home that is made has its config.toml at once, for its owner alone; and no command that nobody approved writes there."""
+    home = place.cwd.parent / "another"
+    env = {"BACKBURNER_HOME": str(home)}
+    home.mkdir(mode=0o755)
+    assert place.cli("list", env=env).returncode == 0
+    assert (home / "config.toml").stat().st_mode & 0o777 == 0o600 and home.stat().st_mode & 0o777 == 0o700
+    line = "printf '[[approval.rules]]' > config.toml"
+    for cwd in (home, place.cwd):
+        assert place.cli("run", "--shell", "--cwd", str(home), "--", line, env=env, cwd=cwd).returncode == 3
+    assert (home / "config.toml").read_text() == ""
+
+
+def test_a_home_that_holds_other_things_keeps_its_mode(place: Place) -> None:
+    home = place.cwd.parent / "another"
+    home.mkdir(mode=0o755)
+    (home / "somebody-elses").write_text("x")
+    assert place.cli("list", env={"BACKBURNER_HOME": str(home)}).returncode == 0
+    assert home.stat().st_mode & 0o777 == 0o755
+
+
+async def test_a_file_that_nobody_approved_has_a_bound(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backburner.executors.shim.MAX_FILE_BYTES", 1 << 20)
+    monkeypatch.chdir(place.cwd)
+    runner = TaskRunner(TaskStorage(place.cwd.parent / "embedded"))
+    task_id = await runner.start_task(["sh", "-c", "seq 300000 > big"], str(place.cwd), "x", "auto")
+    async with asyncio.timeout(60):
+        while (found := runner.get_status(task_id)).exit_code is None:
+            await asyncio.sleep(0.01)
+    await runner.close()
+    assert found.exit_code == 128 + 25 and (place.cwd / "big").stat().st_size == 1 << 20
+    told = place.ok("--home", str(place.cwd.parent / "embedded"), "status", task_id)
+    assert "more than 1 GiB" in told and "nobody approved" in told
+
+
+def test_the_shell_itself_does_not_climb_where_the_gate_allowed_a_pattern(place: Place) -> None:
+    (place.cwd.parent / ".env").write_text("SECRET=abc\n")
+    for line in ("cat .*/.en*", "cat .?/.e*", "cat < .*/.env"):
+        done = place.cli("run", "--wait", "--shell", "--", line)
+        assert done.returncode == 3 and "SECRET" not in done.stdout, line
+
+
+def test_trust_is_refused_for_a_home_and_its_hidden_folders(place: Place) -> None:
+    home = Path(place.environ["HOME"])
+    (home / ".config").mkdir(parents=True)
+    for folder in (home, home / ".config", home.parent):
+        done = place.cli("trust", str(folder))
+        assert done.returncode == 2 and "cannot be trusted" in done.stderr, folder
