@@ -168,6 +168,10 @@ def sh(script: str, where: str = "{project}") -> Step:
     return step
 
 
+# One file for all objects of a repository: copies are made by the hundred.
+_PACK = "git repack -a -d -q && find .git/objects -type d -empty -delete"
+
+
 def make_template(root: Path) -> None:
     """The world before any row changes it: a person's home with private files, a project, another one, and a folder outside."""
     world = World(root, root / "nowhere")
@@ -187,6 +191,8 @@ def make_template(root: Path) -> None:
         append(".git/config", '[remote "origin"]\n\turl = https://example.org/p.git\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n'),
         file("{home}/code/other/README.md"),
         sh("git init -q -b main --template= . && git add . && git commit -q -m '{secret}'", "{home}/code/other"),
+        sh(_PACK),
+        sh(_PACK, "{home}/code/other"),
         file("{home}/code/.env"),
         file("{home}/code/plain/notes.md", "plain\n"),
         file("{home}/.ssh/id_ed25519"),
@@ -1117,7 +1123,8 @@ _SIGNED = sh(
 # A repository that lacks an object and would fetch it from wherever its settings say.
 _PARTIAL = (
     sh(
-        "b=$(git rev-parse HEAD~1:LICENSE); c=$(git rev-parse HEAD~2:LICENSE); for o in $b $c; do"
+        "mv .git/objects/pack p && for f in p/*.pack; do git unpack-objects -q < $f; done; rm -rf p;"
+        " b=$(git rev-parse HEAD~1:LICENSE); c=$(git rev-parse HEAD~2:LICENSE); for o in $b $c; do"
         " rm -f .git/objects/$(echo $o | cut -c1-2)/$(echo $o | cut -c3-); done; git config core.repositoryformatversion 1;"
         " git config extensions.partialClone origin; git config remote.origin.promisor true"
     ),
