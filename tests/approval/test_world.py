@@ -4,18 +4,20 @@ Everything goes through the command line, called by `backburner` below within th
 typed in, the folder that a caller names is `--cwd`. Where the product changes its ways, `verdict` and `execute` are all there is to adjust.
 """
 
-import io
+import itertools
 import json
 import os
 import shutil
 import signal
 import stat
+import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import chdir, redirect_stderr, redirect_stdout
+from contextlib import chdir
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import NamedTuple
+from tempfile import TemporaryFile
+from typing import IO, NamedTuple
 from unittest import mock
 
 import pytest
@@ -26,6 +28,9 @@ from approval.world_table import SECRET, TABLE, Row, Step, World, make_template
 _LIMIT = 30  # seconds for one call of the command line
 _KEPT_UP = ("sleep", "611")  # what keeps the engine of the shared home up
 _main = next(iter(entry_points(group="console_scripts", name="backburner"))).load()
+
+
+_numbers = itertools.count()
 
 
 class Answer(NamedTuple):
@@ -48,21 +53,40 @@ class Base(NamedTuple):
 
 
 def backburner(session: Path, environ: dict[str, str], *words: str) -> Answer:
-    """One call of the command line within this process, for it makes a thousand of them."""
+    """One call of the command line within this process, for there are a thousand of them; what it prints is caught below Python."""
 
     def give_up(*_: object) -> None:
         raise TooLong(f"no answer within {_LIMIT} seconds: {words}")
 
-    out, err = io.StringIO(), io.StringIO()
+    streams = sys.stdin, sys.stdout, sys.stderr
+    kept = [os.dup(number) for number in range(3)]
     before = signal.signal(signal.SIGALRM, give_up)
-    signal.alarm(_LIMIT)
-    try:
-        with redirect_stdout(out), redirect_stderr(err), chdir(session), mock.patch.dict(os.environ, environ, clear=True):
-            code = _main(list(words))
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
-    return Answer(code, out.getvalue(), err.getvalue())
+    with TemporaryFile() as out, TemporaryFile() as err, open(os.devnull, "rb") as nothing:
+        for number, stream in enumerate((nothing, out, err)):
+            os.dup2(stream.fileno(), number)
+        signal.alarm(_LIMIT)
+        try:
+            with (
+                open(0, closefd=False) as sys.stdin,
+                open(1, "w", closefd=False) as sys.stdout,
+                open(2, "w", closefd=False) as sys.stderr,
+                chdir(session),
+                mock.patch.dict(os.environ, environ, clear=True),
+            ):
+                code = _main(list(words))
+        finally:
+            signal.alarm(0)
+            signal.signal(signal.SIGALRM, before)
+            sys.stdin, sys.stdout, sys.stderr = streams
+            for number, descriptor in enumerate(kept):
+                os.dup2(descriptor, number)
+                os.close(descriptor)
+        return Answer(code, _text(out), _text(err))
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode("utf-8", "surrogateescape")
 
 
 def call(world: World, row: Row, *verb: str) -> Answer:
@@ -113,7 +137,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Base]:
 @pytest.fixture
 def fresh(base: Base) -> Iterator[Path]:
     """A folder for one world, which is not there yet and will be gone."""
-    root = base.scratch / "w"
+    root = base.scratch / f"w{next(_numbers)}"  # never the same twice: what a person trusted stays trusted
     yield root
     shutil.rmtree(root, ignore_errors=True)
 
@@ -186,6 +210,17 @@ def test_the_world_around_a_line_decides_what_may_happen_to_it(base: Base, fresh
             assert all(path.startswith(world.fill("{project}/")) for path in after.keys() - before.keys()), "it created something outside"
         case "harmless" | "answers":
             assert said in ("allow", "ask", "deny", "refused")
+
+
+def test_what_rows_are_looked_through_for_is_seen_where_it_happens(base: Base, fresh: Path) -> None:
+    row = Row("ask", "a planted program that a person approved", "{tool}; cat {outside}/data.txt; echo x >> README.md; touch ../new")
+    world = make_world(base, fresh, row)
+    before = contents(world.root)
+    answer = call(world, row, "run", "--wait", "--yes")
+    after = contents(world.root)
+    assert SECRET in answer.out
+    assert {world.fill("{canary}"), world.fill("{home}/code/new")} == after.keys() - before.keys()
+    assert before[world.fill("{project}/README.md")] != after[world.fill("{project}/README.md")]
 
 
 def test_a_file_written_by_what_nobody_approved_cannot_grow_without_end(base: Base, fresh: Path) -> None:

@@ -1124,8 +1124,7 @@ _SIGNED = sh(
 _PARTIAL = (
     sh(
         "mv .git/objects/pack p && for f in p/*.pack; do git unpack-objects -q < $f; done; rm -rf p;"
-        " b=$(git rev-parse HEAD~1:LICENSE); c=$(git rev-parse HEAD~2:LICENSE); for o in $b $c; do"
-        " rm -f .git/objects/$(echo $o | cut -c1-2)/$(echo $o | cut -c3-); done; git config core.repositoryformatversion 1;"
+        " b=$(git rev-parse HEAD~1:LICENSE); rm .git/objects/$(echo $b | cut -c1-2)/$(echo $b | cut -c3-); git config core.repositoryformatversion 1;"
         " git config extensions.partialClone origin; git config remote.origin.promisor true"
     ),
 )
@@ -1352,13 +1351,13 @@ TABLE["git runs nothing"] = [
     ),
     harmless(
         "a missing object, and a program to fetch it: diff",
-        ("git", "diff", "HEAD~2"),
+        ("git", "diff", "HEAD~1"),
         *_PARTIAL,
         sh("git config --replace-all remote.origin.url {outside}; git config remote.origin.uploadpack {tool}"),
     ),
     harmless(
         "a missing object, and a program to fetch it: show",
-        ("git", "show", "HEAD~1"),
+        ("git", "show", "HEAD"),
         *_PARTIAL,
         sh("git config --replace-all remote.origin.url {outside}; git config remote.origin.uploadpack {tool}"),
     ),
@@ -1964,7 +1963,7 @@ TABLE["names"] = [
     allow("a pattern in a project with brackets", "cat *.md", file("{home}/code/[x]/README.md", "x\n"), session="{home}/code/[x]"),
     allow("output to nowhere", "ls > /dev/null"),
     allow("errors to nowhere", "ls nothing 2>/dev/null"),
-    allow("output to the output", "echo x > /dev/stdout"),
+    harmless("output to the output", "echo x > /dev/stdout"),
     allow("the whole path of a file", ("cat", "{project}/README.md")),
     allow("a path with slashes and dots", ("cat", ".//src/./main.py")),
 ]
