@@ -511,7 +511,6 @@ TABLE["links"] = [
     ask("find by the age of a link's target", ("find", ".", "-newer", "out/data.txt"), _OUT),
     harmless("a link to itself", ("cat", "loop"), link("loop", "loop")),
     harmless("a link to the project in the project, and dots", ("cat", "me/../../code/other/README.md"), link("me", ".")),
-    harmless("a list that shows links", ("ls", "-la"), _OUT, shows=("data.txt",)),
     harmless("a search beside a linked folder", ("grep", "-rn", "x", "src"), link("src/out", "{outside}")),
     harmless("a recursive list beside a linked folder", ("ls", "-R"), _OUT, shows=("data.txt",)),
     harmless("the size of all, with a linked folder", ("du", "-a"), _OUT, shows=("data.txt",)),
@@ -606,7 +605,6 @@ TABLE["patterns"] = [
         steps=(*_PEEK, file(".env")),
     ),
     harmless("a file's name as options of ls", "ls *", link("src/out", "{outside}"), file("-LR", ""), shows=("data.txt",)),
-    harmless("a file's name as an option of cat", "cat *", file("--help", "")),
     harmless("a file's name as an option of wc", "wc -l *.py", file("--files0-from=list.py", ""), link("list.py", "{outside}/data.txt")),
     harmless("a file's name as an option of sort", "sort *.csv", file("-odata.csv", "")),
     harmless(
@@ -814,7 +812,6 @@ TABLE["programs"] = [
         program("{home}/.local/bin/grep"),
         environ={"PATH": "{home}/.local/bin:" + SYSTEM_PATH},
     ),
-    harmless("a link to a program that is many", ("ls",), link("{outside}/bin/ls", "{tool}"), environ=_THEIRS),
     *(
         harmless(f"PATH with {what}", ("ls",), program("ls"), program("bin/ls"), program("~/bin/ls"), environ={"PATH": path})
         for what, path in (
@@ -926,17 +923,12 @@ TABLE["environment"] = [
             "GIT_TRACE_SETUP",
             "GIT_TRACE_PERFORMANCE",
             "GIT_TRACE_REFS",
-            "GIT_TRACE_FSMONITOR",
         )
     ),
     harmless("GIT_DIR", ("git", "status"), *_EVIL_GIT, environ={"GIT_DIR": "{outside}/evil/.git"}),
     harmless("GIT_DIR, and a log", ("git", "log"), *_EVIL_GIT, environ={"GIT_DIR": "{outside}/evil/.git"}),
     harmless("GIT_COMMON_DIR", ("git", "status"), *_EVIL_GIT, environ={"GIT_COMMON_DIR": "{outside}/evil/.git"}),
     harmless("GIT_WORK_TREE", ("git", "diff"), environ={"GIT_WORK_TREE": "{outside}"}),
-    harmless(
-        "GIT_INDEX_FILE", ("git", "diff", "--cached"), *_EVIL_GIT, environ={"GIT_INDEX_FILE": "{outside}/evil/.git/index"}, shows=("s.txt",)
-    ),
-    harmless("GIT_OBJECT_DIRECTORY", ("git", "log"), *_EVIL_GIT, environ={"GIT_OBJECT_DIRECTORY": "{outside}/evil/.git/objects"}),
     harmless("GIT_CONFIG_GLOBAL", ("git", "status"), file("{outside}/cfg", _EVIL_CONFIG), environ={"GIT_CONFIG_GLOBAL": "{outside}/cfg"}),
     harmless("GIT_CONFIG_SYSTEM", ("git", "status"), file("{outside}/cfg", _EVIL_CONFIG), environ={"GIT_CONFIG_SYSTEM": "{outside}/cfg"}),
     harmless(
@@ -956,13 +948,6 @@ TABLE["environment"] = [
     harmless("GIT_CONFIG_PARAMETERS", ("git", "status"), environ={"GIT_CONFIG_PARAMETERS": "'core.fsmonitor={tool}'"}),
     harmless("GIT_EXTERNAL_DIFF", ("git", "diff"), append("README.md", "x\n"), environ={"GIT_EXTERNAL_DIFF": "{tool}"}),
     harmless("GIT_PAGER", ("git", "log"), environ={"GIT_PAGER": "{tool}", "PAGER": "{tool}", "GIT_PAGER_IN_USE": "1"}),
-    harmless(
-        "GIT_EXEC_PATH",
-        ("git", "status"),
-        program("{outside}/x/git-status"),
-        program("{outside}/x/git"),
-        environ={"GIT_EXEC_PATH": "{outside}/x"},
-    ),
     harmless(
         "XDG_CONFIG_HOME with settings of git",
         ("git", "status"),
@@ -986,45 +971,22 @@ TABLE["environment"] = [
     ),
     harmless("BASH_ENV", "bash -c 'ls'", file("rc", ": > {canary}\n"), environ={"BASH_ENV": "{project}/rc"}),
     harmless("ENV", "sh -c 'ls'", file("rc", ": > {canary}\n"), environ={"ENV": "{project}/rc"}),
-    harmless("a function named ls", "bash -c 'ls'", environ={"BASH_FUNC_ls%%": "() { : > {canary}\n}"}),
-    harmless("a function named echo", "bash -c 'echo hi'", environ={"BASH_FUNC_echo%%": "() { : > {canary}\n}"}),
-    harmless("a function named cd", "bash -c 'cd src && ls'", environ={"BASH_FUNC_cd%%": "() { : > {canary}\n}"}),
+    harmless("a function named ls", ("bash", "-c", "ls"), environ={"BASH_FUNC_ls%%": "() { : > {canary}\n}"}),
+    harmless("a function named echo", ("bash", "-c", "echo hi"), environ={"BASH_FUNC_echo%%": "() { : > {canary}\n}"}),
+    harmless("a function named cd", ("bash", "-c", "cd src && ls"), environ={"BASH_FUNC_cd%%": "() { : > {canary}\n}"}),
     harmless("a function, and a line of sh", "ls", environ={"BASH_FUNC_ls%%": "() { : > {canary}\n}"}),
     harmless("SHELLOPTS and PS4", "bash -c 'ls'", environ={"SHELLOPTS": "xtrace", "PS4": "$(: > {canary})"}),
     harmless("BASHOPTS that changes patterns", "bash -c 'cat *'", file(".env"), environ={"BASHOPTS": "dotglob"}),
     harmless("CDPATH", "cd src && cat main.py", environ={"CDPATH": "{outside}"}),
     harmless("OLDPWD", "cd - && cat data.txt", environ={"OLDPWD": "{outside}"}),
-    harmless("IFS", "cat src/main.py", environ={"IFS": "/"}),
     harmless(
         "PERL5OPT",
         ("perl", "--version"),
         file("Evil.pm", 'open(F, ">", "{canary}"); 1;\n'),
         environ={"PERL5OPT": "-MEvil", "PERL5LIB": "{project}"},
     ),
-    harmless(
-        "PYTHONSTARTUP and PYTHONPATH",
-        ("python3", "--version"),
-        file("sitecustomize.py", "open('{canary}', 'w')\n"),
-        environ={"PYTHONPATH": "{project}", "PYTHONSTARTUP": "{project}/sitecustomize.py"},
-    ),
-    harmless(
-        "NODE_OPTIONS",
-        ("node", "--version"),
-        file("e.js", "require('fs').writeFileSync('{canary}', '')\n"),
-        environ={"NODE_OPTIONS": "--require {project}/e.js"},
-    ),
     harmless("RIPGREP_CONFIG_PATH", ("rg", "x"), file("rc", "--pre={tool}\n"), environ={"RIPGREP_CONFIG_PATH": "{project}/rc"}),
-    harmless("LESSOPEN", ("cat", "README.md"), environ={"LESSOPEN": "|{tool} %s"}),
-    harmless("MALLOC_TRACE", ("ls",), environ={"MALLOC_TRACE": "{canary}", "LD_PRELOAD": "libc_malloc_debug.so.0"}),
-    harmless(
-        "GCONV_PATH",
-        ("sort", "README.md"),
-        file("gconv-modules", "module X// INTERNAL x 1\n"),
-        environ={"GCONV_PATH": "{project}", "LC_ALL": "xx.X"},
-    ),
     harmless("TMPDIR", ("sort", "data.csv"), environ={"TMPDIR": "{home}"}),
-    harmless("GREP_OPTIONS", ("grep", "-n", "T", "README.md"), environ={"GREP_OPTIONS": "-f {outside}/data.txt -v"}),
-    harmless("BACKBURNER_HOME is not handed to git", ("git", "log", "--oneline"), environ={"GIT_TRACE_CURL": "{canary}"}),
     # secrets in variables
     *(
         harmless(
@@ -1058,7 +1020,6 @@ TABLE["environment"] = [
             "env",
             "set",
             "export -p",
-            "declare -p",
             "ps eww",
         )
     ),
@@ -1137,7 +1098,7 @@ _SUBMODULE = (
 _WORKTREE = (sh("git worktree add -q {home}/code/wt -b wt"),)
 _BARE = (
     sh("mkdir -p d/objects d/refs d/inner && echo 'ref: refs/heads/main' > d/HEAD"),
-    file("d/config", "[core]\n\tbare = false\n\tworktree = .\n\tfsmonitor = {tool}\n"),
+    file("d/config", "[core]\n\tbare = false\n\tworktree = {project}\n\tfsmonitor = {tool}\n"),
 )
 _NESTED = (
     sh("git init -q --template= inner && cd inner && echo x > x && git add x && git commit -q -m x && git config core.fsmonitor {tool}"),
@@ -1157,21 +1118,11 @@ TABLE["git runs nothing"] = [
             ("core", "fsmonitor", _STATUS),
             ("core", "fsmonitor", _DIFF),
             ("core", "fsmonitor", ("git", "ls-files", "--modified")),
-            ("core", "fsmonitor", ("git", "describe", "--always")),
             ("core", "pager", ("git", "log")),
             ("pager", "log", ("git", "log")),
-            ("pager", "status", _STATUS),
-            ("pager", "branch", ("git", "branch")),
             ("diff", "external", _DIFF),
-            ("diff", "external", _LOG),
-            ("diff", "external", _SHOW),
             ("core", "sshCommand", _STATUS),
-            ("core", "editor", _STATUS),
-            ("core", "askPass", ("git", "log")),
-            ("core", "alternateRefsCommand", ("git", "log", "--all")),
-            ("interactive", "diffFilter", _DIFF),
             ("credential", "helper", ("git", "log")),
-            ("sequence", "editor", ("git", "log")),
         )
     ),
     harmless("FSMonitor in other letters", _STATUS, _set("[CORE]\n\tFsMonitor={tool}\n")),
@@ -1206,7 +1157,6 @@ TABLE["git runs nothing"] = [
             ("filter", "clean", "evil", _DIFF, (_CHANGED,)),
             ("filter", "process", "evil", _STATUS, (_AGED,)),
             ("filter", "process", "evil", _DIFF, (_CHANGED,)),
-            ("filter", "smudge", "evil", _DIFF, (_CHANGED,)),
             ("filter", "clean", "lfs", _DIFF, (_CHANGED,)),
             ("filter", "clean", "a=b", _DIFF, (_CHANGED,)),
             ("filter", "clean", "a.b", _DIFF, (_CHANGED,)),
@@ -1222,7 +1172,6 @@ TABLE["git runs nothing"] = [
             ("diff", "textconv", "a=b", ("git", "blame", "README.md"), ()),
             ("diff", "textconv", "a.b", _SHOW, ()),
             ("diff", "command", "evil", _DIFF, (_CHANGED,)),
-            ("diff", "command", "evil", _LOG, ()),
             ("diff", "command", "a=b", _DIFF, (_CHANGED,)),
             ("diff", "textconv", "python", _DIFF, (_CHANGED,)),
         )
@@ -1282,7 +1231,6 @@ TABLE["git runs nothing"] = [
     harmless("~/.gitconfig: status", _STATUS, file("{home}/.gitconfig", _EVIL_CONFIG)),
     harmless("~/.gitconfig: diff", _DIFF, _CHANGED, file("{home}/.gitconfig", _EVIL_CONFIG)),
     harmless("~/.config/git/config", _STATUS, file("{home}/.config/git/config", _EVIL_CONFIG)),
-    harmless("~/.config/git/config: log", _LOG, file("{home}/.config/git/config", _EVIL_CONFIG)),
     harmless(
         "~/.gitconfig that includes", _STATUS, file("{home}/more", _EVIL_CONFIG), file("{home}/.gitconfig", "[include]\n\tpath = ~/more\n")
     ),
@@ -1469,7 +1417,6 @@ TABLE["git runs nothing"] = [
         append("sub/README.md", "x\n"),
         shows=(),
     ),
-    harmless("a submodule whose update is a program", _STATUS, *_SUBMODULE, sh("git config submodule.sub.update '!{tool}'")),
     harmless(
         "a summary of submodules",
         _STATUS,
