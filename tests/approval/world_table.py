@@ -1098,7 +1098,7 @@ _SUBMODULE = (
 _WORKTREE = (sh("git worktree add -q {home}/code/wt -b wt"),)
 _BARE = (
     sh("mkdir -p d/objects d/refs d/inner && echo 'ref: refs/heads/main' > d/HEAD"),
-    file("d/config", "[core]\n\tbare = false\n\tworktree = {project}\n\tfsmonitor = {tool}\n"),
+    file("d/config", "[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tworktree = {project}\n\tfsmonitor = {tool}\n"),
 )
 _NESTED = (
     sh("git init -q --template= inner && cd inner && echo x > x && git add x && git commit -q -m x && git config core.fsmonitor {tool}"),
