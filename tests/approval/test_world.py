@@ -150,7 +150,7 @@ def make_world(base: Base, root: Path, row: Row) -> World:
     shutil.copytree(base.template, root, symlinks=True)
     world = World(root, base.place.root)
     if row.bbhome is not None:
-        os.makedirs(world.fill(row.bbhome))
+        os.makedirs(os.path.join(world.fill(row.bbhome), "tasks"), exist_ok=True)
         world = World(root, Path(world.fill(row.bbhome)))
         if row.trusted:
             (world.bbhome / "config.toml").write_text(CONFIG)

@@ -117,6 +117,8 @@ def link(path: str, target: str) -> Step:
     def step(world: World) -> None:
         place = world.path(path)
         place.parent.mkdir(parents=True, exist_ok=True)
+        if place.is_dir() and not place.is_symlink():
+            shutil.rmtree(place)
         place.unlink(missing_ok=True)
         place.symlink_to(world.fill(target))
 
