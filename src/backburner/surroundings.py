@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from backburner.approval.effects import looks_secret
-from backburner.home import project_above
+from backburner.home import project_above, read_plain
 from backburner.process import executable_of
 from backburner.unapproved import clean_environment
 
@@ -27,6 +27,7 @@ _OVERRIDDEN = (
     r"|maintenance\..*|column\..*|fetch\..*|sequence\.editor"
 )
 _SYSTEM_FOLDERS = ("", "etc", "usr", "bin", "sbin", "lib", "lib64", "boot", "dev", "proc", "sys", "var", "opt")
+_FOLDERS_OF_MANY = ("/home", "/Users", "/root", "/mnt", "/media", "/srv")
 # Folders with other people's code: a name there says little about what a file of code holds.
 _VENDORED = r"(^|/)(node_modules|\.?venv|site-packages|__pycache__|target|vendor)/"
 _CODE = (
@@ -75,7 +76,9 @@ def may_be_project(folder: str, environ: Mapping[str, str]) -> bool:
             return False
     except OSError:
         return False
-    return os.path.exists(os.path.join(folder, ".git")) or folder.split("/")[1] not in _SYSTEM_FOLDERS
+    if os.path.exists(os.path.join(folder, ".git")):
+        return True
+    return folder.split("/")[1] not in _SYSTEM_FOLDERS and folder not in _FOLDERS_OF_MANY
 
 
 def _checkout(path: str, home: str) -> str | None:
@@ -221,7 +224,9 @@ class Surroundings:
         if found is None:
             return []
         top, git, common = found
-        names = ("modules", "config.worktree", *(["commondir"] if git == common else []))
+        if not self.inside(top):
+            return [f"it is {top}, outside the project"]
+        names = ("modules", "config.worktree", "objects/info/alternates", *(["commondir"] if git == common else []))
         traps = [f"it has {name}" for name in names for place in {git, common} if os.path.lexists(os.path.join(place, name))]
         if not self.clean and os.access(os.path.join(common, "hooks", "post-index-change"), os.X_OK):
             traps.append("its post-index-change hook")
@@ -285,17 +290,23 @@ def _repository(folder: str) -> _Repository | None:
 
 def _line(path: str) -> str:
     """The only line of a small file that is no link."""
-    if os.path.islink(path):
-        raise ValueError(path)
-    with open(path, encoding="utf-8") as file:
-        return file.read(4096).removesuffix("\n")
+    return _content(path, 4096).decode().removesuffix("\n")
+
+
+def _content(path: str, most: int) -> bytes:
+    """The beginning of a file of git; FileNotFoundError where there is none, another OSError where it is a link, a pipe or the like."""
+    try:
+        return read_plain(path, most)
+    except FileNotFoundError:
+        if os.path.lexists(path):
+            raise OSError(f"{path} is not a plain file") from None
+        raise
 
 
 def _holds_credentials(path: str) -> bool:
     """Whether settings of git hold a password or a token, or cannot be looked at."""
     try:
-        with open(path, "rb") as file:
-            return re.search(_CREDENTIALS, file.read(_LARGEST_SETTINGS)) is not None
+        return re.search(_CREDENTIALS, _content(path, _LARGEST_SETTINGS)) is not None
     except FileNotFoundError:
         return False
     except OSError:
@@ -305,8 +316,7 @@ def _holds_credentials(path: str) -> bool:
 def _index(git: str) -> bytes | None:
     """The list of files that a repository keeps; None where it cannot be looked at as a whole."""
     try:
-        with open(os.path.join(git, "index"), "rb") as file:
-            index = file.read(_LARGEST_INDEX + 1)
+        index = _content(os.path.join(git, "index"), _LARGEST_INDEX + 1)
         split = any(name.startswith("sharedindex") for name in os.listdir(git))
     except FileNotFoundError:
         return b""
@@ -324,8 +334,7 @@ def _holds_submodules(git: str) -> bool:
 def _odd_settings(path: str, known: str) -> list[str]:
     """The settings in a file that are not known to be harmless; anything that does not read as plain settings is odd, too."""
     try:
-        with open(path, encoding="utf-8", newline="") as file:
-            text = file.read(_LARGEST_SETTINGS + 1)
+        text = _content(path, _LARGEST_SETTINGS + 1).decode()
     except FileNotFoundError:
         return []
     except (OSError, UnicodeDecodeError):

@@ -7,6 +7,8 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 
+from backburner.home import read_plain
+
 MAX_FILE_BYTES = 1 << 30
 
 # All that is handed on. Whatever else a client, a shell or an agent has set may change what a program does.
@@ -50,8 +52,7 @@ def _safe_directories(environ: Mapping[str, str]) -> Iterator[str]:
     folder = environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
     for path in ("/etc/gitconfig", os.path.join(folder, "git/config"), os.path.join(home, ".gitconfig")):
         try:
-            with open(path, encoding="utf-8", errors="replace") as file:
-                text = file.read(_MAX_SETTINGS)
+            text = read_plain(os.path.realpath(path), _MAX_SETTINGS).decode("utf-8", "replace")
         except OSError:
             continue
         section = ""

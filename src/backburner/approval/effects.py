@@ -80,10 +80,11 @@ _SECRET = (
 # Files that other programs run, or that agents go by, as soon as they are there; so does whatever begins with a dot.
 _RELIED_ON = frozenset(
     ["conftest.py", "sitecustomize.py", "usercustomize.py", "setup.py", "pyproject.toml", "tox.ini", "noxfile.py", "pytest.ini", "setup.cfg"]
-    + ["makefile", "gnumakefile", "justfile", "rakefile", "package.json", "opencode.json", "opencode.jsonc", "build.rs", "claude.md", "agents.md"]
-    + ["gemini.md", "dockerfile", "docker-compose.yml", "docker-compose.yaml", "compose.yml", "compose.yaml"]
+    + ["makefile", "gnumakefile", "justfile", "rakefile", "package.json", "opencode.json", "opencode.jsonc", "build.rs"]
+    + ["dockerfile", "docker-compose.yml", "docker-compose.yaml", "compose.yml", "compose.yaml"]
 )  # fmt: skip
 _NO_HARM = frozenset([".", "..", ".gitkeep", ".keep"])
+_COPY = r"(~|\.(bak|backup|old|orig|save|swp))+$"  # what editors and people put behind the name of a copy
 _SECRET_NAME = r"(?i)key|token|secret|passw|cred|auth|cookie|session"
 _NOWHERE = ("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin", "-")
 # Variables that only change how things look; every other one may change what runs.
@@ -95,7 +96,7 @@ _HARMLESS_NAMES = (
 # The patterns are compiled when first needed: a harmless command never comes by them.
 def looks_secret(path: str) -> bool:
     """Whether a path looks like one that holds secrets."""
-    return re.search(_SECRET, path, re.IGNORECASE) is not None
+    return re.search(_SECRET, re.sub(_COPY, "", path), re.IGNORECASE) is not None
 
 
 @functools.lru_cache(4096)
@@ -107,7 +108,9 @@ def injects(name: str) -> bool:
 def relied_on(path: str) -> bool:
     """Whether other programs, or agents, do something of their own with a file of this name. `path` is relative to the project."""
     parts = unicodedata.normalize("NFKC", os.path.normpath(path)).casefold().split(os.sep)
-    return any(part.startswith(".") and part not in _NO_HARM for part in parts) or parts[-1] in _RELIED_ON or parts[-1].endswith(".pth")
+    if os.path.basename(path) in ("AGENTS.md", "CLAUDE.md", "GEMINI.md") or parts[-1] in _RELIED_ON or parts[-1].endswith(".pth"):
+        return True
+    return any(part.startswith(".") and part not in _NO_HARM for part in parts)
 
 
 def may_climb(pattern: str) -> bool:
@@ -151,6 +154,12 @@ class View:
         if word.pattern:
             names += [name for folder in self.folders for name in self.world.matches(folder, text)]
         return [self.world.resolve(name) for name in names]
+
+    def fits_option(self, word: Word) -> bool:
+        """Whether a pattern fits a file whose name begins as an option does."""
+        return any(
+            os.path.relpath(name, folder).startswith("-") for folder in self.folders for name in self.world.matches(folder, word.text)
+        )
 
     def reads(self, words: Iterable[Word]) -> Iterator[Found]:
         for word in words:

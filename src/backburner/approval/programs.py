@@ -61,30 +61,6 @@ _SPECIAL: dict[str, Callable[[View], Iterable[Found]]] = {
     "eval": tools.nothing,
     "trap": tools.nothing,
 }
-_BUILTINS = frozenset(
-    [
-        ":",
-        "[",
-        "cd",
-        "exit",
-        "true",
-        "false",
-        "echo",
-        "printf",
-        "pwd",
-        "type",
-        "test",
-        "eval",
-        "trap",
-        "exec",
-        "command",
-        "wait",
-        "set",
-        ".",
-        "source",
-        "time",
-    ]
-)
 _NO_FILES = ("/dev/", "/proc/", "/sys/")  # not the same for everybody who looks
 _SHOWN = frozenset(["HOME", "PWD", "USER", "SHELL", "LANG"])
 _LOOKS_AROUND = frozenset(("ls", "du", "tree", "rg", "find", "git"))  # they read the folder they are in, without being told to
@@ -168,7 +144,7 @@ def _command(view: View) -> list[Found]:
     if "/" in part.name:
         return _named_by_path(view, part.name)
     path = world.executable(view.name)
-    if path is None or (view.name in _BUILTINS and not world.inside(path)):
+    if path is None:
         return _known(view, None)
     if world.inside(path) or world.inside(world.resolve(path)):
         own = f"runs {path}, a file of the project"
@@ -193,7 +169,7 @@ def _named_by_path(view: View, name: str) -> list[Found]:
             return [Found(Effect.UNKNOWN, f"runs {name}, which is not there")]
         if world.inside(path):
             return _project_code(view, f"runs {name} of the project", Options())
-        if ".." in name.split("/") or not os.path.isabs(name) or not _is_systems(path) or os.path.basename(path) != view.name:
+        if os.path.dirname(name) not in SYSTEM or not _is_systems(path) or os.path.basename(path) != view.name:
             return [Found(Effect.UNKNOWN, f"runs {name}, which is not known")]
     return _known(view, None)
 
@@ -247,7 +223,7 @@ def _reads(view: View, known: Options) -> list[Found]:
     if odd:
         found.append(Found(Effect.UNKNOWN, f"'{odd}' of {view.name} is not known to be harmless"))
     for word in operands:
-        if word.pattern and word.text[:1] in "*?[" and view.name not in _LEADING_PATTERNS:
+        if word.pattern and word.text[:1] in "*?[" and (view.name not in _LEADING_PATTERNS or view.fits_option(word)):
             found.append(Found(Effect.UNKNOWN, f"a file's name that {word.text} fits could be an option"))
     if view.name == "diff" and any(view.world.is_folder(path) for word in operands for path in view.paths(word)):
         found.append(Found(Effect.UNKNOWN, "compares whole folders, and follows links in them"))

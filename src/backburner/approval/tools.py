@@ -247,7 +247,7 @@ _GIT_JOINED = "--since --until --after --before --author --max-count --skip --da
 _GIT_READS = frozenset(
     ["status", "log", "diff", "show", "rev-parse", "ls-files", "ls-tree", "blame", "describe", "shortlog", "rev-list", "merge-base"]
 )
-_GIT_CONTENTS = frozenset(("diff", "show", "blame"))
+_GIT_SUMMARIES = frozenset(("--name-only", "--name-status", "--stat", "--shortstat", "--numstat", "--summary", "--no-patch", "-s"))
 _GIT_PATCHES = frozenset(("-p", "-u", "--patch", "--cc", "--word-diff"))
 _GIT_LISTS = {
     "branch": frozenset(("-a", "-r", "-v", "-vv", "--list", "--show-current", "--all")),
@@ -290,8 +290,10 @@ def git(view: View) -> Iterator[Found]:
     yield Found(Effect.READS, f"git {verb} reads")
     for trap in view.world.git_traps(view.folders):
         yield Found(Effect.UNKNOWN, f"this repository makes git run a program, or may ({trap})")
-    contents = verb in _GIT_CONTENTS or (verb == "log" and any(word.text in _GIT_PATCHES or word.text.startswith("-U") for word in rest))
-    if contents or verb == "remote":
+    texts = {word.text for word in rest}
+    patches = bool(texts & _GIT_PATCHES) or any(text.startswith("-U") for text in texts)
+    contents = verb == "blame" or (verb == "log" and patches) or (verb in ("diff", "show") and (patches or not texts & _GIT_SUMMARIES))
+    if contents or (verb == "remote" and "-v" in texts):
         for secret in view.world.git_secrets(view.folders, contents=contents):
             yield Found(Effect.READS_SECRETS, f"git {verb} could show {secret}")
     if not lists:
