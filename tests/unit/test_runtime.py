@@ -159,6 +159,7 @@ def test_what_ended_long_ago_is_forgotten_and_what_lives_never(runtime: Runtime,
 
 
 def test_settings_that_cannot_be_read_are_bad_input(home: Home) -> None:
+    Path(home.config).unlink()
     Path(home.config).mkdir()
     with pytest.raises(BadInput, match="cannot be read"):
         load_config(home, {})
