@@ -12,7 +12,7 @@ from backburner.approval.policy import Decision, Rule, Verdict, judge
 from backburner.config import Config
 from backburner.errors import NotAPerson
 from backburner.models import Submission, Task
-from backburner.process import inherited_variables
+from backburner.process import inherited_variables, is_inside
 from backburner.surroundings import Surroundings
 
 if TYPE_CHECKING:
@@ -116,6 +116,8 @@ def require_person(environ: dict[str, str], *, terminal: bool) -> None:
         raise NotAPerson(reason=f"this runs inside the background task {task_id}")
     if agent := next((name for variable, name in AGENTS.items() if environ.get(variable)), None):
         raise NotAPerson(reason=f"this was started by {agent}; answer in a terminal of your own")
+    if is_inside():
+        raise NotAPerson(reason="this was started by something that Backburner runs, which its limit of file locks shows")
     above = inherited_variables()
     if "BACKBURNER_TASK_ID" in above:
         raise NotAPerson(reason="this was started by a background task")
