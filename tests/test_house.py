@@ -53,6 +53,7 @@ ENGINE = {
     "gate",
     "validation",
     "attendance",
+    "consent",
     "reading",
     "dialogue",
     "timetable",

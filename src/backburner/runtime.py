@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from backburner import folders, ids, trace, wake
 from backburner.config import Config, resolve
+from backburner.consent import Consent
 from backburner.errors import (
     ApprovalDenied,
     BadInput,
-    IllegalTransition,
     NotRunning,
     TaskNotFound,
     WaitTimedOut,
@@ -28,7 +28,6 @@ from backburner.models import (
     Approval,
     Clock,
     Entry,
-    Grant,
     Notice,
     ProcessId,
     Run,
@@ -37,12 +36,9 @@ from backburner.models import (
     channel_of,
     session_of,
 )
-from backburner.outward import Outward
 from backburner.process import end_all, is_alive, members
 
 if TYPE_CHECKING:
-    from backburner.approval.policy import Verdict
-    from backburner.gate import Gate
     from backburner.ports import Store  # protocols are slow to build, and no door needs them at run time
 
 _UNASKED = "its agent does not ask before it acts"
@@ -54,7 +50,7 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Runtime(Outward):
+class Runtime(Consent):
     """One home, seen through one door. `environ` is the environment of whoever asks."""
 
     def __init__(
@@ -82,19 +78,6 @@ class Runtime(Outward):
         self.close()
 
     # -- asking for work
-
-    @property
-    def gate(self) -> "Gate":
-        from backburner.gate import Gate  # a door that only reads never comes by it
-
-        return Gate(self.store, self.config)
-
-    def judge(self, submission: Submission) -> "Verdict":
-        """What the gate says, without storing anything."""
-        from backburner.validation import validate
-
-        validate(submission)
-        return self.gate.judge(submission)
 
     def submit(self, submission: Submission, *, yes_via: str | None = None, owner: ProcessId | None = None) -> Entry:
         """Store the task: ready to run if the gate allows it or a person said yes through `yes_via`, else as a proposal.
@@ -213,69 +196,6 @@ class Runtime(Outward):
         if entry.run and entry.run.runner == RECORD:
             raise BadInput(f"Task {entry.task.task_id} is not run by Backburner; nothing can wait for it.")
         return entry.task.task_id
-
-    def approve(self, reference: str, *, via: str) -> Entry:
-        """A person's yes to a proposal."""
-        self.require_person(via)
-        task = self.show(reference).task
-        if task.expires_at is not None and task.state == TaskState.PROPOSED and task.expires_at <= self.clock():
-            self._publish(self.store.refuse(task.task_id, expired=True, now=self.clock()))
-            raise IllegalTransition(noun="proposal", state="expired", event="approved")
-        from backburner.gate import submission_of
-
-        fingerprint = None
-        if task.command:
-            fingerprint = self.gate.fingerprint(submission_of(task, self.store.environment(task.task_id)))
-        approval = Approval("user", via, self.clock(), fingerprint)
-        run = self.known_as(task.task_id).run
-        if task.state == TaskState.PAUSED and not (run and run.state == RunState.WAITING):
-            return self.unpause(task.task_id, via=via)
-        most = self.config.whole("tasks.max_active")
-        entry = self.store.approve(task.task_id, approval, runner=task.lane or self._runner, folder=self.home.tasks, most_active=most)
-        self._publish(entry)
-        return entry
-
-    def reject(self, reference: str) -> Entry:
-        """A person's no to a proposal: a standing one is not proposed again for a day."""
-        entry = self.store.refuse(self.show(reference).task.task_id, expired=False, now=self.clock())
-        self._publish(entry)
-        if entry.task.state == TaskState.REJECTED:
-            self._bury(entry.task, "rejected")
-        return entry
-
-    def answer(self, channel: str, message: str, *, yes: bool, via: str) -> None:
-        """Somebody who may has answered a message with yes or no."""
-        notice = self.store.sent_as(channel, message)
-        if notice is None or message not in self.store.questions(channel):
-            return  # it asks nothing, was answered, or what it asked about is over
-        run, reference = self.known_as(notice.task_id).run, notice.task_id
-        if run and run.state == RunState.WAITING and run.waits_on not in (None, "budget", "tool"):
-            reference = str(run.waits_on)
-        self.present(channel)
-        self.approve(reference, via=f"channel:{via}") if yes else self.reject(reference)
-
-    def trust(self, folder: str, *, via: str) -> str:
-        """A person's word that the code of a project may run from now on; the project."""
-        self.require_person(via)
-        project = project_of(folder)
-        self.store.grant("trust", project, (), via, self.clock())
-        return project
-
-    def always(self, submission: Submission, *, via: str) -> None:
-        """A person's word that just this command may run in this project from now on."""
-        self.require_person(via)
-        if not self.judge(submission).always:
-            raise BadInput("That is not narrow enough to be allowed for good.")
-        self.store.grant("always", project_of(submission.cwd), submission.command, via, self.clock())
-
-    def grants(self) -> "Sequence[Grant]":
-        """What was said for good, in all projects."""
-        return self.store.grants()
-
-    def revoke(self, grant_id: int) -> None:
-        """Take back what was said for good."""
-        if not self.store.revoke(grant_id, self.clock()):
-            raise BadInput(f"There is no grant {grant_id}. See: backburner trust --list")
 
     def cancel(self, reference: str, *, for_good: bool = False) -> Entry:
         """End a pending task, or have one at work stopped; `wait` says when it is proven dead. What a person ends `for_good` no agent adds again."""

@@ -80,6 +80,9 @@ class Timetable(Dialogue):
         task = self.show(reference).task
         if task.state == TaskState.PAUSED and (task.paused_because or "").startswith(OVER_BUDGET):
             self.require_person(via)
+        return self._unpause(task)
+
+    def _unpause(self, task: Task) -> Entry:
         entry = self.store.unpause(task.task_id, self.clock(), self.config.whole("tasks.max_active"), self.home.tasks)
         if task.source.get("kind") == "command":
             with contextlib.suppress(IllegalTransition):
@@ -88,16 +91,14 @@ class Timetable(Dialogue):
         return entry
 
     def require_person(self, via: str) -> None:
-        """Refuse a yes that does not come from a person."""
+        """Refuse a yes that does not come from a person. `via` says where it comes from; no word there makes it a person's."""
         from backburner.gate import require_person
 
-        if via.startswith("channel:"):
-            return  # the channel has seen to it that it is one of those who may answer
         if via == "tool":
             raise NotAPerson(reason="an agent asks; a person has to say it, in a terminal of their own")
         if any(map(is_alive, self.store.processes(os.getsid(0)))):
             raise NotAPerson(reason="this runs in the session of a background task")
-        require_person(self.environ, terminal=via in ("cli", "chat") and not self.config.flag("approval.yes_without_terminal"))
+        require_person(self.environ, terminal=via != "library" and not self.config.flag("approval.yes_without_terminal"))
 
     def run_now(self, reference: str) -> Entry:
         """One run out of turn; the schedule stays as it is. Not where a budget of the day is used up."""

@@ -9,7 +9,8 @@ import sys
 import pytest
 from conftest import Place, wait_until
 
-from backburner import process
+from backburner import NotAPerson, process
+from backburner.runtime import open_runtime
 
 ME = f"{sys.executable} -m backburner"
 ESCAPES = {
@@ -76,3 +77,19 @@ def test_an_ordinary_user_cannot_take_the_mark_off(shell: str) -> None:
     )
     done = subprocess.run([*drop, shell, "-c", line], capture_output=True, text=True, timeout=20)
     assert done.stdout.split() == [str(process.INSIDE)], done
+
+
+@pytest.mark.parametrize("via", ["channel:chat:9", "channel:", "to:chat", "tool", "cli"])
+def test_no_word_about_where_a_yes_comes_from_makes_it_a_person_s(place: Place, via: str) -> None:
+    """Only what the post host hears from a channel counts as a person's, and that is no word but a call of its own."""
+    place.configure("")
+    proposal = _proposal(place)
+    with open_runtime(str(place.root), {**place.environ, "CLAUDECODE": "1"}) as runtime:
+        for said in (
+            lambda: runtime.approve(proposal, via=via),
+            lambda: runtime.trust(str(place.cwd), via=via),
+            lambda: runtime.require_person(via),
+        ):
+            with pytest.raises(NotAPerson):
+                said()
+    assert place.status(proposal)["status"] == "proposed"

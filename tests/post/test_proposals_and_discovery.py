@@ -11,7 +11,7 @@ from backburner.discovery import look, next_look
 from backburner.errors import ApprovalDenied, BadInput
 from backburner.lifecycle import Result, RunState
 from backburner.models import DISCOVERY, LOCAL, OUT, Ending, Entry, ProcessId, Submission
-from backburner.ports import Happening
+from backburner.ports import Answer, Happening
 from backburner.runtime import Runtime, open_runtime
 from backburner.schedule import every
 from backburner.testing import FakeClock
@@ -60,9 +60,9 @@ def test_a_proposal_never_stores_the_id_of_its_message(runtime: Runtime) -> None
     (notice,) = runtime.outgoing(OUT + "chat")
     runtime.delivered([notice.notice_id], "message-77")
     assert list(runtime.questions(OUT + "chat")) == ["message-77"]
-    runtime.answer(OUT + "chat", "another-message", yes=True, via="chat:9")
+    runtime.answer(OUT + "chat", Answer("another-message", "9", True))
     assert runtime.known_as(entry.task.task_id).status == "proposed"
-    runtime.answer(OUT + "chat", "message-77", yes=True, via="chat:9")
+    runtime.answer(OUT + "chat", Answer("message-77", "9", True))
     after = runtime.known_as(entry.task.task_id)
     assert (after.status, after.task.approved_by, after.task.approved_via) == ("active", "user", "channel:chat:9")
     assert list(runtime.questions(OUT + "chat")) == []
@@ -145,16 +145,16 @@ def test_an_old_yes_does_not_answer_what_is_asked_later(runtime: Runtime) -> Non
     entry = propose(runtime, "watch", channels=("chat",))
     (notice,) = runtime.outgoing(OUT + "chat")
     runtime.delivered([notice.notice_id], "100")
-    runtime.answer(OUT + "chat", "100", yes=True, via="chat:9")
+    runtime.answer(OUT + "chat", Answer("100", "9", True))
     runtime.run_now(entry.task.task_id)
     (work,) = runtime.store.claim(LOCAL, ME, 5, runtime.clock())
     runtime.store.park(work.run.run_id, ME, "it wants to write prod.cfg", runtime.clock(), "tool")
     (notice,) = runtime.outgoing(OUT + "chat")
     runtime.delivered([notice.notice_id], "101")
     assert list(runtime.questions(OUT + "chat")) == ["101"]
-    runtime.answer(OUT + "chat", "100", yes=True, via="chat:9")
+    runtime.answer(OUT + "chat", Answer("100", "9", True))
     assert runtime.known_as(entry.task.task_id).run.state == "waiting"  # type: ignore[union-attr]
-    runtime.answer(OUT + "chat", "101", yes=True, via="chat:9")
+    runtime.answer(OUT + "chat", Answer("101", "9", True))
     assert runtime.known_as(entry.task.task_id).run.state == "pending"  # type: ignore[union-attr]
 
 
@@ -242,7 +242,7 @@ def test_a_simulated_week_of_looking(runtime: Runtime) -> None:
                 runtime.reject(entry.task.task_id)
                 rejected[name] = clock.now
             else:
-                runtime.approve(entry.task.task_id, via="channel:chat:1")
+                runtime.approve(entry.task.task_id, via="library")
                 runtime.cancel(entry.task.task_id)
                 over.append(entry.task.task_id)
         assert accepted <= 3
