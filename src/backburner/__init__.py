@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         ConfigError,
         NotAPerson,
         NotRunning,
+        NotYourTask,
         TaskNotFound,
         WaitTimedOut,
     )
@@ -36,6 +37,7 @@ _HOMES = {
         "ConfigError",
         "NotAPerson",
         "NotRunning",
+        "NotYourTask",
         "TaskNotFound",
         "WaitTimedOut",
     ),
@@ -59,6 +61,7 @@ __all__ = [
     "Event",
     "NotAPerson",
     "NotRunning",
+    "NotYourTask",
     "Notice",
     "Progress",
     "Run",

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from backburner.awaited import Awaited
-from backburner.callers import handed_on
+from backburner.callers import handed_on, session_of
 from backburner.errors import WaitTimedOut
 from backburner.models import PRIORITIES, Batch, Entry, Event, Notice, Run, Span, Submission
 from backburner.process import umask
@@ -157,7 +157,7 @@ class BackburnerSync:
 
     def send(self, task_id: str, data: bytes) -> None:
         """Write to the input of a command that was submitted with `stdin=True`."""
-        self._runtime.send(task_id, data)
+        self._runtime.send(task_id, data, session=session_of(self._runtime.environ), via="library")
 
     def progress(self, task_id: str) -> Progress | None:
         """How far a task at work is, where anything says so."""

@@ -8,6 +8,7 @@ from backburner.home import project_of
 from backburner.lifecycle import RunState, TaskState
 from backburner.models import OUT, Approval, Entry, Grant, Submission
 from backburner.outward import Outward
+from backburner.process import umask
 
 if TYPE_CHECKING:
     from backburner.approval.policy import Verdict
@@ -32,6 +33,14 @@ class Consent(Outward):
 
         validate(submission)
         return self.gate.judge(submission)
+
+    def again(self, entry: Entry, environment: dict[str, str], *, session: str | None, via: str) -> Submission:
+        """What to submit to run a task once more, as a new one that is judged anew; `session` and `via` say who wants that."""
+        from backburner.gate import submission_of
+
+        self.require_own(entry.task, "restart", session, via)
+        asked = submission_of(entry.task, environment)
+        return asked._replace(umask=umask(), restarted_from=entry.task.task_id, session=session)
 
     def approve(self, reference: str, *, via: str) -> Entry:
         """A person's yes to a proposal."""

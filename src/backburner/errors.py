@@ -9,6 +9,7 @@ BackburnerError                 exit 1
 ├── ApprovalRequired            exit 3
 ├── ApprovalDenied              exit 3
 ├── NotAPerson                  exit 3
+├── NotYourTask                 exit 3
 ├── TaskNotFound                exit 4
 │   ├── BatchNotFound
 │   └── SpanNotFound
@@ -80,6 +81,12 @@ class ApprovalDenied(BackburnerError):
 
 class NotAPerson(BackburnerError):
     """Only a person can say yes: {reason}."""
+
+    exit_code = 3
+
+
+class NotYourTask(BackburnerError):
+    """Task {task_id} was approved by a person, so only the session that asked for it, or a person, can {act} it: {reason}."""
 
     exit_code = 3
 

@@ -257,8 +257,8 @@ class Runtime(Consent):
             wake.ring_all(self.home.bells)
         return task_ids
 
-    def send(self, reference: str, data: bytes) -> Entry:
-        """Write to the input of a command that was started with one."""
+    def send(self, reference: str, data: bytes, *, session: str | None, via: str) -> Entry:
+        """Write to the input of a command that was started with one. `session` and `via` say who does."""
         from backburner.feed import feed
 
         entry = self.show(reference)
@@ -266,6 +266,7 @@ class Runtime(Consent):
             raise NotRunning(task_id=entry.task.task_id, status=entry.status)
         if not entry.task.stdin:
             raise BadInput(f"Task {entry.task.task_id} has no input: it was not started with `run --stdin`.")
+        self.require_own(entry.task, "send to", session, via)
         feed(self.folder(entry), data, entry.task.task_id)
         self.store.note("input_sent", entry.task.task_id, entry.run.run_id, self.clock(), bytes=len(data))
         return entry

@@ -8,7 +8,6 @@ from backburner.callers import client_of, handed_on, process_of, session_of
 from backburner.doors import render
 from backburner.doors.verbs import hint, told
 from backburner.errors import ApprovalDenied, ApprovalRequired, BadInput, NotAPerson
-from backburner.gate import submission_of
 from backburner.ids import masked
 from backburner.lifecycle import Result
 from backburner.models import PRIORITIES, Entry, Submission
@@ -109,8 +108,7 @@ def restart(runtime: Runtime, args: argparse.Namespace) -> int:
     before = runtime.show(args.id)
     if before.task.standing:
         raise BadInput(f"Task {before.task.task_id} runs by a schedule; run it out of turn: backburner run-now {before.task.task_id}")
-    again = submission_of(before.task, handed_on(runtime.environ))
-    again = again._replace(umask=umask(), restarted_from=before.task.task_id, session=session_of(runtime.environ))
+    again = runtime.again(before, handed_on(runtime.environ), session=session_of(runtime.environ), via="cli")
     changes = _changes(runtime.environment(before), runtime.environ)
     for name, (old, new) in changes.items() if not args.json else ():
         hint(f"Since then {_change(name, old, new)}")
