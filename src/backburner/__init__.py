@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         NotAPerson,
         NotRunning,
         NotYourTask,
+        QuestionChanged,
         TaskNotFound,
         WaitTimedOut,
     )
@@ -38,6 +39,7 @@ _HOMES = {
         "NotAPerson",
         "NotRunning",
         "NotYourTask",
+        "QuestionChanged",
         "TaskNotFound",
         "WaitTimedOut",
     ),
@@ -64,6 +66,7 @@ __all__ = [
     "NotYourTask",
     "Notice",
     "Progress",
+    "QuestionChanged",
     "Run",
     "Span",
     "Task",

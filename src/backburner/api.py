@@ -175,8 +175,12 @@ class BackburnerSync:
         """Have it stopped, and return once nothing of it is left."""
         return self._runtime.wait([self._runtime.cancel(task_id).task.task_id])[0]
 
-    def approve(self, task_id: str) -> Entry:
-        return self._runtime.approve(task_id, via="library")
+    def approve(self, task_id: str, *, seen: str | None = None) -> Entry:
+        """Your word that a person said yes. `seen` is the task's `fingerprint` as it was when they were shown it.
+
+        QuestionChanged where something else would run now; without `seen` that is compared with what was asked about.
+        """
+        return self._runtime.approve(task_id, via="library", seen=seen)
 
     def reject(self, task_id: str) -> Entry:
         return self._runtime.reject(task_id)
@@ -292,8 +296,9 @@ class Backburner:
         entry = await self._awaited.do(lambda runtime: runtime.cancel(task_id))
         return (await self.wait(entry.task.task_id))[0]
 
-    async def approve(self, task_id: str) -> Entry:
-        return await self._do(lambda sync: sync.approve(task_id))
+    async def approve(self, task_id: str, *, seen: str | None = None) -> Entry:
+        """Your word that a person said yes to what they had `seen`, as `BackburnerSync.approve` has it."""
+        return await self._do(lambda sync: sync.approve(task_id, seen=seen))
 
     async def reject(self, task_id: str) -> Entry:
         return await self._do(lambda sync: sync.reject(task_id))

@@ -1,14 +1,19 @@
 """What a person says at the Runtime: yes or no to what waits for approval, and what they allow for good."""
 
+import contextlib
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from backburner.errors import BadInput, IllegalTransition
+from backburner.errors import BadInput, IllegalTransition, QuestionChanged
 from backburner.home import project_of
 from backburner.lifecycle import RunState, TaskState
-from backburner.models import OUT, Approval, Entry, Grant, Submission
+from backburner.models import DISCOVERY, OUT, Approval, Entry, Grant, Submission
 from backburner.outward import Outward
 from backburner.process import umask
+from backburner.standing import title, tools_of
+from backburner.text import shortened, visible
+from backburner.words import command_line, short
 
 if TYPE_CHECKING:
     from backburner.approval.policy import Verdict
@@ -42,25 +47,52 @@ class Consent(Outward):
         asked = submission_of(entry.task, environment)
         return asked._replace(umask=umask(), restarted_from=entry.task.task_id, session=session)
 
-    def approve(self, reference: str, *, via: str) -> Entry:
-        """A person's yes to a proposal."""
-        self.require_person(via)
-        return self._approve(reference, via)
+    def fingerprint(self, entry: Entry) -> str:
+        """What a yes to a task would be for as it is now. What it does not cover cannot change while the task waits."""
+        from backburner.gate import submission_of
 
-    def _approve(self, reference: str, via: str) -> Entry:
-        task = self.show(reference).task
+        task, run = entry
+        if run and run.state == RunState.WAITING and (run.waits_on is not None or not task.command):
+            return _digest("step", run.run_id, run.waits_on, run.error, run.extensions)
+        if task.state == TaskState.PAUSED:
+            return _digest("paused", task.task_id, task.paused_because)
+        submission = submission_of(task, self.store.environment(task.task_id))
+        return self.fingerprint_of(submission._replace(terms=task.terms, schedule=task.schedule, source=task.source))
+
+    def fingerprint_of(self, submission: Submission) -> str:
+        """What a yes to this would be for: the command, as the gate sees it; else the prompt with its agent, as that is set up."""
+        if submission.command:
+            return self.gate.fingerprint(submission)
+        settings: dict[str, str] = {}
+        with contextlib.suppress(BadInput):  # there is no such agent any more
+            settings = self.agent(submission.agent or "", standing=submission.standing or submission.session == DISCOVERY)
+        return _digest(
+            "prompt", submission.cwd, submission.env, settings, tools_of(submission, settings.get("tools", "")), submission.prompt
+        )
+
+    def approve(self, reference: str, *, via: str, seen: str | None = None) -> Entry:
+        """A person's yes to a proposal. `seen` is the fingerprint that they were shown; without it counts what was asked about.
+
+        QuestionChanged where that is not what would run now: nothing is approved then.
+        """
+        self.require_person(via)
+        return self._approve(reference, via, seen)
+
+    def _approve(self, reference: str, via: str, seen: str | None = None) -> Entry:
+        task, run = entry = self.show(reference)
         if task.expires_at is not None and task.state == TaskState.PROPOSED and task.expires_at <= self.clock():
             self._publish(self.store.refuse(task.task_id, expired=True, now=self.clock()))
             raise IllegalTransition(noun="proposal", state="expired", event="approved")
-        from backburner.gate import submission_of
-
-        fingerprint = None
-        if task.command:
-            fingerprint = self.gate.fingerprint(submission_of(task, self.store.environment(task.task_id)))
-        approval = Approval("user", via, self.clock(), fingerprint)
-        run = self.known_as(task.task_id).run
-        if task.state == TaskState.PAUSED and not (run and run.state == RunState.WAITING):
+        if seen is not None and not re.fullmatch("[0-9a-f]{12,64}", seen):
+            raise BadInput(f"'{seen}' is not a fingerprint: give what the question shows after `Fingerprint:` (with --seen, or as `seen`).")
+        waits = run is not None and run.state == RunState.WAITING
+        fingerprint = self.fingerprint(entry)
+        asked = seen or entry.asked
+        if asked is not None and not fingerprint.startswith(asked):
+            raise QuestionChanged(task_id=task.task_id, seen=short(fingerprint))
+        if task.state == TaskState.PAUSED and not waits:
             return self._unpause(task)
+        approval = Approval("user", via, self.clock(), fingerprint if task.command else None)
         most = self.config.whole("tasks.max_active")
         entry = self.store.approve(task.task_id, approval, runner=task.lane or self._runner, folder=self.home.tasks, most_active=most)
         self._publish(entry)
@@ -83,10 +115,25 @@ class Consent(Outward):
         if run and run.state == RunState.WAITING and run.waits_on not in (None, "budget", "tool"):
             reference = str(run.waits_on)
         self.present(channel)
-        if given.yes:
-            self._approve(reference, f"channel:{channel.removeprefix(OUT)}:{given.person}")
-        else:
+        if not given.yes:
             self.reject(reference)
+            return
+        try:
+            self._approve(reference, f"channel:{channel.removeprefix(OUT)}:{given.person}")
+        except QuestionChanged:
+            self._ask_again(notice.task_id, self.known_as(reference))
+
+    def _ask_again(self, task_id: str, entry: Entry) -> None:
+        """Tell the channels of a task that what they said yes to has changed, and ask about what it is now."""
+        task, asked = entry.task, self.fingerprint(entry)
+        what = command_line(task.command, task.shell) if task.command else f"ask {task.agent}: {visible(task.prompt)}"
+        text = (
+            f"{title(task)}: what it would run has changed since you were asked, so your yes was not taken.\n"
+            f"It would run now: {shortened(what, longest=4000)}\nDirectory: {visible(task.cwd)}\nFingerprint: {short(asked)}\n"
+            f"Yes: backburner approve {task.task_id}; no: backburner reject {task.task_id}"
+        )
+        self.store.ask_again(task_id, task.task_id, asked, text, self.clock())
+        self._publish(self.known_as(task_id))
 
     def trust(self, folder: str, *, via: str) -> str:
         """A person's word that the code of a project may run from now on; the project."""
@@ -110,3 +157,10 @@ class Consent(Outward):
         """Take back what was said for good."""
         if not self.store.revoke(grant_id, self.clock()):
             raise BadInput(f"There is no grant {grant_id}. See: backburner trust --list")
+
+
+def _digest(*shown: object) -> str:
+    import hashlib
+    import json
+
+    return hashlib.sha256(json.dumps(shown, sort_keys=True).encode("utf-8", "surrogateescape")).hexdigest()

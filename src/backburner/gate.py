@@ -83,17 +83,18 @@ class Gate:
         }
         return hashlib.sha256(json.dumps(bound, sort_keys=True).encode("utf-8", "surrogateescape")).hexdigest()
 
-    def changed(self, task: Task, environment: dict[str, str]) -> str | None:
-        """Why a task may not start after all; None where what was approved is what would run."""
+    def changed(self, task: Task, environment: dict[str, str]) -> tuple[str, str] | None:
+        """Why a task may not start after all, with the fingerprint of what would; None where what was approved is what would run."""
         submission = submission_of(task, environment)
         if task.approved_by == "user":
-            if task.fingerprint is not None and self.fingerprint(submission) != task.fingerprint:
-                return "what would run has changed since a person said yes"
+            if task.fingerprint is not None and (now := self.fingerprint(submission)) != task.fingerprint:
+                return "what would run has changed since a person said yes", now
             return None
+        now = self.fingerprint(submission)
         verdict = self.judge(submission)
         if verdict.decision == Decision.ALLOW:
             return None
-        return f"it was allowed when it was asked for, and is not any more: {'; '.join(verdict.reasons)}"
+        return f"it was allowed when it was asked for, and is not any more: {'; '.join(verdict.reasons)}", now
 
     def world(self, submission: Submission) -> Surroundings:
         """The machine as the command would find it now."""

@@ -79,8 +79,10 @@ class Runtime(Consent):
 
     # -- asking for work
 
-    def submit(self, submission: Submission, *, yes_via: str | None = None, owner: ProcessId | None = None) -> Entry:
-        """Store the task: ready to run if the gate allows it or a person said yes through `yes_via`, else as a proposal.
+    def submit(
+        self, submission: Submission, *, yes_via: str | None = None, seen: str | None = None, owner: ProcessId | None = None
+    ) -> Entry:
+        """Store the task: ready to run if the gate allows it or a person said yes through `yes_via` to what they had `seen`, else as a proposal.
 
         One whose key was used before is not stored again: the task of then is what was asked for. An `owner` that runs
         tasks itself and has room finds it claimed already where nothing else comes first.
@@ -116,8 +118,11 @@ class Runtime(Consent):
             approval, reasons, rule = Approval("auto", "prompt", now), ("a prompt; what its agent does is asked for",), "prompt"
         else:
             approval, reasons, rule = self._approval(submission, yes_via, now)
+            if seen is not None and approval and approval.fingerprint not in (None, seen):
+                raise ApprovalDenied(reason="what would run has changed while it was asked about; ask for it again to see it as it is now")
             if submission.agent is not None and approval and not yes_via and not self._asks_first(submission):
                 approval, reasons, rule = None, (_UNASKED,), "agent"
+        asked = self.fingerprint_of(submission) if approval is None else None
         word = ids.slug(submission.name or submission.agent or "") if submission.name or submission.agent else ""
         word = word or ids.stem(submission.command, submission.shell)
         entry = self.store.submit(
@@ -136,7 +141,8 @@ class Runtime(Consent):
             kind=self._kind(submission),
             lane=lane,
             most_active=self.config.whole("tasks.max_active"),
-            words=self._question(submission, reasons) if approval is None else "",
+            words=self._question(submission, reasons, asked) if asked else "",
+            asked=asked,
         )
         self._publish(entry)
         return entry

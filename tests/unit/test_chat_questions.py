@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from backburner.doors.chat.questions import open_questions, settle
+from backburner.doors.questions import open_questions, settle
 from backburner.errors import BadInput
 from backburner.models import ENGINE, ProcessId, Submission
 from backburner.runtime import Runtime, open_runtime

@@ -18,6 +18,7 @@ EXITS = {
     "ApprovalDenied": 3,
     "NotAPerson": 3,
     "NotYourTask": 3,
+    "QuestionChanged": 3,
     "TaskNotFound": 4,
     "BatchNotFound": 4,
     "SpanNotFound": 4,

@@ -147,8 +147,10 @@ def submit(runtime: Runtime, submission: Submission, yes: bool) -> Entry:
         return runtime.submit(submission)
     from backburner.doors.ask import Answer, ask, can_ask
 
+    seen = None
     if not yes and can_ask() and _is_person(runtime):
-        match ask(submission, verdict, runtime.explain(submission) if submission.standing else None):
+        seen = runtime.fingerprint_of(submission)
+        match ask(submission, verdict, runtime.explain(submission) if submission.standing else None, seen):
             case Answer.NO:
                 raise ApprovalDenied(reason="you said no")
             case Answer.TRUST:
@@ -156,7 +158,7 @@ def submit(runtime: Runtime, submission: Submission, yes: bool) -> Entry:
             case Answer.ALWAYS:
                 runtime.always(submission, via="cli")
         yes = True
-    return runtime.submit(submission, yes_via="cli" if yes else None)
+    return runtime.submit(submission, yes_via="cli" if yes else None, seen=seen)
 
 
 def _is_person(runtime: Runtime) -> bool:

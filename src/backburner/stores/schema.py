@@ -407,5 +407,9 @@ MIGRATIONS: tuple[str, ...] = (
     );
     CREATE INDEX tombstones_by_project ON tombstones (project, at);
     """,
+    # 8: what a person was asked about when a run began to wait for their yes
+    """
+    ALTER TABLE runs ADD COLUMN asked TEXT;
+    """,
 )
 VERSION = len(MIGRATIONS)
