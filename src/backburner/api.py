@@ -176,7 +176,7 @@ class BackburnerSync:
         return self._runtime.wait([self._runtime.cancel(task_id).task.task_id])[0]
 
     def approve(self, task_id: str, *, seen: str | None = None) -> Entry:
-        """Your word that a person said yes. `seen` is the task's `fingerprint` as it was when they were shown it.
+        """Your word that a person said yes. `seen` is the entry's `asked` as it was when they were shown it.
 
         QuestionChanged where something else would run now; without `seen` that is compared with what was asked about.
         """

@@ -131,7 +131,7 @@ def test_what_was_parked_and_changed_once_more_is_asked_about_again(place: Place
 def test_the_library_hands_back_what_was_shown(place: Place) -> None:
     task_id = _proposed(place)
     with BackburnerSync.open(place.root) as bb:
-        seen = bb.show(task_id).task.fingerprint
+        seen = bb.show(task_id).asked
         (place.cwd / "job.sh").write_text("echo evil\n")
         for said in (seen, None):
             with pytest.raises(QuestionChanged) as refused:
