@@ -90,11 +90,11 @@ class Gate:
             if task.fingerprint is not None and (now := self.fingerprint(submission)) != task.fingerprint:
                 return "what would run has changed since a person said yes", now
             return None
-        now = self.fingerprint(submission)
         verdict = self.judge(submission)
         if verdict.decision == Decision.ALLOW:
             return None
-        return f"it was allowed when it was asked for, and is not any more: {'; '.join(verdict.reasons)}", now
+        reason = f"it was allowed when it was asked for, and is not any more: {'; '.join(verdict.reasons)}"
+        return reason, self.fingerprint(submission)
 
     def world(self, submission: Submission) -> Surroundings:
         """The machine as the command would find it now."""
