@@ -54,6 +54,7 @@ ENGINE = {
     "gate",
     "validation",
     "attendance",
+    "consent",
     "reading",
     "dialogue",
     "timetable",

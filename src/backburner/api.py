@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from backburner.awaited import Awaited
-from backburner.callers import handed_on
+from backburner.callers import handed_on, session_of
 from backburner.errors import WaitTimedOut
 from backburner.models import PRIORITIES, Batch, Entry, Event, Notice, Run, Span, Submission
 from backburner.process import umask
@@ -158,7 +158,7 @@ class BackburnerSync:
 
     def send(self, task_id: str, data: bytes) -> None:
         """Write to the input of a command that was submitted with `stdin=True`."""
-        self._runtime.send(task_id, data)
+        self._runtime.send(task_id, data, session=session_of(self._runtime.environ), via="library")
 
     def progress(self, task_id: str) -> Progress | None:
         """How far a task at work is, where anything says so."""
@@ -176,8 +176,12 @@ class BackburnerSync:
         """Have it stopped, and return once nothing of it is left."""
         return self._runtime.wait([self._runtime.cancel(task_id).task.task_id])[0]
 
-    def approve(self, task_id: str) -> Entry:
-        return self._runtime.approve(task_id, via="library")
+    def approve(self, task_id: str, *, seen: str | None = None) -> Entry:
+        """Your word that a person said yes. `seen` is the entry's `asked` as it was when they were shown it.
+
+        QuestionChanged where something else would run now; without `seen` that is compared with what was asked about.
+        """
+        return self._runtime.approve(task_id, via="library", seen=seen)
 
     def reject(self, task_id: str) -> Entry:
         return self._runtime.reject(task_id)
@@ -293,8 +297,9 @@ class Backburner:
         entry = await self._awaited.do(lambda runtime: runtime.cancel(task_id))
         return (await self.wait(entry.task.task_id))[0]
 
-    async def approve(self, task_id: str) -> Entry:
-        return await self._do(lambda sync: sync.approve(task_id))
+    async def approve(self, task_id: str, *, seen: str | None = None) -> Entry:
+        """Your word that a person said yes to what they had `seen`, as `BackburnerSync.approve` has it."""
+        return await self._do(lambda sync: sync.approve(task_id, seen=seen))
 
     async def reject(self, task_id: str) -> Entry:
         return await self._do(lambda sync: sync.reject(task_id))

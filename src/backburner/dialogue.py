@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from backburner import wake
 from backburner.commandline import words_of
-from backburner.errors import BadInput, LedgerUnavailable, NotResumable, StaleRun
+from backburner.errors import BadInput, LedgerUnavailable, NotAPerson, NotResumable, NotYourTask, StaleRun
 from backburner.home import project_of, read_plain
 from backburner.lifecycle import LIVE, Result, RunState
 from backburner.models import AGENTS, CHAT, DISCOVERY, LOCAL, Entry, ProcessId, Run, Session, Submission, Task, channel_of
@@ -51,8 +51,32 @@ class Dialogue(Reading):
             session = asker.task.session
         raise BadInput(f"Agents may ask agents {_DEEPEST} deep, not deeper: do this one yourself.")
 
-    def resume(self, reference: str, message: str) -> Entry:
-        """Talk on with an agent that has answered, in its own conversation: a new run of its task."""
+    def require_person(self, via: str) -> None:
+        """Refuse a yes that does not come from a person. `via` says where it comes from; no word there makes it a person's."""
+        from backburner.gate import require_person
+
+        if via == "tool":
+            raise NotAPerson(reason="an agent asks; a person has to say it, in a terminal of their own")
+        if any(map(is_alive, self.store.processes(os.getsid(0)))):
+            raise NotAPerson(reason="this runs in the session of a background task")
+        require_person(self.environ, terminal=via != "library" and not self.config.flag("approval.yes_without_terminal"))
+
+    def require_own(self, task: Task, act: str, session: str | None, via: str) -> None:
+        """Refuse whoever would add something to what a person approved, unless they asked for it or are a person.
+
+        `session` is who calls, `via` through which interface, `act` what they want to do. What the gate allowed by itself is open to all.
+        """
+        if task.approved_by != "user" or (session is not None and session == task.session):
+            return
+        try:
+            if session is not None and not session.startswith(CHAT):  # in a chat a person types, too
+                raise NotAPerson(reason=f"this is asked by the session {session}")
+            self.require_person(via)
+        except NotAPerson as error:
+            raise NotYourTask(task_id=task.task_id, act=act, reason=error.fields["reason"]) from None
+
+    def resume(self, reference: str, message: str, *, session: str | None, via: str) -> Entry:
+        """Talk on with an agent that has answered, in its own conversation: a new run of its task. `session` and `via` say who does."""
         from backburner.validation import LONGEST_PROMPT
 
         entry = self.show(reference)
@@ -61,6 +85,7 @@ class Dialogue(Reading):
             raise NotResumable(f"Task {task.task_id} is a command; only agents can be talked to again.")
         if task.standing:
             raise NotResumable(f"Task {task.task_id} begins a new conversation with every run; ask anew: backburner run-now {task.task_id}")
+        self.require_own(task, "talk on with", session, via)
         if not message.strip():
             raise BadInput("There is nothing to say to it.")
         if len(message) > LONGEST_PROMPT:

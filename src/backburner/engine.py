@@ -337,10 +337,11 @@ def serve(
 
 
 def _prepare_process() -> int:
-    """Ignore no signal, because commands would inherit that, and take the room we may have; the limit to give to commands."""
+    """Ignore no signal, because commands would inherit that, mark all we start, and take the room we may have; the limit to give to commands."""
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
+    process.mark_inside()
     signal.signal(signal.SIGUSR1, lambda *_: None)  # it may come before we listen; a handler is not inherited, as ignoring would be
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536) if hard != resource.RLIM_INFINITY else 65536, hard))

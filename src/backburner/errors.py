@@ -9,6 +9,8 @@ BackburnerError                 exit 1
 ├── ApprovalRequired            exit 3
 ├── ApprovalDenied              exit 3
 ├── NotAPerson                  exit 3
+├── NotYourTask                 exit 3
+├── QuestionChanged             exit 3
 ├── TaskNotFound                exit 4
 │   ├── BatchNotFound
 │   └── SpanNotFound
@@ -80,6 +82,18 @@ class ApprovalDenied(BackburnerError):
 
 class NotAPerson(BackburnerError):
     """Only a person can say yes: {reason}."""
+
+    exit_code = 3
+
+
+class NotYourTask(BackburnerError):
+    """Task {task_id} was approved by a person, so only the session that asked for it, or a person, can {act} it: {reason}."""
+
+    exit_code = 3
+
+
+class QuestionChanged(BackburnerError):
+    """Not approved: what {task_id} would run has changed since it was asked about. Read it as it is now, then: backburner approve {task_id} --seen {seen}"""
 
     exit_code = 3
 

@@ -14,7 +14,7 @@ from backburner.config import Config
 from backburner.errors import NotAPerson
 from backburner.home import project_of
 from backburner.models import Submission, Task
-from backburner.process import inherited_variables
+from backburner.process import inherited_variables, is_inside
 from backburner.surroundings import Surroundings, project_for
 
 if TYPE_CHECKING:
@@ -84,17 +84,18 @@ class Gate:
         }
         return hashlib.sha256(json.dumps(bound, sort_keys=True).encode("utf-8", "surrogateescape")).hexdigest()
 
-    def changed(self, task: Task, environment: dict[str, str]) -> str | None:
-        """Why a task may not start after all; None where what was approved is what would run."""
+    def changed(self, task: Task, environment: dict[str, str]) -> tuple[str, str] | None:
+        """Why a task may not start after all, with the fingerprint of what would; None where what was approved is what would run."""
         submission = submission_of(task, environment)
         if task.approved_by == "user":
-            if task.fingerprint is not None and self.fingerprint(submission) != task.fingerprint:
-                return "what would run has changed since a person said yes"
+            if task.fingerprint is not None and (now := self.fingerprint(submission)) != task.fingerprint:
+                return "what would run has changed since a person said yes", now
             return None
         verdict = self.judge(submission)
         if verdict.decision == Decision.ALLOW:
             return None
-        return f"it was allowed when it was asked for, and is not any more: {'; '.join(verdict.reasons)}"
+        reason = f"it was allowed when it was asked for, and is not any more: {'; '.join(verdict.reasons)}"
+        return reason, self.fingerprint(submission)
 
     def world(self, submission: Submission, *, ours: bool = True) -> Surroundings:
         """The machine as the command would find it now; `ours` where Backburner itself would start it."""
@@ -126,6 +127,8 @@ def require_person(environ: dict[str, str], *, terminal: bool) -> None:
         raise NotAPerson(reason=f"this runs inside the background task {task_id}")
     if agent := next((name for variable, name in AGENTS.items() if environ.get(variable)), None):
         raise NotAPerson(reason=f"this was started by {agent}; answer in a terminal of your own")
+    if is_inside():
+        raise NotAPerson(reason="this was started by something that Backburner runs, which its limit of file locks shows")
     above = inherited_variables()
     if "BACKBURNER_TASK_ID" in above:
         raise NotAPerson(reason="this was started by a background task")

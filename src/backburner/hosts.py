@@ -9,6 +9,7 @@ from typing import Any
 
 from backburner.errors import BackburnerError
 from backburner.home import Home, is_locked, lock
+from backburner.process import mark_inside
 from backburner.starter import engine_command
 
 log = logging.getLogger("backburner")
@@ -22,6 +23,7 @@ def be_host(home: Home, name: str, serve: Callable[[Home], Coroutine[Any, Any, N
     held = lock(os.path.join(home.root, f"{name}.lock"))
     if held is None:
         return _ANOTHER
+    mark_inside()  # a chat may have started us, not the engine
     try:
         asyncio.run(serve(home))
     except BackburnerError as error:

@@ -116,7 +116,7 @@ class Task(NamedTuple):
 
     A standing one has a `schedule`; `terms` are its agent's tools, result fields and context, and when its command wakes that agent.
     `fired` counts the slots that were run, `failures` those in a row; `result_hash` is what it found last, for `notify`, and `gate_hash`
-    what its command said when its agent was asked last. What it used is counted from `counted_from` on, where a person granted more.
+    what its command said when its agent was asked last. `fingerprint` is what a person's yes is bound to, or was asked for. What it used is counted from `counted_from` on, where a person granted more.
     """
 
     task_id: str
@@ -202,7 +202,7 @@ class Run(NamedTuple):
     A pending one is not claimed before `due_at`, nor while `blocked` by a task that it comes after. `message` is what an agent is
     asked in it; one that waits does so for a task's end, for a person's turn on its lane, or for their `reply` to a `budget` or a `tool`
     (`waits_on`). `cause` says what made it (schedule, retry, manual, after) and `slot` for when, `origin` the run that it comes after;
-    `problem` is the kind of its failure. Slots that were skipped leave one, too: their `n` counts downwards from -1.
+    `problem` is the kind of its failure; `asked` is the fingerprint of what a person was asked about when it began to wait for a yes. Slots that were skipped leave one, too: their `n` counts downwards from -1.
     """
 
     run_id: str
@@ -240,6 +240,7 @@ class Run(NamedTuple):
     problem: str | None = None
     digest: str | None = None
     payload: str | None = None
+    asked: str | None = None
 
 
 class Session(NamedTuple):
@@ -321,6 +322,13 @@ class Entry(NamedTuple):
     def ready(self) -> bool:
         """Whether a server at work said that it is ready."""
         return self.live and self.run is not None and self.run.ready_at is not None
+
+    @property
+    def asked(self) -> str | None:
+        """The fingerprint of what a person is asked about, as it was when the question was made; None where nothing is asked."""
+        if self.run and self.run.state == RunState.WAITING:
+            return self.run.asked
+        return self.task.fingerprint if self.task.state == TaskState.PROPOSED else None
 
     @property
     def ended(self) -> bool:

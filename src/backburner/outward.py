@@ -14,7 +14,7 @@ from backburner.standing import tools_of
 from backburner.text import shortened, visible
 from backburner.timetable import Timetable, over_all
 from backburner.validation import TOOL_SETS
-from backburner.words import command_line
+from backburner.words import command_line, short
 
 if TYPE_CHECKING:
     from backburner.ports import Happening  # protocols are slow to build
@@ -113,7 +113,7 @@ class Outward(Timetable):
             source={"kind": "poll", "compare": submission.source.get("compare", "hash")},
         )
 
-    def _question(self, submission: Submission, reasons: Sequence[str]) -> str:
+    def _question(self, submission: Submission, reasons: Sequence[str], asked: str) -> str:
         """What the person is asked about a proposal of an agent, in plain words; empty where they sit at the door themselves."""
         if not submission.channels and not (submission.session and submission.standing) and not submission.proposed:
             return ""
@@ -127,6 +127,7 @@ class Outward(Timetable):
                 f"It would ask an agent, with the tools {tools_of(submission)}: {shortened(visible(submission.prompt), longest=4000)}"
             )
         parts.append(f"It asks because: {visible('; '.join(reasons))}")
+        parts.append(f"Fingerprint: {short(asked)}")
         parts.append("Yes: backburner approve \0; no: backburner reject \0")  # nothing that is shown holds a NUL
         return "\n".join(part for part in parts if part)
 

@@ -4,13 +4,19 @@ A run's processes are those of its session and those that carry its mark in thei
 (`env -i setsid …`) is out of reach. Linux reads /proc; elsewhere `ps` answers, and the mark cannot be seen.
 """
 
+import contextlib
 import functools
 import os
+import sys
 
 from backburner.home import Home
 from backburner.models import ProcessId
 
 MARK = "BACKBURNER_MARK"
+# The hard limit of file locks that everything has which we start. Linux (since 2.4) does not enforce it, every child inherits it whatever it
+# sheds, and only root can raise it again. Other systems have no such limit.
+INSIDE = 48_673
+_LOCKS = 10
 _PROC = os.path.exists("/proc/self/stat")
 
 
@@ -182,6 +188,25 @@ def inherited_variables() -> frozenset[str]:
         found |= variables_of(pid)
         pid = parent_of(pid)
     return frozenset(found)
+
+
+def mark_inside(pid: int = 0) -> None:
+    """Mark a process of ours, this one without a pid, and with it all that it starts from now on: no yes can come from there."""
+    if sys.platform != "linux":
+        return
+    import resource  # only who starts something needs it
+
+    with contextlib.suppress(OSError, ValueError):  # it has ended, or has a lower limit of somebody else's
+        resource.prlimit(pid, _LOCKS, (INSIDE, INSIDE))
+
+
+def is_inside() -> bool:
+    """Whether this process was started by anything that we run, however far up that is."""
+    if sys.platform != "linux":
+        return False
+    import resource
+
+    return resource.getrlimit(_LOCKS)[1] == INSIDE
 
 
 def state_of(pid: int) -> str | None:

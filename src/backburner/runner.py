@@ -53,7 +53,7 @@ class Runner:
         cap: int,
         grace: float,
         changed: Callable[[], None],
-        changed_since: Callable[[Work], str | None] = lambda work: None,
+        changed_since: Callable[[Work], tuple[str, str] | None] = lambda work: None,
         admit: Callable[[int], int] = lambda wanted: wanted,
     ) -> None:
         self.cap, self.grace = cap, grace
@@ -156,9 +156,10 @@ class Runner:
         folder = self._home.folder(work.run.folder)
         self._delayed.discard(work.run.run_id)
         try:
-            if not just_approved and (reason := self._changed_since(work)):
+            if not just_approved and (changed := self._changed_since(work)):
+                reason, fingerprint = changed
                 log.warning("%s waits for approval: %s", work.run.run_id, reason)
-                self._store.park(work.run.run_id, self._owner, reason, self._clock())
+                self._store.park(work.run.run_id, self._owner, reason, self._clock(), asked=fingerprint)
                 return
             handle = self._executor.launch(work)
         except CannotStart as error:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from backburner import folders, ids, trace, wake
 from backburner.config import Config, resolve
+from backburner.consent import Consent
 from backburner.errors import (
     ApprovalDenied,
     BadInput,
-    IllegalTransition,
     NotRunning,
     TaskNotFound,
     WaitTimedOut,
@@ -28,7 +28,6 @@ from backburner.models import (
     Approval,
     Clock,
     Entry,
-    Grant,
     Notice,
     ProcessId,
     Run,
@@ -37,12 +36,9 @@ from backburner.models import (
     channel_of,
     session_of,
 )
-from backburner.outward import Outward
 from backburner.process import end_all, is_alive, members
 
 if TYPE_CHECKING:
-    from backburner.approval.policy import Verdict
-    from backburner.gate import Gate
     from backburner.ports import Store  # protocols are slow to build, and no door needs them at run time
 
 _UNASKED = "its agent does not ask before it acts"
@@ -54,7 +50,7 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Runtime(Outward):
+class Runtime(Consent):
     """One home, seen through one door. `environ` is the environment of whoever asks."""
 
     def __init__(
@@ -83,22 +79,10 @@ class Runtime(Outward):
 
     # -- asking for work
 
-    @property
-    def gate(self) -> "Gate":
-        from backburner.gate import Gate  # a door that only reads never comes by it
-
-        return Gate(self.store, self.config, self.home.root)
-
-    def judge(self, submission: Submission, *, ours: bool = True) -> "Verdict":
-        """What the gate says, without storing anything; `ours` where Backburner itself would start the command."""
-        from backburner.validation import validate
-
-        validate(submission)
-        gate = self.gate
-        return gate.judge(submission, gate.world(submission, ours=ours))
-
-    def submit(self, submission: Submission, *, yes_via: str | None = None, owner: ProcessId | None = None) -> Entry:
-        """Store the task: ready to run if the gate allows it or a person said yes through `yes_via`, else as a proposal.
+    def submit(
+        self, submission: Submission, *, yes_via: str | None = None, seen: str | None = None, owner: ProcessId | None = None
+    ) -> Entry:
+        """Store the task: ready to run if the gate allows it or a person said yes through `yes_via` to what they had `seen`, else as a proposal.
 
         One whose key was used before is not stored again: the task of then is what was asked for. An `owner` that runs
         tasks itself and has room finds it claimed already where nothing else comes first.
@@ -134,8 +118,11 @@ class Runtime(Outward):
             approval, reasons, rule = Approval("auto", "prompt", now), ("a prompt; what its agent does is asked for",), "prompt"
         else:
             approval, reasons, rule = self._approval(submission, yes_via, now)
+            if seen is not None and approval and approval.fingerprint not in (None, seen):
+                raise ApprovalDenied(reason="what would run has changed while it was asked about; ask for it again to see it as it is now")
             if submission.agent is not None and approval and not yes_via and not self._asks_first(submission):
                 approval, reasons, rule = None, (_UNASKED,), "agent"
+        asked = self.fingerprint_of(submission) if approval is None else None
         word = ids.slug(submission.name or submission.agent or "") if submission.name or submission.agent else ""
         word = word or ids.stem(submission.command, submission.shell)
         entry = self.store.submit(
@@ -154,7 +141,8 @@ class Runtime(Outward):
             kind=self._kind(submission),
             lane=lane,
             most_active=self.config.whole("tasks.max_active"),
-            words=self._question(submission, reasons) if approval is None else "",
+            words=self._question(submission, reasons, asked) if asked else "",
+            asked=asked,
         )
         self._publish(entry)
         return entry
@@ -214,75 +202,6 @@ class Runtime(Outward):
         if entry.run and entry.run.runner == RECORD:
             raise BadInput(f"Task {entry.task.task_id} is not run by Backburner; nothing can wait for it.")
         return entry.task.task_id
-
-    def approve(self, reference: str, *, via: str) -> Entry:
-        """A person's yes to a proposal."""
-        self.require_person(via)
-        task = self.show(reference).task
-        if task.expires_at is not None and task.state == TaskState.PROPOSED and task.expires_at <= self.clock():
-            self._publish(self.store.refuse(task.task_id, expired=True, now=self.clock()))
-            raise IllegalTransition(noun="proposal", state="expired", event="approved")
-        from backburner.gate import submission_of
-
-        fingerprint = None
-        if task.command:
-            fingerprint = self.gate.fingerprint(submission_of(task, self.store.environment(task.task_id)))
-        approval = Approval("user", via, self.clock(), fingerprint)
-        run = self.known_as(task.task_id).run
-        if task.state == TaskState.PAUSED and not (run and run.state == RunState.WAITING):
-            return self.unpause(task.task_id, via=via)
-        most = self.config.whole("tasks.max_active")
-        entry = self.store.approve(task.task_id, approval, runner=task.lane or self._runner, folder=self.home.tasks, most_active=most)
-        self._publish(entry)
-        return entry
-
-    def reject(self, reference: str) -> Entry:
-        """A person's no to a proposal: a standing one is not proposed again for a day."""
-        entry = self.store.refuse(self.show(reference).task.task_id, expired=False, now=self.clock())
-        self._publish(entry)
-        if entry.task.state == TaskState.REJECTED:
-            self._bury(entry.task, "rejected")
-        return entry
-
-    def answer(self, channel: str, message: str, *, yes: bool, via: str) -> None:
-        """Somebody who may has answered a message with yes or no."""
-        notice = self.store.sent_as(channel, message)
-        if notice is None or message not in self.store.questions(channel):
-            return  # it asks nothing, was answered, or what it asked about is over
-        run, reference = self.known_as(notice.task_id).run, notice.task_id
-        if run and run.state == RunState.WAITING and run.waits_on not in (None, "budget", "tool"):
-            reference = str(run.waits_on)
-        self.present(channel)
-        self.approve(reference, via=f"channel:{via}") if yes else self.reject(reference)
-
-    def trust(self, folder: str, *, via: str) -> str:
-        """A person's word that the code of a project may run from now on; the project."""
-        self.require_person(via)
-        from backburner.surroundings import may_be_project
-
-        project = project_of(folder)
-        if not may_be_project(project, self.environ):
-            raise BadInput(
-                f"{project} cannot be trusted: a project is not your home, what is above it, one of its hidden folders, or a shared folder."
-            )
-        self.store.grant("trust", project, (), via, self.clock())
-        return project
-
-    def always(self, submission: Submission, *, via: str) -> None:
-        """A person's word that just this command may run in this project from now on."""
-        self.require_person(via)
-        if not self.judge(submission).always:
-            raise BadInput("That is not narrow enough to be allowed for good.")
-        self.store.grant("always", project_of(submission.cwd), submission.command, via, self.clock())
-
-    def grants(self) -> "Sequence[Grant]":
-        """What was said for good, in all projects."""
-        return self.store.grants()
-
-    def revoke(self, grant_id: int) -> None:
-        """Take back what was said for good."""
-        if not self.store.revoke(grant_id, self.clock()):
-            raise BadInput(f"There is no grant {grant_id}. See: backburner trust --list")
 
     def cancel(self, reference: str, *, for_good: bool = False) -> Entry:
         """End a pending task, or have one at work stopped; `wait` says when it is proven dead. What a person ends `for_good` no agent adds again."""
@@ -344,8 +263,8 @@ class Runtime(Outward):
             wake.ring_all(self.home.bells)
         return task_ids
 
-    def send(self, reference: str, data: bytes) -> Entry:
-        """Write to the input of a command that was started with one."""
+    def send(self, reference: str, data: bytes, *, session: str | None, via: str) -> Entry:
+        """Write to the input of a command that was started with one. `session` and `via` say who does."""
         from backburner.feed import feed
 
         entry = self.show(reference)
@@ -353,6 +272,7 @@ class Runtime(Outward):
             raise NotRunning(task_id=entry.task.task_id, status=entry.status)
         if not entry.task.stdin:
             raise BadInput(f"Task {entry.task.task_id} has no input: it was not started with `run --stdin`.")
+        self.require_own(entry.task, "send to", session, via)
         feed(self.folder(entry), data, entry.task.task_id)
         self.store.note("input_sent", entry.task.task_id, entry.run.run_id, self.clock(), bytes=len(data))
         return entry

@@ -1,17 +1,16 @@
 """Standing tasks at the Runtime: what is usual for them, pausing and going on, runs out of turn, looking back, and a person's turn."""
 
 import contextlib
-import os
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING
 
 from backburner import folders, wake
 from backburner.config import Config, agent_settings, chosen, is_local
 from backburner.dialogue import Dialogue
-from backburner.errors import BadInput, IllegalTransition, NotAPerson
+from backburner.errors import BadInput, IllegalTransition
 from backburner.lifecycle import TaskState
 from backburner.models import AGENTS, DISCOVERY, LOCAL, Entry, PersonsTurn, Run, Submission, Task, session_of
-from backburner.process import is_alive, myself
+from backburner.process import myself
 from backburner.standing import OVER_BUDGET, used_up
 from backburner.text import visible
 
@@ -80,24 +79,15 @@ class Timetable(Dialogue):
         task = self.show(reference).task
         if task.state == TaskState.PAUSED and (task.paused_because or "").startswith(OVER_BUDGET):
             self.require_person(via)
+        return self._unpause(task)
+
+    def _unpause(self, task: Task) -> Entry:
         entry = self.store.unpause(task.task_id, self.clock(), self.config.whole("tasks.max_active"), self.home.tasks)
         if task.source.get("kind") == "command":
             with contextlib.suppress(IllegalTransition):
                 self.store.unpause(task.after[0], self.clock(), self.config.whole("tasks.max_active"))
         self._publish(entry)
         return entry
-
-    def require_person(self, via: str) -> None:
-        """Refuse a yes that does not come from a person."""
-        from backburner.gate import require_person
-
-        if via.startswith("channel:"):
-            return  # the channel has seen to it that it is one of those who may answer
-        if via == "tool":
-            raise NotAPerson(reason="an agent asks; a person has to say it, in a terminal of their own")
-        if any(map(is_alive, self.store.processes(os.getsid(0)))):
-            raise NotAPerson(reason="this runs in the session of a background task")
-        require_person(self.environ, terminal=via in ("cli", "chat") and not self.config.flag("approval.yes_without_terminal"))
 
     def run_now(self, reference: str) -> Entry:
         """One run out of turn; the schedule stays as it is. Not where a budget of the day is used up."""

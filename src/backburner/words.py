@@ -104,3 +104,8 @@ def notice(task_id: str, state: RunState, how: str, summary: str | None, log: st
     told = "; ".join(part for part in parts if part)
     files = f" Files beside it: {', '.join(artifacts)}" if artifacts else ""
     return f"Background task {task_id} {state}{': ' + told if told else ''}. Output: {log}{files}"
+
+
+def short(fingerprint: str | None) -> str | None:
+    """A fingerprint as people are shown it, and hand it back."""
+    return fingerprint[:12] if fingerprint else None

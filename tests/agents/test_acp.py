@@ -723,6 +723,7 @@ def test_it_is_inside_of_its_task_and_not_of_who_asked_for_it(agents: Company) -
     steps = [
         {"run": [*own, "approve", proposed["task_id"]]},
         {"run": [*own, "run", "--wait", "--", "echo", "from inside"]},
+        {"run": [sys.executable, "-c", "import resource; print(resource.getrlimit(10)[1])"]},
         {"say": "Done."},
     ]
     env = {"CLAUDECODE": "1", "CLAUDE_CODE_SESSION_ID": "s", "CODEX_THREAD_ID": "t", "OPENCODE": "1", "MINE": "kept"}
@@ -731,10 +732,11 @@ def test_it_is_inside_of_its_task_and_not_of_who_asked_for_it(agents: Company) -
     given = agents.journal("greeted")[0]["environ"]
     assert given["BACKBURNER_TASK_ID"] == task_id and given["MINE"] == "kept" and given["BACKBURNER_SESSION"] == f"agent:{task_id}"
     assert not {"CLAUDECODE", "CLAUDE_CODE_SESSION_ID", "CODEX_THREAD_ID", "OPENCODE"} & given.keys()
-    approved, ran = agents.journal("ran")
+    approved, ran, limit = agents.journal("ran")
     assert approved["code"] == 3 and "Only a person can say yes" in approved["err"]
     assert agents.place.status(proposed["task_id"])["status"] == "proposed"
     assert ran["code"] == 0 and "from inside" in ran["out"], ran
+    assert int(limit["out"]) == process.INSIDE, "nothing that it starts can say yes, whatever it sheds"
 
 
 def test_what_has_ended_since_is_told_with_the_next_words(agents: Company) -> None:

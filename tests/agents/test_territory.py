@@ -25,7 +25,9 @@ def runtime(place: Place) -> Iterator[Runtime]:
 def work(runtime: Runtime, place: Place, **about: Any) -> Work:
     """A task of an agent in the project, as its host has it; nobody runs it."""
     entry: Entry = runtime.submit(
-        Submission((), str(place.cwd), dict(place.environ), agent="fake", prompt="Do it.", start_at=4_000_000_000_000)
+        Submission(
+            (), str(place.cwd), dict(place.environ), agent="fake", prompt="Do it.", start_at=4_000_000_000_000, opened=str(place.cwd)
+        )
     )
     assert entry.run is not None
     return Work(entry.task._replace(**about), entry.run, dict(place.environ))

@@ -118,7 +118,7 @@ def test_a_hundred_resumes_at_once_and_one_wins(home: Place) -> None:
     def resume(_: int) -> bool:
         with BackburnerSync.open(home.root) as bb:
             try:
-                bb._runtime.resume(task_id, '[[script: [{"hang": 3, "say": "second"}]]]')
+                bb._runtime.resume(task_id, '[[script: [{"hang": 3, "say": "second"}]]]', session=None, via="library")
             except BackburnerError:
                 return False
             return True

@@ -1,6 +1,7 @@
 """What an agent proposes by itself, what a person did not want, and how often anybody looks for work: a week in a moment."""
 
 import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,10 +9,10 @@ from typing import Any
 import pytest
 
 from backburner.discovery import look, next_look
-from backburner.errors import ApprovalDenied, BadInput
+from backburner.errors import ApprovalDenied, BadInput, QuestionChanged
 from backburner.lifecycle import Result, RunState
-from backburner.models import DISCOVERY, LOCAL, OUT, Ending, Entry, ProcessId, Submission
-from backburner.ports import Happening
+from backburner.models import DISCOVERY, ENGINE, LOCAL, OUT, Ending, Entry, ProcessId, Submission
+from backburner.ports import Answer, Happening
 from backburner.runtime import Runtime, open_runtime
 from backburner.schedule import every
 from backburner.testing import FakeClock
@@ -60,9 +61,9 @@ def test_a_proposal_never_stores_the_id_of_its_message(runtime: Runtime) -> None
     (notice,) = runtime.outgoing(OUT + "chat")
     runtime.delivered([notice.notice_id], "message-77")
     assert list(runtime.questions(OUT + "chat")) == ["message-77"]
-    runtime.answer(OUT + "chat", "another-message", yes=True, via="chat:9")
+    runtime.answer(OUT + "chat", Answer("another-message", "9", True))
     assert runtime.known_as(entry.task.task_id).status == "proposed"
-    runtime.answer(OUT + "chat", "message-77", yes=True, via="chat:9")
+    runtime.answer(OUT + "chat", Answer("message-77", "9", True))
     after = runtime.known_as(entry.task.task_id)
     assert (after.status, after.task.approved_by, after.task.approved_via) == ("active", "user", "channel:chat:9")
     assert list(runtime.questions(OUT + "chat")) == []
@@ -145,17 +146,94 @@ def test_an_old_yes_does_not_answer_what_is_asked_later(runtime: Runtime) -> Non
     entry = propose(runtime, "watch", channels=("chat",))
     (notice,) = runtime.outgoing(OUT + "chat")
     runtime.delivered([notice.notice_id], "100")
-    runtime.answer(OUT + "chat", "100", yes=True, via="chat:9")
+    runtime.answer(OUT + "chat", Answer("100", "9", True))
     runtime.run_now(entry.task.task_id)
     (work,) = runtime.store.claim(LOCAL, ME, 5, runtime.clock())
     runtime.store.park(work.run.run_id, ME, "it wants to write prod.cfg", runtime.clock(), "tool")
     (notice,) = runtime.outgoing(OUT + "chat")
     runtime.delivered([notice.notice_id], "101")
     assert list(runtime.questions(OUT + "chat")) == ["101"]
-    runtime.answer(OUT + "chat", "100", yes=True, via="chat:9")
+    runtime.answer(OUT + "chat", Answer("100", "9", True))
     assert runtime.known_as(entry.task.task_id).run.state == "waiting"  # type: ignore[union-attr]
-    runtime.answer(OUT + "chat", "101", yes=True, via="chat:9")
+    runtime.answer(OUT + "chat", Answer("101", "9", True))
     assert runtime.known_as(entry.task.task_id).run.state == "pending"  # type: ignore[union-attr]
+
+
+def _sent(runtime: Runtime, message: str) -> str:
+    """The question that is on its way, as delivered under a name; its text."""
+    (notice,) = runtime.outgoing(OUT + "chat")
+    runtime.delivered([notice.notice_id], message)
+    return notice.text
+
+
+def _fingerprint(text: str) -> str:
+    return re.findall(r"[Ff]ingerprint:? ([0-9a-f]{12})", text)[0]
+
+
+def test_a_yes_to_an_old_message_does_not_approve_what_has_changed_since(runtime: Runtime) -> None:
+    script = Path(str(runtime.cwd)) / "job.sh"
+    script.write_text("echo good\n")
+    entry = propose(runtime, "job", channels=("chat",), command=("sh", "job.sh"), agent=None, prompt="")
+    first = _fingerprint(_sent(runtime, "100"))
+    script.write_text("echo evil\n")
+    runtime.answer(OUT + "chat", Answer("100", "9", True))
+    assert runtime.known_as(entry.task.task_id).status == "proposed"
+    again = _sent(runtime, "101")
+    assert "has changed since you were asked" in again and "sh job.sh" in again and _fingerprint(again) != first
+    assert list(runtime.questions(OUT + "chat")) == ["101"]
+    runtime.answer(OUT + "chat", Answer("100", "9", True))  # the old message asks nothing any more
+    assert runtime.known_as(entry.task.task_id).status == "proposed" and not runtime.outgoing(OUT + "chat")
+    runtime.answer(OUT + "chat", Answer("101", "9", True))
+    assert runtime.known_as(entry.task.task_id).status == "active"
+
+
+def test_a_yes_to_a_run_that_was_parked_is_for_what_it_was_parked_with(runtime: Runtime) -> None:
+    script = Path(str(runtime.cwd)) / "job.sh"
+    script.write_text("echo good\n")
+    entry = propose(runtime, "job", channels=("chat",), command=("sh", "job.sh"), agent=None, prompt="")
+    _sent(runtime, "100")
+    runtime.answer(OUT + "chat", Answer("100", "9", True))
+    runtime.run_now(entry.task.task_id)
+    (work,) = runtime.store.claim(ENGINE, ME, 5, runtime.clock())
+    script.write_text("echo worse\n")
+    changed = runtime.gate.changed(work.task, work.environment)
+    assert changed is not None
+    runtime.store.park(work.run.run_id, ME, changed[0], runtime.clock(), asked=changed[1])
+    first = _fingerprint(_sent(runtime, "101"))
+    script.write_text("echo evil\n")
+    runtime.answer(OUT + "chat", Answer("101", "9", True))
+    assert runtime.known_as(entry.task.task_id).run.state == "waiting"  # type: ignore[union-attr]
+    assert _fingerprint(_sent(runtime, "102")) != first and list(runtime.questions(OUT + "chat")) == ["102"]
+    runtime.answer(OUT + "chat", Answer("102", "9", True))
+    assert runtime.known_as(entry.task.task_id).run.state == "pending"  # type: ignore[union-attr]
+
+
+def test_a_yes_to_a_prompt_is_for_the_agent_that_was_shown(runtime: Runtime) -> None:
+    entry = propose(runtime, "watch", channels=("chat",))
+    seen = runtime.known_as(entry.task.task_id).asked
+    assert seen and _fingerprint(_sent(runtime, "100")) == seen[:12]
+    runtime.config.agents["default"] = {**runtime.config.agents.get("default", {}), "instructions": "Delete everything."}
+    for said in (seen, None):
+        with pytest.raises(QuestionChanged):
+            runtime.approve(entry.task.task_id, via="library", seen=said)
+    runtime.answer(OUT + "chat", Answer("100", "9", True))
+    assert runtime.known_as(entry.task.task_id).status == "proposed"
+    now = runtime.fingerprint(runtime.known_as(entry.task.task_id))
+    assert runtime.approve(entry.task.task_id, via="library", seen=now).status == "active"
+
+
+def test_a_yes_to_one_step_of_an_agent_is_none_to_its_next(runtime: Runtime) -> None:
+    entry = runtime.submit(task(runtime, "watch", session=None))
+    runtime.run_now(entry.task.task_id)
+    (work,) = runtime.store.claim(LOCAL, ME, 5, runtime.clock())
+    runtime.store.park(work.run.run_id, ME, "it wants to read a.txt", runtime.clock(), "tool")
+    seen = runtime.fingerprint(runtime.known_as(entry.task.task_id))
+    runtime.approve(entry.task.task_id, via="library")
+    (work,) = runtime.store.claim(LOCAL, ME, 5, runtime.clock())
+    runtime.store.park(work.run.run_id, ME, "it wants to write prod.cfg", runtime.clock(), "tool")
+    with pytest.raises(QuestionChanged):
+        runtime.approve(entry.task.task_id, via="library", seen=seen)
+    assert runtime.known_as(entry.task.task_id).run.state == "waiting"  # type: ignore[union-attr]
 
 
 def test_no_other_secret_than_githubs_is_sent_and_to_nobody_else() -> None:
@@ -242,7 +320,7 @@ def test_a_simulated_week_of_looking(runtime: Runtime) -> None:
                 runtime.reject(entry.task.task_id)
                 rejected[name] = clock.now
             else:
-                runtime.approve(entry.task.task_id, via="channel:chat:1")
+                runtime.approve(entry.task.task_id, via="library")
                 runtime.cancel(entry.task.task_id)
                 over.append(entry.task.task_id)
         assert accepted <= 3

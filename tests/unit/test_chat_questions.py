@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from backburner.doors.chat.questions import open_questions, settle
-from backburner.errors import BadInput
+from backburner.doors.questions import open_questions, settle
+from backburner.errors import BadInput, QuestionChanged
 from backburner.models import ENGINE, ProcessId, Submission
 from backburner.runtime import Runtime, open_runtime
 
@@ -33,3 +33,18 @@ def test_a_run_that_waits_before_its_beginning_is_asked_about(runtime: Runtime, 
     assert settle(runtime, question, "yes").status == "pending" and not open_questions(runtime, SESSION)
     with pytest.raises(BadInput):
         settle(runtime, question, "yes")
+
+
+def test_an_answer_in_a_chat_is_for_what_was_shown_there(runtime: Runtime, tmp_path: Path) -> None:
+    script = tmp_path / "job.sh"
+    script.write_text("echo good\n")
+    environment = {"PATH": "/usr/bin:/bin"}
+    entry = runtime.submit(Submission(command=("sh", "job.sh"), cwd=str(tmp_path), environment=environment, session=SESSION))
+    (question,) = open_questions(runtime, SESSION)
+    assert f"Fingerprint: {question.seen[:12]}" in question.text
+    script.write_text("echo evil\n")
+    with pytest.raises(QuestionChanged):
+        settle(runtime, question, "yes")
+    assert runtime.show(entry.task.task_id).status == "proposed"
+    (again,) = open_questions(runtime, SESSION)
+    assert again.seen != question.seen and settle(runtime, again, "yes").status == "pending"

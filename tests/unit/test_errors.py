@@ -17,6 +17,8 @@ EXITS = {
     "ApprovalRequired": 3,
     "ApprovalDenied": 3,
     "NotAPerson": 3,
+    "NotYourTask": 3,
+    "QuestionChanged": 3,
     "TaskNotFound": 4,
     "BatchNotFound": 4,
     "SpanNotFound": 4,

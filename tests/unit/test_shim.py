@@ -20,6 +20,7 @@ from backburner.feed import feed
 from backburner.folders import INPUT, exit_code
 from backburner.lifecycle import TaskState
 from backburner.models import Task
+from backburner.process import INSIDE, is_inside
 
 SHOW = (sys.executable, "-c", "import json, os, sys; print(json.dumps([list(os.fsencode(word)) for word in sys.argv[1:]]))")
 
@@ -191,6 +192,12 @@ def test_the_command_has_the_umask_of_who_asked(tmp_path: Path) -> None:
     with open(tmp_path / shim.SCRIPT, "rb") as script:
         output = subprocess.run(["/bin/sh", "-s"], stdin=script, capture_output=True, env=given, timeout=30).stdout
     assert int(output, 8) == 0o137
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a limit of file locks")
+def test_the_shim_marks_the_command_also_where_who_started_it_has_no_mark(tmp_path: Path) -> None:
+    assert not is_inside()
+    assert run(tmp_path, sys.executable, "-c", "import resource; print(*resource.getrlimit(10))").split() == [str(INSIDE).encode()] * 2
 
 
 def test_files_of_a_run_are_private(tmp_path: Path) -> None:

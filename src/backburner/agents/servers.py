@@ -250,6 +250,7 @@ class Servers:
                 env=env,
                 start_new_session=True,
             )
+        process.mark_inside(started.pid)  # `agents --check` starts it from a person's terminal
         leader = process.identify(started.pid)
         write_atomically(self._record(key), json.dumps({**about, **({"process": str(leader)} if leader else {})}))
         server = Server(about["url"], about["password"], leader, about["mark"])

@@ -88,6 +88,7 @@ async def started(
             limit=_LONGEST_LINE,
             start_new_session=True,
         )
+    process.mark_inside(program.pid)  # `agents --check` starts it from a person's terminal; it does nothing before it is spoken to
     assert program.stdin and program.stdout
     leader = process.identify(program.pid)
     line = Line(words[0], program.stdout, program.stdin)

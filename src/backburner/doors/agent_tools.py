@@ -192,7 +192,7 @@ async def background_resume(ctx: Context, task_id: str, message: str) -> Asked:
     caller = ctx.deps
 
     def resume(runtime: Runtime) -> Entry:
-        return runtime.resume(agents_task(runtime, task_id).task.task_id, message)
+        return runtime.resume(agents_task(runtime, task_id).task.task_id, message, session=caller.session, via="tool")
 
     entry = await caller.do(resume)
     display = (

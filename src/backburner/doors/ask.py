@@ -2,13 +2,14 @@
 
 import sys
 import termios
+from collections.abc import Mapping
 from enum import StrEnum
 
 from backburner.approval.policy import Verdict
 from backburner.approval.shell import dissect
 from backburner.models import Submission
 from backburner.text import shortened, visible
-from backburner.words import command_line
+from backburner.words import command_line, short
 
 
 class Answer(StrEnum):
@@ -23,8 +24,8 @@ def can_ask() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def question(submission: Submission, verdict: Verdict, when: str | None = None) -> str:
-    """Exactly what would run, what it would do and why it asks. Nothing in it can hide or pretend to be ours."""
+def question(submission: Submission, verdict: Verdict, when: str | None = None, seen: str = "") -> str:
+    """Exactly what would run, what it would do and why it asks, with its fingerprint. Nothing in it can hide or pretend to be ours."""
     lines = ["Command requires approval:", f"  {command_line(submission.command, submission.shell)}", ""]
     parts = (
         [part.text for part in dissect(submission.command, submission.shell) if part.words and not part.inside] if submission.shell else []
@@ -42,10 +43,12 @@ def question(submission: Submission, verdict: Verdict, when: str | None = None) 
     lines += ["It asks because this:", *(f"  - {reason}" for reason in verdict.reasons)]
     if "project_code" in verdict.effects:
         lines.append("A yes holds for these words and the scripts they name, not for what those import.")
+    if seen:
+        lines.append(f"Fingerprint: {short(seen)}")
     return "\n".join([*lines, ""])
 
 
-def ask(submission: Submission, verdict: Verdict, when: str | None = None) -> Answer:
+def ask(submission: Submission, verdict: Verdict, when: str | None = None, seen: str = "") -> Answer:
     """Show the question and read the answer. Ctrl-C goes up as it is."""
     choices = {"y": Answer.YES, "yes": Answer.YES, "n": Answer.NO, "no": Answer.NO}
     offered = "[y/n]"
@@ -55,16 +58,22 @@ def ask(submission: Submission, verdict: Verdict, when: str | None = None) -> An
     elif verdict.always:
         choices |= {"a": Answer.ALWAYS, "always": Answer.ALWAYS}
         offered = "[y/n, a: always allow just this here]"
-    print(question(submission, verdict, when), file=sys.stderr, flush=True)
+    line = f"{'Have it run like that' if when else 'Start in background'}? {offered}"
+    return Answer(answered(question(submission, verdict, when, seen), line, choices) or Answer.NO)
+
+
+def answered(text: str, line: str, choices: Mapping[str, str]) -> str | None:
+    """Show a text, and ask until one of the words that count is typed: what that means. None where nobody answers."""
+    print(text, file=sys.stderr, flush=True)
     termios.tcflush(sys.stdin, termios.TCIFLUSH)  # what was typed before the question is no answer to it
     while True:
-        print(f"{'Have it run like that' if when else 'Start in background'}? {offered} ", end="", file=sys.stderr, flush=True)
+        print(f"{line} ", end="", file=sys.stderr, flush=True)
         try:
             answer = sys.stdin.readline()
         except KeyboardInterrupt:
             print("\nNot started.", file=sys.stderr)
             raise
         if not answer:
-            return Answer.NO
+            return None
         if chosen := choices.get(answer.strip().lower()):
             return chosen

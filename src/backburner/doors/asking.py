@@ -44,7 +44,7 @@ def ask(runtime: Runtime, args: argparse.Namespace) -> int:
 
 def resume(runtime: Runtime, args: argparse.Namespace) -> int:
     message = sys.stdin.read() if args.message == "-" else args.message
-    return _asked(runtime, runtime.resume(args.id, message), args)
+    return _asked(runtime, runtime.resume(args.id, message, session=session_of(runtime.environ), via="cli"), args)
 
 
 def _asked(runtime: Runtime, entry: Entry, args: argparse.Namespace) -> int:

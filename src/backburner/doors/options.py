@@ -119,6 +119,11 @@ def _logs(parser: Parser) -> None:
     parser.add_argument("--raw", action="store_true", help="as the file has it: with the header, and with every control code")
 
 
+def _approve(parser: Parser) -> None:
+    _ids(parser)
+    parser.add_argument("--seen", metavar="FINGERPRINT", help="what the question showed; refused where something else would run now")
+
+
 def _of_batch(parser: Parser) -> None:
     _ids(parser, optional=True)
     parser.add_argument("--batch", metavar="B", help="all of a batch")
@@ -339,7 +344,7 @@ VERBS: dict[str, tuple[str, Callable[[Parser], None]]] = {
     "batch": ("Show the groups of tasks and how they stand.", _batch),
     "chat": ("Talk with an agent while work goes on behind it.", _chat),
     "top": ("Watch and steer everything on a live board.", _top),
-    "approve": ("Say yes to what waits for approval.", _ids),
+    "approve": ("Say yes to what waits for approval; at a terminal it is shown first.", _approve),
     "reject": ("Say no to what waits for approval.", _ids),
     "check": ("Say what the gate would say to a command; run nothing.", _check),
     "trust": ("Let the code of this project run without asking, from now on.", _trust),

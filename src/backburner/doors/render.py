@@ -65,6 +65,7 @@ def as_json(entry: Entry, now: int) -> dict[str, object]:
         "approved_via": task.approved_via,
         "approved_at": words.iso(task.approved_at),
         "rule": task.rule,
+        "fingerprint": words.short(entry.asked),
         "reasons": list(task.reasons),
         "restarted_from": task.restarted_from,
         "batch": task.batch,
@@ -318,14 +319,16 @@ def details(entry: Entry, now: int, output: bytes, log: str, signs: "Signs", whe
         lines.append(f"Asks because: {'; '.join(task.reasons)}")
         if entry.status == "proposed":
             lines.append(f"Expires: {words.local(task.expires_at)}")
+            lines += [f"Fingerprint: {words.short(entry.asked)}"] if entry.asked else []
             lines.append(f"Answer: backburner approve {task.task_id}")
         return "\n".join(lines)
     lines.append(f"Approved: {task.approved_by} at {words.local(task.approved_at)} (rule: {task.rule or '-'})")
     if task.standing:
         lines += ["", "Runs:", *history(runs), "", "The latest:"]
     if run.state == "waiting":
-        asked = task.task_id if run.waits_on in (None, "budget", "tool") else run.waits_on
-        lines += [f"Waits because: {run.error}", f"Answer: backburner approve {asked}"]
+        answer = task.task_id if run.waits_on in (None, "budget", "tool") else run.waits_on
+        lines += [f"Waits because: {run.error}", *([f"Fingerprint: {words.short(entry.asked)}"] if entry.asked else [])]
+        lines.append(f"Answer: backburner approve {answer}")
         return "\n".join(lines)
     lines.append(f"Started: {words.local(run.started_at)}")
     if run.ended_at is not None:

@@ -8,7 +8,6 @@ from backburner.callers import client_of, handed_on, process_of, session_of
 from backburner.doors import render
 from backburner.doors.verbs import hint, told
 from backburner.errors import ApprovalDenied, ApprovalRequired, BadInput, NotAPerson
-from backburner.gate import submission_of
 from backburner.ids import masked
 from backburner.lifecycle import Result
 from backburner.models import PRIORITIES, Entry, Submission
@@ -110,8 +109,7 @@ def restart(runtime: Runtime, args: argparse.Namespace) -> int:
     before = runtime.show(args.id)
     if before.task.standing:
         raise BadInput(f"Task {before.task.task_id} runs by a schedule; run it out of turn: backburner run-now {before.task.task_id}")
-    again = submission_of(before.task, handed_on(runtime.environ))
-    again = again._replace(umask=umask(), restarted_from=before.task.task_id, session=session_of(runtime.environ))
+    again = runtime.again(before, handed_on(runtime.environ), session=session_of(runtime.environ), via="cli")
     changes = _changes(runtime.environment(before), runtime.environ)
     for name, (old, new) in changes.items() if not args.json else ():
         hint(f"Since then {_change(name, old, new)}")
@@ -150,8 +148,10 @@ def submit(runtime: Runtime, submission: Submission, yes: bool) -> Entry:
         return runtime.submit(submission)
     from backburner.doors.ask import Answer, ask, can_ask
 
+    seen = None
     if not yes and can_ask() and _is_person(runtime):
-        match ask(submission, verdict, runtime.explain(submission) if submission.standing else None):
+        seen = runtime.fingerprint_of(submission)
+        match ask(submission, verdict, runtime.explain(submission) if submission.standing else None, seen):
             case Answer.NO:
                 raise ApprovalDenied(reason="you said no")
             case Answer.TRUST:
@@ -159,7 +159,7 @@ def submit(runtime: Runtime, submission: Submission, yes: bool) -> Entry:
             case Answer.ALWAYS:
                 runtime.always(submission, via="cli")
         yes = True
-    return runtime.submit(submission, yes_via="cli" if yes else None)
+    return runtime.submit(submission, yes_via="cli" if yes else None, seen=seen)
 
 
 def _is_person(runtime: Runtime) -> bool:

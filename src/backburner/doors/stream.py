@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 
 from backburner import words
+from backburner.callers import session_of
 from backburner.doors import render
 from backburner.doors.live import Output
 from backburner.doors.verbs import hint
@@ -105,7 +106,7 @@ def _print(pieces: Iterable[bytes], *, raw: bool) -> None:
 
 def send(runtime: Runtime, args: argparse.Namespace) -> int:
     data = sys.stdin.buffer.read() if args.text is None else args.text.encode("utf-8", "surrogateescape") + b"\n"
-    entry = runtime.send(args.id, data)
+    entry = runtime.send(args.id, data, session=session_of(runtime.environ), via="cli")
     if args.json:
         render.print_json({"task_id": entry.task.task_id, "bytes": len(data)})
     elif sys.stderr.isatty():

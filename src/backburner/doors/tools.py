@@ -12,7 +12,6 @@ from backburner.doors import render
 from backburner.doors.answers import Cleared, Done, Listed, Output, Started, Status, Waited, outcome, started, status, summary
 from backburner.doors.caller import Caller, Context, until
 from backburner.errors import BadInput
-from backburner.gate import submission_of
 from backburner.models import Entry, Submission
 from backburner.output import Piece
 from backburner.process import umask
@@ -233,7 +232,8 @@ async def send_to_background_task(ctx: Context, task_id: str, text: str, newline
         newline: End it with a newline, as Enter would.
     """
     data = text.encode("utf-8", "replace") + b"\n" * newline
-    entry = await ctx.deps.do(lambda runtime: runtime.send(command_task(runtime, task_id).task.task_id, data))
+    session = ctx.deps.session
+    entry = await ctx.deps.do(lambda runtime: runtime.send(command_task(runtime, task_id).task.task_id, data, session=session, via="tool"))
     return Done(task_id=entry.task.task_id, status=entry.status, display=f"Sent {len(data)} bytes to {entry.task.task_id}.")
 
 
@@ -249,8 +249,8 @@ async def restart_background_task(ctx: Context, task_id: str) -> Started:
         before = command_task(runtime, task_id)
         if not before.ended:
             raise BadInput(f"Task {before.task.task_id} is {before.status}; only what has ended can be run again.")
-        asked = submission_of(before.task, handed_on(runtime.environ if caller.environ is None else caller.environ))
-        return runtime.submit(asked._replace(umask=umask(), restarted_from=before.task.task_id, session=caller.session))
+        environment = handed_on(runtime.environ if caller.environ is None else caller.environ)
+        return runtime.submit(runtime.again(before, environment, session=caller.session, via="tool"))
 
     return await started(caller, await caller.do(again))
 

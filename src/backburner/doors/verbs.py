@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from backburner import words
 from backburner.callers import session_of
 from backburner.doors import render
-from backburner.errors import ApprovalRequired, BadInput, NotRunning, WaitTimedOut
+from backburner.errors import ApprovalDenied, ApprovalRequired, BadInput, NotRunning, QuestionChanged, WaitTimedOut
 from backburner.models import Entry
 from backburner.runtime import Runtime, now_ms
 from backburner.text import visible
@@ -151,7 +151,28 @@ def cancel(runtime: Runtime, args: argparse.Namespace) -> int:
 
 
 def approve(runtime: Runtime, args: argparse.Namespace) -> int:
-    return _answer([runtime.approve(task_id, via="cli") for task_id in _ids(runtime, args.id)], args, "approved")
+    known = _ids(runtime, args.id)
+    if args.seen is not None and len(known) > 1:
+        raise BadInput("--seen is the fingerprint of one question; approve one task at a time with it.")
+    return _answer([_approved(runtime, task_id, args.seen) for task_id in known], args, "approved")
+
+
+def _approved(runtime: Runtime, task_id: str, seen: str | None) -> Entry:
+    """A yes to what is shown at a terminal, to what was `seen` before, or to what was asked about."""
+    from backburner.doors.ask import answered, can_ask
+    from backburner.doors.questions import YES_NO, question_of
+
+    runtime.require_person("cli")
+    if seen is None and can_ask() and (question := question_of(runtime, runtime.show(task_id))):
+        if answered(f"{question.text}\n", f"{question.line.partition(' [')[0]} [y/n]", YES_NO) != "yes":
+            raise ApprovalDenied(reason=f"you did not say yes. It still waits; a no for good is: backburner reject {task_id}")
+        seen = question.seen
+    try:
+        return runtime.approve(task_id, via="cli", seen=seen)
+    except QuestionChanged:
+        if question := question_of(runtime, runtime.show(task_id)):
+            hint(f"{question.text}\n")
+        raise
 
 
 def reject(runtime: Runtime, args: argparse.Namespace) -> int:

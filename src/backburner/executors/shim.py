@@ -14,7 +14,7 @@ import sys
 from backburner import folders
 from backburner.folders import EXIT, INPUT
 from backburner.models import Task
-from backburner.process import executable_of
+from backburner.process import INSIDE, executable_of
 from backburner.unapproved import MAX_FILE_BYTES
 
 SCRIPT, ENVIRONMENT = ".shim", ".environment"
@@ -52,6 +52,7 @@ def prepare(folder: str, task: Task, environment: dict[str, str], files: int | N
         *([f"umask {task.umask:04o}"] if task.umask is not None else []),
         *([f"ulimit -Sn {files}"] if files is not None else []),
         "exec 3>&2 2>/dev/null",  # the shell's own words about the command's end are not the command's output
+        f"ulimit -w {INSIDE} || ulimit -x {INSIDE}",  # file locks: -w in dash and ash, -x in bash and ksh; see process.INSIDE
         *([f"exec 4<>{shlex.quote(fifo)}"] if task.stdin else []),  # held open, so that the input does not end between two sends
         f"printf s 1<>{code}",
         f"({_limits(task)}exec {source} 2>&3 3>&- {words})",

@@ -16,7 +16,7 @@ from backburner.config import Config
 from backburner.errors import BackburnerError
 from backburner.models import OUT, Notice
 from backburner.notification import asks
-from backburner.ports import Channel, Letter, Undelivered
+from backburner.ports import Answer, Channel, Letter, Undelivered
 from backburner.runtime import Runtime
 from backburner.text import visible
 from backburner.times import quiet_until
@@ -124,14 +124,14 @@ class Worker:
         if catch_up is not None:
             asked = await self._home.do(lambda runtime: runtime.questions(OUT + self.name))
             for answer in await catch_up(asked) if asked else ():
-                await self.answered(answer.message, answer.person, answer.yes)
+                await self.answered(answer)
         async for answer in self.channel.answers():
-            await self.answered(answer.message, answer.person, answer.yes)
+            await self.answered(answer)
         await asyncio.Event().wait()  # nobody can answer there: there is no use in asking again
 
-    async def answered(self, message: str, person: str, yes: bool) -> None:
+    async def answered(self, answer: Answer) -> None:
         with contextlib.suppress(BackburnerError):  # it was answered elsewhere, or is over
-            await self._home.do(lambda runtime: runtime.answer(OUT + self.name, message, yes=yes, via=f"{self.name}:{person}"))
+            await self._home.do(lambda runtime: runtime.answer(OUT + self.name, answer))
 
 
 def _title(notice: Notice) -> str:

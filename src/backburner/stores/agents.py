@@ -10,7 +10,7 @@ from backburner.models import ELSEWHERE, TURN, Ending, Entry, ProcessId
 from backburner.stores.endings import Endings, once
 from backburner.stores.rows import plain
 from backburner.text import shortened
-from backburner.words import command_line
+from backburner.words import command_line, short
 
 
 class Agents(Endings):
@@ -28,13 +28,16 @@ class Agents(Endings):
             made = self._add_run(task, runner, os.path.dirname(run.folder), now, message=message)
             return Entry(task._replace(retrieved_at=None), made)
 
-    def park(self, run_id: str, owner: ProcessId, reason: str, now: int, waits_on: str | None = None) -> None:
-        """A run waits: a command that has not begun for a person's yes, an agent for that, a budget, or the end of a task."""
+    def park(self, run_id: str, owner: ProcessId, reason: str, now: int, waits_on: str | None = None, asked: str | None = None) -> None:
+        """A run waits: a command that has not begun for a person's yes, an agent for that, a budget, or the end of a task.
+
+        `asked` is the fingerprint of the command that a yes would be for.
+        """
         with self._transaction():
             self._db.execute(
-                "UPDATE runs SET state = 'waiting', error = ?, waits_on = ?, reply = NULL"
+                "UPDATE runs SET state = 'waiting', error = ?, waits_on = ?, reply = NULL, asked = ?"
                 " WHERE run_id = ? AND state IN ('running', 'resumed') AND owner = ?",
-                (reason, waits_on, run_id, str(owner)),
+                (reason, waits_on, asked, run_id, str(owner)),
             )
             self._guard(run_id)
             task_id = self._task_of(run_id)
@@ -55,6 +58,7 @@ class Agents(Endings):
                 self._requeue_run(run_id, now, task_id=task_id)  # it ended before we waited
             elif entry.task.standing and entry.run and (other is None or other.status == TaskState.PROPOSED):
                 # nobody looks on: they are told, each time anew
+                reason = f"{reason} (fingerprint {short(asked)})" if asked else reason
                 answer = other.task.task_id if other else task_id
                 if other:
                     line = command_line(other.task.command, other.task.shell)

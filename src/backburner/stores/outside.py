@@ -4,14 +4,18 @@ import json
 from collections.abc import Sequence
 
 from backburner import standing
-from backburner.lifecycle import TaskEvent, TaskState
+from backburner.lifecycle import RunState, TaskEvent, TaskState
 from backburner.models import OUT, Notice, Task
+from backburner.stores.endings import once
 from backburner.stores.rows import TASK, task_of
 from backburner.stores.standing import Standing
 
 OUTGOING = f"told_at IS NULL AND dead_at IS NULL AND channel >= '{OUT}' AND channel < '{OUT}~'"
-# Messages that still wait for a person: of a proposal, and the latest one of a run that waits.
-_PROPOSED = "FROM tasks t JOIN notices n ON n.task_id = t.task_id AND n.key LIKE '%:proposed:%' WHERE t.state = 'proposed'"
+# Messages that still wait for a person: the latest one of a proposal, and of a run that waits.
+_PROPOSED = (
+    "FROM tasks t JOIN notices n ON n.task_id = t.task_id AND n.key LIKE '%:proposed:%' WHERE t.state = 'proposed' AND n.notice_id ="
+    " (SELECT max(m.notice_id) FROM notices m WHERE m.task_id = n.task_id AND m.channel = n.channel AND m.key LIKE '%:proposed:%')"
+)
 _WAITING = (
     "FROM runs r JOIN notices n ON n.task_id = r.task_id AND n.run_id = r.run_id AND n.key LIKE '%:waits:%'"
     " WHERE r.ended_at IS NULL AND r.state = 'waiting' AND n.notice_id ="
@@ -80,6 +84,18 @@ class Outside(Standing):
         """The messages of a channel, or of any, that a person has not answered yet."""
         sent = "n.external IS NOT NULL AND (? IS NULL OR n.channel = ?)"
         return [row[0] for where in (_PROPOSED, _WAITING) for row in self._all(f"SELECT n.external {where} AND {sent}", channel, channel)]
+
+    def ask_again(self, task_id: str, about: str, asked: str, text: str, now: int) -> None:
+        """Ask anew in the channels of a task about what has changed since: `about` is what waits for the yes, the task itself or another one.
+
+        Only the new message can be answered from then on.
+        """
+        with self._transaction():
+            task, run = self._entry(task_id)
+            waits = run if run and run.state == RunState.WAITING else None
+            self._db.execute("UPDATE tasks SET fingerprint = ? WHERE task_id = ? AND state = 'proposed'", (asked, about))
+            self._db.execute("UPDATE runs SET asked = ? WHERE task_id = ? AND state = 'waiting' AND waits_on IS NULL", (asked, about))
+            self._notice(task, waits, text, now, about=once("waits" if waits else standing.PROPOSED, now))
 
     def post_wanted(self) -> bool:
         """Whether anything is to be delivered or watched, or an answer may come in."""

@@ -407,10 +407,11 @@ MIGRATIONS: tuple[str, ...] = (
     );
     CREATE INDEX tombstones_by_project ON tombstones (project, at);
     """,
+    # 8: the folder that the session which asked was opened in; what a person was asked about when a run began to wait for their yes
     """
-    -- the folder that the session which asked was opened in
     ALTER TABLE tasks ADD COLUMN opened TEXT;
     UPDATE tasks SET opened = cwd;
+    ALTER TABLE runs ADD COLUMN asked TEXT;
     """,
 )
 VERSION = len(MIGRATIONS)

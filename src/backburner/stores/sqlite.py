@@ -64,10 +64,12 @@ class SQLiteStore(Grants, Post, Outside):
         lane: str = "",
         most_active: int = 0,
         words: str = "",
+        asked: str | None = None,
     ) -> Entry:
         """Store a task; with an approval its first run too, else as a proposal. A key that is taken gives the task that has it.
 
-        With an `owner` that has room the run is claimed in the same moment, unless something else comes first.
+        With an `owner` that has room the run is claimed in the same moment, unless something else comes first. `asked` is the fingerprint
+        of what a proposal asks about, `words` its question for channels.
         """
         try:
             with self._transaction():
@@ -97,7 +99,7 @@ class SQLiteStore(Grants, Post, Outside):
                     approved_at=approval.at if approval else None,
                     reasons=reasons,
                     rule=rule,
-                    fingerprint=approval.fingerprint if approval else None,
+                    fingerprint=approval.fingerprint if approval else asked,
                     run_count=1 if approval and not submission.standing else 0,
                     batch=submission.batch,
                     key=submission.key,

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, Protocol
 
 from backburner.awaited import Awaited
 from backburner.doors.chat import commands
-from backburner.doors.chat.questions import Question, open_questions, settle
 from backburner.doors.chat.talk import Piece, Talk
-from backburner.errors import BackburnerError, BadInput, NotResumable
+from backburner.doors.questions import Question, open_questions, settle
+from backburner.errors import BackburnerError, BadInput, NotResumable, QuestionChanged
 from backburner.lifecycle import AT_WORK, RunState
 from backburner.models import Entry, Notice
 from backburner.process import is_alive
@@ -183,9 +183,16 @@ class Room:
             entry = await self._home.do(lambda runtime, reference=reference: runtime.show(reference))
             if entry.task.in_chat and verb == "approve":
                 raise BadInput("Its steps are shown before they are answered: /approve")
-            entry = await self._home.do(
-                lambda runtime, known=entry.task.task_id: runtime.approve(known, via="chat") if verb == "approve" else runtime.reject(known)
-            )
+            task_id = entry.task.task_id
+            try:
+                entry = await self._home.do(
+                    lambda runtime, known=task_id: runtime.approve(known, via="chat") if verb == "approve" else runtime.reject(known)
+                )
+            except QuestionChanged:  # it is shown as it is now, and can be answered then
+                self._asked.add(task_id)
+                self.aside = {one for one in self.aside if one[0] != task_id}
+                await self.look()
+                raise
             self._face.show(f"Task {entry.task.task_id} {verb}{'d' if verb == 'approve' else 'ed'}.", "note")
         await self.look()
 

@@ -25,8 +25,8 @@ from prompt_toolkit.styles import Style
 
 from backburner.doors.chat.line import KeptHistory, SlashCompleter
 from backburner.doors.chat.markdown import Markdown
-from backburner.doors.chat.questions import Question
 from backburner.doors.chat.room import Room, Standing
+from backburner.doors.questions import Question
 from backburner.text import readable, shortened
 
 _PAUSED_SECONDS = 0.8  # without a key: then a question may take the place of an empty line

@@ -91,7 +91,7 @@ class Talk:
             runtime.present("chat")
             self.entry = runtime.chat(self.session)  # as it is now: it may have been ended elsewhere
             if self.entry is not None:
-                return runtime.resume(self.entry.task.task_id, message)
+                return runtime.resume(self.entry.task.task_id, message, session=self.session, via="chat")
             return runtime.submit(
                 Submission(
                     command=(),
