@@ -42,7 +42,7 @@ def examine(root: str, environ: dict[str, str], flags: dict[str, str]) -> Iterat
             yield _telemetry(endpoint)
         yield from _agents(home, config, environ)
     except BackburnerError as error:
-        yield Finding(False, f"settings: {error}", "correct what it names")
+        yield Finding(False, f"settings: {error}", "correct what it names; until then what runs keeps the settings of before")
     yield from _ledger(home)
     yield from _post(home)
     yield _engine(home)
