@@ -45,6 +45,7 @@ GROUND = {
     "watch",
     "output",
     "folders",
+    "http_server",
     "worktree",
     "zone",
 }

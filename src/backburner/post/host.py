@@ -25,6 +25,7 @@ from backburner.runtime import Runtime, load_config, open_runtime
 
 log = logging.getLogger("backburner")
 _AGAIN_SECONDS, _GIVEN_UP_SECONDS = 2.0, 600.0
+_MAX_WEBHOOKS = 64  # connections at a time, each with a body of up to 1 MiB
 _END_SECONDS = 5.0  # for what is at work to end
 
 
@@ -148,8 +149,7 @@ class Post:
 
     async def _receive(self) -> None:
         """Webhooks, over HTTP on loopback."""
-        import uvicorn
-
+        from backburner.http_server import http_server
         from backburner.sources.webhook import Hook, receiver
 
         async def hook(name: str) -> Hook | None:
@@ -165,10 +165,7 @@ class Post:
         except OSError as error:
             listening.close()
             raise BackburnerError(f"port {port} of 127.0.0.1 cannot be listened on: {error.strerror}") from None
-        config = uvicorn.Config(
-            app, log_level="warning", lifespan="off", access_log=False, ws="none", limit_concurrency=64, timeout_graceful_shutdown=2
-        )
-        server = uvicorn.Server(config)
+        server = http_server(app, max_connections=_MAX_WEBHOOKS, lifespan="off")
         setattr(server, "capture_signals", contextlib.nullcontext)  # noqa: B010 - the signals are ours
         serving = asyncio.create_task(server.serve(sockets=[listening]))
         try:
