@@ -75,25 +75,31 @@ def _post(home: Home) -> Iterator[Finding]:
 
 
 def _agents(home: Home, config: Config, environ: dict[str, str]) -> Iterator[Finding]:
-    """Whether each agent answers that somebody has set up; nothing where no model is set."""
+    """Whether each model answers that somebody has set up, where it would be asked; nothing where none is set."""
     own = {name for name, words in config.agents.items() if words.get("model") or words.get("type") or config.text("models.default")}
     names = sorted(own | ({"default"} if config.text("models.default") else set()))
-    if not names:
+    if not names and not config.text("models.local"):
         return
     from importlib.util import find_spec
 
     if find_spec("pydantic_ai") is None:
         yield Finding(False, "models are set, but the library for agents is missing", "pip install 'backburner[agent]'")
         return
-    from backburner.agents.checking import checked
+    from backburner.agents.checking import checked, described
+    from backburner.agents.models import escalated
 
-    for name in names:
-        settings = agent_settings(config, name)
+    found = {f"agent {name}": agent_settings(config, name) for name in names}
+    if config.text("models.local"):
+        found["model of standing tasks"] = agent_settings(config, "default", standing=True)
+    for key, what in (("fallback", "second model"), ("remote", "model to escalate to")):
+        first = config.text("models.default") or (key == "remote" and config.text("models.local"))
+        if first and config.text(f"models.{key}"):
+            found[what] = escalated(agent_settings(config, "default", standing=key == "remote"))
+    for what, settings in found.items():
+        settings = {**settings, "fallback": ""}  # each by itself: another's answer must not stand for it
         problem = checked(home, settings, environ)
         fix = "is its server running, its name right, its key set? See: backburner agents --check" if problem else ""
-        yield Finding(
-            problem is None, f"agent {name} ({settings['model'] or settings['type']}){': ' + problem if problem else ' answers'}", fix
-        )
+        yield Finding(problem is None, f"{what} ({described(settings, environ)}){': ' + problem if problem else ' answers'}", fix)
 
 
 def _clients(environ: dict[str, str], root: str) -> Iterator[Finding]:
