@@ -38,6 +38,8 @@ def examine(root: str, environ: dict[str, str], flags: dict[str, str]) -> Iterat
         config = load_config(home, environ, flags)
         there = os.path.exists(home.config)
         yield Finding(True, f"settings {home.config}" if there else "settings: defaults (there is no config.toml)")
+        if there and _holds_secrets(config) and stat.S_IMODE(os.stat(home.config).st_mode) & 0o044:
+            yield Finding(False, f"{home.config} holds secrets and can be read by others", f"chmod 600 {shlex.quote(home.config)}")
         if endpoint := config.text("telemetry.otlp_endpoint"):
             yield _telemetry(endpoint)
         yield from _agents(home, config, environ)
@@ -47,6 +49,13 @@ def examine(root: str, environ: dict[str, str], flags: dict[str, str]) -> Iterat
     yield from _post(home)
     yield _engine(home)
     yield from _clients(environ, root)
+
+
+def _holds_secrets(config: Config) -> bool:
+    """Whether a token, a secret or an address that holds one stands in the file itself."""
+    channels = config.channels.values()
+    own = any(words.get("token") or words.get("secret") or (words["type"] == "apprise" and words.get("url")) for words in channels)
+    return own or bool(config.text("telemetry.otlp_headers"))
 
 
 def _post(home: Home) -> Iterator[Finding]:
