@@ -46,6 +46,7 @@ GROUND = {
     "watch",
     "output",
     "folders",
+    "http_server",
     "worktree",
     "zone",
 }

@@ -34,7 +34,9 @@ SETTINGS: dict[str, Setting] = {
     "mcp.max_wait_seconds": Setting(25.0, "How long one call over MCP may wait; clients give up on longer ones.", 1),
     "models.default": Setting("", "The model of agents that name none, such as ollama:qwen3 or openai-chat:gpt-5; empty for none."),
     "models.fallback": Setting("", "The model to go on with where the first one fails; empty for none."),
-    "models.base_url": Setting("", "Where an OpenAI-compatible server answers, such as http://127.0.0.1:8080/v1; empty for the usual."),
+    "models.base_url": Setting(
+        "", "Where models of the provider of `default` answer, such as http://127.0.0.1:8080/v1; empty for that provider's own address."
+    ),
     "models.api_key_env": Setting("", "The variable that holds the key for it; empty for the usual one."),
     "models.fallback_base_url": Setting("", "Where the server of the fallback answers; empty for the usual."),
     "models.fallback_api_key_env": Setting("", "The variable that holds the key for that; empty for the usual one."),
@@ -49,7 +51,9 @@ SETTINGS: dict[str, Setting] = {
     "agents.yield_seconds": Setting(20.0, "How long an agent waits for a command before it goes on in the background."),
     "agents.idle_exit_seconds": Setting(120.0, "How long the agent host stays when no agent works."),
     "models.local": Setting("", "The model of standing tasks; empty for that of [models] default."),
-    "models.local_base_url": Setting("", "Where the server of that answers; empty for the usual."),
+    "models.local_base_url": Setting(
+        "", "Where the server of that answers; empty for `base_url` where it is of the same provider as `default`, else for the usual."
+    ),
     "models.remote": Setting(
         "", "The model that a standing task's agent may escalate to, and goes on with where the first fails; empty for none."
     ),
@@ -287,16 +291,35 @@ def _suggest(name: str) -> str:
     return f"; did you mean '{near[0]}'?" if near else f"; there are {', '.join(SETTINGS)}"
 
 
-def chosen(settings: dict[str, str], model: str | None) -> dict[str, str]:
-    """An agent's settings with another model; where a server is and what its key is called says nothing of another kind's."""
-    if not model:
-        return settings
-    same = model.partition(":")[0] == settings["model"].partition(":")[0]
-    return {**settings, "model": model, **({} if same else {"base_url": "", "api_key_env": ""})}
+def provider_of(model: str) -> str:
+    """The word before the colon of a model string; the interfaces of OpenAI (`openai-chat`, `openai-responses`) are one provider."""
+    kind = model.partition(":")[0]
+    return "openai" if kind.startswith("openai-") else kind
 
 
-def agent_settings(config: Config, name: str, *, standing: bool = False) -> dict[str, str]:
-    """What one agent is: its own words over those of `[models]`. BadInput where there is none of that name, or no model for it.
+def _server(model: str, *places: tuple[str, dict[str, str]]) -> dict[str, str]:
+    """The address of a model and the variable with its key; empty for the provider's own.
+
+    `places` are model strings with the words beside them. What stands beside a model of another provider does not count; an address
+    comes without the key of the places behind it.
+    """
+    found = {"base_url": "", "api_key_env": ""}
+    for owner, words in places:
+        if provider_of(owner) == provider_of(model):
+            found = {key: found[key] or words.get(key, "") for key in found}
+            if "base_url" in words:
+                break
+    return found
+
+
+def _words(words: dict[str, str], prefix: str = "") -> dict[str, str]:
+    """The address and the key that stand in a section, those that do."""
+    return {key: words[prefix + key] for key in ("base_url", "api_key_env") if prefix + key in words}
+
+
+def agent_settings(config: Config, name: str, *, standing: bool = False, model: str | None = None) -> dict[str, str]:
+    """What one agent is: its own words over those of `[models]`, and `model` over its own. BadInput where there is none of that name, or
+    no model for it. An address and its key belong to the provider of the model beside which they stand.
 
     For a standing task the local model comes first, and the remote one is what it may escalate to.
     """
@@ -305,15 +328,21 @@ def agent_settings(config: Config, name: str, *, standing: bool = False) -> dict
         raise BadInput(f"There is no agent '{name}'; there are {', '.join(sorted({'default', *config.agents, *READY}))}.")
     if kind := own.get("type"):
         ready = READY.get(name, {})
-        return {"model": "", "command": "opencode", **(ready if ready.get("type") == kind else {}), **own, "name": name}
-    usual = {key: config.text(f"models.{key}") for key in _SERVERS}
-    settings = {"model": config.text("models.default"), **usual}
-    if standing and config.text("models.local"):
-        settings |= {"model": config.text("models.local"), "base_url": config.text("models.local_base_url"), "api_key_env": ""}
-    if standing and config.text("models.remote"):
-        there = {f"fallback_{key}": config.text(f"models.remote_{key}") for key in ("base_url", "api_key_env")}
-        settings |= {"fallback": config.text("models.remote"), **there}
-    settings |= {**own, "name": name, "type": ""}
+        settings = {"model": "", "command": "opencode", **(ready if ready.get("type") == kind else {}), **own, "name": name}
+        return {**settings, "model": model or settings["model"]}
+    shared = {key.removeprefix("models."): str(value) for key, value in config.values.items() if key.startswith("models.") and value}
+    default, second, prefix = shared.get("default", ""), shared.get("fallback", ""), "fallback_"
+    first = own.get("model") or default
+    places = [(first, _words(own)), (default, _words(shared))]
+    if standing and shared.get("local") and not own.get("model"):
+        first = shared["local"]
+        places.insert(1, (first, _words(shared, "local_")))
+    if standing and shared.get("remote"):
+        second, prefix = shared["remote"], "remote_"
+    first, fallback = model or first, own.get("fallback", second)
+    there = _server(fallback, (fallback, _words(own, "fallback_")), (second, _words(shared, prefix)))
+    settings = {**own, "name": name, "type": "", "model": first, **_server(first, *places)}
+    settings |= {"fallback": fallback, **{f"fallback_{key}": value for key, value in there.items()}}
     if not settings["model"]:
         raise BadInput(
             "There is no model for agents yet. With Ollama (https://ollama.com): `ollama pull qwen3`, then put"

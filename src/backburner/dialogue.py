@@ -154,10 +154,10 @@ class Dialogue(Reading):
         entry = self.chat(session)
         if entry is None or entry.live:
             raise BadInput("It answers just now; choose another model afterwards.")
-        from backburner.config import agent_settings, chosen, is_local
+        from backburner.config import agent_settings, is_local
 
         terms = {**entry.task.terms, "model": model or ""}
-        lane = LOCAL if is_local(chosen(agent_settings(self.config, agent), model)) else AGENTS
+        lane = LOCAL if is_local(agent_settings(self.config, agent, model=model)) else AGENTS
         self.store.choose(entry.task.task_id, agent, terms, lane)
         return self.known_as(entry.task.task_id)
 

@@ -38,15 +38,24 @@ def examine(root: str, environ: dict[str, str], flags: dict[str, str]) -> Iterat
         config = load_config(home, environ, flags)
         there = os.path.exists(home.config)
         yield Finding(True, f"settings {home.config}" if there else "settings: defaults (there is no config.toml)")
+        if there and _holds_secrets(config) and stat.S_IMODE(os.stat(home.config).st_mode) & 0o044:
+            yield Finding(False, f"{home.config} holds secrets and can be read by others", f"chmod 600 {shlex.quote(home.config)}")
         if endpoint := config.text("telemetry.otlp_endpoint"):
             yield _telemetry(endpoint)
         yield from _agents(home, config, environ)
     except BackburnerError as error:
-        yield Finding(False, f"settings: {error}", "correct what it names")
+        yield Finding(False, f"settings: {error}", "correct what it names; until then what runs keeps the settings of before")
     yield from _ledger(home)
     yield from _post(home)
     yield _engine(home)
     yield from _clients(environ, root)
+
+
+def _holds_secrets(config: Config) -> bool:
+    """Whether a token, a secret or an address that holds one stands in the file itself."""
+    channels = config.channels.values()
+    own = any(words.get("token") or words.get("secret") or (words["type"] == "apprise" and words.get("url")) for words in channels)
+    return own or bool(config.text("telemetry.otlp_headers"))
 
 
 def _post(home: Home) -> Iterator[Finding]:
@@ -75,25 +84,31 @@ def _post(home: Home) -> Iterator[Finding]:
 
 
 def _agents(home: Home, config: Config, environ: dict[str, str]) -> Iterator[Finding]:
-    """Whether each agent answers that somebody has set up; nothing where no model is set."""
+    """Whether each model answers that somebody has set up, where it would be asked; nothing where none is set."""
     own = {name for name, words in config.agents.items() if words.get("model") or words.get("type") or config.text("models.default")}
     names = sorted(own | ({"default"} if config.text("models.default") else set()))
-    if not names:
+    if not names and not config.text("models.local"):
         return
     from importlib.util import find_spec
 
     if find_spec("pydantic_ai") is None:
         yield Finding(False, "models are set, but the library for agents is missing", "pip install 'backburner[agent]'")
         return
-    from backburner.agents.checking import checked
+    from backburner.agents.checking import checked, described
+    from backburner.agents.models import escalated
 
-    for name in names:
-        settings = agent_settings(config, name)
+    found = {f"agent {name}": agent_settings(config, name) for name in names}
+    if config.text("models.local"):
+        found["model of standing tasks"] = agent_settings(config, "default", standing=True)
+    for key, what in (("fallback", "second model"), ("remote", "model to escalate to")):
+        first = config.text("models.default") or (key == "remote" and config.text("models.local"))
+        if first and config.text(f"models.{key}"):
+            found[what] = escalated(agent_settings(config, "default", standing=key == "remote"))
+    for what, settings in found.items():
+        settings = {**settings, "fallback": ""}  # each by itself: another's answer must not stand for it
         problem = checked(home, settings, environ)
         fix = "is its server running, its name right, its key set? See: backburner agents --check" if problem else ""
-        yield Finding(
-            problem is None, f"agent {name} ({settings['model'] or settings['type']}){': ' + problem if problem else ' answers'}", fix
-        )
+        yield Finding(problem is None, f"{what} ({described(settings, environ)}){': ' + problem if problem else ' answers'}", fix)
 
 
 def _clients(environ: dict[str, str], root: str) -> Iterator[Finding]:

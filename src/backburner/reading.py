@@ -50,11 +50,11 @@ class Reading(Attendance):
             raise TaskNotFound(task_id=reference)
         return entry
 
-    def agent(self, name: str, *, standing: bool = False) -> dict[str, str]:
+    def agent(self, name: str, *, standing: bool = False, model: str | None = None) -> dict[str, str]:
         """The settings of an agent; `default` is there wherever a model is set."""
         from backburner.config import agent_settings
 
-        return agent_settings(self.config, name, standing=standing)
+        return agent_settings(self.config, name, standing=standing, model=model)
 
     def has_models(self) -> bool:
         """Whether the built-in agent has any model to ask."""

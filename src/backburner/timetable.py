@@ -5,7 +5,7 @@ from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING
 
 from backburner import folders, wake
-from backburner.config import Config, agent_settings, chosen, is_local
+from backburner.config import Config, agent_settings, is_local
 from backburner.dialogue import Dialogue
 from backburner.errors import BadInput, IllegalTransition
 from backburner.lifecycle import TaskState
@@ -50,8 +50,8 @@ class Timetable(Dialogue):
         """Where its agent's model answers: one on this machine has a lane of its own."""
         if submission.agent is None:
             return ""
-        settings = agent_settings(self.config, submission.agent, standing=submission.standing or submission.session == DISCOVERY)
-        return LOCAL if is_local(chosen(settings, str(submission.terms.get("model") or ""))) else AGENTS
+        standing, model = submission.standing or submission.session == DISCOVERY, str(submission.terms.get("model") or "")
+        return LOCAL if is_local(agent_settings(self.config, submission.agent, standing=standing, model=model)) else AGENTS
 
     def explain(self, task: Task | Submission) -> str:
         """When a standing task runs, in plain words."""

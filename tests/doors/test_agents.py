@@ -271,11 +271,11 @@ def test_a_task_is_asked_for_once_under_a_key(home: Place) -> None:
     settled(home, first)
 
 
-def test_the_doctor_tries_each_agent(home: Place) -> None:
-    assert "ok   agent default (openai-chat:scripted) answers" in home.cli("doctor").stdout
+def test_the_doctor_tries_each_agent(home: Place, model: ScriptedModel) -> None:
+    assert f"ok   agent default (openai-chat:scripted at {model.url}/v1) answers" in home.cli("doctor").stdout
     home.configure('[models]\ndefault = "openai-chat:x"\nbase_url = "http://127.0.0.1:9/v1"\n')
     done = home.cli("doctor")
-    assert done.returncode == 1 and "BAD  agent default (openai-chat:x): " in done.stdout
+    assert done.returncode == 1 and "BAD  agent default (openai-chat:x at http://127.0.0.1:9/v1): " in done.stdout
     assert home.cli("agents", "--check").returncode == 1
 
 

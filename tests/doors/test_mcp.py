@@ -5,11 +5,13 @@ import contextlib
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
@@ -307,6 +309,13 @@ async def test_over_http_an_answer_that_nobody_took_is_not_told(place: Place, se
                 await asyncio.sleep(1)
             assert quick in told
             await client.call_tool("cancel_background_task", {"task_id": slow})
+
+
+def test_over_http_a_half_sent_request_is_closed(place: Place, served: str) -> None:
+    with socket.create_connection(("127.0.0.1", urlsplit(served).port or 0), timeout=40) as half:
+        half.sendall(b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n")
+        assert httpx2.post(served).status_code == 401
+        assert half.recv(1) == b""
 
 
 def test_over_http_nobody_else_gets_in(place: Place, served: str) -> None:

@@ -55,6 +55,19 @@ def test_a_sound_home_has_nothing_wrong(home: Home) -> None:
     assert wrong(home) == []
 
 
+def test_settings_with_a_token_that_others_can_read_are_named(home: Home) -> None:
+    config = Path(home.config)
+    config.write_text('[channels.chat]\ntype = "discord"\ntoken = "t"\ntarget = "1"\n')
+    config.chmod(0o644)
+    finding = only(wrong(home))
+    assert "holds secrets and can be read by others" in finding.what and finding.fix == f"chmod 600 {home.config}"
+    config.chmod(0o600)
+    assert wrong(home) == []
+    config.write_text("[tasks]\nmax_active = 30\n")
+    config.chmod(0o644)
+    assert wrong(home) == []
+
+
 def test_a_home_that_does_not_exist_yet_is_fine_and_not_made(tmp_path: Path) -> None:
     (finding,) = examine(str(tmp_path / "none"), {}, {})
     assert finding.ok and "does not exist yet" in finding.what

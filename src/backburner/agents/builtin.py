@@ -24,7 +24,7 @@ from pydantic_ai.usage import UsageLimits
 from backburner import standing
 from backburner.agents import briefing, spending
 from backburner.agents.aloud import Aloud
-from backburner.agents.models import escalated, model_of
+from backburner.agents.models import escalated, model_of, said_of
 from backburner.agents.tools import Deps, escalation, toolsets
 from backburner.awaited import Awaited
 from backburner.doors.answers import outcome as outcome_line
@@ -63,14 +63,13 @@ class BuiltinAgent:
 
     async def answer(self, turn: Turn) -> Outcome:
         """One run of a task, from the message to the answer."""
-        work = turn.work
+        work, settings = turn.work, turn.settings
         try:
             conversation = await asyncio.to_thread(_load, turn)
             if turn.fresh:  # before anything heavy: what it was asked is not lost
                 await asyncio.to_thread(_store, turn.conversation, _with(conversation, turn.message))
             deps, patience = self._deps(work), await self._number("models.timeout_seconds")
             stream = await self._home.do(lambda runtime: runtime.config.flag("models.stream"))
-            settings = turn.settings
             while True:
                 agent = _agent(work.task, settings, model_of(settings, work.environment, patience))
                 run = _Run(
@@ -89,12 +88,10 @@ class BuiltinAgent:
                     conversation = await asyncio.to_thread(_load, turn)
         except TimeoutError:
             return Outcome(Result.EXIT, 1, "the model did not answer in time (models.timeout_seconds)", problem=standing.TIMEOUT)
-        except (ModelHTTPError, UnexpectedModelBehavior, UserError, AgentRunError) as error:
-            text = shortened(clean(f"{type(error).__name__}: {error}"), longest=2000)
-            return Outcome(Result.EXIT, 1, text, problem=_problem(error))
-        except FallbackExceptionGroup as error:
-            text = shortened(clean("; ".join(f"{type(one).__name__}: {one}" for one in error.exceptions)), longest=2000)
-            return Outcome(Result.EXIT, 1, text, problem=_problem(error.exceptions[-1]))
+        except (ModelHTTPError, UnexpectedModelBehavior, UserError, AgentRunError, FallbackExceptionGroup) as error:
+            text = shortened(clean(said_of(error, settings, work.environment)), longest=2000)
+            last = error.exceptions[-1] if isinstance(error, FallbackExceptionGroup) else error
+            return Outcome(Result.EXIT, 1, text, problem=_problem(last))
         except (OSError, BackburnerError) as error:
             return Outcome(Result.EXIT, 1, f"{error}")
         except Parked:
@@ -112,8 +109,10 @@ class BuiltinAgent:
                 await Agent(model).run("Say ok.", usage_limits=UsageLimits(request_limit=1))
         except TimeoutError:
             return "it did not answer within 20 s"
+        except BackburnerError as error:
+            return str(error)
         except Exception as error:
-            return shortened(clean(f"{type(error).__name__}: {error}"), longest=300)
+            return shortened(clean(said_of(error, settings, environ)), longest=300)
         return None
 
     def _deps(self, work: Work) -> Deps:

@@ -11,6 +11,18 @@ def checked(home: Home, settings: dict[str, str], environ: dict[str, str]) -> st
     return asyncio.run(_checked(home, settings, environ))
 
 
+def described(settings: dict[str, str], environ: dict[str, str]) -> str:
+    """The model of an agent with the address at which it is asked; of one from outside what kind it is."""
+    if settings["type"]:
+        return settings["model"] or settings["type"]
+    from backburner.agents.models import address_of
+
+    try:
+        return f"{settings['model']} at {address_of(settings, environ)}"
+    except Exception:  # what is wrong with it, the check says
+        return settings["model"]
+
+
 async def _checked(home: Home, settings: dict[str, str], environ: dict[str, str]) -> str | None:
     if settings["type"] == ACP:
         from backburner.agents.acp import AcpAgent

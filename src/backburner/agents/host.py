@@ -17,7 +17,7 @@ from backburner import folders, process, wake
 from backburner.agents import briefing
 from backburner.agents.outside import OutsideAgent
 from backburner.awaited import Awaited
-from backburner.config import Config, chosen
+from backburner.config import Config
 from backburner.errors import BackburnerError, WorktreeFailed
 from backburner.extras import need
 from backburner.home import Home, servers_left, stamp
@@ -107,8 +107,8 @@ class AgentExecutor:
         folder = self._runtime.home.folder(run.folder)
         conversation = self._runtime.conversation(task, run)
         try:
-            settings = self._runtime.agent(task.agent or "", standing=task.standing or task.session == DISCOVERY)
-            settings = chosen(settings, str(task.terms.get("model") or ""))
+            standing, model = task.standing or task.session == DISCOVERY, str(task.terms.get("model") or "")
+            settings = self._runtime.agent(task.agent or "", standing=standing, model=model)
             if task.session == DISCOVERY:
                 settings = {**settings, "fallback": ""}  # nobody asked for it: it never costs what a remote model does
         except BackburnerError as error:

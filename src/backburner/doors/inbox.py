@@ -29,7 +29,12 @@ def inbox(runtime: Runtime, args: argparse.Namespace) -> int:
     if args.follow:
         return _follow(runtime)
     session = session_of(runtime.environ)
-    notices = runtime.notices(session=session, everywhere=not args.here, unread=not args.read)
+    notices, mine = runtime.notices(session=session, everywhere=not args.here, unread=not args.read), ()
+    if args.ack:
+        unread = {notice.notice_id for notice in runtime.notices(session=session, everywhere=True)}  # not what living agents are owed
+        mine = runtime.lease([notice for notice in notices if notice.notice_id in unread])
+        # What another reader is about to print is left to that one.
+        notices = [notice for notice in notices if notice in mine or (args.read and notice.notice_id not in unread)]
     if args.json:
         render.print_json([render.notice_json(notice) for notice in notices])
     for notice in sorted(notices, key=lambda one: (-one.priority, one.notice_id)) if not args.json else []:
@@ -38,10 +43,9 @@ def inbox(runtime: Runtime, args: argparse.Namespace) -> int:
         hint("Nothing new.")
     if dead := runtime.dead_letters() if session is None and not args.json else ():
         hint(_undelivered(dead))
-    if args.ack:
+    if mine:
         sys.stdout.flush()
-        mine = runtime.notices(session=session, everywhere=True)  # not what living agents are owed
-        runtime.tell(notice_ids=sorted({notice.notice_id for notice in notices} & {notice.notice_id for notice in mine}))
+        runtime.tell(notice_ids=[notice.notice_id for notice in mine])
     return 0
 
 

@@ -96,9 +96,8 @@ async def _deliver(ctx: Any, answer: Answer) -> None:
 
 def main(arguments: list[str]) -> int:
     """`web HOME DESCRIPTOR`: serve on a listening socket until standard input ends."""
-    import uvicorn
-
     from backburner.doors.mcp import McpServer
+    from backburner.http_server import http_server
 
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING, stream=sys.stderr)
     home, listening = Home(arguments[0]), socket.socket(fileno=int(arguments[1]))
@@ -112,7 +111,7 @@ def main(arguments: list[str]) -> int:
             tools = toolset(await awaited.do(sets_of))
             made = McpServer(awaited, tools, longest_wait=longest, cwd=None, command=command, environ=environ, deliver=_deliver)
             app = Guard(made.server.streamable_http_app(streamable_http_path=PATH), token_of(home), port)
-            server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=2))
+            server = http_server(app)
             loop = asyncio.get_running_loop()
             loop.add_reader(0, lambda: setattr(server, "should_exit", True) if not os.read(0, 4096) else None)
             await server.serve([listening])

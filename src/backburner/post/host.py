@@ -9,7 +9,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from typing import Any
 
 from backburner.awaited import Awaited
@@ -25,6 +25,8 @@ from backburner.runtime import Runtime, load_config, open_runtime
 
 log = logging.getLogger("backburner")
 _AGAIN_SECONDS, _GIVEN_UP_SECONDS = 2.0, 600.0
+_MAX_WEBHOOKS = 64  # connections at a time, each with a body of up to 1 MiB
+_END_SECONDS = 5.0  # for what is at work to end
 
 
 def open_channel(name: str, settings: dict[str, str], environ: dict[str, str]) -> Channel:
@@ -71,11 +73,11 @@ def _opened(name: str, settings: dict[str, str], environ: dict[str, str]) -> Cha
 class Post:
     """Everything that is at work: a worker per channel, a watcher per source, a receiver for webhooks."""
 
-    def __init__(self, home: Home, awaited: Awaited, environ: dict[str, str]) -> None:
+    def __init__(self, home: Home, awaited: Awaited, environ: dict[str, str], config_seen: tuple[int, int] | None) -> None:
         self._home, self._awaited, self._environ = home, awaited, environ
         self._workers: dict[str, Worker] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._config_seen = stamp(home.config)
+        self._config_seen = config_seen  # the file as it was before it was read
 
     async def run(self) -> None:
         """Until nothing is owed or watched for a while."""
@@ -84,8 +86,7 @@ class Post:
         async for _ in self._awaited.changes():
             await self._reload()
             wanted = await self._wanted()
-            for key in self._tasks.keys() - wanted.keys():
-                self._tasks.pop(key).cancel()
+            await self._end(self._tasks.keys() - wanted.keys())
             for key, start in wanted.items():
                 if key not in self._tasks or self._tasks[key].done():
                     self._tasks[key] = asyncio.create_task(self._guarded(key, start()))
@@ -97,6 +98,14 @@ class Post:
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    async def _end(self, keys: Iterable[str]) -> None:
+        """End some of what is at work, and wait for it: a port must be free before it is listened on again."""
+        ended = [self._tasks.pop(key) for key in keys]
+        for task in ended:
+            task.cancel()
+        if ended:
+            await asyncio.wait(ended, timeout=_END_SECONDS)
 
     async def _guarded(self, key: str, work: Coroutine[Any, Any, None]) -> None:
         try:
@@ -140,8 +149,7 @@ class Post:
 
     async def _receive(self) -> None:
         """Webhooks, over HTTP on loopback."""
-        import uvicorn
-
+        from backburner.http_server import http_server
         from backburner.sources.webhook import Hook, receiver
 
         async def hook(name: str) -> Hook | None:
@@ -157,32 +165,38 @@ class Post:
         except OSError as error:
             listening.close()
             raise BackburnerError(f"port {port} of 127.0.0.1 cannot be listened on: {error.strerror}") from None
-        config = uvicorn.Config(
-            app, log_level="warning", lifespan="off", access_log=False, ws="none", limit_concurrency=64, timeout_graceful_shutdown=2
-        )
-        server = uvicorn.Server(config)
+        server = http_server(app, max_connections=_MAX_WEBHOOKS, lifespan="off")
         setattr(server, "capture_signals", contextlib.nullcontext)  # noqa: B010 - the signals are ours
+        serving = asyncio.create_task(server.serve(sockets=[listening]))
         try:
-            await server.serve(sockets=[listening])
+            await asyncio.shield(serving)
+        except asyncio.CancelledError:
+            # Cancelled itself it would leave its closed socket with the event loop, which then hears nothing of the next on that number.
+            server.should_exit = True
+            await serving
+            raise
         finally:
             listening.close()
 
     async def _reload(self) -> None:
-        """Take a changed config.toml over; a wrong one is said and changes nothing."""
+        """Take a changed config.toml over: what it concerns starts anew, the rest goes on. A wrong one is said and changes nothing."""
         if (seen := stamp(self._home.config)) == self._config_seen:
             return
         self._config_seen = seen
         try:
             config = load_config(self._home, self._environ)
         except BackburnerError as error:
-            log.warning("%s; the settings of before stay", error)
+            log.warning("%s; the settings of before stay for channels and webhooks", error)
             return
+        before = await self._awaited.do(lambda runtime: runtime.config)
         await self._awaited.do(lambda runtime: setattr(runtime, "config", config))
-        for key in [key for key in self._tasks if not key.startswith("source of")]:
-            self._tasks.pop(key).cancel()
-        for worker in self._workers.values():
-            await worker.channel.close()
-        self._workers.clear()
+        channels = [name for name in self._workers if before.channels.get(name) != config.channels.get(name)]
+        changed = {key for name in channels for key in (f"channel {name}", f"answers of {name}")}
+        if any(before.values[name] != config.values[name] for name in ("hooks.port", "hooks.hosts")):
+            changed.add("webhooks")
+        await self._end(self._tasks.keys() & changed)
+        for name in channels:
+            await self._workers.pop(name).channel.close()
 
 
 def _without_channel(runtime: Runtime, name: str) -> None:
@@ -211,8 +225,9 @@ async def _serve(home: Home, environ: dict[str, str]) -> None:
     done, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, done.set)
+    seen = stamp(home.config)
     async with Awaited(lambda: open_runtime(home, environ)) as awaited:
-        running = asyncio.create_task(Post(home, awaited, environ).run())
+        running = asyncio.create_task(Post(home, awaited, environ, seen).run())
         stopping = asyncio.create_task(done.wait())
         await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
         failed = running.exception() if running.done() else None

@@ -45,6 +45,7 @@ class ScriptedModel:
     def __init__(self, think: "Callable[[list[tuple[str, str]]], Json] | None" = None) -> None:
         self._think = think
         self.requests: deque[Json] = deque(maxlen=_REQUESTS_KEPT)
+        self.keys: set[str] = set()  # all that requests brought as `Authorization` or `x-api-key`
         self._errors_given: Counter[tuple[str, int]] = Counter()
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -391,6 +392,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
+        self.model.keys |= {value for name in ("Authorization", "x-api-key") if (value := self.headers.get(name))}
         self._send(*self.model.answer(self.path.partition("?")[0], body))
 
     def do_GET(self) -> None:

@@ -1,0 +1,78 @@
+"""An HTTP server on a listening socket, for MCP over HTTP and for webhooks: uvicorn, with limits for those who connect and say nothing.
+
+A connection that is not being answered is closed when it has not sent the whole header of a request in time. When all connections are
+taken, a new one takes the place of the one that has been sending its header for longest; where every other is being answered, it gets 503.
+"""
+
+import asyncio
+import functools
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+HEADER_TIMEOUT_SECONDS = 10.0
+MAX_CONNECTIONS = 200
+_FULL = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+
+
+def http_server(
+    app: Any, *, max_connections: int = MAX_CONNECTIONS, header_timeout: float = HEADER_TIMEOUT_SECONDS, **options: Any
+) -> uvicorn.Server:
+    """A server for an ASGI app; `options` are uvicorn's."""
+    protocol: Any = functools.partial(_Connection, max_connections=max_connections, header_timeout=header_timeout)
+    config = uvicorn.Config(app, http=protocol, ws="none", log_level="warning", access_log=False, timeout_graceful_shutdown=2, **options)
+    return uvicorn.Server(config)
+
+
+class _Connection(H11Protocol):
+    """One connection. Its timer runs while a header is on its way, and not while a request is answered, however long that takes."""
+
+    def __init__(self, *, max_connections: int, header_timeout: float, **given: Any) -> None:
+        super().__init__(**given)
+        self._max_connections, self._header_timeout = max_connections, header_timeout
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > self._max_connections:
+            waiting = [(one._timer.when(), one) for one in self.connections if isinstance(one, _Connection) and one._timer]
+            if not waiting:
+                self.connections.discard(self)
+                transport.write(_FULL)
+                transport.close()
+                return
+            min(waiting, key=lambda one: one[0])[1]._give_up()
+        self._expect_header()
+
+    def data_received(self, data: bytes) -> None:
+        if not self._is_answering():
+            self._expect_header()
+        super().data_received(data)
+
+    def handle_events(self) -> None:
+        super().handle_events()
+        if self._is_answering():
+            self._stop_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _expect_header(self) -> None:
+        """From the first byte on, not anew with every byte."""
+        if self._timer is None:
+            self._timer = self.loop.call_later(self._header_timeout, self._give_up)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _give_up(self) -> None:
+        self._stop_timer()
+        self.connections.discard(self)  # at once: others may come before the loop gets to close it
+        self.transport.abort()

@@ -1,0 +1,76 @@
+"""`inbox --ack` with several readers: each notice is printed once, and one whose reader died comes again."""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import apsw
+from conftest import Place, wait_until
+
+from backburner.runtime import open_runtime
+
+ACK = [sys.executable, "-m", "backburner", "inbox", "--ack"]
+LEASE_MS = 31_000
+
+
+def untold(place: Place, *words: str) -> str:
+    """The id of a task that ended, of which nobody was told."""
+    task_id = place.run("echo", *words)
+    wait_until(lambda: place.status(task_id)["status"] == "completed", "the end")
+    return task_id
+
+
+def start_reader(place: Place, stdout: int) -> "subprocess.Popen[str]":
+    return subprocess.Popen(ACK, cwd=place.cwd, env=place.environ, stdin=subprocess.DEVNULL, stdout=stdout, text=True)
+
+
+def leased(place: Place) -> int:
+    with contextlib.closing(apsw.Connection(place.home.ledger)) as ledger:
+        ledger.set_busy_timeout(5000)
+        return len(ledger.execute("SELECT 1 FROM notices WHERE leased_until IS NOT NULL").fetchall())
+
+
+@contextlib.contextmanager
+def full_pipe() -> Iterator[int]:
+    """The writing end of a pipe that takes nothing more: whoever prints into it waits."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writing, b"x" * 4096)
+    os.set_blocking(writing, True)
+    try:
+        yield writing
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
+def test_several_readers_at_once_print_each_notice_once(place: Place) -> None:
+    tasks = sorted(untold(place, str(number)) for number in range(6))
+    readers = [start_reader(place, subprocess.PIPE) for _ in range(6)]
+    printed = "".join(reader.communicate(timeout=60)[0] for reader in readers)
+    assert sorted(re.findall(r"Background task (\S+) completed", printed)) == tasks
+    assert place.json("inbox") == []
+
+
+def test_what_a_reader_is_about_to_print_is_not_printed_by_another_and_comes_again_if_it_dies(place: Place) -> None:
+    task_id = untold(place, "hello")
+    with full_pipe() as writing:
+        reader = start_reader(place, writing)
+        try:
+            wait_until(lambda: leased(place), "the reader to be about to print")
+            assert place.ok("inbox", "--ack") == ""
+        finally:
+            reader.send_signal(signal.SIGKILL)
+            reader.wait(20)
+    assert place.ok("inbox", "--ack") == ""
+    with open_runtime(place.home, place.environ) as runtime:
+        now = runtime.clock()
+        runtime.clock = lambda: now + LEASE_MS
+        (notice,) = runtime.lease(runtime.notices(everywhere=True))
+        assert notice.task_id == task_id

@@ -1,0 +1,185 @@
+"""A model string names one provider, one address and one key: which server is asked, and which key arrives there."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from conftest import CONFIG, Place, wait_until
+
+from backburner.config import agent_settings, resolve
+from backburner.testing.model import ScriptedModel
+
+TEAM, ANTHROPIC = "key-of-the-team", "key-of-anthropic"
+MODELS = """
+[models]
+default = "openai-chat:one"
+base_url = "http://shared/v1"
+api_key_env = "TEAM_KEY"
+"""
+
+
+class Servers:
+    """A server that [models] names, and the own addresses of two providers, all on loopback."""
+
+    def __init__(self, place: Place, shared: ScriptedModel, openai: ScriptedModel, anthropic: ScriptedModel) -> None:
+        self.shared, self.openai, self.anthropic = shared, openai, anthropic
+        place.environ |= {"OPENAI_API_KEY": "key-of-openai", "TEAM_KEY": TEAM, "ANTHROPIC_API_KEY": ANTHROPIC}
+        place.environ |= {"OPENAI_BASE_URL": f"{openai.url}/v1", "ANTHROPIC_BASE_URL": anthropic.url}
+
+    @property
+    def keys(self) -> list[set[str]]:
+        """The keys that arrived at each."""
+        return [{key.removeprefix("Bearer ") for key in one.keys} for one in (self.shared, self.openai, self.anthropic)]
+
+
+@pytest.fixture
+def servers(place: Place) -> Iterator[Servers]:
+    with ScriptedModel() as shared, ScriptedModel() as openai, ScriptedModel() as anthropic:
+        yield Servers(place, shared, openai, anthropic)
+        place.stop_all()
+
+
+def configure(place: Place, servers: Servers, text: str) -> None:
+    place.configure(f"{CONFIG}{text.replace('http://shared', servers.shared.url)}")
+
+
+def ask(place: Place, agent: str) -> dict[str, object]:
+    prompt = f"Please [[script: {json.dumps([{'say': 'fine'}])}]]"
+    task_id = place.ok("ask", "--agent", agent, prompt).strip()
+    wait_until(lambda: place.status(task_id)["status"] in ("completed", "failed"), "the answer", 60)
+    return place.status(task_id)
+
+
+@pytest.mark.parametrize(
+    "text, name, standing, model, wanted",
+    [
+        pytest.param("", "default", False, "", ("openai-chat:one", "http://shared/v1", "TEAM_KEY"), id="default"),
+        pytest.param('[agents.a]\nmodel = "anthropic:x"', "a", False, "", ("anthropic:x", "", ""), id="another provider"),
+        pytest.param('[agents.a]\nmodel = "openai:x"', "a", False, "", ("openai:x", "http://shared/v1", "TEAM_KEY"), id="same provider"),
+        pytest.param('[agents.a]\nmodel = "ollama:x"', "a", False, "", ("ollama:x", "", ""), id="ollama is another provider"),
+        pytest.param('[agents.a]\nbase_url = "http://own"', "a", False, "", ("openai-chat:one", "http://own", ""), id="own address"),
+        pytest.param(
+            '[agents.a]\napi_key_env = "MINE"', "a", False, "", ("openai-chat:one", "http://shared/v1", "MINE"), id="own key alone"
+        ),
+        pytest.param(
+            '[agents.a]\nmodel = "openai-chat:x"\nbase_url = ""', "a", False, "", ("openai-chat:x", "", ""), id="the provider's own address"
+        ),
+        pytest.param(
+            '[agents.a]\nmodel = "anthropic:x"\nbase_url = "http://own"\napi_key_env = "MINE"',
+            "a",
+            False,
+            "openai-chat:two",
+            ("openai-chat:two", "http://shared/v1", "TEAM_KEY"),
+            id="a model chosen for one task has the address of its own provider",
+        ),
+        pytest.param(
+            '[agents.a]\nmodel = "anthropic:x"\nbase_url = "http://own"',
+            "a",
+            False,
+            "anthropic:y",
+            ("anthropic:y", "http://own", ""),
+            id="a model chosen for one task, of the agent's provider",
+        ),
+        pytest.param(
+            'local = "openai-chat:two"', "default", True, "", ("openai-chat:two", "http://shared/v1", "TEAM_KEY"), id="local, same provider"
+        ),
+        pytest.param('local = "ollama:two"', "default", True, "", ("ollama:two", "", ""), id="local, another provider"),
+        pytest.param(
+            'local = "openai-chat:two"\nlocal_base_url = "http://near"',
+            "default",
+            True,
+            "",
+            ("openai-chat:two", "http://near", ""),
+            id="local at an address of its own",
+        ),
+        pytest.param(
+            'local = "openai-chat:two"\nlocal_base_url = "http://near"\n[agents.a]\nmodel = "openai-chat:x"',
+            "a",
+            True,
+            "",
+            ("openai-chat:x", "http://shared/v1", "TEAM_KEY"),
+            id="the address of local is for local alone",
+        ),
+    ],
+)
+def test_which_address_and_key_a_model_has(text: str, name: str, standing: bool, model: str, wanted: tuple[str, str, str]) -> None:
+    settings = agent_settings(resolve(MODELS + text), name, standing=standing, model=model)
+    assert (settings["model"], settings["base_url"], settings["api_key_env"]) == wanted
+
+
+@pytest.mark.parametrize(
+    "text, standing, wanted",
+    [
+        pytest.param("", False, ("openai-chat:two", "http://second", "SECOND"), id="shared"),
+        pytest.param('[agents.a]\nfallback = "anthropic:x"', False, ("anthropic:x", "", ""), id="another provider"),
+        pytest.param('[agents.a]\nfallback = "openai:x"', False, ("openai:x", "http://second", "SECOND"), id="same provider"),
+        pytest.param('remote = "openai-chat:far"\n[agents.a]', True, ("openai-chat:far", "", ""), id="remote"),
+        pytest.param(
+            'remote = "openai-chat:far"\nremote_base_url = "http://far"\n[agents.a]\nfallback = "anthropic:x"',
+            True,
+            ("anthropic:x", "", ""),
+            id="another provider than remote",
+        ),
+    ],
+)
+def test_which_address_and_key_a_second_model_has(text: str, standing: bool, wanted: tuple[str, str, str]) -> None:
+    second = 'fallback = "openai-chat:two"\nfallback_base_url = "http://second"\nfallback_api_key_env = "SECOND"\n'
+    agent = "" if "[agents.a]" in text else "[agents.a]\n"
+    settings = agent_settings(resolve(MODELS + second + text + agent), "a", standing=standing)
+    assert (settings["fallback"], settings["fallback_base_url"], settings["fallback_api_key_env"]) == wanted
+
+
+def test_an_agent_of_another_provider_is_asked_at_that_providers_address_with_its_key(place: Place, servers: Servers) -> None:
+    configure(place, servers, MODELS + '[agents.other]\nmodel = "anthropic:x"\n[agents.same]\nmodel = "openai-chat:x"\n')
+    assert ask(place, "other")["status"] == "completed"
+    assert servers.keys == [set(), set(), {ANTHROPIC}]
+    assert ask(place, "same")["status"] == "completed"
+    assert servers.keys == [{TEAM}, set(), {ANTHROPIC}]
+
+
+def test_a_key_that_is_named_is_used_at_the_providers_own_address_too(place: Place, servers: Servers) -> None:
+    configure(place, servers, '[models]\ndefault = "openai-chat:x"\napi_key_env = "TEAM_KEY"\n')
+    assert ask(place, "default")["status"] == "completed"
+    assert servers.keys == [set(), {TEAM}, set()]
+
+
+def test_the_local_model_is_asked_where_the_default_one_is(place: Place, servers: Servers) -> None:
+    configure(place, servers, MODELS + 'local = "openai-chat:two"\n')
+    done = {"tool": "final_result", "args": {"report": True, "state": "seen", "message": "Fine."}}
+    place.ok("add", "look", "--every", "1h", "--prompt", f"Look. [[script: {json.dumps([done])}]]")
+    place.ok("run-now", "look")
+    wait_until(lambda: place.status("look")["run_status"] in ("completed", "failed"), "the run", 60)
+    assert place.status("look")["run_status"] == "completed" and servers.keys == [{TEAM}, set(), set()]
+    assert [request["model"] for request in servers.shared.requests] == ["two"]
+    place.ok("cancel", "look")
+
+
+def test_doctor_asks_the_default_the_local_and_every_agents_model_at_its_own_address(place: Place, servers: Servers) -> None:
+    nowhere = "http://127.0.0.1:9/v1"
+    configure(
+        place,
+        servers,
+        f'{MODELS}local = "ollama:near"\nlocal_base_url = "{nowhere}"\n[agents.other]\nmodel = "anthropic:x"\n'
+        f'[agents.lost]\nmodel = "openai-chat:y"\nbase_url = "{nowhere}"\nfallback = "anthropic:x"\n',
+    )
+    lines = place.cli("doctor").stdout.splitlines()
+    found = {line.split(" (")[0].split(maxsplit=1)[1]: line for line in lines if "agent " in line or "model" in line}
+    assert found["agent default"].startswith("ok") and f"(openai-chat:one at {servers.shared.url}/v1)" in found["agent default"]
+    assert found["agent other"].startswith("ok") and f"(anthropic:x at {servers.anthropic.url})" in found["agent other"]
+    assert found["agent lost"].startswith("BAD") and nowhere in found["agent lost"]
+    assert found["model of standing tasks"].startswith("BAD") and nowhere in found["model of standing tasks"]
+    assert servers.keys == [{TEAM}, set(), {ANTHROPIC}]
+
+
+@pytest.mark.parametrize("name", ["nonsense", "nonsense:x", "openai-chat:"])
+def test_a_text_that_is_no_model_is_named_with_what_one_looks_like(place: Place, servers: Servers, name: str) -> None:
+    configure(place, servers, f'{MODELS}[agents.odd]\nmodel = "{name}"\n')
+    error = str(ask(place, "odd")["error"])
+    assert f"'{name}' is not a model" in error and "PROVIDER:NAME, such as ollama:qwen3" in error
+    assert servers.keys == [set(), set(), set()]
+
+
+def test_a_model_that_cannot_be_reached_is_named_with_its_address(place: Place, servers: Servers) -> None:
+    configure(place, servers, '[models]\ndefault = "openai-chat:one"\nbase_url = "http://127.0.0.1:9/v1"\n')
+    error = str(ask(place, "default")["error"])
+    assert "Model openai-chat:one cannot be reached at http://127.0.0.1:9/v1: Connection error." in error and ".." not in error
