@@ -24,6 +24,7 @@ CORE = {
     "config",
     "progress",
     "words",
+    "masking",
     "approval",
     "ports",
     "times",

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 from backburner.errors import BadInput, IllegalTransition, QuestionChanged
 from backburner.home import project_of
 from backburner.lifecycle import RunState, TaskState
+from backburner.masking import masked_line
 from backburner.models import DISCOVERY, OUT, Approval, Entry, Grant, Submission
 from backburner.outward import Outward
 from backburner.process import umask
 from backburner.standing import title, tools_of
 from backburner.text import shortened, visible
-from backburner.words import command_line, short
+from backburner.words import short
 
 if TYPE_CHECKING:
     from backburner.approval.policy import Verdict
@@ -127,7 +128,7 @@ class Consent(Outward):
     def _ask_again(self, task_id: str, entry: Entry) -> None:
         """Tell the channels of a task that what they said yes to has changed, and ask about what it is now."""
         task, asked = entry.task, self.fingerprint(entry)
-        what = command_line(task.command, task.shell) if task.command else f"ask {task.agent}: {visible(task.prompt)}"
+        what = masked_line(task.command, task.shell) if task.command else f"ask {task.agent}: {visible(task.prompt)}"
         text = (
             f"{title(task)}: what it would run has changed since you were asked, so your yes was not taken.\n"
             f"It would run now: {shortened(what, longest=4000)}\nDirectory: {visible(task.cwd)}\nFingerprint: {short(asked)}\n"

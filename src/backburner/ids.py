@@ -16,7 +16,7 @@ def stem(command: list[str] | tuple[str, ...], shell: bool = False) -> str:
     """The word of a command that people would call it by."""
     first = command[0] if command else ""
     if shell:
-        first = first.strip().split(None, 1)[0] if first.strip() else ""
+        first = next((word for word in first.split() if not re.match(r"[A-Za-z_]\w*=", word)), "")  # a variable's value may be a secret
     name = os.path.basename(first.rstrip("/"))
     return slug(os.path.splitext(name)[0])
 

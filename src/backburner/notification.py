@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from backburner import words
 from backburner.lifecycle import LIVE
+from backburner.masking import masked_line
 from backburner.models import Entry, Notice
 from backburner.text import clean, shortened
 
@@ -68,5 +69,5 @@ def _line(entry: Entry, now: int) -> str:
     took = words.elapsed(entry, now)
     how = f"{entry.status}{f' {words.duration(took)}' if took is not None else ''}"
     summary = f": {run.summary}" if run and run.summary and run.state not in LIVE else ""
-    what = clean(task.description) or words.command_line(task.command, task.shell)
+    what = clean(task.description) or masked_line(task.command, task.shell)
     return "- " + shortened(f"{task.task_id} ({how}) {shortened(what, longest=100)}{summary}", longest=240)

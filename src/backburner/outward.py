@@ -9,12 +9,13 @@ from backburner import wake
 from backburner.errors import ApprovalDenied, BadInput, LedgerUnavailable
 from backburner.extras import need
 from backburner.home import project_of
+from backburner.masking import masked_line
 from backburner.models import DISCOVERY, Notice, Submission, Task
 from backburner.standing import tools_of
 from backburner.text import shortened, visible
 from backburner.timetable import Timetable, over_all
 from backburner.validation import TOOL_SETS
-from backburner.words import command_line, short
+from backburner.words import short
 
 if TYPE_CHECKING:
     from backburner.ports import Happening  # protocols are slow to build
@@ -121,7 +122,7 @@ class Outward(Timetable):
         if submission.standing:
             parts.append(f"When: {self.explain(submission)}")
         if submission.command:
-            parts.append(f"It would run: {shortened(command_line(submission.command, submission.shell), longest=4000)}")
+            parts.append(f"It would run: {shortened(masked_line(submission.command, submission.shell), longest=4000)}")
         if submission.prompt:
             parts.append(
                 f"It would ask an agent, with the tools {tools_of(submission)}: {shortened(visible(submission.prompt), longest=4000)}"

@@ -12,6 +12,7 @@ from backburner.approval.effects import Effect, Found, World, injects
 from backburner.approval.programs import effects_of
 from backburner.approval.shell import Part, dissect
 from backburner.errors import ConfigError
+from backburner.masking import hide_secrets
 from backburner.models import HARMLESS, Submission
 from backburner.text import visible
 
@@ -122,7 +123,7 @@ def _judge(submission: Submission, world: World, rules: Sequence[Rule], *, trust
     worst = max(verdicts, key=lambda verdict: (_ORDER[verdict[0].decision], verdict[0] is not DEFAULT))
     rule, part, _ = worst
     asking = [one for one in verdicts if one[0].decision == rule.decision]
-    reasons = dict.fromkeys(visible(reason) for _, _, found in asking for reason in _reasons(rule, found))
+    reasons = dict.fromkeys(hide_secrets(visible(reason)) for _, _, found in asking for reason in _reasons(rule, found))
     if submission.stdin and rule.decision == Decision.ASK:
         reasons["its input stays open: whatever is sent to it later is not asked about"] = None
     kinds = {one.effect for _, found in judged for one in found}
@@ -130,7 +131,7 @@ def _judge(submission: Submission, world: World, rules: Sequence[Rule], *, trust
         decision=rule.decision,
         reasons=tuple(reasons),
         rule=rule.name,
-        part=visible(part.text),
+        part=hide_secrets(visible(part.text)),
         effects=tuple(sorted(map(str, kinds))),
         trust_would_do=rule is OTHERWISE and world.trustable and all(set(_kinds(found)) <= TRUSTED.effects for _, _, found in asking),
         always=rule is OTHERWISE and _narrow(submission, judged),

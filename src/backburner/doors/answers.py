@@ -7,6 +7,7 @@ from backburner import words
 from backburner.doors import render
 from backburner.doors.caller import Caller, until
 from backburner.errors import BackburnerError
+from backburner.masking import masked_line
 from backburner.models import Entry
 from backburner.runtime import Runtime, now_ms
 from backburner.text import readable, shortened
@@ -141,7 +142,7 @@ def summary(entry: Entry, now: int) -> Summary:
         status=entry.status,
         duration_seconds=None if took is None else took / 1000,
         exit_code=run.exit_code if run else None,
-        description=shortened(task.description or words.command_line(task.command, task.shell), longest=200),
+        description=shortened(task.description or masked_line(task.command, task.shell), longest=200),
     )
     if run and run.summary:
         summary["summary"] = run.summary

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, assert_never
 from backburner import words
 from backburner.doors import render
 from backburner.lifecycle import RunState, TaskState
+from backburner.masking import masked_line
 from backburner.models import Entry
 from backburner.text import clean
 
@@ -368,7 +369,7 @@ def _text(entry: Entry) -> str:
 
 
 def _command(entry: Entry) -> str:
-    return _shown(words.command_line(entry.task.command, entry.task.shell))
+    return _shown(masked_line(entry.task.command, entry.task.shell))
 
 
 def _shown(text: str) -> str:

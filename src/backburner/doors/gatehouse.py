@@ -10,6 +10,7 @@ from backburner.doors import render
 from backburner.doors.start import submission_from
 from backburner.doors.verbs import hint
 from backburner.errors import BadInput
+from backburner.masking import masked_line, masked_words
 from backburner.runtime import Runtime
 from backburner.text import visible
 
@@ -43,9 +44,11 @@ def trust(runtime: Runtime, args: argparse.Namespace) -> int:
     if args.list:
         grants = runtime.grants()
         if args.json:
-            render.print_json([{**grant._asdict(), "created_at": words.iso(grant.created_at)} for grant in grants])
+            render.print_json(
+                [{**grant._asdict(), "command": masked_words(grant.command), "created_at": words.iso(grant.created_at)} for grant in grants]
+            )
         for grant in grants if not args.json else []:
-            what = "its code is trusted" if grant.kind == "trust" else f"always: {words.command_line(grant.command, False)}"
+            what = "its code is trusted" if grant.kind == "trust" else f"always: {masked_line(grant.command, False)}"
             print(f"{grant.grant_id:>4}  {words.local(grant.created_at)}  {visible(grant.project)}  {what}")
         if not grants and not args.json:
             hint("Nothing was said for good yet.")
@@ -67,9 +70,7 @@ def audit(runtime: Runtime, args: argparse.Namespace) -> int:
         return 0
     for task, _ in reversed(entries):
         who = f"{task.approved_by} via {task.approved_via}" if task.approved_by else str(task.state)
-        print(
-            f"{words.local(task.approved_at or task.created_at)}  {who:<18} {task.task_id}  {words.command_line(task.command, task.shell)}"
-        )
+        print(f"{words.local(task.approved_at or task.created_at)}  {who:<18} {task.task_id}  {masked_line(task.command, task.shell)}")
         print(f"{'':21}rule: {task.rule or '-'}; {'; '.join(task.reasons)}")
     sys.stdout.flush()
     return 0

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from backburner import words
 from backburner.ids import slug
+from backburner.masking import masked_line, masked_words
 from backburner.models import DAY, PRIORITIES, Entry, Event, Notice, Run, Task
 from backburner.standing import OVER_BUDGET
 from backburner.text import clean, shortened, visible
@@ -34,7 +35,7 @@ _LEAST_DESCRIPTION = 12
 _LONGEST_LINE = 1000
 
 
-def as_json(entry: Entry, now: int) -> dict[str, object]:
+def as_json(entry: Entry, now: int, *, exact: bool = False) -> dict[str, object]:
     """One task for scripts."""
     task, run = entry
     took = words.elapsed(entry, now)
@@ -46,7 +47,7 @@ def as_json(entry: Entry, now: int) -> dict[str, object]:
         "status": entry.status,
         "result": run.result if run else None,
         "description": task.description,
-        "command": list(task.command),
+        "command": list(task.command) if exact else masked_words(task.command),
         **({"agent": task.agent, "prompt": task.prompt} if task.agent is not None else {}),
         **({"budget": task.budget} if task.agent is not None or task.standing else {}),
         "shell": task.shell,
@@ -260,7 +261,7 @@ def rows(entries: Sequence[Entry], now: int) -> str:
 def _row(entry: Entry, now: int) -> tuple[str, str, str, str, str]:
     run = entry.run
     took = words.elapsed(entry, now)
-    text = clean(entry.task.description) or words.command_line(entry.task.command, entry.task.shell)
+    text = clean(entry.task.description) or masked_line(entry.task.command, entry.task.shell)
     if entry.task.standing:
         text = _standing_row(entry, now, text)
     return entry.task.task_id, entry.status, words.local(run.started_at if run else None), words.duration(took), text

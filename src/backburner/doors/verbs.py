@@ -54,7 +54,7 @@ def status(runtime: Runtime, args: argparse.Namespace) -> int:
             more |= {"usage": dict(entry.run.usage) or render.used_json(runtime.activity(entry))}
         if entry.task.standing:
             more |= {"when": runtime.explain(entry.task), "runs": [render.run_json(run) for run in runtime.history(entry, args.runs)]}
-        render.print_json({**render.as_json(entry, now_ms()), **render.signs_json(signs), **more})
+        render.print_json({**render.as_json(entry, now_ms(), exact=True), **render.signs_json(signs), **more})
     else:
         when = runtime.explain(entry.task) if entry.task.standing else ""
         if reason := runtime.broken_source(entry.task):

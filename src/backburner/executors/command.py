@@ -21,6 +21,7 @@ from backburner.executors.lines import Lines
 from backburner.executors.stream import Child, Stream, open_log, pour
 from backburner.home import SPARE, Home, is_locked
 from backburner.lifecycle import Result
+from backburner.masking import hide_secrets
 from backburner.models import ProcessId, Work
 from backburner.output import NAME, Log, header
 from backburner.ports import CannotStart, Outcome, StartLater
@@ -83,7 +84,7 @@ class CommandExecutor:
                 stream.abandon()
             if error.errno in _NO_ROOM:
                 raise StartLater(error.strerror) from None
-            raise CannotStart(f"{task.command[0]} could not be started: {error.strerror or error}") from None
+            raise CannotStart(f"{hide_secrets(task.command[0])} could not be started: {error.strerror or error}") from None
         stream.close()
         found = process.identify(leader.pid)
         command = Command(self, folder, run.mark, found or ProcessId(leader.pid, "0", process.boot_id()))

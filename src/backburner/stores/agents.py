@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from backburner import standing
 from backburner.errors import StaleRun
 from backburner.lifecycle import LIVE, Result, RunEvent, RunState, TaskEvent, TaskState
+from backburner.masking import masked_line
 from backburner.models import ELSEWHERE, TURN, Ending, Entry, ProcessId
 from backburner.stores.endings import Endings, once
 from backburner.stores.rows import plain
 from backburner.text import shortened
-from backburner.words import command_line, short
+from backburner.words import short
 
 
 class Agents(Endings):
@@ -61,7 +62,7 @@ class Agents(Endings):
                 reason = f"{reason} (fingerprint {short(asked)})" if asked else reason
                 answer = other.task.task_id if other else task_id
                 if other:
-                    line = command_line(other.task.command, other.task.shell)
+                    line = masked_line(other.task.command, other.task.shell)
                     reason = f"it wants to run `{shortened(line, longest=400)}` ({'; '.join(other.task.reasons)})"
                 self._notice(entry.task, entry.run, standing.waiting(entry.task, reason, answer), now, about=once("waits", now))
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 
+from backburner.masking import masked_words
 from backburner.models import Grant
 from backburner.stores.connection import Connection
 
@@ -18,7 +19,7 @@ class Grants(Connection):
                 (kind, project, json.dumps(list(command)), via, now),
             )
             if self._db.changes():
-                self._event(now, "granted", None, None, grant=kind, project=project, command=list(command), via=via)
+                self._event(now, "granted", None, None, grant=kind, project=project, command=masked_words(command), via=via)
 
     def revoke(self, grant_id: int, now: int) -> bool:
         """Take a grant back; False where there is none with this number."""

@@ -3,8 +3,9 @@
 import json
 
 from backburner.lifecycle import Result, RunState, TaskState
+from backburner.masking import masked_line
 from backburner.models import Entry, ProcessId, Run, Span, Task
-from backburner.words import command_line, iso
+from backburner.words import iso
 
 TASK = ", ".join(f"t.{field}" for field in Task._fields)
 RUN = ", ".join(f"r.{field}" for field in Run._fields)
@@ -109,7 +110,7 @@ def span_of_run(task: Task, run: Run) -> Span:
 
 
 def _attributes(task: Task, status: str) -> dict[str, object]:
-    command = command_line(task.command, task.shell)
+    command = masked_line(task.command, task.shell)
     about = {"task.id": task.task_id, "task.command": command, "task.status": status}
     if task.approved_by:
         about |= {"task.approved_by": task.approved_by, "task.approved_at": iso(task.approved_at) or ""}

@@ -1,0 +1,37 @@
+"""Secrets in the words of a command, at every place where it is listed or told; where a person decides they see it as it is."""
+
+import json
+import sqlite3
+
+from conftest import Place
+
+SECRET = "abc123abc"
+
+
+def test_secrets_in_arguments_are_hidden_in_lists_audit_events_and_traces(place: Place) -> None:
+    words = ("true", "--token", SECRET, f"Authorization: Bearer {SECRET}", f"https://ann:{SECRET}@example.org")
+    task_id = place.run(*words)
+    place.ok("wait", task_id)
+    asked = place.cli("run", "--", "curl", "-H", f"Authorization: Bearer {SECRET}", "https://example.org")
+    assert asked.returncode == 3 and SECRET not in asked.stderr
+    place.ok("run", "--yes", "--shell", "--", f"API_TOKEN={SECRET} true")
+    for verb in ("list", "list --json", "audit", "audit --json", "events", "events --json", "inbox", "inbox --json", f"traces --json --task {task_id}"):
+        said = place.ok(*verb.split())
+        assert SECRET not in said and (verb.startswith(("events", "inbox")) or "***" in said), verb
+    detail = place.status(task_id)
+    assert detail["command"] == list(words), "its details are exact"
+    assert SECRET in place.ok("status", task_id)
+
+
+def test_what_is_always_allowed_is_listed_without_its_secrets(place: Place) -> None:
+    with sqlite3.connect(place.root / "ledger.db") if (place.root / "ledger.db").exists() else _made(place) as db:
+        db.execute(
+            "INSERT INTO grants (kind, project, command, via, created_at) VALUES ('always', '/p', ?, 'cli', 1)",
+            (json.dumps(["x", "--token", SECRET]),),
+        )
+    assert SECRET not in place.ok("trust", "--list") + place.ok("trust", "--list", "--json")
+
+
+def _made(place: Place) -> sqlite3.Connection:
+    place.ok("list")
+    return sqlite3.connect(place.root / "ledger.db")

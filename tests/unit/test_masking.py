@@ -1,0 +1,77 @@
+"""What is hidden where a command is only shown, and what is not."""
+
+import pytest
+
+from backburner.masking import hide_secrets, masked_line, masked_words
+
+HIDDEN = [
+    ("curl -H 'Authorization: Bearer abc123' https://h", "curl -H 'Authorization: ***' https://h"),
+    ('curl -H "authorization: Basic abc123" h', 'curl -H "authorization: ***" h'),
+    ("curl --header='X-Api-Key: abc123' h", "curl --header='X-Api-Key: ***' h"),
+    ("git clone https://ann:abc123@example.org/x", "git clone https://ann:***@example.org/x"),
+    ("git clone https://abc123@example.org/x", "git clone https://***@example.org/x"),
+    ("psql postgres://u:abc123@h/db", "psql postgres://u:***@h/db"),
+    ("tool --token abc123 --verbose", "tool --token *** --verbose"),
+    ("tool --token=abc123", "tool --token=***"),
+    ("tool --auth-token 'abc 123' x", "tool --auth-token *** x"),
+    ("tool --password abc123", "tool --password ***"),
+    ("tool -password abc123", "tool -password ***"),
+    ("GITHUB_TOKEN=abc123 gh pr list", "GITHUB_TOKEN=*** gh pr list"),
+    ("export AWS_SECRET_ACCESS_KEY=abc123; x", "export AWS_SECRET_ACCESS_KEY=***; x"),
+    ("curl 'https://h/x?api_key=abc123&y=1'", "curl 'https://h/x?api_key=***&y=1'"),
+    ("curl -s -u ann:abc123 https://h", "curl -s -u ann:*** https://h"),
+    ("curl --user=ann:abc123 https://h", "curl --user=ann:*** https://h"),
+]
+SHOWN = [
+    "git log --author=ann",
+    "git clone git@example.org:x/y",
+    "ssh://git@example.org/x",
+    "docker run -u 1000:1000 image",
+    "pytest -k token",
+    "cat src/tokenizer.py",
+    "grep -rn password src",
+    "make all KEYS=2",
+    "curl https://example.org/a:b",
+]
+
+
+@pytest.mark.parametrize(("line", "shown"), HIDDEN)
+def test_a_secret_in_a_line_is_hidden(line: str, shown: str) -> None:
+    assert hide_secrets(line) == shown
+    assert masked_line((line,), True) == shown
+
+
+@pytest.mark.parametrize("line", SHOWN)
+def test_everything_else_is_shown_as_it_is(line: str) -> None:
+    assert hide_secrets(line) == line
+
+
+def test_a_secret_in_words_is_hidden_by_the_word_before_it() -> None:
+    command = [
+        "/usr/bin/curl",
+        "-H",
+        "Authorization: Bearer abc 123",
+        "--token",
+        "abc123",
+        "-u",
+        "ann:abc123",
+        "https://u:abc123@h/x",
+        "A_TOKEN=abc123",
+    ]
+    assert masked_words(command) == [
+        "/usr/bin/curl",
+        "-H",
+        "Authorization: ***",
+        "--token",
+        "***",
+        "-u",
+        "ann:***",
+        "https://u:***@h/x",
+        "A_TOKEN=***",
+    ]
+    assert masked_line(("tool", "--token", "a b"), False) == "tool --token ***"
+
+
+def test_long_lines_are_looked_at_quickly() -> None:
+    for line in ("a" * 200_000, "--token " * 20_000, "://" * 50_000, "curl -u " * 20_000, "authauthauth" * 10_000):
+        hide_secrets(line)
