@@ -14,7 +14,7 @@ from backburner import folders, output, signs
 from backburner.errors import LedgerUnavailable, StaleRun
 from backburner.home import Home
 from backburner.lifecycle import Result, RunState
-from backburner.models import HOSTED, Clock, Ending, ProcessId, Run, Task, Work
+from backburner.models import Clock, Ending, ProcessId, Run, Task, Work
 from backburner.ports import CannotStart, Executor, Handle, Outcome, Parked, StartLater, Store
 from backburner.words import duration
 
@@ -136,11 +136,20 @@ class Runner:
             work = self._store.adopt(run, self._owner)
         except StaleRun:
             return
-        handle = self._executor.attach(work)
+        try:
+            handle = self._executor.attach(work)
+        except Exception:  # one that cannot be examined must not keep the others waiting
+            log.exception("%s cannot be taken over yet, trying again", run.run_id)
+            asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._changed)
+            return
         if handle is None:
             self._start(work)
         else:
             self._supervise(work, handle)
+
+    def looks_after(self, run_id: str) -> bool:
+        """Whether a run is watched here, waits here to be started, or has ended and only has to be written."""
+        return run_id in self._live or run_id in self._delayed or any(ending.run_id == run_id for _, ending in self._ended)
 
     def _notice_cancels(self) -> None:
         if not self._live:
@@ -169,6 +178,12 @@ class Runner:
             return
         except StaleRun:
             return  # somebody else has it
+        except Exception as error:
+            log.exception("starting %s failed", work.run.run_id)
+            handle = self._executor.attach(work)
+            if handle is None:
+                self._refuse(work, folder, CannotStart(f"it could not be started: {error or type(error).__name__}"))
+                return
         self._supervise(work, handle)
         asyncio.get_running_loop().call_later(_RECORD_SECONDS, self._record, work, handle)
 
@@ -219,9 +234,15 @@ class Runner:
         asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._watch_again, work)
 
     def _watch_again(self, work: Work) -> None:
-        if handle := self._executor.attach(work):
+        try:
+            handle = self._executor.attach(work)
+        except Exception:
+            log.exception("%s cannot be watched yet, trying again", work.run.run_id)
+            asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._watch_again, work)
+            return
+        if handle:
             self._supervise(work, handle)
-        elif self._runner in HOSTED:  # nothing of it is left to be watched
+        else:  # nothing of it is left to be watched
             self._live.pop(work.run.run_id, None)
             error = "it was interrupted by a mistake of ours; the log of the engine has more"
             self._conclude(work, Ending(work.run.run_id, RunState.FAILED, Result.LOST, self._clock(), error=error))
@@ -339,8 +360,8 @@ class Runner:
         folder = self._home.folder(run.folder)
         try:
             folders.write(folder, task, run)
-        except OSError as error:
-            log.warning("%s: %s", folder, error.strerror)
+        except (OSError, ValueError) as error:
+            log.warning("%s: %s", folder, error)
 
     async def stop(self) -> None:
         """Let go of everything: commands live on, and whoever comes next takes them over."""

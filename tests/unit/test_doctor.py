@@ -2,6 +2,7 @@
 
 import os
 import random
+import subprocess
 from pathlib import Path
 
 import apsw
@@ -12,7 +13,7 @@ from backburner.doctor import Finding, examine
 from backburner.home import Home
 from backburner.lifecycle import Result, RunState
 from backburner.models import ENGINE, Approval, Ending, ProcessId, Submission
-from backburner.process import engine_of, myself
+from backburner.process import MARK, engine_of, myself
 from backburner.stores.sqlite import SQLiteStore
 
 
@@ -169,9 +170,19 @@ def test_a_run_whose_owner_is_dead_is_told(home: Home) -> None:
     assert finding.what == f"runs without an owner: {task_id}"
 
 
-def test_a_run_whose_owner_lives_is_fine(home: Home) -> None:
-    fill(home, end=False)
-    assert wrong(home) == []
+def test_a_run_whose_owner_lives_and_that_has_a_process_is_fine(home: Home) -> None:
+    (task_id,) = fill(home, end=False)
+    store = SQLiteStore(home.ledger)
+    store.record_process(task_id, myself(), myself())
+    (run,) = store.live_runs()
+    store.close()
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, env={"PATH": os.defpath, MARK: run.mark}):
+        assert wrong(home) == []
+
+
+def test_a_run_that_is_said_to_be_running_and_has_no_process_is_told(home: Home) -> None:
+    (task_id,) = fill(home, end=False)
+    assert only(wrong(home)).what == f"running without a process: {task_id}"
 
 
 def test_a_remedy_can_be_typed_as_it_stands(tmp_path: Path) -> None:

@@ -66,13 +66,13 @@ class CommandExecutor:
             process.MARK: run.mark,
             trace.VARIABLE: trace.render(run.trace_id, run.span_id),
         }
-        env |= folders.handed_on(self._home, run)
         if "PWD" in env:
             env["PWD"] = task.cwd
         stream = None
         try:
             if not os.path.isdir(folder):
                 os.makedirs(folder, 0o700, exist_ok=True)
+            env |= folders.handed_on(self._home, run)
             env = shim.prepare(folder, task, env, self._files)
             stream = self._stream(os.path.join(folder, NAME))
             os.write(stream.log, log_header(work))
