@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from backburner import folders, output, signs
+from backburner import folders, output, process, signs
 from backburner.errors import LedgerUnavailable, StaleRun
 from backburner.home import Home
 from backburner.lifecycle import Result, RunState
@@ -136,6 +136,7 @@ class Runner:
             work = self._store.adopt(run, self._owner)
         except StaleRun:
             return
+        work = work._replace(run=work.run._replace(owner=run.owner))  # in whose boot it ran
         try:
             handle = self._executor.attach(work)
         except Exception:  # one that cannot be examined must not keep the others waiting
@@ -262,7 +263,10 @@ class Runner:
             except Parked as parked:
                 self._park(work, parked)
                 return
-            stopped = stopped or _stopped_before(work.run, outcome)
+            if not stopped and _stopped_before(work.run, outcome):
+                stopped = True
+                if outcome.result == Result.LOST:  # SIGKILL took its shim too, which would have written the code
+                    outcome = outcome._replace(result=Result.SIGNAL, exit_code=_KILLED, error=None)
         finally:
             cancel.cancel()
             end.cancel()
@@ -379,8 +383,12 @@ class Runner:
 
 
 def _stopped_before(run: Run, outcome: Outcome) -> bool:
-    """Whether a run that was taken over had died of the cancel that its dead owner was carrying out."""
-    return run.cancel_requested_at is not None and outcome.exit_code in (_KILLED, _TERMINATED)
+    """Whether a run that was taken over, and of which nothing is left, had died of the cancel that its dead owner was carrying out."""
+    if run.cancel_requested_at is None:
+        return False
+    before = run.process or run.owner
+    gone_in_this_boot = outcome.result == Result.LOST and (before is None or before.boot == process.boot_id())
+    return gone_in_this_boot or outcome.exit_code in (_KILLED, _TERMINATED)
 
 
 def _meaning(outcome: Outcome, stopped: bool, cancelled: bool) -> tuple[RunState, Result]:
