@@ -60,6 +60,7 @@ ENGINE = {
     "when",
     "outward",
     "discovery",
+    "delays",
     "hosts",
     "runtime",
     "awaited",

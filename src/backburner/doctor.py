@@ -209,7 +209,7 @@ def _without_process(home: Home, store: Store) -> list[str]:
 
 def _is_gone(home: Home, run: Run) -> bool:
     folder = home.folder(run.folder)
-    if run.runner in HOSTED or is_locked(os.path.join(folder, folders.SCRIPT)) or folders.exit_code(folder) is not None:
+    if run.runner in HOSTED or run.error or is_locked(os.path.join(folder, folders.SCRIPT)) or folders.exit_code(folder) is not None:
         return False
     return not members(run.process, run.mark)
 
@@ -221,6 +221,9 @@ def _tasks(home: Home, store: Store) -> Iterator[Finding]:
         yield Finding(False, f"runs without an owner: {', '.join(stale[:5])}", "backburner list takes them over")
     else:
         yield Finding(True, f"runs: {live} live, none without an owner")
+    if reason := store.delayed_because():
+        late = [run.run_id for run in store.live_runs() if run.state in AT_WORK and run.process is None and run.error]
+        yield Finding(False, f"cannot be started yet ({reason}): {', '.join(late[:5])}", "make room; they start by themselves then")
     if gone := _without_process(home, store):
         what = f"running without a process: {', '.join(gone[:5])}"
         yield Finding(False, what, "backburner run -- true has the engine look at them; if they stay: backburner cancel ID")

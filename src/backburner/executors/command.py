@@ -7,7 +7,6 @@ what an end means: that is the runner's.
 import array
 import asyncio
 import contextlib
-import errno
 import fcntl
 import os
 import signal
@@ -23,12 +22,11 @@ from backburner.home import SPARE, Home, is_locked
 from backburner.lifecycle import Result
 from backburner.models import ProcessId, Work
 from backburner.output import NAME, Log, header
-from backburner.ports import CannotStart, Outcome, StartLater
+from backburner.ports import NO_ROOM, CannotStart, Outcome, StartLater
 from backburner.progress import summarize
 from backburner.watch import FileWatch
 from backburner.words import command_line, iso
 
-_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 _KILL_SECONDS = 5.0  # how long the dead may take to be gone after SIGKILL
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0  # seconds between two looks at the ports of a command that is not ready
 _SPARE_SECONDS = 0.004  # after a start: it shall not stand in the way of that
@@ -80,7 +78,7 @@ class CommandExecutor:
         except OSError as error:
             if stream:
                 stream.abandon()
-            if error.errno in _NO_ROOM:
+            if error.errno in NO_ROOM:
                 raise StartLater(error.strerror) from None
             raise CannotStart(f"{task.command[0]} could not be started: {error.strerror or error}") from None
         stream.close()
