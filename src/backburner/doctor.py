@@ -191,7 +191,15 @@ def _ledger(home: Home) -> Iterator[Finding]:
 
 
 def _aside(home: Home) -> str:
-    return f"mv {shlex.quote(home.ledger)} {shlex.quote(home.ledger + '.damaged')}"
+    """How to move the ledger and the files that belong to it away: its log beside another ledger would destroy that one."""
+    number, folder = 1, os.path.join(home.root, "damaged")
+    while os.path.lexists(folder):
+        number += 1
+        folder = os.path.join(home.root, f"damaged-{number}")
+    there = [path for path in (home.ledger, home.ledger + "-wal", home.ledger + "-shm") if os.path.exists(path)]
+    move = f"mkdir {shlex.quote(folder)} && mv {shlex.join(there)} {shlex.quote(folder)}"
+    engine = engine_of(home)
+    return f"kill {engine.pid} && flock {shlex.quote(home.engine_lock)} {move}" if engine else move
 
 
 def _without_process(home: Home, store: Store) -> list[str]:

@@ -332,6 +332,7 @@ def serve(
     try:
         asyncio.run(main())
     finally:
+        runtime.store.fold()
         runtime.close()
         os.close(held)
     return True

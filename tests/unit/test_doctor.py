@@ -109,8 +109,32 @@ def test_a_ledger_of_random_bytes_is_told_and_left_as_it_is(home: Home) -> None:
     noise = random.Random(1).randbytes(20_000)
     Path(home.ledger).write_bytes(noise)
     finding = only(wrong(home))
-    assert "damaged" in finding.what and f"mv {home.ledger} {home.ledger}.damaged" in finding.fix
+    assert "damaged" in finding.what and f"mkdir {home.root}/damaged && mv {home.ledger} " in finding.fix
     assert Path(home.ledger).read_bytes() == noise
+
+
+def test_a_damaged_ledger_is_set_aside_with_all_that_belongs_to_it(home: Home) -> None:
+    """What can be salvaged may be in the write-ahead log; and that of another ledger would destroy a new one."""
+    fill(home, count=4)
+    store = SQLiteStore(home.ledger)
+    store.fold()
+    store.close()
+    fill(home)
+    whole, log = Path(home.ledger).read_bytes(), Path(home.ledger + "-wal").read_bytes()
+    assert log
+    for number, folder in enumerate(("damaged", "damaged-2")):
+        Path(home.ledger).write_bytes(random.Random(number).randbytes(20_000))
+        Path(home.ledger + "-wal").write_bytes(log)
+        advice = only([finding for finding in wrong(home) if "ledger" in finding.what]).fix
+        subprocess.run(["sh", "-ec", advice.partition("aside: ")[2].partition(" (the output")[0]], check=True)
+        assert [name for name in os.listdir(home.root) if name.startswith("ledger")] == []
+        aside = Path(home.root, folder)
+        assert (aside / "ledger.db-wal").read_bytes() == log
+    (aside / "ledger.db").write_bytes(whole)
+    store = SQLiteStore(str(aside / "ledger.db"))
+    assert len(store.list(status=None, project=None, limit=None)) == 5, "nothing of it was lost"
+    store.close()
+    assert len(fill(home)) == 1
 
 
 def test_a_ledger_with_damaged_pages_is_told(home: Home) -> None:
