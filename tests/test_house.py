@@ -64,6 +64,7 @@ ENGINE = {
     "when",
     "outward",
     "discovery",
+    "delays",
     "hosts",
     "runtime",
     "awaited",

@@ -4,21 +4,23 @@ import os
 import shlex
 import shutil
 import stat
+import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from backburner import folders, wake
 from backburner.config import Config, agent_settings
 from backburner.errors import BackburnerError
-from backburner.home import Home, locate
+from backburner.home import Home, is_locked, locate
 from backburner.lifecycle import AT_WORK
-from backburner.models import Entry
+from backburner.models import HOSTED, Entry, Run
 from backburner.ports import Store
-from backburner.process import engine_of, is_alive, state_of
+from backburner.process import engine_of, is_alive, members, state_of
 from backburner.runtime import load_config
 
 _LITTLE = 100 << 20
 _MANY_RUNS = 100_000
+_SETTLE_SECONDS = 0.5
 
 
 class Finding(NamedTuple):
@@ -204,7 +206,35 @@ def _ledger(home: Home) -> Iterator[Finding]:
 
 
 def _aside(home: Home) -> str:
-    return f"mv {shlex.quote(home.ledger)} {shlex.quote(home.ledger + '.damaged')}"
+    """How to move the ledger and the files that belong to it away: its log beside another ledger would destroy that one."""
+    number, folder = 1, os.path.join(home.root, "damaged")
+    while os.path.lexists(folder):
+        number += 1
+        folder = os.path.join(home.root, f"damaged-{number}")
+    there = [path for path in (home.ledger, home.ledger + "-wal", home.ledger + "-shm") if os.path.exists(path)]
+    move = f"mkdir {shlex.quote(folder)} && mv {shlex.join(there)} {shlex.quote(folder)}"
+    engine = engine_of(home)
+    return f"kill {engine.pid} && flock {shlex.quote(home.engine_lock)} {move}" if engine else move
+
+
+def _without_process(home: Home, store: Store) -> list[str]:
+    """Runs of commands that are said to be at work and are not. One that is just being started or ended is seen only once."""
+
+    def look() -> list[str]:
+        return [run.run_id for run in store.live_runs() if run.state in AT_WORK and is_alive(run.owner) and _is_gone(home, run)]
+
+    found = look()
+    if found:
+        time.sleep(_SETTLE_SECONDS)
+        found = [run_id for run_id in look() if run_id in found]
+    return found
+
+
+def _is_gone(home: Home, run: Run) -> bool:
+    folder = home.folder(run.folder)
+    if run.runner in HOSTED or run.error or is_locked(os.path.join(folder, folders.SCRIPT)) or folders.exit_code(folder) is not None:
+        return False
+    return not members(run.process, run.mark)
 
 
 def _tasks(home: Home, store: Store) -> Iterator[Finding]:
@@ -214,6 +244,12 @@ def _tasks(home: Home, store: Store) -> Iterator[Finding]:
         yield Finding(False, f"runs without an owner: {', '.join(stale[:5])}", "backburner list takes them over")
     else:
         yield Finding(True, f"runs: {live} live, none without an owner")
+    if reason := store.delayed_because():
+        late = [run.run_id for run in store.live_runs() if run.state in AT_WORK and run.process is None and run.error]
+        yield Finding(False, f"cannot be started yet ({reason}): {', '.join(late[:5])}", "make room; they start by themselves then")
+    if gone := _without_process(home, store):
+        what = f"running without a process: {', '.join(gone[:5])}"
+        yield Finding(False, what, "backburner run -- true has the engine look at them; if they stay: backburner cancel ID")
     known: dict[str, Entry] = {}
     for entry in store.list(status=None, project=None, limit=None):
         if entry.run and os.path.dirname(entry.run.folder) == "tasks":

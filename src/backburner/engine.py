@@ -244,7 +244,8 @@ class Engine:
         """At the start, and a few times a day for an engine that stays."""
         asyncio.get_running_loop().call_later(_UPKEEP_SECONDS, self._upkeep)
         _remove_spares(self._home)
-        if self._runtime.config.flag("commands.auto_cleanup") and (gone := self._runtime.clean_up()):
+        if self._runtime.config.flag("commands.auto_cleanup") and (as_of := self._runtime.confirmed_time()) is not None:
+            gone = self._runtime.clean_up(as_of=as_of)
             log.info("removed %d tasks after their retention", len(gone))
 
     def _reload(self) -> None:
@@ -331,6 +332,7 @@ def serve(
     try:
         asyncio.run(main())
     finally:
+        runtime.store.fold()
         runtime.close()
         os.close(held)
     return True

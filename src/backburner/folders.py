@@ -12,6 +12,7 @@ from backburner.lifecycle import ENDED
 from backburner.models import Entry, Run, Task
 
 EXIT = ".exit"  # blank, then `s` once the command was begun, then its code
+SCRIPT = ".shim"  # locked for as long as the shim of a command lives
 STREAM = "stream.jsonl"  # what an agent says to a person who reads along, as it says it
 INPUT = ".input"  # where a command reads from that can be sent something
 _LARGEST = 8 << 20

@@ -272,8 +272,8 @@ class TaskRunner:
         ear = self._ear = runtime.listen()
         asyncio.get_running_loop().add_reader(ear.fileno(), self._rung)
         weakref.finalize(self, _let_go, ear, runtime)
-        if runtime.config.flag("commands.auto_cleanup"):
-            runtime.clean_up()
+        if runtime.config.flag("commands.auto_cleanup") and (as_of := runtime.confirmed_time()) is not None:
+            runtime.clean_up(as_of=as_of)
         return runtime, runner
 
     def _changed(self) -> None:

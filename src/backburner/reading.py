@@ -215,8 +215,10 @@ class Reading(Attendance):
         return signs.Signs(self.progress(entry), tuple(ports), signs.artifacts(self.folder(entry)), self.waits_for(entry))
 
     def waits_for(self, entry: Entry) -> str | None:
-        """Why a pending task has not started."""
+        """Why a pending task, or one that was claimed, has not started."""
         run = entry.run
+        if run and run.state in AT_WORK and run.process is None and run.error:
+            return f"room on this machine: {run.error}"
         if run is None or run.state != RunState.PENDING:
             return None
         if run.blocked:
@@ -226,6 +228,8 @@ class Reading(Attendance):
             return f"{words.local(run.due_at)} (in {words.duration(run.due_at - self.clock())})"
         from backburner.machine import no_room
 
+        if reason := self.store.delayed_because():
+            return f"room on this machine: {reason}"
         return no_room(self.config) or "a free place"
 
     def mend(self, entry: Entry) -> None:

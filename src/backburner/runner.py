@@ -10,12 +10,13 @@ import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from backburner import folders, output, signs
+from backburner import folders, output, process, signs
+from backburner.delays import Delays
 from backburner.errors import LedgerUnavailable, StaleRun
 from backburner.home import Home
 from backburner.lifecycle import Result, RunState
-from backburner.models import HOSTED, Clock, Ending, ProcessId, Run, Task, Work
-from backburner.ports import CannotStart, Executor, Handle, Outcome, Parked, StartLater, Store
+from backburner.models import Clock, Ending, ProcessId, Run, Task, Work
+from backburner.ports import NO_ROOM, CannotStart, Executor, Handle, Outcome, Parked, StartLater, Store
 from backburner.unapproved import MAX_FILE_BYTES
 from backburner.words import duration
 
@@ -62,7 +63,7 @@ class Runner:
         self._changed, self._changed_since, self._admit = changed, changed_since, admit
         self._live: dict[str, _Live] = {}
         self._ended: list[tuple[Task, Ending]] = []
-        self._delayed: set[str] = set()  # claimed, but the machine had no room yet
+        self._delayed = Delays(self._start_again, self.tick)  # claimed, but the machine had no room yet
         self._settling: asyncio.TimerHandle | asyncio.Handle | None = None
         self._due: asyncio.TimerHandle | None = None  # the next look at what is not due or not admitted yet
         self._stopping = False
@@ -104,7 +105,7 @@ class Runner:
         """How many more may start now: by count, and by what the machine can bear."""
         ending = sum(ending.run_id in self._live for _, ending in self._ended)
         room = self.cap - len(self._live) + ending - len(self._delayed)
-        if self._stopping or room <= 0 or not self._store.queued(self._runner, now, 1):
+        if self._stopping or self._delayed or room <= 0 or not self._store.queued(self._runner, now, 1):
             return 0
         if (admitted := self._admit(room)) < room:
             self._look_again(_ADMISSION_SECONDS)
@@ -125,7 +126,7 @@ class Runner:
     @property
     def has_room(self) -> bool:
         """Whether one more could start at once."""
-        return not self._stopping and not self.full and self._admit(1) > 0
+        return not self._stopping and not self._delayed and not self.full and self._admit(1) > 0
 
     def start(self, work: Work) -> None:
         """Start what was submitted and claimed in this very moment: what was approved is what runs."""
@@ -138,23 +139,35 @@ class Runner:
             work = self._store.adopt(run, self._owner)
         except StaleRun:
             return
-        handle = self._executor.attach(work)
+        work = work._replace(run=work.run._replace(owner=run.owner))  # in whose boot it ran
+        try:
+            handle = self._executor.attach(work)
+        except Exception:  # one that cannot be examined must not keep the others waiting
+            log.exception("%s cannot be taken over yet, trying again", run.run_id)
+            asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._changed)
+            return
         if handle is None:
             self._start(work)
         else:
             self._supervise(work, handle)
 
+    def looks_after(self, run_id: str) -> bool:
+        """Whether a run is watched here, waits here to be started, or has ended and only has to be written."""
+        return run_id in self._live or run_id in self._delayed or any(ending.run_id == run_id for _, ending in self._ended)
+
     def _notice_cancels(self) -> None:
-        if not self._live:
+        if not self._live and not self._delayed:
             return
         for run_id in self._store.cancels():
             if run_id in self._live:
                 self._live[run_id].cancelled.set()
+            elif work := self._delayed.drop(run_id):
+                error = "cancelled before it started"
+                self._conclude(work, Ending(run_id, RunState.CANCELLED, Result.UNSTARTED, self._clock(), error=error))
 
     def _start(self, work: Work, just_approved: bool = False) -> None:
         """Start a claimed run; what stands in the way for now is tried again, so that none is claimed and forgotten."""
         folder = self._home.folder(work.run.folder)
-        self._delayed.discard(work.run.run_id)
         try:
             if not just_approved and (changed := self._changed_since(work)):
                 reason, fingerprint = changed
@@ -166,14 +179,39 @@ class Runner:
             self._refuse(work, folder, error)
             return
         except (StartLater, LedgerUnavailable) as error:
-            log.warning("%s: %s; trying again", work.run.run_id, error)
-            self._delayed.add(work.run.run_id)
-            asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._start, work)
+            self._put_off(work, str(error))
             return
         except StaleRun:
             return  # somebody else has it
+        except Exception as error:
+            log.exception("starting %s failed", work.run.run_id)
+            handle = self._executor.attach(work)
+            if handle is None and isinstance(error, OSError) and error.errno in NO_ROOM:
+                self._put_off(work, str(error.strerror))
+                return
+            if handle is None:
+                self._refuse(work, folder, CannotStart(f"it could not be started: {error or type(error).__name__}"))
+                return
         self._supervise(work, handle)
         asyncio.get_running_loop().call_later(_RECORD_SECONDS, self._record, work, handle)
+
+    def _start_again(self, work: Work) -> None:
+        self._start(work._replace(run=work.run._replace(started_at=self._clock())))  # its time counts from now on
+
+    def _put_off(self, work: Work, reason: str) -> None:
+        """Try again later. Why it waits is in the ledger; a person is told once, where that lasts, however many wait."""
+        self._delayed.add(work)
+        tell = self._delayed.persists and not self._delayed.told
+        if tell or not self._delayed.persists:
+            log.warning("%s: %s; trying again", work.run.run_id, reason)
+        try:
+            self._store.put_off(work.run.run_id, self._owner, reason, self._clock(), tell=tell)
+            self._delayed.told = self._delayed.told or tell
+        except StaleRun:
+            self._delayed.drop(work.run.run_id)  # somebody else has it
+        except LedgerUnavailable as error:
+            log.warning("%s", error)
+        self._changed()
 
     def _record(self, work: Work, handle: Handle) -> None:
         """Write down which process a run became; what has ended meanwhile said so with its end."""
@@ -222,9 +260,15 @@ class Runner:
         asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._watch_again, work)
 
     def _watch_again(self, work: Work) -> None:
-        if handle := self._executor.attach(work):
+        try:
+            handle = self._executor.attach(work)
+        except Exception:
+            log.exception("%s cannot be watched yet, trying again", work.run.run_id)
+            asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._watch_again, work)
+            return
+        if handle:
             self._supervise(work, handle)
-        elif self._runner in HOSTED:  # nothing of it is left to be watched
+        else:  # nothing of it is left to be watched
             self._live.pop(work.run.run_id, None)
             error = "it was interrupted by a mistake of ours; the log of the engine has more"
             self._conclude(work, Ending(work.run.run_id, RunState.FAILED, Result.LOST, self._clock(), error=error))
@@ -244,7 +288,10 @@ class Runner:
             except Parked as parked:
                 self._park(work, parked)
                 return
-            stopped = stopped or _stopped_before(work.run, outcome)
+            if not stopped and _stopped_before(work.run, outcome):
+                stopped = True
+                if outcome.result == Result.LOST:  # SIGKILL took its shim too, which would have written the code
+                    outcome = outcome._replace(result=Result.SIGNAL, exit_code=_KILLED, error=None)
         finally:
             cancel.cancel()
             end.cancel()
@@ -302,15 +349,8 @@ class Runner:
 
     def _conclude(self, work: Work, ending: Ending) -> None:
         """Files first, then the ledger: who learns of the end from the ledger finds the files complete."""
-        run = work.run._replace(
-            state=ending.state,
-            result=ending.result,
-            exit_code=ending.exit_code,
-            error=ending.error,
-            summary=ending.summary,
-            lines=ending.lines,
-            ended_at=max(ending.ended_at, work.run.started_at or 0),
-        )
+        run = work.run._replace(state=ending.state, result=ending.result, exit_code=ending.exit_code, error=ending.error)
+        run = run._replace(summary=ending.summary, lines=ending.lines, ended_at=max(ending.ended_at, run.started_at or 0))
         self._write_files(work.task, run)
         self._ended.append((work.task, ending))
         if self._settling is None:
@@ -334,6 +374,8 @@ class Runner:
             self._live.pop(ending.run_id, None)
         self._changed()
         self._begin(claimed, now)
+        if self._delayed and not self._stopping:
+            self._delayed.again()  # what ended may have made room
         for task, ending in ended:
             with contextlib.suppress(LedgerUnavailable):  # what fell with it is in the ledger; these are copies
                 for other, run in self._store.fallen(task.task_id) if ending.state != RunState.COMPLETED else ():
@@ -344,14 +386,15 @@ class Runner:
         folder = self._home.folder(run.folder)
         try:
             folders.write(folder, task, run)
-        except OSError as error:
-            log.warning("%s: %s", folder, error.strerror)
+        except (OSError, ValueError) as error:
+            log.warning("%s: %s", folder, error)
 
     async def stop(self) -> None:
         """Let go of everything: commands live on, and whoever comes next takes them over."""
         self._stopping = True
         if self._due:
             self._due.cancel()
+        self._delayed.stop()
         if self._settling:
             self._settling.cancel()
             self._settle()
@@ -363,8 +406,12 @@ class Runner:
 
 
 def _stopped_before(run: Run, outcome: Outcome) -> bool:
-    """Whether a run that was taken over had died of the cancel that its dead owner was carrying out."""
-    return run.cancel_requested_at is not None and outcome.exit_code in (_KILLED, _TERMINATED)
+    """Whether a run that was taken over, and of which nothing is left, had died of the cancel that its dead owner was carrying out."""
+    if run.cancel_requested_at is None:
+        return False
+    before = run.process or run.owner
+    gone_in_this_boot = outcome.result == Result.LOST and (before is None or before.boot == process.boot_id())
+    return gone_in_this_boot or outcome.exit_code in (_KILLED, _TERMINATED)
 
 
 def _meaning(outcome: Outcome, stopped: bool, cancelled: bool) -> tuple[RunState, Result]:

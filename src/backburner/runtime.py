@@ -246,11 +246,12 @@ class Runtime(Consent):
             entries += self.list(everywhere=everywhere, batch=batch)
         return self._forget([entry.task.task_id for entry in entries if entry.ended])
 
-    def clean_up(self, retention_days: float | None = None) -> Sequence[str]:
-        """Forget what ended longer ago than the retention."""
+    def clean_up(self, retention_days: float | None = None, *, as_of: int | None = None) -> Sequence[str]:
+        """Forget what ended longer ago than the retention, seen from now or from another moment."""
         days = self.config.number("commands.retention_days") if retention_days is None else retention_days
-        self.compact(days=days)
-        return self._forget(self.store.outdated(self.clock() - int(days * 86_400_000)))
+        now = self.clock() if as_of is None else as_of
+        self.compact(days=days, as_of=now)
+        return self._forget(self.store.outdated(now - int(days * 86_400_000)))
 
     def _forget(self, task_ids: Sequence[str]) -> Sequence[str]:
         if task_ids:

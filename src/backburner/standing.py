@@ -7,6 +7,7 @@ from backburner.models import DISCOVERY, Ending, Run, Submission, Task
 from backburner.text import readable, visible
 
 OVER_BUDGET = "budget: "  # before the reason of a pause that a person must answer
+DELAYED = "delayed"  # what a notice is about that tells why nothing can be started
 PROPOSED = "proposed"  # what a notice is about that asks for a yes
 FAILURES = 2  # in a row: then it is paused
 CHANGE, SUCCESS, OUTPUT = "change", "success", "output"

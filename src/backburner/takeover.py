@@ -28,7 +28,10 @@ class Orphans:
                 self._interrupted(run)  # it was taken over, but that could not be written
             elif run.state == RunState.WAITING and run.owner and run.runner in HOSTED:
                 self._let_wait(run, run.owner)
-            elif run.state in AT_WORK and run.owner and run.owner != self._owner:
+            elif run.state in AT_WORK and run.owner == self._owner:
+                if not self._runner.looks_after(run.run_id):
+                    self._runner.take_over(run)  # whatever made us forget it
+            elif run.state in AT_WORK and run.owner:
                 if process.is_alive(run.owner):
                     self._watch(run.owner)
                 elif run.runner in HOSTED:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from backburner import folders, wake
 from backburner.config import Config, agent_settings, is_local
 from backburner.dialogue import Dialogue
-from backburner.errors import BadInput, IllegalTransition
+from backburner.errors import BadInput, IllegalTransition, LedgerUnavailable
 from backburner.lifecycle import TaskState
 from backburner.models import AGENTS, DISCOVERY, LOCAL, Entry, PersonsTurn, Run, Submission, Task, session_of
 from backburner.process import myself
@@ -17,6 +17,8 @@ from backburner.text import visible
 if TYPE_CHECKING:
     from backburner.ports import Store
 
+_DAY_MS = 86_400_000
+_TIME_SEEN = "time_seen"  # the cursor of clean-ups: the time that the clock said at the last one
 _SOURCES = {"file": "path", "command": "command", "github": "repo", "webhook": "name"}  # with what tells which one it is
 
 
@@ -109,11 +111,26 @@ class Timetable(Dialogue):
         now = self.clock()
         return self.store.spent(task.task_id, max(day_of(Schedule.of(task.schedule), now), task.counted_from or 0), now)
 
-    def compact(self, references: Sequence[str] = (), days: float | None = None) -> int:
+    def confirmed_time(self) -> int | None:
+        """When this was asked last, once the clock has gone on for a day since then; None before that, or where it was set back.
+
+        A clock that leaps ahead is believed only after a day in which nobody has set it back, so that nothing is deleted for it.
+        """
+        now, seen = self.clock(), self.store.cursor(_TIME_SEEN)
+        if seen and seen <= now < seen + _DAY_MS:
+            return None
+        try:
+            self.store.advance_cursor(_TIME_SEEN, now)
+        except LedgerUnavailable:
+            return None  # the disk is full, perhaps; there is another time
+        return seen if 0 < seen < now else None
+
+    def compact(self, references: Sequence[str] = (), days: float | None = None, *, as_of: int | None = None) -> int:
         """Forget runs of standing tasks that ended longer ago than the retention, but for the latest; how many folders went."""
         days = self.config.number("commands.retention_days") if days is None else days
         named = [self.show(reference).task.task_id for reference in references] or None
-        gone = self.store.compact(self.clock() - int(days * 86_400_000), self.clock(), named)
+        now = self.clock() if as_of is None else as_of
+        gone = self.store.compact(now - int(days * _DAY_MS), now, named)
         for folder in gone:
             folders.remove(self.home.folder(folder))
         return len(gone)

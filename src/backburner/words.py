@@ -76,6 +76,11 @@ def command_line(command: Sequence[str], shell: bool) -> str:
     return "␠" * edges[0] + shown.strip(" ") + "␠" * edges[1] if any(edges) else shown
 
 
+def no_room(task_id: str, reason: str) -> str:
+    """What a person is told when commands cannot be started for now."""
+    return f"Commands cannot be started: {reason}. {task_id} and what comes after it wait, and start by themselves once there is room."
+
+
 def refusal(task_id: str, *, expired: bool) -> str:
     """What the agent is told that asked for something which a person did not allow."""
     how = "expired: nobody answered in time" if expired else "was rejected by a person"

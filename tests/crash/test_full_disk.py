@@ -1,17 +1,29 @@
 """A home on a disk that runs full: the command goes on and keeps its exit code, the ledger stays whole, the truth is told later."""
 
+import asyncio
+import errno
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
 from conftest import Place, wait_until
 from witness import Witness, calm, query
 
+from backburner import process
+from backburner.executors.command import CommandExecutor
+from backburner.home import Home
+from backburner.models import Submission
+from backburner.runner import Runner
+from backburner.runtime import now_ms, open_runtime
+
 MEGABYTES = 8
 BALLAST = 2 << 20
+INODES = 400
 
 
 @pytest.fixture
@@ -20,7 +32,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     home = tmp_path / "home"
     home.mkdir()
     as_root = [] if os.getuid() == 0 else ["sudo", "-n"]
-    options = f"size={MEGABYTES}m,mode=700,uid={os.getuid()},gid={os.getgid()}"
+    options = f"size={MEGABYTES}m,nr_inodes={INODES},mode=700,uid={os.getuid()},gid={os.getgid()}"
     subprocess.run([*as_root, "mount", "-t", "tmpfs", "-o", options, "backburner-test", str(home)], check=True, timeout=30)
     yield home
     subprocess.run([*as_root, "umount", "-l", str(home)], check=True, timeout=30)  # also where a failed test left it busy
@@ -49,6 +61,21 @@ def fill(path: Path) -> None:
                     break
     finally:
         os.close(descriptor)
+
+
+def use_up_inodes(folder: Path) -> None:
+    """Make empty files until there can be none."""
+    folder.mkdir()
+    for number in range(INODES):
+        try:
+            (folder / str(number)).touch()
+        except OSError:
+            return
+
+
+def delayed(place: Place) -> list[str]:
+    """Why runs that were claimed are not started yet."""
+    return [row[0] for row in query(place, "SELECT error FROM runs WHERE state = 'running' AND error IS NOT NULL")]
 
 
 def test_a_command_that_fills_the_disk_goes_on_and_keeps_its_exit_code(witness: Witness) -> None:
@@ -138,3 +165,87 @@ def test_what_a_door_could_not_store_on_a_full_disk_never_runs(witness: Witness,
         assert (witness.row(job) is not None) == promised, (job.name, door.returncode, door.stderr)
         assert witness.signatures(job) <= promised, f"{job.name} was refused and ran all the same"
     assert query(place, "PRAGMA integrity_check") == [("ok",)]
+
+
+@pytest.mark.parametrize("what", ["space", "inodes"])
+def test_what_is_pending_on_a_full_disk_waits_and_then_runs_once(witness: Witness, what: str) -> None:
+    place = witness.place
+    place.configure("[approval]\nyes_without_terminal = true\n[commands]\nmax_concurrent = 2\n")
+    before = [witness.job(f"before{number}", gated=True) for number in range(2)]
+    jobs = [witness.job(f"job{number}", lines=5, code=number % 2) for number in range(6)]
+    for job in before:
+        witness.submit(job)
+    wait_until(lambda: all(map(witness.began, before)), "the commands")
+    ids = [witness.submit(job) for job in jobs]
+    ballast = place.root / "ballast"
+    if what == "space":
+        ledger = apsw.Connection(str(place.root / "ledger.db"))
+        ledger.execute("PRAGMA wal_checkpoint(RESTART)")  # the log's pages will be written over: they are on disk already
+        ledger.close()
+        fill(ballast)
+    else:
+        use_up_inodes(ballast)
+    for job in before:
+        witness.open_gate(job)
+    wait_until(lambda: delayed(place), "a start that has to wait")
+    assert set(delayed(place)) == {"No space left on device"}
+    wait_until(lambda: query(place, "SELECT 1 FROM events WHERE kind = 'run_delayed'"), "the word about it")
+    first = query(place, "SELECT task_id FROM events WHERE kind = 'run_delayed'")[0][0]
+    assert "No space left on device" in str(place.status(first)["waits_for"])
+    assert "No space left on device" in str(place.status(ids[-1])["waits_for"])
+    found = place.cli("doctor").stdout
+    assert first in found and "No space left on device" in found and "without a process" not in found
+    assert not any(map(witness.began, jobs))
+    place.cli("cancel", ids[-1])  # to wait for the end it may need a file itself; the wish is in the ledger
+    place.cli("cancel", first)
+    if what == "space":
+        ballast.unlink()
+    else:
+        shutil.rmtree(ballast)
+    rest = [job for job, task_id in zip(jobs, ids, strict=True) if task_id not in (first, ids[-1])]
+    witness.wait_for_the_ledger(jobs)
+    witness.testify(rest)
+    assert [witness.signatures(job) for job in before] == [1, 1]
+    assert {row.state for row in witness.rows() if row.task_id in (first, ids[-1])} == {"cancelled"}
+    assert query(place, "SELECT channel FROM notices WHERE text LIKE '%No space left on device%'") == [("inbox",)]
+    assert query(place, "SELECT count(*) FROM events WHERE kind = 'run_delayed'") == [(1,)]
+
+
+class NoRoom(CommandExecutor):
+    """The system refuses to start a process, for a reason that may pass."""
+
+    number, tries = 0, 0
+
+    def _spawn(self, *words: Any) -> Any:
+        self.tries += 1
+        if self.number:
+            raise OSError(self.number, os.strerror(self.number))
+        return super()._spawn(*words)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.EAGAIN])
+async def test_a_start_for_which_there_is_no_room_is_tried_again_for_one_run_at_a_time(tmp_path: Path, number: int) -> None:
+    home, changed, mine = Home(str(tmp_path / "home")), asyncio.Event(), f"{process.myself()}:room"
+    with open_runtime(home, runner=mine) as runtime:
+        executor = NoRoom(home, 1 << 20)
+        executor.number = number
+        runner = Runner(runtime.store, executor, home, now_ms, runner=mine, owner=process.myself(), cap=3, grace=1.0, changed=changed.set)
+        line = Submission((f"echo ran >>{tmp_path}/proof",), str(tmp_path), dict(os.environ), shell=True, timeout_ms=60_000)
+        ids = [runtime.submit(line, yes_via="library").task.task_id for _ in range(5)]
+        runner.tick()
+        assert executor.tries == 3, "as many as there are places were claimed"
+        async with asyncio.timeout(20):
+            while executor.tries < 4:
+                changed.clear()
+                await changed.wait()
+        runner.tick()
+        assert executor.tries == 4, "one of them was tried again, and nothing else was claimed"
+        executor.number = 0
+        async with asyncio.timeout(20):
+            while runner.busy:
+                changed.clear()
+                await changed.wait()
+        await runner.stop()
+        executor.close()
+        assert [runtime.show(task_id).status for task_id in ids] == ["completed"] * 5
+    assert (tmp_path / "proof").read_text() == "ran\n" * 5

@@ -280,21 +280,68 @@ def test_a_cancel_is_carried_out_by_the_engine_that_takes_over(witness: Witness)
     cancelled(witness, job)
 
 
-def test_an_engine_killed_between_sigterm_and_sigkill_leaves_nothing_alive(place: Place) -> None:
-    place.configure("[approval]\nyes_without_terminal = true\n[commands]\ncancel_grace_seconds = 0.5\n")
-    stubborn = "trap 'echo got TERM' TERM; echo ready; while :; do sleep 0.05; done"
-    task_id = place.run(stubborn, options=("--shell",))
+STUBBORN = "trap 'echo got TERM' TERM; echo ready; while :; do sleep 0.05; done"
+
+
+def stubborn(place: Place) -> str:
+    """A command at work that only SIGKILL ends, which takes its shim too; its id."""
+    task_id = place.run(STUBBORN, options=("--shell",))
     log = place.folder(task_id) / "output.log"
     wait_until(lambda: log.exists() and b"ready" in log.read_bytes(), "the trap")
+    return task_id
+
+
+def stopped(place: Place, task_id: str) -> None:
+    """It is said to be cancelled, and nothing of it is left."""
+    done = place.status(task_id)
+    assert (done["status"], done["result"], done["exit_code"], done["error"]) == ("cancelled", "signal", 137, None)
+    assert not process.members(None, str(query(place, "SELECT mark FROM runs WHERE task_id = ?", task_id)[0][0]))
+    calm(place)
+
+
+def test_a_cancel_that_was_carried_out_is_cancelled_when_the_engine_died_in_between(place: Place) -> None:
+    """The engine dies after its SIGKILL and before it wrote the end."""
+    place.configure("[approval]\nyes_without_terminal = true\n[commands]\ncancel_grace_seconds = 0.1\n")
+    engine = serving(place, "before settle")
+    task_id = stubborn(place)
+    killed(drive(place, "door", "after cancel", "cancel", task_id))
+    assert _listens(place)
+    killed(engine)
+    assert exit_code_file(place, task_id) == "s", "no code was left behind"
+    place.cli("wait", task_id, "--timeout", "20")
+    stopped(place, task_id)
+
+
+def test_a_cancel_that_a_reboot_came_before_is_not_told_as_carried_out(place: Place) -> None:
+    """Another boot id stands for the reboot: nobody ended the command."""
+    engine = serving(place)
+    task_id = stubborn(place)
+    wait_until(lambda: place.status(task_id)["pid"], "the shim's pid in the ledger")
+    process.send(process.identify(engine.pid), signal.SIGSTOP)  # type: ignore[arg-type]
+    killed(drive(place, "door", "after cancel", "cancel", task_id))
+    killed(engine, by_us=True)
+    place.environ["BACKBURNER_BOOT_ID"] = "b" * 32
+    place.cli("wait", task_id, "--timeout", "20")
+    done = place.status(task_id)
+    place.stop_engine()
+    assert (done["status"], done["result"]) == ("failed", "lost")
+    assert process.end_all(None, str(query(place, "SELECT mark FROM runs WHERE task_id = ?", task_id)[0][0])), "it never knew"
+
+
+def exit_code_file(place: Place, task_id: str) -> str:
+    return (place.folder(task_id) / ".exit").read_text().strip()
+
+
+def test_an_engine_killed_between_sigterm_and_sigkill_leaves_nothing_alive(place: Place) -> None:
+    place.configure("[approval]\nyes_without_terminal = true\n[commands]\ncancel_grace_seconds = 0.5\n")
+    task_id = stubborn(place)
+    log = place.folder(task_id) / "output.log"
     killed(drive(place, "door", "after cancel", "cancel", task_id))
     place.cli("run", "--", "true")  # rings the engine
     wait_until(lambda: b"got TERM" in log.read_bytes(), "the first signal")
     kill_all_of_the_engine(place)
     place.cli("wait", task_id, "--timeout", "20")
-    done = place.status(task_id)
-    assert (done["status"], done["result"], done["exit_code"]) == ("cancelled", "signal", 137)
-    assert not process.members(None, str(query(place, "SELECT mark FROM runs WHERE task_id = ?", task_id)[0][0]))
-    calm(place)
+    stopped(place, task_id)
 
 
 # -- a program that embeds the library

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from conftest import Place, wait_until
-from witness import Witness, calm, change
+from witness import Witness, calm, change, drive, killed
 
 from backburner import process
 from backburner.models import ProcessId
@@ -123,3 +123,17 @@ def test_what_ran_when_the_machine_went_down_is_lost_and_told(witness: Witness) 
     assert still_there and all(map(process.is_alive, still_there)), "nothing is signalled on the word of another boot"
     witness.open_gate(cut)
     wait_until(lambda: not any(map(process.is_alive, still_there)), "the command that never knew")
+
+
+def test_what_was_claimed_when_the_machine_went_down_is_lost_and_never_started_again(witness: Witness) -> None:
+    """Whether it had begun is not known: what the shim wrote of that may not have reached the disk."""
+    place, job = witness.place, witness.job("claimed")
+    words = ("run", "--yes", "--description", job.name, "--", *witness.command(job))
+    killed(drive(place, "door", "after insert", *words))
+    killed(drive(place, "engine", "after claim"))
+    place.environ["BACKBURNER_BOOT_ID"] = "b" * 32
+    place.ok("list")
+    witness.wait_for_the_ledger([job])
+    place.stop_engine()
+    row = witness.row(job)
+    assert row and (row.state, row.result, row.notices) == ("failed", "lost", 1) and not witness.began(job)

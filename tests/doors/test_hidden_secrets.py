@@ -15,7 +15,17 @@ def test_secrets_in_arguments_are_hidden_in_lists_audit_events_and_traces(place:
     asked = place.cli("run", "--", "curl", "-H", f"Authorization: Bearer {SECRET}", "https://example.org")
     assert asked.returncode == 3 and SECRET not in asked.stderr
     place.ok("run", "--yes", "--shell", "--", f"API_TOKEN={SECRET} true")
-    for verb in ("list", "list --json", "audit", "audit --json", "events", "events --json", "inbox", "inbox --json", f"traces --json --task {task_id}"):
+    for verb in (
+        "list",
+        "list --json",
+        "audit",
+        "audit --json",
+        "events",
+        "events --json",
+        "inbox",
+        "inbox --json",
+        f"traces --json --task {task_id}",
+    ):
         said = place.ok(*verb.split())
         assert SECRET not in said and (verb.startswith(("events", "inbox")) or "***" in said), verb
     detail = place.status(task_id)

@@ -2,6 +2,7 @@
 
 import os
 import random
+import subprocess
 from pathlib import Path
 
 import apsw
@@ -12,7 +13,7 @@ from backburner.doctor import Finding, examine
 from backburner.home import Home
 from backburner.lifecycle import Result, RunState
 from backburner.models import ENGINE, Approval, Ending, ProcessId, Submission
-from backburner.process import engine_of, myself
+from backburner.process import MARK, engine_of, myself
 from backburner.stores.sqlite import SQLiteStore
 
 
@@ -121,8 +122,32 @@ def test_a_ledger_of_random_bytes_is_told_and_left_as_it_is(home: Home) -> None:
     noise = random.Random(1).randbytes(20_000)
     Path(home.ledger).write_bytes(noise)
     finding = only(wrong(home))
-    assert "damaged" in finding.what and f"mv {home.ledger} {home.ledger}.damaged" in finding.fix
+    assert "damaged" in finding.what and f"mkdir {home.root}/damaged && mv {home.ledger} " in finding.fix
     assert Path(home.ledger).read_bytes() == noise
+
+
+def test_a_damaged_ledger_is_set_aside_with_all_that_belongs_to_it(home: Home) -> None:
+    """What can be salvaged may be in the write-ahead log; and that of another ledger would destroy a new one."""
+    fill(home, count=4)
+    store = SQLiteStore(home.ledger)
+    store.fold()
+    store.close()
+    fill(home)
+    whole, log = Path(home.ledger).read_bytes(), Path(home.ledger + "-wal").read_bytes()
+    assert log
+    for number, folder in enumerate(("damaged", "damaged-2")):
+        Path(home.ledger).write_bytes(random.Random(number).randbytes(20_000))
+        Path(home.ledger + "-wal").write_bytes(log)
+        advice = only([finding for finding in wrong(home) if "ledger" in finding.what]).fix
+        subprocess.run(["sh", "-ec", advice.partition("aside: ")[2].partition(" (the output")[0]], check=True)
+        assert [name for name in os.listdir(home.root) if name.startswith("ledger")] == []
+        aside = Path(home.root, folder)
+        assert (aside / "ledger.db-wal").read_bytes() == log
+    (aside / "ledger.db").write_bytes(whole)
+    store = SQLiteStore(str(aside / "ledger.db"))
+    assert len(store.list(status=None, project=None, limit=None)) == 5, "nothing of it was lost"
+    store.close()
+    assert len(fill(home)) == 1
 
 
 def test_a_ledger_with_damaged_pages_is_told(home: Home) -> None:
@@ -182,9 +207,19 @@ def test_a_run_whose_owner_is_dead_is_told(home: Home) -> None:
     assert finding.what == f"runs without an owner: {task_id}"
 
 
-def test_a_run_whose_owner_lives_is_fine(home: Home) -> None:
-    fill(home, end=False)
-    assert wrong(home) == []
+def test_a_run_whose_owner_lives_and_that_has_a_process_is_fine(home: Home) -> None:
+    (task_id,) = fill(home, end=False)
+    store = SQLiteStore(home.ledger)
+    store.record_process(task_id, myself(), myself())
+    (run,) = store.live_runs()
+    store.close()
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, env={"PATH": os.defpath, MARK: run.mark}):
+        assert wrong(home) == []
+
+
+def test_a_run_that_is_said_to_be_running_and_has_no_process_is_told(home: Home) -> None:
+    (task_id,) = fill(home, end=False)
+    assert only(wrong(home)).what == f"running without a process: {task_id}"
 
 
 def test_a_remedy_can_be_typed_as_it_stands(tmp_path: Path) -> None:

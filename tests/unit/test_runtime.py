@@ -158,6 +158,59 @@ def test_what_ended_long_ago_is_forgotten_and_what_lives_never(runtime: Runtime,
     assert [entry.task.task_id for entry in runtime.list(everywhere=True)] == [pending]
 
 
+def upkeep(runtime: Runtime) -> Sequence[str]:
+    """What an engine does by itself at its start, and now and then."""
+    as_of = runtime.confirmed_time()
+    return [] if as_of is None else runtime.clean_up(as_of=as_of)
+
+
+def ended(runtime: Runtime) -> str:
+    task_id = runtime.submit(ask("true")).task.task_id
+    runtime.cancel(task_id)
+    return task_id
+
+
+def test_a_clock_that_leaps_deletes_nothing_also_when_it_is_set_back(runtime: Runtime, clock: FakeClock) -> None:
+    kept = ended(runtime)
+    assert upkeep(runtime) == []
+    clock.advance(400 * 24 * HOUR)
+    later = ended(runtime)  # what is written meanwhile does not make the time true
+    assert [upkeep(runtime) for _ in range(3)] == [[]] * 3
+    clock.advance(23 * HOUR)
+    assert upkeep(runtime) == []
+    clock.advance(-401 * 24 * HOUR)
+    for _ in range(20):
+        assert upkeep(runtime) == []
+        clock.advance(6 * HOUR)
+    assert {entry.task.task_id for entry in runtime.list(everywhere=True)} == {kept, later}
+
+
+def test_a_machine_that_was_off_for_long_is_cleaned_up_a_day_later(runtime: Runtime, clock: FakeClock) -> None:
+    gone = ended(runtime)
+    upkeep(runtime)
+    clock.advance(400 * 24 * HOUR)
+    assert upkeep(runtime) == []
+    clock.advance(24 * HOUR)
+    assert upkeep(runtime) == [gone]
+
+
+def test_an_engine_that_stays_forgets_what_ended_within_a_day_and_a_few_hours_of_its_time(runtime: Runtime, clock: FakeClock) -> None:
+    gone, hours = ended(runtime), 0
+    while not upkeep(runtime):
+        clock.advance(6 * HOUR)
+        hours += 6
+    assert 7 * 24 < hours <= 9 * 24
+    assert runtime.list(everywhere=True) == [], gone
+
+
+def test_a_machine_that_is_used_once_a_week_is_cleaned_up(runtime: Runtime, clock: FakeClock) -> None:
+    ended(runtime)
+    for _ in range(4):
+        upkeep(runtime)
+        clock.advance(7 * 24 * HOUR)
+    assert runtime.list(everywhere=True) == []
+
+
 def test_settings_that_cannot_be_read_are_bad_input(home: Home) -> None:
     Path(home.config).unlink()
     Path(home.config).mkdir()

@@ -7,7 +7,6 @@ what an end means: that is the runner's.
 import array
 import asyncio
 import contextlib
-import errno
 import fcntl
 import os
 import signal
@@ -24,13 +23,12 @@ from backburner.lifecycle import Result
 from backburner.masking import hide_secrets
 from backburner.models import ProcessId, Work
 from backburner.output import NAME, Log, header
-from backburner.ports import CannotStart, Outcome, StartLater
+from backburner.ports import NO_ROOM, CannotStart, Outcome, StartLater
 from backburner.progress import summarize
 from backburner.unapproved import clean_environment
 from backburner.watch import FileWatch
 from backburner.words import command_line, iso
 
-_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 _KILL_SECONDS = 5.0  # how long the dead may take to be gone after SIGKILL
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0  # seconds between two looks at the ports of a command that is not ready
 _SPARE_SECONDS = 0.004  # after a start: it shall not stand in the way of that
@@ -68,13 +66,13 @@ class CommandExecutor:
             process.MARK: run.mark,
             trace.VARIABLE: trace.render(run.trace_id, run.span_id),
         }
-        env |= folders.handed_on(self._home, run)
         if "PWD" in env:
             env["PWD"] = task.cwd
         stream = None
         try:
             if not os.path.isdir(folder):
                 os.makedirs(folder, 0o700, exist_ok=True)
+            env |= folders.handed_on(self._home, run)
             env = shim.prepare(folder, task, env, self._files)
             stream = self._stream(os.path.join(folder, NAME))
             os.write(stream.log, log_header(work))
@@ -82,7 +80,7 @@ class CommandExecutor:
         except OSError as error:
             if stream:
                 stream.abandon()
-            if error.errno in _NO_ROOM:
+            if error.errno in NO_ROOM:
                 raise StartLater(error.strerror) from None
             raise CannotStart(f"{hide_secrets(task.command[0])} could not be started: {error.strerror or error}") from None
         stream.close()

@@ -12,12 +12,12 @@ import shlex
 import sys
 
 from backburner import folders
-from backburner.folders import EXIT, INPUT
+from backburner.folders import EXIT, INPUT, SCRIPT
 from backburner.models import Task
 from backburner.process import INSIDE, executable_of
 from backburner.unapproved import MAX_FILE_BYTES
 
-SCRIPT, ENVIRONMENT = ".shim", ".environment"
+ENVIRONMENT = ".environment"
 _CPU_GRACE = 5  # seconds of CPU between the signal that can be caught and the one that cannot
 _BLANK = b"    "  # written beforehand, so that a full disk cannot keep the code from being written over it
 

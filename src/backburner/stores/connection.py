@@ -1,5 +1,6 @@
 """A connection to a ledger file: opened, brought to the present schema, one transaction at a time, SQLite's errors in our words."""
 
+import contextlib
 import functools
 import json
 import os
@@ -13,6 +14,7 @@ from backburner.stores.rows import plain
 from backburner.stores.schema import MIGRATIONS, VERSION
 
 _BUSY_MS = 30_000
+_FOLD_MS = 1000
 
 
 class Connection:
@@ -67,6 +69,13 @@ class Connection:
 
     def close(self) -> None:
         self._db.close()
+
+    def fold(self) -> None:
+        """Write the log back into the ledger's own file, so that a copy of that alone is whole; not where somebody reads for long."""
+        self._db.set_busy_timeout(_FOLD_MS)
+        with contextlib.suppress(apsw.Error):  # a full disk: the log stays, and nothing is lost
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        self._db.set_busy_timeout(_BUSY_MS)
 
     def check(self) -> Sequence[str]:
         """What SQLite itself finds wrong with the file; empty when it is sound."""

@@ -363,7 +363,7 @@ class Endings(Records):
         """What is owed to whoever asked. `about` says what it tells, where that is not the end of the run."""
         run_id = run.run_id if run else None
         what = f":{about}" if about else "" if run else ":refused"
-        person = about.startswith(standing.PROPOSED)  # whoever asked knows; it is for the person to answer
+        person = about.startswith((standing.PROPOSED, standing.DELAYED))  # it is for the person to do something about it
         row = {"task_id": task.task_id, "run_id": run_id, "project": task.project, "text": text, "created_at": now}
         row["priority"] = 1 if about else 0
         owed = [INBOX if person or task.in_chat else channel_of(task.session)]

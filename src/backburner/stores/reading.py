@@ -120,6 +120,11 @@ class Reading(Connection):
         """The runs at work that are to be stopped."""
         return [row[0] for row in self._all(f"SELECT run_id FROM runs WHERE {_LIVE} AND cancel_requested_at IS NOT NULL")]
 
+    def delayed_because(self) -> str | None:
+        """Why a run that was claimed cannot be started yet, where there is one."""
+        row = self._one(f"SELECT error FROM runs WHERE {_LIVE} AND state = 'running' AND process IS NULL AND error IS NOT NULL LIMIT 1")
+        return row[0] if row else None
+
     def next_due(self, runner: str, now: int) -> int | None:
         """When the next pending run may start that may not start yet."""
         return self._one(f"SELECT min(due_at) {_QUEUE} AND due_at > ?", runner, now)[0]

@@ -27,12 +27,12 @@ from backburner.models import (
     Task,
     Work,
 )
-from backburner.stores.endings import dependency_failed, failed_before
+from backburner.stores.endings import dependency_failed, failed_before, once
 from backburner.stores.grants import Grants
 from backburner.stores.outside import OUTGOING, Outside
 from backburner.stores.post import Post
 from backburner.stores.rows import ENTRY, entry_of
-from backburner.words import refusal
+from backburner.words import no_room, refusal
 
 _CLEARED_KEPT_MS = 30 * 86_400_000
 _MANY = 500
@@ -286,8 +286,21 @@ class SQLiteStore(Grants, Post, Outside):
     def record_process(self, run_id: str, owner: ProcessId, process: ProcessId) -> None:
         """Remember which process a run became. Not waited for: a crash finds it again by its mark."""
         with self._transaction(durable=False):
-            self._db.execute("UPDATE runs SET process = ? WHERE run_id = ? AND owner = ?", (str(process), run_id, str(owner)))
+            change = "process = ?, error = NULL"  # it may have had to wait for room before
+            self._db.execute(f"UPDATE runs SET {change} WHERE run_id = ? AND owner = ?", (str(process), run_id, str(owner)))
             self._guard(run_id)
+
+    def put_off(self, run_id: str, owner: ProcessId, reason: str, now: int, *, tell: bool) -> None:
+        """A claimed run cannot be started yet: why, and that its time has not begun. With `tell` a person is owed a word about it."""
+        with self._transaction(durable=False):
+            change = "error = ?, started_at = ?, process = NULL"
+            claimed = "run_id = ? AND owner = ? AND state IN ('running', 'resumed')"
+            self._db.execute(f"UPDATE runs SET {change} WHERE {claimed}", (reason, now, run_id, str(owner)))
+            self._guard(run_id)
+            if tell:
+                task = self._entry(self._task_of(run_id)).task
+                self._event(now, "run_delayed", task.task_id, run_id, reason=reason)
+                self._notice(task, None, no_room(task.task_id, reason), now, about=once(standing.DELAYED, now))
 
     def record_ready(self, run_id: str, owner: ProcessId, now: int) -> None:
         """A server is ready. Not waited for: a crash finds it out again."""

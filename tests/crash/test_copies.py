@@ -1,0 +1,76 @@
+"""Copies of a home and of its ledger, made and put back as the documentation says."""
+
+import re
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import apsw
+import pytest
+from conftest import CONFIG, Place, wait_until
+from witness import query
+
+from backburner import process
+
+DOCS = Path(__file__).parents[2] / "docs" / "operate.md"
+
+
+def documented(number: int) -> str:
+    """A block of commands from the section on copies."""
+    section = DOCS.read_text().partition("## Copies\n")[2].partition("\n## ")[0]
+    return re.findall(r"```sh\n(.*?)```", section, re.DOTALL)[number]
+
+
+def typed(place: Place, commands: str) -> None:
+    """Commands as a person would type them, in a home at its usual place."""
+    person = Path(place.environ["HOME"])
+    person.mkdir(exist_ok=True)
+    if not (person / ".backburner").exists():
+        (person / ".backburner").symlink_to(place.root)
+    done = subprocess.run(["sh", "-ec", commands], env=place.environ, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def names(ledger: Path) -> list[str]:
+    db = apsw.Connection(str(ledger))
+    try:
+        return [row[0] for row in db.execute("SELECT description FROM tasks ORDER BY seq")]
+    finally:
+        db.close()
+
+
+def run(place: Place, name: str) -> None:
+    assert place.finish("echo", name, options=("--description", name))["status"] == "completed"
+
+
+def test_a_copy_of_the_ledger_file_alone_is_whole_after_an_idle_exit(place: Place, tmp_path: Path) -> None:
+    place.configure(f"{CONFIG}[engine]\nidle_exit_seconds = 0.2\n")
+    for name in ("one", "two"):
+        run(place, name)
+    wait_until(lambda: not place.processes(str(place.root)), "the engine to leave")
+    shutil.copy(place.root / "ledger.db", tmp_path / "copy.db")
+    assert names(tmp_path / "copy.db") == ["one", "two"]
+
+
+@pytest.mark.parametrize("state", ["the engine runs", "the engine left", "everything was killed"])
+def test_a_home_is_copied_and_restored_as_documented(place: Place, state: str) -> None:
+    def reach() -> None:
+        if state == "the engine left":
+            place.stop_engine()
+        elif state == "everything was killed":
+            for one in place.processes():
+                process.send(one, signal.SIGKILL)
+            wait_until(lambda: not place.processes(), "all to be dead")
+
+    run(place, "before")
+    reach()
+    typed(place, documented(0))
+    run(place, "after")
+    reach()
+    typed(place, documented(1))
+    shown = place.json("list")
+    assert isinstance(shown, list) and [one["description"] for one in shown] == ["before"]
+    run(place, "later")
+    assert query(place, "PRAGMA integrity_check") == [("ok",)]
+    assert names(place.root / "replaced" / "ledger.db") == ["before", "after"]

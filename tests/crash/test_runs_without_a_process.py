@@ -1,0 +1,127 @@
+"""A run that is said to be running has a process, or somebody who looks after it; what has neither is found and ended."""
+
+import asyncio
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import Place, wait_until
+from witness import Witness, calm, change, query
+
+from backburner import process
+from backburner.executors.command import Command, CommandExecutor
+from backburner.home import Home
+from backburner.models import Entry, Submission, Work
+from backburner.runner import Runner
+from backburner.runtime import now_ms, open_runtime
+
+
+@pytest.fixture
+def witness(place: Place) -> Iterator[Witness]:
+    yield Witness(place)
+    calm(place)
+
+
+def test_an_event_that_came_while_a_run_was_at_work_gets_its_run(place: Place) -> None:
+    gate, watched = place.cwd / "gate", place.cwd / "status.txt"
+    os.mkfifo(gate)
+    watched.write_text("one\n")
+    place.ok("add", "watch", "--on", f"file:{watched}", "--", "cat", str(gate))
+
+    def seen() -> int:
+        return query(place, "SELECT count(*) FROM events WHERE kind = 'source_event'")[0][0]
+
+    def states() -> list[str]:
+        return [row[0] for row in query(place, "SELECT state FROM runs ORDER BY seq")]
+
+    def opened() -> bool:
+        """Let through what waits at the gate; False where nothing does."""
+        try:
+            descriptor = os.open(gate, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:
+            return False
+        os.close(descriptor)
+        return True
+
+    wait_until(lambda: query(place, "SELECT 1 FROM watches WHERE state <> '{}'"), "the source to be watched", 60)
+    watched.write_text("two\n")
+    wait_until(lambda: states() == ["running"], "the first run", 60)
+    watched.write_text("three, while it is at work\n")
+    wait_until(lambda: seen() == 2, "the second event", 60)
+    wait_until(opened, "the first run at its gate")
+    wait_until(lambda: states() == ["completed", "running"], "the run of the event that waited", 60)
+    wait_until(opened, "the second run at its gate")
+    wait_until(lambda: states() == ["completed", "completed"], "its end", 60)
+    place.ok("cancel", "watch")
+    place.stop_all()
+
+
+class FailingExecutor(CommandExecutor):
+    """Fails in a way that nobody thought of, before or after the command was started."""
+
+    before = after = False
+
+    def launch(self, work: Work) -> Command:
+        if self.before:
+            raise RuntimeError("nobody thought of this")
+        command = super().launch(work)
+        if self.after:
+            raise RuntimeError("nobody thought of this")
+        return command
+
+
+async def run_to_the_end(tmp_path: Path, line: str, *, before: bool = False, after: bool = False) -> Entry:
+    """One command through a runner whose executor fails; how it ended."""
+    home, changed = Home(str(tmp_path / "home")), asyncio.Event()
+    mine = f"{process.myself()}:failing"
+    with open_runtime(home, runner=mine) as runtime:
+        executor = FailingExecutor(home, 1 << 20)
+        executor.before, executor.after = before, after
+        owner = process.myself()
+        runner = Runner(runtime.store, executor, home, now_ms, runner=mine, owner=owner, cap=1, grace=1.0, changed=changed.set)
+        asked = Submission((line,), str(tmp_path), dict(os.environ), shell=True)
+        entry = runtime.submit(asked, yes_via="library")
+        runner.tick()
+        async with asyncio.timeout(20):
+            while runner.busy:
+                changed.clear()
+                await changed.wait()
+        await runner.stop()
+        executor.close()
+        return runtime.show(entry.task.task_id)
+
+
+async def test_a_start_that_fails_in_an_unexpected_way_ends_the_run_with_the_error_as_its_text(tmp_path: Path) -> None:
+    done = await run_to_the_end(tmp_path, f"echo ran >{tmp_path}/proof", before=True)
+    assert done.run and (done.status, done.run.result) == ("failed", "unstarted")
+    assert "nobody thought of this" in str(done.run.error)
+    assert not (tmp_path / "proof").exists()
+
+
+async def test_a_command_that_was_started_before_the_error_is_watched_to_its_true_end(tmp_path: Path) -> None:
+    done = await run_to_the_end(tmp_path, f"echo ran >>{tmp_path}/proof; exit 3", after=True)
+    assert done.run and (done.status, done.run.result, done.run.exit_code) == ("failed", "exit", 3)
+    assert (tmp_path / "proof").read_text() == "ran\n"
+
+
+@pytest.mark.parametrize("begun", [True, False], ids=["it had begun", "it never began"])
+def test_a_run_of_this_engine_that_it_does_not_watch_is_found_at_the_next_pass(witness: Witness, begun: bool) -> None:
+    """The row of a run that waits for its time is made to say that the living engine runs it."""
+    place = witness.place
+    keeps, forgotten = witness.job("keeps the engine", gated=True), witness.job("forgotten")
+    witness.submit(keeps)
+    wait_until(lambda: witness.began(keeps), "the engine's own command")
+    task_id = place.run(*witness.command(forgotten), options=("--description", forgotten.name, "--in", "1h"))
+    if begun:
+        place.folder(task_id).mkdir(exist_ok=True)
+        (place.folder(task_id) / ".exit").write_text("s   ")
+    owned = "state = 'running', owner = ?, started_at = created_at, due_at = NULL"
+    change(place, f"UPDATE runs SET {owned} WHERE task_id = ?", str(place.engine), task_id)
+    place.run("true")  # rings the engine
+    witness.wait_for_the_ledger([forgotten])
+    row = witness.row(forgotten)
+    assert row and (row.state, row.result) == (("failed", "lost") if begun else ("completed", "exit"))
+    assert witness.signatures(forgotten) == (0 if begun else 1)
+    witness.open_gate(keeps)
+    witness.finish([keeps])
