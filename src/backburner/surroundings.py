@@ -178,9 +178,9 @@ class Surroundings:
             for name in files if not ignored else [name for name in files if not name.startswith(".")]:
                 file = os.path.join(folder, name)
                 if not self.inside(file):
-                    return f"{name}, outside the project"
+                    return f"{file}, outside the project"
                 if self._may_hold_secret(file):
-                    return f"{name}, which may be a secret"
+                    return f"{self.shortened(file)}, which may be a secret"
         if os.path.isfile(path) and self._may_hold_secret(path):
             return f"{os.path.basename(path)}, which may be a secret"
         return None

@@ -176,9 +176,8 @@ class Screen:
             else:
                 write()
         finally:
-            self._printing = None
-            if self._lines:
-                self._print(self._lines.pop())
+            # a question that came meanwhile is among what is left, and not held back behind itself
+            self._printing = asyncio.ensure_future(self._flush()) if self._lines else None
 
     def _width(self) -> int:
         return max(20, self._session.app.output.get_size().columns - 1)
