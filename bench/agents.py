@@ -8,12 +8,12 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from backburner.awaited import Awaited
-from backburner.doors.caller import Caller
-from backburner.doors.toolbox import Desk, toolset
-from backburner.process import identify
-from backburner.runtime import Runtime, open_runtime
-from backburner.testing.model import ScriptedModel
+from backburner.agent_tools.context import Caller
+from backburner.agent_tools.registry import Desk, toolset
+from backburner.services.async_runtime import Awaited
+from backburner.services.runtime import Runtime, open_runtime
+from backburner.system.processes import identify
+from backburner.testing.scripted_model import ScriptedModel
 from bench.place import Place, exact_cpu_seconds, pss_mb, scratch, wait_until
 from bench.turns import Figures
 

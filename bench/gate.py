@@ -5,8 +5,8 @@ import statistics
 import time
 
 from backburner.approval.policy import judge
-from backburner.models import Submission
-from backburner.surroundings import Surroundings
+from backburner.core.models import Submission
+from backburner.system.command_context import Surroundings
 from bench.turns import Figures, take_turns
 
 LINES = [

@@ -5,8 +5,8 @@ import statistics
 import time
 from contextlib import ExitStack
 
-from backburner.process import myself
-from backburner.stores.sqlite import SQLiteStore
+from backburner.store.sqlite import SQLiteStore
+from backburner.system.processes import myself
 from bench import ledger
 from bench.place import Place, scratch
 from bench.turns import Figures, take_turns

@@ -6,10 +6,10 @@ Ours as a program that runs its own commands uses it: where there is room, submi
 import os
 import time
 
-from backburner.lifecycle import Result, RunState
-from backburner.models import Approval, Ending, Entry, ProcessId, Submission
-from backburner.process import myself
-from backburner.stores.sqlite import SQLiteStore
+from backburner.core.models import Approval, Ending, Entry, ProcessId, Submission
+from backburner.core.states import Result, RunState
+from backburner.store.sqlite import SQLiteStore
+from backburner.system.processes import myself
 from bench import peers
 from bench.place import scratch
 from bench.turns import Contestant, Figures, take_turns

@@ -13,9 +13,9 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-from backburner.awaited import Awaited
-from backburner.runtime import Runtime, open_runtime
-from backburner.testing.model import ScriptedModel
+from backburner.services.async_runtime import Awaited
+from backburner.services.runtime import Runtime, open_runtime
+from backburner.testing.scripted_model import ScriptedModel
 from bench.agents import Door, staffed
 from bench.place import ROOT, Place, scratch, wait_until
 from bench.turns import Figures

@@ -10,13 +10,13 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
-from backburner.config import resolve
-from backburner.lifecycle import Result, RunState
-from backburner.models import ENGINE, Approval, Ending, Submission
-from backburner.process import myself
-from backburner.schedule import Schedule, cron, every
-from backburner.scheduler import Scheduler
-from backburner.stores.sqlite import SQLiteStore
+from backburner.core.models import ENGINE, Approval, Ending, Submission
+from backburner.core.schedule import Schedule, cron, every
+from backburner.core.settings import resolve
+from backburner.core.states import Result, RunState
+from backburner.engine.scheduler import Scheduler
+from backburner.store.sqlite import SQLiteStore
+from backburner.system.processes import myself
 from backburner.testing import FakeClock
 from bench.ledger import now_ms
 from bench.place import Place, exact_cpu_seconds, pss_mb, scratch, wait_until

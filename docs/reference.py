@@ -6,10 +6,10 @@ from pathlib import Path
 
 os.environ["COLUMNS"] = "100"
 
-from backburner import errors
-from backburner.config import SETTINGS
-from backburner.doors.cli import VERBS, verb_parser
-from backburner.lifecycle import RUN_TRANSITIONS, TASK_TRANSITIONS
+from backburner.core import errors
+from backburner.core.settings import SETTINGS
+from backburner.core.states import RUN_TRANSITIONS, TASK_TRANSITIONS
+from backburner.interfaces.cli.main import VERBS, verb_parser
 
 TARGET = Path(__file__).with_name("reference.md")
 

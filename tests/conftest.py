@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from backburner import process
-from backburner.home import Home
-from backburner.models import ProcessId
+from backburner.core.models import ProcessId
+from backburner.system import processes as process
+from backburner.system.home import Home
 
 LONG = bool(os.environ.get("BACKBURNER_LONG"))
 CONFIG = "[approval]\nyes_without_terminal = true\n"

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from backburner import process
-from backburner.models import ProcessId
+from backburner.core.models import ProcessId
+from backburner.system import processes as process
 
 _spec = importlib.util.spec_from_file_location("tests_conftest", Path(__file__).with_name("conftest.py"))
 assert _spec and _spec.loader

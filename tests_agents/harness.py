@@ -22,16 +22,17 @@ from typing import Any
 import real
 from real import CLIENTS, CONFIG, PATIENCE, Place, nothing_left, wait_until
 
-from backburner import process
-from backburner.awaited import Awaited
-from backburner.doors.caller import Caller
-from backburner.doors.toolbox import Desk, toolset
-from backburner.home import SERVERS
-from backburner.lifecycle import LIVE
-from backburner.models import ProcessId
-from backburner.runtime import Runtime, load_config, open_runtime
-from backburner.testing.model import ScriptedModel
-from backburner.testing.texts import said
+from backburner.agent_tools.context import Caller
+from backburner.agent_tools.registry import Desk, toolset
+from backburner.coordination.config_file import load_config
+from backburner.core.models import ProcessId
+from backburner.core.states import LIVE
+from backburner.services.async_runtime import Awaited
+from backburner.services.runtime import Runtime, open_runtime
+from backburner.system import processes as process
+from backburner.system.home import SERVERS
+from backburner.testing.request_texts import said
+from backburner.testing.scripted_model import ScriptedModel
 
 NOBODY = 65534
 Step = dict[str, Any]

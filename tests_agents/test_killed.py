@@ -8,7 +8,7 @@ from typing import Any
 
 from harness import KINDS, PATIENCE, Step
 
-from backburner import process
+from backburner.system import processes as process
 
 SEED = int(os.environ.get("BACKBURNER_SEED") or 7)  # read now: tests do not see it
 ROUNDS = 6

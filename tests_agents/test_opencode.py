@@ -11,7 +11,7 @@ import pytest
 from harness import PATIENCE, OpenCode, Proxy, Server, call, processes, said
 from real import wait_until
 
-from backburner import process
+from backburner.system import processes as process
 
 EXPIRED = "Session expired or was deleted. Start a new background_task to continue."
 both = pytest.mark.parametrize("agent", ["opencode", "opencode-acp"])

@@ -14,8 +14,8 @@ sys.path.append(str(Path(__file__).parent.parent / "tests"))
 import real
 from real import Place, need_programs, nothing_left
 
-from backburner import process
-from backburner.models import ProcessId
+from backburner.core.models import ProcessId
+from backburner.system import processes as process
 
 place, _own_environment = real.place, real._own_environment
 

@@ -22,11 +22,11 @@ from typing import Any
 
 from real import CLIENTS, PATIENCE, Place, wait_until
 
-from backburner.clients.wiring import own_command
-from backburner.notification import MARK
-from backburner.process import identify, is_alive
-from backburner.testing.model import ScriptedModel
-from backburner.testing.texts import said, shown
+from backburner.core.notice_text import MARK
+from backburner.interfaces.client_setup.wiring import own_command
+from backburner.system.processes import identify, is_alive
+from backburner.testing.request_texts import said, shown
+from backburner.testing.scripted_model import ScriptedModel
 
 Script = list[dict[str, Any]]
 

@@ -30,10 +30,10 @@ from harness import (
 )
 from real import CLIENTS, PATIENCE, Gate, Place, wait_until
 
-from backburner import process
-from backburner.clients.wiring import own_command
-from backburner.doors.toolbox import toolset
-from backburner.testing.model import ScriptedModel
+from backburner.agent_tools.registry import toolset
+from backburner.interfaces.client_setup.wiring import own_command
+from backburner.system import processes as process
+from backburner.testing.scripted_model import ScriptedModel
 
 ERAS = ["legacy", "modern"]
 HOOKED = ["claude", "codex", "gemini"]  # OpenCode is woken by its plugin instead

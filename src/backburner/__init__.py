@@ -6,9 +6,7 @@ Everything here is loaded when it is first used, so that importing the package c
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from backburner.api import Backburner, BackburnerSync
-    from backburner.doors.toolset import BackgroundTools
-    from backburner.errors import (
+    from backburner.core.errors import (
         AmbiguousId,
         ApprovalDenied,
         ApprovalRequired,
@@ -22,14 +20,16 @@ if TYPE_CHECKING:
         TaskNotFound,
         WaitTimedOut,
     )
-    from backburner.library import TaskMetadata, TaskRunner, TaskStatus, TaskStorage, generate_task_id, parse_command
-    from backburner.models import Batch, Entry, Event, Notice, Run, Span, Task
-    from backburner.progress import Progress
+    from backburner.core.models import Batch, Entry, Event, Notice, Run, Span, Task
+    from backburner.core.progress import Progress
+    from backburner.interfaces.library.client import Backburner, BackburnerSync
+    from backburner.interfaces.library.embedded import TaskMetadata, TaskRunner, TaskStatus, TaskStorage, generate_task_id, parse_command
+    from backburner.interfaces.library.pydantic_ai import BackgroundTools
 
-_HOMES = {
-    "api": ("Backburner", "BackburnerSync"),
-    "doors.toolset": ("BackgroundTools",),
-    "errors": (
+_EXPORTS = {
+    "interfaces.library.client": ("Backburner", "BackburnerSync"),
+    "interfaces.library.pydantic_ai": ("BackgroundTools",),
+    "core.errors": (
         "AmbiguousId",
         "ApprovalDenied",
         "ApprovalRequired",
@@ -43,9 +43,9 @@ _HOMES = {
         "TaskNotFound",
         "WaitTimedOut",
     ),
-    "library": ("TaskMetadata", "TaskRunner", "TaskStatus", "TaskStorage", "generate_task_id", "parse_command"),
-    "models": ("Batch", "Entry", "Event", "Notice", "Run", "Span", "Task"),
-    "progress": ("Progress",),
+    "interfaces.library.embedded": ("TaskMetadata", "TaskRunner", "TaskStatus", "TaskStorage", "generate_task_id", "parse_command"),
+    "core.models": ("Batch", "Entry", "Event", "Notice", "Run", "Span", "Task"),
+    "core.progress": ("Progress",),
 }
 
 __all__ = [
@@ -82,7 +82,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    for module, names in _HOMES.items():
+    for module, names in _EXPORTS.items():
         if name in names:
             from importlib import import_module
 

@@ -15,12 +15,13 @@ import pytest
 from acp import RequestError
 from conftest import CONFIG, LONG, Place, wait_until
 
-from backburner import process
-from backburner.agents import briefing, dialects
-from backburner.lifecycle import Result
-from backburner.models import Task
-from backburner.ports import Outcome
-from backburner.runtime import Runtime, open_runtime
+from backburner.agents import prompts as briefing
+from backburner.agents.external import message_fields as dialects
+from backburner.core.models import Task
+from backburner.core.ports import Outcome
+from backburner.core.states import Result
+from backburner.services.runtime import Runtime, open_runtime
+from backburner.system import processes as process
 
 SCRIPTED = Path(__file__).parent / "scripted_acp.py"
 EXPIRED = "Session expired or was deleted. Start a new background_task to continue."

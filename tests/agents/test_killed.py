@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from conftest import CONFIG, LONG, Place, wait_until
 
-from backburner import process
-from backburner.testing.model import ScriptedModel
+from backburner.system import processes as process
+from backburner.testing.scripted_model import ScriptedModel
 
 HERE = Path(__file__).parent
 KINDS = ("default", "fake", "opencode")

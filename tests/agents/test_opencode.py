@@ -23,9 +23,9 @@ from typing import Any
 import pytest
 from conftest import CONFIG, Place, wait_until
 
-from backburner import process
-from backburner.models import ProcessId
-from backburner.runtime import open_runtime
+from backburner.core.models import ProcessId
+from backburner.services.runtime import open_runtime
+from backburner.system import processes as process
 
 FAKE = Path(__file__).with_name("scripted_opencode.py")
 GO_ON = "You were interrupted in the middle of your work."

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from conftest import Place
 
-from backburner.agents.dialects import of_opencode
-from backburner.agents.territory import Asked, judge
-from backburner.models import Entry, Submission, Work
-from backburner.ready import READY, asks
-from backburner.runtime import Runtime, open_runtime
+from backburner.agents.external.message_fields import of_opencode
+from backburner.agents.permissions import Asked, judge
+from backburner.core.known_agents import READY, asks
+from backburner.core.models import Entry, Submission, Work
+from backburner.services.runtime import Runtime, open_runtime
 
 
 @pytest.fixture

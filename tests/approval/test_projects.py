@@ -8,8 +8,8 @@ import pytest
 
 from approval.world import ENVIRON, world_of
 from backburner.approval.policy import Verdict, judge
-from backburner.models import Submission
-from backburner.surroundings import Surroundings, may_be_project, project_for
+from backburner.core.models import Submission
+from backburner.system.command_context import Surroundings, may_be_project, project_for
 
 
 @pytest.fixture

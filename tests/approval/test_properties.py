@@ -91,7 +91,7 @@ def test_any_pieces_of_shell_get_an_answer(project: Path, pieces: list[str]) -> 
 @given(st.lists(st.text(min_size=1, max_size=20), min_size=1, max_size=6))
 def test_any_argv_gets_an_answer_and_an_unknown_program_asks(project: Path, words: list[str]) -> None:
     from backburner.approval.policy import judge
-    from backburner.models import Submission
+    from backburner.core.models import Submission
 
     words = [word.replace("\0", "x") for word in words]
     found = judge(Submission(("zz-" + words[0], *words[1:]), str(project), {}), world_of(project, {"PATH": "/usr/bin"}))
@@ -100,7 +100,7 @@ def test_any_argv_gets_an_answer_and_an_unknown_program_asks(project: Path, word
 
 def test_a_plain_harmless_argv_does_not_load_the_parser(project: Path) -> None:
     code = (
-        "import sys; from backburner.approval.policy import judge; from backburner.models import Submission; from backburner.surroundings import Surroundings;"
+        "import sys; from backburner.approval.policy import judge; from backburner.core.models import Submission; from backburner.system.command_context import Surroundings;"
         f"v = judge(Submission(('ls', '-la'), {str(project)!r}, {{}}), Surroundings({str(project)!r}, {{'PATH': '/usr/bin:/bin'}}, project={str(project)!r}));"
         "print(v.decision, 'tree_sitter' in sys.modules)"
     )

@@ -13,7 +13,7 @@ import pytest
 
 from approval.world import world_of
 from backburner.approval.policy import Verdict, judge
-from backburner.models import Submission
+from backburner.core.models import Submission
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -631,8 +631,8 @@ def test_a_broken_common_folder_gets_a_verdict(project: Path) -> None:
 
 def test_plain_words_are_judged_without_the_parser(project: Path) -> None:
     code = (
-        "import sys; from backburner.approval.policy import judge; from backburner.models import Submission;"
-        "from backburner.surroundings import Surroundings; p = sys.argv[1];"
+        "import sys; from backburner.approval.policy import judge; from backburner.core.models import Submission;"
+        "from backburner.system.command_context import Surroundings; p = sys.argv[1];"
         "print(judge(Submission(('ls', '-la'), p, {}), Surroundings(p, {'PATH': sys.argv[2]}, project=p)).decision, 'tree_sitter' in sys.modules)"
     )
     ran = subprocess.run([sys.executable, "-c", code, str(project), PATH], capture_output=True, text=True, check=True)

@@ -12,8 +12,8 @@ import pytest
 
 from approval.world import world_of
 from backburner.approval.policy import Decision, Rule, Verdict, judge
-from backburner.gate import AGENTS, Gate
-from backburner.models import Submission
+from backburner.core.models import Submission
+from backburner.services.gate import AGENTS, Gate
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -407,7 +407,7 @@ def test_a_yes_is_bound_to_a_program_even_if_its_times_are_put_back(project: Pat
 
 def test_a_variable_taken_away_does_not_make_a_person_of_a_program() -> None:
     """What started this one still carries it."""
-    inner = "from backburner.gate import require_person; require_person({}, terminal=False)"
+    inner = "from backburner.services.gate import require_person; require_person({}, terminal=False)"
     outer = f"import subprocess, sys; sys.exit(subprocess.run([sys.executable, '-c', {inner!r}], env={{}}).returncode)"
     environ = {name: value for name, value in os.environ.items() if name not in AGENTS}
     assert subprocess.run([sys.executable, "-c", outer], env=environ, capture_output=True).returncode == 0

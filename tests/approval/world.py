@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from backburner.approval.policy import Rule, Verdict, judge
-from backburner.models import Submission
-from backburner.surroundings import Surroundings, project_for
+from backburner.core.models import Submission
+from backburner.system.command_context import Surroundings, project_for
 
 ENVIRON = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/root"}
 

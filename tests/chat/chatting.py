@@ -11,8 +11,8 @@ import pytest
 from conftest import Place
 from terminal import Terminal
 
-from backburner.notification import MARK
-from backburner.testing.model import ScriptedModel
+from backburner.core.notice_text import MARK
+from backburner.testing.scripted_model import ScriptedModel
 
 CONFIG = "[models]\ndefault = {model}\n{base}\n[agents]\nyield_seconds = 2\nidle_exit_seconds = 2\n[tasks]\nmax_concurrent = 8\n"
 Json = dict[str, Any]

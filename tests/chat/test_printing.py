@@ -6,7 +6,7 @@ from prompt_toolkit.application import create_app_session
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from backburner.doors.chat.screen import Screen
+from backburner.interfaces.tui.chat.screen import Screen
 
 
 class _Output(DummyOutput):

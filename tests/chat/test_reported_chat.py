@@ -11,9 +11,9 @@ import pytest
 from chatting import Chats, chats, house, idle, line_of  # noqa: F401
 from terminal import Terminal
 
-import backburner.testing.model as scripted
-from backburner.models import Submission
-from backburner.runtime import open_runtime
+import backburner.testing.scripted_model as scripted
+from backburner.core.models import Submission
+from backburner.services.runtime import open_runtime
 
 ESC, CTRL_C, CTRL_D, CTRL_R = "\x1b", "\x03", "\x04", "\x12"
 

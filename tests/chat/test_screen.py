@@ -12,9 +12,9 @@ from chatting import CONFIG, Chats, chats, house, idle, line_of  # noqa: F401
 from conftest import Place, wait_until
 from terminal import Terminal
 
-from backburner import wake
-from backburner.models import Submission
-from backburner.runtime import now_ms, open_runtime
+from backburner.core.models import Submission
+from backburner.services.runtime import now_ms, open_runtime
+from backburner.system import wakeups as wake
 
 ESC, CTRL_C, CTRL_D, ALT_ENTER = "\x1b", "\x03", "\x04", "\x1b\r"
 

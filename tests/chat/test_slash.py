@@ -9,8 +9,8 @@ from chatting import Chats, chats, house, task_in  # noqa: F401
 from conftest import Place, wait_until
 from terminal import Terminal
 
-from backburner.doors.chat import commands
-from backburner.runtime import open_runtime
+from backburner.interfaces.tui.chat import slash_commands as commands
+from backburner.services.runtime import open_runtime
 
 
 def _tasks(place: Place) -> list[dict[str, object]]:

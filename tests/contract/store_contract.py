@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from backburner.errors import BackburnerError, BadInput, IllegalTransition, LedgerUnavailable, StaleRun, TaskNotFound
-from backburner.lifecycle import Result, RunState, TaskState
-from backburner.models import ENGINE, RECORD, Approval, Ending, Entry, ProcessId, Run, Session, Submission, Task
-from backburner.trace import Parent
+from backburner.core.errors import BackburnerError, BadInput, IllegalTransition, LedgerUnavailable, StaleRun, TaskNotFound
+from backburner.core.models import ENGINE, RECORD, Approval, Ending, Entry, ProcessId, Run, Session, Submission, Task
+from backburner.core.states import Result, RunState, TaskState
+from backburner.core.trace_context import Parent
 
 NOW = 1_770_000_000_000
 DAY = 86_400_000

@@ -9,7 +9,7 @@ pytest.register_assert_rewrite("store_contract")
 
 from store_contract import Open, StoreContract  # noqa: E402
 
-from backburner.stores.sqlite import SQLiteStore  # noqa: E402
+from backburner.store.sqlite import SQLiteStore  # noqa: E402
 
 
 class TestSQLite(StoreContract):

@@ -13,12 +13,14 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from backburner import folders, starter
-from backburner.executors import shim, stream
-from backburner.executors.cap import Cap
-from backburner.executors.command import CommandExecutor
-from backburner.home import Home
-from backburner.stores.sqlite import SQLiteStore
+from backburner.coordination import launcher as starter
+from backburner.execution import output_pipe as stream
+from backburner.execution import shim
+from backburner.execution.command import CommandExecutor
+from backburner.execution.output_limit import Cap
+from backburner.store.sqlite import SQLiteStore
+from backburner.system import run_files as folders
+from backburner.system.home import Home
 
 
 def die(*_: object, **__: object) -> None:
@@ -56,7 +58,7 @@ def committing(verb: str) -> None:
 
 def held_back() -> None:
     """Not a death: with the lock in its hands the engine waits at the gate in its home before it goes on."""
-    from backburner import engine
+    from backburner.engine import engine
 
     real = engine.open_runtime
 
@@ -103,13 +105,13 @@ POINTS: dict[str, Callable[[], None]] = {
 
 
 def engine(home: str, _: list[str]) -> int:
-    from backburner.engine import serve
+    from backburner.engine.engine import serve
 
     return 0 if serve(Home(home), dict(os.environ), foreground=True) else 2
 
 
 def door(_: str, words: list[str]) -> int:
-    from backburner.doors.cli import main
+    from backburner.interfaces.cli.main import main
 
     return main(words)
 

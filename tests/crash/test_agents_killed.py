@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from conftest import CONFIG, LONG, Place, wait_until
 
-from backburner import process
-from backburner.testing.model import ScriptedModel
+from backburner.system import processes as process
+from backburner.testing.scripted_model import ScriptedModel
 
 
 @pytest.fixture
@@ -80,8 +80,8 @@ def test_a_host_killed_in_the_middle_of_everything_loses_no_word_and_runs_no_too
 def test_two_hosts_never_hold_one_session(home: Place) -> None:
     import subprocess
 
-    from backburner.home import Home
-    from backburner.starter import engine_command
+    from backburner.coordination.launcher import engine_command
+    from backburner.system.home import Home
 
     task_id = home.ok("ask", '[[script: [{"hang": 2, "say": "once"}]]]').strip()
     wait_until(lambda: status(home, task_id)["status"] == "running", "it to start", 40)
@@ -111,7 +111,7 @@ def test_a_hundred_resumes_at_once_and_one_wins(home: Place) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
     from backburner import BackburnerSync
-    from backburner.errors import BackburnerError
+    from backburner.core.errors import BackburnerError
 
     task_id = home.ok("ask", '[[script: [{"say": "first"}]]]', "--wait", env={}) and home.json("list")[0]["task_id"]  # type: ignore[index]
 

@@ -7,7 +7,8 @@ import time
 import pytest
 from conftest import CONFIG, LONG, Place, wait_until
 
-from backburner import BackburnerSync, process
+from backburner import BackburnerSync
+from backburner.system import processes as process
 
 CHAIN, FAN = (200, 400) if LONG else (50, 200)
 

@@ -11,7 +11,7 @@ import pytest
 from conftest import CONFIG, Place, wait_until
 from witness import query
 
-from backburner import process
+from backburner.system import processes as process
 
 DOCS = Path(__file__).parents[2] / "docs" / "operate.md"
 

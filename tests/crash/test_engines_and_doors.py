@@ -15,7 +15,9 @@ import pytest
 from conftest import Place, wait_until
 from witness import calm, drive, killed, query
 
-from backburner import BackburnerSync, process, wake
+from backburner import BackburnerSync
+from backburner.system import processes as process
+from backburner.system import wakeups as wake
 
 DOORS = 100
 IDLE = 0.05

@@ -14,12 +14,12 @@ import pytest
 from conftest import Place, wait_until
 from witness import Witness, calm, query
 
-from backburner import process
-from backburner.executors.command import CommandExecutor
-from backburner.home import Home
-from backburner.models import Submission
-from backburner.runner import Runner
-from backburner.runtime import now_ms, open_runtime
+from backburner.core.models import Submission
+from backburner.execution.command import CommandExecutor
+from backburner.execution.runner import Runner
+from backburner.services.runtime import now_ms, open_runtime
+from backburner.system import processes as process
+from backburner.system.home import Home
 
 MEGABYTES = 8
 BALLAST = 2 << 20

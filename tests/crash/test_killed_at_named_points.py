@@ -9,8 +9,9 @@ import pytest
 from conftest import Place, wait_until
 from witness import Job, Witness, calm, drive, killed, query
 
-from backburner import process, wake
-from backburner.models import ProcessId
+from backburner.core.models import ProcessId
+from backburner.system import processes as process
+from backburner.system import wakeups as wake
 
 AT_THE_DOOR = ["after insert", "after metadata", "before start", "after start"]
 STARTING, RECORDING = ["after prepare", "cat but no shim", "after spawn"], ["inside record", "after record"]

@@ -15,7 +15,7 @@ import pytest
 from conftest import CONFIG, LONG, Place, wait_until
 from witness import Job, Witness, calm, drive
 
-from backburner import process
+from backburner.system import processes as process
 
 ROUNDS = 500 if LONG else 20
 PER_HOME = 10

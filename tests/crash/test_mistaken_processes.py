@@ -10,8 +10,8 @@ import pytest
 from conftest import Place, wait_until
 from witness import Witness, calm, change, drive, killed
 
-from backburner import process
-from backburner.models import ProcessId
+from backburner.core.models import ProcessId
+from backburner.system import processes as process
 
 
 @pytest.fixture

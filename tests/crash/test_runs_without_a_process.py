@@ -9,12 +9,12 @@ import pytest
 from conftest import Place, wait_until
 from witness import Witness, calm, change, query
 
-from backburner import process
-from backburner.executors.command import Command, CommandExecutor
-from backburner.home import Home
-from backburner.models import Entry, Submission, Work
-from backburner.runner import Runner
-from backburner.runtime import now_ms, open_runtime
+from backburner.core.models import Entry, Submission, Work
+from backburner.execution.command import Command, CommandExecutor
+from backburner.execution.runner import Runner
+from backburner.services.runtime import now_ms, open_runtime
+from backburner.system import processes as process
+from backburner.system.home import Home
 
 
 @pytest.fixture

@@ -21,12 +21,13 @@ import pytest
 from conftest import LONG, Place, wait_until
 from witness import calm, killed, query
 
-from backburner import folders, process
-from backburner.config import resolve
-from backburner.models import Approval, ProcessId, Run, Submission
-from backburner.schedule import every
-from backburner.scheduler import Scheduler
-from backburner.stores.sqlite import SQLiteStore
+from backburner.core.models import Approval, ProcessId, Run, Submission
+from backburner.core.schedule import every
+from backburner.core.settings import resolve
+from backburner.engine.scheduler import Scheduler
+from backburner.store.sqlite import SQLiteStore
+from backburner.system import processes as process
+from backburner.system import run_files as folders
 from backburner.testing import FakeClock
 
 ROUNDS = 500 if LONG else 100

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import apsw
 from conftest import Place, wait_until
 
-from backburner.models import ProcessId
+from backburner.core.models import ProcessId
 
 SCRIPT = r"""
 # BOOK NAME LINES CODE PAUSE GATE: sign the book, wait at the gate, print, end with CODE.

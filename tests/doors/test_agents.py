@@ -11,8 +11,8 @@ import pytest
 from conftest import CONFIG, Place, wait_until
 from mcp_client import Raw
 
-from backburner import process
-from backburner.testing.model import ScriptedModel
+from backburner.system import processes as process
+from backburner.testing.scripted_model import ScriptedModel
 
 
 @pytest.fixture

@@ -282,7 +282,7 @@ def test_a_reader_that_leaves_early_is_no_error(place: Place) -> None:
 
 
 def test_every_verb_has_help(place: Place) -> None:
-    from backburner.doors.cli import VERBS
+    from backburner.interfaces.cli.main import VERBS
 
     assert all(verb in place.ok("--help") for verb in VERBS)
     for verb in VERBS:

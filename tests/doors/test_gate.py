@@ -126,8 +126,8 @@ def test_a_process_in_the_session_of_a_task_is_known_by_it(place: Place) -> None
 
 def test_the_question_hides_nothing(place: Place) -> None:
     from backburner.approval.policy import Decision, Verdict
-    from backburner.doors.ask import question
-    from backburner.models import Submission
+    from backburner.core.models import Submission
+    from backburner.interfaces.cli.approval_prompt import question
 
     asked = question(Submission(("сat x  ",), "/p\n\x1b[2J", {}, shell=True, env={"A": "b\rc"}), Verdict(Decision.ASK, ("why",)))
     assert "сat x␠␠" in asked and "U+0441" in asked and "/p\\n\\x1b[2J" in asked and "A=b\\rc" in asked

@@ -12,7 +12,7 @@ import pytest
 from conftest import Place, wait_until
 from mcp_client import Raw
 
-from backburner.notification import MARK
+from backburner.core.notice_text import MARK
 
 
 def _hook(place: Place, client: str, asked: object, **env: str) -> "subprocess.CompletedProcess[str]":

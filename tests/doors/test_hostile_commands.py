@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from conftest import Place, wait_until
 
-from backburner import process, trace
+from backburner.core import trace_context as trace
+from backburner.system import processes as process
 
 
 def test_a_single_line_of_fifty_megabytes_arrives_whole(place: Place) -> None:

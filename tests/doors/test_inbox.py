@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import apsw
 from conftest import Place, wait_until
 
-from backburner.runtime import open_runtime
+from backburner.services.runtime import open_runtime
 
 ACK = [sys.executable, "-m", "backburner", "inbox", "--ack"]
 LEASE_MS = 31_000

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from backburner.clients import jsonc, wiring
-from backburner.clients.files import BACKUP, Change, apply
-from backburner.doors.install import discreet, install
-from backburner.errors import BackburnerError
+from backburner.core.errors import BackburnerError
+from backburner.interfaces.cli.install import discreet, install
+from backburner.interfaces.client_setup import jsonc, wiring
+from backburner.interfaces.client_setup.files import BACKUP, Change, apply
 
 ROOT = Path(__file__).parent.parent.parent
 LAUNCHER = str(ROOT / "backburner")
@@ -42,8 +42,8 @@ SETTINGS = """{
 DRIVER = """
 import os, sys
 from argparse import Namespace
-from backburner.doors.install import install
-from backburner.errors import BackburnerError
+from backburner.interfaces.cli.install import install
+from backburner.core.errors import BackburnerError
 try:
     sys.exit(install(Namespace(client=sys.argv[1], undo=False, yes=False, json=False, home=None), {}))
 except BackburnerError as error:

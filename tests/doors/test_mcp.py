@@ -21,8 +21,8 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_client import Raw
 
-from backburner.doors.toolbox import toolset
-from backburner.notification import MARK
+from backburner.agent_tools.registry import toolset
+from backburner.core.notice_text import MARK
 
 ERAS = ["legacy", "2026-07-28"]
 

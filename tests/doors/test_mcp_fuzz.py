@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mcp_client import Raw
 
-from backburner.doors.toolbox import Tool, toolset
-from backburner.errors import BadInput
+from backburner.agent_tools.registry import Tool, toolset
+from backburner.core.errors import BadInput
 
 VALUES: list[Any] = [
     None,

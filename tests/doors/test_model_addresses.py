@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 from conftest import CONFIG, Place, wait_until
 
-from backburner.config import agent_settings, resolve
-from backburner.testing.model import ScriptedModel
+from backburner.core.settings import agent_settings, resolve
+from backburner.testing.scripted_model import ScriptedModel
 
 TEAM, ANTHROPIC = "key-of-the-team", "key-of-anthropic"
 MODELS = """

@@ -9,9 +9,9 @@ from conftest import Place, wait_until
 from mcp_client import Raw
 
 from backburner import BackburnerSync, NotYourTask
-from backburner.errors import NotResumable
-from backburner.models import AGENTS, Submission
-from backburner.runtime import Runtime, open_runtime
+from backburner.core.errors import NotResumable
+from backburner.core.models import AGENTS, Submission
+from backburner.services.runtime import Runtime, open_runtime
 
 OWN, OTHER = {"BACKBURNER_SESSION": "claude:1"}, {"BACKBURNER_SESSION": "claude:2"}
 STRANGERS = {"another session": OTHER, "an agent's command": {"CLAUDECODE": "1"}, "a task": {"BACKBURNER_TASK_ID": "task_x"}}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from conftest import Place, wait_until
 
-from backburner import process
+from backburner.system import processes as process
 
 ME = f"{sys.executable} -m backburner"
 

@@ -10,8 +10,8 @@ import pytest
 from conftest import CONFIG, Place, wait_until
 from mcp_client import Raw
 
-from backburner.runtime import open_runtime
-from backburner.testing.model import ScriptedModel
+from backburner.services.runtime import open_runtime
+from backburner.testing.scripted_model import ScriptedModel
 
 WATCH_CI = {
     "name": "watch-ci-main",

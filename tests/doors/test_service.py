@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 from conftest import Place, wait_until
 
-from backburner import process
-from backburner.clients import wiring
-from backburner.doors import service as door
-from backburner.errors import BackburnerError
-from backburner.models import ProcessId
+from backburner.core.errors import BackburnerError
+from backburner.core.models import ProcessId
+from backburner.interfaces.cli import systemd as door
+from backburner.interfaces.client_setup import wiring
+from backburner.system import processes as process
 
 # What the folder of the script holds is what it knows: whether the unit is enabled, its process, and which verbs are to fail.
 SYSTEMCTL = r"""#!/bin/sh
@@ -59,7 +59,7 @@ esac
 DRIVER = """
 import sys
 from argparse import Namespace
-from backburner.doors.service import service
+from backburner.interfaces.cli.systemd import service
 sys.exit(service(Namespace(what=sys.argv[1], yes=False, json=False, home=None), {}))
 """
 

@@ -13,9 +13,10 @@ import pytest
 from conftest import CONFIG, Place, wait_until
 from mcp_client import Raw
 
-from backburner import process, wake
-from backburner.runtime import open_runtime
-from backburner.testing.model import ScriptedModel
+from backburner.services.runtime import open_runtime
+from backburner.system import processes as process
+from backburner.system import wakeups as wake
+from backburner.testing.scripted_model import ScriptedModel
 
 
 @pytest.fixture

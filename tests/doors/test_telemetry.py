@@ -9,7 +9,7 @@ import pytest
 from conftest import CONFIG, Place, wait_until
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from backburner import trace
+from backburner.core import trace_context as trace
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
@@ -118,8 +118,8 @@ def test_what_ended_arrives_at_a_collector(place: Place, collector: Collector) -
 
 
 def test_what_did_not_arrive_is_sent_later(place: Place, collector: Collector) -> None:
-    from backburner.home import Home
-    from backburner.telemetry import NOT_SENT, main
+    from backburner.engine.trace_export import NOT_SENT, main
+    from backburner.system.home import Home
 
     task_id = place.finish("true")["task_id"]
     place.stop_engine()

@@ -20,15 +20,15 @@ from conftest import Place, wait_until
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from backburner import wake
-from backburner.doors import render
-from backburner.doors.board import Board, Row, Section, arranged, compose, page, section_of
-from backburner.doors.top import COLOURS
-from backburner.doors.verbs import LISTED
-from backburner.lifecycle import Result, RunState, TaskState
-from backburner.models import Entry, Run, Submission, Task
-from backburner.progress import Progress
-from backburner.runtime import open_runtime
+from backburner.core import task_text as render
+from backburner.core.models import Entry, Run, Submission, Task
+from backburner.core.progress import Progress
+from backburner.core.states import Result, RunState, TaskState
+from backburner.interfaces.cli.tasks import LISTED
+from backburner.interfaces.tui.board import Board, Row, Section, arranged, compose, page, section_of
+from backburner.interfaces.tui.top import COLOURS
+from backburner.services.runtime import open_runtime
+from backburner.system import wakeups as wake
 
 NOW = 1_770_647_500_000
 TASK = Task._make([None] * len(Task._fields))._replace(

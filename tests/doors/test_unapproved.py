@@ -167,7 +167,7 @@ def test_a_home_that_holds_other_things_keeps_its_mode(place: Place) -> None:
 
 
 async def test_a_file_that_nobody_approved_has_a_bound(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backburner.executors.shim.MAX_FILE_BYTES", 1 << 20)
+    monkeypatch.setattr("backburner.execution.shim.MAX_FILE_BYTES", 1 << 20)
     monkeypatch.chdir(place.cwd)
     runner = TaskRunner(TaskStorage(place.cwd.parent / "embedded"))
     task_id = await runner.start_task(["sh", "-c", "seq 300000 > big"], str(place.cwd), "x", "auto")

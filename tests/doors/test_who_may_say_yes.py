@@ -9,8 +9,9 @@ import sys
 import pytest
 from conftest import Place, wait_until
 
-from backburner import NotAPerson, process
-from backburner.runtime import open_runtime
+from backburner import NotAPerson
+from backburner.services.runtime import open_runtime
+from backburner.system import processes as process
 
 ME = f"{sys.executable} -m backburner"
 ESCAPES = {

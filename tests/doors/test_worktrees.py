@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from conftest import CONFIG, Place, wait_until
 
-from backburner.testing.model import ScriptedModel
+from backburner.testing.scripted_model import ScriptedModel
 
 
 def script(*steps: dict[str, object]) -> str:

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from backburner.channels.apprise import AppriseChannel, open_channel
-from backburner.ports import Letter, Undelivered
+from backburner.core.ports import Letter, Undelivered
+from backburner.integrations.channels.apprise import AppriseChannel, open_channel
 
 pytestmark = pytest.mark.filterwarnings("ignore:'imghdr' is deprecated")  # by a library that one of the services of Apprise needs
 PASSWORD = "hunter2-and-more"
@@ -276,6 +276,6 @@ async def test_nobody_answers(postbox: Postbox) -> None:
 
 
 def test_the_library_is_loaded_with_the_first_letter_alone() -> None:
-    code = "import sys; from backburner.channels import apprise; apprise.open_channel('x', {}, {}); print('apprise' in sys.modules)"
+    code = "import sys; from backburner.integrations.channels import apprise; apprise.open_channel('x', {}, {}); print('apprise' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

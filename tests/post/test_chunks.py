@@ -5,7 +5,7 @@ import re
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from backburner.channels.chunks import LIMIT, pieces, split
+from backburner.integrations.channels.message_split import LIMIT, pieces, split
 
 WORDS = st.sampled_from(
     [

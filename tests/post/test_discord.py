@@ -9,9 +9,9 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 import pytest
 from fake_discord import BOT, CHANNEL, PERSON, STRANGER, TOKEN, FakeDiscord
 
-from backburner.channels.discord import NO, YES, Discord, open_channel
-from backburner.errors import ConfigError
-from backburner.ports import Answer, Letter, Undelivered
+from backburner.core.errors import ConfigError
+from backburner.core.ports import Answer, Letter, Undelivered
+from backburner.integrations.channels.discord import NO, YES, Discord, open_channel
 
 MESSAGES = f"POST /channels/{CHANNEL}/messages"
 
@@ -36,7 +36,7 @@ def _no_long_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("discord.Client.before_identify_hook", at_once)
     for name in ("_FIRST_WAIT", "_LOOK_WAIT"):
-        monkeypatch.setattr(f"backburner.channels.discord.{name}", 0.05)
+        monkeypatch.setattr(f"backburner.integrations.channels.discord.{name}", 0.05)
 
 
 def channel_to(fake: FakeDiscord, **settings: str) -> Discord:
@@ -218,7 +218,7 @@ async def test_a_reaction_of_one_among_hundreds_is_found(fake: FakeDiscord) -> N
 async def test_an_answer_that_is_faster_than_we_are_comes_once_more_when_we_know_the_question(
     fake: FakeDiscord, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backburner.channels.discord._SETTLED_SECONDS", 0.2)
+    monkeypatch.setattr("backburner.integrations.channels.discord._SETTLED_SECONDS", 0.2)
     fake.fail("PUT", 429, retry_after=0.3)
     async with opened(fake) as channel, listening(fake, channel) as heard:
         sending = asyncio.create_task(asked(channel))

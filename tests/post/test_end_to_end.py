@@ -19,8 +19,8 @@ from conftest import CONFIG, LONG, Place, wait_until
 from fake_discord import CHANNEL, PERSON, STRANGER, TOKEN, FakeDiscord
 from fake_github import REPO, FakeGitHub
 
-from backburner import process
-from backburner.testing.model import ScriptedModel
+from backburner.system import processes as process
+from backburner.testing.scripted_model import ScriptedModel
 
 
 @pytest.fixture
@@ -88,9 +88,9 @@ def test_killed_between_sending_and_knowing_nothing_is_lost_and_nothing_told_twi
     rounds, chance = (100 if LONG else 8), random.Random()
     for number in range(rounds):
         home.ok("run", "--", "echo", f"letter-{number:03}.")
-        wait_until(lambda: home.hosts("post.host"), "a post host", 40)
+        wait_until(lambda: home.hosts("integrations.host"), "a post host", 40)
         time.sleep(chance.uniform(0, 0.4))  # the moment of the kill is what is random
-        for one in home.hosts("post.host"):
+        for one in home.hosts("integrations.host"):
             process.send(one, signal.SIGKILL)
         if number % 4 == 3:
             home.kill_engine()

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from backburner.errors import BadInput
-from backburner.ports import Happening
-from backburner.sources import file
-from backburner.sources.file import FileSource, open_source
+from backburner.core.errors import BadInput
+from backburner.core.ports import Happening
+from backburner.integrations.sources import file
+from backburner.integrations.sources.file import FileSource, open_source
 
 State = dict[str, object]
 DEBOUNCE = "50"

@@ -8,10 +8,10 @@ from contextlib import aclosing
 import pytest
 from fake_github import REPO, FakeGitHub
 
-from backburner.errors import BadInput
-from backburner.ports import Happening
-from backburner.sources import SourceBroken
-from backburner.sources.github import KINDS, MOST_BYTES, GitHubSource, open_source
+from backburner.core.errors import BadInput
+from backburner.core.ports import Happening
+from backburner.integrations.sources import SourceBroken
+from backburner.integrations.sources.github import KINDS, MOST_BYTES, GitHubSource, open_source
 
 NOW = 1_772_323_200  # 2026-03-01T00:00:00Z, in seconds
 Entry = dict[str, object]

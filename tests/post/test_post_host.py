@@ -12,7 +12,7 @@ import apsw
 import pytest
 from conftest import CONFIG, Place, wait_until
 
-from backburner import process
+from backburner.system import processes as process
 
 
 class Receiver:
@@ -98,8 +98,8 @@ def test_killed_in_the_middle_everything_is_delivered_at_least_once_with_the_sam
     for number in range(12):
         home.run("echo", str(number))
         if number % 3 == 2:
-            wait_until(lambda: home.hosts("post.host"), "a post host", 40)
-            for one in home.hosts("post.host"):
+            wait_until(lambda: home.hosts("integrations.host"), "a post host", 40)
+            for one in home.hosts("integrations.host"):
                 process.send(one, signal.SIGKILL)
         if number % 4 == 3:
             home.kill_engine()

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from backburner.discovery import look, next_look
-from backburner.errors import ApprovalDenied, BadInput, QuestionChanged
-from backburner.lifecycle import Result, RunState
-from backburner.models import DISCOVERY, ENGINE, LOCAL, OUT, Ending, Entry, ProcessId, Submission
-from backburner.ports import Answer, Happening
-from backburner.runtime import Runtime, open_runtime
-from backburner.schedule import every
+from backburner.core.errors import ApprovalDenied, BadInput, QuestionChanged
+from backburner.core.models import DISCOVERY, ENGINE, LOCAL, OUT, Ending, Entry, ProcessId, Submission
+from backburner.core.ports import Answer, Happening
+from backburner.core.schedule import every
+from backburner.core.states import Result, RunState
+from backburner.services.runtime import Runtime, open_runtime
+from backburner.services.schedule_requests import source_of
+from backburner.services.suggestions import look, next_look
 from backburner.testing import FakeClock
-from backburner.when import source_of
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 ME = ProcessId(1, "1", "boot")
@@ -336,7 +336,7 @@ def test_a_simulated_week_of_looking(runtime: Runtime) -> None:
     ids=["a remote model", "no model", "turned off"],
 )
 def test_nobody_looks_with(runtime: Runtime, settings: str) -> None:
-    from backburner.config import resolve
+    from backburner.core.settings import resolve
 
     runtime.present("cli")
     assert next_look(runtime) is not None

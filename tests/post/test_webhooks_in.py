@@ -17,8 +17,8 @@ import uvicorn
 from conftest import wait_until
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from backburner.ports import Happening, Letter
-from backburner.sources.webhook import MOST_BYTES, Hook, receiver
+from backburner.core.ports import Happening, Letter
+from backburner.integrations.sources.webhook import MOST_BYTES, Hook, receiver
 
 SECRET = "s3cret-of-the-hook"
 NOW = 1_770_000_000
@@ -438,7 +438,7 @@ def test_a_client_that_asks_before_it_sends_is_refused_without_its_body(house: H
 
 
 async def test_a_letter_of_our_own_channel_is_taken(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    from backburner.channels.webhook import Webhook
+    from backburner.integrations.channels.webhook import Webhook
 
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     channel = Webhook("home", f"http://127.0.0.1:{house.port}/hooks/ours", SECRET, now=lambda: NOW)

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import pytest
 from conftest import wait_until
 
-from backburner.channels.webhook import Webhook, open_channel
-from backburner.ports import Letter, Undelivered
+from backburner.core.ports import Letter, Undelivered
+from backburner.integrations.channels.webhook import Webhook, open_channel
 
 SECRET = "s3cret-for-signing"
 LETTER = Letter("bg-1a2b:ended", "bg-1a2b", "Nightly tests", "3 tests failed: 🐞 \x1b[31m\x00 ü", 1, 1_770_000_000_123, False)

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from conftest import CONFIG, Place, wait_until
 
-from backburner import process
-from backburner.awaited import Awaited
-from backburner.doors.caller import Caller
-from backburner.doors.toolbox import Desk, toolset
-from backburner.runtime import open_runtime
-from backburner.testing.model import ScriptedModel
+from backburner.agent_tools.context import Caller
+from backburner.agent_tools.registry import Desk, toolset
+from backburner.services.async_runtime import Awaited
+from backburner.services.runtime import open_runtime
+from backburner.system import processes as process
+from backburner.testing.scripted_model import ScriptedModel
 
 
 @pytest.fixture(scope="module")

@@ -10,11 +10,11 @@ import pytest
 from conftest import Place
 
 from backburner import BackgroundTools
-from backburner.awaited import Awaited
-from backburner.doors.caller import Caller
-from backburner.doors.tools import cancel_background_task, check_task_status, list_background_tasks, start_background_task
-from backburner.runtime import open_runtime
-from backburner.testing.model import ScriptedModel
+from backburner.agent_tools.commands import cancel_background_task, check_task_status, list_background_tasks, start_background_task
+from backburner.agent_tools.context import Caller
+from backburner.services.async_runtime import Awaited
+from backburner.services.runtime import open_runtime
+from backburner.testing.scripted_model import ScriptedModel
 
 
 @pytest.fixture

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from backburner.lifecycle import Result, RunState
-from backburner.models import ENGINE, Approval, Ending, Entry, ProcessId, Submission
-from backburner.stores.sqlite import SQLiteStore
+from backburner.core.models import ENGINE, Approval, Ending, Entry, ProcessId, Submission
+from backburner.core.states import Result, RunState
+from backburner.store.sqlite import SQLiteStore
 
 OWNERS = (ProcessId(11, "111", "boot"), ProcessId(22, "222", "boot"))
 EMBEDDER = f"{OWNERS[1]}:token"

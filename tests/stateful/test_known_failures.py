@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from timetables import DAY, HOUR, ME, MINUTE, Timetable
 
-from backburner.errors import BadInput
-from backburner.lifecycle import Result, RunState
-from backburner.models import ENGINE, LOCAL, Ending
-from backburner.schedule import ALL, SKIP, Schedule, cron, every
+from backburner.core.errors import BadInput
+from backburner.core.models import ENGINE, LOCAL, Ending
+from backburner.core.schedule import ALL, SKIP, Schedule, cron, every
+from backburner.core.states import Result, RunState
 
 
 @pytest.fixture

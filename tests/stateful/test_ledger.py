@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 from ledgers import EMBEDDER, OWNERS, approve, ending, submit
 
-from backburner.errors import IllegalTransition, StaleRun, TaskNotFound
-from backburner.lifecycle import Result, RunState
-from backburner.models import ENGINE, ProcessId, Run
-from backburner.stores.sqlite import SQLiteStore
+from backburner.core.errors import IllegalTransition, StaleRun, TaskNotFound
+from backburner.core.models import ENGINE, ProcessId, Run
+from backburner.core.states import Result, RunState
+from backburner.store.sqlite import SQLiteStore
 from backburner.testing import PowerLossVFS
 
 NUMBERS = itertools.count()

@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ledgers import OWNERS, approve, ending, submit
 
-from backburner.errors import LedgerUnavailable
-from backburner.lifecycle import ENDED, LIVE, RunState
-from backburner.models import ENGINE, Entry, ProcessId
-from backburner.stores.sqlite import SQLiteStore
+from backburner.core.errors import LedgerUnavailable
+from backburner.core.models import ENGINE, Entry, ProcessId
+from backburner.core.states import ENDED, LIVE, RunState
+from backburner.store.sqlite import SQLiteStore
 from backburner.testing import PowerLossVFS
 
 US = OWNERS[0]

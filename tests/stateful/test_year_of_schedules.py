@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 from conftest import LONG
 
-from backburner.config import resolve
-from backburner.errors import BadInput
-from backburner.lifecycle import Result, RunState
-from backburner.models import ENGINE, Approval, Ending, ProcessId, Submission, Work
-from backburner.schedule import MISSED, MOST_ROWS, Schedule, cron, every, next_slot, slots
-from backburner.scheduler import Scheduler
-from backburner.stores.sqlite import SQLiteStore
+from backburner.core.errors import BadInput
+from backburner.core.models import ENGINE, Approval, Ending, ProcessId, Submission, Work
+from backburner.core.schedule import MISSED, MOST_ROWS, Schedule, cron, every, next_slot, slots
+from backburner.core.settings import resolve
+from backburner.core.states import Result, RunState
+from backburner.engine.scheduler import Scheduler
+from backburner.store.sqlite import SQLiteStore
 from backburner.testing import FakeClock
 
 SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000

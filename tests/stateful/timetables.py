@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-from backburner.config import resolve
-from backburner.lifecycle import Result, RunState
-from backburner.models import ENGINE, LOCAL, Approval, Ending, Entry, ProcessId, Run, Submission
-from backburner.schedule import Schedule, every
-from backburner.scheduler import Scheduler
-from backburner.stores.sqlite import SQLiteStore
+from backburner.core.models import ENGINE, LOCAL, Approval, Ending, Entry, ProcessId, Run, Submission
+from backburner.core.schedule import Schedule, every
+from backburner.core.settings import resolve
+from backburner.core.states import Result, RunState
+from backburner.engine.scheduler import Scheduler
+from backburner.store.sqlite import SQLiteStore
 from backburner.testing import FakeClock
 
 ME = ProcessId(1, "1", "boot")

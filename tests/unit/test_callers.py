@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from backburner.callers import ancestors, client_of, handed_on, named, process_of, session_of
-from backburner.process import identify, myself
+from backburner.system.caller_identity import ancestors, client_of, handed_on, named, process_of, session_of
+from backburner.system.processes import identify, myself
 
 
 @pytest.mark.parametrize(

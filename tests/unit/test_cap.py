@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from conftest import wait_until
 
-from backburner import process
-from backburner.executors import cap
-from backburner.executors.cap import Cap
-from backburner.output import Log, cut_marker
+from backburner.execution import output_limit as cap
+from backburner.execution.output_limit import Cap
+from backburner.system import processes as process
+from backburner.system.log_file import Log, cut_marker
 
 LIMIT = 64 * 1024
 HEAD = LIMIT // 2

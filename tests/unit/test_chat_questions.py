@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from backburner.doors.questions import open_questions, settle
-from backburner.errors import BadInput, QuestionChanged
-from backburner.models import ENGINE, ProcessId, Submission
-from backburner.runtime import Runtime, open_runtime
+from backburner.core.errors import BadInput, QuestionChanged
+from backburner.core.models import ENGINE, ProcessId, Submission
+from backburner.interfaces.cli.questions import open_questions, settle
+from backburner.services.runtime import Runtime, open_runtime
 
 ME = ProcessId(1, "1", "boot")
 SESSION = "chat:1"

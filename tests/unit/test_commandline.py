@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backburner import BadInput
-from backburner.commandline import words_of
+from backburner.core.command_words import words_of
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from backburner.config import SETTINGS, Config, resolve
-from backburner.errors import ConfigError
+from backburner.core.errors import ConfigError
+from backburner.core.settings import SETTINGS, Config, resolve
 
 PATH = "/home/me/.backburner/config.toml"
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import apsw
 import pytest
 
-from backburner import folders
-from backburner.doctor import Finding, examine
-from backburner.home import Home
-from backburner.lifecycle import Result, RunState
-from backburner.models import ENGINE, Approval, Ending, ProcessId, Submission
-from backburner.process import MARK, engine_of, myself
-from backburner.stores.sqlite import SQLiteStore
+from backburner.core.models import ENGINE, Approval, Ending, ProcessId, Submission
+from backburner.core.states import Result, RunState
+from backburner.interfaces.cli.doctor import Finding, examine
+from backburner.store.sqlite import SQLiteStore
+from backburner.system import run_files as folders
+from backburner.system.home import Home
+from backburner.system.processes import MARK, engine_of, myself
 
 
 @pytest.fixture

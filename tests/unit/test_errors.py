@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from backburner import errors
-from backburner.errors import BackburnerError, code_of
+from backburner.core import errors
+from backburner.core.errors import BackburnerError, code_of
 
 EXITS = {
     "BackburnerError": 1,

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from backburner import feed as module
-from backburner.errors import BadInput
-from backburner.feed import feed
-from backburner.folders import INPUT
+from backburner.core.errors import BadInput
+from backburner.system import stdin_pipe as module
+from backburner.system.run_files import INPUT
+from backburner.system.stdin_pipe import feed
 
 MUCH = 1 << 20
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from backburner import folders
-from backburner.lifecycle import Result, RunState, TaskState
-from backburner.models import Entry, ProcessId, Run, Task
+from backburner.core.models import Entry, ProcessId, Run, Task
+from backburner.core.states import Result, RunState, TaskState
+from backburner.system import run_files as folders
 
 TASK = Task._make([None] * len(Task._fields))._replace(
     task_id="task_x",

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from backburner.errors import BadInput, HomeUnusable
-from backburner.home import Home, is_locked, locate, lock, project_of, write_atomically
-from backburner.wake import Ear, ring
+from backburner.core.errors import BadInput, HomeUnusable
+from backburner.system.home import Home, is_locked, locate, lock, project_of, write_atomically
+from backburner.system.wakeups import Ear, ring
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from backburner.http_server import http_server
+from backburner.system.http_server import http_server
 
 HALF = b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 WHOLE = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backburner.ids import base_id, generate_task_id, masked, run_id, slug, stem
+from backburner.core.ids import base_id, generate_task_id, masked, run_id, slug, stem
 
 
 @pytest.mark.parametrize(

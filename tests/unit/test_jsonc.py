@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from backburner.clients import jsonc
-from backburner.errors import BadInput
+from backburner.core.errors import BadInput
+from backburner.interfaces.client_setup import jsonc
 
 COMMENTED = """\ufeff{\r
 \t// which model\r

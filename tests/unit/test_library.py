@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from backburner import TaskMetadata, TaskStatus, TaskStorage, parse_command
-from backburner.errors import BackburnerError, BadInput, IllegalTransition, TaskNotFound
-from backburner.lifecycle import Result, RunState
-from backburner.models import Approval, Ending, Submission
-from backburner.process import myself
-from backburner.stores.sqlite import SQLiteStore
+from backburner.core.errors import BackburnerError, BadInput, IllegalTransition, TaskNotFound
+from backburner.core.models import Approval, Ending, Submission
+from backburner.core.states import Result, RunState
+from backburner.store.sqlite import SQLiteStore
+from backburner.system.processes import myself
 
 NOW = datetime(2026, 2, 9, 14, 30, 22, 7000, UTC)
 

@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from backburner.errors import IllegalTransition
-from backburner.lifecycle import (
+from backburner.core.errors import IllegalTransition
+from backburner.core.states import (
     AT_WORK,
     ENDED,
     LIVE,

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from test_output import HEADER, numbered, writing
 
-from backburner.executors import cap
-from backburner.executors.cap import Cap
-from backburner.executors.lines import Lines
+from backburner.execution import output_limit as cap
+from backburner.execution.output_limit import Cap
+from backburner.execution.ready_pattern import Lines
 
 ENDLESS = "(a+)+$"  # tries every way to split a row of a's
 

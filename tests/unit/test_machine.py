@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from backburner import machine
-from backburner.config import Config, resolve
+from backburner.core.settings import Config, resolve
+from backburner.system import capacity as machine
 
 EVERYTHING = 1_000_000  # MiB, and as a load: more than a machine has
 

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from wcwidth import iter_graphemes, wcswidth
 
-from backburner.doors.chat.markdown import Markdown
+from backburner.interfaces.tui.chat.markdown import Markdown
 
 OFF = "\x1b[0m"
 SGR = re.compile(r"\x1b\[[0-9;]*m")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from backburner.masking import hide_secrets, masked_line, masked_words
+from backburner.core.masking import hide_secrets, masked_line, masked_words
 
 HIDDEN = [
     ("curl -H 'Authorization: Bearer abc123' https://h", "curl -H 'Authorization: ***' https://h"),

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from conftest import wait_until
 
-from backburner.executors import cap
-from backburner.executors.cap import Cap
-from backburner.output import Log, cut_marker, header
+from backburner.execution import output_limit as cap
+from backburner.execution.output_limit import Cap
+from backburner.system.log_file import Log, cut_marker, header
 
 HEADER = header(
     {"Background task": "task_x", "Command": "echo hi", "Approved by": "user at then via cli", "Started": "2026-02-09T14:30:22.000Z"}

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backburner.errors import BadInput
-from backburner.output import Log, header, position_of
+from backburner.core.errors import BadInput
+from backburner.system.log_file import Log, header, position_of
 
 HEAD = header({"Background task": "t", "Started": "now"})
 LINES = st.lists(st.sampled_from(["error one", "fine", "Ärger", "日本語 error", "", "x" * 40, "ERROR" * 10]), max_size=12)

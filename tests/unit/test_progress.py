@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backburner.progress import Progress, observed, reported, summarize
+from backburner.core.progress import Progress, observed, reported, summarize
 
 PYTEST = """\
 tests/test_a.py ..F                                                      [100%]
@@ -179,7 +179,9 @@ HARD = {
 
 @pytest.mark.parametrize("text", HARD.values(), ids=HARD)
 def test_no_line_keeps_the_reader_busy_for_long(text: str) -> None:
-    code = f"from backburner.progress import observed, reported, summarize; t = {text}; summarize(t); observed(t); reported(t.encode())"
+    code = (
+        f"from backburner.core.progress import observed, reported, summarize; t = {text}; summarize(t); observed(t); reported(t.encode())"
+    )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=10)
 
 
@@ -569,7 +571,7 @@ HOSTILE += [
 
 def test_no_output_keeps_the_observer_busy_for_long() -> None:
     code = (
-        "from backburner.progress import observed, reported\n"
+        "from backburner.core.progress import observed, reported\n"
         f"for part in {HOSTILE!r}:\n"
         "    for text in ((part * 65536)[:65536], 'x' + (part * 65536)[:65534] + 'x', (part * 65536).replace('\\n', ' ')[:65536]):\n"
         "        observed(text); reported(text.encode())"

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from backburner.config import resolve
-from backburner.errors import AmbiguousId, BadInput, IllegalTransition, NotAPerson, NotRunning, TaskNotFound
-from backburner.home import Home
-from backburner.models import Submission
-from backburner.process import myself
-from backburner.runtime import Runtime, load_config, open_runtime
-from backburner.stores.sqlite import SQLiteStore
+from backburner.coordination.config_file import load_config
+from backburner.core.errors import AmbiguousId, BadInput, IllegalTransition, NotAPerson, NotRunning, TaskNotFound
+from backburner.core.models import Submission
+from backburner.core.settings import resolve
+from backburner.services.runtime import Runtime, open_runtime
+from backburner.store.sqlite import SQLiteStore
+from backburner.system.home import Home
+from backburner.system.processes import myself
 from backburner.testing import FakeClock
 
 RUNNER = f"{myself()}:test"

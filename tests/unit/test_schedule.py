@@ -13,8 +13,22 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import backburner
-from backburner.errors import BadInput
-from backburner.schedule import MISSED, MOST_ROWS, Schedule, cron, day_of, delay, every, exactly, explain, moment, next_slot, plan, slots
+from backburner.core.errors import BadInput
+from backburner.core.schedule import (
+    MISSED,
+    MOST_ROWS,
+    Schedule,
+    cron,
+    day_of,
+    delay,
+    every,
+    exactly,
+    explain,
+    moment,
+    next_slot,
+    plan,
+    slots,
+)
 
 SKIP, ONCE, ALL = MISSED
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000

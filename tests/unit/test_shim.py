@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from conftest import wait_until
 
-from backburner.errors import BadInput
-from backburner.executors import shim
-from backburner.feed import feed
-from backburner.folders import INPUT, exit_code
-from backburner.lifecycle import TaskState
-from backburner.models import Task
-from backburner.process import INSIDE, is_inside
+from backburner.core.errors import BadInput
+from backburner.core.models import Task
+from backburner.core.states import TaskState
+from backburner.execution import shim
+from backburner.system.processes import INSIDE, is_inside
+from backburner.system.run_files import INPUT, exit_code
+from backburner.system.stdin_pipe import feed
 
 SHOW = (sys.executable, "-c", "import json, os, sys; print(json.dumps([list(os.fsencode(word)) for word in sys.argv[1:]]))")
 

@@ -15,10 +15,13 @@ from pathlib import Path
 import pytest
 from conftest import wait_until
 
-from backburner import folders, home, process, signs
-from backburner.executors.cap import Cap
-from backburner.output import Log, header
-from backburner.progress import Progress
+from backburner.core.progress import Progress
+from backburner.execution.output_limit import Cap
+from backburner.system import home
+from backburner.system import processes as process
+from backburner.system import run_files as folders
+from backburner.system import run_inspection as signs
+from backburner.system.log_file import Log, header
 
 LOG = header({"Background task": "task_x", "Command": "build 1/2", "Started": "now"}) + b"start\n[ 3/10] CC x.o\n"
 

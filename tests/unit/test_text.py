@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from backburner.text import Screen, clean, shortened, visible
+from backburner.core.terminal_text import Screen, clean, shortened, visible
 
 
 @pytest.mark.parametrize(

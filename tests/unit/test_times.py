@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backburner.errors import BadInput
-from backburner.times import duration_ms, moment_ms, size_mb
+from backburner.core.errors import BadInput
+from backburner.core.time_input import duration_ms, moment_ms, size_mb
 
 SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 HOUR = 3_600_000

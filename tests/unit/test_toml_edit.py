@@ -4,8 +4,8 @@ import tomllib
 
 import pytest
 
-from backburner.clients import toml
-from backburner.errors import BadInput
+from backburner.core.errors import BadInput
+from backburner.interfaces.client_setup import toml_edit as toml
 
 OURS = {"command": "/opt/back burner", "args": ["mcp", 'a "quoted" \x7f word'], "required": True, "tool_timeout_sec": 60}
 PATH = ("mcp_servers", "backburner")

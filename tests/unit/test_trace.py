@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backburner import trace
-from backburner.trace import Parent
+from backburner.core import trace_context as trace
+from backburner.core.trace_context import Parent
 
 T, S = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 

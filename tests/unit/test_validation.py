@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from backburner.errors import BadInput
-from backburner.models import Submission
-from backburner.validation import LIMITS, validate
+from backburner.core.errors import BadInput
+from backburner.core.models import Submission
+from backburner.services.validation import LIMITS, validate
 
 LONE = "\ud800"  # half a character: no file system, no database and no terminal takes it
 RAW = b"\xff".decode("utf-8", "surrogateescape")  # a byte that is not text, as a command line may hold

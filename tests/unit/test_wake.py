@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from backburner.wake import ENGINE, Ear, ring, ring_all, ring_followers
+from backburner.system.wakeups import ENGINE, Ear, ring, ring_all, ring_followers
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_many_rings_are_one(folder: str, engine: Ear) -> None:
 
 
 def test_a_ring_from_another_process_wakes_who_waits(folder: str, engine: Ear) -> None:
-    subprocess.run([sys.executable, "-c", f"from backburner.wake import ring; assert ring({folder!r}, {ENGINE!r})"], check=True)
+    subprocess.run([sys.executable, "-c", f"from backburner.system.wakeups import ring; assert ring({folder!r}, {ENGINE!r})"], check=True)
     assert engine.wait(20)
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from backburner.lifecycle import Result, RunState
-from backburner.words import duration, ending, exit_text, iso, local, notice
+from backburner.core.formatting import duration, ending, exit_text, iso, local, notice
+from backburner.core.states import Result, RunState
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ import os
 import tempfile
 from typing import Any
 
-from backburner.lifecycle import Result, RunState
-from backburner.models import ENGINE, RECORD, Approval, Ending, ProcessId, Submission
-from backburner.stores.sqlite import SQLiteStore
+from backburner.core.models import ENGINE, RECORD, Approval, Ending, ProcessId, Submission
+from backburner.core.states import Result, RunState
+from backburner.store.sqlite import SQLiteStore
 
 NOW = 1_770_000_000_000
 OWNER = ProcessId(11, "111", "boot")

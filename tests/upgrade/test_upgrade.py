@@ -9,11 +9,11 @@ from pathlib import Path
 import apsw
 import pytest
 
-from backburner.errors import LedgerTooNew
-from backburner.lifecycle import Result, RunState
-from backburner.models import ENGINE, Approval, Ending, ProcessId
-from backburner.stores.schema import MIGRATIONS, VERSION
-from backburner.stores.sqlite import SQLiteStore
+from backburner.core.errors import LedgerTooNew
+from backburner.core.models import ENGINE, Approval, Ending, ProcessId
+from backburner.core.states import Result, RunState
+from backburner.store.migrations import MIGRATIONS, VERSION
+from backburner.store.sqlite import SQLiteStore
 
 STORED = sorted(Path(__file__).parent.glob("ledger-v*.sql"))
 NOW = 1_770_000_000_000

@@ -21,22 +21,23 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart, rep
 from pydantic_ai.models import Model
 from pydantic_ai.usage import UsageLimits
 
-from backburner import standing
-from backburner.agents import briefing, spending
-from backburner.agents.aloud import Aloud
-from backburner.agents.models import escalated, model_of, said_of
-from backburner.agents.tools import Deps, escalation, toolsets
-from backburner.awaited import Awaited
-from backburner.doors.answers import outcome as outcome_line
-from backburner.doors.caller import Caller
-from backburner.errors import BackburnerError
-from backburner.folders import ACTIVITY
-from backburner.home import read_plain, write_atomically
-from backburner.lifecycle import Result
-from backburner.models import TURN, Task, Work, session_of
-from backburner.notification import fitting, notification
-from backburner.ports import Outcome, Parked, Turn
-from backburner.text import clean, shortened
+from backburner.agent_tools.context import Caller
+from backburner.agent_tools.results import outcome as outcome_line
+from backburner.agents import budgets as spending
+from backburner.agents import prompts as briefing
+from backburner.agents.builtin_tools import Deps, escalation, toolsets
+from backburner.agents.live_stream import Aloud
+from backburner.agents.model_factory import escalated, model_of, said_of
+from backburner.core import recurring as standing
+from backburner.core.errors import BackburnerError
+from backburner.core.models import TURN, Task, Work, session_of
+from backburner.core.notice_text import fitting, notification
+from backburner.core.ports import Outcome, Parked, Turn
+from backburner.core.states import Result
+from backburner.core.terminal_text import clean, shortened
+from backburner.services.async_runtime import Awaited
+from backburner.system.home import read_plain, write_atomically
+from backburner.system.run_files import ACTIVITY
 
 log = logging.getLogger("backburner")
 _LARGEST_CONVERSATION = 256 << 20

@@ -13,31 +13,34 @@ from collections.abc import Callable, Coroutine
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from backburner import folders, process, wake
-from backburner.agents import briefing
-from backburner.agents.outside import OutsideAgent
-from backburner.awaited import Awaited
-from backburner.config import Config
-from backburner.errors import BackburnerError, WorktreeFailed
-from backburner.extras import need
-from backburner.home import Home, servers_left, stamp
-from backburner.hosts import be_host
-from backburner.lifecycle import Result
-from backburner.models import AGENTS, CHAT, DISCOVERY, LOCAL, Task, Work
-from backburner.output import NAME, header
-from backburner.ports import Agent, CannotStart, Outcome, Parked, Turn
-from backburner.process import is_alive
-from backburner.progress import summarize
-from backburner.ready import ACP, OPENCODE, asks
-from backburner.runner import Runner
-from backburner.runtime import Runtime, load_config, open_runtime
-from backburner.text import shortened, visible
-from backburner.words import iso
-from backburner.worktree import Worktree
+from backburner.agents import prompts as briefing
+from backburner.agents.external.turn import OutsideAgent
+from backburner.coordination.config_file import load_config
+from backburner.coordination.daemon_process import be_host
+from backburner.core.errors import BackburnerError, WorktreeFailed
+from backburner.core.formatting import iso
+from backburner.core.known_agents import ACP, OPENCODE, asks
+from backburner.core.models import AGENTS, CHAT, DISCOVERY, LOCAL, Task, Work
+from backburner.core.optional_dependencies import need
+from backburner.core.ports import Agent, CannotStart, Outcome, Parked, Turn
+from backburner.core.progress import summarize
+from backburner.core.settings import Config
+from backburner.core.states import Result
+from backburner.core.terminal_text import shortened, visible
+from backburner.execution.runner import Runner
+from backburner.services.async_runtime import Awaited
+from backburner.services.runtime import Runtime, open_runtime
+from backburner.system import processes as process
+from backburner.system import run_files as folders
+from backburner.system import wakeups as wake
+from backburner.system.git_worktree import Worktree
+from backburner.system.home import Home, servers_left, stamp
+from backburner.system.log_file import NAME, header
+from backburner.system.processes import is_alive
 
 if TYPE_CHECKING:
-    from backburner.agents.opencode import OpenCode
-    from backburner.agents.parents import Parents
+    from backburner.agents.external.opencode import OpenCode
+    from backburner.agents.external.opencode_notices import Parents
 
 log = logging.getLogger("backburner")
 _GRACE_SECONDS = 5.0
@@ -201,11 +204,11 @@ class _Staff:
 
             return BuiltinAgent(self._awaited)
         if kind == ACP:
-            from backburner.agents.acp import AcpAgent
+            from backburner.agents.external.acp import AcpAgent
 
             agent = OutsideAgent(self._awaited, AcpAgent(self._home), _MOST_HELD)
         else:
-            from backburner.agents.opencode import OpenCode
+            from backburner.agents.external.opencode import OpenCode
 
             self._opencode = OpenCode(self._home)
             agent = OutsideAgent(self._awaited, self._opencode)
@@ -221,7 +224,7 @@ class _Staff:
         """Sessions that asked are told what became of it."""
         self.of(OPENCODE)
         if self._parents is None and self._opencode is not None:
-            from backburner.agents.parents import Parents
+            from backburner.agents.external.opencode_notices import Parents
 
             self._parents = Parents(self._awaited, self._opencode.servers)
         if self._parents is not None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
-from backburner.approval.shell import Part, Redirect, Word
+from backburner.approval.shell_parser import Part, Redirect, Word
 from backburner.approval.wrappers import Options, taken_by
 
 _LONGEST = 4096

@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from backburner.approval.effects import Effect, Found, World, injects
 from backburner.approval.programs import effects_of
-from backburner.approval.shell import Part, dissect
-from backburner.errors import ConfigError
-from backburner.masking import hide_secrets
-from backburner.models import HARMLESS, Submission
-from backburner.text import visible
+from backburner.approval.shell_parser import Part, dissect
+from backburner.core.errors import ConfigError
+from backburner.core.masking import hide_secrets
+from backburner.core.models import HARMLESS, Submission
+from backburner.core.terminal_text import visible
 
 
 class Decision(StrEnum):

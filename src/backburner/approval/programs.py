@@ -9,8 +9,9 @@ import os
 import re
 from collections.abc import Callable, Iterable
 
-from backburner.approval import tools
-from backburner.approval.catalogue import (
+from backburner.approval import program_rules as tools
+from backburner.approval.effects import Effect, Found, View, World, injects
+from backburner.approval.program_tables import (
     BUILD_FILES,
     CHANGES,
     DELETES,
@@ -28,8 +29,7 @@ from backburner.approval.catalogue import (
     SYSTEM,
     SYSTEM_LIBRARIES,
 )
-from backburner.approval.effects import Effect, Found, View, World, injects
-from backburner.approval.shell import Part, Word
+from backburner.approval.shell_parser import Part, Word
 from backburner.approval.wrappers import RUNNERS, SHELLS, WRAPPERS, Options
 
 _MOST_FOLDERS = 64

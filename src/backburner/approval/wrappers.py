@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from backburner.approval.shell import Part, Word, parse
+from backburner.approval.shell_parser import Part, Word, parse
 
 _DEEPEST = 12
 

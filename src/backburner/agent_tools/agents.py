@@ -1,0 +1,326 @@
+"""The `background_*` tools: agents in the background, as functions over the Runtime like those of `tools`.
+
+At this door a failed run is an `error`, and one that waits for a seat is `running` with `queued`.
+"""
+
+from collections.abc import Sequence
+from typing import NotRequired, TypedDict
+
+from backburner.agent_tools.commands import folder_of
+from backburner.agent_tools.context import Caller, Context, until
+from backburner.agent_tools.results import Cleared, outcome
+from backburner.core import formatting as words
+from backburner.core.errors import BadInput, NotRunning, TaskNotFound
+from backburner.core.models import Entry, Submission
+from backburner.core.states import AT_WORK
+from backburner.core.terminal_text import readable, shortened
+from backburner.services.runtime import Runtime, now_ms
+from backburner.system.caller_identity import handed_on
+from backburner.system.log_file import Piece
+from backburner.system.processes import umask
+
+_PIECE = 8000
+_MOST = 50
+_LONGEST_BLOCK_MS = 600_000
+
+
+class Asked(TypedDict):
+    task_id: str
+    status: str
+    display: str
+    queued: NotRequired[bool]
+
+
+class Answered(TypedDict):
+    task_id: str
+    status: str
+    display: str
+    result: NotRequired[str]
+    error: NotRequired[str]
+    cursor: NotRequired[str]
+    more: NotRequired[bool]
+    tool_calls: NotRequired[int]
+    recent_tools: NotRequired[list[str]]
+    last_update: NotRequired[str]
+
+
+class One(TypedDict):
+    task_id: str
+    status: str
+    agent: str
+    description: str
+    resume_count: int
+    duration_seconds: float | None
+
+
+class Many(TypedDict):
+    tasks: list[One]
+    count: int
+    display: str
+    running: NotRequired[list[str]]
+
+
+async def background_task(
+    ctx: Context,
+    description: str,
+    prompt: str,
+    agent: str = "default",
+    batch_id: str | None = None,
+    key: str | None = None,
+    worktree: bool = False,
+) -> Asked:
+    """Ask an agent in the background and return at once with the task's id. Its answer comes to you as a notice when it is done.
+
+    Use it for work that another can do alone while you go on: research, reviews, a change in another part of the code. The agent knows
+    nothing of this conversation: say all it needs in the prompt. It works in this project, with files and commands; what needs the
+    user's approval makes it wait. Read its answer with background_output, wait with background_block, follow up with background_resume.
+
+    Args:
+        description: What it is for, in a few words; shown to the user.
+        prompt: All that the agent is to know and to do.
+        agent: Which agent; "default" where none is named. Where the user has them: opencode, claude, codex, gemini, goose, qwen.
+        batch_id: A label that groups tasks, to wait for or cancel together.
+        key: A name for this piece of work. A second call with the same key gives the first task instead of asking again.
+        worktree: Have it work in a git worktree of its own: the files here stay as they are, and its changes come as a branch and a diff.
+    """
+    caller = ctx.deps
+
+    def ask(runtime: Runtime) -> tuple[Entry, bool]:
+        submission = Submission(
+            command=(),
+            cwd=folder_of(caller, None),
+            environment=handed_on(runtime.environ if caller.environ is None else caller.environ),
+            description=shortened(description, longest=500),
+            umask=umask(),
+            agent=agent,
+            prompt=prompt,
+            batch=batch_id or caller.message,
+            key=key,
+            session=caller.session,
+            message=caller.message,
+            terms={"worktree": True} if worktree else {},
+            opened=caller.opened,
+        )
+        known = runtime.known(submission)
+        return known or runtime.submit(submission), known is not None
+
+    entry, again = await caller.do(ask)
+    known = entry.task.task_id
+    before = "This was asked before, under the same key, and is not asked again: " if again else ""
+    display = f"{before}Background task started: {known} ({agent}): {entry.task.description}\nIts answer comes as a notice; background_output reads it."
+    if entry.status == "proposed":
+        display = (
+            f"waiting for approval: {known}\nNothing has started. Tell the user: {'; '.join(entry.task.reasons)}. In a terminal of your own"
+            f" run:\nbackburner approve {known}  (or: backburner reject {known}). I cannot approve it for you."
+        )
+    asked = Asked(task_id=known, status=status_of(entry), display=display)
+    if entry.status == "pending":
+        asked["queued"] = True
+    return asked
+
+
+async def background_output(ctx: Context, task_id: str, cursor: str | None = None) -> Answered:
+    """Give the answer of a background agent, or how far it is. Never waits. A long answer comes in pieces with a cursor.
+
+    Args:
+        task_id: The task's id, a unique part of it, its label, or "last".
+        cursor: Go on where an earlier piece ended.
+    """
+    caller = ctx.deps
+
+    def read(runtime: Runtime) -> tuple[Entry, Piece | None, dict[str, object]]:
+        entry = agents_task(runtime, task_id)
+        if not entry.ended:
+            return entry, None, runtime.activity(entry)
+        runtime.retrieve(entry)
+        start = cursor or f"{entry.task.run_count}:0"
+        return entry, runtime.read(entry, start, most=_PIECE), runtime.activity(entry)
+
+    entry, piece, activity = await caller.do(read)
+    caller.tells(entry)
+    answered = Answered(task_id=entry.task.task_id, status=status_of(entry), display="")
+    answered["tool_calls"] = int(str(activity.get("tools", 0)))
+    recent = activity.get("recent")
+    answered["recent_tools"] = [str(name) for name in recent] if isinstance(recent, list) else []
+    if isinstance(at := activity.get("at"), int):
+        answered["last_update"] = words.iso(at) or ""
+    if piece is None:
+        tools = f", {answered['tool_calls']} tool calls ({', '.join(answered['recent_tools'])})" if answered["tool_calls"] else ""
+        answered["display"] = f"{_line(caller, entry)}{tools}"
+        return answered
+    text = readable(piece.data.decode("utf-8", "replace"))
+    if entry.run and entry.run.error:
+        answered["error"] = entry.run.error
+    answered |= {"result": text, "cursor": piece.cursor, "more": piece.more}  # type: ignore[typeddict-item]
+    note = f'\n[more: background_output("{entry.task.task_id}", cursor="{piece.cursor}")]' if piece.more else ""
+    answered["display"] = f"{_line(caller, entry)}\n\n{text}{note}".rstrip()
+    return answered
+
+
+async def background_block(ctx: Context, task_ids: list[str] | None = None, batch_id: str | None = None, timeout: int = 60_000) -> Many:
+    """Wait until background agents have answered, and say how each stands. Returns earlier when the time is up; call it again then.
+
+    Args:
+        task_ids: Ids (or unique parts, or labels) of tasks.
+        batch_id: Wait for all tasks of a batch instead.
+        timeout: How long to wait at the most, in milliseconds (up to 600000). A call may return earlier than that.
+    """
+    caller = ctx.deps
+    known = await caller.do(lambda runtime: _meant(runtime, task_ids, batch_id))
+    patience = min(max(timeout, 0), _LONGEST_BLOCK_MS) / 1000
+
+    def done(entry: Entry) -> bool:
+        return not entry.live or entry.status == "waiting"
+
+    entries = await until(caller, known, min(patience, caller.longest_wait), done)
+    caller.tells(*entries[:_MOST])
+    running = [entry.task.task_id for entry in entries if not done(entry)]
+    many = _many(caller, entries)
+    if running:
+        many["running"] = running[:_MOST]
+        many["display"] += f"\nStill running: {', '.join(running[:_MOST])}. Call again, or go on; you will be told."
+    return many
+
+
+async def background_resume(ctx: Context, task_id: str, message: str) -> Asked:
+    """Talk on with an agent that has answered: it has its whole conversation. Returns at once; the answer comes as a notice.
+
+    Args:
+        task_id: The task's id, a unique part of it, its label, or "last".
+        message: What to say to it.
+    """
+    caller = ctx.deps
+
+    def resume(runtime: Runtime) -> Entry:
+        return runtime.resume(agents_task(runtime, task_id).task.task_id, message, session=caller.session, via="tool")
+
+    entry = await caller.do(resume)
+    display = (
+        f"Resumed {entry.task.task_id} (resume {entry.task.run_count - 1}). Its answer comes as a notice; background_block waits for it."
+    )
+    return Asked(task_id=entry.task.task_id, status="resumed", display=display)
+
+
+async def background_cancel(ctx: Context, task_id: str | None = None, batch_id: str | None = None) -> Many:
+    """Stop a background agent, or all of a batch. Returns when they have stopped.
+
+    Args:
+        task_id: The task's id, a unique part of it, its label, or "last".
+        batch_id: Stop all tasks of a batch instead.
+    """
+    caller = ctx.deps
+
+    def cancel(runtime: Runtime) -> list[str]:
+        known = _meant(runtime, [task_id] if task_id else None, batch_id)
+        live = [one for one in known if not runtime.known_as(one).ended]
+        if task_id and not live:
+            raise NotRunning(task_id=known[0], status=status_of(runtime.known_as(known[0])))
+        return [runtime.cancel(one).task.task_id for one in live]
+
+    asked = await caller.do(cancel)
+    entries = await until(caller, asked, min(20.0, caller.longest_wait), lambda one: one.ended, quiet=True) if asked else []
+    caller.tells(*entries[:_MOST])
+    return _many(caller, entries)
+
+
+async def background_list(ctx: Context, status: str | None = None, batch_id: str | None = None) -> Many:
+    """List the background agents of this project, newest first, at most 50.
+
+    Args:
+        status: Only tasks of one status: running, completed, error, cancelled, resumed.
+        batch_id: Only the tasks of a batch.
+    """
+    caller = ctx.deps
+    if status is not None and status not in ("running", "completed", "error", "cancelled", "resumed", "waiting"):
+        raise BadInput(f"There is no status '{status}'; there are running, completed, error, cancelled, resumed, waiting.")
+    entries = await caller.do(lambda runtime: runtime.list(batch=batch_id, everywhere=caller.cwd is None, limit=500))
+    shown = [entry for entry in entries if _is_agents(entry) and status in (None, status_of(entry))]
+    return _many(caller, shown[:_MOST])
+
+
+async def background_clear(ctx: Context, task_ids: list[str] | None = None, batch_id: str | None = None) -> Cleared:
+    """Forget background agents that have ended, with their conversations: some, a batch, or all of this project.
+
+    Args:
+        task_ids: Ids (or unique parts, or labels) of ended tasks.
+        batch_id: Forget those of a batch.
+    """
+    caller = ctx.deps
+
+    def clear(runtime: Runtime) -> Sequence[str]:
+        if task_ids or batch_id is not None:
+            known = _meant(runtime, task_ids, batch_id)
+        else:
+            known = [entry.task.task_id for entry in runtime.list(everywhere=caller.cwd is None) if _is_agents(entry)]
+        return runtime.clear([one for one in known if runtime.known_as(one).ended])
+
+    gone = await caller.do(clear)
+    return Cleared(cleared=list(gone), display=f"Cleared {len(gone)} task{'s' * (len(gone) != 1)}.")
+
+
+AGENTS = (background_task, background_output, background_block, background_resume, background_cancel, background_list, background_clear)
+
+
+def status_of(entry: Entry) -> str:
+    """A status in the words of these tools."""
+    if entry.status == "failed":
+        return "error"
+    if entry.status == "pending":
+        return "resumed" if entry.run and entry.run.n > 1 else "running"
+    return entry.status
+
+
+def agents_task(runtime: Runtime, reference: str) -> Entry:
+    """The agent's task that is meant."""
+    try:
+        entry = runtime.show(reference)
+    except TaskNotFound:
+        raise AgentTaskNotFound(task_id=reference) from None
+    if entry.task.agent is None:
+        raise BadInput(f"Task {entry.task.task_id} is a command; use check_task_status and its like for it.")
+    if entry.task.standing:
+        raise BadInput(f"Task {entry.task.task_id} is a standing task; use task_list and its like for it.")
+    return entry
+
+
+class AgentTaskNotFound(TaskNotFound):
+    """Task not found: {task_id}"""
+
+
+def _meant(runtime: Runtime, task_ids: list[str] | None, batch_id: str | None) -> list[str]:
+    if not task_ids and batch_id is None:
+        raise BadInput("Say which: task_ids, or a batch_id.")
+    named = [agents_task(runtime, reference).task.task_id for reference in task_ids or ()]
+    of_batch = runtime.list(batch=batch_id, limit=500) if batch_id is not None else ()
+    return list(dict.fromkeys([*named, *(entry.task.task_id for entry in of_batch if _is_agents(entry))]))
+
+
+def _is_agents(entry: Entry) -> bool:
+    return entry.task.agent is not None and not entry.task.standing
+
+
+def _many(caller: Caller, entries: Sequence[Entry]) -> Many:
+    now, tasks = now_ms(), []
+    for entry in entries[:_MOST]:
+        took = words.elapsed(entry, now)
+        tasks.append(
+            One(
+                task_id=entry.task.task_id,
+                status=status_of(entry),
+                agent=entry.task.agent or "",
+                description=shortened(entry.task.description, longest=200),
+                resume_count=max(0, entry.task.run_count - 1),
+                duration_seconds=None if took is None else took / 1000,
+            )
+        )
+    lines = [_line(caller, entry) for entry in entries[:_MOST]]
+    return Many(tasks=tasks, count=len(tasks), display="\n".join(lines) or "No background tasks.")
+
+
+def _line(caller: Caller, entry: Entry) -> str:
+    if entry.status == "waiting":
+        return outcome(caller, entry)
+    took = words.elapsed(entry, now_ms())
+    long = f" ({words.duration(took)})" if took is not None else ""
+    error = f": {entry.run.error}" if entry.run and entry.run.error and entry.run.state not in AT_WORK else ""
+    return f"{entry.task.task_id} {status_of(entry)}{long} {shortened(entry.task.description)}{error}"

@@ -1,0 +1,117 @@
+"""Who calls a tool, and waiting on their behalf."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol, TypeVar
+
+from backburner.core.errors import TaskNotFound
+from backburner.core.models import Entry, Notice
+from backburner.services.async_runtime import Awaited
+from backburner.services.runtime import Runtime
+
+T = TypeVar("T")
+_PULSE_SECONDS = 3.0
+
+Report = Callable[[float, float | None, str], Awaitable[None]]
+
+
+class Caller:
+    """Who calls: `session` is whom to tell, `cwd` where commands run unless they say otherwise (None where a call must say).
+    `command` is what a person types to reach the same home; `environ` what commands get, where that is not our own;
+    `message` names the turn that a call belongs to, where the client says so; `opened` is the folder that the session was opened in,
+    which the gate takes for its project.
+
+    No call takes longer than `longest_wait` seconds. `told` are the tasks whose end the answer under way tells of, `owed` what was owed
+    when the ledger was last looked at.
+    """
+
+    def __init__(
+        self,
+        home: Awaited,
+        *,
+        session: str | None = None,
+        cwd: str | None = None,
+        command: str = "backburner",
+        longest_wait: float = 600.0,
+        report: Report | None = None,
+        environ: dict[str, str] | None = None,
+        message: str | None = None,
+        opened: str | None = None,
+    ) -> None:
+        self.home, self.session, self.cwd, self.command = home, session, cwd, command
+        self.longest_wait, self.report, self.environ, self.message = longest_wait, report, environ, message
+        self.opened = opened
+        self.told: set[str] = set()
+        self.owed: Sequence[Notice] = ()
+
+    async def do(self, call: Callable[[Runtime], T]) -> T:
+        """What `call` makes of the Runtime; with it comes what is owed to the session, in one go."""
+
+        def both(runtime: Runtime) -> tuple[T, Sequence[Notice]]:
+            runtime.cwd = self.cwd
+            try:
+                made = call(runtime)
+            finally:
+                runtime.cwd = None
+            return made, runtime.owed(self.session) if self.session is not None else ()
+
+        made, self.owed = await self.home.do(both)
+        return made
+
+    def tells(self, *entries: Entry) -> None:
+        """The answer under way says how these stand."""
+        self.told |= {entry.task.task_id for entry in entries if entry.ended}
+
+
+class Context(Protocol):
+    """What a tool is called with; a RunContext of pydantic-ai is one."""
+
+    @property
+    def deps(self) -> Caller: ...
+
+
+async def until(
+    caller: Caller, task_ids: Sequence[str], patience: float, done: Callable[[Entry], bool], *, quiet: bool = False
+) -> Sequence[Entry]:
+    """The tasks once all are `done`, or as they are when the time is up. Woken by changes; says meanwhile how far they are."""
+
+    def look(runtime: Runtime) -> Sequence[Entry]:
+        runtime.refresh()
+        found = [entry for entry in map(runtime.if_known, task_ids) if entry]
+        if not found and task_ids:
+            raise TaskNotFound(task_id=task_ids[0])
+        return found
+
+    entries: Sequence[Entry] = ()
+    reporter = asyncio.create_task(_report(caller, task_ids, done)) if caller.report and not quiet else None
+    try:
+        async with asyncio.timeout(patience):
+            async for _ in caller.home.changes():
+                entries = await caller.do(look)
+                if all(map(done, entries)):
+                    return entries
+    except TimeoutError:
+        return entries or await caller.do(look)
+    finally:
+        if reporter:
+            reporter.cancel()
+    raise AssertionError
+
+
+async def _report(caller: Caller, task_ids: Sequence[str], done: Callable[[Entry], bool]) -> None:
+    """Say every few seconds how far it is, so that a client that waits sees that something happens."""
+
+    def look(runtime: Runtime) -> tuple[int, str]:
+        entries = [entry for entry in map(runtime.if_known, task_ids) if entry]
+        first = next((entry for entry in entries if not done(entry)), None)
+        progress = runtime.progress(first) if first else None
+        text = f"{first.task.task_id}: {progress.text if progress else first.status}" if first else "done"
+        return sum(map(done, entries)), text
+
+    beat = 0
+    while caller.report:
+        beat += 1
+        finished, text = await caller.do(look)
+        # What is reported must grow with every report, whatever happens.
+        await caller.report(finished + min(0.999, beat / 1000), float(len(task_ids)), text)
+        await asyncio.sleep(_PULSE_SECONDS)

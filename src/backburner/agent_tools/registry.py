@@ -1,0 +1,235 @@
+"""Tools as a door offers them: their schemas read from signatures and docstrings, arguments checked, notices put on every answer."""
+
+import contextlib
+import inspect
+import re
+import types
+import typing
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from backburner.agent_tools import agents as agent_tools
+from backburner.agent_tools import commands as tools
+from backburner.agent_tools import recurring as task_tools
+from backburner.agent_tools.context import Caller
+from backburner.core.errors import BackburnerError, BadInput
+from backburner.core.models import Notice, ProcessId
+from backburner.core.notice_text import fitting, notification
+from backburner.services.runtime import Runtime
+from backburner.system.caller_identity import client_of
+
+Function = types.FunctionType
+TOOLSETS: dict[str, tuple[Any, ...]] = {"commands": tools.COMMANDS, "agents": agent_tools.AGENTS, "tasks": task_tools.TASKS}
+_READS = {
+    "background_output",
+    "background_block",
+    "background_list",
+    "check_task_status",
+    "list_background_tasks",
+    "wait_for_background_tasks",
+    "read_background_output",
+    "task_list",
+}
+_DESTROYS = {"background_cancel", "background_clear", "cancel_background_task", "clear_background_tasks", "task_cancel"}
+_WORDS = {str: "a text", bool: "true or false", int: "a whole number", float: "a number", list: "a list of texts"}
+_LONGEST_TEXT = 256 * 1024
+_MEET_SECONDS = 600.0
+
+
+class Tool:
+    """One function as a tool."""
+
+    def __init__(self, function: Function) -> None:
+        self.function, self.name = function, function.__name__
+        self.reads, self.destroys = self.name in _READS, self.name in _DESTROYS
+        doc = inspect.getdoc(function) or ""
+        about, _, arguments = doc.partition("\n\nArgs:\n")
+        self.description = about
+        self._about = dict(re.findall(r"^ {4}(\w+): (.+(?:\n {5,}.+)*)", arguments, re.MULTILINE))
+
+    @cached_property
+    def parameters(self) -> dict[str, tuple[Any, bool, Any]]:
+        """Each parameter's type, whether it may be null, and its default (`inspect.Parameter.empty` where it has none)."""
+        hints = typing.get_type_hints(self.function)
+        found = inspect.signature(self.function).parameters
+        return {name: (*_plain(hints[name]), found[name].default) for name in found if name != "ctx"}
+
+    @cached_property
+    def schema(self) -> dict[str, Any]:
+        """What it takes, as JSON schema."""
+        properties = {}
+        for name, (kind, _, default) in self.parameters.items():
+            properties[name] = {**_schema(kind), "description": re.sub(r"\s+", " ", self._about[name])}
+            if default not in (None, inspect.Parameter.empty):
+                properties[name]["default"] = default
+        required = [name for name, (_, _, default) in self.parameters.items() if default is inspect.Parameter.empty]
+        return {"type": "object", "properties": properties, "required": required}
+
+    @cached_property
+    def output_schema(self) -> dict[str, Any]:
+        """What it answers, as JSON schema."""
+        return _schema(typing.get_type_hints(self.function)["return"])
+
+    def check(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments as the function takes them; BadInput names what is wrong."""
+        if unknown := [name for name in arguments if name not in self.parameters]:
+            raise BadInput(f"{self.name} has no '{unknown[0][:100]}'; it takes {', '.join(self.parameters)}.")
+        checked = {}
+        for name, (kind, nullable, default) in self.parameters.items():
+            if name not in arguments or (arguments[name] is None and (nullable or default is not inspect.Parameter.empty)):
+                if default is inspect.Parameter.empty:
+                    raise BadInput(f"{self.name} needs '{name}': {_WORDS[typing.get_origin(kind) or kind]}.")
+                continue
+            checked[name] = self._checked(name, kind, arguments[name])
+        return checked
+
+    def _checked(self, name: str, kind: Any, value: Any) -> Any:
+        base: Any = typing.get_origin(kind) or kind
+        fits = isinstance(value, base) and (base is bool or not isinstance(value, bool))
+        value, fits = _number(base, value, fits)
+        if name == "ready_when" and isinstance(value, int) and not isinstance(value, bool):
+            value, fits = str(value)[:40], True  # a port
+        if fits and base is list:
+            fits = len(value) <= 1000 and all(isinstance(one, str) for one in value)
+        if not fits:
+            raise BadInput(f"'{name}' of {self.name} must be {_WORDS[base]}, not {_shown(value)}.")
+        for text in value if base is list else [value] if base is str else []:
+            if len(text) > _LONGEST_TEXT:
+                raise BadInput(f"'{name}' of {self.name} is longer than {_LONGEST_TEXT:,} characters; put it into a file.")
+            if "\0" in text or any("\ud800" <= c <= "\udfff" for c in text):
+                raise BadInput(f"'{name}' of {self.name} must be plain text, without NUL characters.")
+        return value
+
+
+def sets_of(runtime: Runtime) -> str:
+    """The sets of tools that are of use in a home: agents can only be asked where there is a model for them."""
+    anybody = runtime.has_models() or any(agent.get("type") for agent in runtime.config.agents.values()) or runtime.at_hand()
+    return ",".join(name for name in TOOLSETS if name != "agents" or anybody)
+
+
+def toolset(names: str | None = None) -> dict[str, Tool]:
+    """The tools of some sets, by name; of all where none are named. BadInput for a set that there is not."""
+    wanted = [name.strip() for name in (names or ",".join(TOOLSETS)).split(",") if name.strip()]
+    for name in wanted:
+        if name not in TOOLSETS:
+            raise BadInput(f"There is no set of tools '{name}'; there are {', '.join(TOOLSETS)}.")
+    return {function.__name__: Tool(function) for name in wanted for function in TOOLSETS[name]}
+
+
+class Answer(NamedTuple):
+    """What a call came to. `result` is the tool's dict, with `notices` where something ended; an error has `error` instead.
+
+    Once the answer has reached the caller, `delivered` must be awaited: only then counts as told what it tells.
+    """
+
+    result: dict[str, Any]
+    text: str
+    failed: bool
+    delivered: Callable[[], Awaitable[None]]
+
+
+class Desk:
+    """Where calls are answered."""
+
+    def __init__(self, tools: Mapping[str, Tool]) -> None:
+        self.tools = tools
+        self._met: dict[str, float] = {}
+
+    async def answer(self, caller: Caller, name: str, arguments: Mapping[str, Any], process: ProcessId | None = None) -> Answer:
+        """Call a tool. Whatever is wrong is a sentence in the answer, never an exception."""
+        caller.told.clear()
+        failed = False
+        try:
+            if (tool := self.tools.get(name)) is None:
+                raise BadInput(f"There is no tool '{name[:100]}'; there are {', '.join(self.tools)}.")
+            checked = tool.check(arguments)
+            await self._meet(caller, process)
+            result = dict(await tool.function(_Call(caller), **checked))
+        except BackburnerError as error:
+            failed, result = True, {"error": {"code": error.code, "message": str(error)}, "display": str(error)}
+        except (OSError, UnicodeError) as error:
+            failed, result = True, {"error": {"code": "failed", "message": f"{error}."}, "display": f"{error}."}
+        return await self._with_notices(caller, result, failed)
+
+    async def _meet(self, caller: Caller, process: ProcessId | None) -> None:
+        """Make the session known, now and again every while. A call does not fail for it."""
+        session, now = caller.session, caller.home.now()
+        if session is None or now - self._met.get(session, -1e9) < _MEET_SECONDS:
+            return
+        with contextlib.suppress(BackburnerError):
+            await caller.home.do(lambda runtime: runtime.register(session, client_of(session), process))
+            if not session.startswith(("agent:", "task:")):  # those work when nobody is there
+                await caller.home.do(lambda runtime: runtime.present(client_of(session)))
+            self._met[session] = now
+
+    async def _with_notices(self, caller: Caller, result: dict[str, Any], failed: bool) -> Answer:
+        """What is owed to the caller goes with the answer, but for what the answer itself tells of."""
+        text, told = str(result["display"]), set(caller.told)
+        if not caller.owed or caller.session is None:
+            return Answer(result, text, failed, _nothing)
+
+        def take(runtime: Runtime) -> Sequence[Notice]:
+            owed = runtime.owed(caller.session or "")  # anew: another answer may have told some meanwhile
+            return runtime.lease(
+                [*(one for one in owed if one.task_id in told), *fitting([one for one in owed if one.task_id not in told])]
+            )
+
+        try:
+            taken = await caller.home.do(take)
+        except BackburnerError:
+            return Answer(result, text, failed, _nothing)
+        if news := [notice for notice in taken if notice.task_id not in told]:
+            notices = notification(news)
+            result, text = {**result, "notices": notices}, f"{text}\n\n{notices}"
+
+        async def delivered() -> None:
+            with contextlib.suppress(BackburnerError):
+                await caller.home.do(lambda runtime: runtime.tell(notice_ids=[notice.notice_id for notice in taken]))
+
+        return Answer(result, text, failed, delivered if taken else _nothing)
+
+
+async def _nothing() -> None:
+    return
+
+
+class _Call(NamedTuple):
+    deps: Caller
+
+
+def _number(base: Any, value: Any, fits: bool) -> tuple[Any, bool]:
+    """A number as the one kind that is wanted, where it can be; neither infinite nor beyond reason."""
+    if base not in (int, float) or not isinstance(value, int | float) or isinstance(value, bool):
+        return value, fits
+    if not -1e12 <= value <= 1e12 or (base is int and value != int(value)):
+        return value, False
+    return base(value), True
+
+
+def _plain(hint: Any) -> tuple[Any, bool]:
+    """A hint without its None, and whether it had one."""
+    if isinstance(hint, types.UnionType):
+        rest = [one for one in typing.get_args(hint) if one is not type(None)]
+        return rest[0], len(rest) < len(typing.get_args(hint))
+    return hint, False
+
+
+def _schema(hint: Any) -> dict[str, Any]:
+    kind, nullable = _plain(hint)
+    if typing.is_typeddict(kind):
+        hints = typing.get_type_hints(kind)
+        return {
+            "type": "object",
+            "properties": {name: _schema(one) for name, one in hints.items()},
+            "required": sorted(kind.__required_keys__),
+        }
+    if typing.get_origin(kind) is list:
+        return {"type": "array", "items": _schema(typing.get_args(kind)[0])}
+    name = {str: "string", bool: "boolean", int: "integer", float: "number"}[kind]
+    return {"type": [name, "null"] if nullable else name}
+
+
+def _shown(value: Any) -> str:
+    text = repr(value) if isinstance(value, str | int | float | bool | None) else f"a {type(value).__name__}"
+    return text if len(text) <= 60 else text[:59] + "…"

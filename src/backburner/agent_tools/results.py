@@ -1,0 +1,161 @@
+"""What the tools answer with: dicts with stable keys, and a `display` that says the same to people."""
+
+import contextlib
+from typing import NotRequired, TypedDict
+
+from backburner.agent_tools.context import Caller, until
+from backburner.core import formatting as words
+from backburner.core import task_text as render
+from backburner.core.errors import BackburnerError
+from backburner.core.masking import masked_line
+from backburner.core.models import Entry
+from backburner.core.terminal_text import readable, shortened
+from backburner.services.runtime import Runtime, now_ms
+
+RECENT_LINES = 20
+_RECENT = 4000  # characters of recent output
+_STARTING_SECONDS = 0.5
+
+
+class Started(TypedDict):
+    task_id: str
+    status: str
+    display: str
+    reasons: NotRequired[list[str]]
+
+
+class Status(TypedDict):
+    task_id: str
+    status: str
+    description: str
+    duration_seconds: float | None
+    exit_code: int | None
+    display: str
+    summary: NotRequired[str]
+    progress: NotRequired[str]
+    ports: NotRequired[list[int]]
+    files: NotRequired[list[str]]
+    output: NotRequired[str]
+
+
+class Summary(TypedDict):
+    task_id: str
+    status: str
+    duration_seconds: float | None
+    exit_code: int | None
+    description: str
+    summary: NotRequired[str]
+
+
+class Listed(TypedDict):
+    tasks: list[Summary]
+    count: int
+    display: str
+
+
+class Waited(TypedDict):
+    tasks: list[Summary]
+    running: list[str]
+    display: str
+
+
+class Output(TypedDict):
+    task_id: str
+    status: str
+    output: str
+    cursor: str
+    more: bool
+    display: str
+
+
+class Done(TypedDict):
+    task_id: str
+    status: str
+    display: str
+
+
+class Cleared(TypedDict):
+    cleared: list[str]
+    display: str
+
+
+async def started(caller: Caller, entry: Entry, *, again: bool = False) -> Started:
+    """What became of it: the engine takes a moment to start what there is room for. `again` is one that was there before."""
+    task, known = entry.task, entry.task.task_id
+    if entry.status == "pending" and entry.run and not entry.run.blocked and entry.run.due_at is None:
+        with contextlib.suppress(BackburnerError):  # it is stored, whatever keeps it from starting
+            (entry,) = await until(caller, [known], _STARTING_SECONDS, lambda one: one.status != "pending", quiet=True)
+    if entry.run is None and entry.status == "proposed":
+        line = shortened(words.command_line(task.command, task.shell), longest=400)
+        display = (
+            f"waiting for approval: {known}\nNothing has started. Tell the user: "
+            f"`{line}` needs your yes ({'; '.join(task.reasons)}). In a terminal of your own run: {caller.command} approve {known}"
+            f"  (or: {caller.command} reject {known}). I cannot approve it for you."
+        )
+        return Started(task_id=known, status=entry.status, reasons=list(task.reasons), display=shortened(display, longest=4000))
+    if again or (entry.ended and entry.status != "completed"):
+        caller.tells(entry)
+        before = "This was started before, under the same key, and is not started again: " if again else ""
+        return Started(task_id=known, status=entry.status, display=before + outcome(caller, entry))
+    about = f": {task.description}" if task.description else ""
+    if entry.status in ("pending", "waiting"):
+        display = f"Background task {known}{about}\n{outcome(caller, entry)}"
+        return Started(task_id=known, status=entry.status, display=display + (": it starts by itself." * (entry.status == "pending")))
+    # One that has completed already is told as every end is.
+    return Started(task_id=known, status="running", display=f"Started background task {known}{about}\nCheck status: /status {known}")
+
+
+def status(runtime: Runtime, entry: Entry, include_output: bool) -> Status:
+    runtime.mend(entry)
+    signs, now = runtime.signs(entry), now_ms()
+    output = runtime.tail(entry, RECENT_LINES, longest=4 * _RECENT) if entry.run and include_output else b""
+    text = readable(output.decode("utf-8", "replace"))[-_RECENT:]
+    took = words.elapsed(entry, now)
+    known = entry.task.task_id
+    status = Status(
+        task_id=known,
+        status=entry.status,
+        description=entry.task.description,
+        duration_seconds=None if took is None else took / 1000,
+        exit_code=entry.run.exit_code if entry.run else None,
+        display="",
+    )
+    if entry.run and entry.run.summary:
+        status["summary"] = entry.run.summary
+    if signs.progress:
+        status["progress"] = signs.progress.text
+    if signs.ports:
+        status["ports"] = list(signs.ports)
+    if signs.artifacts:
+        status["files"] = list(signs.artifacts)
+    if include_output:
+        status["output"] = text
+    status["display"] = readable(render.details(entry, now, text.encode(), runtime.log_path(entry), signs))
+    return status
+
+
+def summary(entry: Entry, now: int) -> Summary:
+    task, run = entry
+    took = words.elapsed(entry, now)
+    summary = Summary(
+        task_id=task.task_id,
+        status=entry.status,
+        duration_seconds=None if took is None else took / 1000,
+        exit_code=run.exit_code if run else None,
+        description=shortened(task.description or masked_line(task.command, task.shell), longest=200),
+    )
+    if run and run.summary:
+        summary["summary"] = run.summary
+    return summary
+
+
+def outcome(caller: Caller, entry: Entry) -> str:
+    """How a task stands, in a line."""
+    if entry.ended:
+        return render.ended_line(entry, now_ms())
+    if entry.status in ("proposed", "waiting"):
+        reason = "; ".join(entry.task.reasons) if entry.run is None else entry.run.error
+        if entry.run and entry.run.waits_on not in (None, "budget", "tool"):
+            return f"{entry.task.task_id} waits: {reason}"
+        return f"{entry.task.task_id} waits for a person's approval ({reason}): {caller.command} approve {entry.task.task_id}"
+    return f"{entry.task.task_id} {'ready' if entry.ready else entry.status}"

@@ -1,0 +1,150 @@
+"""What the end of a run means for a standing task: tell or not, try again, pause, or be done. Pure; the ledger carries it out."""
+
+from typing import NamedTuple
+
+from backburner.core.models import DISCOVERY, Ending, Run, Submission, Task
+from backburner.core.states import Result, RunState, TaskEvent, TaskState
+from backburner.core.terminal_text import readable, visible
+
+OVER_BUDGET = "budget: "  # before the reason of a pause that a person must answer
+DELAYED = "delayed"  # what a notice is about that tells why nothing can be started
+PROPOSED = "proposed"  # what a notice is about that asks for a yes
+FAILURES = 2  # in a row: then it is paused
+CHANGE, SUCCESS, OUTPUT = "change", "success", "output"
+WAKES = (CHANGE, SUCCESS, OUTPUT)  # when the command in front of a prompt has its agent asked
+RATE_LIMIT, AUTH, TIMEOUT, TRANSIENT = "rate_limit", "auth", "timeout", "transient"
+# How long to wait before the one retry, by the kind of failure; what is none of them is tried again like what may pass by itself.
+_BACKOFF_MS = {RATE_LIMIT: 300_000, AUTH: 600_000, TIMEOUT: 60_000, TRANSIENT: 30_000}
+# What may have had its effect, was not seen to end, or was a person's word is not done again by itself.
+_NEVER_AGAIN = frozenset({Result.LOST, Result.AMBIGUOUS, Result.DENIED, Result.BUDGET, Result.DEPENDENCY})
+_LONGEST = 8000
+
+
+class Sequel(NamedTuple):
+    """What follows from the end of a run: the task's new state, when it is tried again, whether somebody is told, what it remembers."""
+
+    event: TaskEvent | None
+    retry_ms: int | None
+    tell: bool
+    failures: int
+    result_hash: str | None
+    because: str | None = None
+
+
+STANDING_SETS = "read,commands,memory"  # for runs that nobody watches
+EVENT_SETS = "read,memory"  # for runs that somebody outside sets off
+LOOKING_SETS = "read,propose"  # for the agent that looks for work
+
+
+def tools_of(task: "Task | Submission", own: str = "") -> str:
+    """The sets of tools that the agent of a task has; empty for all. `own` are those of its settings."""
+    if task.session == DISCOVERY:
+        return LOOKING_SETS
+    if said := task.terms.get("tools"):
+        return str(said)
+    if not task.standing:
+        return own
+    return EVENT_SETS if task.source else STANDING_SETS
+
+
+def kind_of_problem(result: Result, problem: str | None) -> str:
+    """The kind of a failure, which decides how long its retry waits."""
+    return problem or (TIMEOUT if result in (Result.TIMEOUT, Result.AMBIGUOUS) else TRANSIENT)
+
+
+def is_over(task: Task, now: int) -> bool:
+    """Whether nothing is to come any more of a task whose run has ended."""
+    most, until = task.schedule.get("max_runs"), task.schedule.get("until")
+    if (most is not None and task.fired >= int(str(most))) or ("at" in task.schedule and task.fired > 0):
+        return True
+    if task.kind == "event":
+        return until is not None and now > int(str(until))
+    return task.state == TaskState.ACTIVE and task.next_run_at is None  # one that is paused has none either
+
+
+def sequel(task: Task, run: Run, ending: Ending, how: str, *, over: bool) -> Sequel:
+    """What follows from the end of a run of a standing task. `how` says in words how it ended; `over`, that nothing is to come."""
+    closing = over and task.state in (TaskState.ACTIVE, TaskState.PAUSED)
+    if ending.state == RunState.COMPLETED:
+        changed = ending.digest != task.result_hash
+        tell = task.notify == "always" or (task.notify == "on_change" and changed and ending.report)
+        return Sequel(TaskEvent.DONE if closing else None, None, tell, 0, ending.digest)
+    if ending.state == RunState.CANCELLED:
+        return Sequel(TaskEvent.CANCELLED if closing else None, None, task.notify == "always", task.failures, task.result_hash)
+    failures = task.failures + 1
+    if task.state != TaskState.ACTIVE:  # it was paused or cancelled meanwhile
+        return Sequel(TaskEvent.FAILED if closing else None, None, task.notify != "never", failures, None)
+    again = run.cause != "retry" and ending.result not in _NEVER_AGAIN
+    if again and failures < FAILURES:
+        return Sequel(None, _BACKOFF_MS[kind_of_problem(ending.result, ending.problem)], False, failures, task.result_hash)
+    if closing:
+        return Sequel(TaskEvent.FAILED, None, True, failures, None)
+    if ending.result in (Result.DENIED, Result.BUDGET):
+        return Sequel(TaskEvent.PAUSED, None, True, failures, None, "a person said no")
+    if failures >= FAILURES:
+        return Sequel(TaskEvent.PAUSED, None, True, failures, None, f"it failed twice in a row: {how}")
+    return Sequel(None, None, task.notify != "never", failures, None)
+
+
+def wakes(task: Task, ending: Ending) -> bool:
+    """Whether the command in front of a prompt says that the agent is to be asked."""
+    if ending.result != Result.EXIT or ending.exit_code != 0:
+        return False
+    match task.terms.get("wake", CHANGE):
+        case "success":
+            return True
+        case "output":
+            return bool(ending.lines)
+        case _:
+            return ending.digest != task.gate_hash and (bool(ending.lines) or task.gate_hash is not None)
+
+
+def declined(task: Task, ending: Ending) -> bool:
+    """Whether such a command said no in the way that is not a failure."""
+    return task.terms.get("wake") == SUCCESS and ending.result == Result.EXIT and ending.exit_code not in (0, None)
+
+
+def title(task: Task) -> str:
+    """What a standing task is called where its notices are read."""
+    return visible(task.name or task.task_id)
+
+
+def notice(task: Task, run: Run, ending: Ending, after: Sequel, how: str, log: str) -> str:
+    """What is told of the end of a run."""
+    found = _cut(readable(ending.answer).strip(), task.task_id) if ending.answer else ending.summary or ""
+    if ending.state == RunState.COMPLETED:
+        lead = f"{title(task)}: {found or 'completed, with no output'}"
+    else:
+        lead = f"{title(task)} {ending.state}: {how}{'; ' + found if found and found != how else ''}"
+    match after.event:
+        case TaskEvent.PAUSED:
+            known = task.task_id
+            lead = (
+                f"{title(task)} is paused because {after.because}. Its runs: backburner status {known}; go on: backburner unpause {known}"
+            )
+        case TaskEvent.DONE | TaskEvent.FAILED:
+            lead += " (That was its last run.)" if task.kind == "scheduled" else ""
+    if task.agent is not None and ending.state == RunState.COMPLETED:
+        return lead
+    return f"{lead}\nOutput: {log}"
+
+
+def _cut(text: str, task_id: str) -> str:
+    more = f"\n[cut after {_LONGEST:,} of {len(text):,} characters; all of it: backburner logs {task_id}]"
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + more
+
+
+def used_up(used: float, most: float, what: str, who: str = "it has") -> str:
+    """What was used up in a day."""
+    return f"{who} used {used:,.6g} of {most:,.6g} {'dollars' if what == 'cost' else what} today"
+
+
+def over_budget(task: Task, what: str) -> str:
+    """What is told when a task has used up what it may in a day."""
+    known = task.task_id
+    return f"{title(task)} is paused: {what}. A yes lets it use as much again today: backburner unpause {known}"
+
+
+def waiting(task: Task, reason: str, answer: str) -> str:
+    """What is told when a run cannot go on without a person; `answer` is what they say yes or no to."""
+    return f"{title(task)} waits for you: {reason}. Yes: backburner approve {answer}; no: backburner reject {answer}"

@@ -1,0 +1,291 @@
+"""When a standing task is due: intervals counted in UTC, cron in a named zone, one moment; and what becomes of slots that were missed.
+
+A *slot* is a moment at which a task is due, known by its time. Pure: the present is handed in. No aware time is ever added to: cron
+is walked by cronsim in the wall time of its zone, everything else is arithmetic on milliseconds UTC.
+"""
+
+import zlib
+from collections import deque
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from backburner.core.errors import BadInput
+from backburner.core.formatting import duration
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
+
+SKIP, ONCE, ALL = "skip", "run_once", "run_all"
+MISSED = (SKIP, ONCE, ALL)
+GRACE_MS = 60_000  # a slot that is seen this late was not missed
+WINDOW_MS = 86_400_000
+MOST_ROWS = 1000  # missed slots that each leave a row; older ones share one
+_MOST_COUNTED = 20_000
+_LEAST_MS = 1000
+_DAY_MS = 86_400_000
+_NEAR_MS = 26 * 3_600_000  # longer than any clock was ever set by
+_NICKNAMES = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+
+
+class Schedule(NamedTuple):
+    """Just one of `every_ms` (from `anchor` on), `cron` (in `zone`), `at`, or none of them: then it comes after other tasks."""
+
+    every_ms: int | None = None
+    cron: str | None = None
+    zone: str = "UTC"
+    at: int | None = None
+    anchor: int = 0
+    until: int | None = None
+    max_runs: int | None = None
+    missed: str = ONCE
+    window_ms: int = WINDOW_MS
+    jitter_ms: int = 0
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> "Schedule":
+        """From what the ledger keeps."""
+        return cls(**fields)
+
+    def fields(self) -> dict[str, object]:
+        """What the ledger keeps: only what was said, but always something."""
+        usual = Schedule()._asdict()
+        said = {name: value for name, value in self._asdict().items() if value != usual[name]}
+        return said or {"missed": self.missed}
+
+
+class Plan(NamedTuple):
+    """What becomes of the slots that are due: at most one is run now, others are skipped with a reason, `next` comes after them.
+
+    `uncounted` says of how many more slots the first of the skipped ones is the last.
+    """
+
+    run: int | None
+    skipped: list[tuple[int, str]]
+    next: int | None
+    uncounted: int = 0
+
+
+def slots(schedule: Schedule, after: int) -> Iterator[int]:
+    """Every slot after a moment, in order, up to `until`."""
+    for slot in _slots(schedule, after):
+        if schedule.until is not None and slot > schedule.until:
+            return
+        yield slot
+
+
+def next_slot(schedule: Schedule, after: int) -> int | None:
+    """The first slot after a moment; None where there is none."""
+    return next(slots(schedule, after), None)
+
+
+def _slots(schedule: Schedule, after: int) -> Iterator[int]:
+    if schedule.at is not None:
+        yield from [schedule.at] if schedule.at > after else []
+    elif schedule.every_ms is not None:
+        slot = schedule.anchor + max(1, (after - schedule.anchor) // schedule.every_ms + 1) * schedule.every_ms
+        while True:
+            yield slot
+            slot += schedule.every_ms
+    elif schedule.cron is not None:
+        yield from _cron_slots(schedule.cron, zone_of(schedule.zone), after)
+
+
+def _cron_slots(expression: str, zone: "ZoneInfo", after: int) -> Iterator[int]:
+    """What cron would do: a job at fixed times runs once on either night, after the gap where its time falls into one; others run
+    whenever the clock shows their time, so twice in the hour that comes twice and not at all in the one that does not come.
+
+    The expression is walked in wall time without a zone, and each finding is put on the clock of the zone by itself.
+    """
+    from cronsim import CronSim
+
+    minute, hour = expression.split()[:2]
+    fixed = not minute.startswith("*") and not hour.startswith("*")
+    while True:  # a day at a time; in quiet times straight to the day that has a slot
+        end, shown = after + _DAY_MS, _wall(after, zone)
+        quiet = all(_wall(after + away, zone) - shown == away for away in (-_NEAR_MS, _DAY_MS + _NEAR_MS))
+        begin, found = shown if quiet else shown - _NEAR_MS, []
+        for naive in CronSim(expression, datetime.fromtimestamp(begin // 1000, UTC).replace(tzinfo=None)):
+            wall = int(naive.replace(tzinfo=UTC).timestamp()) * 1000
+            if quiet and wall <= shown + _DAY_MS:
+                yield after + wall - shown
+            elif quiet:
+                end = max(end, after + wall - shown - 2 * _NEAR_MS)
+                break
+            elif wall > _wall(end, zone) + _NEAR_MS:
+                break
+            else:
+                found += _instants(wall, zone, fixed)
+        else:
+            if quiet:
+                return  # it never comes again
+        yield from sorted({slot for slot in found if after < slot <= end})
+        after = end
+
+
+def _wall(at: int, zone: "ZoneInfo") -> int:
+    """What the clocks of a zone show at a moment, as if it were UTC."""
+    return int(datetime.fromtimestamp(at // 1000, zone).replace(tzinfo=UTC).timestamp()) * 1000 + at % 1000
+
+
+def _instants(wall: int, zone: "ZoneInfo", fixed: bool) -> list[int]:
+    """When the clocks of a zone show a time: once, twice, or never; a fixed job runs just once then."""
+    naive = datetime.fromtimestamp(wall // 1000, UTC)
+    first, second = (int(naive.replace(tzinfo=zone, fold=fold).timestamp()) * 1000 for fold in (0, 1))
+    if first <= second:
+        return [first] if fixed or first == second else [first, second]
+    if not fixed:
+        return []
+    low, high = second, first  # the gap ends between them
+    while high - low > 1000:
+        middle = (low + high) // 2000 * 1000
+        low, high = (middle, high) if _wall(middle, zone) < wall else (low, middle)
+    return [high]
+
+
+def plan(schedule: Schedule, due: int, now: int, *, busy: str | None = None) -> Plan:
+    """What to do at `now` where `due` is the first slot that was not dealt with. `busy` says why it cannot run, where it cannot."""
+    if schedule.missed == ALL:
+        late, following, uncounted = _past(schedule, due, now - schedule.window_ms)
+        reason = f"missed, and longer ago than its window of {duration(schedule.window_ms)}"
+        skipped = [(slot, reason) for slot in late]
+        if busy or following is None or following > now:
+            return Plan(None, skipped, following, uncounted)  # where it is busy, it waits its turn
+        return Plan(following, skipped, next_slot(schedule, following), uncounted)
+    missed, following, uncounted = _past(schedule, due, now)
+    if busy:
+        return Plan(None, [(slot, busy) for slot in missed], following, uncounted)
+    if schedule.missed == SKIP and now - missed[-1] > GRACE_MS:
+        return Plan(None, [(slot, "missed: nothing ran at that time") for slot in missed], following, uncounted)
+    reason = "missed: nothing ran at that time; the latest slot runs for it"
+    return Plan(missed[-1], [(slot, reason) for slot in missed[:-1]], following, uncounted)
+
+
+def _past(schedule: Schedule, due: int, end: int) -> tuple[list[int], int | None, int]:
+    """The slots from `due` up to `end`, the first one after that, and how many older ones are not in the list."""
+    if due > end:
+        return [], due, 0
+    past, count = deque([due], MOST_ROWS), 1
+    for slot in slots(schedule, due):
+        if slot > end:
+            return list(past), slot, count - len(past)
+        if (count := count + 1) > _MOST_COUNTED:  # beyond counting: it goes on from the end
+            past.append(last := latest(schedule, end) or slot)
+            if schedule.every_ms is not None:
+                count = (last - due) // schedule.every_ms + 1
+            return list(past), next_slot(schedule, end), count - len(past)
+        past.append(slot)
+    return list(past), None, count - len(past)
+
+
+def latest(schedule: Schedule, end: int) -> int | None:
+    """The last slot up to a moment, of a schedule that has many."""
+    end = end if schedule.until is None else min(end, schedule.until)
+    if schedule.every_ms is not None:
+        return end - (end - schedule.anchor) % schedule.every_ms
+    last, back = None, _DAY_MS
+    while last is None and back < end:
+        last = max(takewhile(lambda slot: slot <= end, slots(schedule, end - back)), default=None)
+        back *= 2
+    return last
+
+
+def delay(schedule: Schedule, task_id: str, slot: int) -> int:
+    """How much later than its slot a task starts, so that many do not start at once: the same whenever it is asked."""
+    return zlib.crc32(f"{task_id}:{slot}".encode()) % (schedule.jitter_ms + 1)
+
+
+def every(milliseconds: int, now: int) -> Schedule:
+    """From now on, in steps."""
+    if milliseconds < _LEAST_MS:
+        raise BadInput("An interval is a second at the least.")
+    return Schedule(every_ms=milliseconds, anchor=now)
+
+
+def cron(expression: str, zone: str) -> Schedule:
+    """By the wall clock of a zone. BadInput for what is no expression of five fields, or never comes."""
+    from cronsim import CronSim, CronSimError
+
+    words = _NICKNAMES.get(expression.strip().lower(), expression).split()
+    if len(words) != 5:
+        nicknames = ", ".join(_NICKNAMES)
+        raise BadInput(f"A cron expression has five fields (minute hour day month weekday) or is one of {nicknames}; not '{expression}'.")
+    schedule = Schedule(cron=" ".join(words), zone=zone)
+    zone_of(zone)
+    try:
+        if next(CronSim(schedule.cron or "", datetime(2024, 1, 1, tzinfo=UTC)), None) is None:
+            raise BadInput(f"'{expression}' never comes.")
+    except (CronSimError, ValueError, AssertionError, OverflowError) as error:
+        raise BadInput(f"'{expression}' is not a cron expression: {str(error) or 'it cannot be read'}.") from None
+    return schedule
+
+
+def zone_of(name: str) -> "ZoneInfo":
+    """A zone by its name; BadInput where there is none."""
+    from zoneinfo import ZoneInfo
+
+    try:
+        return ZoneInfo(name)
+    except (OSError, ValueError, KeyError):
+        raise BadInput(f"There is no time zone '{name[:100]}'; write one such as Europe/Berlin or UTC.") from None
+
+
+def day_of(schedule: Schedule, now: int) -> int:
+    """When the present day began, in the zone of a task."""
+    here = datetime.fromtimestamp(now // 1000, zone_of(schedule.zone))
+    return int(here.replace(hour=0, minute=0, second=0, microsecond=0, fold=0).timestamp()) * 1000
+
+
+def explain(schedule: Schedule, now: int, due: int | None = None) -> str:
+    """A schedule in plain words, for the person who says yes to it. `due` is its next slot, where that is known."""
+    words = _when(schedule)
+    if schedule.max_runs is not None:
+        words += f", {schedule.max_runs} time{'s' * (schedule.max_runs != 1)} at the most"
+    if schedule.until is not None:
+        words += f", until {moment(schedule.until, schedule.zone)}"
+    if schedule.jitter_ms:
+        words += f", up to {duration(schedule.jitter_ms)} later"
+    due = next_slot(schedule, now) if due is None else due
+    return f"{words}; next: {moment(due, schedule.zone)}" if due is not None else words
+
+
+def _when(schedule: Schedule) -> str:
+    if schedule.at is not None:
+        return "once"
+    if schedule.every_ms is not None:
+        return f"every {exactly(schedule.every_ms)}"
+    if schedule.cron is None:
+        return "after other tasks"
+    from cronsim import CronSim
+
+    text = CronSim(schedule.cron, datetime(2024, 1, 1, tzinfo=UTC)).explain()
+    at, _, days = text.partition(" on ")
+    if days == "Monday through Friday" and at.startswith("At "):
+        text = f"every weekday at {at.removeprefix('At ')}"
+    elif text.startswith("At ") and text.endswith(" every day"):
+        text = f"every day at {text.removeprefix('At ').removesuffix(' every day')}"
+    return f"{text[0].lower()}{text[1:]} {schedule.zone}"
+
+
+def exactly(milliseconds: int) -> str:
+    """An interval as one would write it: `30m`, `1d`, `1h 30m`."""
+    parts, seconds = [], milliseconds / 1000
+    for size, unit in ((604800, "w"), (86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= size:
+            parts.append(f"{int(seconds // size)}{unit}")
+            seconds %= size
+    return " ".join([*parts, *([f"{seconds:g}s"] if seconds else [])])
+
+
+def moment(at: int, zone: str) -> str:
+    """A moment as the clocks of a zone show it."""
+    return datetime.fromtimestamp(at // 1000, zone_of(zone)).strftime("%a %Y-%m-%d %H:%M:%S %Z")

@@ -1,0 +1,418 @@
+"""How tasks look: the JSON with its stable keys, the table, the details, one line each. Pure but for the terminal's width."""
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from backburner.core import formatting as words
+from backburner.core.ids import slug
+from backburner.core.masking import masked_line, masked_words
+from backburner.core.models import DAY, PRIORITIES, Entry, Event, Notice, Run, Task
+from backburner.core.recurring import OVER_BUDGET
+from backburner.core.terminal_text import clean, shortened, visible
+
+if TYPE_CHECKING:
+    from backburner.core.models import Signs
+    from backburner.core.progress import Progress
+
+_COLOURS = {
+    "completed": "32",
+    "failed": "31",
+    "cancelled": "33",
+    "running": "36",
+    "pending": "2",
+    "proposed": "35",
+    "active": "36",
+    "paused": "33",
+    "done": "32",
+    "rejected": "33",
+    "expired": "33",
+}
+_RULE = "─"
+_LEAST_DESCRIPTION = 12
+_LONGEST_LINE = 1000
+
+
+def as_json(entry: Entry, now: int, *, exact: bool = False) -> dict[str, object]:
+    """One task for scripts."""
+    task, run = entry
+    took = words.elapsed(entry, now)
+    return {
+        "task_id": task.task_id,
+        "name": task.name,
+        "kind": task.kind,
+        "type": task.type,
+        "status": entry.status,
+        "result": run.result if run else None,
+        "description": task.description,
+        "command": list(task.command) if exact else masked_words(task.command),
+        **({"agent": task.agent, "prompt": task.prompt} if task.agent is not None else {}),
+        **({"budget": task.budget} if task.agent is not None or task.standing else {}),
+        "shell": task.shell,
+        "cwd": task.cwd,
+        "project": task.project,
+        "created_at": words.iso(task.created_at),
+        "started_at": words.iso(run.started_at) if run else None,
+        "completed_at": words.iso(run.ended_at) if run else None,
+        "duration_seconds": None if took is None else took / 1000,
+        "exit_code": run.exit_code if run else None,
+        "error": run.error if run else None,
+        "summary": run.summary if run else None,
+        "pid": run.process.pid if run and run.process else None,
+        "span_id": run.span_id if run else None,
+        "approved_by": task.approved_by,
+        "approved_via": task.approved_via,
+        "approved_at": words.iso(task.approved_at),
+        "rule": task.rule,
+        "fingerprint": words.short(entry.asked),
+        "reasons": list(task.reasons),
+        "restarted_from": task.restarted_from,
+        "batch": task.batch,
+        "key": task.key,
+        "priority": next(name for name, value in PRIORITIES.items() if value == task.priority),
+        "after": list(task.after),
+        "limits": task.limits,
+        "stdin": task.stdin,
+        "ready_when": task.ready_when,
+        "ready_at": words.iso(run.ready_at) if run else None,
+        "restarts": task.restarts,
+        "trace_id": task.trace_id,
+        "notify": task.notify,
+        "run_count": task.run_count,
+        "next_run_at": words.iso(task.next_run_at or (run.due_at if run and run.state == "pending" else None)),
+        "last_run_at": words.iso(run.started_at) if run else None,
+        "channels": list(task.channels),
+        **(_standing_json(entry) if task.standing else {}),
+    }
+
+
+def _standing_json(entry: Entry) -> dict[str, object]:
+    """What only standing tasks have."""
+    task, run = entry
+    shown = ("interval_ms", "cron", "timezone", "at", "until", "max_runs", "missed", "window_ms", "jitter_ms")
+    fields = dict.fromkeys(shown) | {"missed": "run_once"}
+    names = {"every_ms": "interval_ms", "zone": "timezone"}
+    for name, value in task.schedule.items():
+        if (name := names.get(name, name)) in fields:
+            fields[name] = words.iso(int(str(value))) if name in ("at", "until") else value  # type: ignore[assignment]
+    source = task.source.get("kind") if task.kind == "event" else None
+    return {
+        **fields,
+        "event_source": source or ("task" if task.kind == "event" else None),
+        "event_config": {name: value for name, value in task.source.items() if name != "kind"} if source else None,
+        **task.terms,
+        "run_status": run.state if run else None,
+        "failures": task.failures,
+        "paused_because": task.paused_because,
+        "tokens_used": run.usage.get("tokens", 0) if run else 0,
+    }
+
+
+def run_json(run: Run) -> dict[str, object]:
+    """One run of a standing task, or a slot that was skipped, for scripts."""
+    took = None if run.started_at is None or run.ended_at is None else (run.ended_at - run.started_at) / 1000
+    return {
+        "run_id": run.run_id,
+        "status": run.state,
+        "cause": run.cause,
+        "slot": words.iso(run.slot),
+        "started_at": words.iso(run.started_at),
+        "completed_at": words.iso(run.ended_at),
+        "duration_seconds": took,
+        "exit_code": run.exit_code,
+        "result": run.summary,
+        "error": run.error,
+        "problem": run.problem,
+        "tokens_used": run.usage.get("tokens", 0),
+        "cost": run.usage.get("cost"),
+        "origin": run.origin,
+    }
+
+
+def signs_json(signs: "Signs") -> dict[str, object]:
+    """What can be seen of a task, for scripts."""
+    progress = signs.progress._asdict() if signs.progress else None
+    return {"progress": progress, "ports": list(signs.ports), "artifacts": list(signs.artifacts), "waits_for": signs.waits_for}
+
+
+def used_json(activity: dict[str, Any]) -> dict[str, float]:
+    """What a run of an agent has used so far."""
+    return {name: activity[name] for name in ("tokens", "tool_calls", "cost") if isinstance(activity.get(name), int | float)}
+
+
+def _used(usage: dict[str, float]) -> list[str]:
+    cost = f"${usage['cost']:,.4f}".rstrip("0").rstrip(".") if usage.get("cost") else ""
+    counted = ((usage.get("tokens"), "token"), (usage.get("tool_calls"), "tool call"))
+    parts = [f"{count:,.0f} {word}{'' if count == 1 else 's'}" for count, word in counted if count]
+    return [f"Used: {', '.join(filter(None, [*parts, cost]))}"] if parts or cost else []
+
+
+def event_json(event: Event) -> dict[str, object]:
+    return {**event._asdict(), "at": words.iso(event.at)}
+
+
+def notice_json(notice: Notice) -> dict[str, object]:
+    return {**notice._asdict(), "created_at": words.iso(notice.created_at), "told_at": words.iso(notice.told_at)}
+
+
+def print_json(value: object) -> None:
+    print(json.dumps(value, indent=2 if sys.stdout.isatty() else None))
+
+
+def colour(status: str, width: int = 0) -> str:
+    text = status.ljust(width)
+    return f"\x1b[{_COLOURS.get(status, '0')}m{text}\x1b[0m" if coloured() else text
+
+
+def coloured() -> bool:
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def table(entries: Sequence[Entry], now: int, *, plain: bool = False) -> str:
+    """The newest at the bottom, next to the prompt. A narrow terminal gets fewer columns; a `plain` one is for no terminal."""
+    room = columns(1) if sys.stdout.isatty() and not plain else 10_000
+    heads = ("ID", "Status", "Started", "Duration", "Description")
+    rows = [_row(entry, now) for entry in reversed(entries)]
+    widths = [max(len(head), *(cells(row[i]) for row in rows)) for i, head in enumerate(heads)]
+    shown = [0, 1, 2, 3, 4]
+    for dropped in (2, 3, 4):
+        if sum(widths[i] for i in shown if i != 4) + len(shown) - 1 + _LEAST_DESCRIPTION > room:
+            shown.remove(dropped)
+    widths[4] = max(_LEAST_DESCRIPTION, min(widths[4], room - sum(widths[i] for i in shown if i != 4) - len(shown) + 1))
+    lines = [" ".join(heads[i].ljust(widths[i]) for i in shown).rstrip(), " ".join(_RULE * widths[i] for i in shown)]
+    for row in rows:
+        texts = [colour(row[1], widths[1]) if i == 1 and not plain else fitted(row[i], widths[i]) for i in shown]
+        lines.append(" ".join(texts).rstrip())
+    return "\n".join(lines)
+
+
+def columns(descriptor: int) -> int:
+    """The width of a terminal; some do not know their own."""
+    return terminal(descriptor)[0]
+
+
+def terminal(descriptor: int) -> tuple[int, int]:
+    """The columns and lines of a terminal."""
+    size = os.get_terminal_size(descriptor)
+    return size.columns or 80, size.lines or 24
+
+
+def cells(text: str) -> int:
+    """How many columns of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    import unicodedata
+
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 0 if unicodedata.combining(c) else 1 for c in text)
+
+
+def fitted(text: str, width: int) -> str:
+    """`text` in just `width` columns."""
+    text = cut(text, width)
+    return text + " " * (width - cells(text))
+
+
+def cut(text: str, width: int) -> str:
+    """`text` in at most `width` columns."""
+    if len(text) > 2 * width:
+        text = text[: 2 * width]
+    if cells(text) <= width:
+        return text
+    while text and cells(text) > width - 1:
+        text = text[:-1]
+    return text + "…" if width > 0 else ""
+
+
+def bar(fraction: float, width: int) -> str:
+    """A bar that is filled as far as something is done."""
+    full, empty = ("█", "░") if "utf" in (sys.stderr.encoding or "").lower() else ("#", "-")
+    done = min(width, int(fraction * width + 1e-9))
+    return full * done + empty * (width - done)
+
+
+def percent(fraction: float) -> str:
+    """Never more than is done: 99.9 % is not all of it."""
+    return f"{int(fraction * 100 + 1e-9)}%"
+
+
+def live_line(entry: Entry, progress: "Progress | None", waits_for: str | None, now: int, width: int, aside: str = "") -> str:
+    """How a task stands in one line of at most `width` columns: bar, percentage and words where it says how far it is."""
+    took = words.elapsed(entry, now)
+    parts = [entry.status if took is None else f"{entry.status} {words.duration(took)}", entry.task.task_id]
+    if progress and progress.text:
+        parts.append(progress.text)
+    elif waits_for:
+        parts.append(f"waits for {waits_for}")
+    if aside:
+        parts.append(aside)
+    before = ""
+    if progress and progress.fraction is not None:
+        before = f"{bar(progress.fraction, max(8, min(24, width // 5)))} {percent(progress.fraction):>4} "
+    return cut(before + " · ".join(parts), width)
+
+
+def rows(entries: Sequence[Entry], now: int) -> str:
+    """One task a line, tabs between: for other programs."""
+    return "\n".join("\t".join(_row(entry, now)) for entry in entries)
+
+
+def _row(entry: Entry, now: int) -> tuple[str, str, str, str, str]:
+    run = entry.run
+    took = words.elapsed(entry, now)
+    text = clean(entry.task.description) or masked_line(entry.task.command, entry.task.shell)
+    if entry.task.standing:
+        text = _standing_row(entry, now, text)
+    return entry.task.task_id, entry.status, words.local(run.started_at if run else None), words.duration(took), text
+
+
+def _standing_row(entry: Entry, now: int, text: str) -> str:
+    """What a list says of a standing task: when it runs next, or what it does now."""
+    task, run = entry
+    state = ""
+    if entry.live and run and run.due_at is not None and run.due_at > now:
+        state = f"{run.cause} in {words.duration(run.due_at - now)}"
+    elif entry.live and run:
+        state = f"{run.state} now"
+    elif task.next_run_at is not None:
+        state = f"next in {words.duration(max(0, task.next_run_at - now))}" if task.next_run_at > now else "due now"
+    name = "" if task.task_id.endswith(f"_{slug(task.name or '')}") else visible(task.name or "")  # the id says it
+    parts = [state, name, text or shortened(clean(task.prompt))]
+    return " · ".join(part for part in parts if part)
+
+
+def history(runs: Sequence[Run]) -> list[str]:
+    """The runs of a standing task, newest first."""
+    lines = []
+    for run in runs:
+        at = run.started_at or run.slot or run.created_at
+        took = None if run.started_at is None or run.ended_at is None else run.ended_at - run.started_at
+        tokens = f", {run.usage['tokens']:,.0f} tokens" if run.usage.get("tokens") else ""
+        about = run.error if run.state in ("skipped", "failed", "waiting") and run.error else run.summary or ""
+        lines.append(f"  {words.local(at)}  {run.state:9} {run.cause:8} {words.duration(took)}{tokens}  {shortened(clean(about))}".rstrip())
+    return lines
+
+
+def details(entry: Entry, now: int, output: bytes, log: str, signs: "Signs", when: str = "", runs: Sequence[Run] = ()) -> str:
+    """Everything a person asks about one task."""
+    task, run = entry
+    lines = [f"Task: {task.task_id}", f"Status: {colour(entry.status)}"]
+    if task.name:
+        lines.append(f"Label: {visible(task.name)}")
+    if task.agent is not None:
+        lines += [f"Agent: {task.agent}", f"Prompt: {shortened(clean(task.prompt), longest=_LONGEST_LINE)}"]
+    if task.command:
+        lines.append(f"Command: {words.command_line(task.command, task.shell)}")
+    if task.description:
+        lines.append(f"Description: {clean(task.description)}")
+    lines.append(f"Directory: {visible(task.cwd)}")
+    lines += _arrangements(entry, signs)
+    if task.standing:
+        shown = when if entry.status == "active" else when.partition("; next:")[0]
+        lines += [f"When: {shown}", f"Tells: {', '.join([task.notify or '', *task.channels])}", *_terms(task)]
+        if task.paused_because and entry.status == "paused":
+            because = task.paused_because.removeprefix(OVER_BUDGET)
+            lines += [f"Paused because: {because}", f"Go on: backburner unpause {task.task_id}"]
+    if run is None and task.standing and entry.status in ("active", "paused"):
+        return "\n".join([*lines, *(["", "Runs:", *history(runs)] if runs else ["No run yet."])])
+    if run is None:
+        lines.append(f"Asks because: {'; '.join(task.reasons)}")
+        if entry.status == "proposed":
+            lines.append(f"Expires: {words.local(task.expires_at)}")
+            lines += [f"Fingerprint: {words.short(entry.asked)}"] if entry.asked else []
+            lines.append(f"Answer: backburner approve {task.task_id}")
+        return "\n".join(lines)
+    lines.append(f"Approved: {task.approved_by} at {words.local(task.approved_at)} (rule: {task.rule or '-'})")
+    if task.standing:
+        lines += ["", "Runs:", *history(runs), "", "The latest:"]
+    if run.state == "waiting":
+        answer = task.task_id if run.waits_on in (None, "budget", "tool") else run.waits_on
+        lines += [f"Waits because: {run.error}", *([f"Fingerprint: {words.short(entry.asked)}"] if entry.asked else [])]
+        lines.append(f"Answer: backburner approve {answer}")
+        return "\n".join(lines)
+    lines.append(f"Started: {words.local(run.started_at)}")
+    if run.ended_at is not None:
+        lines.append(f"Completed: {words.local(run.ended_at)}")
+    lines.append(f"Duration: {words.duration(words.elapsed(entry, now))}")
+    if run.result:
+        if run.started_at is not None:
+            lines.append(f"Exit code: {words.exit_text(run.exit_code)}")
+        if run.result != "exit" or run.error:
+            lines.append(f"Ended: {words.ending(run.result, run.exit_code, run.error, task.timeout_ms)}")
+        if run.error and run.result == "exit":
+            lines.append(f"Note: {run.error}")
+    elif run.process:
+        lines.append(f"Process: {run.process.pid}")
+    lines += [*_used(run.usage), *_signs(entry, signs)]
+    shown = [shortened(clean(line), longest=_LONGEST_LINE) for line in output.decode("utf-8", "replace").splitlines()]
+    if shown:
+        lines += ["", f"Recent output (last {len(shown)} lines):", _RULE * 60, *shown]
+    lines += ["", f"Full output: {log}", f"Trace: backburner traces --span {run.span_id}"]
+    return "\n".join(lines)
+
+
+def _arrangements(entry: Entry, signs: "Signs") -> list[str]:
+    """When and how it was to run, where anything was said about that."""
+    task, run = entry
+    lines = [f"Batch: {visible(task.batch)}"] if task.batch else []
+    if task.priority:
+        lines.append(f"Priority: {next(name for name, value in PRIORITIES.items() if value == task.priority)}")
+    if task.after:
+        lines.append(f"After: {', '.join(task.after)}")
+    if task.limits:
+        units = {"memory_mb": "{} MiB of memory", "cpu_seconds": "{} s of CPU time", "nice": "nice {}"}
+        lines.append(f"Limits: {', '.join(units[name].format(value) for name, value in task.limits.items())}")
+    if task.restarts and run:
+        lines.append(f"Restarts: on failure, up to {task.restarts} in a row; this is run {run.n}")
+    if signs.waits_for:
+        lines.append(f"Waits for: {signs.waits_for}")
+    return lines
+
+
+def _terms(task: Task) -> list[str]:
+    """What else was said of a standing task."""
+    lines = []
+    if "missed" in task.schedule and task.schedule["missed"] != "run_once":
+        lines.append(f"Missed slots: {task.schedule['missed']}")
+    if task.budget:
+        names = {name: f"{name.removeprefix(DAY)} a day" if name.startswith(DAY) else f"{name} a run" for name in task.budget}
+        lines.append(f"Budget: {', '.join(f'{value:,.6g} {names[name]}' for name, value in task.budget.items())}")
+    for term, value in task.terms.items():
+        lines.append(f"{term.capitalize().replace('_', ' ')}: {', '.join(value) if isinstance(value, list) else value}")
+    return lines
+
+
+def _signs(entry: Entry, signs: "Signs") -> list[str]:
+    """What can be seen of a run."""
+    lines = []
+    if progress := signs.progress:
+        shown = (
+            f"{bar(progress.fraction, 20)} {percent(progress.fraction)} " if progress.fraction is not None and sys.stdout.isatty() else ""
+        )
+        lines.append(f"Progress: {shown}{progress.text}")
+    if entry.task.ready_when is not None and entry.run and entry.live:
+        at = entry.run.ready_at
+        lines.append(f"Ready: {words.local(at) if at is not None else f'not yet (waits for {visible(entry.task.ready_when)})'}")
+    if signs.ports:
+        lines.append(f"Listens on: {', '.join(map(str, signs.ports))}")
+    if signs.artifacts:
+        lines.append(f"Files: {', '.join(signs.artifacts)}")
+    return lines
+
+
+def ready_line(entry: Entry, ports: Sequence[int]) -> str:
+    """One line that says that a server is ready."""
+    where = f", listens on {', '.join(map(str, ports))}" if ports else ""
+    return f"{entry.task.task_id} ready{where}"
+
+
+def ended_line(entry: Entry, now: int) -> str:
+    """One line that says how a task ended."""
+    run = entry.run
+    took = words.elapsed(entry, now)
+    parts = [words.duration(took)] if took is not None else []
+    if run and run.result:
+        parts.insert(0, words.ending(run.result, run.exit_code, run.error, entry.task.timeout_ms))
+    told = f": {run.summary}" if run and run.summary else ""
+    return f"{entry.task.task_id} {entry.status} ({', '.join(parts)}){told}"

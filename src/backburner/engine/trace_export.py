@@ -1,0 +1,100 @@
+"""Sends the spans of what ended to an OTLP collector: a process of its own, started by the engine where `telemetry.otlp_endpoint` is set.
+
+Reads the ledger from where it came to last, sends, and only then moves on: a span arrives at least once, under the same id.
+Nothing here is imported where nothing is to be sent; the libraries come with `backburner[telemetry]`.
+"""
+
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from backburner.core.models import OTLP, Event, Span
+from backburner.core.ports import Store
+from backburner.core.settings import Config
+from backburner.services.runtime import open_runtime
+from backburner.system.home import Home
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan
+
+log = logging.getLogger("backburner")
+
+NOT_INSTALLED, NOT_SENT = 3, 4  # exit codes
+_OF_RUN = ("run_completed", "run_failed", "run_cancelled", "run_skipped")
+_OF_TASK = ("task_rejected", "task_expired")
+_PAGE = 500
+
+
+def main(arguments: list[str]) -> int:
+    """`telemetry HOME`: send everything that ended and was not sent yet. Exit 0 when all of it arrived."""
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
+    with open_runtime(Home(arguments[0])) as runtime:
+        try:
+            send = Sender(runtime.config)
+        except ImportError as error:
+            log.warning("traces cannot be sent: %s; install backburner[telemetry]", error)
+            return NOT_INSTALLED
+        while events := runtime.events(runtime.store.cursor(OTLP)):
+            spans = [span for event in events for span in ended(runtime.store, event)]
+            for start in range(0, len(spans), _PAGE):
+                if not send(spans[start : start + _PAGE]):
+                    log.warning("traces did not arrive at %s; trying again later", runtime.config.text("telemetry.otlp_endpoint"))
+                    return NOT_SENT
+            runtime.store.advance_cursor(OTLP, events[-1].event_id)
+    return 0
+
+
+def ended(store: Store, event: Event) -> Iterator[Span]:
+    """The spans that are whole with an event: a run with its end, and with its first run the asking for it."""
+    if event.task_id is None or event.kind not in (*_OF_RUN, *_OF_TASK):
+        return
+    spans = store.task_spans(event.task_id)
+    first = next((span.run_id for span in spans if span.run_id), None)
+    for span in spans:
+        if span.run_id == event.run_id or (span.run_id is None and event.run_id == first):
+            yield span
+
+
+class Sender:
+    """Turns our spans into OpenTelemetry's and exports them; called with some of them, it says whether they arrived."""
+
+    def __init__(self, config: Config) -> None:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+
+        endpoint = config.text("telemetry.otlp_endpoint").rstrip("/")
+        pairs = (pair.partition("=") for pair in config.text("telemetry.otlp_headers").split(",") if pair.strip())
+        headers = {name.strip(): value.strip() for name, _, value in pairs}
+        self._exporter = OTLPSpanExporter(endpoint=f"{endpoint}/v1/traces", headers=headers, timeout=10)
+        self._resource = Resource.create({"service.name": config.text("telemetry.service_name")})
+
+    def __call__(self, spans: Sequence[Span]) -> bool:
+        from opentelemetry.sdk.trace.export import SpanExportResult
+
+        return self._exporter.export([self._converted(span) for span in spans]) is SpanExportResult.SUCCESS
+
+    def _converted(self, span: Span) -> "ReadableSpan":
+        from opentelemetry.sdk.trace import ReadableSpan
+        from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
+
+        def context(span_id: str) -> SpanContext:
+            return SpanContext(int(span.trace_id, 16), int(span_id, 16), is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED))
+
+        ended_at = span.ended_at or span.started_at or 0
+        started_at = span.started_at if span.started_at is not None else ended_at
+        bad = span.status in ("failed", "cancelled", "rejected", "expired")
+        return ReadableSpan(
+            name=span.name,
+            context=context(span.span_id),
+            parent=context(span.parent_span_id) if span.parent_span_id else None,
+            resource=self._resource,
+            attributes={name: value if isinstance(value, int) else str(value) for name, value in span.attributes.items()},
+            status=Status(StatusCode.ERROR, span.status) if bad else Status(StatusCode.OK),
+            start_time=started_at * 1_000_000,
+            end_time=max(ended_at, started_at) * 1_000_000,
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,421 @@
+"""Runs commands: a shim in a session of its own, its output through a pipe and `cat` into output.log.
+
+Launching gives a Command that outlives us; attaching finds one again from what lies in its folder. Nothing here decides
+what an end means: that is the runner's.
+"""
+
+import array
+import asyncio
+import contextlib
+import fcntl
+import os
+import signal
+import subprocess
+import termios
+
+from backburner.core import trace_context as trace
+from backburner.core.formatting import command_line, iso
+from backburner.core.masking import hide_secrets
+from backburner.core.models import ProcessId, Work
+from backburner.core.ports import NO_ROOM, CannotStart, Outcome, StartLater
+from backburner.core.progress import summarize
+from backburner.core.states import Result
+from backburner.execution import shim
+from backburner.execution.output_limit import Cap
+from backburner.execution.output_pipe import Child, Stream, open_log, pour
+from backburner.execution.ready_pattern import Lines
+from backburner.system import processes as process
+from backburner.system import run_files as folders
+from backburner.system import run_inspection as signs
+from backburner.system.file_watch import FileWatch
+from backburner.system.home import SPARE, Home, is_locked
+from backburner.system.log_file import NAME, Log, header
+from backburner.system.unapproved import clean_environment
+
+_KILL_SECONDS = 5.0  # how long the dead may take to be gone after SIGKILL
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0  # seconds between two looks at the ports of a command that is not ready
+_SPARE_SECONDS = 0.004  # after a start: it shall not stand in the way of that
+_DRAIN_SECONDS = 2.0  # how long output may take to arrive after the command's end, while somebody still writes
+
+
+class StillAlive(Exception):
+    """Processes that did not die of SIGKILL (they hang in the kernel)."""
+
+
+class CommandExecutor:
+    """Launches and takes over commands for one home. Lives in one event loop."""
+
+    def __init__(self, home: Home, output_cap: int, files: int | None = None) -> None:
+        self._home = home
+        self._files = files
+        self.output_cap = output_cap
+        self._watch: FileWatch | None = None
+        self._armed: dict[int, Command] = {}
+        self._spare: Stream | None = None
+        self._preparing: asyncio.TimerHandle | None = None
+
+    def launch(self, work: Work) -> "Command":
+        """Start the command; it lives on whatever becomes of us."""
+        task, run, environment = work
+        folder = self._home.folder(run.folder)
+        env = {**(clean_environment(environment) if task.unapproved else environment), **task.env}
+        self._check(work, env.get("PATH", os.defpath))
+        env |= {
+            "BACKBURNER_TASK_ID": task.task_id,
+            "BACKBURNER_RUN_ID": run.run_id,
+            "BACKBURNER_HOME": self._home.root,
+            "BACKBURNER_RUN_DIR": folder,
+            "BACKBURNER_PROGRESS": os.path.join(folder, signs.PROGRESS),
+            process.MARK: run.mark,
+            trace.VARIABLE: trace.render(run.trace_id, run.span_id),
+        }
+        if "PWD" in env:
+            env["PWD"] = task.cwd
+        stream = None
+        try:
+            if not os.path.isdir(folder):
+                os.makedirs(folder, 0o700, exist_ok=True)
+            env |= folders.handed_on(self._home, run)
+            env = shim.prepare(folder, task, env, self._files)
+            stream = self._stream(os.path.join(folder, NAME))
+            os.write(stream.log, log_header(work))
+            leader = self._spawn(folder, stream.writer, task.cwd, env)
+        except OSError as error:
+            if stream:
+                stream.abandon()
+            if error.errno in NO_ROOM:
+                raise StartLater(error.strerror) from None
+            raise CannotStart(f"{hide_secrets(task.command[0])} could not be started: {error.strerror or error}") from None
+        stream.close()
+        found = process.identify(leader.pid)
+        command = Command(self, folder, run.mark, found or ProcessId(leader.pid, "0", process.boot_id()))
+        command.hold(leader, stream.cat, stream.reader)
+        self.watch(command)
+        if self._preparing is None:
+            self._preparing = asyncio.get_running_loop().call_later(_SPARE_SECONDS, self._prepare)
+        return command
+
+    def _spawn(self, folder: str, writer: int, cwd: str, env: dict[str, str]) -> Child:
+        """The shim, with its script locked for as long as it lives."""
+        script = os.open(os.path.join(folder, shim.SCRIPT), os.O_RDONLY)
+        try:
+            fcntl.flock(script, fcntl.LOCK_EX)
+            return Child(
+                ["sh", "-s", "backburner"], executable="/bin/sh", stdin=script, stdout=writer, stderr=writer, cwd=cwd, env=env, start_new_session=True
+            )  # fmt: skip
+        finally:
+            os.close(script)
+
+    def _stream(self, path: str) -> Stream:
+        """A way into a log at this path: the one made in advance, or a new one."""
+        spare, self._spare = self._spare, None
+        if spare and spare.cat.poll() is None:
+            try:
+                os.rename(spare.path, path)
+                return spare
+            except OSError:  # whatever is wrong with it, a new one may do
+                spare.abandon()
+        elif spare:
+            spare.abandon()
+        return Stream(path)
+
+    def _prepare(self) -> None:
+        """Have a log and its `cat` ready for the next command: starting two processes in one breath makes the second wait."""
+        self._preparing = None
+        if self._spare is None:
+            with contextlib.suppress(OSError):  # then the next command makes its own
+                self._spare = Stream(os.path.join(self._home.root, f"{SPARE}{os.getpid()}-{os.urandom(4).hex()}"))
+
+    def attach(self, work: Work) -> "Command | None":
+        """Find a command that another process launched; None where it never began."""
+        folder = self._home.folder(work.run.folder)
+        alive = is_locked(os.path.join(folder, shim.SCRIPT))
+        same_boot = work.run.owner is None or work.run.owner.boot == process.boot_id()
+        leader = work.run.process
+        if not same_boot or (leader and leader.boot != process.boot_id()):
+            return Command(self, folder, work.run.mark, None, rebooted=True)
+        if not alive and not shim.has_begun(folder) and not process.members(leader, work.run.mark):
+            return None
+        if leader is None:
+            # Its owner died before it wrote the process down: the shim is the marked one that leads a session.
+            marked = process.members(None, work.run.mark)
+            leader = next((one for one in marked if _leads_session(one.pid)), None)
+        command = Command(self, folder, work.run.mark, leader)
+        self.watch(command)
+        return command
+
+    def _check(self, work: Work, path: str) -> None:
+        task = work.task
+        if not os.path.isdir(task.cwd):
+            raise CannotStart(f"the working directory {task.cwd} does not exist any more")
+        if not task.shell and not process.executable_of(task.command[0], task.cwd, path):
+            name = task.command[0]
+            exists = os.path.exists(os.path.join(task.cwd, name)) and "/" in name
+            raise CannotStart(f"{name}: {'cannot be executed' if exists else 'command not found'}", 126 if exists else 127)
+
+    # -- looking after the size of logs
+
+    def watch(self, command: "Command") -> None:
+        """Look at the command's log when it grows, for as long as the command is open."""
+        if self._watch is None:
+            self._watch = FileWatch()
+            if self._watch.works:
+                asyncio.get_running_loop().add_reader(self._watch.fileno(), self._grown)
+        self._look(command)
+
+    def _look(self, command: "Command") -> None:
+        if command.closed:
+            return
+        command.grew.set()
+        loop = asyncio.get_running_loop()
+        try:
+            delay = command.cap.look()
+        except OSError:
+            delay = 1.0
+        loop.call_later(delay, self._arm, command)
+
+    def _arm(self, command: "Command") -> None:
+        if command.closed or self._watch is None:
+            return
+        number = self._watch.arm(command.cap.path)
+        if number < 0:
+            asyncio.get_running_loop().call_later(0.25, self._look, command)
+        elif command.cap.grown():  # while nothing was armed
+            self._look(command)
+        else:
+            self._armed[number] = command
+
+    def _grown(self) -> None:
+        for number in self._watch.fired() if self._watch else ():
+            if command := self._armed.pop(number, None):
+                self._look(command)
+
+    def close(self) -> None:
+        """Let go of everything; the commands live on."""
+        if self._preparing:
+            self._preparing.cancel()
+        if self._spare:
+            self._spare.abandon()
+            self._spare = None
+        if self._watch and self._watch.works:
+            asyncio.get_running_loop().remove_reader(self._watch.fileno())
+            self._watch.close()
+
+
+class Command:
+    """A command at work. `process` is the shim that leads its session, None where it could not be found."""
+
+    def __init__(self, executor: CommandExecutor, folder: str, mark: str, leader: ProcessId | None, *, rebooted: bool = False) -> None:
+        self.process = leader
+        self.closed = False
+        self.grew = asyncio.Event()  # set when there is more output
+        self.cap = Cap(folder, executor.output_cap, None)
+        self._folder, self._mark, self._rebooted = folder, mark, rebooted
+        self._limit = executor.output_cap
+        self._leader: Child | None = None
+        self._cat: Child | None = None
+        self._reader: int | None = None
+        self._drain: Child | None = None
+
+    def hold(self, leader: Child, cat: Child, reader: int) -> None:
+        """What only the one who launched it has: its children, and the pipe, should `cat` meet a full disk."""
+        self._leader, self._cat, self._reader = leader, cat, reader
+        self.cap = Cap(self._folder, self._limit, cat.pid)
+
+    async def ended(self) -> Outcome:
+        """Wait for the end of the command itself; grandchildren may live on."""
+        guard = asyncio.create_task(self._guard_output()) if self._cat else None
+        try:
+            if self._leader:
+                await _child_gone(self._leader)
+            elif self.process:
+                await _gone(self.process)
+            code = folders.exit_code(self._folder)
+            if code is None and not self._rebooted:
+                # between fork and exec a shim holds its lock and carries no mark yet
+                while self.process is None and is_locked(os.path.join(self._folder, shim.SCRIPT)):
+                    await asyncio.sleep(0.05)
+                while left := process.members(self.process, self._mark):
+                    await _gone(left[0])
+                code = folders.exit_code(self._folder)
+            if code is None:
+                why = "the machine was started anew" if self._rebooted else "its supervisor was killed"
+                return Outcome(Result.LOST, None, f"its end was not observed: {why} while it ran")
+            await self._drained()
+            error = "part of its output is missing: it could not be written" if self._drain else None
+            return Outcome(Result.EXIT, code, error, None if self._leader else shim.ended_at(self._folder))
+        finally:
+            if guard:
+                guard.cancel()
+
+    async def ready(self, when: str) -> bool:
+        """Wait until it listens on the port `when`, or prints a line that fits it; False where that can never be told."""
+        if when.isdecimal():
+            pause = _FIRST_PAUSE
+            while int(when) not in signs.ports(self.process, self._mark):
+                await asyncio.sleep(pause)
+                pause = min(pause * 1.5, _LONGEST_PAUSE)
+            return True
+        lines = Lines(self._folder, when)
+        while (found := lines.look()) is False:
+            if lines.more:
+                await asyncio.sleep(0)
+                continue
+            self.grew.clear()
+            await self.grew.wait()
+        return found is True
+
+    async def stop(self, grace: float) -> Outcome | None:
+        """SIGTERM to all of it, SIGKILL after `grace` seconds, and proof; None where it had ended by itself."""
+        if folders.exit_code(self._folder) is not None:
+            return None
+        killed = False
+        if await self._signal_until_gone(signal.SIGTERM, grace):
+            killed = True
+            if left := await self._signal_until_gone(signal.SIGKILL, _KILL_SECONDS):
+                raise StillAlive(", ".join(str(one.pid) for one in left))
+        if self._leader:
+            self._leader.wait()
+        await self._drained()
+        code = folders.exit_code(self._folder)
+        return Outcome(Result.SIGNAL, 137) if killed or code is None else Outcome(Result.EXIT, code)
+
+    async def _signal_until_gone(self, number: int, seconds: float) -> list[ProcessId]:
+        """Signal every process of the run and wait for their ends; those that are left when the time is up."""
+        loop = asyncio.get_running_loop()
+        deadline, pause, signalled, woken = loop.time() + seconds, 0.002, set(), set()
+        group = self.process.pid if self.process and process.send_group(self.process, number) else None
+        while left := process.members(self.process, self._mark):
+            for one in left:
+                reached = one in signalled or (group is not None and _group_of(one.pid) == group)
+                if number == signal.SIGKILL or not reached:
+                    process.send(one, number)
+                    signalled.add(one)
+                if one not in woken:
+                    process.send(one, signal.SIGCONT)  # one that is stopped cannot die of SIGTERM
+                    woken.add(one)
+            if self._leader:
+                self._leader.poll()
+            remaining = deadline - loop.time()
+            if remaining <= 0:
+                return left
+            await asyncio.sleep(min(pause, remaining))
+            pause = min(pause * 2, 0.1)
+        return []
+
+    def close(self) -> tuple[str | None, int | None]:
+        """Finish the log and let go; its summary and its count of lines."""
+        self.closed = True
+        for child in (self._cat, self._drain):
+            if child:
+                child.poll()
+        if self._reader is not None:
+            os.close(self._reader)
+            self._reader = None
+        try:
+            if not is_locked(self.cap.path):
+                self.cap.finish()
+            with Log(self._folder) as log:
+                return summarize(log.tail(400, longest=1 << 16).decode("utf-8", "replace")), log.count_lines()
+        except OSError:
+            return None, None
+
+    @property
+    def log_size(self) -> int:
+        try:
+            return os.stat(self.cap.path).st_size
+        except OSError:
+            return 0
+
+    async def _drained(self) -> None:
+        """Wait until `cat` has written all there is: it is gone, or only waits for a grandchild that keeps the pipe."""
+        pause, waited, empty = 0.0005, 0.0, 0
+        while is_locked(self.cap.path) and waited < _DRAIN_SECONDS and empty < 3:
+            size = self.log_size
+            await asyncio.sleep(pause)
+            waited += pause
+            if pause >= 0.01:
+                empty = empty + 1 if self._in_pipe() == 0 and self.log_size == size else 0
+            pause = min(pause * 2, 0.02)
+
+    def _in_pipe(self) -> int:
+        if self._reader is None:
+            return 0
+        waiting = array.array("i", [0])
+        fcntl.ioctl(self._reader, termios.FIONREAD, waiting)
+        return waiting[0]
+
+    async def _guard_output(self) -> None:
+        """Should `cat` be killed, start another; should the disk be full, swallow the rest: a broken pipe would kill the command."""
+        while self._cat and self._reader is not None:
+            code = await _child_gone(self._cat)
+            if code == 0 or self.closed:
+                return
+            if code > 0:
+                self._drain = pour(self._reader, subprocess.DEVNULL)
+                return
+            log = open_log(self.cap.path)
+            self._cat = pour(self._reader, log)
+            self.cap.writer = self._cat.pid
+            os.close(log)
+
+
+def log_header(work: Work) -> bytes:
+    """The lines that say what ran, and who approved it."""
+    task, run, _ = work
+    command = command_line(task.command, task.shell)
+    approved = (
+        f"{task.approved_by} at {iso(task.approved_at)} via {task.approved_via} (rule: {task.rule or 'none'}; {'; '.join(task.reasons)})"
+    )
+    return header({"Background task": run.run_id, "Command": command, "Approved by": approved, "Started": iso(run.started_at) or ""})
+
+
+async def _child_gone(child: Child) -> int:
+    """Wait for the end of a child of ours: its pid is its own until it is reaped, so no identity has to be looked up."""
+    if child.returncode is None and hasattr(os, "pidfd_open"):
+        await _readable(os.pidfd_open(child.pid))
+    while child.poll() is None:
+        await asyncio.sleep(0.05)
+    return child.wait()
+
+
+async def _readable(descriptor: int) -> None:
+    """Wait until a descriptor of ours can be read, and close it."""
+    loop = asyncio.get_running_loop()
+    done = loop.create_future()
+    loop.add_reader(descriptor, lambda: done.done() or done.set_result(None))
+    try:
+        await done
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+
+
+async def _gone(one: ProcessId) -> None:
+    """Wait for the end of a process that need not be our child."""
+    if not hasattr(os, "pidfd_open"):
+        while process.is_alive(one):
+            await asyncio.sleep(0.1)
+        return
+    try:
+        descriptor = os.pidfd_open(one.pid)
+    except ProcessLookupError:
+        return
+    if not process.is_alive(one):
+        os.close(descriptor)
+        return
+    await _readable(descriptor)
+
+
+def _group_of(pid: int) -> int | None:
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return None
+
+
+def _leads_session(pid: int) -> bool:
+    try:
+        return os.getsid(pid) == pid
+    except ProcessLookupError:
+        return False

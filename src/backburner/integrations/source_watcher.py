@@ -1,0 +1,74 @@
+"""What sources see becomes runs: each is watched from where it was left, and what it remembers is kept together with what follows."""
+
+import asyncio
+import contextlib
+import logging
+import time
+
+from backburner.core.errors import BadInput
+from backburner.core.models import Task
+from backburner.core.optional_dependencies import need
+from backburner.core.ports import Happening, Source
+from backburner.integrations.sources import SourceBroken
+from backburner.services.async_runtime import Awaited
+from backburner.services.runtime import Runtime
+
+log = logging.getLogger("backburner")
+_AGAIN_SECONDS, _LONGEST_AGAIN_SECONDS = 5.0, 600.0
+
+
+def open_source(task: Task, environ: dict[str, str], runtime: Runtime) -> Source:
+    """The source of a task; its keys come from the environment of whoever added it."""
+    need(task.source["kind"], "It needs")
+    if task.source["kind"] == "file":
+        from backburner.integrations.sources import file
+
+        return file.open_source(task.source, runtime.clock)
+    from backburner.integrations.sources import github
+
+    return github.open_source(task.source, environ, runtime.clock, base_url=task.source.get("base_url") or "https://api.github.com")
+
+
+class Watcher:
+    """Watches the source of one task, for as long as it runs."""
+
+    def __init__(self, home: Awaited, task: Task) -> None:
+        self._home, self.task = home, task
+
+    async def run(self) -> None:
+        """Go on whatever happens to the source; what is wrong with it is said."""
+        wait = _AGAIN_SECONDS
+        while True:
+            began = time.monotonic()
+            try:
+                await self._watch()
+            except (SourceBroken, BadInput) as error:
+                await self._broken(str(error))
+            except Exception as error:
+                log.exception("watching for %s failed", self.task.task_id)
+                await self._broken(f"{type(error).__name__}: {error}")
+            wait = _AGAIN_SECONDS if time.monotonic() - began > _LONGEST_AGAIN_SECONDS else min(_LONGEST_AGAIN_SECONDS, wait * 2)
+            await asyncio.sleep(wait)
+
+    async def _watch(self) -> None:
+        task_id = self.task.task_id
+        environ = await self._home.do(lambda runtime: runtime.environment(runtime.known_as(task_id)))
+        source = await self._home.do(lambda runtime: open_source(self.task, environ, runtime))
+        last = await self._home.do(lambda runtime: runtime.watch_state(task_id))
+        async with contextlib.aclosing(source.watch(last)) as seen:  # type: ignore[type-var]
+            async for state, happening in seen:
+                await self._home.do(lambda runtime, state=state, happening=happening: runtime.happened(task_id, state, happening))
+
+    async def _broken(self, reason: str) -> None:
+        log.warning("%s: %s", self.task.task_id, reason)
+        await self._home.do(lambda runtime: runtime.source_broken(self.task.task_id, reason))
+
+
+async def received(home: Awaited, name: str, delivery: str, happening: Happening) -> bool:
+    """A webhook came in; False where it did before, or nobody waits for it."""
+
+    def deliver(runtime: Runtime) -> bool:
+        task = runtime.hook(name)
+        return task is not None and runtime.happened(task.task_id, None, happening, delivery)
+
+    return await home.do(deliver)

@@ -1,0 +1,76 @@
+"""`check`, `trust` and `audit`: the verbs about the gate itself."""
+
+import argparse
+import os
+import sys
+
+from backburner.approval.shell_parser import dissect
+from backburner.core import formatting as words
+from backburner.core import task_text as render
+from backburner.core.errors import BadInput
+from backburner.core.masking import masked_line, masked_words
+from backburner.core.terminal_text import visible
+from backburner.interfaces.cli.run import submission_from
+from backburner.interfaces.cli.tasks import hint
+from backburner.services.runtime import Runtime
+
+
+def check(runtime: Runtime, args: argparse.Namespace) -> int:
+    """What the gate would say; nothing is stored and nothing runs."""
+    submission = submission_from(runtime, args)
+    verdict = runtime.judge(submission)
+    parts = [{"command": part.text, "inside": list(part.inside)} for part in dissect(submission.command, submission.shell)]
+    if args.json:
+        about = {"rule": verdict.rule, "part": verdict.part, "reasons": list(verdict.reasons), "effects": list(verdict.effects)}
+        render.print_json({"verdict": verdict.decision, **about, "parts": parts})
+    else:
+        print(f"{verdict.decision}: {words.command_line(submission.command, submission.shell)}")
+        for part in parts if len(parts) > 1 else []:
+            through = f"  (through {', '.join(part['inside'])})" if part["inside"] else ""
+            print(f"  would run: {visible(str(part['command']))}{through}")
+        print(f"  decided by: {verdict.part}  (rule: {verdict.rule})")
+        for reason in verdict.reasons:
+            print(f"  - {reason}")
+        if verdict.trust_would_do:
+            print("  It would be allowed in a trusted project: backburner trust")
+    return 0 if verdict.decision == "allow" else 3
+
+
+def trust(runtime: Runtime, args: argparse.Namespace) -> int:
+    if args.revoke is not None:
+        runtime.revoke(args.revoke)
+        render.print_json({"revoked": args.revoke}) if args.json else print(f"Grant {args.revoke} revoked.")
+        return 0
+    if args.list:
+        grants = runtime.grants()
+        if args.json:
+            render.print_json(
+                [{**grant._asdict(), "command": masked_words(grant.command), "created_at": words.iso(grant.created_at)} for grant in grants]
+            )
+        for grant in grants if not args.json else []:
+            what = "its code is trusted" if grant.kind == "trust" else f"always: {masked_line(grant.command, False)}"
+            print(f"{grant.grant_id:>4}  {words.local(grant.created_at)}  {visible(grant.project)}  {what}")
+        if not grants and not args.json:
+            hint("Nothing was said for good yet.")
+        return 0
+    folder = os.path.abspath(args.folder or os.getcwd())
+    if not os.path.isdir(folder):
+        raise BadInput(f"{folder} is not a folder.")
+    project = runtime.trust(folder, via="cli")
+    render.print_json({"trusted": project}) if args.json else print(f"The code of {visible(project)} may run from now on.")
+    return 0
+
+
+def audit(runtime: Runtime, args: argparse.Namespace) -> int:
+    """Who said yes to what, through which door, by which rule."""
+    entries = runtime.list(everywhere=not args.here, limit=args.limit or None)
+    if args.json:
+        keys = ("task_id", "command", "shell", "cwd", "status", "approved_by", "approved_via", "approved_at", "rule", "reasons")
+        render.print_json([{key: render.as_json(entry, 0)[key] for key in keys} for entry in entries])
+        return 0
+    for task, _ in reversed(entries):
+        who = f"{task.approved_by} via {task.approved_via}" if task.approved_by else str(task.state)
+        print(f"{words.local(task.approved_at or task.created_at)}  {who:<18} {task.task_id}  {masked_line(task.command, task.shell)}")
+        print(f"{'':21}rule: {task.rule or '-'}; {'; '.join(task.reasons)}")
+    sys.stdout.flush()
+    return 0

@@ -1,0 +1,151 @@
+"""`logs`, `events` and `send`: what was written, read from anywhere and followed; and what is written to a command."""
+
+import argparse
+import json
+import re
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+from backburner.core import formatting as words
+from backburner.core import task_text as render
+from backburner.core.errors import BadInput
+from backburner.core.models import Entry, Event
+from backburner.core.states import Result
+from backburner.interfaces.cli.live_output import Output
+from backburner.interfaces.cli.tasks import hint
+from backburner.services.log_follower import Follower
+from backburner.services.runtime import Runtime, now_ms
+from backburner.system.caller_identity import session_of
+from backburner.system.log_file import position_of
+
+
+def logs(runtime: Runtime, args: argparse.Namespace) -> int:
+    """The output of a task, to its present end or on to its last line."""
+    entry = runtime.show(args.id)
+    if entry.run is None:
+        raise BadInput(f"Task {entry.task.task_id} is {entry.status}; it has no output yet.")
+    if args.json and args.follow:
+        raise BadInput("`logs -f` has no JSON; `logs --json` gives what there is, and a cursor to go on from.")
+    follower = _follower(runtime, entry, args)
+    pieces = follower.pieces() if args.follow else follower.now()
+    if args.grep is not None:
+        pieces = _matching(pieces, _pattern(args.grep), args.tail)
+    try:
+        if args.json:
+            output = b"".join(pieces).decode("utf-8", "replace")
+            about = {"task_id": entry.task.task_id, "log": runtime.log_path(entry), "output": output}
+            render.print_json({**about, "cursor": _cursor(follower), "status": follower.entry.status})
+            return 0
+        _print(pieces, raw=args.raw)
+    except FileNotFoundError:
+        _missing(runtime, entry, as_json=args.json)
+    if args.follow:
+        hint(render.ended_line(follower.entry, now_ms()))
+    elif args.since is not None:
+        hint(f"Go on with: --since {_cursor(follower)}")
+    return 0
+
+
+def _missing(runtime: Runtime, entry: Entry, *, as_json: bool) -> None:
+    """There is no log: nothing was printed yet, or it is gone."""
+    if entry.run and entry.run.result not in (None, Result.UNSTARTED, Result.DENIED, Result.DEPENDENCY):
+        raise BadInput(f"The output of {entry.task.task_id} is gone: {runtime.log_path(entry)} does not exist.")
+    if as_json:
+        about = {"task_id": entry.task.task_id, "log": runtime.log_path(entry), "output": "", "cursor": f"{entry.task.run_count}:0"}
+        render.print_json({**about, "status": entry.status})
+
+
+def _follower(runtime: Runtime, entry: Entry, args: argparse.Namespace) -> Follower:
+    count = entry.task.run_count
+    if args.run is not None and not 1 <= args.run <= count:
+        raise BadInput(f"Task {entry.task.task_id} has {count} run{'s' * (count != 1)}, no number {args.run}.")
+    n, since = args.run, 0
+    if args.since is not None:
+        n, since = position_of(args.since, count)
+    elif n is not None and n < count:
+        entry = entry._replace(task=entry.task._replace(run_count=n))
+    return Follower(runtime, entry, raw=args.raw, lines=args.tail if args.grep is None else None, n=n, since=since)
+
+
+def _cursor(follower: Follower) -> str:
+    return f"{follower.n}:{follower.cursor}"
+
+
+def _pattern(text: str) -> "re.Pattern[str]":
+    try:
+        return re.compile(text)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise BadInput(f"'{text}' is not a regular expression: {error}.") from None
+
+
+def _matching(pieces: Iterable[bytes], pattern: "re.Pattern[str]", last: int | None) -> Iterator[bytes]:
+    """The lines that fit, whole; with `last` only that many at the end."""
+    rest, kept = b"", deque[bytes](maxlen=last)
+    for piece in pieces:
+        *lines, rest = (rest + piece).split(b"\n")
+        found = [line + b"\n" for line in lines if pattern.search(line.decode("utf-8", "replace"))]
+        if last is not None:
+            kept += found
+        else:
+            yield b"".join(found)
+    if rest and pattern.search(rest.decode("utf-8", "replace")):
+        kept.append(rest + b"\n")
+    yield b"".join(kept)
+
+
+def _print(pieces: Iterable[bytes], *, raw: bool) -> None:
+    output = Output(raw=raw)
+    try:
+        for piece in pieces:
+            if piece:
+                output.write(piece)
+    finally:
+        output.close()
+
+
+def send(runtime: Runtime, args: argparse.Namespace) -> int:
+    data = sys.stdin.buffer.read() if args.text is None else args.text.encode("utf-8", "surrogateescape") + b"\n"
+    entry = runtime.send(args.id, data, session=session_of(runtime.environ), via="cli")
+    if args.json:
+        render.print_json({"task_id": entry.task.task_id, "bytes": len(data)})
+    elif sys.stderr.isatty():
+        hint(f"Sent {len(data)} bytes to {entry.task.task_id}.")
+    return 0
+
+
+def events(runtime: Runtime, args: argparse.Namespace) -> int:
+    """What happened, oldest first; with `-f` as it happens. Following in JSON is one object a line."""
+    after, as_json = args.since, args.json
+    if not args.follow:
+        events = list(_events(runtime, after))
+        if as_json:
+            render.print_json([render.event_json(event) for event in events])
+        for event in events if not as_json else []:
+            print(_event_line(event))
+        return 0
+    ear = runtime.listen()
+    try:
+        while True:
+            events = list(_events(runtime, after))
+            for event in events:
+                after = event.event_id
+                print(json.dumps(render.event_json(event)) if as_json else _event_line(event))
+            sys.stdout.flush()
+            if not events:
+                ear.wait(60)
+    finally:
+        ear.close()
+
+
+def _events(runtime: Runtime, after: int) -> Iterator[Event]:
+    """Everything there is after an event, page by page."""
+    while page := runtime.events(after):
+        yield from page
+        after = page[-1].event_id
+
+
+def _event_line(event: Event) -> str:
+    about = " ".join(f"{name}={value}" for name, value in event.data.items() if value not in (None, []))
+    subject = event.run_id or event.task_id or "-"
+    return f"{event.event_id:>6}  {words.local(event.at)}  {event.kind:<18} {subject}  {about}".rstrip()

@@ -1,0 +1,131 @@
+"""What waits for a person's word: exactly what would be done, its fingerprint, and the answers there are."""
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, NamedTuple
+
+from backburner.core.errors import BackburnerError, BadInput
+from backburner.core.formatting import command_line, short
+from backburner.core.models import Entry, Submission
+from backburner.core.states import RunState, TaskState
+from backburner.core.terminal_text import shortened, visible
+from backburner.services.runtime import Runtime
+
+if TYPE_CHECKING:
+    from backburner.approval.policy import Verdict
+
+YES_NO = {"y": "yes", "yes": "yes", "n": "no", "no": "no"}
+_TOLD_LENGTH = 4000
+
+
+class Question(NamedTuple):
+    """`about` is the task that waits, `text` what the person decides on, `line` what they are asked, `answers` the words that count.
+
+    `step` tells one step of an agent from its next; `seen` is the fingerprint of what is shown.
+    """
+
+    about: str
+    text: str
+    line: str
+    answers: dict[str, str]
+    step: str = ""
+    seen: str = ""
+
+    @property
+    def what(self) -> tuple[str, str]:
+        """What is asked: the same question is this one, whoever built it."""
+        return self.about, self.step
+
+
+def open_questions(runtime: Runtime, session: str, also: Collection[str] = ()) -> list[Question]:
+    """What a chat's agent, those it asked, and the person in it want to do, and nobody has answered; oldest first."""
+    asked, sessions = runtime.below(session)
+    proposed = reversed(runtime.list(status="proposed", everywhere=True))
+    found = [_proposal(runtime, entry) for entry in proposed if entry.task.session in sessions or entry.task.task_id in also]
+    waiting = reversed(runtime.list(status="waiting", everywhere=True))
+    return [*found, *(_step(runtime, entry) for entry in waiting if entry.task.task_id in {*asked, *also} and _asks(entry))]
+
+
+def _asks(entry: Entry) -> bool:
+    return entry.run is not None and entry.run.waits_on in (None, "tool", "budget")
+
+
+def question_of(runtime: Runtime, entry: Entry) -> Question | None:
+    """What is asked about a task now; None where nothing is."""
+    if entry.task.state == TaskState.PROPOSED:
+        return _proposal(runtime, entry)
+    if entry.run and entry.run.state == RunState.WAITING:
+        return _step(runtime, entry) if _asks(entry) else None
+    if entry.task.state == TaskState.PAUSED:
+        text = f"{entry.task.task_id} is paused: {visible(str(entry.task.paused_because))}"
+        return Question(entry.task.task_id, text, "Let it go on? [y/n]", YES_NO, seen=runtime.fingerprint(entry))
+    return None
+
+
+def _step(runtime: Runtime, entry: Entry) -> Question:
+    seen = runtime.fingerprint(entry)  # before anything is shown: what changes meanwhile is not what was seen
+    who = "The agent asks" if entry.task.in_chat else f"{entry.task.task_id} asks"
+    text = f"{who}: {visible(str(entry.run and entry.run.error))}"
+    if entry.run and entry.run.waits_on is None and entry.task.command:
+        text += f"\n{_command(runtime, entry, seen)[0]}"
+    else:
+        text += f"\nFingerprint: {short(seen)}"
+    return Question(entry.task.task_id, text, "Let it? [y/n]", YES_NO, _step_of(entry), seen)
+
+
+def _step_of(entry: Entry) -> str:
+    return f"{entry.run.run_id}: {entry.run.error}" if entry.run else ""
+
+
+def _proposal(runtime: Runtime, entry: Entry) -> Question:
+    task, seen = entry.task, runtime.fingerprint(entry)
+    when = runtime.explain(task) if task.standing else None
+    last = "Have it run like that?" if when else "Start in background?"
+    if not task.command:
+        about = [f"Proposed: {visible(task.name)}"] if task.name else []
+        about += [f"When: {when}"] if when else []
+        about += [f"It would ask {task.agent}: {shortened(visible(task.prompt), longest=_TOLD_LENGTH)}", f"Directory: {visible(task.cwd)}"]
+        about += [f"It asks because: {visible('; '.join(task.reasons))}", f"Fingerprint: {short(seen)}"]
+        return Question(task.task_id, "\n".join(about), f"{last} [y/n]", YES_NO, seen=seen)
+    text, verdict = _command(runtime, entry, seen)
+    answers, offered = dict(YES_NO), "[y/n]"
+    if verdict and verdict.trust_would_do and not task.standing:
+        answers |= {"t": "trust", "trust": "trust"}
+        offered = "[y/n, t: trust this project from now on]"
+    elif verdict and verdict.always and not task.standing:
+        answers |= {"a": "always", "always": "always"}
+        offered = "[y/n, a: always allow just this here]"
+    return Question(task.task_id, text, f"{last} {offered}", answers, seen=seen)
+
+
+def _command(runtime: Runtime, entry: Entry, seen: str) -> "tuple[str, Verdict | None]":
+    """The question about a command, with what the gate says now; nothing where it cannot be judged."""
+    from backburner.interfaces.cli.approval_prompt import question  # it takes the command apart: only who is asked needs that
+
+    task, submission = entry.task, _submission(runtime, entry)
+    try:
+        verdict = runtime.judge(submission)
+    except BackburnerError as error:  # its folder is gone, say: a yes would not start it
+        text = f"Command requires approval:\n  {command_line(task.command, task.shell)}\n\nDirectory: {visible(task.cwd)}\n{error}"
+        return f"{text}\nFingerprint: {short(seen)}", None
+    return question(submission, verdict, runtime.explain(task) if task.standing else None, seen).rstrip(), verdict
+
+
+def settle(runtime: Runtime, question: Question, answer: str) -> Entry:
+    """A person's answer, to what they were shown and to nothing else."""
+    entry = runtime.show(question.about)
+    if question.step and not (_asks(entry) and _step_of(entry) == question.step):
+        raise BadInput("That was answered elsewhere, or is over; nothing was said to what came after it.")
+    match answer:
+        case "no":
+            return runtime.reject(question.about)
+        case "trust":
+            runtime.trust(runtime.show(question.about).task.cwd, via="chat")
+        case "always":
+            runtime.always(_submission(runtime, runtime.show(question.about)), via="chat")
+    return runtime.approve(question.about, via="chat", seen=question.seen or None)
+
+
+def _submission(runtime: Runtime, entry: Entry) -> Submission:
+    from backburner.services.gate import submission_of
+
+    return submission_of(entry.task, runtime.environment(entry))

@@ -1,0 +1,150 @@
+"""`add`, `pause`, `unpause`, `run-now` and `compact`: standing tasks from the command line."""
+
+import argparse
+import os
+import sys
+
+from backburner.core import task_text as render
+from backburner.core.errors import ApprovalRequired, BadInput
+from backburner.core.models import TURN, Entry, Submission
+from backburner.core.terminal_text import readable
+from backburner.interfaces.cli.run import amounts, cwd, env_of, milliseconds, shell_line, submit
+from backburner.interfaces.cli.tasks import hint, told
+from backburner.services.runtime import Runtime, now_ms
+from backburner.services.schedule_requests import scheduled
+from backburner.system.caller_identity import client_of, handed_on, process_of, session_of
+from backburner.system.processes import umask
+
+
+def propose(runtime: Runtime, args: argparse.Namespace) -> int:
+    """Stored for a person to answer, whatever the gate would say."""
+    entry = runtime.submit(_submission(runtime, args)._replace(proposed=True))
+    render.print_json(render.as_json(entry, now_ms())) if args.json else print(entry.task.task_id)
+    hint(f"Waits for a yes: backburner approve {entry.task.task_id}") if not args.json else None
+    return 0
+
+
+def add(runtime: Runtime, args: argparse.Namespace) -> int:
+    submission = _submission(runtime, args)
+    entry = submit(runtime, submission, args.yes)
+    if submission.session is not None:
+        runtime.register(submission.session, client_of(submission.session), process_of(runtime.environ))
+    task_id = entry.task.task_id
+    if entry.status == "proposed":
+        if not args.json:
+            print(task_id)
+        raise ApprovalRequired(task_id=task_id, reason="; ".join(entry.task.reasons))
+    when = runtime.explain(entry.task) if entry.task.standing else ""
+    render.print_json({**render.as_json(entry, now_ms()), "when": when}) if args.json else print(task_id)
+    if not args.json:
+        hint(f"{when[:1].upper()}{when[1:]}" if when else f"Waits for {runtime.waits_for(entry)}.")
+        if not runtime.config.flag("tasks.enabled"):
+            hint("Standing tasks are turned off ([tasks] enabled = false): it will not run.")
+    return 0
+
+
+def _submission(runtime: Runtime, args: argparse.Namespace) -> Submission:
+    """What the words of the command line ask for."""
+    prompt = sys.stdin.read() if args.prompt == "-" else args.prompt
+    if prompt is None and not args.command:
+        raise BadInput("Say what to do: --prompt TEXT, or a command after `--`.")
+    if prompt is None and (args.wake or args.field or args.recall or args.last_result or args.tools):
+        raise BadInput("--wake, --field, --recall, --last-result and --tools are for a prompt, and there is none.")
+    terms: dict[str, object] = {
+        **({"wake": args.wake} if args.wake else {}),
+        **({"fields": args.field} if args.field else {}),
+        **({"memory": args.recall} if args.recall else {}),
+        **({"last_result": True} if args.last_result else {}),
+        **({"tools": args.tools} if args.tools else {}),
+    }
+    submission = Submission(
+        command=(shell_line(args.command) if args.shell else tuple(args.command)) if args.command else (),
+        cwd=os.path.normpath(os.path.join(cwd(), args.cwd or ".")),
+        opened=cwd(),
+        environment=handed_on(runtime.environ),
+        env=env_of(args.env),
+        session=session_of(runtime.environ),
+        shell=args.shell,
+        umask=umask(),
+        name=args.name,
+        description=args.description or "",
+        agent=args.agent if prompt is not None else None,
+        prompt=prompt or "",
+        timeout_ms=milliseconds(args.timeout),
+        budget={**amounts("--budget", args.budget), **{f"day_{name}": n for name, n in amounts("--per-day", args.per_day).items()}},
+        notify=args.notify,
+        terms=terms,
+        channels=tuple(args.to),
+    )
+    return scheduled(
+        runtime,
+        submission,
+        every_=args.every,
+        cron_=args.cron,
+        zone=args.tz,
+        at=args.at,
+        after=args.after,
+        on=args.on,
+        about=_pairs("--with", args.with_),
+        until=args.until,
+        max_runs=args.max_runs,
+        missed=args.missed,
+        window=args.window,
+        jitter=args.jitter,
+    )
+
+
+def pause(runtime: Runtime, args: argparse.Namespace) -> int:
+    known = [runtime.show(reference).task.task_id for reference in args.id]  # all of them are there before any is paused
+    return _each(runtime, args, [runtime.pause(task_id) for task_id in known])
+
+
+def unpause(runtime: Runtime, args: argparse.Namespace) -> int:
+    known = [runtime.show(reference).task.task_id for reference in args.id]
+    return _each(runtime, args, [runtime.unpause(task_id, via="cli") for task_id in known])
+
+
+def _each(runtime: Runtime, args: argparse.Namespace, entries: list[Entry]) -> int:
+    if args.json:
+        render.print_json([render.as_json(entry, now_ms()) for entry in entries])
+    for entry in entries if not args.json else ():
+        when = f": {runtime.explain(entry.task)}" if entry.status == "active" else ""
+        print(f"{entry.task.task_id} {entry.status}{when}")
+    return 0
+
+
+def run_now(runtime: Runtime, args: argparse.Namespace) -> int:
+    """Out of turn; with --wait its output, and exit 1 where it did not complete."""
+    entry = runtime.run_now(args.id)
+    run_id = entry.run.run_id if entry.run else ""
+    if not args.wait:
+        render.print_json(render.as_json(entry, now_ms())) if args.json else print(run_id)
+        return 0
+    task_id = entry.task.task_id
+    for (entry,) in runtime.watch([task_id], None):
+        run = entry.run
+        if run and run.state == "waiting" and not str(run.waits_on).startswith(TURN):
+            raise ApprovalRequired(task_id=task_id, reason=run.error)
+        if not entry.live or (run and run.run_id != run_id):  # a retry is another run
+            break
+    output = readable(runtime.tail(entry, 1 << 30, longest=8 << 20).decode("utf-8", "replace"))
+    if args.json:
+        render.print_json({**render.as_json(entry, now_ms()), "output": output})
+    else:
+        sys.stdout.write(output)
+        hint(render.ended_line(entry, now_ms())) if entry.run and entry.run.state != "completed" else None
+    told(runtime, [task_id])
+    return 0 if entry.run and entry.run.state == "completed" else 1
+
+
+def compact(runtime: Runtime, args: argparse.Namespace) -> int:
+    gone = runtime.compact(args.id, args.days)
+    render.print_json({"compacted": gone}) if args.json else print(f"Forgot {gone} run{'s' * (gone != 1)}.")
+    return 0
+
+
+def _pairs(option: str, pairs: list[str]) -> dict[str, str]:
+    found = dict(pair.partition("=")[::2] for pair in pairs)
+    if any("=" not in pair for pair in pairs):
+        raise BadInput(f"{option} takes NAME=VALUE, such as branch=main.")
+    return found

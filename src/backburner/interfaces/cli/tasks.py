@@ -1,0 +1,245 @@
+"""What each verb of the command line does: call the Runtime, print, return an exit code. No verb touches the store."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from backburner.core import formatting as words
+from backburner.core import task_text as render
+from backburner.core.errors import ApprovalDenied, ApprovalRequired, BadInput, NotRunning, QuestionChanged, WaitTimedOut
+from backburner.core.models import Entry
+from backburner.core.terminal_text import visible
+from backburner.services.runtime import Runtime, now_ms
+from backburner.system.caller_identity import session_of
+
+LISTED = 200
+TIMED_OUT = 124
+_MOST_OUTPUT = 1 << 16  # bytes that a status shows of it
+
+
+def hint(text: str) -> None:
+    """Something for the person, never for a script."""
+    print(text, file=sys.stderr)
+
+
+def told(runtime: Runtime, task_ids: list[str]) -> None:
+    """Mark as told what has really left us: not what a closed pipe or a full disk swallowed."""
+    sys.stdout.flush()
+    runtime.tell(task_ids=task_ids, session=session_of(runtime.environ))
+
+
+def list_(runtime: Runtime, args: argparse.Namespace) -> int:
+    limit = LISTED if args.limit is None else args.limit or None
+    entries = runtime.list(status=args.status, everywhere=args.all, batch=args.batch, limit=limit)
+    now = now_ms()
+    if args.json:
+        render.print_json([render.as_json(entry, now) for entry in entries])
+    elif not entries:
+        hint("No background tasks here." if not args.all else "No background tasks.")
+    else:
+        print(render.table(entries, now) if sys.stdout.isatty() else render.rows(entries, now))
+        if args.limit is None and len(entries) == LISTED:
+            hint(f"The newest {LISTED}; --limit 0 shows all.")
+    return 0
+
+
+def status(runtime: Runtime, args: argparse.Namespace) -> int:
+    entry = runtime.show(args.id)
+    runtime.mend(entry)
+    signs = runtime.signs(entry)
+    output = runtime.tail(entry, 20, longest=_MOST_OUTPUT) if entry.run else b""
+    if args.json:
+        more: dict[str, object] = {"output": output.decode("utf-8", "replace"), "log": runtime.log_path(entry) or None}
+        if entry.task.agent is not None and entry.run:
+            more |= {"usage": dict(entry.run.usage) or render.used_json(runtime.activity(entry))}
+        if entry.task.standing:
+            more |= {"when": runtime.explain(entry.task), "runs": [render.run_json(run) for run in runtime.history(entry, args.runs)]}
+        render.print_json({**render.as_json(entry, now_ms(), exact=True), **render.signs_json(signs), **more})
+    else:
+        when = runtime.explain(entry.task) if entry.task.standing else ""
+        if reason := runtime.broken_source(entry.task):
+            when += f" (it cannot be watched now: {reason})"
+        runs = runtime.history(entry, args.runs) if entry.task.standing else ()
+        print(render.details(entry, now_ms(), output, runtime.log_path(entry), signs, when, runs))
+    return 0
+
+
+def wait(runtime: Runtime, args: argparse.Namespace) -> int:
+    from backburner.interfaces.cli.live_output import wait_for
+
+    task_ids = _meant(runtime, args)
+    for task_id in task_ids:
+        entry = runtime.show(task_id)
+        if entry.status == "proposed":
+            raise ApprovalRequired(task_id=task_id, reason="; ".join(entry.task.reasons))
+        if args.ready and entry.task.ready_when is None:
+            raise BadInput(f"Task {task_id} was not started with `run --ready-when`, so nobody can tell when it is ready.")
+    entries = wait_for(runtime, task_ids, args.timeout, silent=args.json, ready=args.ready)
+    if args.ready:
+        return _ready(entries, args)
+    running = [entry.task.task_id for entry in entries if entry.live]
+    if args.json:
+        render.print_json([render.as_json(entry, now_ms()) for entry in entries])
+    told(runtime, [entry.task.task_id for entry in entries if not entry.live])
+    if running:
+        if args.json:
+            return TIMED_OUT
+        raise WaitTimedOut(seconds=f"{args.timeout:g}", task_ids=", ".join(running))
+    return 0 if all(entry.run is not None and entry.run.state == "completed" for entry in entries) else 1
+
+
+def _ready(entries: Sequence[Entry], args: argparse.Namespace) -> int:
+    """Exit 0 when all are ready, 1 when one ended before that, 124 when the time was up."""
+    if args.json:
+        render.print_json([render.as_json(entry, now_ms()) for entry in entries])
+    waiting = [entry.task.task_id for entry in entries if entry.live and not entry.ready]
+    if waiting:
+        raise WaitTimedOut(seconds=f"{args.timeout:g}", task_ids=", ".join(waiting))
+    return 0 if all(entry.live for entry in entries) else 1
+
+
+def batch(runtime: Runtime, args: argparse.Namespace) -> int:
+    batches = runtime.batches(everywhere=args.all)
+    if args.json:
+        render.print_json([{**batch._asdict(), "created_at": words.iso(batch.created_at)} for batch in batches])
+    for one in batches if not args.json else []:
+        counts = ", ".join(f"{count} {status}" for status, count in sorted(one.counts.items()))
+        print(f"{visible(one.batch)}  {counts}{f'  ({visible(one.project)})' if args.all else ''}")
+    if not batches and not args.json:
+        hint("No batches here." if not args.all else "No batches.")
+    return 0
+
+
+def cancel(runtime: Runtime, args: argparse.Namespace) -> int:
+    """All of them are asked first; then each is waited for until it is proven dead."""
+    from backburner.services.gate import started_by_agent  # only who cancels needs it
+
+    code, asked = 0, []
+    by_person = session_of(runtime.environ) is None and not started_by_agent(runtime.environ)
+    runs = {task_id: known for known in args.id if known.startswith(f"{(task_id := runtime.show(known).task.task_id)}.")}
+    for task_id in _meant(runtime, args, live=True):
+        try:
+            asked.append(runtime.cancel(runs.get(task_id, task_id), for_good=by_person).task.task_id)
+        except NotRunning as error:
+            if len(args.id) == 1:
+                raise
+            hint(str(error))
+            code = 1
+    if not asked and args.batch is not None and not args.json:
+        hint(f"Nothing of the batch '{visible(args.batch)}' is running.")
+    if not args.json:
+        for task_id in asked:
+            hint(f"Cancelling task {task_id}...")
+    patience = runtime.config.number("commands.cancel_grace_seconds") + 15
+    try:
+        entries = runtime.wait(asked, patience)
+    except WaitTimedOut:
+        raise WaitTimedOut(seconds=f"{patience:g}", task_ids=", ".join(asked)) from None
+    cancelled = [
+        entry
+        for entry in entries
+        if entry.status in ("cancelled", "rejected") or (entry.task.task_id in runs and entry.run and entry.run.state == "cancelled")
+    ]
+    if args.json:
+        render.print_json([render.as_json(entry, now_ms()) for entry in entries])
+    for entry in entries if not args.json else []:
+        done = "cancelled" if entry in cancelled else f"had ended before (status: {entry.status})"
+        run_id = runs.get(entry.task.task_id)
+        print(f"{f'Run {run_id}' if run_id and entry.task.standing else f'Task {entry.task.task_id}'} {done}.")
+    told(runtime, [entry.task.task_id for entry in cancelled if entry.run and entry.run.state == "cancelled"])
+    return code if len(cancelled) == len(entries) else 1
+
+
+def approve(runtime: Runtime, args: argparse.Namespace) -> int:
+    known = _ids(runtime, args.id)
+    if args.seen is not None and len(known) > 1:
+        raise BadInput("--seen is the fingerprint of one question; approve one task at a time with it.")
+    return _answer([_approved(runtime, task_id, args.seen) for task_id in known], args, "approved")
+
+
+def _approved(runtime: Runtime, task_id: str, seen: str | None) -> Entry:
+    """A yes to what is shown at a terminal, to what was `seen` before, or to what was asked about."""
+    from backburner.interfaces.cli.approval_prompt import answered, can_ask
+    from backburner.interfaces.cli.questions import YES_NO, question_of
+
+    runtime.require_person("cli")
+    if seen is None and can_ask() and (question := question_of(runtime, runtime.show(task_id))):
+        if answered(f"{question.text}\n", f"{question.line.partition(' [')[0]} [y/n]", YES_NO) != "yes":
+            raise ApprovalDenied(reason=f"you did not say yes. It still waits; a no for good is: backburner reject {task_id}")
+        seen = question.seen
+    try:
+        return runtime.approve(task_id, via="cli", seen=seen)
+    except QuestionChanged:
+        if question := question_of(runtime, runtime.show(task_id)):
+            hint(f"{question.text}\n")
+        raise
+
+
+def reject(runtime: Runtime, args: argparse.Namespace) -> int:
+    return _answer([runtime.reject(task_id) for task_id in _ids(runtime, args.id)], args, "rejected")
+
+
+def _ids(runtime: Runtime, references: list[str]) -> list[str]:
+    """What is meant, each once: a wrong reference stops everything before anything is done."""
+    return list(dict.fromkeys(runtime.show(reference).task.task_id for reference in references))
+
+
+def _meant(runtime: Runtime, args: argparse.Namespace, *, live: bool = False) -> list[str]:
+    """The tasks that are named, and those of the batch that is; with `live` only those of it that can still be stopped."""
+    if not args.id and args.batch is None:
+        raise BadInput("Say which: an id, a unique part of one, a label, `last`, or --batch B.")
+    named = _ids(runtime, args.id)
+    of_batch = runtime.list(batch=args.batch) if args.batch is not None else ()
+    return list(dict.fromkeys([*named, *(entry.task.task_id for entry in reversed(of_batch) if not live or not entry.ended)]))
+
+
+def _answer(entries: list[Entry], args: argparse.Namespace, word: str) -> int:
+    if args.json:
+        render.print_json([render.as_json(entry, now_ms()) for entry in entries])
+    else:
+        for entry in entries:
+            print(f"Task {entry.task.task_id} {word}.")
+    return 0
+
+
+def clear(runtime: Runtime, args: argparse.Namespace) -> int:
+    if not args.id and not args.ended and not args.old and args.batch is None:
+        raise BadInput("Say what to clear: ids, --batch B, --ended, or --old for what is past its retention.")
+    gone = [
+        *runtime.clear(args.id, ended=args.ended, batch=args.batch, everywhere=args.all),
+        *(runtime.clean_up() if args.old else ()),
+    ]
+    render.print_json({"cleared": gone}) if args.json else print(f"Cleared {len(gone)} task{'s' * (len(gone) != 1)}.")
+    return 0
+
+
+def brief(runtime: Runtime, args: argparse.Namespace) -> int:
+    """At most 2,000 characters, whatever there is."""
+    from backburner.core.notice_text import brief
+
+    text = brief(runtime.list(everywhere=args.all, limit=LISTED), now_ms())
+    render.print_json({"brief": text}) if args.json else print(text)
+    return 0
+
+
+def config(runtime: Runtime, args: argparse.Namespace) -> int:
+    values, origins = runtime.config.values, runtime.config.origins
+    if args.json:
+        render.print_json({name: {"value": value, "origin": origins[name]} for name, value in values.items()})
+        return 0
+    width, spread = max(map(len, values)), max(len(_toml(value)) for value in values.values())
+    for name, value in values.items():
+        print(f"{name:{width}} = {_toml(value):{spread}}  # {origins[name]}")
+    return 0
+
+
+def _toml(value: object) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case float():
+            return f"{value:g}"
+        case str():
+            return f'"{value}"'
+        case _:
+            return str(value)

@@ -1,0 +1,332 @@
+"""`async with Backburner.open() as bb: …` for programs with an event loop, `BackburnerSync` for scripts.
+
+One implementation: the Runtime. The asynchronous one calls it in a thread of its own, the other one directly.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from backburner.core.errors import WaitTimedOut
+from backburner.core.models import PRIORITIES, Batch, Entry, Event, Notice, Run, Span, Submission
+from backburner.core.progress import Progress
+from backburner.services.async_runtime import Awaited
+from backburner.services.runtime import Runtime, now_ms, open_runtime
+from backburner.services.schedule_requests import scheduled
+from backburner.system.caller_identity import handed_on, session_of
+from backburner.system.processes import umask
+
+T = TypeVar("T")
+
+
+def submission(
+    command: Sequence[str] | str,
+    *,
+    cwd: str | os.PathLike[str] | None = None,
+    description: str = "",
+    name: str | None = None,
+    env: dict[str, str] | None = None,
+    shell: bool = False,
+    timeout: float | None = None,
+    batch: str | None = None,
+    key: str | None = None,
+    priority: str = "normal",
+    after: Sequence[str] = (),
+    delay: float | None = None,
+    limits: dict[str, int] | None = None,
+    stdin: bool = False,
+    ready_when: str | int | None = None,
+    restarts: int = 0,
+) -> Submission:
+    """What to run, in the environment of this process. A string is a shell line and needs `shell=True`.
+
+    `after` are tasks that must complete first, `delay` seconds to wait before the start. `limits` may hold `memory_mb`,
+    `cpu_seconds` and `nice`. `ready_when` is a port or a regular expression, `restarts` how often in a row a failure is tried again.
+    """
+    if isinstance(command, str):
+        from backburner.interfaces.library.embedded import parse_command
+
+        command = (command,) if shell else parse_command(command)
+    return Submission(
+        command=tuple(command),
+        cwd=os.path.abspath(cwd or os.getcwd()),
+        opened=os.getcwd(),
+        environment=handed_on(os.environ),
+        description=description,
+        name=name,
+        env=env or {},
+        shell=shell,
+        timeout_ms=None if timeout is None else int(timeout * 1000),
+        umask=umask(),
+        batch=batch,
+        key=key,
+        priority=PRIORITIES.get(priority, 9),
+        after=tuple(after),
+        start_at=None if delay is None else now_ms() + int(delay * 1000),
+        limits=limits or {},
+        stdin=stdin,
+        ready_when=None if ready_when is None else str(ready_when),
+        restarts=restarts,
+    )
+
+
+class BackburnerSync:
+    """The verbs for scripts: they block. Times are seconds."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    @classmethod
+    def open(cls, home: str | os.PathLike[str] | None = None) -> "BackburnerSync":
+        return cls(open_runtime(None if home is None else os.fspath(home)))
+
+    def __enter__(self) -> "BackburnerSync":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._runtime.close()
+
+    def submit(self, command: Sequence[str] | str, *, approved: bool = False, **options: Any) -> Entry:
+        """Start a command in the background; a proposal where the gate asks. `approved` is your word that a person agreed."""
+        if approved:
+            self._runtime.require_person("library")
+        return self._runtime.submit(submission(command, **options), yes_via="library" if approved else None)
+
+    def add(
+        self,
+        name: str,
+        command: Sequence[str] | str = (),
+        *,
+        prompt: str = "",
+        agent: str = "default",
+        notify: str = "on_change",
+        every: str | None = None,
+        cron: str | None = None,
+        timezone: str | None = None,
+        at: str | None = None,
+        after: str | None = None,
+        until: str | None = None,
+        max_runs: int | None = None,
+        missed: str = "run_once",
+        approved: bool = False,
+        **options: Any,
+    ) -> Entry:
+        """Have a command or a prompt run by a schedule (`every="30m"`, `cron="0 9 * * 1-5"`, `at="18:30"`) or `after` another task.
+
+        A command beside a prompt decides each time whether its agent is asked.
+        """
+        if approved:
+            self._runtime.require_person("library")
+        asked = submission(command, name=name, **options)._replace(agent=agent if prompt else None, prompt=prompt, notify=notify)
+        planned = scheduled(
+            self._runtime, asked, every_=every, cron_=cron, zone=timezone, at=at, after=after, until=until, max_runs=max_runs, missed=missed
+        )
+        return self._runtime.submit(planned, yes_via="library" if approved else None)
+
+    def pause(self, task_id: str) -> Entry:
+        """Run a standing task no more for now."""
+        return self._runtime.pause(task_id)
+
+    def unpause(self, task_id: str) -> Entry:
+        """Let a paused task go on."""
+        return self._runtime.unpause(task_id, via="library")
+
+    def run_now(self, task_id: str) -> Entry:
+        """Run a standing task once, out of turn."""
+        return self._runtime.run_now(task_id)
+
+    def history(self, task_id: str, limit: int = 10) -> Sequence[Run]:
+        """The latest runs of a task and the slots that were skipped, newest first."""
+        return self._runtime.history(self._runtime.show(task_id), limit)
+
+    def wait(self, *task_ids: str, timeout: float | None = None) -> Sequence[Entry]:
+        """Block until all have ended; WaitTimedOut otherwise."""
+        return self._runtime.wait([self._runtime.show(task_id).task.task_id for task_id in task_ids], timeout)
+
+    def show(self, task_id: str) -> Entry:
+        """One task, by its id, a part of it, its label, or `last`."""
+        return self._runtime.show(task_id)
+
+    def tail(self, task_id: str, lines: int = 20) -> str:
+        """The last lines of a task's output."""
+        return self._runtime.tail(self._runtime.show(task_id), lines).decode("utf-8", "replace")
+
+    def send(self, task_id: str, data: bytes) -> None:
+        """Write to the input of a command that was submitted with `stdin=True`."""
+        self._runtime.send(task_id, data, session=session_of(self._runtime.environ), via="library")
+
+    def progress(self, task_id: str) -> Progress | None:
+        """How far a task at work is, where anything says so."""
+        return self._runtime.progress(self._runtime.show(task_id))
+
+    def batches(self) -> Sequence[Batch]:
+        """Every batch with how its tasks stand."""
+        return self._runtime.batches(everywhere=True)
+
+    def trace(self, task_id: str) -> Sequence[Span]:
+        """Every span of the trace that a task belongs to."""
+        return self._runtime.trace(task_id)
+
+    def cancel(self, task_id: str) -> Entry:
+        """Have it stopped, and return once nothing of it is left."""
+        return self._runtime.wait([self._runtime.cancel(task_id).task.task_id])[0]
+
+    def approve(self, task_id: str, *, seen: str | None = None) -> Entry:
+        """Your word that a person said yes. `seen` is the entry's `asked` as it was when they were shown it.
+
+        QuestionChanged where something else would run now; without `seen` that is compared with what was asked about.
+        """
+        return self._runtime.approve(task_id, via="library", seen=seen)
+
+    def reject(self, task_id: str) -> Entry:
+        return self._runtime.reject(task_id)
+
+    def clear(self, *task_ids: str, ended: bool = False, batch: str | None = None) -> Sequence[str]:
+        return self._runtime.clear(task_ids, ended=ended, batch=batch, everywhere=True)
+
+    def events(self, after: int = 0) -> Sequence[Event]:
+        """What happened after this event."""
+        return self._runtime.events(after)
+
+    def notices(self) -> Sequence[Notice]:
+        """What ended and was not told yet, of all projects."""
+        return self._runtime.notices(everywhere=True)
+
+    def tell(self, *notice_ids: int) -> None:
+        """Mark notices as told."""
+        self._runtime.tell(notice_ids=notice_ids)
+
+    def list(
+        self, status: str | None = None, *, batch: str | None = None, everywhere: bool = True, limit: int | None = None
+    ) -> Sequence[Entry]:
+        """Tasks, newest first."""
+        return self._runtime.list(status=status, batch=batch, everywhere=everywhere, limit=limit)
+
+
+class Backburner:
+    """The same verbs, awaited. `open()` is an async context manager."""
+
+    def __init__(self, home: str | os.PathLike[str] | None = None) -> None:
+        self._awaited = Awaited(lambda: open_runtime(None if home is None else os.fspath(home)))
+
+    @classmethod
+    def open(cls, home: str | os.PathLike[str] | None = None) -> "Backburner":
+        return cls(home)
+
+    async def __aenter__(self) -> "Backburner":
+        await self._awaited.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._awaited.__aexit__()
+
+    async def submit(self, command: Sequence[str] | str, *, approved: bool = False, **options: Any) -> Entry:
+        """Start a command in the background; a proposal where the gate asks. `approved` is your word that a person agreed."""
+        return await self._do(lambda sync: sync.submit(command, approved=approved, **options))
+
+    async def add(self, name: str, command: Sequence[str] | str = (), **options: Any) -> Entry:
+        """Have a command or a prompt run by a schedule, or after another task; the options are those of `BackburnerSync.add`."""
+        return await self._do(lambda sync: sync.add(name, command, **options))
+
+    async def pause(self, task_id: str) -> Entry:
+        """Run a standing task no more for now."""
+        return await self._do(lambda sync: sync.pause(task_id))
+
+    async def unpause(self, task_id: str) -> Entry:
+        """Let a paused task go on."""
+        return await self._do(lambda sync: sync.unpause(task_id))
+
+    async def run_now(self, task_id: str) -> Entry:
+        """Run a standing task once, out of turn."""
+        return await self._do(lambda sync: sync.run_now(task_id))
+
+    async def history(self, task_id: str, limit: int = 10) -> Sequence[Run]:
+        """The latest runs of a task and the slots that were skipped, newest first."""
+        return await self._do(lambda sync: sync.history(task_id, limit))
+
+    async def wait(self, *task_ids: str, timeout: float | None = None) -> Sequence[Entry]:
+        """Return when all have ended; WaitTimedOut otherwise. Woken, not polling; other calls go on meanwhile."""
+        return await self._until(lambda entry: not entry.live, task_ids, timeout)
+
+    async def _until(self, done: Callable[[Entry], bool], task_ids: Sequence[str], timeout: float | None) -> Sequence[Entry]:
+        try:
+            async with asyncio.timeout(timeout):
+                async for _ in self._awaited.changes():
+                    entries = [await self.show(task_id) for task_id in task_ids]
+                    if all(map(done, entries)):
+                        return entries
+        except TimeoutError:
+            raise WaitTimedOut(seconds=timeout, task_ids=", ".join(task_ids)) from None
+        raise AssertionError
+
+    async def show(self, task_id: str) -> Entry:
+        """One task, by its id, a part of it, its label, or `last`."""
+        return await self._do(lambda sync: sync.show(task_id))
+
+    async def tail(self, task_id: str, lines: int = 20) -> str:
+        """The last lines of a task's output."""
+        return await self._do(lambda sync: sync.tail(task_id, lines))
+
+    async def ready(self, task_id: str, timeout: float | None = None) -> Entry:
+        """Return when a server is ready or has ended; WaitTimedOut otherwise."""
+        return (await self._until(lambda entry: entry.ready or not entry.live, [task_id], timeout))[0]
+
+    async def send(self, task_id: str, data: bytes) -> None:
+        """Write to the input of a command that was submitted with `stdin=True`."""
+        await self._do(lambda sync: sync.send(task_id, data))
+
+    async def progress(self, task_id: str) -> Progress | None:
+        """How far a task at work is, where anything says so."""
+        return await self._do(lambda sync: sync.progress(task_id))
+
+    async def batches(self) -> Sequence[Batch]:
+        """Every batch with how its tasks stand."""
+        return await self._do(lambda sync: sync.batches())
+
+    async def trace(self, task_id: str) -> Sequence[Span]:
+        """Every span of the trace that a task belongs to."""
+        return await self._do(lambda sync: sync.trace(task_id))
+
+    async def cancel(self, task_id: str) -> Entry:
+        """Have it stopped, and return once nothing of it is left."""
+        entry = await self._awaited.do(lambda runtime: runtime.cancel(task_id))
+        return (await self.wait(entry.task.task_id))[0]
+
+    async def approve(self, task_id: str, *, seen: str | None = None) -> Entry:
+        """Your word that a person said yes to what they had `seen`, as `BackburnerSync.approve` has it."""
+        return await self._do(lambda sync: sync.approve(task_id, seen=seen))
+
+    async def reject(self, task_id: str) -> Entry:
+        return await self._do(lambda sync: sync.reject(task_id))
+
+    async def clear(self, *task_ids: str, ended: bool = False, batch: str | None = None) -> Sequence[str]:
+        return await self._do(lambda sync: sync.clear(*task_ids, ended=ended, batch=batch))
+
+    async def events(self, after: int = 0) -> AsyncIterator[Event]:
+        """What happens after this event, for as long as it is iterated."""
+        async for _ in self._awaited.changes():
+            for event in await self._do(partial(BackburnerSync.events, after=after)):
+                after = event.event_id
+                yield event
+
+    async def notices(self) -> Sequence[Notice]:
+        """What ended and was not told yet, of all projects."""
+        return await self._do(lambda sync: sync.notices())
+
+    async def tell(self, *notice_ids: int) -> None:
+        """Mark notices as told."""
+        await self._do(lambda sync: sync.tell(*notice_ids))
+
+    async def list(
+        self, status: str | None = None, *, batch: str | None = None, everywhere: bool = True, limit: int | None = None
+    ) -> Sequence[Entry]:
+        """Tasks, newest first."""
+        return await self._do(lambda sync: sync.list(status, batch=batch, everywhere=everywhere, limit=limit))
+
+    async def _do(self, call: Callable[[BackburnerSync], T]) -> T:
+        return await self._awaited.do(lambda runtime: call(BackburnerSync(runtime)))

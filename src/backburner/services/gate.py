@@ -1,0 +1,163 @@
+"""The gate at work: the pure policy with this home's rules and grants, what a yes is bound to, and who may give one.
+
+A grant holds for the words, the folder, the environment that decides what runs, the program that would run, and the content
+of the script, Makefile or package.json it names; what those import is not covered. It is checked again in the moment of start.
+"""
+
+import os
+import stat
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from backburner.approval.policy import Decision, Rule, Verdict, judge
+from backburner.core.errors import NotAPerson
+from backburner.core.models import Submission, Task
+from backburner.core.settings import Config
+from backburner.system.command_context import Surroundings, project_for
+from backburner.system.home import project_of
+from backburner.system.processes import inherited_variables, is_inside
+
+if TYPE_CHECKING:
+    from backburner.core.ports import Store
+
+_LARGEST_SCRIPT = 16 << 20
+# What would be asked for again. A key, a time and what it came after were for once.
+_ASKED = ("command", "cwd", "description", "name", "env", "shell", "timeout_ms", "umask", "batch", "priority", "limits")
+_ASKED += ("stdin", "ready_when", "restarts", "session", "agent", "prompt", "message", "budget", "opened")
+
+# Variables that known agents set for the commands they run.
+AGENTS = {
+    "CLAUDECODE": "Claude Code",
+    "CLAUDE_CODE_ENTRYPOINT": "Claude Code",
+    "CODEX_SANDBOX": "Codex",
+    "CODEX_THREAD_ID": "Codex",
+    "GEMINI_CLI": "Gemini CLI",
+    "OPENCODE": "OpenCode",
+    "OPENCODE_CALLER": "OpenCode",
+    "CURSOR_AGENT": "Cursor",
+    "GOOSE_TERMINAL": "goose",
+    "QWEN_CODE": "Qwen Code",
+    "AIDER_MODEL": "aider",
+}
+
+
+class Gate:
+    """Judges for one home."""
+
+    def __init__(self, store: "Store", config: Config, home: str) -> None:
+        self._store, self.config, self._home = store, config, home
+
+    def judge(self, submission: Submission, world: Surroundings | None = None) -> Verdict:
+        """What may happen to a command, without storing anything."""
+        world = world or self.world(submission)
+        always = [
+            Rule(f"always, grant {grant.grant_id}", Decision.ALLOW, grant.command, literal=True)
+            for grant in self._store.grants(project_of(submission.cwd))
+            if grant.kind == "always"
+        ]
+        # what config denies or asks comes first: a grant of yesterday does not undo a rule of today
+        rules = (*self.config.rules, *always)
+        return judge(submission, world, rules, trusted=world.project in self._trusted())
+
+    def fingerprint(self, submission: Submission, world: Surroundings | None = None) -> str:
+        """What a person's yes is bound to, as one short text."""
+        import hashlib
+        import json
+
+        from backburner.approval.effects import injects
+        from backburner.approval.programs import scripts_of
+        from backburner.approval.shell_parser import dissect
+
+        world = world or self.world(submission)
+        env = {**submission.environment, **submission.env}
+        parts = dissect(submission.command, submission.shell)
+        programs = {part.name: _stamp(world.executable(part.name)) for part in parts if part.name}
+        bound = {
+            "command": submission.command,
+            "shell": submission.shell,
+            "cwd": (submission.cwd, world.cwd),
+            "env": submission.env,
+            "environment": {name: value for name, value in sorted(env.items()) if injects(name) and not name.startswith("BACKBURNER_")},
+            "programs": programs,
+            "scripts": {path: _content(path) for path in scripts_of(parts, world)},
+            **({"stdin": True} if submission.stdin else {}),
+        }
+        return hashlib.sha256(json.dumps(bound, sort_keys=True).encode("utf-8", "surrogateescape")).hexdigest()
+
+    def changed(self, task: Task, environment: dict[str, str]) -> tuple[str, str] | None:
+        """Why a task may not start after all, with the fingerprint of what would; None where what was approved is what would run."""
+        submission = submission_of(task, environment)
+        if task.approved_by == "user":
+            if task.fingerprint is not None and (now := self.fingerprint(submission)) != task.fingerprint:
+                return "what would run has changed since a person said yes", now
+            return None
+        verdict = self.judge(submission)
+        if verdict.decision == Decision.ALLOW:
+            return None
+        reason = f"it was allowed when it was asked for, and is not any more: {'; '.join(verdict.reasons)}"
+        return reason, self.fingerprint(submission)
+
+    def world(self, submission: Submission, *, ours: bool = True) -> Surroundings:
+        """The machine as the command would find it now; `ours` where Backburner itself would start it."""
+        environ = {**submission.environment, **submission.env}
+        project = self.project(submission.cwd, submission.opened, environ)
+        return Surroundings(submission.cwd, environ, self.config.hosts, project=project, home=self._home, clean=ours)
+
+    def project(self, cwd: str, opened: str | None, environ: Mapping[str, str]) -> str | None:
+        """The project that what happens in `cwd` is judged by, for a session that was opened in `opened`; None where it is outside."""
+        return project_for(cwd, opened, self._trusted(), environ, self._home)
+
+    def _trusted(self) -> list[str]:
+        return [grant.project for grant in self._store.grants() if grant.kind == "trust"]
+
+
+def submission_of(task: Task, environment: dict[str, str]) -> Submission:
+    """What was asked for, from what the ledger kept of it."""
+    return Submission(environment=environment, **{name: getattr(task, name) for name in _ASKED})
+
+
+def started_by_agent(environ: dict[str, str]) -> bool:
+    """Whether an agent, or something that we run, stands behind whoever asks; as far as that can be told."""
+    return "BACKBURNER_TASK_ID" in environ or any(environ.get(variable) for variable in AGENTS)
+
+
+def require_person(environ: dict[str, str], *, terminal: bool) -> None:
+    """Refuse a yes from inside anything we run, from an agent's own commands, and where no person can be."""
+    if task_id := environ.get("BACKBURNER_TASK_ID"):
+        raise NotAPerson(reason=f"this runs inside the background task {task_id}")
+    if agent := next((name for variable, name in AGENTS.items() if environ.get(variable)), None):
+        raise NotAPerson(reason=f"this was started by {agent}; answer in a terminal of your own")
+    if is_inside():
+        raise NotAPerson(reason="this was started by something that Backburner runs, which its limit of file locks shows")
+    above = inherited_variables()
+    if "BACKBURNER_TASK_ID" in above:
+        raise NotAPerson(reason="this was started by a background task")
+    if agent := next((name for variable, name in AGENTS.items() if variable in above), None):
+        raise NotAPerson(reason=f"this was started by {agent}; answer in a terminal of your own")
+    if terminal:
+        try:
+            os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+        except OSError:
+            allow = "[approval] yes_without_terminal = true in config.toml allows it"
+            raise NotAPerson(reason=f"there is no terminal here ({allow})") from None
+
+
+def _stamp(path: str | None) -> list[object] | None:
+    """Which file a program is, without reading all of it."""
+    try:
+        found = os.stat(path) if path else None
+    except OSError:
+        return [path]
+    return [path, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns] if found else None
+
+
+def _content(path: str) -> str | None:
+    import hashlib
+
+    try:
+        if os.stat(path).st_size > _LARGEST_SCRIPT or not stat.S_ISREG(os.stat(path).st_mode):
+            return str(_stamp(path))
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None

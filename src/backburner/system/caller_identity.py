@@ -1,0 +1,58 @@
+"""Who asks: the conversation of an agent as a short name, from what its client says of itself, and the process it lives in.
+
+A session is `CLIENT:ID`. Where a client says nothing, its process stands for it. This is for telling the right one; it proves nothing.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+
+from backburner.core.models import ProcessId
+from backburner.system.processes import identify, parent_of
+
+VARIABLE = "BACKBURNER_SESSION"
+# What clients set for the programs they start.
+_VARIABLES = {"CLAUDE_CODE_SESSION_ID": "claude", "CODEX_THREAD_ID": "codex", "GEMINI_SESSION_ID": "gemini"}
+_LONGEST = 120
+_GENERATIONS = 64
+
+
+def session_of(environ: Mapping[str, str]) -> str | None:
+    """The session that a process with this environment belongs to; None for a person's own."""
+    if name := environ.get(VARIABLE):
+        client, colon, rest = name.partition(":")
+        return named(client, rest) if colon and rest else named("session", name)
+    return next((named(client, environ[variable]) for variable, client in _VARIABLES.items() if environ.get(variable)), None)
+
+
+def named(client: str, session: str) -> str:
+    """A session's name: nothing in it can be mistaken for anything else."""
+    return (
+        f"{re.sub(r'[^a-z0-9-]+', '-', client.lower())[:40].strip('-') or 'client'}:{re.sub(r'[^A-Za-z0-9._-]+', '-', session)[:_LONGEST]}"
+    )
+
+
+def process_of(environ: Mapping[str, str]) -> ProcessId | None:
+    """The client that a process with this environment was started by, where it says so."""
+    pid = environ.get("CLAUDE_PID", "")
+    return identify(int(pid)) if pid.isdecimal() and len(pid) < 10 else None
+
+
+def handed_on(environ: Mapping[str, str]) -> dict[str, str]:
+    """An environment as a command gets it: without what lets its holder speak to the client's model."""
+    return {name: value for name, value in environ.items() if not name.startswith("CLAUDE_CODE_MESSAGING_")}
+
+
+def client_of(session: str) -> str:
+    """The client that a session is a conversation with."""
+    return session.partition(":")[0]
+
+
+def ancestors() -> Iterator[ProcessId]:
+    """The processes above this one, nearest first."""
+    pid = parent_of(os.getpid())
+    for _ in range(_GENERATIONS):
+        if not pid or (found := identify(pid)) is None:
+            return
+        yield found
+        pid = parent_of(pid)

@@ -1,0 +1,240 @@
+"""Reading a run's output.log: without its header, past the hole of a capped one, from an offset or from the end.
+
+Nothing here writes a log. A file named `.capped` beside it says that a hole in it is ours and not a command's zeros, and,
+once the hole is closed, what was cut out where. A *cursor* counts all that was ever written, so a cut does not move it.
+"""
+
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from backburner.core.errors import BadInput
+from backburner.core.terminal_text import clean
+from backburner.system.home import open_plain, read_plain
+
+NAME, CAPPED = "output.log", ".capped"
+_FIRST, _LAST = b"# Background task: ", b"\n# Started: "
+_CHUNK = 1 << 20
+_LONGEST_VALUE = 4000
+_LONGEST_MARK = 4096
+
+
+def header(lines: dict[str, str]) -> bytes:
+    """The `#` lines a log starts with; the first is `Background task`, the last `Started`."""
+    text = "".join(f"# {name}: {_shortened(clean(value))}\n" for name, value in lines.items())
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _shortened(value: str) -> str:
+    return value if len(value) <= _LONGEST_VALUE else value[:_LONGEST_VALUE] + "…"
+
+
+def cut_marker(dropped: int) -> bytes:
+    """The plain text that stands where output was left out."""
+    return f"\n[backburner: {dropped:,} bytes of output left out here]\n".encode()
+
+
+def _cut(data: bytes) -> bytes:
+    """`data` up to the end of its last line, or of its last whole character."""
+    if (newline := data.rfind(b"\n")) >= 0:
+        return data[: newline + 1]
+    for back in range(1, min(4, len(data)) + 1):
+        lead = data[-back]
+        if lead & 0xC0 != 0x80:  # not in the middle of a character
+            width = 1 if lead < 0x80 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
+            return data[:-back] if width > back and len(data) > back else data
+    return data
+
+
+def digest(folder: str) -> str:
+    """What was printed, as one short text that is the same for the same output."""
+    import hashlib
+
+    found = hashlib.sha256()
+    try:
+        with Log(folder) as log:
+            for _, chunk in log.chunks(log.body_start()):
+                found.update(chunk)
+    except OSError:
+        return ""
+    return found.hexdigest()
+
+
+class Cut(NamedTuple):
+    """What a closed gap stands for: from `start` on `dropped` bytes are missing, `marker` bytes say so. Holds for one file."""
+
+    inode: int
+    start: int
+    dropped: int
+    marker: int
+
+    def __str__(self) -> str:
+        return " ".join(map(str, self))
+
+
+class Piece(NamedTuple):
+    """A bounded piece of output; `cursor` is where to go on, and `more` says that there is something there already."""
+
+    data: bytes
+    cursor: str
+    more: bool
+
+
+class Log:
+    """An open output.log. Offsets are those of the file and stay true while it grows."""
+
+    def __init__(self, folder: str, name: str = NAME) -> None:
+        self._descriptor = open_plain(os.path.join(folder, name))
+        self._mark = os.path.join(folder, CAPPED)
+
+    def __enter__(self) -> "Log":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+    @property
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def body_start(self) -> int:
+        """The offset where the command's own output begins."""
+        start = os.pread(self._descriptor, 1 << 18, 0)
+        if not start.startswith(_FIRST):
+            return 0
+        last = start.find(_LAST)
+        return start.find(b"\n", last + 1) + 1 if last >= 0 else 0
+
+    def chunks(self, start: int, end: int | None = None) -> Iterator[tuple[int, bytes]]:
+        """The data from `start` to `end` as (offset after it, bytes); a hole comes as its marker."""
+        position = start
+        end = self.size if end is None else end
+        while position < end:
+            data, hole = self._extent(position, end)
+            if data > position:
+                yield data, cut_marker(data - position)
+                position = data
+                continue
+            piece = os.pread(self._descriptor, min(_CHUNK, hole - position), position)
+            if not piece:
+                return
+            position += len(piece)
+            yield position, piece
+
+    def piece(self, start: int, most: int) -> tuple[int, bytes]:
+        """At most `most` bytes from `start` on as (offset after it, bytes), cut at a line or at least between characters."""
+        position, found = start, b""
+        for after, chunk in self.chunks(start):
+            room = most - len(found)
+            if len(chunk) <= room:
+                position, found = after, found + chunk
+                continue
+            cut = b"" if after - position != len(chunk) else _cut(chunk[:room])  # a marker stands for more than it holds
+            if not found and not cut:
+                return after, chunk[:room]
+            return position + len(cut), found + cut
+        return position, found
+
+    def lines_with(self, text: str, start: int, most: int, *, growing: bool) -> tuple[int, bytes]:
+        """The lines from `start` on that hold a text, whatever their case, as (offset after them, bytes); at most `most` bytes.
+
+        A line that alone is longer is cut. The last line of a log that grows may not be whole yet: it is left for the next time.
+        """
+        wanted, found, line, line_start = text.casefold(), b"", b"", start
+        for after, chunk in self.chunks(start):
+            whole = after - (line_start + len(line)) == len(chunk)  # not so for a marker, or after one within a line
+            for part in chunk.splitlines(keepends=True):
+                line += part
+                if not line.endswith(b"\n"):
+                    continue
+                if wanted in line.decode("utf-8", "replace").casefold():
+                    if found and len(found) + len(line) > most:
+                        return line_start, found
+                    found += line if len(line) <= most else line[: most - 1] + b"\n"
+                line_start, line = (line_start + len(line) if whole else after), b""
+        if line and not growing:
+            if wanted in line.decode("utf-8", "replace").casefold() and (not found or len(found) + len(line) <= most):
+                return line_start + len(line), found + line[:most]
+            return (line_start if found and wanted in line.decode("utf-8", "replace").casefold() else line_start + len(line)), found
+        return line_start, found
+
+    def cursor(self, position: int) -> int:
+        """An offset of the file as a cursor."""
+        return position + sum(cut.dropped - cut.marker for cut in self._cuts() if position >= cut.start + cut.marker)
+
+    def position(self, cursor: int) -> int:
+        """Where in the file to go on from a cursor: at the marker, where what came next was cut out."""
+        missing = 0
+        for cut in self._cuts():
+            if cursor < cut.start + missing:
+                break
+            if cursor < cut.start + missing + cut.dropped:
+                return max(cut.start, self.body_start())
+            missing += cut.dropped - cut.marker
+        return max(cursor - missing, self.body_start())
+
+    def _cuts(self) -> list[Cut]:
+        """What was cut out of this very file, in the order of where."""
+        try:
+            cuts = [Cut(*map(int, line.split())) for line in read_plain(self._mark, _LONGEST_MARK).splitlines()]
+        except (OSError, ValueError, TypeError):
+            return []
+        return [cut for cut in cuts if cut.inode == os.fstat(self._descriptor).st_ino]
+
+    def tail(self, lines: int, *, longest: int = 1 << 20, end: int | None = None) -> bytes:
+        """The last `lines` lines of the output up to `end`, at most `longest` bytes of it."""
+        end, first = self.size if end is None else end, self.body_start()
+        start, found = end, b""
+        while lines > 0 and start > first and end - start < longest and found.count(b"\n") <= lines:
+            start = max(first, end - max(4096, 2 * (end - start)), end - longest)
+            found = b"".join(piece for _, piece in self.chunks(self._before_hole(start), end))
+        kept = found.split(b"\n")
+        return b"\n".join(kept[-lines - (kept[-1] == b"") :]) if lines > 0 else b""
+
+    def count_lines(self) -> int:
+        """The lines of the kept output, a last one without an end included."""
+        count, last = 0, b"\n"
+        for _, piece in self.chunks(self.body_start()):
+            count += piece.count(b"\n")
+            last = piece[-1:]
+        return count + (last != b"\n")
+
+    @property
+    def has_hole(self) -> bool:
+        """Whether output was left out, and not yet closed for good."""
+        return self._extent(0, self.size)[1] < self.size
+
+    def _before_hole(self, position: int) -> int:
+        """Where the hole begins that `position` lies in; `position` itself where there is none."""
+        data = 0
+        while True:
+            hole = self._extent(data, position)[1]
+            if hole >= position:
+                return position
+            data = self._extent(hole, position)[0]
+            if data >= position:
+                return hole
+
+    def _extent(self, position: int, end: int) -> tuple[int, int]:
+        """Where data begins at or after `position`, and where it ends."""
+        if not os.path.exists(self._mark) or not hasattr(os, "SEEK_DATA"):
+            return position, end
+        try:
+            data = os.lseek(self._descriptor, position, os.SEEK_DATA)
+            hole = os.lseek(self._descriptor, data, os.SEEK_HOLE)
+        except OSError:
+            return end, end
+        return min(data, end), min(hole, end)
+
+
+def position_of(text: str, count: int) -> tuple[int, int]:
+    """A cursor as the number of a run and an offset."""
+    n, colon, offset = text.partition(":")
+    if not colon:
+        n, offset = str(count if text != "0" else 1), text
+    if not (n.isdecimal() and offset.isdecimal() and len(n) < 9 and len(offset) < 18 and 1 <= int(n) <= max(1, count)):
+        raise BadInput(f"'{text}' is not a cursor of this task; `logs --json` gives one, and 0 is the start.")
+    return int(n), int(offset)

@@ -1,0 +1,250 @@
+"""Which process is which: identities that survive a recycled pid, and who belongs to a run.
+
+A run's processes are those of its session and those that carry its mark in their environment; a process that shed both
+(`env -i setsid …`) is out of reach. Linux reads /proc; elsewhere `ps` answers, and the mark cannot be seen.
+"""
+
+import contextlib
+import functools
+import os
+import sys
+
+from backburner.core.models import ProcessId
+from backburner.system.home import Home
+
+MARK = "BACKBURNER_MARK"
+# The hard limit of file locks that everything has which we start. Linux (since 2.4) does not enforce it, every child inherits it whatever it
+# sheds, and only root can raise it again. Other systems have no such limit.
+INSIDE = 48_673
+_LOCKS = 10
+_PROC = os.path.exists("/proc/self/stat")
+
+
+@functools.cache
+def boot_id() -> str:
+    """Changes with every boot of the machine. BACKBURNER_BOOT_ID stands in for it in tests of what a reboot does."""
+    if pretended := os.environ.get("BACKBURNER_BOOT_ID"):
+        return pretended
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read().strip().replace("-", "")
+    except FileNotFoundError:
+        return _output("sysctl", "-n", "kern.bootsessionuuid").strip().replace("-", "") or "unknown"
+
+
+def identify(pid: int) -> ProcessId | None:
+    """The identity of a living process, None for one that is gone or only waits to be reaped."""
+    if not _PROC:
+        started = _output("ps", "-o", "lstart=", "-p", str(pid)).strip().replace(" ", "-").replace(":", ".")
+        return ProcessId(pid, started, boot_id()) if started else None
+    fields = _stat(pid)
+    return ProcessId(pid, fields[19], boot_id()) if fields and fields[0] not in "ZX" else None
+
+
+@functools.cache
+def myself() -> ProcessId:
+    """The identity of this process."""
+    found = identify(os.getpid())
+    assert found is not None
+    return found
+
+
+def is_alive(process: ProcessId | None) -> bool:
+    """Whether just this process, not another one with its pid, still runs."""
+    return process is not None and process.boot == boot_id() and identify(process.pid) == process
+
+
+def members(leader: ProcessId | None, mark: str) -> list[ProcessId]:
+    """Every living process of a run: those in its leader's session, and those that carry its mark."""
+    if leader is not None and (leader.boot != boot_id() or _recycled(leader)):
+        leader = None
+    if not _PROC:
+        return _group_by_ps(leader.pid) if leader else []
+    wanted = f"{MARK}={mark}".encode()
+    mine, found = os.getpid(), []
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) == mine:
+            continue
+        fields = _stat(int(name))
+        if not fields or fields[0] in "ZX":
+            continue
+        of_session = leader is not None and fields[3] == str(leader.pid) and int(fields[19]) >= int(leader.started)
+        if of_session or _carries(name, wanted):
+            found.append(ProcessId(int(name), fields[19], boot_id()))
+    return found
+
+
+def _recycled(process: ProcessId) -> bool:
+    """Whether somebody else has its pid: then its session is gone too, for its number is not given away while it lasts."""
+    fields = _stat(process.pid) if _PROC else None
+    return fields is not None and fields[19] != process.started
+
+
+def send(process: ProcessId, number: int) -> bool:
+    """Signal just this process; False where it is gone. Its identity is checked with the pid pinned down."""
+    if not hasattr(os, "pidfd_open"):
+        if is_alive(process):
+            os.kill(process.pid, number)
+            return True
+        return False
+    import signal  # slow to load, and only who kills needs it
+
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except OSError:
+        return False
+    try:
+        if not is_alive(process):
+            return False
+        signal.pidfd_send_signal(descriptor, number)
+        return True
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def end_all(leader: ProcessId | None, mark: str) -> int:
+    """Kill what is left of something whose keeper died; how many processes that were."""
+    ended: set[ProcessId] = set()
+    for _ in range(100):  # each may have started another one before it died
+        if not (left := members(leader, mark)):
+            break
+        ended.update(one for one in left if send(one, 9))
+    return len(ended)
+
+
+def send_group(leader: ProcessId, number: int) -> bool:
+    """Signal the group that `leader` leads, at once and with all it forks meanwhile; False where it leads none any more."""
+    if not is_alive(leader):
+        return False
+    try:
+        os.killpg(leader.pid, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _stat(pid: int) -> list[str] | None:
+    """The fields of /proc/PID/stat from the third on (state): the name before may hold anything."""
+    try:
+        descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    try:
+        return os.read(descriptor, 4096).rpartition(b")")[2].decode().split()
+    except ProcessLookupError:
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def _carries(pid: str, wanted: bytes) -> bool:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return wanted in file.read().split(b"\0")
+    except OSError:
+        return False
+
+
+def _group_by_ps(group: int) -> list[ProcessId]:
+    rows = [line.split() for line in _output("ps", "-A", "-o", "pid=,pgid=,stat=").splitlines()]
+    pids = [int(row[0]) for row in rows if row[1] == str(group) and not row[2].startswith("Z")]
+    return [process for process in map(identify, pids) if process]
+
+
+def _output(*command: str) -> str:
+    import subprocess  # slow to load, and never needed where there is /proc
+
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+
+def parent_of(pid: int) -> int | None:
+    """The process that started another one, as far as that is known."""
+    if not _PROC:
+        text = _output("ps", "-o", "ppid=", "-p", str(pid)).strip()
+        return int(text) if text.isdigit() else None
+    fields = _stat(pid)
+    return int(fields[1]) if fields else None
+
+
+def variables_of(pid: int) -> set[str]:
+    """The names of the variables that a process was started with; none where that cannot be seen."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return {entry.partition(b"=")[0].decode("utf-8", "replace") for entry in file.read().split(b"\0")}
+    except OSError:
+        return set()
+
+
+@functools.cache
+def inherited_variables() -> frozenset[str]:
+    """The names of the variables that any process above this one was started with."""
+    found: set[str] = set()
+    pid = parent_of(os.getpid())
+    for _ in range(64):
+        if not pid or pid == 1:
+            break
+        found |= variables_of(pid)
+        pid = parent_of(pid)
+    return frozenset(found)
+
+
+def mark_inside(pid: int = 0) -> None:
+    """Mark a process of ours, this one without a pid, and with it all that it starts from now on: no yes can come from there."""
+    if sys.platform != "linux":
+        return
+    import resource  # only who starts something needs it
+
+    with contextlib.suppress(OSError, ValueError):  # it has ended, or has a lower limit of somebody else's
+        resource.prlimit(pid, _LOCKS, (INSIDE, INSIDE))
+
+
+def is_inside() -> bool:
+    """Whether this process was started by anything that we run, however far up that is."""
+    if sys.platform != "linux":
+        return False
+    import resource
+
+    return resource.getrlimit(_LOCKS)[1] == INSIDE
+
+
+def state_of(pid: int) -> str | None:
+    """The letter the kernel has for what a process does: R, S, T (stopped), Z …"""
+    fields = _stat(pid) if _PROC else None
+    return fields[0] if fields else None
+
+
+def umask() -> int:
+    """This process's file mode mask, read without changing it where that is possible."""
+    try:
+        with open("/proc/self/status") as file:
+            return next(int(line.split()[1], 8) for line in file if line.startswith("Umask:"))
+    except (OSError, StopIteration):
+        current = os.umask(0o077)
+        os.umask(current)
+        return current
+
+
+def engine_of(home: Home) -> ProcessId | None:
+    """The engine that serves a home now."""
+    try:
+        with open(home.engine_lock) as file:
+            found = ProcessId.parse(file.read().strip())
+    except (OSError, ValueError):
+        return None
+    return found if is_alive(found) else None
+
+
+def executable_of(name: str, cwd: str, path: str) -> str | None:
+    """The file that `name` would run in `cwd` with this PATH; None where there is none that can be run."""
+    if "/" in name:
+        return _if_executable(os.path.join(cwd, name))
+    for folder in path.split(os.pathsep):
+        if found := _if_executable(f"{folder}/{name}" if folder.startswith("/") else os.path.join(cwd, folder, name)):
+            return found
+    return None
+
+
+def _if_executable(path: str) -> str | None:
+    return os.path.normpath(path) if os.access(path, os.X_OK) and not os.path.isdir(path) else None

@@ -1,0 +1,166 @@
+"""The files of a run for people and scripts: metadata.json, span_id.txt, result.json. The ledger is the truth;
+a file that is missing or damaged is written anew from it, and a folder the ledger does not know is left alone."""
+
+import json
+import os
+from collections.abc import Mapping
+
+from backburner.core import formatting as words
+from backburner.core.ids import masked
+from backburner.core.models import Entry, Run, Task
+from backburner.core.states import ENDED
+from backburner.system.home import Home, read_plain, write_atomically
+
+EXIT = ".exit"  # blank, then `s` once the command was begun, then its code
+SCRIPT = ".shim"  # locked for as long as the shim of a command lives
+STREAM = "stream.jsonl"  # what an agent says to a person who reads along, as it says it
+INPUT = ".input"  # where a command reads from that can be sent something
+_LARGEST = 8 << 20
+CONVERSATION, ACTIVITY, ERRORS = "conversation.json", ".activity.json", "agent.err"  # an agent's
+METADATA, RESULT, SPAN, EVENT = "metadata.json", "result.json", "span_id.txt", "event.json"
+
+
+def metadata(task: Task, run: Run) -> dict[str, object]:
+    """The content of metadata.json."""
+    return {
+        "task_id": task.task_id,
+        "run_id": run.run_id,
+        "created_at": words.iso(run.created_at),
+        "started_at": words.iso(run.started_at),
+        "completed_at": words.iso(run.ended_at),
+        "status": str(run.state),
+        "result": run.result,
+        "error": run.error,
+        **({"agent": task.agent, "prompt": task.prompt, "message": run.message} if task.agent is not None else {}),
+        "command": list(task.command),
+        "shell": task.shell,
+        "cwd": task.cwd,
+        "env": masked(task.env),
+        "name": task.name,
+        "description": task.description,
+        "pid": run.process.pid if run.process else None,
+        "exit_code": run.exit_code,
+        "span_id": run.span_id,
+        "trace_id": run.trace_id,
+        "approved_by": task.approved_by,
+        "approved_via": task.approved_via,
+        "approved_at": words.iso(task.approved_at),
+        "rule": task.rule,
+        "reasons": list(task.reasons),
+    }
+
+
+def write(folder: str, task: Task, run: Run) -> None:
+    """Write what is known of a run, and how it ended where it has."""
+    write_metadata(folder, task, run)
+    if run.state in ENDED:
+        write_result(folder, run)
+
+
+def write_metadata(folder: str, task: Task, run: Run) -> None:
+    """Make the folder if it is missing and write what is known of the run."""
+    text = _pretty(metadata(task, run))
+    try:
+        write_atomically(os.path.join(folder, METADATA), text)
+    except FileNotFoundError:
+        os.makedirs(folder, 0o700, exist_ok=True)
+        write_atomically(os.path.join(folder, METADATA), text)
+    if run.n and not os.path.exists(span := os.path.join(folder, SPAN)):
+        write_atomically(span, run.span_id + "\n")
+
+
+def write_result(folder: str, run: Run) -> None:
+    """Write how the run ended."""
+    took = None if run.started_at is None or run.ended_at is None else max(0, run.ended_at - run.started_at) / 1000
+    result = {
+        "exit_code": run.exit_code,
+        "result": run.result,
+        "duration_seconds": took,
+        "stdout_lines": run.lines or 0,
+        "stderr_lines": 0,
+        "summary": run.summary,
+        "error": run.error,
+        "completed_at": words.iso(run.ended_at),
+    }
+    write_atomically(os.path.join(folder, RESULT), _pretty(result))
+
+
+def _pretty(fields: Mapping[str, object]) -> str:
+    """JSON with a line for each field. The library's own indentation is many times slower, and this is written for every command."""
+    lines = ",\n".join(f'  "{name}": {_plain(value)}' for name, value in fields.items())
+    return f"{{\n{lines}\n}}\n"
+
+
+def _plain(value: object) -> str:
+    if value is None:
+        return "null"
+    return json.encoder.encode_basestring_ascii(value) if isinstance(value, str) else json.dumps(value)
+
+
+def exit_text(folder: str) -> str:
+    """What the shim has written of the command's end so far."""
+    try:
+        return read_plain(os.path.join(folder, EXIT), 16).decode("ascii", "replace").strip("\0 \n")
+    except FileNotFoundError:
+        return ""
+
+
+def exit_code(folder: str) -> int | None:
+    """The code the command ended with; None where it has not, or where nobody was there to write it."""
+    text = exit_text(folder)
+    return int(text) if text.isdigit() else None
+
+
+def usage(folder: str) -> dict[str, float]:
+    """What a run of an agent had used when it was last seen, however it ended."""
+    try:
+        found = json.loads(read_plain(os.path.join(folder, ACTIVITY), _LARGEST))
+    except (OSError, ValueError):
+        return {}
+    known = ("tokens", "tool_calls", "requests", "cost")
+    return {name: float(found[name]) for name in known if isinstance(found, dict) and isinstance(found.get(name), int | float)}
+
+
+def handed_on(home: Home, run: Run) -> dict[str, str]:
+    """What a command is told of the run that it comes after, and of what happened."""
+    told = {}
+    if run.origin is not None:
+        before = home.folder(os.path.join("tasks", run.origin))
+        log, result = os.path.join(before, "output.log"), os.path.join(before, RESULT)
+        told = {"BACKBURNER_AFTER_RUN_ID": run.origin, "BACKBURNER_AFTER_LOG": log, "BACKBURNER_AFTER_RESULT": result}
+    if run.payload is not None:
+        told["BACKBURNER_EVENT"] = os.path.join(home.folder(run.folder), EVENT)
+        write_atomically(told["BACKBURNER_EVENT"], run.payload)
+    return told
+
+
+def remove(folder: str) -> None:
+    """Delete a run's folder; one that is gone already is fine."""
+    import shutil  # slow to load, and few doors need it
+
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def problems(tasks: str, known: dict[str, Entry]) -> list[tuple[str, str]]:
+    """What is wrong in a folder of runs: (path, what). `known` is by the name of the run's folder."""
+    found = []
+    for name in sorted(os.listdir(tasks)) if os.path.isdir(tasks) else []:
+        path = os.path.join(tasks, name)
+        if name not in known:
+            if name.startswith("task_"):
+                found.append((path, "the ledger does not know it; it is skipped"))
+            continue
+        if not readable(path):
+            found.append((os.path.join(path, METADATA), "damaged or missing"))
+    for name, entry in known.items():
+        if entry.ended and not os.path.isdir(os.path.join(tasks, name)):
+            found.append((os.path.join(tasks, name), "the folder of a known task is missing; its output is gone"))
+    return found
+
+
+def readable(folder: str) -> bool:
+    """Whether the folder's metadata.json is there and whole."""
+    try:
+        return isinstance(json.loads(read_plain(os.path.join(folder, METADATA), _LARGEST)), dict)
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,56 @@
+"""Writing to the input of a command that was started with one: a fifo in its folder."""
+
+import contextlib
+import errno
+import fcntl
+import os
+import select
+import stat
+import time
+
+from backburner.core.errors import BadInput
+from backburner.system.run_files import INPUT
+
+_PATIENCE = 5.0  # seconds that a command may take to make room
+
+
+def feed(folder: str, data: bytes, task_id: str) -> None:
+    """Send all of it, or say how much was taken. Two who send at the same time do not mix."""
+    try:
+        descriptor = os.open(os.path.join(folder, INPUT), os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        raise BadInput(f"Task {task_id} has no open input yet, or none any more.") from None
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            raise BadInput(f"Task {task_id} has closed its input.") from None
+        raise BadInput(f"The input of task {task_id} cannot be written to ({error.strerror}); nothing was sent.") from None
+    try:
+        if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+            raise BadInput(f"The input of task {task_id} was replaced by something else; nothing was sent.")
+        room = select.poll()  # unlike select(), it takes any descriptor
+        room.register(descriptor, select.POLLOUT)
+        deadline = time.monotonic() + _PATIENCE
+        _alone(descriptor, deadline, task_id)
+        sent = 0
+        while sent < len(data):
+            ready = room.poll(max(0.0, deadline - time.monotonic()) * 1000)
+            try:
+                with contextlib.suppress(BlockingIOError):  # somebody was quicker
+                    sent += os.write(descriptor, data[sent : sent + select.PIPE_BUF]) if ready else 0
+            except BrokenPipeError:
+                raise BadInput(f"Task {task_id} closed its input after {sent} of {len(data)} bytes.") from None
+            if sent < len(data) and time.monotonic() >= deadline:
+                raise BadInput(f"Task {task_id} does not read its input: {sent} of {len(data)} bytes were taken in {_PATIENCE:g} s.")
+    finally:
+        os.close(descriptor)
+
+
+def _alone(descriptor: int, deadline: float, task_id: str) -> None:
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise BadInput(f"Somebody else is sending to task {task_id}; nothing was sent.") from None
+            time.sleep(0.01)

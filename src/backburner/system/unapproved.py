@@ -1,0 +1,63 @@
+"""How a command runs that nobody approved: in a clean environment, with git's settings overridden, and with a bound on file sizes.
+
+Only what the built-in rule for harmless commands allows runs like this; what a person approved, trusted or has a rule for does not.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+
+from backburner.system.home import read_plain
+
+MAX_FILE_BYTES = 1 << 30
+
+# All that is handed on. Whatever else a client, a shell or an agent has set may change what a program does.
+_NAMES = (
+    r"PATH|HOME|PWD|USER|LOGNAME|SHELL|TMPDIR|LANG|LANGUAGE|LC_[A-Z]+|TZ|TERM|COLUMNS|LINES|NO_COLOR|FORCE_COLOR|CLICOLOR|BACKBURNER_HOME"
+)
+# Settings of git that name a program; given like this they win over every file.
+_GIT_SETTINGS = {
+    "core.fsmonitor": "false",
+    "core.hooksPath": "/dev/null",
+    "core.pager": "cat",
+    "core.sshCommand": "false",
+    "core.attributesFile": "/dev/null",
+    "log.showSignature": "false",
+}
+_GIT = {
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_CONFIG_SYSTEM": "/dev/null",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_ALLOW_PROTOCOL": "none",  # a partial clone would fetch what is missing, by whatever program its address names
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_PAGER": "cat",
+}
+_MAX_SETTINGS = 256 * 1024
+
+
+def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """What of an environment such a command gets, and what is set for git."""
+    kept = {name: value for name, value in environ.items() if re.fullmatch(_NAMES, name)}
+    settings = [*_GIT_SETTINGS.items(), *(("safe.directory", folder) for folder in _safe_directories(environ))]
+    pairs = {f"GIT_CONFIG_{part}_{at}": text for at, pair in enumerate(settings) for part, text in zip(("KEY", "VALUE"), pair, strict=True)}
+    return {**kept, **_GIT, "GIT_CONFIG_COUNT": str(len(settings)), **pairs}
+
+
+def _safe_directories(environ: Mapping[str, str]) -> Iterator[str]:
+    """The folders of other owners that git may read, from the files that are not read otherwise."""
+    home = environ.get("HOME", "")
+    folder = environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
+    for path in ("/etc/gitconfig", os.path.join(folder, "git/config"), os.path.join(home, ".gitconfig")):
+        try:
+            text = read_plain(os.path.realpath(path), _MAX_SETTINGS).decode("utf-8", "replace")
+        except OSError:
+            continue
+        section = ""
+        for line in map(str.strip, text.splitlines()):
+            if line.startswith("["):
+                section = line.casefold()
+            elif section == "[safe]" and (found := re.fullmatch(r'(?i)directory\s*=\s*"?([^"\\#;]+?)"?', line)):
+                yield found.group(1)
