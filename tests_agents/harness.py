@@ -325,7 +325,7 @@ class Session:
     def notices(self, task_id: str) -> list[str]:
         """All that was ever owed to this session for a task that ended."""
         found = self.office.do(lambda runtime: list(runtime.notices(session=self.name, unread=False)))
-        return [one.text for one in found if one.task_id == task_id and ":waits:" not in one.key]
+        return [one.text for one in found if one.task_id == task_id and one.kind != "waiting"]
 
     def asked(self, word: str) -> list[dict[str, Any]]:
         """The requests of one conversation to the model, which has this word in it."""

@@ -6,7 +6,6 @@ a seed. A process dies at one of its statements, and nothing after that is done 
 
 import os
 import random
-import re
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -34,12 +33,12 @@ CRONS = ["30 2 * * *", "0 9 * * 1-5", "15 1,13 1-7 * *", "*/30 1-3 * 3,4,10,11 0
 HOURS = [24, 168, 400] + [8, 12] * LONG
 LEDGER = ["SELECT * FROM tasks", "SELECT count(*), max(event_id) FROM events", "SELECT count(*), max(notice_id) FROM notices"]
 LEDGER += ["SELECT count(*), max(seq), sum(n), sum(slot), count(started_at), count(ended_at) FROM runs"]
-SLOTS = "SELECT slot, n, state, error FROM runs WHERE task_id = ? AND cause = 'schedule'"
+SLOTS = "SELECT slot, n, state, error, skipped_before FROM runs WHERE task_id = ? AND cause = 'schedule'"
 KINDS = {
     "slots": "cause = 'schedule'", "runs": "n > 0 AND cause = 'schedule'", "retries": "cause = 'retry'", "runs out of turn": "cause = 'manual'",
     "skips": "n < 0", "skips while busy": "n < 0 AND error LIKE 'the run before it%'", "skips over budget": "error LIKE 'it has used%'",
     "skips outside a window": "error LIKE 'missed, and longer ago%'", "skips for the latest": "error LIKE '%the latest slot runs for it%'",
-    "rows for many": "error LIKE '%slots before it)'",
+    "rows for many": "skipped_before > 0",
 }  # fmt: skip
 HAPPENED = ["suspends", "set forward", "set back", "corrected", "trimmed", "down", "lost", "paused", "unpaused", "replanned"]
 HAPPENED += ["died in tick", "died in claim", "died in settle", "undone"]
@@ -88,11 +87,10 @@ class Life:
         true = list(takewhile(lambda slot: slot < last, slots(self.schedule, min(part[0] for part in parts))))
         place, found, counted = {slot: n for n, slot in enumerate(true)}, {row[0]: row[1] for row in rows}, set()
         assert len(found) == len(rows), "a slot twice"
-        for slot, n, state, reason in rows:
+        for slot, n, state, reason, number in rows:
             assert slot in place and any(begin < slot < end for begin, end, _ in parts), f"{slot} is no slot, or one of a pause"
             assert n > 0 or (state == "skipped" and reason)
-            if shared := re.search(r" \(and ([\d,]+) slots before it\)$", reason or ""):
-                number = int(shared[1].replace(",", ""))
+            if number:
                 before = true[max(0, place[slot] - number) : place[slot]]
                 assert len(before) == number and not any(found.get(other, 1) < 0 for other in before), "not so many slots"
                 counted |= set(before)

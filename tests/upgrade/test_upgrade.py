@@ -11,7 +11,7 @@ import pytest
 
 from backburner.core.errors import LedgerTooNew
 from backburner.core.models import ENGINE, Approval, Ending, ProcessId
-from backburner.core.states import Result, RunState
+from backburner.core.states import PauseKind, Result, RunState
 from backburner.store.migrations import MIGRATIONS, VERSION
 from backburner.store.sqlite import SQLiteStore
 
@@ -145,3 +145,36 @@ def test_many_that_open_a_new_ledger_at_once_all_find_it_made(tmp_path: Path) ->
 def test_a_new_ledger_is_private(tmp_path: Path) -> None:
     SQLiteStore(str(tmp_path / "ledger.db")).close()
     assert oct((tmp_path / "ledger.db").stat().st_mode & 0o777) == "0o600"
+
+
+def test_what_older_ledgers_said_in_words_becomes_columns(tmp_path: Path) -> None:
+    """Up to version 8 these were read back out of sentences, keys and the spelling of JSON."""
+    path = str(tmp_path / "ledger.db")
+    db = apsw.Connection(path)
+    db.execute((Path(__file__).parent / "ledger-v8.sql").read_text()).fetchall()
+    first, second = (row[0] for row in db.execute("SELECT task_id FROM tasks ORDER BY task_id LIMIT 2"))
+    db.execute("UPDATE tasks SET paused_because = 'budget: 3 runs a day', terms = '{\"chat\": true}' WHERE task_id = ?", (first,))
+    db.execute("UPDATE tasks SET paused_because = 'it failed twice' WHERE task_id = ?", (second,))
+    db.execute(
+        "INSERT INTO runs (run_id, task_id, n, state, result, error, folder, mark, trace_id, span_id, runner, created_at, ended_at, cause, slot)"
+        " VALUES ('skipped', ?, -9, 'skipped', 'unstarted', 'the machine was off (and 1,234 slots before it)', '', '', '', '', 'engine', 1, 1, 'schedule', 7)",
+        (first,),
+    )
+    for key in ("a:proposed:inbox", "a:waits:1.x:inbox", "a:paused:1.x:inbox", "a:delayed:1.x:inbox", "a:refused:inbox"):
+        db.execute(
+            "INSERT INTO notices (key, task_id, project, channel, text, created_at) VALUES (?, ?, '/p', 'inbox', 'x', 1)", (key, second)
+        )
+    db.close()
+    store = SQLiteStore(path)
+    try:
+        one, other = store.show(first), store.show(second)
+        assert one and other
+        assert (one.task.pause_kind, one.task.paused_because, one.task.in_chat) == (PauseKind.BUDGET, "3 runs a day", True)
+        assert (other.task.pause_kind, other.task.paused_because, other.task.in_chat) == (PauseKind.OTHER, "it failed twice", False)
+        kinds = {notice.key.split(":")[1]: str(notice.kind) for notice in store.notices() if notice.key.startswith("a:")}
+        assert kinds == {"proposed": "proposed", "waits": "waiting", "paused": "paused", "delayed": "delayed", "refused": "refused"}
+    finally:
+        store.close()
+    db = apsw.Connection(path)
+    assert list(db.execute("SELECT error, skipped_before FROM runs WHERE run_id = 'skipped'")) == [("the machine was off", 1234)]
+    db.close()

@@ -4,7 +4,7 @@ import shlex
 import time
 from collections.abc import Sequence
 
-from backburner.core.models import Entry, Task
+from backburner.core.models import Entry, Run, Task
 from backburner.core.states import Result, RunState
 from backburner.core.terminal_text import visible
 
@@ -47,6 +47,13 @@ def exit_text(code: int | None) -> str:
     if code is None:
         return "unknown"
     return f"{code} or signal {code - 128}" if 128 < code < 193 else str(code)
+
+
+def run_error(run: Run) -> str | None:
+    """Why a run failed, waits, or was skipped; a skipped one may stand for more slots than its own."""
+    if run.error and run.skipped_before:
+        return f"{run.error} (and {run.skipped_before:,} slots before it)"
+    return run.error
 
 
 def ending(result: Result, exit_code: int | None, error: str | None, timeout_ms: int | None) -> str:

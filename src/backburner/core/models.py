@@ -7,7 +7,7 @@ start-up once more. Times are integer milliseconds UTC, as in the ledger; the do
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from backburner.core.states import LIVE, Result, RunState, TaskState
+from backburner.core.states import LIVE, NoticeKind, PauseKind, Result, RunState, TaskState
 
 if TYPE_CHECKING:
     from backburner.core.progress import Progress
@@ -177,6 +177,8 @@ class Task(NamedTuple):
     channels: tuple[str, ...] = ()
     source: dict[str, str] = {}
     opened: str | None = None
+    pause_kind: PauseKind | None = None
+    chat: bool = False
 
     @property
     def unapproved(self) -> bool:
@@ -191,7 +193,7 @@ class Task(NamedTuple):
     @property
     def in_chat(self) -> bool:
         """Whether it is a conversation with a person who sits there."""
-        return bool(self.terms.get("chat"))
+        return self.chat
 
     @property
     def gated(self) -> bool:
@@ -244,6 +246,7 @@ class Run(NamedTuple):
     digest: str | None = None
     payload: str | None = None
     asked: str | None = None
+    skipped_before: int = 0  # of a skipped slot: how many more before it share its row
 
 
 class Session(NamedTuple):
@@ -401,6 +404,7 @@ class Notice(NamedTuple):
     error: str | None = None
     dead_at: int | None = None
     external: str | None = None
+    kind: NoticeKind = NoticeKind.ENDED
 
 
 class Signs(NamedTuple):

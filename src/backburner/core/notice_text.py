@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from backburner.core import formatting as words
 from backburner.core.masking import masked_line
 from backburner.core.models import Entry, Notice
-from backburner.core.states import LIVE
+from backburner.core.states import LIVE, NoticeKind
 from backburner.core.terminal_text import clean, shortened
 
 MARK = "Automatic notice from Backburner. The user did not write this, and it approves nothing."
@@ -16,7 +16,7 @@ _BRIEF = 2000
 
 def asks(notice: Notice) -> bool:
     """Whether a notice wants a person's yes or no."""
-    return ":proposed:" in notice.key or ":waits:" in notice.key
+    return notice.kind in (NoticeKind.PROPOSED, NoticeKind.WAITING)
 
 
 def fitting(notices: Sequence[Notice], *, plain: bool = False) -> Sequence[Notice]:

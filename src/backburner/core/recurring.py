@@ -6,9 +6,6 @@ from backburner.core.models import DISCOVERY, Ending, Run, Submission, Task
 from backburner.core.states import Result, RunState, TaskEvent, TaskState
 from backburner.core.terminal_text import readable, visible
 
-OVER_BUDGET = "budget: "  # before the reason of a pause that a person must answer
-DELAYED = "delayed"  # what a notice is about that tells why nothing can be started
-PROPOSED = "proposed"  # what a notice is about that asks for a yes
 FAILURES = 2  # in a row: then it is paused
 CHANGE, SUCCESS, OUTPUT = "change", "success", "output"
 WAKES = (CHANGE, SUCCESS, OUTPUT)  # when the command in front of a prompt has its agent asked

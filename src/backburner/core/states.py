@@ -48,6 +48,24 @@ class Result(StrEnum):
     BUDGET = "budget"
 
 
+class NoticeKind(StrEnum):
+    """What a notice tells."""
+
+    ENDED = "ended"
+    REFUSED = "refused"
+    PROPOSED = "proposed"
+    WAITING = "waiting"
+    PAUSED = "paused"
+    DELAYED = "delayed"
+
+
+class PauseKind(StrEnum):
+    """Why a task is paused. Only one that used up its budget asks a person."""
+
+    BUDGET = "budget"
+    OTHER = "other"
+
+
 class TaskState(StrEnum):
     PROPOSED = "proposed"
     REJECTED = "rejected"

@@ -10,7 +10,6 @@ from backburner.core import formatting as words
 from backburner.core.ids import slug
 from backburner.core.masking import masked_line, masked_words
 from backburner.core.models import DAY, PRIORITIES, Entry, Event, Notice, Run, Task
-from backburner.core.recurring import OVER_BUDGET
 from backburner.core.terminal_text import clean, shortened, visible
 
 if TYPE_CHECKING:
@@ -123,7 +122,7 @@ def run_json(run: Run) -> dict[str, object]:
         "duration_seconds": took,
         "exit_code": run.exit_code,
         "result": run.summary,
-        "error": run.error,
+        "error": words.run_error(run),
         "problem": run.problem,
         "tokens_used": run.usage.get("tokens", 0),
         "cost": run.usage.get("cost"),
@@ -289,7 +288,7 @@ def history(runs: Sequence[Run]) -> list[str]:
         at = run.started_at or run.slot or run.created_at
         took = None if run.started_at is None or run.ended_at is None else run.ended_at - run.started_at
         tokens = f", {run.usage['tokens']:,.0f} tokens" if run.usage.get("tokens") else ""
-        about = run.error if run.state in ("skipped", "failed", "waiting") and run.error else run.summary or ""
+        about = (words.run_error(run) if run.state in ("skipped", "failed", "waiting") else None) or run.summary or ""
         lines.append(f"  {words.local(at)}  {run.state:9} {run.cause:8} {words.duration(took)}{tokens}  {shortened(clean(about))}".rstrip())
     return lines
 
@@ -312,7 +311,7 @@ def details(entry: Entry, now: int, output: bytes, log: str, signs: "Signs", whe
         shown = when if entry.status == "active" else when.partition("; next:")[0]
         lines += [f"When: {shown}", f"Tells: {', '.join([task.notify or '', *task.channels])}", *_terms(task)]
         if task.paused_because and entry.status == "paused":
-            because = task.paused_because.removeprefix(OVER_BUDGET)
+            because = task.paused_because
             lines += [f"Paused because: {because}", f"Go on: backburner unpause {task.task_id}"]
     if run is None and task.standing and entry.status in ("active", "paused"):
         return "\n".join([*lines, *(["", "Runs:", *history(runs)] if runs else ["No run yet."])])

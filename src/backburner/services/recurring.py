@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from backburner.core.errors import BadInput, IllegalTransition, LedgerUnavailable
 from backburner.core.models import AGENTS, DISCOVERY, LOCAL, Entry, PersonsTurn, Run, Submission, Task, session_of
-from backburner.core.recurring import OVER_BUDGET, used_up
+from backburner.core.recurring import used_up
 from backburner.core.settings import Config, agent_settings, is_local
-from backburner.core.states import TaskState
+from backburner.core.states import PauseKind, TaskState
 from backburner.core.terminal_text import visible
 from backburner.services.conversations import Dialogue
 from backburner.system import run_files as folders
@@ -80,7 +80,7 @@ class Timetable(Dialogue):
     def unpause(self, reference: str, *, via: str) -> Entry:
         """Let a paused task go on. Where it had used up what it may, that is a person's yes to as much again."""
         task = self.show(reference).task
-        if task.state == TaskState.PAUSED and (task.paused_because or "").startswith(OVER_BUDGET):
+        if task.state == TaskState.PAUSED and task.pause_kind == PauseKind.BUDGET:
             self.require_person(via)
         return self._unpause(task)
 

@@ -8,10 +8,10 @@ from backburner.core.errors import StaleRun
 from backburner.core.formatting import short
 from backburner.core.masking import masked_line
 from backburner.core.models import ELSEWHERE, TURN, Ending, Entry, ProcessId
-from backburner.core.states import LIVE, Result, RunEvent, RunState, TaskEvent, TaskState
+from backburner.core.states import LIVE, NoticeKind, Result, RunEvent, RunState, TaskEvent, TaskState
 from backburner.core.terminal_text import shortened
 from backburner.store.rows import plain
-from backburner.store.run_endings import Endings, once
+from backburner.store.run_endings import Endings
 
 
 class Agents(Endings):
@@ -64,7 +64,7 @@ class Agents(Endings):
                 if other:
                     line = masked_line(other.task.command, other.task.shell)
                     reason = f"it wants to run `{shortened(line, longest=400)}` ({'; '.join(other.task.reasons)})"
-                self._notice(entry.task, entry.run, standing.waiting(entry.task, reason, answer), now, about=once("waits", now))
+                self._notice(entry.task, entry.run, standing.waiting(entry.task, reason, answer), now, NoticeKind.WAITING, again=True)
 
     def unpark(self, run_id: str, now: int) -> None:
         """A run waits for a person no more, without their word. Guarded: it waits for one on a step."""

@@ -5,21 +5,20 @@ from collections.abc import Sequence
 
 from backburner.core import recurring as standing
 from backburner.core.models import OUT, Notice, Task
-from backburner.core.states import RunState, TaskEvent, TaskState
+from backburner.core.states import NoticeKind, RunState, TaskEvent, TaskState
 from backburner.store.recurring import Standing
-from backburner.store.rows import TASK, task_of
-from backburner.store.run_endings import once
+from backburner.store.rows import NOTICE, TASK, notice_of, task_of
 
 OUTGOING = f"told_at IS NULL AND dead_at IS NULL AND channel >= '{OUT}' AND channel < '{OUT}~'"
 # Messages that still wait for a person: the latest one of a proposal, and of a run that waits.
 _PROPOSED = (
-    "FROM tasks t JOIN notices n ON n.task_id = t.task_id AND n.key LIKE '%:proposed:%' WHERE t.state = 'proposed' AND n.notice_id ="
-    " (SELECT max(m.notice_id) FROM notices m WHERE m.task_id = n.task_id AND m.channel = n.channel AND m.key LIKE '%:proposed:%')"
+    "FROM tasks t JOIN notices n ON n.task_id = t.task_id AND n.kind = 'proposed' WHERE t.state = 'proposed' AND n.notice_id ="
+    " (SELECT max(m.notice_id) FROM notices m WHERE m.task_id = n.task_id AND m.channel = n.channel AND m.kind = 'proposed')"
 )
 _WAITING = (
-    "FROM runs r JOIN notices n ON n.task_id = r.task_id AND n.run_id = r.run_id AND n.key LIKE '%:waits:%'"
+    "FROM runs r JOIN notices n ON n.task_id = r.task_id AND n.run_id = r.run_id AND n.kind = 'waiting'"
     " WHERE r.ended_at IS NULL AND r.state = 'waiting' AND n.notice_id ="
-    " (SELECT max(m.notice_id) FROM notices m WHERE m.task_id = n.task_id AND m.run_id = n.run_id AND m.channel = n.channel AND m.key LIKE '%:waits:%')"
+    " (SELECT max(m.notice_id) FROM notices m WHERE m.task_id = n.task_id AND m.run_id = n.run_id AND m.channel = n.channel AND m.kind = 'waiting')"
 )
 _RECEIVED_KEPT_MS = 7 * 86_400_000
 _TOMBSTONES_KEPT_MS = 365 * 86_400_000
@@ -35,10 +34,8 @@ class Outside(Standing):
     def outgoing(self, channel: str | None = None) -> Sequence[Notice]:
         """What is to be delivered to a channel, or to any, in order."""
         where = f"{OUTGOING} AND (? IS NULL OR channel = ?)"
-        rows = self._all(
-            f"SELECT {', '.join(Notice._fields)} FROM notices WHERE {where} ORDER BY notice_id LIMIT ?", channel, channel, _MOST_OUTGOING
-        )
-        return [Notice(*row) for row in rows]
+        rows = self._all(f"SELECT {NOTICE} FROM notices WHERE {where} ORDER BY notice_id LIMIT ?", channel, channel, _MOST_OUTGOING)
+        return [notice_of(row) for row in rows]
 
     def delivered(self, notice_ids: Sequence[int], external: str | None, now: int) -> None:
         """They have arrived; `external` is what the other side calls the message."""
@@ -62,10 +59,8 @@ class Outside(Standing):
 
     def dead_letters(self) -> Sequence[Notice]:
         """What could not be delivered."""
-        rows = self._all(
-            f"SELECT {', '.join(Notice._fields)} FROM notices WHERE dead_at IS NOT NULL AND told_at IS NULL ORDER BY notice_id"
-        )
-        return [Notice(*row) for row in rows]
+        rows = self._all(f"SELECT {NOTICE} FROM notices WHERE dead_at IS NOT NULL AND told_at IS NULL ORDER BY notice_id")
+        return [notice_of(row) for row in rows]
 
     def revive(self, notice_ids: Sequence[int]) -> None:
         """Try dead letters again."""
@@ -77,8 +72,8 @@ class Outside(Standing):
 
     def sent_as(self, channel: str, external: str) -> Notice | None:
         """The notice that a message of a channel was."""
-        row = self._one(f"SELECT {', '.join(Notice._fields)} FROM notices WHERE channel = ? AND external = ?", channel, external)
-        return Notice(*row) if row else None
+        row = self._one(f"SELECT {NOTICE} FROM notices WHERE channel = ? AND external = ?", channel, external)
+        return notice_of(row) if row else None
 
     def questions(self, channel: str | None = None) -> Sequence[str]:
         """The messages of a channel, or of any, that a person has not answered yet."""
@@ -95,7 +90,7 @@ class Outside(Standing):
             waits = run if run and run.state == RunState.WAITING else None
             self._db.execute("UPDATE tasks SET fingerprint = ? WHERE task_id = ? AND state = 'proposed'", (asked, about))
             self._db.execute("UPDATE runs SET asked = ? WHERE task_id = ? AND state = 'waiting' AND waits_on IS NULL", (asked, about))
-            self._notice(task, waits, text, now, about=once("waits" if waits else standing.PROPOSED, now))
+            self._notice(task, waits, text, now, NoticeKind.WAITING if waits else NoticeKind.PROPOSED, again=True)
 
     def post_wanted(self) -> bool:
         """Whether anything is to be delivered or watched, or an answer may come in."""

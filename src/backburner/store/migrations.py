@@ -413,5 +413,26 @@ MIGRATIONS: tuple[str, ...] = (
     UPDATE tasks SET opened = cwd;
     ALTER TABLE runs ADD COLUMN asked TEXT;
     """,
+    # 9: kinds as columns: what a notice tells, why a task is paused, which tasks are chats, how many slots a skipped run stands for
+    """
+    ALTER TABLE notices ADD COLUMN kind TEXT NOT NULL DEFAULT 'ended';
+    UPDATE notices SET kind = CASE
+        WHEN key LIKE '%:proposed:%' THEN 'proposed'
+        WHEN key LIKE '%:waits:%' THEN 'waiting'
+        WHEN key LIKE '%:paused:%' THEN 'paused'
+        WHEN key LIKE '%:delayed:%' THEN 'delayed'
+        WHEN run_id IS NULL THEN 'refused'
+        ELSE 'ended' END;
+    ALTER TABLE tasks ADD COLUMN pause_kind TEXT;
+    UPDATE tasks SET pause_kind = 'budget', paused_because = substr(paused_because, 9) WHERE paused_because LIKE 'budget: %';
+    UPDATE tasks SET pause_kind = 'other' WHERE paused_because IS NOT NULL AND pause_kind IS NULL;
+    ALTER TABLE tasks ADD COLUMN chat INTEGER NOT NULL DEFAULT 0;
+    UPDATE tasks SET chat = 1 WHERE terms LIKE '{"chat": true%';
+    ALTER TABLE runs ADD COLUMN skipped_before INTEGER NOT NULL DEFAULT 0;
+    UPDATE runs SET
+        skipped_before = CAST(replace(substr(error, instr(error, ' (and ') + 6), ',', '') AS INTEGER),
+        error = substr(error, 1, instr(error, ' (and ') - 1)
+        WHERE n < 0 AND error LIKE '% slots before it)';
+    """,
 )
 VERSION = len(MIGRATIONS)

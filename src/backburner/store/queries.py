@@ -7,7 +7,7 @@ from backburner.core.errors import TaskNotFound
 from backburner.core.models import OUT, RECORD, Batch, Entry, Event, Notice, ProcessId, Run, Session, Span, Work
 from backburner.core.states import LIVE
 from backburner.store.connection import Connection
-from backburner.store.rows import ENTRY, RUN, STATUS, TASK, WIDTH, entry_of, run_of, span_of_run, span_of_task, task_of
+from backburner.store.rows import ENTRY, NOTICE, RUN, STATUS, TASK, WIDTH, entry_of, notice_of, run_of, span_of_run, span_of_task, task_of
 
 # Through the small index of what is live, whatever the planner thinks of it: the cost must not grow with history.
 _LIVE = "seq IN (SELECT seq FROM runs WHERE ended_at IS NULL)"
@@ -62,7 +62,7 @@ class Reading(Connection):
         where, values = ["t.schedule <> '{}'" if standing else "1 = 1"], []
         if quiet:  # what standing tasks ran, and ended well, is in their own history; a chat is a place, not a task
             where.append("NOT (coalesce(t.session, '') LIKE 'task:%' AND coalesce(r.state, '') = 'completed')")
-            where.append("t.terms NOT LIKE '{\"chat\":%'")
+            where.append("t.chat = 0")
         if status in LIVE:
             where.append(f"t.task_id IN (SELECT task_id FROM runs WHERE {_LIVE} AND state = ?)")
             values.append(status)
@@ -153,8 +153,8 @@ class Reading(Connection):
         if channels is not None:  # as JSON: there may be more of them than a statement has places
             where += " AND channel IN (SELECT value FROM json_each(?))"
             values.append(json.dumps(list(channels)))
-        rows = self._all(f"SELECT {', '.join(Notice._fields)} FROM notices WHERE {where} ORDER BY notice_id", *values)
-        return [Notice(*row) for row in rows]
+        rows = self._all(f"SELECT {NOTICE} FROM notices WHERE {where} ORDER BY notice_id", *values)
+        return [notice_of(row) for row in rows]
 
     def open_work(self, sessions: Sequence[str]) -> bool:
         """Whether sessions asked for anything that still runs, or waits to."""

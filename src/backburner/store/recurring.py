@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from backburner.core import recurring as standing
 from backburner.core.errors import BadInput, LedgerUnavailable
 from backburner.core.models import TURN, Entry, PersonsTurn, ProcessId, Run, Task
-from backburner.core.states import TaskEvent, TaskState
+from backburner.core.states import PauseKind, TaskEvent, TaskState
 from backburner.store.conversations import Agents
 from backburner.store.rows import ENTRY, RUN, entry_of, run_of
 
@@ -103,11 +103,11 @@ class Standing(Agents):
         # Where the clock was set back, some were dealt with before.
         known = self._dealt_with(task.task_id, task.next_run_at or 0, now)
         plan = plan._replace(run=None if plan.run in known else plan.run)
-        skipped = [(slot, reason) for slot, reason in plan.skipped if slot not in known]
+        skipped = [(slot, reason, 0) for slot, reason in plan.skipped if slot not in known]
         if plan.uncounted and skipped:
-            skipped[0] = (skipped[0][0], f"{skipped[0][1]} (and {plan.uncounted:,} slots before it)")
+            skipped[0] = (*skipped[0][:2], plan.uncounted)
         if over is not None and plan.run is not None and "at" not in task.schedule:  # once is not skipped: it waits for the answer
-            skipped.append((plan.run, over))
+            skipped.append((plan.run, over, 0))
         self._skip(task, skipped, now, cause="schedule")
         fired = task.fired + (plan.run is not None and over is None)
         schedule = Schedule.of(task.schedule)
@@ -143,19 +143,18 @@ class Standing(Agents):
             self._db.execute("UPDATE tasks SET next_run_at = ? WHERE task_id = ?", (due, task_id))
             self._event(now, "task_replanned", task_id, None, before=task.next_run_at, after=due)
 
-    def _counted_before(self, task: Task, now: int) -> tuple[int, str] | None:
+    def _counted_before(self, task: Task, now: int) -> tuple[int, str, int] | None:
         """What a row that goes, because it lies in the future, has counted of slots that do not: as a row for the last of them."""
         from backburner.core.schedule import Schedule, latest, slots
 
-        shared = "task_id = ? AND n < 0 AND cause = 'schedule' AND slot > ? AND error LIKE '% slots before it)'"
-        row = self._one(f"SELECT slot, error FROM runs WHERE {shared} ORDER BY slot LIMIT 1", task.task_id, now)
+        shared = "task_id = ? AND n < 0 AND cause = 'schedule' AND slot > ? AND skipped_before > 0"
+        row = self._one(f"SELECT slot, error, skipped_before FROM runs WHERE {shared} ORDER BY slot LIMIT 1", task.task_id, now)
         schedule = Schedule.of(task.schedule)
         if not row or (last := latest(schedule, now)) is None:
             return None
-        reason, _, count = row[1].rpartition(" (and ")
         future = sum(1 for _ in takewhile(lambda slot: slot < row[0], slots(schedule, now)))
-        left = int(count.split(" ")[0].replace(",", "")) - future
-        return (last, f"{reason} (and {left - 1:,} slots before it)" if left > 1 else reason) if left > 0 else None
+        left = row[2] - future
+        return (last, row[1], left - 1) if left > 0 else None
 
     def set_back(self, now: int) -> None:
         """The clock was set back: what was put off is put off by as much from now on, not until the time of before."""
@@ -181,8 +180,11 @@ class Standing(Agents):
         """Go on with the next slot that comes; failures are forgotten, and what it may use in a day is counted anew."""
         with self._transaction():
             task = self._change_task(self._standing_task(task_id), TaskEvent.UNPAUSED, now)
-            anew = now if (task.paused_because or "").startswith(standing.OVER_BUDGET) else task.counted_from
-            self._db.execute("UPDATE tasks SET failures = 0, paused_because = NULL, counted_from = ? WHERE task_id = ?", (anew, task_id))
+            anew = now if task.pause_kind == PauseKind.BUDGET else task.counted_from
+            self._db.execute(
+                "UPDATE tasks SET failures = 0, paused_because = NULL, pause_kind = NULL, counted_from = ? WHERE task_id = ?",
+                (anew, task_id),
+            )
             self._stand(task, now, most_active)
             self._db.execute("UPDATE runs SET blocked = 0 WHERE task_id = ? AND state = 'pending'", (task_id,))
             entry = self._entry(task_id)

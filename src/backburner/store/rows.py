@@ -4,8 +4,8 @@ import json
 
 from backburner.core.formatting import iso
 from backburner.core.masking import masked_line
-from backburner.core.models import Entry, ProcessId, Run, Span, Task
-from backburner.core.states import Result, RunState, TaskState
+from backburner.core.models import Entry, Notice, ProcessId, Run, Span, Task
+from backburner.core.states import NoticeKind, PauseKind, Result, RunState, TaskState
 
 TASK = ", ".join(f"t.{field}" for field in Task._fields)
 RUN = ", ".join(f"r.{field}" for field in Run._fields)
@@ -57,6 +57,8 @@ def task_of(row: tuple) -> Task:
         channels=tuple(_list(task.channels)),
         source=_table(task.source),
         stdin=bool(task.stdin),
+        pause_kind=PauseKind(task.pause_kind) if task.pause_kind else None,
+        chat=bool(task.chat),
     )
 
 
@@ -70,6 +72,14 @@ def run_of(row: tuple) -> Run:
         owner=ProcessId.parse(str(run.owner)) if run.owner else None,
         process=ProcessId.parse(str(run.process)) if run.process else None,
     )
+
+
+NOTICE = ", ".join(Notice._fields)
+
+
+def notice_of(row: tuple) -> Notice:
+    notice = Notice._make(row)
+    return notice._replace(kind=NoticeKind(notice.kind))
 
 
 def entry_of(row: tuple) -> Entry:

@@ -14,6 +14,8 @@ from backburner.core.formatting import ending as ending_words
 from backburner.core.formatting import notice as notice_words
 from backburner.core.models import CHAT, DAY, ENGINE, HOSTED, INBOX, OUT, Approval, Ending, Entry, Run, Task, channel_of
 from backburner.core.states import (
+    NoticeKind,
+    PauseKind,
     Result,
     RunEvent,
     RunState,
@@ -225,8 +227,9 @@ class Endings(Records):
         self._event(now, event, task.task_id, run.run_id, **about, **({"retry_in_ms": after.retry_ms} if after.retry_ms else {}))
         gate_hash = run.digest if ending.state == RunState.COMPLETED and run.digest else task.gate_hash
         self._db.execute(
-            "UPDATE tasks SET failures = ?, result_hash = ?, gate_hash = ?, paused_because = coalesce(?, paused_because) WHERE task_id = ?",
-            (after.failures, after.result_hash, gate_hash, after.because, task.task_id),
+            "UPDATE tasks SET failures = ?, result_hash = ?, gate_hash = ?, paused_because = coalesce(?, paused_because),"
+            " pause_kind = CASE WHEN ? IS NULL THEN pause_kind ELSE 'other' END WHERE task_id = ?",
+            (after.failures, after.result_hash, gate_hash, after.because, after.because, task.task_id),
         )
         reached = self._change_task(task, after.event, now, because=after.because).state if after.event else None
         if reached in (TaskState.DONE, TaskState.FAILED):
@@ -290,15 +293,15 @@ class Endings(Records):
 
     def _pause_over(self, task: Task, reason: str, now: int) -> None:
         """A task that has used up what it may is paused, and a person is asked."""
-        self._pause(task, standing.OVER_BUDGET + reason, now, standing.over_budget(task, reason))
+        self._pause(task, reason, now, standing.over_budget(task, reason), kind=PauseKind.BUDGET)
 
-    def _pause(self, task: Task, because: str, now: int, told: str = "") -> None:
+    def _pause(self, task: Task, because: str, now: int, told: str = "", kind: PauseKind = PauseKind.OTHER) -> None:
         """Nothing of it starts from now on: what waits to is held, what is at work goes on. `told` is for whoever did not pause it."""
         self._change_task(task, TaskEvent.PAUSED, now, because=because)
-        self._db.execute("UPDATE tasks SET paused_because = ? WHERE task_id = ?", (because, task.task_id))
+        self._db.execute("UPDATE tasks SET paused_because = ?, pause_kind = ? WHERE task_id = ?", (because, kind, task.task_id))
         self._db.execute("UPDATE runs SET blocked = 1 WHERE task_id = ? AND state = 'pending' AND cause <> 'manual'", (task.task_id,))
         if told:
-            self._notice(task, None, told, now, about=once("paused", now))
+            self._notice(task, None, told, now, NoticeKind.PAUSED, again=True)
 
     def _follows_nothing(self, task: Task) -> bool:
         """Whether a task comes after one that is over."""
@@ -312,7 +315,7 @@ class Endings(Records):
         for (task_id,) in self._all("SELECT task_id FROM chains WHERE after_id = ? AND changed <= ?", task.task_id, int(changed)):
             other = self._entry(task_id)
             if other.task.state == TaskState.PAUSED:
-                self._skip(other.task, [(now, f"{run.run_id} completed while it was paused")], now, cause="after", origin=run.run_id)
+                self._skip(other.task, [(now, f"{run.run_id} completed while it was paused", 0)], now, cause="after", origin=run.run_id)
             if other.task.state != TaskState.ACTIVE:
                 continue
             if standing.is_over(other.task, now) and not other.live:
@@ -327,7 +330,7 @@ class Endings(Records):
             if other.live:
                 self._skip(
                     other.task,
-                    [(now, f"{run.run_id} completed while the run before was still at work")],
+                    [(now, f"{run.run_id} completed while the run before was still at work", 0)],
                     now,
                     cause="after",
                     origin=run.run_id,
@@ -336,15 +339,15 @@ class Endings(Records):
             self._db.execute("UPDATE tasks SET fired = fired + 1 WHERE task_id = ?", (task_id,))
             self._run_again(other.task, os.path.dirname(run.folder), now, cause="after", origin=run.run_id)
 
-    def _skip(self, task: Task, skipped: Sequence[tuple[int, str]], now: int, *, cause: str, origin: str | None = None) -> None:
-        """A row for every slot that is not run, with the reason."""
+    def _skip(self, task: Task, skipped: Sequence[tuple[int, str, int]], now: int, *, cause: str, origin: str | None = None) -> None:
+        """A row for every slot that is not run, with the reason, and how many more before it share the row."""
         lowest = self._one("SELECT min(n) FROM runs WHERE task_id = ? AND n < 0", task.task_id)[0] or 0
         blank = {"mark": "", "trace_id": task.trace_id, "span_id": "", "folder": "", "runner": ENGINE, "usage": "{}"}
-        for place, (slot, reason) in enumerate(skipped, 1):
+        for place, (slot, reason, before) in enumerate(skipped, 1):
             n = lowest - place
             known = {"run_id": ids.run_id(task.task_id, n), "task_id": task.task_id, "n": n, "cause": cause, "slot": slot, "origin": origin}
             state = {"state": RunState.SKIPPED, "result": Result.UNSTARTED, "error": reason, "created_at": now, "ended_at": now}
-            self._insert("runs", {**blank, **known, **state})
+            self._insert("runs", {**blank, **known, **state, "skipped_before": before})
         if skipped:
             first, last = skipped[0], skipped[-1]
             self._event(now, RunEvent.SKIPPED, task.task_id, None, slots=len(skipped), first=first[0], last=last[0], reason=last[1])
@@ -361,13 +364,17 @@ class Endings(Records):
                 break
         return failures, restart_delay(task.restarts, failures)
 
-    def _notice(self, task: Task, run: Run | None, text: str, now: int, about: str = "") -> None:
-        """What is owed to whoever asked. `about` says what it tells, where that is not the end of the run."""
+    def _notice(
+        self, task: Task, run: Run | None, text: str, now: int, kind: NoticeKind = NoticeKind.ENDED, *, again: bool = False
+    ) -> None:
+        """What is owed to whoever asked. Once per kind, unless it may come `again` some other time."""
         run_id = run.run_id if run else None
-        what = f":{about}" if about else "" if run else ":refused"
-        person = about.startswith((standing.PROPOSED, standing.DELAYED))  # it is for the person to do something about it
-        row = {"task_id": task.task_id, "run_id": run_id, "project": task.project, "text": text, "created_at": now}
-        row["priority"] = 1 if about else 0
+        what = "" if kind == NoticeKind.ENDED else f":{kind}"
+        if again:
+            what += f":{now}.{os.urandom(3).hex()}"
+        person = kind in (NoticeKind.PROPOSED, NoticeKind.DELAYED)  # it is for the person to do something about it
+        row = {"task_id": task.task_id, "run_id": run_id, "project": task.project, "text": text, "created_at": now, "kind": kind}
+        row["priority"] = 0 if kind in (NoticeKind.ENDED, NoticeKind.REFUSED) else 1
         owed = [INBOX if person or task.in_chat else channel_of(task.session)]
         if run and owed[0] != INBOX and str(task.session).startswith(CHAT):
             owed.append(INBOX)  # the person sits beside the agent that asked; their own no they know
@@ -377,11 +384,6 @@ class Endings(Records):
     def _guard(self, run_id: str) -> None:
         if self._db.changes() == 0:
             raise StaleRun(run_id=run_id)
-
-
-def once(what: str, now: int) -> str:
-    """What a notice is about that may be told again some other time."""
-    return f"{what}:{now}.{os.urandom(3).hex()}"
 
 
 def failed_before(after_id: str, state: str) -> str:

@@ -8,7 +8,6 @@ import json
 import zlib
 from collections.abc import Sequence
 
-from backburner.core import recurring as standing
 from backburner.core import trace_context as trace
 from backburner.core.errors import BadInput
 from backburner.core.formatting import no_room, refusal
@@ -28,12 +27,12 @@ from backburner.core.models import (
     Task,
     Work,
 )
-from backburner.core.states import LIVE, Result, RunEvent, RunState, TaskEvent, TaskState, advance
+from backburner.core.states import LIVE, NoticeKind, Result, RunEvent, RunState, TaskEvent, TaskState, advance
 from backburner.store.deliveries import OUTGOING, Outside
 from backburner.store.grants import Grants
 from backburner.store.notices import Post
 from backburner.store.rows import ENTRY, entry_of
-from backburner.store.run_endings import dependency_failed, failed_before, once
+from backburner.store.run_endings import dependency_failed, failed_before
 
 _CLEARED_KEPT_MS = 30 * 86_400_000
 _MANY = 500
@@ -125,6 +124,7 @@ class SQLiteStore(Grants, Post, Outside):
                     channels=submission.channels,
                     source=submission.source,
                     opened=submission.opened,
+                    chat=bool(submission.terms.get("chat")),
                     lane=lane,
                 )
                 self._insert("tasks", {**task._asdict(), "environment_id": self._keep_environment(submission.environment)})
@@ -132,7 +132,7 @@ class SQLiteStore(Grants, Post, Outside):
                 kind = "task_submitted" if approval else "task_proposed"
                 self._event(now, kind, task.task_id, None, **about, rule=rule, reasons=list(reasons))
                 if not approval and words:
-                    self._notice(task, None, words.replace("\0", task.task_id), now, about=standing.PROPOSED)
+                    self._notice(task, None, words.replace("\0", task.task_id), now, NoticeKind.PROPOSED)
                 if submission.standing and approval:
                     return self._stand(task, now, most_active)
                 if submission.standing:
@@ -225,13 +225,13 @@ class SQLiteStore(Grants, Post, Outside):
             task = self._change_task(entry.task, TaskEvent.EXPIRED if expired else TaskEvent.REJECTED, now)
             self._answered(task_id, now)
             if task.session is not None:  # the agent that asked waits for an answer; the person gave it
-                self._notice(task, None, refusal(task_id, expired=expired), now)
+                self._notice(task, None, refusal(task_id, expired=expired), now, NoticeKind.REFUSED)
             self._follow_up(task_id, task.state, now)
             return Entry(task, None)
 
     def _answered(self, task_id: str, now: int) -> None:
         """Nobody needs to be asked any more."""
-        asked = "task_id = ? AND told_at IS NULL AND key LIKE '%:proposed:%'"
+        asked = "task_id = ? AND told_at IS NULL AND kind = 'proposed'"
         self._db.execute(f"UPDATE notices SET told_at = ? WHERE {asked}", (now, task_id))
 
     def _free_id(self, wanted: str) -> str:
@@ -301,7 +301,7 @@ class SQLiteStore(Grants, Post, Outside):
             if tell:
                 task = self._entry(self._task_of(run_id)).task
                 self._event(now, "run_delayed", task.task_id, run_id, reason=reason)
-                self._notice(task, None, no_room(task.task_id, reason), now, about=once(standing.DELAYED, now))
+                self._notice(task, None, no_room(task.task_id, reason), now, NoticeKind.DELAYED, again=True)
 
     def record_ready(self, run_id: str, owner: ProcessId, now: int) -> None:
         """A server is ready. Not waited for: a crash finds it out again."""
@@ -360,7 +360,7 @@ class SQLiteStore(Grants, Post, Outside):
                 task = self._change_task(entry.task, TaskEvent.REJECTED, now)
                 self._answered(task_id, now)
                 if task.session is not None:
-                    self._notice(task, None, refusal(task_id, expired=False), now)
+                    self._notice(task, None, refusal(task_id, expired=False), now, NoticeKind.REFUSED)
                 self._follow_up(task_id, task.state, now)
             elif run and run.state in (RunState.PENDING, RunState.WAITING):
                 self._end(entry, Ending(run.run_id, RunState.CANCELLED, Result.UNSTARTED, now, error="cancelled before it started"))
