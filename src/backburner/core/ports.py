@@ -65,7 +65,7 @@ class Store(Protocol):
         kind: str = "oneshot",
         lane: str = "",
         most_active: int = 0,
-        words: str = "",
+        question: Callable[[str], str] | None = None,
         asked: str | None = None,
     ) -> Entry: ...
     def approve(self, task_id: str, approval: Approval, *, runner: str, folder: str, most_active: int = 0) -> Entry: ...

@@ -2,7 +2,7 @@
 
 import contextlib
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from backburner.core.errors import ApprovalDenied, BadInput, LedgerUnavailable
@@ -114,10 +114,10 @@ class Outward(Timetable):
             source={"kind": "poll", "compare": submission.source.get("compare", "hash")},
         )
 
-    def _question(self, submission: Submission, reasons: Sequence[str], asked: str) -> str:
-        """What the person is asked about a proposal of an agent, in plain words; empty where they sit at the door themselves."""
+    def _question(self, submission: Submission, reasons: Sequence[str], asked: str) -> Callable[[str], str] | None:
+        """What the person is asked about a proposal of an agent, given the id of its task; None where they sit at the interface themselves."""
         if not submission.channels and not (submission.session and submission.standing) and not submission.proposed:
-            return ""
+            return None
         parts = [f"Proposed: {visible(submission.name or '')}".rstrip(": "), visible(submission.description)]
         if submission.standing:
             parts.append(f"When: {self.explain(submission)}")
@@ -129,8 +129,8 @@ class Outward(Timetable):
             )
         parts.append(f"It asks because: {visible('; '.join(reasons))}")
         parts.append(f"Fingerprint: {short(asked)}")
-        parts.append("Yes: backburner approve \0; no: backburner reject \0")  # nothing that is shown holds a NUL
-        return "\n".join(part for part in parts if part)
+        text = "\n".join(part for part in parts if part)
+        return lambda task_id: f"{text}\nYes: backburner approve {task_id}; no: backburner reject {task_id}"
 
     # -- letters and answers
 

@@ -145,7 +145,7 @@ class Runtime(Consent):
             kind=self._kind(submission),
             lane=lane,
             most_active=self.config.whole("tasks.max_active"),
-            words=self._question(submission, reasons, asked) if asked else "",
+            question=self._question(submission, reasons, asked) if asked else None,
             asked=asked,
         )
         self._publish(entry)

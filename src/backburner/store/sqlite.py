@@ -6,7 +6,7 @@ again (the process of a run) is not waited for. Several processes write to one f
 
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from backburner.core import trace_context as trace
 from backburner.core.errors import BadInput
@@ -63,13 +63,13 @@ class SQLiteStore(Grants, Post, Outside):
         kind: str = "oneshot",
         lane: str = "",
         most_active: int = 0,
-        words: str = "",
+        question: Callable[[str], str] | None = None,
         asked: str | None = None,
     ) -> Entry:
         """Store a task; with an approval its first run too, else as a proposal. A key that is taken gives the task that has it.
 
         With an `owner` that has room the run is claimed in the same moment, unless something else comes first. `asked` is the fingerprint
-        of what a proposal asks about, `words` its question for channels.
+        of what a proposal asks about, `question` the text for channels, given the id of the task.
         """
         try:
             with self._transaction():
@@ -131,8 +131,8 @@ class SQLiteStore(Grants, Post, Outside):
                 about = {"by": approval.by, "via": approval.via} if approval else {}
                 kind = "task_submitted" if approval else "task_proposed"
                 self._event(now, kind, task.task_id, None, **about, rule=rule, reasons=list(reasons))
-                if not approval and words:
-                    self._notice(task, None, words.replace("\0", task.task_id), now, NoticeKind.PROPOSED)
+                if not approval and question:
+                    self._notice(task, None, question(task.task_id), now, NoticeKind.PROPOSED)
                 if submission.standing and approval:
                     return self._stand(task, now, most_active)
                 if submission.standing:
