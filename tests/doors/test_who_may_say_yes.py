@@ -19,6 +19,7 @@ ESCAPES = {
     "without its environment": "env -i {kept} {call}",
     "in a session of its own": "setsid -f env -i {kept} {call}",
     "forked twice": "(env -i {kept} setsid sh -c '{call} &' &)",
+    "with a lower limit": "ulimit -w 7 || ulimit -x 7; setsid -f env -i {kept} {call}",
     "with a terminal": "setsid -f env -i {kept} script -qec '{call}' /dev/null </dev/null",
 }
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a limit of file locks")

@@ -206,7 +206,7 @@ def is_inside() -> bool:
         return False
     import resource
 
-    return resource.getrlimit(_LOCKS)[1] == INSIDE
+    return 0 <= resource.getrlimit(_LOCKS)[1] <= INSIDE  # anybody may lower it further; unlimited is -1
 
 
 def state_of(pid: int) -> str | None:
