@@ -31,7 +31,7 @@ FOLDERS = [
 
 
 def test_a_folder_is_a_layer_and_nothing_lies_beside_them() -> None:
-    found = {path.name for path in SOURCE.iterdir() if path.name != "__pycache__"}
+    found = {path.name for path in SOURCE.iterdir() if path.is_file() or any(path.rglob("*.py"))}
     assert found == {*FOLDERS, "__init__.py", "__main__.py", "py.typed"}
 
 

@@ -245,8 +245,8 @@ def day_of(schedule: Schedule, now: int) -> int:
     return int(here.replace(hour=0, minute=0, second=0, microsecond=0, fold=0).timestamp()) * 1000
 
 
-def explain(schedule: Schedule, now: int, due: int | None = None) -> str:
-    """A schedule in plain words, for the person who says yes to it. `due` is its next slot, where that is known."""
+def explain(schedule: Schedule, now: int, due: int | None = None, *, upcoming: bool = True) -> str:
+    """A schedule in plain words, for the person who says yes to it, with its next slot if one is `upcoming`: `due`, where that is known."""
     words = _when(schedule)
     if schedule.max_runs is not None:
         words += f", {schedule.max_runs} time{'s' * (schedule.max_runs != 1)} at the most"
@@ -254,6 +254,8 @@ def explain(schedule: Schedule, now: int, due: int | None = None) -> str:
         words += f", until {moment(schedule.until, schedule.zone)}"
     if schedule.jitter_ms:
         words += f", up to {duration(schedule.jitter_ms)} later"
+    if not upcoming:
+        return words
     due = next_slot(schedule, now) if due is None else due
     return f"{words}; next: {moment(due, schedule.zone)}" if due is not None else words
 

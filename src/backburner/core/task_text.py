@@ -308,8 +308,7 @@ def details(entry: Entry, now: int, output: bytes, log: str, signs: "Signs", whe
     lines.append(f"Directory: {visible(task.cwd)}")
     lines += _arrangements(entry, signs)
     if task.standing:
-        shown = when if entry.status == "active" else when.partition("; next:")[0]
-        lines += [f"When: {shown}", f"Tells: {', '.join([task.notify or '', *task.channels])}", *_terms(task)]
+        lines += [f"When: {when}", f"Tells: {', '.join([task.notify or '', *task.channels])}", *_terms(task)]
         if task.paused_because and entry.status == "paused":
             because = task.paused_because
             lines += [f"Paused because: {because}", f"Go on: backburner unpause {task.task_id}"]

@@ -56,8 +56,8 @@ class Timetable(Dialogue):
         standing, model = submission.standing or submission.session == DISCOVERY, str(submission.terms.get("model") or "")
         return LOCAL if is_local(agent_settings(self.config, submission.agent, standing=standing, model=model)) else AGENTS
 
-    def explain(self, task: Task | Submission) -> str:
-        """When a standing task runs, in plain words."""
+    def explain(self, task: Task | Submission, *, upcoming: bool = True) -> str:
+        """When a standing task runs, in plain words; with its next time unless nothing is `upcoming`."""
         from backburner.core.schedule import Schedule, explain
 
         if about := _SOURCES.get(task.source.get("kind", "")):
@@ -66,7 +66,7 @@ class Timetable(Dialogue):
             return f"each time after {', '.join(task.after)}"
         if isinstance(task, Submission) and task.after:
             return f"each time after {', '.join(task.after)}"
-        return explain(Schedule.of(task.schedule), self.clock(), task.next_run_at if isinstance(task, Task) else None)
+        return explain(Schedule.of(task.schedule), self.clock(), task.next_run_at if isinstance(task, Task) else None, upcoming=upcoming)
 
     def pause(self, reference: str) -> Entry:
         """Run a standing task no more until it is unpaused. A run at work goes on."""

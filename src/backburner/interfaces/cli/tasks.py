@@ -56,7 +56,7 @@ def status(runtime: Runtime, args: argparse.Namespace) -> int:
             more |= {"when": runtime.explain(entry.task), "runs": [render.run_json(run) for run in runtime.history(entry, args.runs)]}
         render.print_json({**render.as_json(entry, now_ms(), exact=True), **render.signs_json(signs), **more})
     else:
-        when = runtime.explain(entry.task) if entry.task.standing else ""
+        when = runtime.explain(entry.task, upcoming=entry.status == "active") if entry.task.standing else ""
         if reason := runtime.broken_source(entry.task):
             when += f" (it cannot be watched now: {reason})"
         runs = runtime.history(entry, args.runs) if entry.task.standing else ()

@@ -258,7 +258,7 @@ def _beside(board: Board, entry: Entry, width: int = _WIDE) -> "tuple[Progress |
             progress = board.progress(entry)
             return progress, _shown(progress.text) if progress else ""
         case Section.PENDING:
-            return None, f"waits for {short(_shown(board.waits_for(entry) or 'the engine'), width)}"
+            return None, f"waits {_for(board, entry, width)}"
         case Section.WAITING:
             return None, _shown((run and run.error) or "; ".join(task.reasons))
         case Section.RECENT:
@@ -268,6 +268,11 @@ def _beside(board: Board, entry: Entry, width: int = _WIDE) -> "tuple[Progress |
             return None, " · ".join(part for part in (_shown(how), _shown((run and run.summary) or "")) if part)
         case _:
             assert_never(section)
+
+
+def _for(board: Board, entry: Entry, width: int) -> str:
+    """What a pending task waits for."""
+    return f"for {short(_shown(board.waits_for(entry) or 'the engine'), width)}"
 
 
 def _columns(board: Board, shown: "Sequence[tuple[Entry, Progress | None, str]]", width: int) -> _Columns:
@@ -292,7 +297,7 @@ def _task(board: Board, entry: Entry, progress: "Progress | None", more: str, co
     took = words.elapsed(entry, board.now)
     text = _text(entry)
     if not columns.more and section_of(entry) is Section.PENDING:
-        text = more.removeprefix("waits ")  # says more than what it is, where there is room for one
+        text = _for(board, entry, width)  # says more than what it is, where there is room for one
     row = [
         (" ", "plain"),
         _state(entry, progress, columns.state),
@@ -355,7 +360,7 @@ def _instead(board: Board, entry: Entry) -> list[str]:
         case Section.RUNNING:
             return ["No output yet."]
         case Section.PENDING:
-            return [*about, f"W{_beside(board, entry)[1][1:]}"]
+            return [*about, f"Waits {_for(board, entry, _WIDE)}"]
         case Section.WAITING:
             return [*about, f"Asks because: {_beside(board, entry)[1]}", f"Answer: backburner approve {task.task_id}"]
         case Section.RECENT:
