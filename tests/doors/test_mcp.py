@@ -281,8 +281,13 @@ async def test_over_http_with_the_token_all_works(place: Place, served: str, era
         task_id = started.structured_content["task_id"]  # type: ignore[index]
         waited = await client.call_tool("wait_for_background_tasks", {"task_ids": [task_id]})
         assert waited.structured_content["tasks"][0]["status"] == "completed"  # type: ignore[index]
+        reads = {"command": "cat gate", "description": "x", **where}
+        asked = (await client.call_tool("start_background_task", reads)).structured_content
+        assert asked and asked["status"] == "proposed", "over HTTP no folder is the project, but for those that a person trusted"
+        place.ok("trust")
         os.mkfifo(place.cwd / "gate")  # so that it does not end before its own start is answered, with its notice on that answer
-        other = (await client.call_tool("start_background_task", {"command": "cat gate", "description": "x", **where})).structured_content
+        other = (await client.call_tool("start_background_task", reads)).structured_content
+        assert other and other["status"] != "proposed"
         (place.cwd / "gate").write_text("x")
         wait_until(lambda: place.status(other["task_id"])["status"] == "completed", "the task to end")  # type: ignore[index]
         assert other["task_id"] in (await client.call_tool("list_background_tasks", {})).structured_content["notices"]  # type: ignore[index]
