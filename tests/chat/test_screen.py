@@ -47,7 +47,7 @@ def test_many_notices_at_once_are_gathered_and_typing_goes_on(chats: Chats, monk
         known = runtime.submit(Submission(command=("true",), cwd=str(chats.place.cwd), environment={}))
         with runtime.store._transaction():  # type: ignore[attr-defined]
             for number in range(200):
-                runtime.store._notice(known.task, None, f"Background task {number} completed: x.", now_ms(), about=f"test{number}")  # type: ignore[attr-defined]
+                runtime.store._notice(known.task, None, f"Background task {number} completed: x.", now_ms(), again=True)  # type: ignore[attr-defined]
         wake.ring_all(runtime.home.bells)
         terminal.wait(lambda t: re.search(r"\d+ notices: \d+ completed. /inbox shows them.", t.history))
         typed(terminal, " after")
