@@ -8,10 +8,10 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from backburner.agent_tools.context import Caller
+from backburner.agent_tools.context import ToolContext
 from backburner.agent_tools.registry import Desk, toolset
-from backburner.services.async_runtime import Awaited
-from backburner.services.runtime import Runtime, open_runtime
+from backburner.services.app import App, open_app
+from backburner.services.async_app import AsyncApp
 from backburner.system.processes import identify
 from backburner.testing.scripted_model import ScriptedModel
 from bench.place import Place, exact_cpu_seconds, pss_mb, scratch, wait_until
@@ -36,8 +36,8 @@ class TimedModel(ScriptedModel):
 class Door:
     """A session that calls the tools, in this process."""
 
-    def __init__(self, home: Awaited, cwd: str, agent: str = "default") -> None:
-        self.home, self._caller, self._desk = home, Caller(home, session="bench:1", cwd=cwd), Desk(toolset())
+    def __init__(self, home: AsyncApp, cwd: str, agent: str = "default") -> None:
+        self.home, self._caller, self._desk = home, ToolContext(home, session="bench:1", cwd=cwd), Desk(toolset())
         self._agent = agent
 
     async def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
@@ -74,7 +74,7 @@ async def _round(place: Place, model: TimedModel) -> Figures:
     for pid in hosts(str(place.root)):  # a fresh one: what a session costs is what it adds the first time
         os.kill(pid, 15)
     wait_until(lambda: not hosts(str(place.root)), "the host to leave")
-    async with Awaited(lambda: open_runtime(str(place.root))) as home:
+    async with AsyncApp(lambda: open_app(str(place.root))) as home:
         door = Door(home, str(place.cwd))
         await _ended(home, await door.ask({"say": "warm"}))
         (host,) = hosts(str(place.root))
@@ -108,16 +108,16 @@ async def _block(door: Door) -> Figures:
     await door.call("background_block", task_ids=ids, timeout=60_000)
     back = time.time()
 
-    def last(runtime: Runtime) -> float:
-        return max((entry.run.ended_at or 0) / 1000 for entry in map(runtime.known_as, ids) if entry.run)
+    def last(app: App) -> float:
+        return max((entry.run.ended_at or 0) / 1000 for entry in map(app.queries.get, ids) if entry.run)
 
-    return {"block wakes": (back - await door.home.do(last)) * 1000}
+    return {"block wakes": (back - await door.home.call(last)) * 1000}
 
 
-async def _ended(home: Awaited, task_id: str) -> float:
+async def _ended(home: AsyncApp, task_id: str) -> float:
     """When the end of a task, and with it its notice, can be read by somebody who listens."""
     async for _ in home.changes():
-        owed = await home.do(lambda runtime: runtime.store.notices(project=None, unread=False))
+        owed = await home.call(lambda app: app._ledger.notices.notices(project=None, unread=False))
         if any(notice.task_id == task_id for notice in owed):
             return time.time()
     raise AssertionError
@@ -131,6 +131,6 @@ def hosts(root: str) -> list[int]:
                 words = file.read()
         except OSError:
             continue
-        if "agents.host" in words and root in words and identify(int(name)):
+        if "agents.process" in words and root in words and identify(int(name)):
             found.append(int(name))
     return found

@@ -13,8 +13,8 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-from backburner.services.async_runtime import Awaited
-from backburner.services.runtime import Runtime, open_runtime
+from backburner.services.app import App, open_app
+from backburner.services.async_app import AsyncApp
 from backburner.testing.scripted_model import ScriptedModel
 from bench.agents import Door, staffed
 from bench.place import ROOT, Place, scratch, wait_until
@@ -83,7 +83,7 @@ def measure(rounds: int) -> list[Figures]:
 
 
 async def _round(place: Place, idle: Idle) -> Figures:
-    async with Awaited(lambda: open_runtime(str(place.root))) as home:
+    async with AsyncApp(lambda: open_app(str(place.root))) as home:
         door = Door(home, str(place.cwd), agent="oc")
         await _delays(home, place, idle, [await door.ask({"say": "warm"})])
         alone = [delay for _ in range(_SOME) for delay in await _delays(home, place, idle, [await door.ask({"say": "x"})])]
@@ -97,15 +97,15 @@ async def _round(place: Place, idle: Idle) -> Figures:
         }
 
 
-async def _delays(home: Awaited, place: Place, idle: Idle, ids: list[str]) -> list[float]:
+async def _delays(home: AsyncApp, place: Place, idle: Idle, ids: list[str]) -> list[float]:
     """Milliseconds from each session's idle to the moment when its notice can be read by somebody who listens."""
     told: dict[str, float] = {}
 
-    def new(runtime: Runtime) -> set[str]:
-        return {notice.task_id for notice in runtime.store.notices(project=None, unread=False)} & set(ids)
+    def new(app: App) -> set[str]:
+        return {notice.task_id for notice in app._ledger.notices.notices(project=None, unread=False)} & set(ids)
 
     async for _ in home.changes():
-        for task_id in await home.do(new):
+        for task_id in await home.call(new):
             told.setdefault(task_id, time.time())
         if len(told) == len(ids):
             break

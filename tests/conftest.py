@@ -10,11 +10,18 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
-from backburner.core.models import ProcessId
+from backburner.core.models import Caller, ProcessId
+from backburner.services.app import App
 from backburner.system import processes as process
+from backburner.system.caller_identity import current_caller
 from backburner.system.home import Home
+
+# No test may depend on the machine being fast.
+hypothesis.settings.register_profile("any-speed", deadline=None)
+hypothesis.settings.load_profile("any-speed")
 
 LONG = bool(os.environ.get("BACKBURNER_LONG"))
 CONFIG = "[approval]\nyes_without_terminal = true\n"
@@ -26,6 +33,11 @@ def wait_until(predicate: Callable[[], object], what: str, seconds: float = 20.0
     while not predicate():
         assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
         time.sleep(0.01)
+
+
+def caller(app: App) -> Caller:
+    """This process as a caller of an App's services."""
+    return current_caller("library", app.environ)
 
 
 class Place:

@@ -22,13 +22,12 @@ from typing import Any
 import real
 from real import CLIENTS, CONFIG, PATIENCE, Place, nothing_left, wait_until
 
-from backburner.agent_tools.context import Caller
+from backburner.agent_tools.context import ToolContext
 from backburner.agent_tools.registry import Desk, toolset
-from backburner.coordination.config_file import load_config
 from backburner.core.models import ProcessId
 from backburner.core.states import LIVE
-from backburner.services.async_runtime import Awaited
-from backburner.services.runtime import Runtime, open_runtime
+from backburner.services.app import App, open_app
+from backburner.services.async_app import AsyncApp
 from backburner.system import processes as process
 from backburner.system.home import SERVERS
 from backburner.testing.request_texts import said
@@ -175,7 +174,7 @@ class Office:
         self.runner: asyncio.Runner | None = None
         self.configure()
         self.runner = asyncio.Runner()
-        self.home = Awaited(lambda: open_runtime(str(self.place.root), dict(self.place.environ)))
+        self.home = AsyncApp(lambda: open_app(str(self.place.root), dict(self.place.environ)))
         self.runner.run(self.home.__aenter__())
         self._numbers = itertools.count(1)
 
@@ -185,7 +184,7 @@ class Office:
         own = "".join(kind.settings for kind in KINDS.values())
         self.place.configure(f"{CONFIG}{models}[tasks]\nmax_concurrent = 4\n{own}{more}")
         if self.runner:
-            self.do(lambda runtime: setattr(runtime, "config", load_config(runtime.home, runtime.environ)))
+            self.do(lambda app: app.config_file.reload_if_changed())
 
     def environ(self, name: str) -> dict[str, str]:
         """What somebody has in their environment who asks an agent."""
@@ -197,9 +196,9 @@ class Office:
         """Somebody who asks just this agent."""
         return Session(self, agent, f"tests:{agent}-{next(self._numbers)}")
 
-    def do(self, call: Callable[[Runtime], Any]) -> Any:
+    def do(self, call: Callable[[App], Any]) -> Any:
         assert self.runner
-        return self.runner.run(self.home.do(call))
+        return self.runner.run(self.home.call(call))
 
     def gate(self) -> "Gate":
         return Gate(self.place.cwd, f"gate-{next(self._numbers)}")
@@ -224,7 +223,7 @@ class Office:
             wait_until(lambda one=one: not process.is_alive(one), "it to be dead")
 
     def live(self) -> list[str]:
-        return [run.run_id for run in self.do(lambda runtime: list(runtime.store.live_runs())) if run.state in LIVE]
+        return [run.run_id for run in self.do(lambda app: list(app._ledger.runs.live_runs())) if run.state in LIVE]
 
     def settle(self) -> None:
         """Nobody works any more: what a failed test left is stopped, and that nothing of any run is left is checked."""
@@ -233,7 +232,7 @@ class Office:
         try:
             wait_until(lambda: not self.live(), "all of it to end", 30)
         except AssertionError:
-            self.kill("agents.host")  # the next test is not to suffer from it
+            self.kill("agents.process")  # the next test is not to suffer from it
             raise
         with contextlib.suppress(AssertionError):
             wait_until(lambda: not self.unknown(), "the last of it to go", 15)
@@ -241,7 +240,7 @@ class Office:
 
     def unknown(self) -> list[bytes]:
         """Processes with one of our marks that neither a living run nor a server of ours has."""
-        marks = {run.mark for run in self.do(lambda runtime: list(runtime.store.live_runs()))} | {one["mark"] for one in self.servers}
+        marks = {run.mark for run in self.do(lambda app: list(app._ledger.runs.live_runs()))} | {one["mark"] for one in self.servers}
         found = []
         for pid, env, words in processes():
             mark = next((one.partition(b"=")[2].decode() for one in env if one.startswith(b"BACKBURNER_MARK=")), None)
@@ -273,7 +272,7 @@ class Session:
         self.office, self.agent, self.name = office, agent, name
         self.kind = KINDS.get(agent, OpenCode)
         environ = office.environ(agent)
-        self._caller = Caller(office.home, session=name, cwd=str(office.place.cwd), environ=environ)
+        self._caller = ToolContext(office.home, session=name, cwd=str(office.place.cwd), environ=environ)
         self._desk = Desk(toolset())
 
     def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
@@ -324,7 +323,7 @@ class Session:
 
     def notices(self, task_id: str) -> list[str]:
         """All that was ever owed to this session for a task that ended."""
-        found = self.office.do(lambda runtime: list(runtime.notices(session=self.name, unread=False)))
+        found = self.office.do(lambda app: list(app.inbox.notices(session=self.name, unread=False)))
         return [one.text for one in found if one.task_id == task_id and one.kind != "waiting"]
 
     def asked(self, word: str) -> list[dict[str, Any]]:

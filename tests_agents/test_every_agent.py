@@ -88,7 +88,7 @@ def test_a_yes_that_comes_after_our_host_was_killed_counts_for_the_step_that_its
     command, made = office.script()
     task_id = somebody.ask(somebody.kind.runs(command), {"say": "It is made."}, words="Late yes.")
     somebody.until(task_id, "waiting")
-    office.kill("agents.host")
+    office.kill("agents.process")
     assert somebody.status(task_id) == "waiting" and not made.exists()
     office.place.ok("approve", task_id)
     assert somebody.answer(task_id) == "It is made.\n"
@@ -104,7 +104,7 @@ def test_a_yes_that_comes_after_our_host_was_killed_is_told_in_the_session(offic
     step = somebody.kind.runs(command, asks=True)
     task_id = somebody.ask(*[step] * somebody.kind.cut, step, {"say": "It is made."}, words=f"Late yes for {agent}.")
     somebody.until(task_id, "waiting")
-    office.kill("agents.host")
+    office.kill("agents.process")
     assert somebody.status(task_id) == "waiting" and not made.exists()
     office.place.ok("approve", task_id)
     looked = somebody.until(task_id, "completed", "error", "waiting")

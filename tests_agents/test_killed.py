@@ -32,7 +32,7 @@ def kill(office: Any, victim: str) -> bool:
     """SIGKILL; whether there was anybody to kill."""
     found = []
     if victim in ("host", "both"):
-        found += office.place.hosts("agents.host")
+        found += office.place.hosts("agents.process")
     if victim in ("engine", "both") and office.place.engine:
         found.append(office.place.engine)
     if victim == "server":

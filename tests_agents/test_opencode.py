@@ -145,7 +145,7 @@ def test_it_goes_on_when_our_host_is_killed_and_ends_once(office: Any) -> None:
     somebody, gate = office.session("opencode"), office.gate()
     task_id = somebody.ask(runs(gate.command), runs("echo after"), {"say": "through it all"}, words="Host killed.")
     gate.reached()
-    office.kill("agents.host")
+    office.kill("agents.process")
     assert gate.readers(), "it works on"
     gate.open()
     assert somebody.answer(task_id) == "through it all\n"
@@ -159,7 +159,7 @@ def test_an_agent_of_the_protocol_is_told_as_interrupted_and_talks_on_when_our_h
     somebody, gate = office.session("opencode-acp"), office.gate()
     task_id = somebody.ask(runs(gate.command), {"say": "never"}, words="Host of the protocol killed.")
     gate.reached()
-    office.kill("agents.host")
+    office.kill("agents.process")
     assert "interrupted" in somebody.failure(task_id)
     gate.left()
     assert len(somebody.notices(task_id)) == 1

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 from acp import RequestError
-from conftest import CONFIG, LONG, Place, wait_until
+from conftest import CONFIG, LONG, Place, caller, wait_until
 
 from backburner.agents import prompts as briefing
 from backburner.agents.external import message_fields as dialects
 from backburner.core.models import Task
 from backburner.core.ports import Outcome
 from backburner.core.states import Result
-from backburner.services.runtime import Runtime, open_runtime
+from backburner.services.app import App, open_app
 from backburner.system import processes as process
 
 SCRIPTED = Path(__file__).parent / "scripted_acp.py"
@@ -37,7 +37,7 @@ class Company:
         self.folder.mkdir()
         self._agents: dict[str, str] = {}
         self._open = contextlib.ExitStack()
-        self._runtime: Runtime | None = None
+        self._app: App | None = None
 
     def hire(self, *words: str, name: str = "fake", more: str = ASKS, settings: str = "") -> None:
         """Have an agent of that name, whose program is told these words."""
@@ -49,11 +49,11 @@ class Company:
         return self.place.ok("ask", "--agent", agent, *options, script(*steps)).strip()
 
     @property
-    def runtime(self) -> Runtime:
+    def app(self) -> App:
         """The home as a library sees it, to look often and cheaply."""
-        if self._runtime is None:
-            self._runtime = self._open.enter_context(open_runtime(self.place.home))
-        return self._runtime
+        if self._app is None:
+            self._app = self._open.enter_context(open_app(self.place.home))
+        return self._app
 
     def close(self) -> None:
         self._open.close()
@@ -63,7 +63,7 @@ class Company:
         wanted = states or ("completed", "failed", "cancelled")
 
         def is_so() -> bool:
-            entry = self.runtime.show(task_id)
+            entry = self.app.queries.get(task_id)
             return entry.status in wanted and words in str(entry.run and entry.run.error)
 
         wait_until(is_so, f"{task_id} to be {' or '.join(wanted)} {words}", 40)
@@ -92,7 +92,7 @@ class Company:
 
     def activity(self, task_id: str) -> dict[str, Any]:
         """What the tools of clients say of its progress."""
-        return dict(self.runtime.activity(self.runtime.show(task_id)))
+        return dict(self.app.runs.activity(self.app.queries.get(task_id)))
 
     def journal(self, event: str) -> list[dict[str, Any]]:
         """What happened of that kind, to whichever agent."""
@@ -111,7 +111,7 @@ class Company:
         return [one["text"] for one in self.journal("prompted")]
 
     def end_host(self, number: int) -> None:
-        for host in self.place.hosts("agents.host"):
+        for host in self.place.hosts("agents.process"):
             process.send(host, number)
             wait_until(lambda host=host: not process.is_alive(host), "the agent host to be gone")  # type: ignore[misc]
 
@@ -152,7 +152,7 @@ def agents(place: Place) -> Iterator[Company]:
     place.stop_engine()
 
     def gone() -> bool:
-        hosts = place.hosts("agents.host")
+        hosts = place.hosts("agents.process")
         for one in hosts:
             process.send(one, signal.SIGTERM)
         return not hosts
@@ -760,7 +760,7 @@ def test_a_standing_task_reports_what_has_changed(agents: Company) -> None:
         result = json.dumps({"report": True, "state": state, "message": message})
         todo.write_text(script({"say": f"I looked {{around}}.\n```json\n{result}\n```\n"}))
         run_id = agents.place.ok("run-now", "ci").strip()
-        wait_until(lambda: not agents.runtime.show("ci").live, f"{run_id} to end", 40)
+        wait_until(lambda: not agents.app.queries.find("ci", caller(agents.app)).live, f"{run_id} to end", 40)
         run = next(run for run in agents.place.status("ci")["runs"] if run["run_id"] == run_id)  # type: ignore[attr-defined]
         assert (run["status"], run["result"], run["tokens_used"]) == ("completed", message, 7)
     assert [notice["text"] for notice in agents.place.json("inbox", "--ack")] == ["ci: All is well.", "ci: Red!"]  # type: ignore[union-attr, index, call-overload]

@@ -55,7 +55,7 @@ def steps(kind: str, number: int) -> list[dict[str, Any]]:
 
 def kill(place: Place, victim: str) -> int:
     """SIGKILL; how many there were to kill."""
-    found = [*(place.hosts("agents.host") if victim in ("host", "both") else [])]
+    found = [*(place.hosts("agents.process") if victim in ("host", "both") else [])]
     found += [place.engine] if victim in ("engine", "both") and place.engine else []
     for record in (place.root / "opencode").glob("*.json") if victim == "server" else ():
         about = json.loads(record.read_text())

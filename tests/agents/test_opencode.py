@@ -24,7 +24,7 @@ import pytest
 from conftest import CONFIG, Place, wait_until
 
 from backburner.core.models import ProcessId
-from backburner.services.runtime import open_runtime
+from backburner.services.app import open_app
 from backburner.system import processes as process
 
 FAKE = Path(__file__).with_name("scripted_opencode.py")
@@ -178,8 +178,8 @@ def notices(place: Place, task_id: str) -> list[str]:
 
 def host(place: Place) -> ProcessId:
     """The agent host at work."""
-    wait_until(lambda: place.hosts("agents.host"), "an agent host")
-    return place.hosts("agents.host")[0]
+    wait_until(lambda: place.hosts("agents.process"), "an agent host")
+    return place.hosts("agents.process")[0]
 
 
 def kill(*processes: ProcessId) -> None:
@@ -632,7 +632,7 @@ def test_a_host_without_work_leaves_and_takes_its_server_with_it(home: Place, fa
     home.configure(f"{CONFIG}[agents]\nidle_exit_seconds = 0.5\n")
     answered(home, ask(home, {"say": "done"}))
     wait_until(lambda: not process.identify(fake.started[0]["pid"]) and not records(home), "the server to end")
-    wait_until(lambda: not home.hosts("agents.host"), "the host to leave")
+    wait_until(lambda: not home.hosts("agents.process"), "the host to leave")
 
 
 def test_a_server_whose_host_died_is_not_left_behind(home: Place, fake: Fake) -> None:
@@ -746,8 +746,8 @@ def test_killed_between_telling_it_and_knowing_so_it_is_not_told_again(home: Pla
     wait_until(lambda: fake.asked("POST", "/session/[^/]+/message"), "it to be told")
     kill(host(home))
     fake.set(hold="")
-    with open_runtime(str(home.root), dict(home.environ)) as runtime:
-        wait_until(lambda: not runtime.owed(f"agent:{task_id}"), "what it was told to be known")
+    with open_app(str(home.root), dict(home.environ)) as app:
+        wait_until(lambda: not app.inbox.pending(f"agent:{task_id}"), "what it was told to be known")
     gate.touch()
     answered(home, task_id)
     assert sum(other in text for text in fake.users()) == 1
@@ -764,8 +764,8 @@ def test_nor_when_it_was_told_with_the_prompt(home: Place, fake: Fake) -> None:
     kill(host(home))
     fake.set(hold="")
     answered(home, task_id, "more")
-    with open_runtime(str(home.root), dict(home.environ)) as runtime:
-        assert not runtime.owed(f"agent:{task_id}")
+    with open_app(str(home.root), dict(home.environ)) as app:
+        assert not app.inbox.pending(f"agent:{task_id}")
     assert sum(other in text for text in fake.users()) == 1
 
 
@@ -783,8 +783,8 @@ def test_a_session_of_a_persons_server_is_told_once(home: Place, fake: Fake, own
     if killed:
         kill(host(home))
         fake.set(hold="")
-    with open_runtime(str(home.root), dict(home.environ)) as runtime:
-        wait_until(lambda: not runtime.owed(session), "it to be told, and that to be known", 60)
+    with open_app(str(home.root), dict(home.environ)) as app:
+        wait_until(lambda: not app.inbox.pending(session), "it to be told, and that to be known", 60)
     text = "|".join(fake.users())
     assert all(text.count(f"<task-id>{task_id}</task-id>") == 1 for task_id in ids), text
 

@@ -6,28 +6,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Place
+from conftest import Place, caller
 
 from backburner.agents.external.message_fields import of_opencode
 from backburner.agents.permissions import Asked, judge
 from backburner.core.known_agents import READY, asks
 from backburner.core.models import Entry, Submission, Work
-from backburner.services.runtime import Runtime, open_runtime
+from backburner.services.app import App, open_app
 
 
 @pytest.fixture
-def runtime(place: Place) -> Iterator[Runtime]:
+def app(place: Place) -> Iterator[App]:
     place.configure('[agents.fake]\ntype = "acp"\ncommand = "sh"\nasks = "yes"\n')
-    with open_runtime(place.home, place.environ) as opened:
+    with open_app(place.home, place.environ) as opened:
         yield opened
 
 
-def work(runtime: Runtime, place: Place, **about: Any) -> Work:
+def work(app: App, place: Place, **about: Any) -> Work:
     """A task of an agent in the project, as its host has it; nobody runs it."""
-    entry: Entry = runtime.submit(
+    entry: Entry = app.submissions.submit(
         Submission(
             (), str(place.cwd), dict(place.environ), agent="fake", prompt="Do it.", start_at=4_000_000_000_000, opened=str(place.cwd)
-        )
+        ),
+        caller(app),
     )
     assert entry.run is not None
     return Work(entry.task._replace(**about), entry.run, dict(place.environ))
@@ -37,27 +38,27 @@ def edit(*paths: Path | str) -> Asked:
     return Asked("edit", "change it", paths=tuple(map(str, paths)))
 
 
-def test_what_agents_go_by_is_asked_for_also_where_everything_else_may_be_changed(runtime: Runtime, place: Place) -> None:
-    somewhere = work(runtime, place, terms={"worktree": True})
-    assert judge(runtime, somewhere, edit(place.cwd / "a.py"))[0] == "allow"
+def test_what_agents_go_by_is_asked_for_also_where_everything_else_may_be_changed(app: App, place: Place) -> None:
+    somewhere = work(app, place, terms={"worktree": True})
+    assert judge(app, somewhere, edit(place.cwd / "a.py"))[0] == "allow"
     for name in ("opencode.json", ".claude/settings.json", ".mcp.json", ".opencode/plugin/x.js", "sub/.gemini/settings.json"):
-        assert judge(runtime, somewhere, edit(place.cwd / name)) == ("ask", "agents go by it"), name
+        assert judge(app, somewhere, edit(place.cwd / name)) == ("ask", "agents go by it"), name
 
 
-def test_a_new_file_is_its_own_unless_other_programs_act_on_it(runtime: Runtime, place: Place) -> None:
-    somebody = work(runtime, place)
-    assert judge(runtime, somebody, edit("new.py"))[0] == "allow"
+def test_a_new_file_is_its_own_unless_other_programs_act_on_it(app: App, place: Place) -> None:
+    somebody = work(app, place)
+    assert judge(app, somebody, edit("new.py"))[0] == "allow"
     (place.cwd / "old.py").write_text("x")
     for path in ("old.py", "conftest.py", ".git/hooks/pre-commit", "../outside.py", "/etc/x"):
-        assert judge(runtime, somebody, edit("new.py", path))[0] == "ask", path
+        assert judge(app, somebody, edit("new.py", path))[0] == "ask", path
 
 
-def test_a_command_is_judged_with_the_environment_and_in_the_folder_it_would_have(runtime: Runtime, place: Place) -> None:
+def test_a_command_is_judged_with_the_environment_and_in_the_folder_it_would_have(app: App, place: Place) -> None:
     listing = Asked("command", "run `ls`", "ls")
-    assert judge(runtime, work(runtime, place), listing)[0] == "allow"
-    assert judge(runtime, work(runtime, place, env={"LD_PRELOAD": "/tmp/x.so"}), listing)[0] == "ask"
-    assert judge(runtime, work(runtime, place), listing._replace(cwd=str(place.cwd.parent)))[0] == "ask"
-    assert judge(runtime, work(runtime, place), Asked("command", "run nothing", " "))[0] == "ask"
+    assert judge(app, work(app, place), listing)[0] == "allow"
+    assert judge(app, work(app, place, env={"LD_PRELOAD": "/tmp/x.so"}), listing)[0] == "ask"
+    assert judge(app, work(app, place), listing._replace(cwd=str(place.cwd.parent)))[0] == "ask"
+    assert judge(app, work(app, place), Asked("command", "run nothing", " "))[0] == "ask"
 
 
 def request(name: str, given: dict[str, Any], tool: str = "", **about: Any) -> Asked:
@@ -74,11 +75,11 @@ def test_a_patch_of_opencode_is_known_by_each_of_its_files(place: Place) -> None
     assert request("edit", {}, "apply_patch", filepath="a.py, b.py", diff="+x").kind == "other", "many as one path are none"
 
 
-def test_a_search_of_opencode_is_judged_as_the_command_that_does_the_same(runtime: Runtime, place: Place) -> None:
+def test_a_search_of_opencode_is_judged_as_the_command_that_does_the_same(app: App, place: Place) -> None:
     asked = request("grep", {"pattern": "KEY", "path": "."})
-    assert judge(runtime, work(runtime, place), asked)[0] == "allow"
+    assert judge(app, work(app, place), asked)[0] == "allow"
     (place.cwd / ".env").write_text("KEY=secret")
-    assert judge(runtime, work(runtime, place), asked)[0] == "ask"
+    assert judge(app, work(app, place), asked)[0] == "ask"
 
 
 def test_the_folders_of_a_command_are_asked_for_with_the_command(place: Place) -> None:
@@ -102,7 +103,7 @@ def test_who_is_set_not_to_ask_is_not_said_to(name: str) -> None:
     assert asks({**settings, "command": "another", "asks": "yes"})
 
 
-def test_links_are_followed_before_anything_is_judged(runtime: Runtime, place: Place) -> None:
+def test_links_are_followed_before_anything_is_judged(app: App, place: Place) -> None:
     os.symlink("/etc", place.cwd / "docs")
-    assert judge(runtime, work(runtime, place), edit("docs/new.conf"))[0] == "ask"
-    assert judge(runtime, work(runtime, place), Asked("read", "read it", paths=("docs/hostname",)))[0] == "ask"
+    assert judge(app, work(app, place), edit("docs/new.conf"))[0] == "ask"
+    assert judge(app, work(app, place), Asked("read", "read it", paths=("docs/hostname",)))[0] == "ask"

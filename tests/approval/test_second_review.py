@@ -13,7 +13,8 @@ import pytest
 from approval.world import world_of
 from backburner.approval.policy import Decision, Rule, Verdict, judge
 from backburner.core.models import Submission
-from backburner.services.gate import AGENTS, Gate
+from backburner.services.gate import Gate
+from backburner.services.identity import AGENT_VARIABLES
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -329,7 +330,8 @@ class _Store:
 
 
 def _gate(*commands: tuple[str, ...]) -> Gate:
-    return Gate(cast("Any", _Store(*commands)), cast("Any", SimpleNamespace(hosts=(), rules=())), "/nowhere")
+    config = SimpleNamespace(current=SimpleNamespace(hosts=(), rules=()))
+    return Gate(cast("Any", SimpleNamespace(grants=_Store(*commands))), cast("Any", config), "/nowhere")
 
 
 @pytest.mark.parametrize(
@@ -407,9 +409,11 @@ def test_a_yes_is_bound_to_a_program_even_if_its_times_are_put_back(project: Pat
 
 def test_a_variable_taken_away_does_not_make_a_person_of_a_program() -> None:
     """What started this one still carries it."""
-    inner = "from backburner.services.gate import require_person; require_person({}, terminal=False)"
+    inner = "from backburner.services.identity import _require_person; _require_person({}, terminal=False)"
     outer = f"import subprocess, sys; sys.exit(subprocess.run([sys.executable, '-c', {inner!r}], env={{}}).returncode)"
-    environ = {name: value for name, value in os.environ.items() if name not in AGENTS}
+    environ = {name: value for name, value in os.environ.items() if name not in AGENT_VARIABLES}
     assert subprocess.run([sys.executable, "-c", outer], env=environ, capture_output=True).returncode == 0
-    marked = subprocess.run([sys.executable, "-c", outer], env={**environ, next(iter(AGENTS)): "1"}, capture_output=True, text=True)
+    marked = subprocess.run(
+        [sys.executable, "-c", outer], env={**environ, next(iter(AGENT_VARIABLES)): "1"}, capture_output=True, text=True
+    )
     assert marked.returncode == 1 and "NotAPerson" in marked.stderr

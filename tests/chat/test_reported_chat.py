@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 from chatting import Chats, chats, house, idle, line_of  # noqa: F401
+from conftest import caller
 from terminal import Terminal
 
 import backburner.testing.scripted_model as scripted
 from backburner.core.models import Submission
-from backburner.services.runtime import open_runtime
+from backburner.services.app import open_app
 
 ESC, CTRL_C, CTRL_D, CTRL_R = "\x1b", "\x03", "\x04", "\x12"
 
@@ -175,8 +176,8 @@ def test_a_question_whose_folder_is_gone_does_not_make_the_chat_deaf(chats: Chat
     with chats.open() as terminal:
         terminal.type("hello\r")
         terminal.wait("You said: hello")
-        with open_runtime(str(chats.place.root), dict(chats.place.environ)) as runtime:
-            runtime.submit(Submission(command=("rm", "x"), cwd=str(gone), environment={}, session=session_of(chats)))
+        with open_app(str(chats.place.root), dict(chats.place.environ)) as app:
+            app.submissions.submit(Submission(command=("rm", "x"), cwd=str(gone), environment={}, session=session_of(chats)), caller(app))
         asked(terminal)
         terminal.type(ESC)
         terminal.wait("Put off")

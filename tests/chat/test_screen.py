@@ -9,11 +9,11 @@ import sys
 
 import pytest
 from chatting import CONFIG, Chats, chats, house, idle, line_of  # noqa: F401
-from conftest import Place, wait_until
+from conftest import Place, caller, wait_until
 from terminal import Terminal
 
 from backburner.core.models import Submission
-from backburner.services.runtime import now_ms, open_runtime
+from backburner.services.app import now_ms, open_app
 from backburner.system import wakeups as wake
 
 ESC, CTRL_C, CTRL_D, ALT_ENTER = "\x1b", "\x03", "\x04", "\x1b\r"
@@ -42,13 +42,13 @@ def test_what_is_typed_before_there_is_a_prompt_is_not_lost(chats: Chats) -> Non
 
 def test_many_notices_at_once_are_gathered_and_typing_goes_on(chats: Chats, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(chats.place.cwd)
-    with chats.open() as terminal, open_runtime(str(chats.place.root), dict(chats.place.environ)) as runtime:
+    with chats.open() as terminal, open_app(str(chats.place.root), dict(chats.place.environ)) as app:
         typed(terminal, "before")
-        known = runtime.submit(Submission(command=("true",), cwd=str(chats.place.cwd), environment={}))
-        with runtime.store._transaction():  # type: ignore[attr-defined]
+        known = app.submissions.submit(Submission(command=("true",), cwd=str(chats.place.cwd), environment={}), caller(app))
+        with app._ledger.tasks._transaction():  # type: ignore[attr-defined]
             for number in range(200):
-                runtime.store._notice(known.task, None, f"Background task {number} completed: x.", now_ms(), again=True)  # type: ignore[attr-defined]
-        wake.ring_all(runtime.home.bells)
+                app._ledger.tasks._notice(known.task, None, f"Background task {number} completed: x.", now_ms(), again=True)  # type: ignore[attr-defined]
+        wake.ring_all(app.home.bells)
         terminal.wait(lambda t: re.search(r"\d+ notices: \d+ completed. /inbox shows them.", t.history))
         typed(terminal, " after")
         assert line_of(terminal) == "› before after" and len(terminal.history.split("\n")) < 60

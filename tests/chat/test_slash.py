@@ -6,11 +6,11 @@ import re
 
 import pytest
 from chatting import Chats, chats, house, task_in  # noqa: F401
-from conftest import Place, wait_until
+from conftest import Place, caller, wait_until
 from terminal import Terminal
 
 from backburner.interfaces.tui.chat import slash_commands as commands
-from backburner.services.runtime import open_runtime
+from backburner.services.app import open_app
 
 
 def _tasks(place: Place) -> list[dict[str, object]]:
@@ -51,8 +51,8 @@ def test_slash_background_approval(chats: Chats) -> None:
         wait_until(lambda: not (place.cwd / "junk").exists(), "it to be done")
         (task,) = _tasks(place)
         assert task["approved_by"] == "user"
-        with open_runtime(str(place.root), dict(place.environ)) as runtime:
-            assert runtime.show(str(task["task_id"])).task.approved_via == "chat"
+        with open_app(str(place.root), dict(place.environ)) as app:
+            assert app.queries.find(str(task["task_id"]), caller(app)).task.approved_via == "chat"
 
 
 def test_slash_tasks_list(chats: Chats) -> None:

@@ -58,16 +58,16 @@ def committing(verb: str) -> None:
 
 def held_back() -> None:
     """Not a death: with the lock in its hands the engine waits at the gate in its home before it goes on."""
-    from backburner.engine import engine
+    from backburner.engine import startup
 
-    real = engine.open_runtime
+    real = startup.open_engine_parts
 
     def waiting(home: Home, *words: Any) -> Any:
         with open(os.path.join(home.root, "gate")) as gate:
             gate.read()
         return real(home, *words)
 
-    engine.open_runtime = waiting  # type: ignore[assignment]
+    startup.open_engine_parts = waiting  # type: ignore[assignment]
 
 
 POINTS: dict[str, Callable[[], None]] = {
@@ -105,7 +105,7 @@ POINTS: dict[str, Callable[[], None]] = {
 
 
 def engine(home: str, _: list[str]) -> int:
-    from backburner.engine.engine import serve
+    from backburner.engine.startup import serve
 
     return 0 if serve(Home(home), dict(os.environ), foreground=True) else 2
 

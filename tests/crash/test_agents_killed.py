@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import CONFIG, LONG, Place, wait_until
+from conftest import CONFIG, LONG, Place, caller, wait_until
 
 from backburner.system import processes as process
 from backburner.testing.scripted_model import ScriptedModel
@@ -29,7 +29,7 @@ def home(place: Place) -> Iterator[Place]:
 
 def host(place: Place) -> process.ProcessId | None:
     """The agent host at work."""
-    found = [one for one in place.processes() if b"agents.host" in Path(f"/proc/{one.pid}/cmdline").read_bytes()]
+    found = [one for one in place.processes() if b"agents.process" in Path(f"/proc/{one.pid}/cmdline").read_bytes()]
     return found[0] if found else None
 
 
@@ -86,7 +86,7 @@ def test_two_hosts_never_hold_one_session(home: Place) -> None:
     task_id = home.ok("ask", '[[script: [{"hang": 2, "say": "once"}]]]').strip()
     wait_until(lambda: status(home, task_id)["status"] == "running", "it to start", 40)
     others = [
-        subprocess.run(engine_command(Home(str(home.root)), "agents.host"), env=home.environ, timeout=30).returncode for _ in range(2)
+        subprocess.run(engine_command(Home(str(home.root)), "agents.process"), env=home.environ, timeout=30).returncode for _ in range(2)
     ]
     assert others == [3, 3], "there is one already"
     wait_until(lambda: status(home, task_id)["status"] == "completed", "it to end", 40)
@@ -118,7 +118,7 @@ def test_a_hundred_resumes_at_once_and_one_wins(home: Place) -> None:
     def resume(_: int) -> bool:
         with BackburnerSync.open(home.root) as bb:
             try:
-                bb._runtime.resume(task_id, '[[script: [{"hang": 3, "say": "second"}]]]', session=None, via="library")
+                bb._app.conversations.resume(task_id, '[[script: [{"hang": 3, "say": "second"}]]]', caller(bb._app))
             except BackburnerError:
                 return False
             return True

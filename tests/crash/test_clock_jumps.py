@@ -7,13 +7,13 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import Place, wait_until
+from conftest import Place, caller, wait_until
 from witness import Witness, calm, change, query
 
 from backburner.core.models import Submission
 from backburner.execution.command import CommandExecutor
 from backburner.execution.runner import Runner
-from backburner.services.runtime import open_runtime
+from backburner.services.app import open_app
 from backburner.system import processes as process
 from backburner.system.home import Home
 
@@ -36,12 +36,23 @@ async def test_no_run_ends_before_it_began_when_the_clock_is_set(tmp_path: Path,
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     mine = f"{process.myself()}:clock"
-    with open_runtime(home, runner=mine) as runtime:
-        runtime.clock = clock
+    with open_app(home, runner=mine) as app:
+        app.clock = clock
         executor = CommandExecutor(home, 1 << 20)
-        runner = Runner(runtime.store, executor, home, clock, runner=mine, owner=process.myself(), cap=1, grace=1.0, changed=changed.set)
+        runner = Runner(
+            app._ledger.runs,
+            app._ledger.queries,
+            executor,
+            home,
+            clock,
+            runner=mine,
+            owner=process.myself(),
+            cap=1,
+            grace=1.0,
+            changed=changed.set,
+        )
         line = Submission((f"read x <{gate}; exit 3",), str(tmp_path), dict(os.environ), shell=True, timeout_ms=60_000)
-        entry = runtime.submit(line, yes_via="library")
+        entry = app.submissions.submit(line, caller(app), approved_via="library")
         runner.tick()
         with open(await asyncio.to_thread(os.open, gate, os.O_WRONLY), "w") as opened:  # the command is at its gate
             clock.offset = jump
@@ -50,7 +61,7 @@ async def test_no_run_ends_before_it_began_when_the_clock_is_set(tmp_path: Path,
             while runner.busy:
                 changed.clear()
                 await changed.wait()
-        done = runtime.store.show(entry.task.task_id)
+        done = app._ledger.queries.show(entry.task.task_id)
         executor.close()
     assert done and done.run and done.run.started_at is not None and done.run.ended_at is not None
     assert (done.status, done.run.result, done.run.exit_code) == ("failed", "exit", 3), "the jump was taken for a timeout"

@@ -11,13 +11,13 @@ from typing import Any
 
 import apsw
 import pytest
-from conftest import Place, wait_until
+from conftest import Place, caller, wait_until
 from witness import Witness, calm, query
 
 from backburner.core.models import Submission
 from backburner.execution.command import CommandExecutor
 from backburner.execution.runner import Runner
-from backburner.services.runtime import now_ms, open_runtime
+from backburner.services.app import now_ms, open_app
 from backburner.system import processes as process
 from backburner.system.home import Home
 
@@ -226,12 +226,23 @@ class NoRoom(CommandExecutor):
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.EAGAIN])
 async def test_a_start_for_which_there_is_no_room_is_tried_again_for_one_run_at_a_time(tmp_path: Path, number: int) -> None:
     home, changed, mine = Home(str(tmp_path / "home")), asyncio.Event(), f"{process.myself()}:room"
-    with open_runtime(home, runner=mine) as runtime:
+    with open_app(home, runner=mine) as app:
         executor = NoRoom(home, 1 << 20)
         executor.number = number
-        runner = Runner(runtime.store, executor, home, now_ms, runner=mine, owner=process.myself(), cap=3, grace=1.0, changed=changed.set)
+        runner = Runner(
+            app._ledger.runs,
+            app._ledger.queries,
+            executor,
+            home,
+            now_ms,
+            runner=mine,
+            owner=process.myself(),
+            cap=3,
+            grace=1.0,
+            changed=changed.set,
+        )
         line = Submission((f"echo ran >>{tmp_path}/proof",), str(tmp_path), dict(os.environ), shell=True, timeout_ms=60_000)
-        ids = [runtime.submit(line, yes_via="library").task.task_id for _ in range(5)]
+        ids = [app.submissions.submit(line, caller(app), approved_via="library").task.task_id for _ in range(5)]
         runner.tick()
         assert executor.tries == 3, "as many as there are places were claimed"
         async with asyncio.timeout(20):
@@ -247,5 +258,5 @@ async def test_a_start_for_which_there_is_no_room_is_tried_again_for_one_run_at_
                 await changed.wait()
         await runner.stop()
         executor.close()
-        assert [runtime.show(task_id).status for task_id in ids] == ["completed"] * 5
+        assert [app.queries.find(task_id, caller(app)).status for task_id in ids] == ["completed"] * 5
     assert (tmp_path / "proof").read_text() == "ran\n" * 5

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Place, wait_until
+from conftest import Place, caller, wait_until
 from witness import Witness, calm, change, query
 
 from backburner.core.models import Entry, Submission, Work
 from backburner.execution.command import Command, CommandExecutor
 from backburner.execution.runner import Runner
-from backburner.services.runtime import now_ms, open_runtime
+from backburner.services.app import now_ms, open_app
 from backburner.system import processes as process
 from backburner.system.home import Home
 
@@ -75,13 +75,15 @@ async def run_to_the_end(tmp_path: Path, line: str, *, before: bool = False, aft
     """One command through a runner whose executor fails; how it ended."""
     home, changed = Home(str(tmp_path / "home")), asyncio.Event()
     mine = f"{process.myself()}:failing"
-    with open_runtime(home, runner=mine) as runtime:
+    with open_app(home, runner=mine) as app:
         executor = FailingExecutor(home, 1 << 20)
         executor.before, executor.after = before, after
         owner = process.myself()
-        runner = Runner(runtime.store, executor, home, now_ms, runner=mine, owner=owner, cap=1, grace=1.0, changed=changed.set)
+        runner = Runner(
+            app._ledger.runs, app._ledger.queries, executor, home, now_ms, runner=mine, owner=owner, cap=1, grace=1.0, changed=changed.set
+        )
         asked = Submission((line,), str(tmp_path), dict(os.environ), shell=True)
-        entry = runtime.submit(asked, yes_via="library")
+        entry = app.submissions.submit(asked, caller(app), approved_via="library")
         runner.tick()
         async with asyncio.timeout(20):
             while runner.busy:
@@ -89,7 +91,7 @@ async def run_to_the_end(tmp_path: Path, line: str, *, before: bool = False, aft
                 await changed.wait()
         await runner.stop()
         executor.close()
-        return runtime.show(entry.task.task_id)
+        return app.queries.find(entry.task.task_id, caller(app))
 
 
 async def test_a_start_that_fails_in_an_unexpected_way_ends_the_run_with_the_error_as_its_text(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import apsw
 from conftest import Place, wait_until
 
-from backburner.services.runtime import open_runtime
+from backburner.services.app import open_app
 
 ACK = [sys.executable, "-m", "backburner", "inbox", "--ack"]
 LEASE_MS = 31_000
@@ -69,8 +69,8 @@ def test_what_a_reader_is_about_to_print_is_not_printed_by_another_and_comes_aga
             reader.send_signal(signal.SIGKILL)
             reader.wait(20)
     assert place.ok("inbox", "--ack") == ""
-    with open_runtime(place.home, place.environ) as runtime:
-        now = runtime.clock()
-        runtime.clock = lambda: now + LEASE_MS
-        (notice,) = runtime.lease(runtime.notices(everywhere=True))
+    with open_app(place.home, place.environ) as app:
+        now = app.now()
+        app.clock = lambda: now + LEASE_MS
+        (notice,) = app.inbox.lease(app.inbox.notices())
         assert notice.task_id == task_id

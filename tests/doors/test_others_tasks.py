@@ -5,13 +5,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import Place, wait_until
+from conftest import Place, caller, wait_until
 from mcp_client import Raw
 
 from backburner import BackburnerSync, NotYourTask
+from backburner.coordination.supervision import EngineSupervisor
 from backburner.core.errors import NotResumable
 from backburner.core.models import AGENTS, Submission
-from backburner.services.runtime import Runtime, open_runtime
+from backburner.services.app import open_app
 
 OWN, OTHER = {"BACKBURNER_SESSION": "claude:1"}, {"BACKBURNER_SESSION": "claude:2"}
 STRANGERS = {"another session": OTHER, "an agent's command": {"CLAUDECODE": "1"}, "a task": {"BACKBURNER_TASK_ID": "task_x"}}
@@ -83,7 +84,7 @@ def test_a_client_s_tools_reach_what_was_approved_for_it_and_nothing_else(place:
 def test_the_library_sends_for_a_person_and_not_inside_a_task(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     task_id = _approved(place, "sh", "-c", "read -r x; echo $x")
     with BackburnerSync.open(place.root) as bb:
-        monkeypatch.setattr(bb._runtime, "environ", {**place.environ, "BACKBURNER_TASK_ID": "task_x"})
+        monkeypatch.setattr(bb, "_caller", bb._caller._replace(environ={**place.environ, "BACKBURNER_TASK_ID": "task_x"}))
         with pytest.raises(NotYourTask):
             bb.send(task_id, b"evil\n")
         monkeypatch.undo()
@@ -95,20 +96,20 @@ def test_the_library_sends_for_a_person_and_not_inside_a_task(place: Place, monk
 def test_only_its_session_or_a_person_talks_on_with_an_agent_that_a_person_approved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Runtime, "_start_engine", lambda self: None)
+    monkeypatch.setattr(EngineSupervisor, "start_engine", lambda self: None)
     (tmp_path / "config.toml").write_text(
         '[approval]\nyes_without_terminal = true\n[agents.wild]\ntype = "acp"\ncommand = "sh"\n[agents.tame]\ntype = "acp"\ncommand = "sh"\nasks = "yes"\n'
     )
-    with open_runtime(str(tmp_path), {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}) as runtime:
-        asked = Submission(command=(), cwd=str(tmp_path), environment=runtime.environ, agent="wild", prompt="Tidy up.", session="claude:1")
-        wild = runtime.submit(asked).task.task_id
-        runtime.approve(wild, via="cli")
-        tame = runtime.submit(asked._replace(agent="tame")).task
+    with open_app(str(tmp_path), {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}) as app:
+        asked = Submission(command=(), cwd=str(tmp_path), environment=app.environ, agent="wild", prompt="Tidy up.", session="claude:1")
+        wild = app.submissions.submit(asked, caller(app)).task.task_id
+        app.approvals.approve(wild, caller(app)._replace(via="cli"))
+        tame = app.submissions.submit(asked._replace(agent="tame"), caller(app)).task
         assert (tame.approved_by, tame.lane) == ("auto", AGENTS)
         for session, via in (("claude:2", "tool"), ("claude:2", "cli"), (None, "tool")):
             with pytest.raises(NotYourTask, match=f"Task {wild} was approved by a person"):
-                runtime.resume(wild, "And delete the rest.", session=session, via=via)
+                app.conversations.resume(wild, "And delete the rest.", caller(app)._replace(session=session, via=via))
         # these are let through to the next question, which is whether it has answered at all
         for task_id, session, via in ((wild, "claude:1", "tool"), (wild, None, "cli"), (tame.task_id, "claude:2", "tool")):
             with pytest.raises(NotResumable):
-                runtime.resume(task_id, "And then?", session=session, via=via)
+                app.conversations.resume(task_id, "And then?", caller(app)._replace(session=session, via=via))

@@ -10,7 +10,7 @@ import pytest
 from conftest import CONFIG, Place, wait_until
 from mcp_client import Raw
 
-from backburner.services.runtime import open_runtime
+from backburner.services.app import open_app
 from backburner.testing.scripted_model import ScriptedModel
 
 WATCH_CI = {
@@ -124,9 +124,9 @@ def look(place: Place, name: str) -> dict[str, Any]:
 
 def told(place: Place) -> list[str]:
     """What was owed since, to whomever."""
-    with open_runtime(place.home, place.environ) as runtime:
-        notices = runtime.store.notices(project=None, unread=True)
-        runtime.tell(notice_ids=[notice.notice_id for notice in notices])
+    with open_app(place.home, place.environ) as app:
+        notices = app._ledger.notices.notices(project=None, unread=True)
+        app.inbox.acknowledge(notice_ids=[notice.notice_id for notice in notices])
         return [notice.text.split(" (look")[0] for notice in notices if "(look" in notice.text]
 
 

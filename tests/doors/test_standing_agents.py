@@ -10,10 +10,10 @@ from typing import Any
 
 import apsw
 import pytest
-from conftest import CONFIG, Place, wait_until
+from conftest import CONFIG, Place, caller, wait_until
 from mcp_client import Raw
 
-from backburner.services.runtime import open_runtime
+from backburner.services.app import open_app
 from backburner.system import processes as process
 from backburner.system import wakeups as wake
 from backburner.testing.scripted_model import ScriptedModel
@@ -154,15 +154,15 @@ def test_a_model_that_costs_money_is_woken_only_for_the_changes(home: Place, mod
     todo = script(report("{{state}}", "Seen."))
     add(home, "watch", "--prompt", f"Look at it. {todo}", "--notify", "always", "--", "cat", "value.txt")
     changes = {1: "a", 100: "b", 101: "a", 400: "c", 650: "d", 999: "e", 1000: "f"}
-    with open_runtime(home.home, home.environ) as runtime:
-        runtime.cwd = str(home.cwd)
-        task_id = runtime.show("watch").task.task_id
+    with open_app(home.home, home.environ) as app:
+        here = caller(app)._replace(cwd=str(home.cwd))
+        task_id = app.queries.find("watch", here).task.task_id
         for tick in range(1, 1001):
             if tick in changes:
                 (home.cwd / "value.txt").write_text(changes[tick])
-            runtime.run_now(task_id)
-            runtime.wait([task_id], 40)
-        runs = runtime.history(runtime.show(task_id), 2000)
+            app.recurring.run_now(task_id, caller(app))
+            app.waiting.wait([task_id], 40)
+        runs = app.queries.history(app.queries.find(task_id, caller(app)), 2000)
     asked = [run for run in runs if run.usage]
     assert len(runs) == 1000 and {run.state for run in runs} == {"completed"}
     assert len(asked) == len(changes) == len(prompts(model)) and len(told(home)) == len(changes)
@@ -245,7 +245,7 @@ def test_a_run_whose_host_was_killed_is_told_once_and_never_run_again_by_itself(
     steps(home, "ci", {"tool": "memory_list", "args": {}}, {"hang": 40, "say": "late"})
     run_id = home.ok("run-now", "ci").strip()
     wait_until(lambda: list(home.root.glob("tasks/*/.activity.json")), "the agent to be at work", 40)
-    (host,) = home.hosts("agents.host")
+    (host,) = home.hosts("agents.process")
     process.send(host, signal.SIGKILL)
     lost = ended(home, "ci", run_id)
     assert lost["status"] == "failed" and [run["cause"] for run in history(home, "ci")] == ["manual"]

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 import apsw
 import pytest
-from conftest import Place, wait_until
+from conftest import Place, caller, wait_until
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -27,7 +27,7 @@ from backburner.core.states import Result, RunState, TaskState
 from backburner.interfaces.cli.tasks import LISTED
 from backburner.interfaces.tui.board import Board, Row, Section, arranged, compose, page, section_of
 from backburner.interfaces.tui.top import COLOURS
-from backburner.services.runtime import open_runtime
+from backburner.services.app import open_app
 from backburner.system import wakeups as wake
 
 NOW = 1_770_647_500_000
@@ -565,8 +565,8 @@ def test_tasks_appear_by_themselves_and_a_shows_those_of_all_projects(place: Pla
 
 def test_what_is_live_is_shown_however_many_are_younger(place: Place, opened: list[Terminal]) -> None:
     submission = Submission(command=("install", "-d", "made"), cwd=str(place.cwd), environment={"PATH": os.environ["PATH"]})
-    with open_runtime(place.home, place.environ) as runtime:
-        ids = [runtime.submit(submission).task.task_id for _ in range(LISTED + 5)]
+    with open_app(place.home, place.environ) as app:
+        ids = [app.submissions.submit(submission, caller(app)).task.task_id for _ in range(LISTED + 5)]
     terminal = top(opened, place)
     terminal.sees(f"{LISTED + 5} waiting for approval")
     terminal.type("\x1bOF")

@@ -7,10 +7,10 @@ import subprocess
 import sys
 
 import pytest
-from conftest import Place, wait_until
+from conftest import Place, caller, wait_until
 
 from backburner import NotAPerson
-from backburner.services.runtime import open_runtime
+from backburner.services.app import open_app
 from backburner.system import processes as process
 
 ME = f"{sys.executable} -m backburner"
@@ -86,11 +86,11 @@ def test_no_word_about_where_a_yes_comes_from_makes_it_a_person_s(place: Place, 
     """Only what the post host hears from a channel counts as a person's, and that is no word but a call of its own."""
     place.configure("")
     proposal = _proposal(place)
-    with open_runtime(str(place.root), {**place.environ, "CLAUDECODE": "1"}) as runtime:
+    with open_app(str(place.root), {**place.environ, "CLAUDECODE": "1"}) as app:
         for said in (
-            lambda: runtime.approve(proposal, via=via),
-            lambda: runtime.trust(str(place.cwd), via=via),
-            lambda: runtime.require_person(via),
+            lambda: app.approvals.approve(proposal, caller(app)._replace(via=via)),
+            lambda: app.approvals.trust_project(str(place.cwd), caller(app)._replace(via=via)),
+            lambda: app.identity.require_person(caller(app)._replace(via=via)),
         ):
             with pytest.raises(NotAPerson):
                 said()

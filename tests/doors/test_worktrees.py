@@ -101,7 +101,7 @@ def test_one_that_was_killed_goes_on_where_it_was(home: Place) -> None:
     task_id = home.ok("ask", "--worktree", script(write("a.txt", "half\n"), {"hang": 30, "say": "never"})).strip()
     checkout = home.root / "worktrees" / task_id / "a.txt"
     wait_until(lambda: checkout.exists() and checkout.read_text() == "half\n", "the first change", 40)
-    for host in home.hosts("agents.host"):
+    for host in home.hosts("agents.process"):
         os.kill(host.pid, signal.SIGKILL)
     wait_until(lambda: home.status(task_id)["status"] == "failed", "it to be told as interrupted", 40)
     assert checkout.read_text() == "half\n"

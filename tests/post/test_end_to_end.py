@@ -88,9 +88,9 @@ def test_killed_between_sending_and_knowing_nothing_is_lost_and_nothing_told_twi
     rounds, chance = (100 if LONG else 8), random.Random()
     for number in range(rounds):
         home.ok("run", "--", "echo", f"letter-{number:03}.")
-        wait_until(lambda: home.hosts("integrations.host"), "a post host", 40)
+        wait_until(lambda: home.hosts("integrations.process"), "a post host", 40)
         time.sleep(chance.uniform(0, 0.4))  # the moment of the kill is what is random
-        for one in home.hosts("integrations.host"):
+        for one in home.hosts("integrations.process"):
             process.send(one, signal.SIGKILL)
         if number % 4 == 3:
             home.kill_engine()

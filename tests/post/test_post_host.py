@@ -98,8 +98,8 @@ def test_killed_in_the_middle_everything_is_delivered_at_least_once_with_the_sam
     for number in range(12):
         home.run("echo", str(number))
         if number % 3 == 2:
-            wait_until(lambda: home.hosts("integrations.host"), "a post host", 40)
-            for one in home.hosts("integrations.host"):
+            wait_until(lambda: home.hosts("integrations.process"), "a post host", 40)
+            for one in home.hosts("integrations.process"):
                 process.send(one, signal.SIGKILL)
         if number % 4 == 3:
             home.kill_engine()

@@ -11,12 +11,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from conftest import CONFIG, Place, wait_until
+from conftest import CONFIG, Place, caller, wait_until
 
-from backburner.agent_tools.context import Caller
+from backburner.agent_tools.context import ToolContext
 from backburner.agent_tools.registry import Desk, toolset
-from backburner.services.async_runtime import Awaited
-from backburner.services.runtime import open_runtime
+from backburner.services.app import open_app
+from backburner.services.async_app import AsyncApp
 from backburner.system import processes as process
 from backburner.testing.scripted_model import ScriptedModel
 
@@ -39,8 +39,8 @@ def agency(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 class Session:
     """A session that calls the tools."""
 
-    def __init__(self, home: Awaited, name: str, cwd: str) -> None:
-        self._caller = Caller(home, session=f"seed:{name}", cwd=cwd)
+    def __init__(self, home: AsyncApp, name: str, cwd: str) -> None:
+        self._caller = ToolContext(home, session=f"seed:{name}", cwd=cwd)
         self._desk = Desk(toolset())
         self.home = home
 
@@ -62,14 +62,14 @@ class Session:
 @pytest.fixture
 async def session(agency: Any, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Session]:
     monkeypatch.chdir(agency.place.cwd)
-    async with Awaited(lambda: open_runtime(str(agency.place.root), dict(agency.place.environ))) as home:
+    async with AsyncApp(lambda: open_app(str(agency.place.root), dict(agency.place.environ))) as home:
         yield Session(home, re.sub("[^a-z0-9]", "-", request.node.name), str(agency.place.cwd))
 
 
 async def test_launch_background_task(session: Session, agency: Any) -> None:
     asked = await session.call("background_task", description="Look around", prompt="Hello", agent="default")
     assert re.fullmatch(r"task_\d{8}_\d{6}_default(_\d+)?", asked["task_id"]) and asked["status"] == "running"
-    entry = await session.home.do(lambda runtime: runtime.show(asked["task_id"]))
+    entry = await session.home.call(lambda app: app.queries.find(asked["task_id"], caller(app)))
     assert entry.task.session == "seed:test-launch-background-task" and entry.task.agent == "default" and entry.task.prompt == "Hello"
     await session.block(asked["task_id"])
 
@@ -78,7 +78,7 @@ async def test_track_task_completion(session: Session) -> None:
     task_id = await session.ask({"say": "The answer is 42."})
     done = await session.block(task_id)
     assert done["tasks"][0]["status"] == "completed"
-    entry = await session.home.do(lambda runtime: runtime.show(task_id))
+    entry = await session.home.call(lambda app: app.queries.find(task_id, caller(app)))
     assert entry.run and entry.run.ended_at is not None
     assert (await session.call("background_output", task_id=task_id))["result"] == "The answer is 42.\n"
 
@@ -110,9 +110,9 @@ async def test_track_resumed_status(session: Session) -> None:
 async def test_retrieve_completed_task_results(session: Session) -> None:
     task_id = await session.ask({"say": "result"})
     await session.block(task_id)
-    assert (await session.home.do(lambda runtime: runtime.show(task_id))).task.retrieved_at is None
+    assert (await session.home.call(lambda app: app.queries.find(task_id, caller(app)))).task.retrieved_at is None
     assert (await session.call("background_output", task_id=task_id))["result"] == "result\n"
-    assert (await session.home.do(lambda runtime: runtime.show(task_id))).task.retrieved_at is not None
+    assert (await session.home.call(lambda app: app.queries.find(task_id, caller(app)))).task.retrieved_at is not None
 
 
 async def test_check_running_task_status(session: Session) -> None:
@@ -125,11 +125,11 @@ async def test_check_running_task_status(session: Session) -> None:
 async def test_task_persistence(session: Session) -> None:
     kept, gone = await session.ask({"say": "kept"}), await session.ask({"say": "gone"})
     await session.block(kept, gone)
-    await session.home.do(lambda runtime: runtime.clean_up(retention_days=0))
+    await session.home.call(lambda app: app.retention.clean_up(retention_days=0))
     assert (await session.call("background_output", task_id=kept))["result"] == "kept\n", "no retention for agents"
     assert (await session.call("background_clear", task_ids=[gone]))["cleared"] == [gone]
     assert (await session.call("background_output", task_id=gone))["error"]["message"] == f"Task not found: {gone}"
-    ended = await session.home.do(lambda runtime: runtime.end_session("seed:test-task-persistence"))
+    ended = await session.home.call(lambda app: app.tasks.end_session("seed:test-task-persistence"))
     assert kept in ended, "it goes with the session that asked"
 
 
@@ -253,13 +253,13 @@ async def test_blocking_is_not_polling(session: Session, monkeypatch: pytest.Mon
     async with asyncio.timeout(20):
         while (await session.call("background_output", task_id=task_id))["status"] != "running" or not await _begun(session, task_id):
             await asyncio.sleep(0.1)
-    looks, do = [], session.home.do
+    looks, real = [], session.home.call
 
     async def counted(call: Any) -> Any:
         looks.append(call)
-        return await do(call)
+        return await real(call)
 
-    monkeypatch.setattr(session.home, "do", counted)
+    monkeypatch.setattr(session.home, "call", counted)
     await session.call("background_block", task_ids=[task_id], timeout=3000)
     assert len(looks) <= 4
     monkeypatch.undo()
@@ -267,14 +267,14 @@ async def test_blocking_is_not_polling(session: Session, monkeypatch: pytest.Mon
 
 
 async def _begun(session: Session, task_id: str) -> bool:
-    entry = await session.home.do(lambda runtime: runtime.show(task_id))
+    entry = await session.home.call(lambda app: app.queries.find(task_id, caller(app)))
     return entry.run is not None and entry.run.started_at is not None
 
 
 async def test_detect_completion_via_event(session: Session, agency: Any) -> None:
     """The end of the turn is the event: it is written with its notice, and the session is told the whole answer."""
     task_id = await session.ask({"say": "A whole answer.\nOf two lines."})
-    await session.home.do(lambda runtime: runtime.wait([task_id], 30.0))
+    await session.home.call(lambda app: app.waiting.wait([task_id], 30.0))
     told = (await session.call("list_background_tasks"))["notices"]
     assert "[BACKGROUND TASK COMPLETED]" in told and "A whole answer.\nOf two lines." in told
 
@@ -282,8 +282,8 @@ async def test_detect_completion_via_event(session: Session, agency: Any) -> Non
 async def test_fallback_to_polling(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever waits and hears nothing looks at the ledger again after five seconds, and finds the one notice."""
     task_id = await session.ask({"hang": 1, "say": "done"})
-    place = await session.home.do(lambda runtime: runtime.home)
+    place = await session.home.call(lambda app: app.home)
     monkeypatch.setattr(place, "make_bells", lambda: str(tmp_path))  # nobody rings there
     assert (await session.block(task_id))["tasks"][0]["status"] == "completed"
-    notices = await session.home.do(lambda runtime: runtime.store.notices(project=None, unread=False))
+    notices = await session.home.call(lambda app: app._ledger.notices.notices(project=None, unread=False))
     assert sum(notice.task_id == task_id for notice in notices) == 1

@@ -11,17 +11,17 @@ from conftest import Place
 
 from backburner import BackgroundTools
 from backburner.agent_tools.commands import cancel_background_task, check_task_status, list_background_tasks, start_background_task
-from backburner.agent_tools.context import Caller
-from backburner.services.async_runtime import Awaited
-from backburner.services.runtime import open_runtime
+from backburner.agent_tools.context import ToolContext
+from backburner.services.app import open_app
+from backburner.services.async_app import AsyncApp
 from backburner.testing.scripted_model import ScriptedModel
 
 
 @pytest.fixture
 async def ctx(place: Place) -> AsyncIterator[Any]:
     place.ok("clear", str(place.finish("true")["task_id"]))  # an engine is there: what is started runs before the tool gives up on that
-    async with Awaited(lambda: open_runtime(str(place.root), dict(place.environ))) as home:
-        yield SimpleNamespace(deps=Caller(home, session="seed:1", cwd=str(place.cwd)))
+    async with AsyncApp(lambda: open_app(str(place.root), dict(place.environ))) as home:
+        yield SimpleNamespace(deps=ToolContext(home, session="seed:1", cwd=str(place.cwd)))
 
 
 async def test_start_background_task_tool(ctx: Any) -> None:

@@ -32,10 +32,10 @@ def look(lines: Lines) -> bool | None:
 def alarms() -> Iterator[list[int]]:
     """Who else uses the alarm of this process, as a program may that has a TaskRunner; the alarms that reached it."""
     rung: list[int] = []
-    before = signal.signal(signal.SIGALRM, lambda number, _: rung.append(number))
+    before = signal.signal(signal.SIGVTALRM, lambda number, _: rung.append(number))
     yield rung
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    signal.signal(signal.SIGALRM, before)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+    signal.signal(signal.SIGVTALRM, before)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_output_is_looked_at_as_it_comes(tmp_path: Path) -> None:
 def test_a_pattern_that_takes_for_ever_is_given_up(tmp_path: Path) -> None:
     lines = Lines(str(log(tmp_path, HEADER + b"a" * 60 + b"!\n")), ENDLESS)
     assert look(lines) is None
-    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0.0, 0.0)
 
 
 def test_a_pattern_that_could_take_for_ever_still_finds_what_fits(tmp_path: Path) -> None:
@@ -97,11 +97,11 @@ def test_a_pattern_that_could_take_for_ever_still_finds_what_fits(tmp_path: Path
 
 @pytest.mark.parametrize("pattern", ["ready", ENDLESS])
 def test_the_alarm_of_the_program_around_it_is_left_as_it_was(tmp_path: Path, alarms: list[int], pattern: str) -> None:
-    theirs = signal.getsignal(signal.SIGALRM)
-    signal.setitimer(signal.ITIMER_REAL, 1000, 500)
+    theirs = signal.getsignal(signal.SIGVTALRM)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 1000, 500)
     look(Lines(str(log(tmp_path, HEADER + b"a" * 60 + b"!\n")), pattern))
-    left, again = signal.getitimer(signal.ITIMER_REAL)
-    assert signal.getsignal(signal.SIGALRM) is theirs and alarms == []
+    left, again = signal.getitimer(signal.ITIMER_VIRTUAL)
+    assert signal.getsignal(signal.SIGVTALRM) is theirs and alarms == []
     assert left > 0 and again == 500
 
 

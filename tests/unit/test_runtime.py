@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from conftest import caller
 
-from backburner.coordination.config_file import load_config
+from backburner.coordination.config_file import ConfigFile, load_config
 from backburner.core.errors import AmbiguousId, BadInput, IllegalTransition, NotAPerson, NotRunning, TaskNotFound
 from backburner.core.models import Submission
-from backburner.core.settings import resolve
-from backburner.services.runtime import Runtime, open_runtime
+from backburner.services.app import App, open_app
+from backburner.store.ledger import Ledger, open_ledger
 from backburner.store.sqlite import SQLiteStore
 from backburner.system.home import Home
 from backburner.system.processes import myself
@@ -30,10 +31,10 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def runtime(home: Home, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
+def app(home: Home, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
     """A door that keeps what it submits for itself, so that no engine is needed."""
     monkeypatch.chdir(tmp_path)
-    with Runtime(home, SQLiteStore(home.ledger), resolve(), {}, clock=clock, runner=RUNNER) as one:
+    with App(home, open_ledger(home.ledger), ConfigFile(home, {}), {}, clock=clock, runner=RUNNER) as one:
         yield one
 
 
@@ -54,46 +55,46 @@ class LateStore(SQLiteStore):
 
 
 def test_a_proposal_that_another_door_expires_at_the_same_moment_is_no_error(home: Home, clock: FakeClock) -> None:
-    with Runtime(home, LateStore(home.ledger), resolve(), {}, clock=clock, runner=RUNNER) as runtime:
-        proposal = runtime.submit(ask()).task
+    with App(home, Ledger(LateStore(home.ledger)), ConfigFile(home, {}), {}, clock=clock, runner=RUNNER) as app:
+        proposal = app.submissions.submit(ask(), caller(app)).task
         clock.advance(25 * HOUR)
-        assert runtime.show(proposal.task_id).status == "expired"
+        assert app.queries.find(proposal.task_id, caller(app)).status == "expired"
 
 
-def test_a_proposal_expires_when_its_time_is_over_and_not_before(runtime: Runtime, clock: FakeClock) -> None:
-    proposal = runtime.submit(ask()).task
+def test_a_proposal_expires_when_its_time_is_over_and_not_before(app: App, clock: FakeClock) -> None:
+    proposal = app.submissions.submit(ask(), caller(app)).task
     assert proposal.expires_at == clock() + 24 * HOUR
     clock.advance(24 * HOUR - 1)
-    assert runtime.show(proposal.task_id).status == "proposed"
+    assert app.queries.find(proposal.task_id, caller(app)).status == "proposed"
     clock.advance(1)
-    assert runtime.show(proposal.task_id).status == "expired"
+    assert app.queries.find(proposal.task_id, caller(app)).status == "expired"
     with pytest.raises(IllegalTransition, match="expired cannot become approved"):
-        runtime.approve(proposal.task_id, via="library")
+        app.approvals.approve(proposal.task_id, caller(app))
 
 
-def test_a_yes_makes_a_run_and_a_second_yes_is_refused(runtime: Runtime) -> None:
-    proposal = runtime.submit(ask()).task
-    assert runtime.approve(proposal.task_id, via="library").status == "pending"
+def test_a_yes_makes_a_run_and_a_second_yes_is_refused(app: App) -> None:
+    proposal = app.submissions.submit(ask(), caller(app)).task
+    assert app.approvals.approve(proposal.task_id, caller(app)).status == "pending"
     with pytest.raises(IllegalTransition):
-        runtime.approve(proposal.task_id, via="library")
-    assert [event.kind for event in runtime.events(0)] == ["task_proposed", "task_approved"]
+        app.approvals.approve(proposal.task_id, caller(app))
+    assert [event.kind for event in app.queries.events(0)] == ["task_proposed", "task_approved"]
 
 
-def test_a_no_ends_it(runtime: Runtime) -> None:
-    proposal = runtime.submit(ask()).task
-    assert runtime.reject(proposal.task_id).status == "rejected"
+def test_a_no_ends_it(app: App) -> None:
+    proposal = app.submissions.submit(ask(), caller(app)).task
+    assert app.approvals.reject(proposal.task_id, caller(app)).status == "rejected"
     with pytest.raises(IllegalTransition):
-        runtime.approve(proposal.task_id, via="library")
+        app.approvals.approve(proposal.task_id, caller(app))
     with pytest.raises(NotRunning):
-        runtime.cancel(proposal.task_id)
+        app.tasks.cancel(proposal.task_id, caller(app))
 
 
 def test_inside_a_task_nobody_is_a_person(home: Home) -> None:
-    with Runtime(home, SQLiteStore(home.ledger), resolve(), {"BACKBURNER_TASK_ID": "task_x"}, runner=RUNNER) as runtime:
-        proposal = runtime.submit(ask()).task
+    with App(home, open_ledger(home.ledger), ConfigFile(home, {}), {"BACKBURNER_TASK_ID": "task_x"}, runner=RUNNER) as app:
+        proposal = app.submissions.submit(ask(), caller(app)).task
         with pytest.raises(NotAPerson, match="inside the background task task_x"):
-            runtime.approve(proposal.task_id, via="library")
-        assert runtime.show(proposal.task_id).status == "proposed"
+            app.approvals.approve(proposal.task_id, caller(app))
+        assert app.queries.find(proposal.task_id, caller(app)).status == "proposed"
 
 
 @pytest.mark.parametrize(
@@ -113,103 +114,106 @@ def test_inside_a_task_nobody_is_a_person(home: Home) -> None:
         Submission(("true",), "/no/such/folder", {}),
     ],
 )
-def test_what_cannot_be_run_is_refused_and_nothing_is_stored(runtime: Runtime, submission: Submission) -> None:
+def test_what_cannot_be_run_is_refused_and_nothing_is_stored(app: App, submission: Submission) -> None:
     with pytest.raises(BadInput):
-        runtime.submit(submission)
-    assert runtime.list(everywhere=True) == []
+        app.submissions.submit(submission, caller(app))
+    assert app.queries.list(caller(app), everywhere=True) == []
 
 
 @pytest.mark.parametrize("reference", ["", "nothing-like-it", "%", "\udcff"])
-def test_a_reference_that_means_nothing_finds_nothing(runtime: Runtime, reference: str) -> None:
-    runtime.submit(ask())
+def test_a_reference_that_means_nothing_finds_nothing(app: App, reference: str) -> None:
+    app.submissions.submit(ask(), caller(app))
     with pytest.raises(TaskNotFound):
-        runtime.show(reference)
+        app.queries.find(reference, caller(app))
 
 
-def test_a_reference_that_means_several_lists_them(runtime: Runtime) -> None:
-    first, second = runtime.submit(ask()).task, runtime.submit(ask()).task
+def test_a_reference_that_means_several_lists_them(app: App) -> None:
+    first, second = app.submissions.submit(ask(), caller(app)).task, app.submissions.submit(ask(), caller(app)).task
     with pytest.raises(AmbiguousId) as caught:
-        runtime.show("make")
+        app.queries.find("make", caller(app))
     assert first.task_id in str(caught.value) and second.task_id in str(caught.value)
 
 
-def test_a_status_that_does_not_exist_is_refused(runtime: Runtime) -> None:
+def test_a_status_that_does_not_exist_is_refused(app: App) -> None:
     with pytest.raises(BadInput, match="There is no status 'strange'"):
-        runtime.list(status="strange")
+        app.queries.list(caller(app), status="strange")
 
 
-def test_only_what_has_ended_can_be_cleared(runtime: Runtime) -> None:
-    kept = [runtime.submit(ask()).task.task_id, runtime.submit(ask("true")).task.task_id]
+def test_only_what_has_ended_can_be_cleared(app: App) -> None:
+    kept = [app.submissions.submit(ask(), caller(app)).task.task_id, app.submissions.submit(ask("true"), caller(app)).task.task_id]
     for task_id in kept:
         with pytest.raises(BadInput, match="only what has ended can be cleared"):
-            runtime.clear([task_id])
-    gone = runtime.submit(ask()).task.task_id
-    runtime.reject(gone)
-    assert runtime.clear(ended=True, everywhere=True) == [gone]
-    assert {entry.task.task_id for entry in runtime.list(everywhere=True)} == set(kept)
+            app.tasks.clear([task_id], caller(app))
+    gone = app.submissions.submit(ask(), caller(app)).task.task_id
+    app.approvals.reject(gone, caller(app))
+    assert app.tasks.clear((), caller(app), ended=True, everywhere=True) == [gone]
+    assert {entry.task.task_id for entry in app.queries.list(caller(app), everywhere=True)} == set(kept)
 
 
-def test_what_ended_long_ago_is_forgotten_and_what_lives_never(runtime: Runtime, clock: FakeClock) -> None:
-    pending, gone = runtime.submit(ask("true")).task.task_id, runtime.submit(ask("true")).task.task_id
-    runtime.cancel(gone)
+def test_what_ended_long_ago_is_forgotten_and_what_lives_never(app: App, clock: FakeClock) -> None:
+    pending, gone = (
+        app.submissions.submit(ask("true"), caller(app)).task.task_id,
+        app.submissions.submit(ask("true"), caller(app)).task.task_id,
+    )
+    app.tasks.cancel(gone, caller(app))
     clock.advance(7 * 24 * HOUR)
-    assert runtime.clean_up() == []
+    assert app.retention.clean_up() == []
     clock.advance(1)
-    assert runtime.clean_up() == [gone]
-    assert [entry.task.task_id for entry in runtime.list(everywhere=True)] == [pending]
+    assert app.retention.clean_up() == [gone]
+    assert [entry.task.task_id for entry in app.queries.list(caller(app), everywhere=True)] == [pending]
 
 
-def upkeep(runtime: Runtime) -> Sequence[str]:
+def upkeep(app: App) -> Sequence[str]:
     """What an engine does by itself at its start, and now and then."""
-    as_of = runtime.confirmed_time()
-    return [] if as_of is None else runtime.clean_up(as_of=as_of)
+    as_of = app.retention.confirmed_time()
+    return [] if as_of is None else app.retention.clean_up(as_of=as_of)
 
 
-def ended(runtime: Runtime) -> str:
-    task_id = runtime.submit(ask("true")).task.task_id
-    runtime.cancel(task_id)
+def ended(app: App) -> str:
+    task_id = app.submissions.submit(ask("true"), caller(app)).task.task_id
+    app.tasks.cancel(task_id, caller(app))
     return task_id
 
 
-def test_a_clock_that_leaps_deletes_nothing_also_when_it_is_set_back(runtime: Runtime, clock: FakeClock) -> None:
-    kept = ended(runtime)
-    assert upkeep(runtime) == []
+def test_a_clock_that_leaps_deletes_nothing_also_when_it_is_set_back(app: App, clock: FakeClock) -> None:
+    kept = ended(app)
+    assert upkeep(app) == []
     clock.advance(400 * 24 * HOUR)
-    later = ended(runtime)  # what is written meanwhile does not make the time true
-    assert [upkeep(runtime) for _ in range(3)] == [[]] * 3
+    later = ended(app)  # what is written meanwhile does not make the time true
+    assert [upkeep(app) for _ in range(3)] == [[]] * 3
     clock.advance(23 * HOUR)
-    assert upkeep(runtime) == []
+    assert upkeep(app) == []
     clock.advance(-401 * 24 * HOUR)
     for _ in range(20):
-        assert upkeep(runtime) == []
+        assert upkeep(app) == []
         clock.advance(6 * HOUR)
-    assert {entry.task.task_id for entry in runtime.list(everywhere=True)} == {kept, later}
+    assert {entry.task.task_id for entry in app.queries.list(caller(app), everywhere=True)} == {kept, later}
 
 
-def test_a_machine_that_was_off_for_long_is_cleaned_up_a_day_later(runtime: Runtime, clock: FakeClock) -> None:
-    gone = ended(runtime)
-    upkeep(runtime)
+def test_a_machine_that_was_off_for_long_is_cleaned_up_a_day_later(app: App, clock: FakeClock) -> None:
+    gone = ended(app)
+    upkeep(app)
     clock.advance(400 * 24 * HOUR)
-    assert upkeep(runtime) == []
+    assert upkeep(app) == []
     clock.advance(24 * HOUR)
-    assert upkeep(runtime) == [gone]
+    assert upkeep(app) == [gone]
 
 
-def test_an_engine_that_stays_forgets_what_ended_within_a_day_and_a_few_hours_of_its_time(runtime: Runtime, clock: FakeClock) -> None:
-    gone, hours = ended(runtime), 0
-    while not upkeep(runtime):
+def test_an_engine_that_stays_forgets_what_ended_within_a_day_and_a_few_hours_of_its_time(app: App, clock: FakeClock) -> None:
+    gone, hours = ended(app), 0
+    while not upkeep(app):
         clock.advance(6 * HOUR)
         hours += 6
     assert 7 * 24 < hours <= 9 * 24
-    assert runtime.list(everywhere=True) == [], gone
+    assert app.queries.list(caller(app), everywhere=True) == [], gone
 
 
-def test_a_machine_that_is_used_once_a_week_is_cleaned_up(runtime: Runtime, clock: FakeClock) -> None:
-    ended(runtime)
+def test_a_machine_that_is_used_once_a_week_is_cleaned_up(app: App, clock: FakeClock) -> None:
+    ended(app)
     for _ in range(4):
-        upkeep(runtime)
+        upkeep(app)
         clock.advance(7 * 24 * HOUR)
-    assert runtime.list(everywhere=True) == []
+    assert app.queries.list(caller(app), everywhere=True) == []
 
 
 def test_settings_that_cannot_be_read_are_bad_input(home: Home) -> None:
@@ -221,5 +225,5 @@ def test_settings_that_cannot_be_read_are_bad_input(home: Home) -> None:
 
 def test_a_home_is_opened_with_its_settings(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("[commands]\nmax_concurrent = 2\n")
-    with open_runtime(str(tmp_path), {"BACKBURNER_COMMANDS_RETENTION_DAYS": "1"}, {"commands.output_cap_mb": "3"}) as runtime:
-        assert [runtime.config.whole(f"commands.{key}") for key in ("max_concurrent", "retention_days", "output_cap_mb")] == [2, 1, 3]
+    with open_app(str(tmp_path), {"BACKBURNER_COMMANDS_RETENTION_DAYS": "1"}, {"commands.output_cap_mb": "3"}) as app:
+        assert [app.config.whole(f"commands.{key}") for key in ("max_concurrent", "retention_days", "output_cap_mb")] == [2, 1, 3]

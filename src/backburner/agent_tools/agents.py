@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import NotRequired, TypedDict
 
 from backburner.agent_tools.commands import folder_of
-from backburner.agent_tools.context import Caller, Context, until
+from backburner.agent_tools.context import Context, ToolContext, until
 from backburner.agent_tools.results import Cleared, outcome
 from backburner.core import formatting as words
 from backburner.core.errors import BadInput, NotRunning, TaskNotFound
-from backburner.core.models import Entry, Submission
+from backburner.core.models import Caller, Entry, Submission
 from backburner.core.states import AT_WORK
 from backburner.core.terminal_text import readable, shortened
-from backburner.services.runtime import Runtime, now_ms
+from backburner.services.app import App, now_ms
 from backburner.system.caller_identity import handed_on
 from backburner.system.log_file import Piece
 from backburner.system.processes import umask
@@ -83,28 +83,28 @@ async def background_task(
         key: A name for this piece of work. A second call with the same key gives the first task instead of asking again.
         worktree: Have it work in a git worktree of its own: the files here stay as they are, and its changes come as a branch and a diff.
     """
-    caller = ctx.deps
+    context = ctx.deps
 
-    def ask(runtime: Runtime) -> tuple[Entry, bool]:
+    def ask(app: App) -> tuple[Entry, bool]:
         submission = Submission(
             command=(),
-            cwd=folder_of(caller, None),
-            environment=handed_on(runtime.environ if caller.environ is None else caller.environ),
+            cwd=folder_of(context, None),
+            environment=handed_on(context.environ),
             description=shortened(description, longest=500),
             umask=umask(),
             agent=agent,
             prompt=prompt,
-            batch=batch_id or caller.message,
+            batch=batch_id or context.message,
             key=key,
-            session=caller.session,
-            message=caller.message,
+            session=context.session,
+            message=context.message,
             terms={"worktree": True} if worktree else {},
-            opened=caller.opened,
+            opened=context.opened,
         )
-        known = runtime.known(submission)
-        return known or runtime.submit(submission), known is not None
+        known = app.submissions.find_by_key(submission)
+        return known or app.submissions.submit(submission, context.caller), known is not None
 
-    entry, again = await caller.do(ask)
+    entry, again = await context.call(ask)
     known = entry.task.task_id
     before = "This was asked before, under the same key, and is not asked again: " if again else ""
     display = f"{before}Background task started: {known} ({agent}): {entry.task.description}\nIts answer comes as a notice; background_output reads it."
@@ -126,18 +126,18 @@ async def background_output(ctx: Context, task_id: str, cursor: str | None = Non
         task_id: The task's id, a unique part of it, its label, or "last".
         cursor: Go on where an earlier piece ended.
     """
-    caller = ctx.deps
+    context = ctx.deps
 
-    def read(runtime: Runtime) -> tuple[Entry, Piece | None, dict[str, object]]:
-        entry = agents_task(runtime, task_id)
+    def read(app: App) -> tuple[Entry, Piece | None, dict[str, object]]:
+        entry = agents_task(app, context.caller, task_id)
         if not entry.ended:
-            return entry, None, runtime.activity(entry)
-        runtime.retrieve(entry)
+            return entry, None, app.runs.activity(entry)
+        app.conversations.mark_retrieved(entry)
         start = cursor or f"{entry.task.run_count}:0"
-        return entry, runtime.read(entry, start, most=_PIECE), runtime.activity(entry)
+        return entry, app.runs.read(entry, start, most=_PIECE), app.runs.activity(entry)
 
-    entry, piece, activity = await caller.do(read)
-    caller.tells(entry)
+    entry, piece, activity = await context.call(read)
+    context.tells(entry)
     answered = Answered(task_id=entry.task.task_id, status=status_of(entry), display="")
     answered["tool_calls"] = int(str(activity.get("tools", 0)))
     recent = activity.get("recent")
@@ -146,14 +146,14 @@ async def background_output(ctx: Context, task_id: str, cursor: str | None = Non
         answered["last_update"] = words.iso(at) or ""
     if piece is None:
         tools = f", {answered['tool_calls']} tool calls ({', '.join(answered['recent_tools'])})" if answered["tool_calls"] else ""
-        answered["display"] = f"{_line(caller, entry)}{tools}"
+        answered["display"] = f"{_line(context, entry)}{tools}"
         return answered
     text = readable(piece.data.decode("utf-8", "replace"))
     if entry.run and entry.run.error:
         answered["error"] = entry.run.error
     answered |= {"result": text, "cursor": piece.cursor, "more": piece.more}  # type: ignore[typeddict-item]
     note = f'\n[more: background_output("{entry.task.task_id}", cursor="{piece.cursor}")]' if piece.more else ""
-    answered["display"] = f"{_line(caller, entry)}\n\n{text}{note}".rstrip()
+    answered["display"] = f"{_line(context, entry)}\n\n{text}{note}".rstrip()
     return answered
 
 
@@ -165,17 +165,17 @@ async def background_block(ctx: Context, task_ids: list[str] | None = None, batc
         batch_id: Wait for all tasks of a batch instead.
         timeout: How long to wait at the most, in milliseconds (up to 600000). A call may return earlier than that.
     """
-    caller = ctx.deps
-    known = await caller.do(lambda runtime: _meant(runtime, task_ids, batch_id))
+    context = ctx.deps
+    known = await context.call(lambda app: _meant(app, context.caller, task_ids, batch_id))
     patience = min(max(timeout, 0), _LONGEST_BLOCK_MS) / 1000
 
     def done(entry: Entry) -> bool:
         return not entry.live or entry.status == "waiting"
 
-    entries = await until(caller, known, min(patience, caller.longest_wait), done)
-    caller.tells(*entries[:_MOST])
+    entries = await until(context, known, min(patience, context.longest_wait), done)
+    context.tells(*entries[:_MOST])
     running = [entry.task.task_id for entry in entries if not done(entry)]
-    many = _many(caller, entries)
+    many = _many(context, entries)
     if running:
         many["running"] = running[:_MOST]
         many["display"] += f"\nStill running: {', '.join(running[:_MOST])}. Call again, or go on; you will be told."
@@ -189,12 +189,12 @@ async def background_resume(ctx: Context, task_id: str, message: str) -> Asked:
         task_id: The task's id, a unique part of it, its label, or "last".
         message: What to say to it.
     """
-    caller = ctx.deps
+    context = ctx.deps
 
-    def resume(runtime: Runtime) -> Entry:
-        return runtime.resume(agents_task(runtime, task_id).task.task_id, message, session=caller.session, via="tool")
+    def resume(app: App) -> Entry:
+        return app.conversations.resume(agents_task(app, context.caller, task_id).task.task_id, message, context.caller)
 
-    entry = await caller.do(resume)
+    entry = await context.call(resume)
     display = (
         f"Resumed {entry.task.task_id} (resume {entry.task.run_count - 1}). Its answer comes as a notice; background_block waits for it."
     )
@@ -208,19 +208,19 @@ async def background_cancel(ctx: Context, task_id: str | None = None, batch_id: 
         task_id: The task's id, a unique part of it, its label, or "last".
         batch_id: Stop all tasks of a batch instead.
     """
-    caller = ctx.deps
+    context = ctx.deps
 
-    def cancel(runtime: Runtime) -> list[str]:
-        known = _meant(runtime, [task_id] if task_id else None, batch_id)
-        live = [one for one in known if not runtime.known_as(one).ended]
+    def cancel(app: App) -> list[str]:
+        known = _meant(app, context.caller, [task_id] if task_id else None, batch_id)
+        live = [one for one in known if not app.queries.get(one).ended]
         if task_id and not live:
-            raise NotRunning(task_id=known[0], status=status_of(runtime.known_as(known[0])))
-        return [runtime.cancel(one).task.task_id for one in live]
+            raise NotRunning(task_id=known[0], status=status_of(app.queries.get(known[0])))
+        return [app.tasks.cancel(one, context.caller).task.task_id for one in live]
 
-    asked = await caller.do(cancel)
-    entries = await until(caller, asked, min(20.0, caller.longest_wait), lambda one: one.ended, quiet=True) if asked else []
-    caller.tells(*entries[:_MOST])
-    return _many(caller, entries)
+    asked = await context.call(cancel)
+    entries = await until(context, asked, min(20.0, context.longest_wait), lambda one: one.ended, quiet=True) if asked else []
+    context.tells(*entries[:_MOST])
+    return _many(context, entries)
 
 
 async def background_list(ctx: Context, status: str | None = None, batch_id: str | None = None) -> Many:
@@ -230,12 +230,12 @@ async def background_list(ctx: Context, status: str | None = None, batch_id: str
         status: Only tasks of one status: running, completed, error, cancelled, resumed.
         batch_id: Only the tasks of a batch.
     """
-    caller = ctx.deps
+    context = ctx.deps
     if status is not None and status not in ("running", "completed", "error", "cancelled", "resumed", "waiting"):
         raise BadInput(f"There is no status '{status}'; there are running, completed, error, cancelled, resumed, waiting.")
-    entries = await caller.do(lambda runtime: runtime.list(batch=batch_id, everywhere=caller.cwd is None, limit=500))
+    entries = await context.call(lambda app: app.queries.list(context.caller, batch=batch_id, everywhere=context.cwd is None, limit=500))
     shown = [entry for entry in entries if _is_agents(entry) and status in (None, status_of(entry))]
-    return _many(caller, shown[:_MOST])
+    return _many(context, shown[:_MOST])
 
 
 async def background_clear(ctx: Context, task_ids: list[str] | None = None, batch_id: str | None = None) -> Cleared:
@@ -245,16 +245,16 @@ async def background_clear(ctx: Context, task_ids: list[str] | None = None, batc
         task_ids: Ids (or unique parts, or labels) of ended tasks.
         batch_id: Forget those of a batch.
     """
-    caller = ctx.deps
+    context = ctx.deps
 
-    def clear(runtime: Runtime) -> Sequence[str]:
+    def clear(app: App) -> Sequence[str]:
         if task_ids or batch_id is not None:
-            known = _meant(runtime, task_ids, batch_id)
+            known = _meant(app, context.caller, task_ids, batch_id)
         else:
-            known = [entry.task.task_id for entry in runtime.list(everywhere=caller.cwd is None) if _is_agents(entry)]
-        return runtime.clear([one for one in known if runtime.known_as(one).ended])
+            known = [entry.task.task_id for entry in app.queries.list(context.caller, everywhere=context.cwd is None) if _is_agents(entry)]
+        return app.tasks.clear([one for one in known if app.queries.get(one).ended], context.caller)
 
-    gone = await caller.do(clear)
+    gone = await context.call(clear)
     return Cleared(cleared=list(gone), display=f"Cleared {len(gone)} task{'s' * (len(gone) != 1)}.")
 
 
@@ -270,10 +270,10 @@ def status_of(entry: Entry) -> str:
     return entry.status
 
 
-def agents_task(runtime: Runtime, reference: str) -> Entry:
+def agents_task(app: App, caller: Caller, reference: str) -> Entry:
     """The agent's task that is meant."""
     try:
-        entry = runtime.show(reference)
+        entry = app.queries.find(reference, caller)
     except TaskNotFound:
         raise AgentTaskNotFound(task_id=reference) from None
     if entry.task.agent is None:
@@ -287,11 +287,11 @@ class AgentTaskNotFound(TaskNotFound):
     """Task not found: {task_id}"""
 
 
-def _meant(runtime: Runtime, task_ids: list[str] | None, batch_id: str | None) -> list[str]:
+def _meant(app: App, caller: Caller, task_ids: list[str] | None, batch_id: str | None) -> list[str]:
     if not task_ids and batch_id is None:
         raise BadInput("Say which: task_ids, or a batch_id.")
-    named = [agents_task(runtime, reference).task.task_id for reference in task_ids or ()]
-    of_batch = runtime.list(batch=batch_id, limit=500) if batch_id is not None else ()
+    named = [agents_task(app, caller, reference).task.task_id for reference in task_ids or ()]
+    of_batch = app.queries.list(caller, batch=batch_id, limit=500) if batch_id is not None else ()
     return list(dict.fromkeys([*named, *(entry.task.task_id for entry in of_batch if _is_agents(entry))]))
 
 
@@ -299,7 +299,7 @@ def _is_agents(entry: Entry) -> bool:
     return entry.task.agent is not None and not entry.task.standing
 
 
-def _many(caller: Caller, entries: Sequence[Entry]) -> Many:
+def _many(context: ToolContext, entries: Sequence[Entry]) -> Many:
     now, tasks = now_ms(), []
     for entry in entries[:_MOST]:
         took = words.elapsed(entry, now)
@@ -313,13 +313,13 @@ def _many(caller: Caller, entries: Sequence[Entry]) -> Many:
                 duration_seconds=None if took is None else took / 1000,
             )
         )
-    lines = [_line(caller, entry) for entry in entries[:_MOST]]
+    lines = [_line(context, entry) for entry in entries[:_MOST]]
     return Many(tasks=tasks, count=len(tasks), display="\n".join(lines) or "No background tasks.")
 
 
-def _line(caller: Caller, entry: Entry) -> str:
+def _line(context: ToolContext, entry: Entry) -> str:
     if entry.status == "waiting":
-        return outcome(caller, entry)
+        return outcome(context, entry)
     took = words.elapsed(entry, now_ms())
     long = f" ({words.duration(took)})" if took is not None else ""
     error = f": {entry.run.error}" if entry.run and entry.run.error and entry.run.state not in AT_WORK else ""

@@ -1,19 +1,19 @@
 """The tools an agent calls: plain async functions over the Runtime, which return dicts with a `display` for people.
 
-`ctx.deps` is the `Caller`: who calls, from where, and how long a call may take. Their docstrings are the published schema.
+`ctx.deps` is the `ToolContext`: who calls, from where, and how long a call may take. Their docstrings are the published schema.
 Output is given in bounded pieces with a cursor. None of them can say yes for a person.
 """
 
 import os
 
-from backburner.agent_tools.context import Caller, Context, until
+from backburner.agent_tools.context import Context, ToolContext, until
 from backburner.agent_tools.results import Cleared, Done, Listed, Output, Started, Status, Waited, outcome, started, status, summary
 from backburner.core import task_text as render
 from backburner.core.command_words import words_of
 from backburner.core.errors import BadInput
-from backburner.core.models import Entry, Submission
+from backburner.core.models import Caller, Entry, Submission
 from backburner.core.terminal_text import readable, shortened
-from backburner.services.runtime import Runtime, now_ms
+from backburner.services.app import App, now_ms
 from backburner.system.caller_identity import handed_on
 from backburner.system.log_file import Piece
 from backburner.system.processes import umask
@@ -60,15 +60,15 @@ async def start_background_task(
         stdin: Keep its input open for send_to_background_task.
         ready_when: For servers: a port, or a regular expression for the line that says it is ready.
     """
-    caller = ctx.deps
+    context = ctx.deps
     argv = (command,) if shell else words_of(command)
     timeout_ms = None if timeout_seconds is None else int(min(timeout_seconds, 1e9) * 1000)
 
-    def start(runtime: Runtime) -> tuple[Entry, bool]:
+    def start(app: App) -> tuple[Entry, bool]:
         submission = Submission(
             command=argv,
-            cwd=folder_of(caller, working_directory),
-            environment=handed_on(runtime.environ if caller.environ is None else caller.environ),
+            cwd=folder_of(context, working_directory),
+            environment=handed_on(context.environ),
             description=shortened(description, longest=500),
             name=name,
             shell=shell,
@@ -79,14 +79,14 @@ async def start_background_task(
             after=tuple(after or ()),
             stdin=stdin,
             ready_when=ready_when,
-            session=caller.session,
-            opened=caller.opened,
+            session=context.session,
+            opened=context.opened,
         )
-        known = runtime.known(submission)
-        return known or runtime.submit(submission), known is not None
+        known = app.submissions.find_by_key(submission)
+        return known or app.submissions.submit(submission, context.caller), known is not None
 
-    entry, again = await caller.do(start)
-    return await started(caller, entry, again=again)
+    entry, again = await context.call(start)
+    return await started(context, entry, again=again)
 
 
 async def check_task_status(ctx: Context, task_id: str, include_output: bool = True) -> Status:
@@ -99,14 +99,14 @@ async def check_task_status(ctx: Context, task_id: str, include_output: bool = T
         task_id: The task's id, a unique part of it, its label, or "last".
         include_output: Include the last 20 lines of output.
     """
-    caller = ctx.deps
+    context = ctx.deps
 
-    def look(runtime: Runtime) -> tuple[Status, Entry]:
-        entry = command_task(runtime, task_id)
-        return status(runtime, entry, include_output), entry
+    def look(app: App) -> tuple[Status, Entry]:
+        entry = command_task(app, context.caller, task_id)
+        return status(app, entry, include_output), entry
 
-    found, entry = await caller.do(look)
-    caller.tells(entry)
+    found, entry = await context.call(look)
+    context.tells(entry)
     return found
 
 
@@ -116,11 +116,11 @@ async def cancel_background_task(ctx: Context, task_id: str) -> Done:
     Args:
         task_id: The task's id, a unique part of it, its label, or "last".
     """
-    caller = ctx.deps
-    entry = await caller.do(lambda runtime: runtime.cancel(command_task(runtime, task_id).task.task_id))
-    grace = await caller.do(lambda runtime: runtime.config.number("commands.cancel_grace_seconds"))
-    (entry,) = await until(caller, [entry.task.task_id], min(grace + _STOPPING_SECONDS, caller.longest_wait), lambda one: one.ended)
-    caller.tells(entry)
+    context = ctx.deps
+    entry = await context.call(lambda app: app.tasks.cancel(command_task(app, context.caller, task_id).task.task_id, context.caller))
+    grace = await context.call(lambda app: app.config.number("commands.cancel_grace_seconds"))
+    (entry,) = await until(context, [entry.task.task_id], min(grace + _STOPPING_SECONDS, context.longest_wait), lambda one: one.ended)
+    context.tells(entry)
     known = entry.task.task_id
     if entry.status in ("cancelled", "rejected"):
         display = f"Task {known} cancelled."
@@ -138,9 +138,11 @@ async def list_background_tasks(ctx: Context, status_filter: str | None = None, 
         status_filter: Only tasks of one status: pending, running, completed, failed, cancelled, proposed, waiting.
         batch: Only the tasks of a batch.
     """
-    caller = ctx.deps
-    entries = await caller.do(
-        lambda runtime: runtime.list(status=status_filter, batch=batch, everywhere=caller.cwd is None, limit=_MOST_LISTED + 1)
+    context = ctx.deps
+    entries = await context.call(
+        lambda app: app.queries.list(
+            context.caller, status=status_filter, batch=batch, everywhere=context.cwd is None, limit=_MOST_LISTED + 1
+        )
     )
     shown, now = [entry for entry in entries[:_MOST_LISTED] if entry.task.agent is None], now_ms()
     display = render.table(shown, now, plain=True) if shown else "No background tasks."
@@ -162,13 +164,13 @@ async def wait_for_background_tasks(
         timeout_seconds: How long to wait at the most. A call may return earlier than that; call again.
         ready: Wait only until they are ready, for servers that were started with ready_when.
     """
-    caller = ctx.deps
+    context = ctx.deps
 
-    def meant(runtime: Runtime) -> list[str]:
+    def meant(app: App) -> list[str]:
         if not task_ids and batch is None:
             raise BadInput("Say what to wait for: task_ids, or a batch.")
-        named = [command_task(runtime, reference).task.task_id for reference in task_ids or ()]
-        of_batch = runtime.list(batch=batch, limit=_MOST_AWAITED + 1) if batch is not None else ()
+        named = [command_task(app, context.caller, reference).task.task_id for reference in task_ids or ()]
+        of_batch = app.queries.list(context.caller, batch=batch, limit=_MOST_AWAITED + 1) if batch is not None else ()
         known = list(dict.fromkeys([*named, *(entry.task.task_id for entry in of_batch)]))
         if len(known) > _MOST_AWAITED:
             raise BadInput(f"Wait for at most {_MOST_AWAITED} tasks at once; you are told of each end anyway.")
@@ -177,13 +179,13 @@ async def wait_for_background_tasks(
     def done(entry: Entry) -> bool:
         return not entry.live or entry.status == "waiting" or (ready and entry.ready)
 
-    known = await caller.do(meant)
-    patience = min(max(timeout_seconds, 0.0), caller.longest_wait)
-    entries = await until(caller, known, patience, done)
-    caller.tells(*entries[:_MOST_LISTED])
+    known = await context.call(meant)
+    patience = min(max(timeout_seconds, 0.0), context.longest_wait)
+    entries = await until(context, known, patience, done)
+    context.tells(*entries[:_MOST_LISTED])
     now = now_ms()
     running = [entry.task.task_id for entry in entries if not done(entry)]
-    lines = [outcome(caller, entry) for entry in entries[:_MOST_LISTED]]
+    lines = [outcome(context, entry) for entry in entries[:_MOST_LISTED]]
     if running:
         lines.append(f"Still running after {patience:g} s: {_named(running)}. Call again, or go on; you will be told.")
     return Waited(tasks=[summary(entry, now) for entry in entries[:_MOST_LISTED]], running=running[:_MOST_LISTED], display="\n".join(lines))
@@ -208,14 +210,14 @@ async def read_background_output(
         containing: Only lines that hold this text, whatever their case.
         max_characters: How much at the most (up to 50000).
     """
-    caller = ctx.deps
+    context = ctx.deps
     most = min(max(max_characters, 100), _LONGEST_PIECE)
 
-    def read(runtime: Runtime) -> tuple[Entry, Piece]:
-        entry = command_task(runtime, task_id)
-        return entry, runtime.read(entry, cursor, most=most, tail=tail, containing=containing)
+    def read(app: App) -> tuple[Entry, Piece]:
+        entry = command_task(app, context.caller, task_id)
+        return entry, app.runs.read(entry, cursor, most=most, tail=tail, containing=containing)
 
-    entry, piece = await caller.do(read)
+    entry, piece = await context.call(read)
     text = readable(piece.data.decode("utf-8", "replace"))
     known = entry.task.task_id
     note = f'\n[more: read_background_output("{known}", cursor="{piece.cursor}")]' if piece.more else ""
@@ -232,8 +234,8 @@ async def send_to_background_task(ctx: Context, task_id: str, text: str, newline
         newline: End it with a newline, as Enter would.
     """
     data = text.encode("utf-8", "replace") + b"\n" * newline
-    session = ctx.deps.session
-    entry = await ctx.deps.do(lambda runtime: runtime.send(command_task(runtime, task_id).task.task_id, data, session=session, via="tool"))
+    context = ctx.deps
+    entry = await context.call(lambda app: app.tasks.send(command_task(app, context.caller, task_id).task.task_id, data, context.caller))
     return Done(task_id=entry.task.task_id, status=entry.status, display=f"Sent {len(data)} bytes to {entry.task.task_id}.")
 
 
@@ -243,16 +245,16 @@ async def restart_background_task(ctx: Context, task_id: str) -> Started:
     Args:
         task_id: The task's id, a unique part of it, its label, or "last".
     """
-    caller = ctx.deps
+    context = ctx.deps
 
-    def again(runtime: Runtime) -> Entry:
-        before = command_task(runtime, task_id)
+    def again(app: App) -> Entry:
+        before = command_task(app, context.caller, task_id)
         if not before.ended:
             raise BadInput(f"Task {before.task.task_id} is {before.status}; only what has ended can be run again.")
-        environment = handed_on(runtime.environ if caller.environ is None else caller.environ)
-        return runtime.submit(runtime.again(before, environment, session=caller.session, via="tool"))
+        environment = handed_on(context.environ)
+        return app.submissions.submit(app.submissions.copy_of(before, environment, context.caller), context.caller)
 
-    return await started(caller, await caller.do(again))
+    return await started(context, await context.call(again))
 
 
 async def clear_background_tasks(ctx: Context, task_ids: list[str]) -> Cleared:
@@ -261,7 +263,8 @@ async def clear_background_tasks(ctx: Context, task_ids: list[str]) -> Cleared:
     Args:
         task_ids: Ids (or unique parts, or labels) of ended tasks.
     """
-    gone = await ctx.deps.do(lambda runtime: runtime.clear(task_ids))
+    context = ctx.deps
+    gone = await context.call(lambda app: app.tasks.clear(task_ids, context.caller))
     return Cleared(cleared=list(gone), display=f"Cleared {len(gone)} task{'s' * (len(gone) != 1)}.")
 
 
@@ -278,9 +281,9 @@ COMMANDS = (
 )
 
 
-def command_task(runtime: Runtime, reference: str) -> Entry:
+def command_task(app: App, caller: Caller, reference: str) -> Entry:
     """The command's task that is meant."""
-    entry = runtime.show(reference)
+    entry = app.queries.find(reference, caller)
     if entry.task.agent is not None:
         raise BadInput(f"Task {entry.task.task_id} is an agent's; use background_output and its like for it.")
     return entry
@@ -291,8 +294,8 @@ def _named(task_ids: list[str]) -> str:
     return ", ".join(task_ids[:_MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
-def folder_of(caller: Caller, wanted: str | None) -> str:
+def folder_of(context: ToolContext, wanted: str | None) -> str:
     """Where a call works."""
-    if caller.cwd is None and (wanted is None or not os.path.isabs(wanted)):
+    if context.cwd is None and (wanted is None or not os.path.isabs(wanted)):
         raise BadInput("Say where to run it: working_directory must be an absolute path here.")
-    return os.path.normpath(os.path.join(caller.cwd or "/", os.path.expanduser(wanted or ".")))
+    return os.path.normpath(os.path.join(context.cwd or "/", os.path.expanduser(wanted or ".")))

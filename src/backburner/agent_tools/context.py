@@ -5,9 +5,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
 from backburner.core.errors import TaskNotFound
-from backburner.core.models import Entry, Notice
-from backburner.services.async_runtime import Awaited
-from backburner.services.runtime import Runtime
+from backburner.core.models import Caller, Entry, Notice
+from backburner.services.app import App
+from backburner.services.async_app import AsyncApp
+from backburner.system.caller_identity import current_caller
 
 T = TypeVar("T")
 _PULSE_SECONDS = 3.0
@@ -15,7 +16,7 @@ _PULSE_SECONDS = 3.0
 Report = Callable[[float, float | None, str], Awaitable[None]]
 
 
-class Caller:
+class ToolContext:
     """Who calls: `session` is whom to tell, `cwd` where commands run unless they say otherwise (None where a call must say).
     `command` is what a person types to reach the same home; `environ` what commands get, where that is not our own;
     `message` names the turn that a call belongs to, where the client says so; `opened` is the folder that the session was opened in,
@@ -27,7 +28,7 @@ class Caller:
 
     def __init__(
         self,
-        home: Awaited,
+        home: AsyncApp,
         *,
         session: str | None = None,
         cwd: str | None = None,
@@ -39,24 +40,27 @@ class Caller:
         opened: str | None = None,
     ) -> None:
         self.home, self.session, self.cwd, self.command = home, session, cwd, command
-        self.longest_wait, self.report, self.environ, self.message = longest_wait, report, environ, message
+        self.longest_wait, self.report, self.message = longest_wait, report, message
+        self.environ = home.environ if environ is None else environ
         self.opened = opened
         self.told: set[str] = set()
         self.owed: Sequence[Notice] = ()
 
-    async def do(self, call: Callable[[Runtime], T]) -> T:
-        """What `call` makes of the Runtime; with it comes what is owed to the session, in one go."""
+    @property
+    def caller(self) -> Caller:
+        """Who calls, for services."""
+        here = current_caller("tool", self.environ)
+        return here._replace(session=self.session, cwd=here.cwd if self.cwd is None else self.cwd)
 
-        def both(runtime: Runtime) -> tuple[T, Sequence[Notice]]:
-            runtime.cwd = self.cwd
-            try:
-                made = call(runtime)
-            finally:
-                runtime.cwd = None
-            return made, runtime.owed(self.session) if self.session is not None else ()
+    async def call(self, function: Callable[[App], T]) -> T:
+        """What `function` returns for the App; the pending notices of the session are read in the same go."""
 
-        made, self.owed = await self.home.do(both)
-        return made
+        def both(app: App) -> tuple[T, Sequence[Notice]]:
+            result = function(app)
+            return result, app.inbox.pending(self.session) if self.session is not None else ()
+
+        result, self.owed = await self.home.call(both)
+        return result
 
     def tells(self, *entries: Entry) -> None:
         """The answer under way says how these stand."""
@@ -67,51 +71,51 @@ class Context(Protocol):
     """What a tool is called with; a RunContext of pydantic-ai is one."""
 
     @property
-    def deps(self) -> Caller: ...
+    def deps(self) -> ToolContext: ...
 
 
 async def until(
-    caller: Caller, task_ids: Sequence[str], patience: float, done: Callable[[Entry], bool], *, quiet: bool = False
+    context: ToolContext, task_ids: Sequence[str], patience: float, done: Callable[[Entry], bool], *, quiet: bool = False
 ) -> Sequence[Entry]:
     """The tasks once all are `done`, or as they are when the time is up. Woken by changes; says meanwhile how far they are."""
 
-    def look(runtime: Runtime) -> Sequence[Entry]:
-        runtime.refresh()
-        found = [entry for entry in map(runtime.if_known, task_ids) if entry]
+    def look(app: App) -> Sequence[Entry]:
+        app.supervisor.ensure_supervised()
+        found = [entry for entry in map(app.queries.get_or_none, task_ids) if entry]
         if not found and task_ids:
             raise TaskNotFound(task_id=task_ids[0])
         return found
 
     entries: Sequence[Entry] = ()
-    reporter = asyncio.create_task(_report(caller, task_ids, done)) if caller.report and not quiet else None
+    reporter = asyncio.create_task(_report(context, task_ids, done)) if context.report and not quiet else None
     try:
         async with asyncio.timeout(patience):
-            async for _ in caller.home.changes():
-                entries = await caller.do(look)
+            async for _ in context.home.changes():
+                entries = await context.call(look)
                 if all(map(done, entries)):
                     return entries
     except TimeoutError:
-        return entries or await caller.do(look)
+        return entries or await context.call(look)
     finally:
         if reporter:
             reporter.cancel()
     raise AssertionError
 
 
-async def _report(caller: Caller, task_ids: Sequence[str], done: Callable[[Entry], bool]) -> None:
+async def _report(context: ToolContext, task_ids: Sequence[str], done: Callable[[Entry], bool]) -> None:
     """Say every few seconds how far it is, so that a client that waits sees that something happens."""
 
-    def look(runtime: Runtime) -> tuple[int, str]:
-        entries = [entry for entry in map(runtime.if_known, task_ids) if entry]
+    def look(app: App) -> tuple[int, str]:
+        entries = [entry for entry in map(app.queries.get_or_none, task_ids) if entry]
         first = next((entry for entry in entries if not done(entry)), None)
-        progress = runtime.progress(first) if first else None
+        progress = app.runs.progress(first) if first else None
         text = f"{first.task.task_id}: {progress.text if progress else first.status}" if first else "done"
         return sum(map(done, entries)), text
 
     beat = 0
-    while caller.report:
+    while context.report:
         beat += 1
-        finished, text = await caller.do(look)
+        finished, text = await context.call(look)
         # What is reported must grow with every report, whatever happens.
-        await caller.report(finished + min(0.999, beat / 1000), float(len(task_ids)), text)
+        await context.report(finished + min(0.999, beat / 1000), float(len(task_ids)), text)
         await asyncio.sleep(_PULSE_SECONDS)

@@ -5,21 +5,21 @@ from collections.abc import Callable
 from typing import Any, NotRequired, TypedDict
 
 from backburner.agent_tools.commands import folder_of
-from backburner.agent_tools.context import Caller, Context
+from backburner.agent_tools.context import Context, ToolContext
 from backburner.agent_tools.results import Done, Started, started
 from backburner.core import formatting as words
 from backburner.core.command_words import words_of
 from backburner.core.errors import BadInput
-from backburner.core.models import Entry, Submission
+from backburner.core.models import Caller, Entry, Submission
 from backburner.core.states import TaskState
 from backburner.core.terminal_text import readable, shortened, visible
-from backburner.services.runtime import Runtime
+from backburner.services.app import App
 from backburner.services.schedule_requests import scheduled
 from backburner.system.caller_identity import handed_on
 from backburner.system.processes import umask
 
 _MOST = 50
-Act = Callable[[Runtime, str], Entry]
+Act = Callable[[App, Caller, str], Entry]
 
 
 class Planned(TypedDict):
@@ -140,7 +140,7 @@ async def task_propose(
     return await _added(ctx.deps, locals(), proposed=True)
 
 
-async def _added(caller: Caller, asked: dict[str, Any], *, proposed: bool) -> Started:
+async def _added(context: ToolContext, asked: dict[str, Any], *, proposed: bool) -> Started:
     name, description, prompt, command = asked["name"], asked["description"], asked["prompt"], asked["command"]
     kind, interval, cron, at, max_runs, after = (asked[key] for key in ("kind", "interval", "cron", "at", "max_runs", "after"))
     shell, source = asked["shell"], asked["event_source"]
@@ -155,28 +155,30 @@ async def _added(caller: Caller, asked: dict[str, Any], *, proposed: bool) -> St
     if not prompt and not command:
         raise BadInput("Say what to do: a prompt, a command, or both.")
 
-    def store(runtime: Runtime) -> Entry:
+    def store(app: App) -> Entry:
         submission = Submission(
             command=() if not command else (command,) if shell else words_of(command),
-            cwd=folder_of(caller, None),
-            environment=handed_on(runtime.environ if caller.environ is None else caller.environ),
+            cwd=folder_of(context, None),
+            environment=handed_on(context.environ),
             name=name,
             description=shortened(description, longest=500),
             shell=shell and bool(command),
             umask=umask(),
             agent="default" if prompt else None,
             prompt=prompt or "",
-            session=caller.session,
+            session=context.session,
             notify=asked["notify"],
             channels=tuple(asked["channels"] or ()),
             proposed=proposed,
-            opened=caller.opened,
+            opened=context.opened,
         )
         at_once = "now" if kind == "oneshot" and not at and not after else at
-        return runtime.submit(
+        return app.submissions.submit(
             scheduled(
-                runtime,
+                app.queries,
                 submission,
+                context.caller,
+                app.now(),
                 every_=interval,
                 cron_=cron,
                 zone=asked["timezone"],
@@ -186,13 +188,14 @@ async def _added(caller: Caller, asked: dict[str, Any], *, proposed: bool) -> St
                 about=_config(asked["event_config"]),
                 until=asked["until"],
                 max_runs=max_runs,
-            )
+            ),
+            context.caller,
         )
 
-    entry = await caller.do(store)
+    entry = await context.call(store)
     if not entry.task.standing or entry.status == "proposed":
-        return await started(caller, entry)
-    when = await caller.do(lambda runtime: runtime.explain(entry.task))
+        return await started(context, entry)
+    when = await context.call(lambda app: app.recurring.explain(entry.task))
     display = f"Standing task {entry.task.task_id} ({visible(name)}): {when}. Tells: {entry.task.notify}."
     return Started(task_id=entry.task.task_id, status=entry.status, display=display)
 
@@ -203,16 +206,16 @@ async def task_list(ctx: Context, status: str | None = None) -> Plans:
     Args:
         status: Only those of one status: proposed, active, paused, done, failed, cancelled.
     """
-    caller = ctx.deps
+    context = ctx.deps
     known = [str(state) for state in TaskState]
     if status is not None and status not in known:
         raise BadInput(f"There is no status '{status[:40]}'; there are {', '.join(known)}.")
 
-    def look(runtime: Runtime) -> list[Planned]:
-        entries = runtime.list(everywhere=caller.cwd is None, standing=True, limit=500)
-        return [_planned(runtime, entry) for entry in entries if status in (None, entry.status)][:_MOST]
+    def look(app: App) -> list[Planned]:
+        entries = app.queries.list(context.caller, everywhere=context.cwd is None, standing=True, limit=500)
+        return [_planned(app, entry) for entry in entries if status in (None, entry.status)][:_MOST]
 
-    tasks = await caller.do(look)
+    tasks = await context.call(look)
     lines = [visible(f"{one['task_id']} {one['status']}: {one['when']}. {one['description']}") for one in tasks]
     return Plans(tasks=tasks, count=len(tasks), display="\n".join(lines) or "No standing tasks.")
 
@@ -223,7 +226,7 @@ async def task_pause(ctx: Context, task_id: str) -> Done:
     Args:
         task_id: The task's id, a unique part of it, or its name.
     """
-    return await _done(ctx.deps, task_id, lambda runtime, known: runtime.pause(known), "is paused")
+    return await _done(ctx.deps, task_id, lambda app, caller, known: app.recurring.pause(known, caller), "is paused")
 
 
 async def task_resume(ctx: Context, task_id: str) -> Done:
@@ -232,7 +235,7 @@ async def task_resume(ctx: Context, task_id: str) -> Done:
     Args:
         task_id: The task's id, a unique part of it, or its name.
     """
-    return await _done(ctx.deps, task_id, lambda runtime, known: runtime.unpause(known, via="tool"), "goes on")
+    return await _done(ctx.deps, task_id, lambda app, caller, known: app.recurring.unpause(known, caller), "goes on")
 
 
 async def task_cancel(ctx: Context, task_id: str) -> Done:
@@ -241,7 +244,7 @@ async def task_cancel(ctx: Context, task_id: str) -> Done:
     Args:
         task_id: The task's id, a unique part of it, or its name.
     """
-    return await _done(ctx.deps, task_id, lambda runtime, known: runtime.cancel(known), "is cancelled")
+    return await _done(ctx.deps, task_id, lambda app, caller, known: app.tasks.cancel(known, caller), "is cancelled")
 
 
 async def task_run_now(ctx: Context, task_id: str) -> Done:
@@ -250,7 +253,7 @@ async def task_run_now(ctx: Context, task_id: str) -> Done:
     Args:
         task_id: The task's id, a unique part of it, or its name.
     """
-    return await _done(ctx.deps, task_id, lambda runtime, known: runtime.run_now(known), "runs now")
+    return await _done(ctx.deps, task_id, lambda app, caller, known: app.recurring.run_now(known, caller), "runs now")
 
 
 TASKS = (task_add, task_propose, task_list, task_pause, task_resume, task_cancel, task_run_now)
@@ -267,27 +270,27 @@ def _config(text: str | None) -> dict[str, str]:
     return {str(name): value if isinstance(value, str) else json.dumps(value) for name, value in found.items()}
 
 
-async def _done(caller: Caller, task_id: str, act: Act, how: str) -> Done:
-    entry = await caller.do(lambda runtime: act(runtime, _standing(runtime, task_id).task.task_id))
+async def _done(context: ToolContext, task_id: str, act: Act, how: str) -> Done:
+    entry = await context.call(lambda app: act(app, context.caller, _standing(app, context.caller, task_id).task.task_id))
     return Done(task_id=entry.task.task_id, status=entry.status, display=f"{entry.task.task_id} {how}.")
 
 
-def _standing(runtime: Runtime, reference: str) -> Entry:
-    entry = runtime.show(reference)
+def _standing(app: App, caller: Caller, reference: str) -> Entry:
+    entry = app.queries.find(reference, caller)
     if not entry.task.standing:
         other = "check_task_status" if entry.task.agent is None else "background_output"
         raise BadInput(f"Task {entry.task.task_id} has no schedule; use {other} and its like for it.")
     return entry
 
 
-def _planned(runtime: Runtime, entry: Entry) -> Planned:
+def _planned(app: App, entry: Entry) -> Planned:
     task, run = entry
     planned = Planned(
         task_id=task.task_id,
         name=visible(task.name or ""),
         status=entry.status,
         kind=task.kind,
-        when=runtime.explain(task),
+        when=app.recurring.explain(task),
         description=shortened(task.description, longest=200),
         notify=task.notify or "",
         run_count=task.run_count,

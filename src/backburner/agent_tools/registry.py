@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 from backburner.agent_tools import agents as agent_tools
 from backburner.agent_tools import commands as tools
 from backburner.agent_tools import recurring as task_tools
-from backburner.agent_tools.context import Caller
+from backburner.agent_tools.context import ToolContext
 from backburner.core.errors import BackburnerError, BadInput
-from backburner.core.models import Notice, ProcessId
+from backburner.core.models import Caller, Notice, ProcessId
 from backburner.core.notice_text import fitting, notification
-from backburner.services.runtime import Runtime
+from backburner.services.app import App
 from backburner.system.caller_identity import client_of
+from backburner.system.home import project_of
 
 Function = types.FunctionType
 TOOLSETS: dict[str, tuple[Any, ...]] = {"commands": tools.COMMANDS, "agents": agent_tools.AGENTS, "tasks": task_tools.TASKS}
@@ -102,9 +103,9 @@ class Tool:
         return value
 
 
-def sets_of(runtime: Runtime) -> str:
+def sets_of(app: App, caller: Caller) -> str:
     """The sets of tools that are of use in a home: agents can only be asked where there is a model for them."""
-    anybody = runtime.has_models() or any(agent.get("type") for agent in runtime.config.agents.values()) or runtime.at_hand()
+    anybody = app.agents.has_models() or any(agent.get("type") for agent in app.config.agents.values()) or app.agents.installed(caller)
     return ",".join(name for name in TOOLSETS if name != "agents" or anybody)
 
 
@@ -120,7 +121,7 @@ def toolset(names: str | None = None) -> dict[str, Tool]:
 class Answer(NamedTuple):
     """What a call came to. `result` is the tool's dict, with `notices` where something ended; an error has `error` instead.
 
-    Once the answer has reached the caller, `delivered` must be awaited: only then counts as told what it tells.
+    Once the answer has reached the context, `delivered` must be awaited: only then counts as told what it tells.
     """
 
     result: dict[str, Any]
@@ -136,47 +137,47 @@ class Desk:
         self.tools = tools
         self._met: dict[str, float] = {}
 
-    async def answer(self, caller: Caller, name: str, arguments: Mapping[str, Any], process: ProcessId | None = None) -> Answer:
+    async def answer(self, context: ToolContext, name: str, arguments: Mapping[str, Any], process: ProcessId | None = None) -> Answer:
         """Call a tool. Whatever is wrong is a sentence in the answer, never an exception."""
-        caller.told.clear()
+        context.told.clear()
         failed = False
         try:
             if (tool := self.tools.get(name)) is None:
                 raise BadInput(f"There is no tool '{name[:100]}'; there are {', '.join(self.tools)}.")
             checked = tool.check(arguments)
-            await self._meet(caller, process)
-            result = dict(await tool.function(_Call(caller), **checked))
+            await self._meet(context, process)
+            result = dict(await tool.function(_Call(context), **checked))
         except BackburnerError as error:
             failed, result = True, {"error": {"code": error.code, "message": str(error)}, "display": str(error)}
         except (OSError, UnicodeError) as error:
             failed, result = True, {"error": {"code": "failed", "message": f"{error}."}, "display": f"{error}."}
-        return await self._with_notices(caller, result, failed)
+        return await self._with_notices(context, result, failed)
 
-    async def _meet(self, caller: Caller, process: ProcessId | None) -> None:
+    async def _meet(self, context: ToolContext, process: ProcessId | None) -> None:
         """Make the session known, now and again every while. A call does not fail for it."""
-        session, now = caller.session, caller.home.now()
+        session, now = context.session, context.home.now()
         if session is None or now - self._met.get(session, -1e9) < _MEET_SECONDS:
             return
         with contextlib.suppress(BackburnerError):
-            await caller.home.do(lambda runtime: runtime.register(session, client_of(session), process))
+            await context.home.call(lambda app: app.sessions.register(session, client_of(session), project_of(context.caller.cwd), process))
             if not session.startswith(("agent:", "task:")):  # those work when nobody is there
-                await caller.home.do(lambda runtime: runtime.present(client_of(session)))
+                await context.home.call(lambda app: app.sessions.record_activity(client_of(session)))
             self._met[session] = now
 
-    async def _with_notices(self, caller: Caller, result: dict[str, Any], failed: bool) -> Answer:
-        """What is owed to the caller goes with the answer, but for what the answer itself tells of."""
-        text, told = str(result["display"]), set(caller.told)
-        if not caller.owed or caller.session is None:
+    async def _with_notices(self, context: ToolContext, result: dict[str, Any], failed: bool) -> Answer:
+        """What is owed to the context goes with the answer, but for what the answer itself tells of."""
+        text, told = str(result["display"]), set(context.told)
+        if not context.owed or context.session is None:
             return Answer(result, text, failed, _nothing)
 
-        def take(runtime: Runtime) -> Sequence[Notice]:
-            owed = runtime.owed(caller.session or "")  # anew: another answer may have told some meanwhile
-            return runtime.lease(
+        def take(app: App) -> Sequence[Notice]:
+            owed = app.inbox.pending(context.session or "")  # anew: another answer may have told some meanwhile
+            return app.inbox.lease(
                 [*(one for one in owed if one.task_id in told), *fitting([one for one in owed if one.task_id not in told])]
             )
 
         try:
-            taken = await caller.home.do(take)
+            taken = await context.home.call(take)
         except BackburnerError:
             return Answer(result, text, failed, _nothing)
         if news := [notice for notice in taken if notice.task_id not in told]:
@@ -185,7 +186,7 @@ class Desk:
 
         async def delivered() -> None:
             with contextlib.suppress(BackburnerError):
-                await caller.home.do(lambda runtime: runtime.tell(notice_ids=[notice.notice_id for notice in taken]))
+                await context.home.call(lambda app: app.inbox.acknowledge(notice_ids=[notice.notice_id for notice in taken]))
 
         return Answer(result, text, failed, delivered if taken else _nothing)
 
@@ -195,7 +196,7 @@ async def _nothing() -> None:
 
 
 class _Call(NamedTuple):
-    deps: Caller
+    deps: ToolContext
 
 
 def _number(base: Any, value: Any, fits: bool) -> tuple[Any, bool]:

@@ -3,14 +3,14 @@
 import contextlib
 from typing import NotRequired, TypedDict
 
-from backburner.agent_tools.context import Caller, until
+from backburner.agent_tools.context import ToolContext, until
 from backburner.core import formatting as words
 from backburner.core import task_text as render
 from backburner.core.errors import BackburnerError
 from backburner.core.masking import masked_line
 from backburner.core.models import Entry
 from backburner.core.terminal_text import readable, shortened
-from backburner.services.runtime import Runtime, now_ms
+from backburner.services.app import App, now_ms
 
 RECENT_LINES = 20
 _RECENT = 4000  # characters of recent output
@@ -79,36 +79,36 @@ class Cleared(TypedDict):
     display: str
 
 
-async def started(caller: Caller, entry: Entry, *, again: bool = False) -> Started:
+async def started(context: ToolContext, entry: Entry, *, again: bool = False) -> Started:
     """What became of it: the engine takes a moment to start what there is room for. `again` is one that was there before."""
     task, known = entry.task, entry.task.task_id
     if entry.status == "pending" and entry.run and not entry.run.blocked and entry.run.due_at is None:
         with contextlib.suppress(BackburnerError):  # it is stored, whatever keeps it from starting
-            (entry,) = await until(caller, [known], _STARTING_SECONDS, lambda one: one.status != "pending", quiet=True)
+            (entry,) = await until(context, [known], _STARTING_SECONDS, lambda one: one.status != "pending", quiet=True)
     if entry.run is None and entry.status == "proposed":
         line = shortened(words.command_line(task.command, task.shell), longest=400)
         display = (
             f"waiting for approval: {known}\nNothing has started. Tell the user: "
-            f"`{line}` needs your yes ({'; '.join(task.reasons)}). In a terminal of your own run: {caller.command} approve {known}"
-            f"  (or: {caller.command} reject {known}). I cannot approve it for you."
+            f"`{line}` needs your yes ({'; '.join(task.reasons)}). In a terminal of your own run: {context.command} approve {known}"
+            f"  (or: {context.command} reject {known}). I cannot approve it for you."
         )
         return Started(task_id=known, status=entry.status, reasons=list(task.reasons), display=shortened(display, longest=4000))
     if again or (entry.ended and entry.status != "completed"):
-        caller.tells(entry)
+        context.tells(entry)
         before = "This was started before, under the same key, and is not started again: " if again else ""
-        return Started(task_id=known, status=entry.status, display=before + outcome(caller, entry))
+        return Started(task_id=known, status=entry.status, display=before + outcome(context, entry))
     about = f": {task.description}" if task.description else ""
     if entry.status in ("pending", "waiting"):
-        display = f"Background task {known}{about}\n{outcome(caller, entry)}"
+        display = f"Background task {known}{about}\n{outcome(context, entry)}"
         return Started(task_id=known, status=entry.status, display=display + (": it starts by itself." * (entry.status == "pending")))
     # One that has completed already is told as every end is.
     return Started(task_id=known, status="running", display=f"Started background task {known}{about}\nCheck status: /status {known}")
 
 
-def status(runtime: Runtime, entry: Entry, include_output: bool) -> Status:
-    runtime.mend(entry)
-    signs, now = runtime.signs(entry), now_ms()
-    output = runtime.tail(entry, RECENT_LINES, longest=4 * _RECENT) if entry.run and include_output else b""
+def status(app: App, entry: Entry, include_output: bool) -> Status:
+    app.runs.repair_metadata(entry)
+    signs, now = app.runs.inspect(entry), now_ms()
+    output = app.runs.tail(entry, RECENT_LINES, longest=4 * _RECENT) if entry.run and include_output else b""
     text = readable(output.decode("utf-8", "replace"))[-_RECENT:]
     took = words.elapsed(entry, now)
     known = entry.task.task_id
@@ -130,7 +130,7 @@ def status(runtime: Runtime, entry: Entry, include_output: bool) -> Status:
         status["files"] = list(signs.artifacts)
     if include_output:
         status["output"] = text
-    status["display"] = readable(render.details(entry, now, text.encode(), runtime.log_path(entry), signs))
+    status["display"] = readable(render.details(entry, now, text.encode(), app.runs.log_path(entry), signs))
     return status
 
 
@@ -149,7 +149,7 @@ def summary(entry: Entry, now: int) -> Summary:
     return summary
 
 
-def outcome(caller: Caller, entry: Entry) -> str:
+def outcome(context: ToolContext, entry: Entry) -> str:
     """How a task stands, in a line."""
     if entry.ended:
         return render.ended_line(entry, now_ms())
@@ -157,5 +157,5 @@ def outcome(caller: Caller, entry: Entry) -> str:
         reason = "; ".join(entry.task.reasons) if entry.run is None else entry.run.error
         if entry.run and entry.run.waits_on not in (None, "budget", "tool"):
             return f"{entry.task.task_id} waits: {reason}"
-        return f"{entry.task.task_id} waits for a person's approval ({reason}): {caller.command} approve {entry.task.task_id}"
+        return f"{entry.task.task_id} waits for a person's approval ({reason}): {context.command} approve {entry.task.task_id}"
     return f"{entry.task.task_id} {'ready' if entry.ready else entry.status}"

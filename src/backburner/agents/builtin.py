@@ -21,7 +21,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart, rep
 from pydantic_ai.models import Model
 from pydantic_ai.usage import UsageLimits
 
-from backburner.agent_tools.context import Caller
+from backburner.agent_tools.context import ToolContext
 from backburner.agent_tools.results import outcome as outcome_line
 from backburner.agents import budgets as spending
 from backburner.agents import prompts as briefing
@@ -35,7 +35,7 @@ from backburner.core.notice_text import fitting, notification
 from backburner.core.ports import Outcome, Parked, Turn
 from backburner.core.states import Result
 from backburner.core.terminal_text import clean, shortened
-from backburner.services.async_runtime import Awaited
+from backburner.services.async_app import AsyncApp
 from backburner.system.home import read_plain, write_atomically
 from backburner.system.run_files import ACTIVITY
 
@@ -59,7 +59,7 @@ Backburner are not written by the person."""
 class BuiltinAgent:
     """Answers with a model."""
 
-    def __init__(self, home: Awaited) -> None:
+    def __init__(self, home: AsyncApp) -> None:
         self._home = home
 
     async def answer(self, turn: Turn) -> Outcome:
@@ -70,7 +70,7 @@ class BuiltinAgent:
             if turn.fresh:  # before anything heavy: what it was asked is not lost
                 await asyncio.to_thread(_store, turn.conversation, _with(conversation, turn.message))
             deps, patience = self._deps(work), await self._number("models.timeout_seconds")
-            stream = await self._home.do(lambda runtime: runtime.config.flag("models.stream"))
+            stream = await self._home.call(lambda app: app.config.flag("models.stream"))
             while True:
                 agent = _agent(work.task, settings, model_of(settings, work.environment, patience))
                 run = _Run(
@@ -79,7 +79,7 @@ class BuiltinAgent:
                     deps,
                     turn,
                     conversation,
-                    await self._home.do(lambda runtime: spending.budget(runtime, work)),
+                    await self._home.call(lambda app: spending.budget(app, work)),
                     patience if stream else None,
                 )
                 try:
@@ -118,11 +118,11 @@ class BuiltinAgent:
 
     def _deps(self, work: Work) -> Deps:
         session = session_of(work.task)
-        caller = Caller(self._home, session=session, cwd=work.task.cwd, environ=work.environment, opened=work.task.opened)
-        return Deps(caller, work)
+        context = ToolContext(self._home, session=session, cwd=work.task.cwd, environ=work.environment, opened=work.task.opened)
+        return Deps(context, work)
 
     async def _number(self, name: str) -> float:
-        return await self._home.do(lambda runtime: runtime.config.number(name))
+        return await self._home.call(lambda app: app.config.number(name))
 
 
 class _Run:
@@ -130,7 +130,7 @@ class _Run:
 
     def __init__(
         self,
-        home: Awaited,
+        home: AsyncApp,
         agent: Agent[Deps, Any],
         deps: Deps,
         turn: Turn,
@@ -169,7 +169,7 @@ class _Run:
                     pending: list[ModelMessage] = [*run.all_messages(), node.request]
                     await self._save(pending, run.usage)
                     if told:
-                        await self._home.do(lambda runtime, told=told: runtime.tell(notice_ids=told))
+                        await self._home.call(lambda app, told=told: app.inbox.acknowledge(notice_ids=told))
                     await self._within_budget(run.usage)
                     await self._give_way()
                     self._turn.acting.clear()
@@ -200,16 +200,16 @@ class _Run:
         if self._deps.escalating:
             self._deps.escalating = False
             raise _Escalated
-        if await self._home.do(lambda runtime: runtime.stands_aside(task)):
+        if await self._home.call(lambda app: app.sessions.must_yield(task)):
             raise Parked("a person's turn on the same model comes first", TURN + task.lane)
 
     async def _news(self, request: Any) -> list[int]:
         """At a safe point: what ended since, marked as nobody's words. The notices that count as told once this is on disk."""
-        session = self._deps.caller.session
+        session = self._deps.context.session
         assert session is not None
         known = {*self._deps.waited, self._turn.work.task.task_id}
-        owed = [notice for notice in await self._home.do(lambda runtime: runtime.owed(session)) if notice.task_id not in known]
-        if owed := await self._home.do(lambda runtime: runtime.lease(fitting(owed))) if owed else []:
+        owed = [notice for notice in await self._home.call(lambda app: app.inbox.pending(session)) if notice.task_id not in known]
+        if owed := await self._home.call(lambda app: app.inbox.lease(fitting(owed))) if owed else []:
             request.parts = [*request.parts, UserPromptPart(notification(owed))]
         return [notice.notice_id for notice in owed]
 
@@ -238,9 +238,9 @@ class _Run:
                     raise Parked(f"it waits for {running[0]}", running[0])
                 calls[call.tool_call_id] = result
                 continue
-            entry = await self._home.do(lambda runtime, task_id=task_id: runtime.if_known(task_id))
+            entry = await self._home.call(lambda app, task_id=task_id: app.queries.get_or_none(task_id))
             if entry is not None and not entry.ended and (entry.status == "proposed" or not self._turn.work.task.in_chat):
-                raise Parked(outcome_line(self._deps.caller, entry), task_id)
+                raise Parked(outcome_line(self._deps.context, entry), task_id)
             calls[call.tool_call_id] = await self._deps.approved(entry, about) if entry else "It has ended, and was cleared since."
         return requests.build_results(calls=calls, approvals=self._approvals(requests))
 

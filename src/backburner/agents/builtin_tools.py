@@ -16,7 +16,7 @@ from pydantic_ai import ApprovalRequired, CallDeferred, RunContext
 from pydantic_ai import Tool as AgentTool
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 
-from backburner.agent_tools.context import Caller, until
+from backburner.agent_tools.context import ToolContext, until
 from backburner.agent_tools.registry import Desk, toolset
 from backburner.agent_tools.results import outcome, started
 from backburner.agents import permissions as territory
@@ -25,7 +25,7 @@ from backburner.core.command_words import words_of
 from backburner.core.errors import BackburnerError, BadInput
 from backburner.core.models import Entry, Submission, Task, Work
 from backburner.core.terminal_text import readable, shortened, visible
-from backburner.services.runtime import Runtime
+from backburner.services.app import App
 from backburner.services.validation import TOOL_SETS as SETS
 from backburner.system.caller_identity import handed_on
 from backburner.system.home import open_plain, write_atomically
@@ -39,47 +39,47 @@ _SKIPPED = {".git", "node_modules", ".venv", "__pycache__", ".mypy_cache", ".ruf
 
 
 class Deps:
-    """Who works: the caller of our tools, and the run it works in. `waited` are the tasks whose ends it was told by their calls."""
+    """Who works: the context of our tools, and the run it works in. `waited` are the tasks whose ends it was told by their calls."""
 
-    def __init__(self, caller: Caller, work: Work) -> None:
-        self.caller, self.work = caller, work
+    def __init__(self, context: ToolContext, work: Work) -> None:
+        self.context, self.work = context, work
         self.waited: set[str] = set()
         self.escalating = False
 
     async def report(self, entry: Entry) -> str:
         """How a command ended, with the end of its output; it counts as told."""
         self.waited.add(entry.task.task_id)
-        session = self.caller.session
+        session = self.context.session
 
-        def read(runtime: Runtime) -> bytes:
-            runtime.tell(task_ids=[entry.task.task_id], session=session)
+        def read(app: App) -> bytes:
+            app.inbox.acknowledge(task_ids=[entry.task.task_id], session=session)
             if self.work.task.in_chat:  # the person has read along
-                runtime.tell(task_ids=[entry.task.task_id])
-            return runtime.tail(entry, 100, longest=16_000) if entry.run else b""
+                app.inbox.acknowledge(task_ids=[entry.task.task_id])
+            return app.runs.tail(entry, 100, longest=16_000) if entry.run else b""
 
-        output = readable((await self.caller.home.do(read)).decode("utf-8", "replace"))
-        return f"{outcome(self.caller, entry)}\n{output}".rstrip()
+        output = readable((await self.context.home.call(read)).decode("utf-8", "replace"))
+        return f"{outcome(self.context, entry)}\n{output}".rstrip()
 
     async def approved(self, entry: Entry, about: dict[str, Any]) -> str | dict[str, Any]:
         """What became of a command that a person was asked about: it has started, was refused, or has ended."""
         if about.get("start") and not entry.ended:
-            return dict(await started(self.caller, entry))
+            return dict(await started(self.context, entry))
         return await self.patiently(entry)
 
     async def patiently(self, entry: Entry) -> str:
         """How a command ended; one that takes long goes on in the background."""
         known = entry.task.task_id
-        patience = await self.caller.home.do(lambda runtime: runtime.config.number("agents.yield_seconds"))
-        (entry,) = await until(self.caller, [known], patience, lambda one: one.ended or one.status == "waiting", quiet=True)
+        patience = await self.context.home.call(lambda app: app.config.number("agents.yield_seconds"))
+        (entry,) = await until(self.context, [known], patience, lambda one: one.ended or one.status == "waiting", quiet=True)
         if entry.status == "waiting":
-            raise CallDeferred(metadata={"task_id": known, "reason": outcome(self.caller, entry)})
+            raise CallDeferred(metadata={"task_id": known, "reason": outcome(self.context, entry)})
         if not entry.ended:
             return f"Still running after {patience:g} s, in the background as {known}. Go on; you will be told when it has ended."
         return await self.report(entry)
 
     def inside(self, path: str) -> str:
         """A path of the project as it really is; BadInput for one that leads out of it, or to a secret."""
-        return territory.inside(self.work.task, path, self.caller.home.root)
+        return territory.inside(self.work.task, path, self.context.home.root)
 
     def named(self, path: str) -> str:
         """A path as a person is shown it: where it really leads, from the root of the project."""
@@ -87,12 +87,12 @@ class Deps:
 
     async def may_change(self, approved: bool, what: str) -> None:
         """Go on where the project is trusted or a person said yes to this very call; else wait for that."""
-        if not approved and not await self.caller.home.do(lambda runtime: territory.may_change(runtime, self.work.task)):
+        if not approved and not await self.context.home.call(lambda app: territory.may_change(app, self.work.task)):
             raise ApprovalRequired(metadata={"reason": visible(f"it wants to {what}")})
 
     async def blocked(self, arguments: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         """How agents stand that this one waits for, and which of them still work."""
-        answer = await _desk().answer(self.caller, "background_block", {**arguments, "timeout": 0}, myself())
+        answer = await _desk().answer(self.context, "background_block", {**arguments, "timeout": 0}, myself())
         await answer.delivered()
         return answer.result, answer.result.get("running", [])
 
@@ -152,7 +152,7 @@ async def search_files(ctx: Context, text: str = "", files: str = "*", folder: s
         folder: Where to look.
     """
     deps = ctx.deps
-    return await _safely(lambda: _search(deps.inside(folder), deps.work.task, deps.caller.home.root, text, files))
+    return await _safely(lambda: _search(deps.inside(folder), deps.work.task, deps.context.home.root, text, files))
 
 
 async def run_command(ctx: Context, command: str, shell: bool = False) -> str:
@@ -163,10 +163,10 @@ async def run_command(ctx: Context, command: str, shell: bool = False) -> str:
         shell: Run it with /bin/sh. Needed for pipes, redirects, && and $variables.
     """
     deps = ctx.deps
-    work, caller = deps.work, deps.caller
+    work, context = deps.work, deps.context
 
-    def submit(runtime: Runtime) -> Entry:
-        return runtime.submit(
+    def submit(app: App) -> Entry:
+        return app.submissions.submit(
             Submission(
                 command=(command,) if shell else words_of(command),
                 cwd=work.task.cwd,
@@ -177,17 +177,18 @@ async def run_command(ctx: Context, command: str, shell: bool = False) -> str:
                 batch=work.task.batch,
                 # Whatever is tried again, it runs once; some servers give every call of a conversation the same id.
                 key=f"{work.run.run_id}:{len(ctx.messages)}:{ctx.tool_call_id}"[:200],
-                session=caller.session,
+                session=context.session,
                 opened=work.task.opened,
-            )
+            ),
+            context.caller,
         )
 
     try:
-        entry = await caller.home.do(submit)
+        entry = await context.home.call(submit)
     except BackburnerError as error:
         return str(error)
     if entry.status == "proposed":
-        raise CallDeferred(metadata={"task_id": entry.task.task_id, "reason": outcome(caller, entry)})
+        raise CallDeferred(metadata={"task_id": entry.task.task_id, "reason": outcome(context, entry)})
     return await deps.patiently(entry)
 
 
@@ -199,7 +200,7 @@ async def memory_set(ctx: Context, key: str, value: str) -> str:
         value: What to remember; empty to forget it.
     """
     project = ctx.deps.work.task.project
-    return await _told(ctx.deps, lambda runtime: runtime.remember(key, value or None, project) or f"Remembered {key}.")
+    return await _told(ctx.deps, lambda app: app.conversations.remember(key, value or None, project) or f"Remembered {key}.")
 
 
 async def memory_get(ctx: Context, key: str) -> str:
@@ -209,13 +210,13 @@ async def memory_get(ctx: Context, key: str) -> str:
         key: Its name.
     """
     project = ctx.deps.work.task.project
-    return await _told(ctx.deps, lambda runtime: runtime.memory(project).get(key, f"Nothing is remembered as {key}."))
+    return await _told(ctx.deps, lambda app: app.conversations.memory(project).get(key, f"Nothing is remembered as {key}."))
 
 
 async def memory_list(ctx: Context) -> str:
     """The names of all that is remembered in this project."""
     project = ctx.deps.work.task.project
-    return await _told(ctx.deps, lambda runtime: "\n".join(runtime.memory(project)) or "Nothing is remembered yet.")
+    return await _told(ctx.deps, lambda app: "\n".join(app.conversations.memory(project)) or "Nothing is remembered yet.")
 
 
 def toolsets(names: str | None) -> list[AbstractToolset[Deps]]:
@@ -268,7 +269,7 @@ def _ours(tool: Any) -> AgentTool[Deps]:
                 about = {"again": arguments, "task_id": running[0], "reason": f"it waits for {running[0]}"}
                 raise CallDeferred(metadata=about)
             return result
-        answer = await _desk().answer(ctx.deps.caller, tool.name, arguments, myself())
+        answer = await _desk().answer(ctx.deps.context, tool.name, arguments, myself())
         await answer.delivered()
         if tool.name == "start_background_task" and ctx.deps.work.task.in_chat and answer.result.get("status") == "proposed":
             known = answer.result["task_id"]  # the person sits there, and is asked now
@@ -278,9 +279,9 @@ def _ours(tool: Any) -> AgentTool[Deps]:
     return AgentTool.from_schema(call, tool.name, tool.description, tool.schema, takes_ctx=True)
 
 
-async def _told(deps: Deps, call: Callable[[Runtime], str]) -> str:
+async def _told(deps: Deps, call: Callable[[App], str]) -> str:
     try:
-        return await deps.caller.home.do(call)
+        return await deps.context.home.call(call)
     except BackburnerError as error:
         return str(error)
 

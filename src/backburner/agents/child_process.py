@@ -5,12 +5,12 @@ import signal
 
 from backburner.core import trace_context as trace
 from backburner.core.models import ProcessId, Work, session_of
-from backburner.services.gate import AGENTS
+from backburner.services.identity import AGENT_VARIABLES
 from backburner.system import processes as process
 from backburner.system.caller_identity import VARIABLE, handed_on
 from backburner.system.home import Home
 
-_CLIENTS_OWN = {*AGENTS, "CLAUDE_CODE_SESSION_ID", "CLAUDE_PID", "GEMINI_SESSION_ID"}  # an agent is not inside of who asked for it
+_CLIENTS_OWN = {*AGENT_VARIABLES, "CLAUDE_CODE_SESSION_ID", "CLAUDE_PID", "GEMINI_SESSION_ID"}  # an agent is not inside of who asked for it
 _POLL_SECONDS = 0.02
 _TERM_SECONDS, _KILL_SECONDS = 2.0, 5.0
 

@@ -7,7 +7,7 @@ from backburner.approval.effects import looks_secret, relied_on
 from backburner.approval.policy import Decision
 from backburner.core.errors import BackburnerError, BadInput
 from backburner.core.models import Submission, Task, Work
-from backburner.services.runtime import Runtime
+from backburner.services.app import App
 from backburner.system.caller_identity import handed_on
 from backburner.system.command_context import Surroundings
 
@@ -59,12 +59,14 @@ def _rest(text: str, longest: int) -> str:
     return f" (and {len(text) - longest:,} characters that are not shown)" if len(text) > longest else ""
 
 
-def may_change(runtime: Runtime, task: Task) -> bool:
+def may_change(app: App, task: Task) -> bool:
     """Whether what is in the project may be changed: in a trusted one, and in a checkout of the agent's own, at whose changes a person looks."""
-    return bool(task.terms.get("worktree")) or any(grant.kind == "trust" and grant.project == task.project for grant in runtime.grants())
+    return bool(task.terms.get("worktree")) or any(
+        grant.kind == "trust" and grant.project == task.project for grant in app.approvals.grants()
+    )
 
 
-def judge(runtime: Runtime, work: Work, asked: Asked) -> tuple[Decision, str]:
+def judge(app: App, work: Work, asked: Asked) -> tuple[Decision, str]:
     """What the gate says to a step of an agent from outside, and why."""
     task = work.task
     match asked.kind:
@@ -72,18 +74,18 @@ def judge(runtime: Runtime, work: Work, asked: Asked) -> tuple[Decision, str]:
             cwd = os.path.join(task.cwd, asked.cwd)
             step = Submission((asked.command,), cwd, handed_on(work.environment), env=task.env, shell=True, opened=task.opened)
             try:
-                verdict = runtime.judge(step, ours=False)
+                verdict = app.approvals.judge(step, ours=False)
             except BackburnerError as error:
                 return Decision.DENY, str(error)
             return verdict.decision, "; ".join(verdict.reasons)
         case "read" | "edit" if asked.paths:
             try:
-                paths = [inside(task, path, runtime.home.root) for path in asked.paths]
+                paths = [inside(task, path, app.home.root) for path in asked.paths]
             except BadInput as error:
                 return Decision.ASK, str(error)
             if asked.kind == "edit" and any(_SETTINGS & set(path.lower().split(os.sep)) for path in paths):
                 return Decision.ASK, "agents go by it"
-            if asked.kind == "read" or may_change(runtime, task):
+            if asked.kind == "read" or may_change(app, task):
                 return Decision.ALLOW, "inside the project"
             if all(
                 not os.path.lexists(path) and not relied_on(os.path.relpath(path, os.path.realpath(task.opened or "/"))) for path in paths

@@ -16,7 +16,8 @@ from backburner.core.models import DISCOVERY, HOSTED, Entry, Run, Task, Work
 from backburner.core.ports import Outcome
 from backburner.core.states import RunState
 from backburner.core.terminal_text import readable, shortened
-from backburner.services.runtime import Runtime
+from backburner.services.app import App
+from backburner.system.caller_identity import current_caller
 from backburner.system.log_file import NAME, Log
 from backburner.system.unapproved import clean_environment
 
@@ -88,24 +89,24 @@ def outcome(result: BaseModel, done: Outcome) -> Outcome:
     return done._replace(answer=text, digest=digest, report=report)
 
 
-def message(runtime: Runtime, work: Work) -> str:
+def message(app: App, work: Work) -> str:
     """The prompt of a run, with what it is to know: what its command printed, what came before it, what is remembered."""
     task, run = work.task, work.run
     parts = [task.prompt]
-    folder = runtime.home.folder(run.folder)
+    folder = app.home.folder(run.folder)
     if task.gated and (printed := _printed(folder, GATE)):
         parts.append(_fenced("what the command in front of this task printed", printed))
     if run.payload:
         parts.append(_fenced("what happened, from outside", shortened(run.payload, longest=_LONGEST)))
     if task.session == DISCOVERY:
-        parts.append(_surroundings(runtime, task))
+        parts.append(_surroundings(app, task))
     if task.source.get("compare") == "full" and run.origin:
-        parts.append(_fenced("what is different in it", _difference(runtime, task, run.origin)))
-    for task_id, origin in _before(runtime, task, run):
+        parts.append(_fenced("what is different in it", _difference(app, task, run.origin)))
+    for task_id, origin in _before(app, task, run):
         parts.append(_fenced(f"the result of {task_id}, which this comes after", _printed(origin)))
-    if task.terms.get("last_result") and (last := _last(runtime, task, run)):
-        parts.append(_fenced("your result of the last time", _printed(runtime.home.folder(last.folder))))
-    kept = runtime.memory(task.project)
+    if task.terms.get("last_result") and (last := _last(app, task, run)):
+        parts.append(_fenced("your result of the last time", _printed(app.home.folder(last.folder))))
+    kept = app.conversations.memory(task.project)
     names = task.terms.get("memory")
     for name in names if isinstance(names, list) else ():
         parts.append(_fenced(f"what is remembered as {name}", kept.get(str(name), "nothing yet")))
@@ -119,35 +120,41 @@ def move_gate(folder: str) -> None:
             os.replace(os.path.join(folder, NAME), os.path.join(folder, GATE))
 
 
-def _before(runtime: Runtime, task: Task, run: Run) -> list[tuple[str, str]]:
+def _before(app: App, task: Task, run: Run) -> list[tuple[str, str]]:
     if run.origin is None or not task.after:
         return []
-    return [(task.after[-1], runtime.home.folder(os.path.join("tasks", run.origin)))]
+    return [(task.after[-1], app.home.folder(os.path.join("tasks", run.origin)))]
 
 
-def _difference(runtime: Runtime, task: Task, origin: str) -> str:
+def _difference(app: App, task: Task, origin: str) -> str:
     """What the command that set a run off printed otherwise than the time before."""
-    runs = [one for one in runtime.history(runtime.known_as(task.after[-1]), _LOOKED_BACK) if one.n > 0 and one.state == RunState.COMPLETED]
+    runs = [
+        one for one in app.queries.history(app.queries.get(task.after[-1]), _LOOKED_BACK) if one.n > 0 and one.state == RunState.COMPLETED
+    ]
     known = [one.run_id for one in runs]
     if origin not in known or known.index(origin) + 1 >= len(known):
         return ""
-    before, now = (_printed(runtime.home.folder(os.path.join("tasks", known[known.index(origin) + n]))).splitlines() for n in (1, 0))
+    before, now = (_printed(app.home.folder(os.path.join("tasks", known[known.index(origin) + n]))).splitlines() for n in (1, 0))
     return shortened("\n".join(difflib.unified_diff(before, now, "before", "now", lineterm="", n=2)), longest=_LONGEST)
 
 
-def _last(runtime: Runtime, task: Task, run: Run) -> Run | None:
+def _last(app: App, task: Task, run: Run) -> Run | None:
     """The latest run before this one in which the agent answered."""
-    runs = runtime.history(Entry(task, run), _LOOKED_BACK)
+    runs = app.queries.history(Entry(task, run), _LOOKED_BACK)
     return next((one for one in runs if 0 < one.n < run.n and one.state == RunState.COMPLETED and one.runner in HOSTED), None)
 
 
-def _surroundings(runtime: Runtime, task: Task) -> str:
+def _surroundings(app: App, task: Task) -> str:
     """What an agent that looks for work sees: what was talked about, the repository, what is open, and the time."""
-    parts = [f"It is {iso(runtime.clock())}."]
-    entries = [entry for entry in runtime.list(everywhere=True, limit=200, quiet=False) if entry.task.project == task.project]
+    parts = [f"It is {iso(app.now())}."]
+    entries = [
+        entry
+        for entry in app.queries.list(current_caller("agent", app.environ), everywhere=True, limit=200, quiet=False)
+        if entry.task.project == task.project
+    ]
     asked = [entry for entry in entries if entry.task.agent is not None and entry.task.session != DISCOVERY][:5]
     talk = "\n".join(
-        f"asked: {shortened(entry.run.message or entry.task.prompt, longest=500)}\nanswered: {shortened(_printed(runtime.folder(entry)), longest=500)}"
+        f"asked: {shortened(entry.run.message or entry.task.prompt, longest=500)}\nanswered: {shortened(_printed(app.runs.folder(entry)), longest=500)}"
         for entry in asked
         if entry.run
     )

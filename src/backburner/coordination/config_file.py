@@ -1,14 +1,37 @@
-"""Reads the settings of a home from its config.toml, the environment and the command line."""
+"""The settings of a home, from its config.toml, the environment and the command line; read again when the file changes."""
 
 from typing import Any
 
-from backburner.core.errors import BadInput
+from backburner.core.errors import BackburnerError, BadInput
 from backburner.core.settings import Config, resolve
-from backburner.system.home import Home
+from backburner.system.home import Home, stamp
+
+
+class ConfigFile:
+    """The current settings of one home, shared by everything in a process."""
+
+    def __init__(self, home: Home, environ: dict[str, str], flags: dict[str, str] | None = None) -> None:
+        self._home, self._environ, self._flags = home, environ, flags
+        self._stamp = stamp(home.config)  # taken before the file is read, so that no change is missed
+        self.current = load_config(home, environ, flags)
+
+    def reload_if_changed(self) -> bool:
+        """Read the file again if it changed; True if the settings did. An invalid file is logged, and the settings stay as they are."""
+        if (seen := stamp(self._home.config)) == self._stamp:
+            return False
+        self._stamp = seen
+        try:
+            self.current = load_config(self._home, self._environ, self._flags)
+        except BackburnerError as error:
+            import logging  # slow to load, and only daemons come here
+
+            logging.getLogger("backburner").warning("Ignoring the changed config.toml and keeping the previous settings: %s", error)
+            return False
+        return True
 
 
 def load_config(home: Home, environ: dict[str, str], flags: dict[str, str] | None = None) -> Config:
-    """The settings as they stand now."""
+    """The settings as they are now."""
     try:
         with open(home.config, encoding="utf-8") as file:
             text = file.read()

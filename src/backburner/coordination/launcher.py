@@ -38,7 +38,7 @@ def start_engine(home: Home, environ: dict[str, str]) -> None:
             if log.tell() > _LONGEST_LOG:
                 log.truncate(0)
             subprocess.Popen(
-                ["/bin/sh", "-c", _KEEPER, "backburner-keeper", *engine_command(home)],
+                ["/bin/sh", "-c", _KEEPER, "backburner-keeper", *process_command(home)],
                 stdin=held,
                 stdout=log,
                 stderr=log,
@@ -50,16 +50,16 @@ def start_engine(home: Home, environ: dict[str, str]) -> None:
         os.close(held)
 
 
-def start_host(home: Home, module: str, environ: dict[str, str]) -> None:
+def start_daemon(home: Home, module: str, environ: dict[str, str]) -> None:
     """Have a host ready before there is work for it; of many only one stays. It is nobody's child."""
     with open(os.open(home.engine_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
-        words = ["/bin/sh", "-c", '"$@" </dev/null &', "backburner-host", *engine_command(home, module)]
+        words = ["/bin/sh", "-c", '"$@" </dev/null &', "backburner-host", *process_command(home, module)]
         subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", env=_environment(environ), start_new_session=True
         ).wait()
 
 
-def engine_command(home: Home, module: str = "engine.engine") -> list[str]:
+def process_command(home: Home, module: str = "engine.startup") -> list[str]:
     """The engine, or another process of ours, as this interpreter would run it, wherever the package lies."""
     source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     code = f"import sys; sys.path.insert(0, sys.argv.pop(1)); from backburner.{module} import main; sys.exit(main(sys.argv[1:]))"

@@ -65,6 +65,18 @@ def session_of(task: "Task") -> str:
     return f"task:{task.task_id}" if task.standing else f"agent:{task.task_id}"
 
 
+class Caller(NamedTuple):
+    """Who calls a service: from which folder, with which environment, through which interface.
+
+    `session` is the agent's session that the call belongs to; None for a person.
+    """
+
+    cwd: str
+    environ: dict[str, str]
+    via: str
+    session: str | None = None
+
+
 class Submission(NamedTuple):
     """What a door asks for, before the gate has seen it."""
 

@@ -145,3 +145,18 @@ def over_budget(task: Task, what: str) -> str:
 def waiting(task: Task, reason: str, answer: str) -> str:
     """What is told when a run cannot go on without a person; `answer` is what they say yes or no to."""
     return f"{title(task)} waits for you: {reason}. Yes: backburner approve {answer}; no: backburner reject {answer}"
+
+
+# The sources that trigger a task, each with the setting that says which one it is.
+SOURCES = {"file": "path", "command": "command", "github": "repo", "webhook": "name"}
+
+
+def explain_schedule(task: "Task | Submission", now: int, *, upcoming: bool = True) -> str:
+    """When a recurring task runs, in plain words; with its next time unless nothing is `upcoming`."""
+    from backburner.core.schedule import Schedule, explain
+
+    if about := SOURCES.get(task.source.get("kind", "")):
+        return f"each time when {task.source['kind']} {visible(task.source[about])} changes" + " or is called" * (about == "name")
+    if task.after and (isinstance(task, Submission) or task.kind == "event"):
+        return f"each time after {', '.join(task.after)}"
+    return explain(Schedule.of(task.schedule), now, task.next_run_at if isinstance(task, Task) else None, upcoming=upcoming)

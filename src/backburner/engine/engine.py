@@ -1,385 +1,196 @@
-"""The engine: one process per home that claims, supervises and takes over. It dies at any moment without loss.
+"""The engine: one process per home that runs commands, fires schedules, and takes over what other processes left. It can die at any moment.
 
-Comes up only under the home's lock, sleeps until it is rung, and leaves when nothing is live: it stops listening,
-reads the ledger once more, and only then lets go of the lock, so that no door is left between two engines.
+A pass reads the ledger and does everything that is due; `DaemonProcess` calls it at every wake-up.
 """
 
 import asyncio
 import contextlib
-import fcntl
 import logging
 import os
-import resource
-import signal
-import sys
-import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from backburner.coordination.config_file import load_config
-from backburner.coordination.launcher import engine_command
-from backburner.core.errors import BackburnerError, EngineUnavailable, HomeUnusable
+from backburner.coordination.daemon_process import DaemonProcess
+from backburner.coordination.launcher import process_command
 from backburner.core.models import AGENTS, ENGINE, LOCAL, OTLP, ProcessId
-from backburner.core.ports import Executor, Store
+from backburner.core.ports import Executor
 from backburner.core.settings import Config
-from backburner.engine.child_hosts import Hosts
-from backburner.engine.recovery import Orphans
+from backburner.engine.child_processes import AGENT_PROCESS, INTEGRATIONS_PROCESS, ChildProcesses
+from backburner.engine.recovery import RunRecovery
 from backburner.execution.runner import Runner
-from backburner.services.runtime import Runtime, open_runtime
-from backburner.system import capacity as machine
-from backburner.system import processes as process
-from backburner.system import wakeups as wake
-from backburner.system.home import SPARE, Home, lock, servers_left, stamp
-from backburner.system.processes import engine_of
+from backburner.services.daemon_parts import EngineParts
+from backburner.system import capacity, processes
+from backburner.system.home import SPARE, Home, servers_left
 
 if TYPE_CHECKING:
     from backburner.engine.scheduler import Scheduler
 
 log = logging.getLogger("backburner")
 
-_LOCK_SECONDS = 10.0
-_DEAF_SECONDS = 1.0  # an engine that holds the lock this long and cannot be rung has lost its socket
-_UPKEEP_SECONDS = 6 * 3600.0
-_AGENT_HOST, _POST_HOST = "agents.host", "integrations.host"
-_SEND_SECONDS, _SEND_AGAIN_SECONDS = 1.0, 30.0  # how long traces are gathered before they are sent, and kept when that failed
+_CLEAN_UP_INTERVAL = 6 * 3600.0
+_TRACE_DELAY, _TRACE_RETRY_DELAY = 1.0, 30.0  # how long traces are gathered before they are sent, and kept when that failed
 
 
 class Engine:
-    """Runs until it is told to stop or has nothing left to do."""
+    """What the engine does in each pass."""
 
-    def __init__(
-        self, runtime: Runtime, executor: Executor, *, idle_exit: float | None, config_seen: tuple[int, int] | None = None
-    ) -> None:
-        self._runtime = runtime
-        self._store: Store = runtime.store
-        self._executor = executor
-        self._home: Home = runtime.home
-        self._idle_exit = idle_exit
-        self._watched: dict[ProcessId, int] = {}
-        self._done = asyncio.Event()
-        self._ear: wake.Ear | None = None
-        self._pass: asyncio.Handle | None = None
-        self._leaving: asyncio.TimerHandle | None = None
-        self._config_seen = config_seen  # the file as it was before it was read
+    def __init__(self, parts: EngineParts, executor: Executor, process: DaemonProcess) -> None:
+        self._parts, self._executor, self._process = parts, executor, process
+        self._home, self._ledger = parts.home, parts.ledger
+        self._watched: dict[ProcessId, int] = {}  # with their pidfds
         self._sending: asyncio.Task[None] | None = None
-        self._hosts = Hosts(self._home, self._soon)
+        self._children = ChildProcesses(self._home, process.wake)
         self._scheduler: Scheduler | None = None  # dates are slow to load, and many homes have nothing scheduled
-        self._due: asyncio.TimerHandle | None = None
-        self._looking: asyncio.TimerHandle | None = None
-        self._again: asyncio.TimerHandle | None = None
-        config = runtime.config
+        self._schedule_timer: asyncio.TimerHandle | None = None
+        self._suggestion_timer: asyncio.TimerHandle | None = None
+        self._clean_up_timer: asyncio.TimerHandle | None = None
+        config = parts.config.current
         self._runner = Runner(
-            self._store,
+            self._ledger.runs,
+            self._ledger.queries,
             executor,
             self._home,
-            runtime.clock,
+            parts.clock,
             runner=ENGINE,
-            owner=process.myself(),
+            owner=processes.myself(),
             cap=config.whole("commands.max_concurrent"),
             grace=config.number("commands.cancel_grace_seconds"),
-            changed=self._changed,
-            changed_since=lambda work: runtime.gate.changed(work.task, work.environment),
-            admit=lambda wanted: machine.admit(runtime.config, wanted),
+            changed=process.wake_others,
+            changed_since=lambda work: parts.approvals.gate.changed(work.task, work.environment),
+            admit=lambda wanted: capacity.admit(parts.config.current, wanted),
         )
-        self._orphans = Orphans(runtime, self._runner, self._watch, self._changed)
+        self._recovery = RunRecovery(
+            self._home, self._ledger.runs, self._ledger.sessions, parts.catalog, self._runner, self._watch, process.wake_others, parts.clock
+        )
 
-    async def run(self, listening: "asyncio.Event | None" = None) -> None:
-        """Listen, then read the ledger: nothing written before the first ring is missed."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            loop.add_signal_handler(number, self._done.set)
-        loop.add_signal_handler(signal.SIGUSR1, self._listen_again)
-        self._listen()
-        if listening:
-            listening.set()
-        try:
-            self._upkeep()
-            self._go()
-            await self._done.wait()
-        finally:
-            self._stop_listening()
-            if self._sending:
-                self._sending.cancel()  # what it started goes on
-            self._hosts.let_go()
-            await self._runner.stop()
-            for descriptor in self._watched.values():
-                loop.remove_reader(descriptor)
-                os.close(descriptor)
+    def tick(self) -> None:
+        """Everything that is due now."""
+        if self._clean_up_timer is None:
+            self._clean_up()
+        self._recovery.take_over()
+        self._runner.tick()
+        self._send_traces()
+        self._parts.proposals.expire_overdue()
+        self._fire_schedules()
+        self._suggest_work()
+        self._start_children()
 
-    def _listen(self) -> None:
-        self._ear = wake.Ear(self._home.make_bells(), wake.ENGINE)
-        asyncio.get_running_loop().add_reader(self._ear.fileno(), self._rung)
+    def is_busy(self) -> bool:
+        """Whether anything runs, is scheduled, or is to be delivered or watched."""
+        return bool(
+            self._runner.busy
+            or self._ledger.runs.live_runs()
+            or (self._parts.config.current.flag("tasks.enabled") and self._ledger.recurring.next_slot_at() is not None)
+            or INTEGRATIONS_PROCESS in self._children
+            or self._ledger.deliveries.post_wanted()
+            or (self._has_models() and self._parts.suggestions.next_at() is not None)
+        )
 
-    def _stop_listening(self) -> None:
-        if self._ear:
-            asyncio.get_running_loop().remove_reader(self._ear.fileno())
-            self._ear.close()
-            self._ear = None
+    def config_changed(self, config: Config) -> None:
+        self._runner.cap = config.whole("commands.max_concurrent")
+        self._runner.grace = config.number("commands.cancel_grace_seconds")
+        self._executor.output_cap = config.whole("commands.output_cap_mb") << 20
 
-    def _rung(self) -> None:
-        if self._ear:
-            self._ear.drain()
-        self._soon()
+    async def close(self) -> None:
+        """Commands, agents and deliveries go on; the next engine takes them over."""
+        for timer in (self._schedule_timer, self._suggestion_timer, self._clean_up_timer):
+            if timer:
+                timer.cancel()
+        if self._sending:
+            self._sending.cancel()  # the process it started goes on
+        self._children.release()
+        await self._runner.stop()
+        for descriptor in self._watched.values():
+            asyncio.get_running_loop().remove_reader(descriptor)
+            os.close(descriptor)
 
-    def _changed(self) -> None:
-        """The runner wrote to the ledger: tell who follows, and see whether that was the last of it."""
-        wake.ring_followers(self._home.bells)
-        self._soon()
-
-    def _soon(self) -> None:
-        if self._pass is None:
-            self._pass = asyncio.get_running_loop().call_soon(self._go)
-
-    def _listen_again(self) -> None:
-        """Somebody took our socket away: another engine told us so by a signal. One that leaves stays deaf, and is waited for."""
-        if not self._done.is_set():
-            self._stop_listening()
-            self._listen()
-            self._soon()
-
-    def _go(self) -> None:
-        """One pass: everything that is due now."""
-        self._pass = None
-        loop = asyncio.get_running_loop()
-        try:
-            self._reload()
-            self._orphans.take_over()
-            self._runner.tick()
-            self._send_traces()
-            scheduled = self._schedule()
-            scheduled = self._discover() or scheduled
-            self._host()
-            idle = not self._runner.busy and not self._store.live_runs() and not scheduled and _POST_HOST not in self._hosts
-        except Exception as error:  # whatever it was, it is tried again, once
-            log.warning("%s", error, exc_info=not isinstance(error, BackburnerError))
-            if self._again is None or self._again.when() < loop.time():
-                self._again = loop.call_later(1.0, self._soon)
+    def _fire_schedules(self) -> None:
+        """Fire the recurring tasks that are due, and make the next pass when the next one is."""
+        if self._schedule_timer:
+            self._schedule_timer.cancel()
+            self._schedule_timer = None
+        if self._ledger.recurring.next_slot_at() is None:
             return
-        if self._leaving:
-            self._leaving.cancel()
-            self._leaving = None
-        if idle and self._idle_exit is not None:
-            self._leaving = loop.call_later(self._idle_exit, self._leave)
-
-    def _schedule(self) -> bool:
-        """Fire what is due of standing tasks; whether there are any that will be due, for which the engine stays."""
-        if self._due:
-            self._due.cancel()
-            self._due = None
-        if self._store.next_slot_at() is None:
-            return False
         if self._scheduler is None:
             from backburner.engine.scheduler import Scheduler
 
-            self._scheduler = Scheduler(self._store, self._home.tasks, self._runtime.clock, lambda: self._runtime.config)
+            self._scheduler = Scheduler(self._ledger, self._home.tasks, self._parts.clock, self._parts.config)
         if (seconds := self._scheduler.tick()) is None:
-            return False
+            return
         if self._scheduler.moved:
-            wake.ring_followers(self._home.bells)
+            self._process.wake_others()
             self._runner.tick()
-        self._due = asyncio.get_running_loop().call_later(seconds, self._soon)
-        return True
+        self._schedule_timer = asyncio.get_running_loop().call_later(seconds, self._process.wake)
 
-    def _discover(self) -> bool:
-        """Look for work where it is time for that; whether it may come to it."""
-        if not self._runtime.config.text("models.local") and not self._runtime.config.text("models.default"):
-            return False
-        from backburner.services.suggestions import look, next_look
+    def _has_models(self) -> bool:
+        config = self._parts.config.current
+        return bool(config.text("models.local") or config.text("models.default"))
 
-        look(self._runtime)
-        if (due := next_look(self._runtime)) is None:
-            return False
-        if self._looking is None or self._looking.cancelled() or self._looking.when() < asyncio.get_running_loop().time():
-            self._looking = asyncio.get_running_loop().call_later(max(1.0, (due - self._runtime.clock()) / 1000), self._soon)
-        return True
+    def _suggest_work(self) -> None:
+        """Ask for suggestions if it is time, and make a pass when it will be."""
+        if not self._has_models():
+            return
+        self._parts.suggestions.ask_if_due()
+        if (due := self._parts.suggestions.next_at()) is None:
+            return
+        loop, timer = asyncio.get_running_loop(), self._suggestion_timer
+        if timer is None or timer.cancelled() or timer.when() < loop.time():
+            self._suggestion_timer = loop.call_later(max(1.0, (due - self._parts.clock()) / 1000), self._process.wake)
 
-    def _host(self) -> None:
-        """Where agents wait to be asked, or something is to be delivered or watched, there is a process for that."""
-        queued = any(self._store.queued(lane, self._runtime.clock(), 1) for lane in (AGENTS, LOCAL))
-        if queued or servers_left(self._home) or self._runtime.untold_parents():
-            self._hosts.start(_AGENT_HOST)
-        if _POST_HOST not in self._hosts and self._store.post_wanted():
-            self._hosts.start(_POST_HOST)
+    def _start_children(self) -> None:
+        """Start the agent process if agents are due or notices wait for OpenCode sessions, the integrations process if it is needed."""
+        queued = any(self._ledger.runs.queued(lane, self._parts.clock(), 1) for lane in (AGENTS, LOCAL))
+        if queued or servers_left(self._home) or self._parts.inbox.opencode_sessions_with_notices():
+            self._children.start(AGENT_PROCESS)
+        if INTEGRATIONS_PROCESS not in self._children and self._ledger.deliveries.post_wanted():
+            self._children.start(INTEGRATIONS_PROCESS)
 
     def _watch(self, other: ProcessId) -> None:
-        """Make another pass when a living owner dies."""
+        """Make a pass when a living owner of runs dies."""
         if other in self._watched or not hasattr(os, "pidfd_open"):
             return
         try:
             descriptor = self._watched[other] = os.pidfd_open(other.pid)
         except ProcessLookupError:
-            self._soon()  # it died just now
+            self._process.wake()  # it died just now
             return
 
         def died() -> None:
             asyncio.get_running_loop().remove_reader(descriptor)
             os.close(self._watched.pop(other))
-            self._go()
+            self._process.make_pass()
 
         asyncio.get_running_loop().add_reader(descriptor, died)
 
-    def _leave(self) -> None:
-        """Nothing to do: stop listening, look once more, and only then go."""
-        self._stop_listening()
-        scheduled = self._runtime.config.flag("tasks.enabled") and self._store.next_slot_at() is not None
-        if self._runner.busy or self._store.live_runs() or scheduled or self._store.post_wanted():
-            self._listen()
-            self._go()
-        else:
-            self._done.set()
-
     def _send_traces(self) -> None:
-        """Some time after something happened, where traces are to be sent: a process of its own does that and leaves."""
-        loop = asyncio.get_running_loop()
-        if self._sending is None and self._runtime.config.text("telemetry.otlp_endpoint"):
-            self._sending = loop.create_task(self._traces_sent())
+        """If traces are to be sent: some time after something happened, a process of its own sends them and leaves."""
+        if self._sending is None and self._parts.config.current.text("telemetry.otlp_endpoint"):
+            self._sending = asyncio.get_running_loop().create_task(self._traces_sent())
 
     async def _traces_sent(self) -> None:
-        await asyncio.sleep(_SEND_SECONDS)
-        last = self._store.events(-1, 1)
-        if last and last[0].event_id > self._store.cursor(OTLP):
+        await asyncio.sleep(_TRACE_DELAY)
+        last = self._ledger.events.events(-1, 1)
+        if last and last[0].event_id > self._ledger.events.cursor(OTLP):
             child = await asyncio.create_subprocess_exec(
-                *engine_command(self._home, "engine.trace_export"), stdin=asyncio.subprocess.DEVNULL
+                *process_command(self._home, "engine.trace_export"), stdin=asyncio.subprocess.DEVNULL
             )
             if await child.wait() != 0:
-                await asyncio.sleep(_SEND_AGAIN_SECONDS)
+                await asyncio.sleep(_TRACE_RETRY_DELAY)
         self._sending = None
 
-    def _upkeep(self) -> None:
-        """At the start, and a few times a day for an engine that stays."""
-        asyncio.get_running_loop().call_later(_UPKEEP_SECONDS, self._upkeep)
-        _remove_spares(self._home)
-        if self._runtime.config.flag("commands.auto_cleanup") and (as_of := self._runtime.confirmed_time()) is not None:
-            gone = self._runtime.clean_up(as_of=as_of)
-            log.info("removed %d tasks after their retention", len(gone))
-
-    def _reload(self) -> None:
-        """Take a changed config.toml over; a wrong one is said and changes nothing."""
-        if (seen := stamp(self._home.config)) == self._config_seen:
-            return
-        self._config_seen = seen
-        try:
-            self._apply(load_config(self._home, self._runtime.environ, self._runtime.flags))
-        except BackburnerError as error:
-            log.warning("%s; the settings of before stay", error)
-
-    def _apply(self, config: Config) -> None:
-        self._runtime.config = config
-        self._runner.cap = config.whole("commands.max_concurrent")
-        self._runner.grace = config.number("commands.cancel_grace_seconds")
-        self._executor.output_cap = config.whole("commands.output_cap_mb") << 20
-        if self._idle_exit is not None:
-            self._idle_exit = config.number("engine.idle_exit_seconds")
+    def _clean_up(self) -> None:
+        """At the start, and a few times a day in an engine that stays."""
+        self._clean_up_timer = asyncio.get_running_loop().call_later(_CLEAN_UP_INTERVAL, self._clean_up)
+        _remove_spare_logs(self._home)
+        retention = self._parts.retention
+        if self._parts.config.current.flag("commands.auto_cleanup") and (as_of := retention.confirmed_time()) is not None:
+            removed = retention.clean_up(as_of=as_of)
+            log.info("removed %d tasks after their retention", len(removed))
 
 
-def _remove_spares(home: Home) -> None:
-    """Logs that the dead had made in advance."""
+def _remove_spare_logs(home: Home) -> None:
+    """Remove logs that processes which are gone had created in advance."""
     for name in os.listdir(home.root):
         pid = name.removeprefix(SPARE).partition("-")[0]
-        if name.startswith(SPARE) and pid.isdecimal() and process.identify(int(pid)) is None:
+        if name.startswith(SPARE) and pid.isdecimal() and processes.identify(int(pid)) is None:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.join(home.root, name))
-
-
-def take_lock(home: Home) -> int | None:
-    """The home's engine lock; None where another engine has it and listens. Waits for one that is leaving."""
-    deadline, deaf = time.monotonic() + _LOCK_SECONDS, time.monotonic() + _DEAF_SECONDS
-    while time.monotonic() < deadline:
-        if (held := lock(home.engine_lock)) is not None:
-            os.ftruncate(held, 0)
-            os.pwrite(held, f"{process.myself()}\n".encode(), 0)  # for people and `doctor`; the lock is what counts
-            return held
-        if wake.ring(home.bells, wake.ENGINE):
-            return None
-        if time.monotonic() > deaf and (other := engine_of(home)):
-            process.send(other, signal.SIGUSR1)
-            deaf = time.monotonic() + _DEAF_SECONDS
-        time.sleep(0.02)
-    raise EngineUnavailable("another engine holds the lock and does not listen", log=home.engine_log)
-
-
-def serve(
-    home: Home,
-    environ: dict[str, str],
-    flags: dict[str, str] | None = None,
-    *,
-    foreground: bool,
-    start_lock: int | None = None,
-    ready: Callable[[], None] | None = None,
-) -> bool:
-    """Be the engine until the end; False where another one is. `start_lock` is let go of once we listen."""
-    from backburner.execution.command import CommandExecutor
-
-    files = _prepare_process()
-    home.make()
-    held = take_lock(home)
-    if held is None:
-        _let_go(start_lock)
-        if wake.ring(home.bells, wake.ENGINE):
-            return False
-        return serve(home, environ, flags, foreground=foreground)
-    config_seen = stamp(home.config)
-    runtime = open_runtime(home, environ, flags)
-    executor = CommandExecutor(home, runtime.config.whole("commands.output_cap_mb") << 20, files)
-    idle_exit = None if foreground else runtime.config.number("engine.idle_exit_seconds")
-
-    async def main() -> None:
-        engine = Engine(runtime, executor, idle_exit=idle_exit, config_seen=config_seen)
-        listening = asyncio.Event()
-        running = asyncio.create_task(engine.run(listening))
-        await asyncio.wait({running, asyncio.create_task(listening.wait())}, return_when=asyncio.FIRST_COMPLETED)
-        _let_go(start_lock)
-        if ready:
-            ready()
-        await running
-        executor.close()
-
-    try:
-        asyncio.run(main())
-    finally:
-        runtime.store.fold()
-        runtime.close()
-        os.close(held)
-    return True
-
-
-def _prepare_process() -> int:
-    """Ignore no signal, because commands would inherit that, mark all we start, and take the room we may have; the limit to give to commands."""
-    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):
-        if signal.getsignal(number) == signal.SIG_IGN:
-            signal.signal(number, signal.SIG_DFL)
-    process.mark_inside()
-    signal.signal(signal.SIGUSR1, lambda *_: None)  # it may come before we listen; a handler is not inherited, as ignoring would be
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536) if hard != resource.RLIM_INFINITY else 65536, hard))
-    return soft
-
-
-def _let_go(start_lock: int | None) -> None:
-    """Unlock the start lock that came as our input, also for the keeper who holds it too; /dev/null takes its place."""
-    if start_lock is not None:
-        fcntl.flock(start_lock, fcntl.LOCK_UN)
-        empty = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(empty, start_lock)
-        os.close(empty)
-
-
-def main(arguments: list[str]) -> int:
-    """`engine HOME [--lock-on-stdin]`, under its keeper. Exit 0 means: left on purpose, do not start again."""
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
-    home = Home(arguments[0])
-    if not os.path.isdir(home.root):
-        return 0  # the home was removed: nothing to come back for
-    try:
-        serve(home, dict(os.environ), foreground=False, start_lock=0 if "--lock-on-stdin" in arguments else None)
-    except (HomeUnusable, EngineUnavailable) as error:
-        log.error("%s", error)
-        return 0
-    except BackburnerError as error:
-        log.error("%s", error)
-        return 0 if error.exit_code == 2 else 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

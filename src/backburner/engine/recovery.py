@@ -1,34 +1,46 @@
-"""Going on with what the dead left: engines before us, embedders of the library, and the hosts of agents."""
+"""Recovers runs whose owner process has died: earlier engines, embedding programs, agent processes."""
 
 import contextlib
 from collections.abc import Callable
 
 from backburner.core.errors import BackburnerError, StaleRun
 from backburner.core.known_agents import OPENCODE
-from backburner.core.models import ELSEWHERE, HOSTED, OURS, Ending, ProcessId, Run
+from backburner.core.models import ELSEWHERE, HOSTED, OURS, Clock, Ending, ProcessId, Run
+from backburner.core.ports import Store
 from backburner.core.states import AT_WORK, Result, RunState
 from backburner.execution.runner import Runner
-from backburner.services.runtime import Runtime
+from backburner.services.agent_catalog import AgentCatalog
 from backburner.system import processes as process
 from backburner.system import run_files as folders
+from backburner.system.home import Home
 
 
-class Orphans:
-    """The runs of an engine's home that nobody looks after. `watch` has it look again when a living owner dies."""
+class RunRecovery:
+    """Takes over, releases or ends the runs of dead owners. `watch` makes it look again when a living owner dies."""
 
-    def __init__(self, runtime: Runtime, runner: Runner, watch: Callable[[ProcessId], None], changed: Callable[[], None]) -> None:
-        self._runtime, self._store, self._runner = runtime, runtime.store, runner
-        self._watch, self._changed = watch, changed
+    def __init__(
+        self,
+        home: Home,
+        queue: Store,
+        sessions: Store,
+        catalog: AgentCatalog,
+        runner: Runner,
+        watch: Callable[[ProcessId], None],
+        changed: Callable[[], None],
+        clock: Clock,
+    ) -> None:
+        self._home, self._queue, self._sessions, self._catalog, self._runner = home, queue, sessions, catalog, runner
+        self._watch, self._changed, self._clock = watch, changed, clock
         self._owner = runner.owner
-        self._orphaned: set[str] = set()  # waiting runs whose agents ended with their host
+        self._agents_ended: set[str] = set()  # waiting runs whose agents ended with their agent process
 
     def take_over(self) -> None:
-        """Go on with what the dead left: engines before us, and embedders of the library."""
-        for run in self._store.live_runs():
+        """Go through the live runs and recover those whose owner is dead."""
+        for run in self._queue.live_runs():
             if run.state in AT_WORK and run.owner == self._owner and run.runner in HOSTED:
-                self._interrupted(run)  # it was taken over, but that could not be written
+                self._mark_interrupted(run)  # it was taken over, but that could not be written
             elif run.state == RunState.WAITING and run.owner and run.runner in HOSTED:
-                self._let_wait(run, run.owner)
+                self._recover_waiting(run, run.owner)
             elif run.state in AT_WORK and run.owner == self._owner:
                 if not self._runner.looks_after(run.run_id):
                     self._runner.take_over(run)  # whatever made us forget it
@@ -36,56 +48,54 @@ class Orphans:
                 if process.is_alive(run.owner):
                     self._watch(run.owner)
                 elif run.runner in HOSTED:
-                    self._interrupted(run)
+                    self._mark_interrupted(run)
                 else:
                     self._runner.take_over(run)
             elif run.state not in AT_WORK and run.runner not in OURS:
-                embedder = ProcessId.parse(run.runner)
-                if process.is_alive(embedder):
-                    self._watch(embedder)
+                program = ProcessId.parse(run.runner)
+                if process.is_alive(program):
+                    self._watch(program)
                 else:
-                    self._store.release(run.runner)
-        for turn in self._store.turns():
+                    self._queue.release(run.runner)
+        for turn in self._sessions.turns():
             if process.is_alive(turn.process):
                 self._watch(turn.process)
             else:
-                self._store.end_turn(turn.process, self._runtime.clock())
+                self._sessions.end_turn(turn.process, self._clock())
 
-    def _let_wait(self, run: Run, owner: ProcessId) -> None:
-        """A run waits whose host held its agent: with the host, the agent goes."""
+    def _recover_waiting(self, run: Run, owner: ProcessId) -> None:
+        """A waiting run whose agent was kept by an agent process: the agent ends with that process."""
         if process.is_alive(owner):
             self._watch(owner)
-        elif run.run_id not in self._orphaned:
-            self._orphaned.add(run.run_id)
+        elif run.run_id not in self._agents_ended:
+            self._agents_ended.add(run.run_id)
             process.end_all(run.process, run.mark)
 
-    def _interrupted(self, run: Run) -> None:
-        """The host of an agent died: that is told, and the conversation can be resumed. Nothing is done twice by itself.
+    def _mark_interrupted(self, run: Run) -> None:
+        """Record that a run was interrupted because its agent process died; its conversation can be resumed. Nothing is run twice.
 
-        One in an OpenCode server is at work all the same: the next host finds it there.
+        An agent in an OpenCode server is still working: the next agent process finds it there.
         """
         why = "it was interrupted: its agent host ended"
         process.end_all(run.process, run.mark)
         with contextlib.suppress(StaleRun):
-            work = self._store.adopt(run, self._owner)
-            if run.cancel_requested_at is None and self._is_elsewhere(work.task.agent or ""):
-                self._store.park(run.run_id, self._owner, "its agent host ended; it goes on", self._runtime.clock(), ELSEWHERE)
+            work = self._queue.adopt(run, self._owner)
+            if run.cancel_requested_at is None and self._runs_in_external_server(work.task.agent or ""):
+                self._queue.park(run.run_id, self._owner, "its agent host ended; it goes on", self._clock(), ELSEWHERE)
                 self._changed()
                 return
             if not work.task.standing:
                 why += ". Its conversation is kept, so that it can be resumed"
-            used = folders.usage(self._runtime.home.folder(run.folder))
-            ending = Ending(run.run_id, RunState.FAILED, Result.LOST, self._runtime.clock(), error=why, usage=used)
-            self._store.settle([ending], self._owner)
+            used = folders.usage(self._home.folder(run.folder))
+            ending = Ending(run.run_id, RunState.FAILED, Result.LOST, self._clock(), error=why, usage=used)
+            self._queue.settle([ending], self._owner)
             with contextlib.suppress(OSError):
-                folders.write(
-                    self._runtime.home.folder(run.folder), work.task, run._replace(state=ending.state, result=ending.result, error=why)
-                )
+                folders.write(self._home.folder(run.folder), work.task, run._replace(state=ending.state, result=ending.result, error=why))
             self._changed()
 
-    def _is_elsewhere(self, agent: str) -> bool:
-        """Whether an agent works in a server that does not end with our hosts."""
+    def _runs_in_external_server(self, agent: str) -> bool:
+        """Whether an agent works in a server that does not end with the agent process."""
         try:
-            return self._runtime.agent(agent)["type"] == OPENCODE
+            return self._catalog.settings(agent)["type"] == OPENCODE
         except BackburnerError:
             return False

@@ -5,15 +5,17 @@ whatever dies, none is run twice and none is forgotten; one that is not run leav
 """
 
 import contextlib
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
+from backburner.coordination.config_file import ConfigFile
 from backburner.core.formatting import local
 from backburner.core.models import Clock, Entry, Run, Task
-from backburner.core.ports import Store
 from backburner.core.schedule import Plan, Schedule, plan, slots
-from backburner.core.settings import Config
 from backburner.core.states import RunState
-from backburner.services.recurring import over_all
+from backburner.services.budgets import daily_limit_reached
+
+if TYPE_CHECKING:
+    from backburner.store.ledger import Ledger
 
 _SET_BACK_MS = 1000  # a clock that goes back by less is being trimmed
 
@@ -21,25 +23,25 @@ _SET_BACK_MS = 1000  # a clock that goes back by less is being trimmed
 class Scheduler:
     """`tick()` fires what is due. The engine calls it whenever it wakes."""
 
-    def __init__(self, store: Store, folder: str, clock: Clock, config: Callable[[], Config]) -> None:
-        self._store, self._folder, self._clock, self._config = store, folder, clock, config
+    def __init__(self, ledger: "Ledger", folder: str, clock: Clock, config: ConfigFile) -> None:
+        self._ledger, self._folder, self._clock, self._config = ledger, folder, clock, config
         self._seen: int | None = None
         self.moved = 0  # how many tasks went on at the last tick
 
     def tick(self) -> float | None:
         """Fire every slot that is due; the seconds until it is to be called again, None where nothing is scheduled."""
-        config, now = self._config(), self._clock()
+        config, now = self._config.current, self._clock()
         if not config.flag("tasks.enabled"):
             return None
         if self._seen is None or now < self._seen - _SET_BACK_MS:
             self._replan(now)
         self._seen = now
         self.moved = 0
-        while moved := self._store.fire(lambda entry: self._decide(entry, now), now, self._folder):
+        while moved := self._ledger.recurring.fire(lambda entry: self._decide(entry, now), now, self._folder):
             self.moved += moved
-        if self._store.next_slot_at() is None:
+        if self._ledger.recurring.next_slot_at() is None:
             return None
-        due, longest = self._store.next_slot_at(now), config.number("tasks.tick_interval_ms") / 1000
+        due, longest = self._ledger.recurring.next_slot_at(now), config.number("tasks.tick_interval_ms") / 1000
         return longest if due is None else min(longest, max(0.0, (due - self._clock()) / 1000))
 
     def _decide(self, entry: Entry, now: int) -> tuple[Plan, str | None]:
@@ -50,12 +52,12 @@ class Scheduler:
         made = plan(schedule, task.next_run_at, now, busy=_busy(entry.run) if entry.live and entry.run else None)
         if made.run is None:
             return made, None
-        return made, self._store.over_day(task, now) or over_all(self._store, self._config(), task, now)
+        return made, self._ledger.recurring.over_day(task, now) or daily_limit_reached(self._ledger, self._config.current, task, now)
 
     def _replan(self, now: int) -> None:
         """After a start, and where the clock was set back: no task waits for a moment that is further away than its next slot."""
-        self._store.set_back(now)
-        for task, _ in self._store.standing():
+        self._ledger.recurring.set_back(now)
+        for task, _ in self._ledger.recurring.standing():
             with contextlib.suppress(Exception):  # one that cannot be read is dealt with when it is due
                 self._replan_one(task, now)
 
@@ -63,8 +65,8 @@ class Scheduler:
         for slot in slots(Schedule.of(task.schedule), now):
             if task.next_run_at is None or slot >= task.next_run_at:
                 break
-            if not self._store.ran(task.task_id, slot):
-                self._store.replan(task.task_id, slot, now)
+            if not self._ledger.recurring.ran(task.task_id, slot):
+                self._ledger.recurring.replan(task.task_id, slot, now)
                 break
 
 

@@ -5,14 +5,15 @@ Nothing here is imported where nothing is to be sent; the libraries come with `b
 """
 
 import logging
+import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from backburner.core.models import OTLP, Event, Span
-from backburner.core.ports import Store
+from backburner.coordination.config_file import ConfigFile
+from backburner.core.models import Event, Span
 from backburner.core.settings import Config
-from backburner.services.runtime import open_runtime
+from backburner.services.trace_source import open_trace_source
 from backburner.system.home import Home
 
 if TYPE_CHECKING:
@@ -29,27 +30,29 @@ _PAGE = 500
 def main(arguments: list[str]) -> int:
     """`telemetry HOME`: send everything that ended and was not sent yet. Exit 0 when all of it arrived."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
-    with open_runtime(Home(arguments[0])) as runtime:
-        try:
-            send = Sender(runtime.config)
-        except ImportError as error:
-            log.warning("traces cannot be sent: %s; install backburner[telemetry]", error)
-            return NOT_INSTALLED
-        while events := runtime.events(runtime.store.cursor(OTLP)):
-            spans = [span for event in events for span in ended(runtime.store, event)]
+    home = Home(arguments[0])
+    config = ConfigFile(home, dict(os.environ)).current
+    try:
+        send = Sender(config)
+    except ImportError as error:
+        log.warning("traces cannot be sent: %s; install backburner[telemetry]", error)
+        return NOT_INSTALLED
+    with open_trace_source(home) as source:
+        while events := source.events():
+            spans = [span for event in events for span in ended(source.spans, event)]
             for start in range(0, len(spans), _PAGE):
                 if not send(spans[start : start + _PAGE]):
-                    log.warning("traces did not arrive at %s; trying again later", runtime.config.text("telemetry.otlp_endpoint"))
+                    log.warning("traces did not arrive at %s; trying again later", config.text("telemetry.otlp_endpoint"))
                     return NOT_SENT
-            runtime.store.advance_cursor(OTLP, events[-1].event_id)
+            source.sent(events[-1])
     return 0
 
 
-def ended(store: Store, event: Event) -> Iterator[Span]:
-    """The spans that are whole with an event: a run with its end, and with its first run the asking for it."""
+def ended(spans_of: Callable[[str], Sequence[Span]], event: Event) -> Iterator[Span]:
+    """The spans that are complete with an event: a run with its end, and with its first run the request for the task."""
     if event.task_id is None or event.kind not in (*_OF_RUN, *_OF_TASK):
         return
-    spans = store.task_spans(event.task_id)
+    spans = spans_of(event.task_id)
     first = next((span.run_id for span in spans if span.run_id), None)
     for span in spans:
         if span.run_id == event.run_id or (span.run_id is None and event.run_id == first):

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from backburner.system.log_file import Log
 
 _LONGEST_LINE = 4096
-_PATIENCE = 0.5  # seconds that one look may spend in the pattern
+_MATCH_TIMEOUT = 0.5  # seconds of CPU time that one look may spend in the pattern
 
 
 class Lines:
@@ -31,7 +31,7 @@ class Lines:
                     self._cursor, self.more = log.cursor(after), after < log.size
                     *lines, rest = (self._rest + piece).split(b"\n")
                     self._rest = rest[:_LONGEST_LINE]
-                    with _limited(_PATIENCE):
+                    with _limited(_MATCH_TIMEOUT):
                         return any(self._fits(line) for line in (*lines, self._rest))
         except FileNotFoundError:
             return False
@@ -45,7 +45,7 @@ class Lines:
 
 @contextmanager
 def _limited(seconds: float) -> Generator[None]:
-    """Raise TimeoutError in what takes longer. Only the main thread can be stopped like that: the engine's loop runs in it."""
+    """Raise TimeoutError in what takes more CPU time. Only the main thread can be stopped like that: the engine's loop runs in it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -53,12 +53,12 @@ def _limited(seconds: float) -> Generator[None]:
     def stop(*_: object) -> None:
         raise TimeoutError
 
-    before, began = signal.signal(signal.SIGALRM, stop), time.monotonic()
-    left, interval = signal.setitimer(signal.ITIMER_REAL, seconds)
+    before, began = signal.signal(signal.SIGVTALRM, stop), time.process_time()
+    left, interval = signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-        if left:  # somebody else's alarm goes on
-            signal.setitimer(signal.ITIMER_REAL, max(1e-6, left - (time.monotonic() - began)), interval)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+        if left:  # somebody else's timer goes on
+            signal.setitimer(signal.ITIMER_VIRTUAL, max(1e-6, left - (time.process_time() - began)), interval)

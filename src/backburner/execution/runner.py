@@ -47,7 +47,8 @@ class Runner:
 
     def __init__(
         self,
-        store: Store,
+        queue: Store,
+        queries: Store,
         executor: Executor,
         home: Home,
         clock: Clock,
@@ -61,7 +62,7 @@ class Runner:
         admit: Callable[[int], int] = lambda wanted: wanted,
     ) -> None:
         self.cap, self.grace = cap, grace
-        self._store, self._executor, self._home, self._clock = store, executor, home, clock
+        self._queue, self._queries, self._executor, self._home, self._clock = queue, queries, executor, home, clock
         self._runner, self._owner = runner, owner
         self._changed, self._changed_since, self._admit = changed, changed_since, admit
         self._live: dict[str, _Live] = {}
@@ -84,7 +85,7 @@ class Runner:
         try:
             self._notice_cancels()
             now = self._clock()
-            self._begin(self._store.claim(self._runner, self._owner, self._room(now), now), now)
+            self._begin(self._queue.claim(self._runner, self._owner, self._room(now), now), now)
         except LedgerUnavailable as error:
             log.warning("%s", error)
             asyncio.get_running_loop().call_later(_RETRY_SECONDS, self.tick)
@@ -98,7 +99,7 @@ class Runner:
         if self.full:
             return  # it looks again at the next end
         try:
-            if (due := self._store.next_due(self._runner, now)) is not None:
+            if (due := self._queue.next_due(self._runner, now)) is not None:
                 self._look_again(min(_LONGEST_SLEEP, (due - now) / 1000))
         except LedgerUnavailable as error:
             log.warning("%s", error)
@@ -108,7 +109,7 @@ class Runner:
         """How many more may start now: by count, and by what the machine can bear."""
         ending = sum(ending.run_id in self._live for _, ending in self._ended)
         room = self.cap - len(self._live) + ending - len(self._delayed)
-        if self._stopping or self._delayed or room <= 0 or not self._store.queued(self._runner, now, 1):
+        if self._stopping or self._delayed or room <= 0 or not self._queue.queued(self._runner, now, 1):
             return 0
         if (admitted := self._admit(room)) < room:
             self._look_again(_ADMISSION_SECONDS)
@@ -139,7 +140,7 @@ class Runner:
     def take_over(self, run: Run) -> None:
         """Go on with a run whose owner is dead: watch it, write down its end, or start it if it never began."""
         try:
-            work = self._store.adopt(run, self._owner)
+            work = self._queue.adopt(run, self._owner)
         except StaleRun:
             return
         work = work._replace(run=work.run._replace(owner=run.owner))  # in whose boot it ran
@@ -161,7 +162,7 @@ class Runner:
     def _notice_cancels(self) -> None:
         if not self._live and not self._delayed:
             return
-        for run_id in self._store.cancels():
+        for run_id in self._queue.cancels():
             if run_id in self._live:
                 self._live[run_id].cancelled.set()
             elif work := self._delayed.drop(run_id):
@@ -175,7 +176,7 @@ class Runner:
             if not just_approved and (changed := self._changed_since(work)):
                 reason, fingerprint = changed
                 log.warning("%s waits for approval: %s", work.run.run_id, reason)
-                self._store.park(work.run.run_id, self._owner, reason, self._clock(), asked=fingerprint)
+                self._queue.park(work.run.run_id, self._owner, reason, self._clock(), asked=fingerprint)
                 return
             handle = self._executor.launch(work)
         except CannotStart as error:
@@ -208,7 +209,7 @@ class Runner:
         if tell or not self._delayed.persists:
             log.warning("%s: %s; trying again", work.run.run_id, reason)
         try:
-            self._store.put_off(work.run.run_id, self._owner, reason, self._clock(), tell=tell)
+            self._queue.put_off(work.run.run_id, self._owner, reason, self._clock(), tell=tell)
             self._delayed.told = self._delayed.told or tell
         except StaleRun:
             self._delayed.drop(work.run.run_id)  # somebody else has it
@@ -222,7 +223,7 @@ class Runner:
         if live is None or live.supervisor.done() or handle.process is None:
             return
         with contextlib.suppress(StaleRun, LedgerUnavailable):
-            self._store.record_process(work.run.run_id, self._owner, handle.process)
+            self._queue.record_process(work.run.run_id, self._owner, handle.process)
         self._write_files(work.task, work.run._replace(process=handle.process))
         self._changed()
 
@@ -251,7 +252,7 @@ class Runner:
             log.warning("%s: whether it is ready cannot be told by '%s'", work.run.run_id, when)
             return
         with contextlib.suppress(StaleRun):
-            self._store.record_ready(work.run.run_id, self._owner, self._clock())
+            self._queue.record_ready(work.run.run_id, self._owner, self._clock())
         self._changed()
 
     def _failed(self, work: Work, supervisor: "asyncio.Task[None]") -> None:
@@ -320,7 +321,7 @@ class Runner:
         """A run that cannot go on for now gives its place back."""
         self._live.pop(work.run.run_id, None)
         try:
-            self._store.park(work.run.run_id, self._owner, str(parked), self._clock(), parked.waits_on)
+            self._queue.park(work.run.run_id, self._owner, str(parked), self._clock(), parked.waits_on)
         except LedgerUnavailable as error:
             log.warning("%s", error)
             asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._park, work, parked)
@@ -367,7 +368,7 @@ class Runner:
         try:
             room = self._room(now)
             ended, self._ended = self._ended, []
-            claimed = self._store.settle([ending for _, ending in ended], self._owner, runner=self._runner, limit=room, now=now).claimed
+            claimed = self._queue.settle([ending for _, ending in ended], self._owner, runner=self._runner, limit=room, now=now).claimed
         except LedgerUnavailable as error:
             log.warning("%s; the ends of %d runs wait", error, len(ended))
             self._ended = ended + self._ended
@@ -381,7 +382,7 @@ class Runner:
             self._delayed.again()  # what ended may have made room
         for task, ending in ended:
             with contextlib.suppress(LedgerUnavailable):  # what fell with it is in the ledger; these are copies
-                for other, run in self._store.fallen(task.task_id) if ending.state != RunState.COMPLETED else ():
+                for other, run in self._queries.fallen(task.task_id) if ending.state != RunState.COMPLETED else ():
                     if run:
                         self._write_files(other, run)
 

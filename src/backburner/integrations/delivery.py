@@ -18,8 +18,7 @@ from backburner.core.ports import Answer, Channel, Letter, Undelivered
 from backburner.core.settings import Config
 from backburner.core.terminal_text import visible
 from backburner.core.time_input import quiet_until
-from backburner.services.async_runtime import Awaited
-from backburner.services.runtime import Runtime
+from backburner.services.daemon_parts import IntegrationParts, Services
 
 log = logging.getLogger("backburner")
 _FIRST_WAIT_MS, _LONGEST_WAIT_MS = 5_000, 3_600_000
@@ -71,12 +70,12 @@ def wait_after(attempts: int) -> int:
 class Worker:
     """Sends what one channel is owed, for as long as it runs."""
 
-    def __init__(self, home: Awaited, name: str, channel: Channel) -> None:
-        self._home, self.name, self.channel = home, name, channel
+    def __init__(self, services: Services, name: str, channel: Channel) -> None:
+        self._services, self.name, self.channel = services, name, channel
         self.idle = False
 
     async def run(self) -> None:
-        async for _ in self._home.changes(self._look):
+        async for _ in self._services.changes(self._look):
             while (parcel := await self._next()) and parcel.not_before <= await self._now():
                 await self._send(parcel)
             self._wait = None if parcel is None else max(0.05, (parcel.not_before - await self._now()) / 1000)
@@ -88,13 +87,13 @@ class Worker:
         return min(5.0, self._wait) if self._wait is not None else None
 
     async def _now(self) -> int:
-        return await self._home.do(lambda runtime: runtime.clock())
+        return await self._services.call(lambda parts: parts.clock())
 
     async def _next(self) -> Parcel | None:
-        def look(runtime: Runtime) -> Parcel | None:
-            return next_parcel(runtime.outgoing(OUT + self.name), runtime.config, runtime.clock())
+        def look(parts: IntegrationParts) -> Parcel | None:
+            return next_parcel(parts.deliveries.pending(OUT + self.name), parts.config, parts.clock())
 
-        return await self._home.do(look)
+        return await self._services.call(look)
 
     async def _send(self, parcel: Parcel) -> None:
         ids = [notice.notice_id for notice in parcel.notices]
@@ -108,7 +107,7 @@ class Worker:
             log.exception("sending to %s failed", self.name)
             await self._failed(parcel, Undelivered(f"{type(error).__name__}: {error}"))
             return
-        await self._home.do(lambda runtime: runtime.delivered(ids, external))
+        await self._services.call(lambda parts: parts.deliveries.mark_delivered(ids, external))
 
     async def _failed(self, parcel: Parcel, error: Undelivered) -> None:
         first = parcel.notices[0]
@@ -116,13 +115,13 @@ class Worker:
         wait = max(wait_after(first.attempts), int((error.retry_after or 0) * 1000))
         again = None if error.for_good or first.attempts >= _MOST_ATTEMPTS else now + wait
         log.warning("%s to %s: %s%s", first.key, self.name, error, "" if again else "; given up")
-        await self._home.do(lambda runtime: runtime.undelivered(ids, str(error), again))
+        await self._services.call(lambda parts: parts.deliveries.mark_failed(ids, str(error), again))
 
     async def listen(self) -> None:
         """Carry out what people answer, also what they answered while nobody listened."""
         catch_up = getattr(self.channel, "catch_up", None)
         if catch_up is not None:
-            asked = await self._home.do(lambda runtime: runtime.questions(OUT + self.name))
+            asked = await self._services.call(lambda parts: parts.deliveries.open_questions(OUT + self.name))
             for answer in await catch_up(asked) if asked else ():
                 await self.answered(answer)
         async for answer in self.channel.answers():
@@ -131,7 +130,7 @@ class Worker:
 
     async def answered(self, answer: Answer) -> None:
         with contextlib.suppress(BackburnerError):  # it was answered elsewhere, or is over
-            await self._home.do(lambda runtime: runtime.answer(OUT + self.name, answer))
+            await self._services.call(lambda parts: parts.approvals.answer(OUT + self.name, answer))
 
 
 def _title(notice: Notice) -> str:

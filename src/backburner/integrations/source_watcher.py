@@ -10,30 +10,29 @@ from backburner.core.models import Task
 from backburner.core.optional_dependencies import need
 from backburner.core.ports import Happening, Source
 from backburner.integrations.sources import SourceBroken
-from backburner.services.async_runtime import Awaited
-from backburner.services.runtime import Runtime
+from backburner.services.daemon_parts import IntegrationParts, Services
 
 log = logging.getLogger("backburner")
 _AGAIN_SECONDS, _LONGEST_AGAIN_SECONDS = 5.0, 600.0
 
 
-def open_source(task: Task, environ: dict[str, str], runtime: Runtime) -> Source:
+def open_source(task: Task, environ: dict[str, str], parts: IntegrationParts) -> Source:
     """The source of a task; its keys come from the environment of whoever added it."""
     need(task.source["kind"], "It needs")
     if task.source["kind"] == "file":
         from backburner.integrations.sources import file
 
-        return file.open_source(task.source, runtime.clock)
+        return file.open_source(task.source, parts.clock)
     from backburner.integrations.sources import github
 
-    return github.open_source(task.source, environ, runtime.clock, base_url=task.source.get("base_url") or "https://api.github.com")
+    return github.open_source(task.source, environ, parts.clock, base_url=task.source.get("base_url") or "https://api.github.com")
 
 
 class Watcher:
     """Watches the source of one task, for as long as it runs."""
 
-    def __init__(self, home: Awaited, task: Task) -> None:
-        self._home, self.task = home, task
+    def __init__(self, services: Services, task: Task) -> None:
+        self._services, self.task = services, task
 
     async def run(self) -> None:
         """Go on whatever happens to the source; what is wrong with it is said."""
@@ -52,23 +51,23 @@ class Watcher:
 
     async def _watch(self) -> None:
         task_id = self.task.task_id
-        environ = await self._home.do(lambda runtime: runtime.environment(runtime.known_as(task_id)))
-        source = await self._home.do(lambda runtime: open_source(self.task, environ, runtime))
-        last = await self._home.do(lambda runtime: runtime.watch_state(task_id))
+        environ = await self._services.call(lambda parts: parts.queries.environment(parts.queries.get(task_id)))
+        source = await self._services.call(lambda parts: open_source(self.task, environ, parts))
+        last = await self._services.call(lambda parts: parts.triggers.state(task_id))
         async with contextlib.aclosing(source.watch(last)) as seen:  # type: ignore[type-var]
             async for state, happening in seen:
-                await self._home.do(lambda runtime, state=state, happening=happening: runtime.happened(task_id, state, happening))
+                await self._services.call(lambda parts, state=state, happening=happening: parts.triggers.record(task_id, state, happening))
 
     async def _broken(self, reason: str) -> None:
         log.warning("%s: %s", self.task.task_id, reason)
-        await self._home.do(lambda runtime: runtime.source_broken(self.task.task_id, reason))
+        await self._services.call(lambda parts: parts.triggers.mark_broken(self.task.task_id, reason))
 
 
-async def received(home: Awaited, name: str, delivery: str, happening: Happening) -> bool:
+async def received(services: Services, name: str, delivery: str, happening: Happening) -> bool:
     """A webhook came in; False where it did before, or nobody waits for it."""
 
-    def deliver(runtime: Runtime) -> bool:
-        task = runtime.hook(name)
-        return task is not None and runtime.happened(task.task_id, None, happening, delivery)
+    def deliver(parts: IntegrationParts) -> bool:
+        task = parts.triggers.task_of_webhook(name)
+        return task is not None and parts.triggers.record(task.task_id, None, happening, delivery)
 
-    return await home.do(deliver)
+    return await services.call(deliver)

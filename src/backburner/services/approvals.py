@@ -1,56 +1,77 @@
-"""What a person says at the Runtime: yes or no to what waits for approval, and what they allow for good."""
+"""Approves and rejects what waits for a person, and keeps what they allowed permanently.
+
+An approval is bound to a fingerprint of what would run.
+"""
 
 import contextlib
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from backburner.coordination.config_file import ConfigFile
+from backburner.coordination.publisher import Publisher
 from backburner.core.errors import BadInput, IllegalTransition, QuestionChanged
 from backburner.core.formatting import short
 from backburner.core.masking import masked_line
-from backburner.core.models import DISCOVERY, OUT, Approval, Entry, Grant, Submission
+from backburner.core.models import OUT, Approval, Caller, Clock, Entry, Grant, Submission
 from backburner.core.recurring import title, tools_of
 from backburner.core.states import RunState, TaskState
 from backburner.core.terminal_text import shortened, visible
-from backburner.services.proposals import Outward
-from backburner.system.home import project_of
-from backburner.system.processes import umask
+from backburner.services.agent_catalog import AgentCatalog
+from backburner.services.identity import Identity
+from backburner.services.proposals import Proposals
+from backburner.services.queries import Queries
+from backburner.services.recurring import RecurringTasks
+from backburner.services.refusals import REJECTED, Refusals
+from backburner.services.sessions import Sessions
+from backburner.system.home import Home, project_of
 
 if TYPE_CHECKING:
     from backburner.approval.policy import Verdict
     from backburner.core.ports import Answer
     from backburner.services.gate import Gate
+    from backburner.store.ledger import Ledger
 
 
-class Consent(Outward):
-    """The verbs of approval."""
+class Approvals:
+    """Verdicts of the gate, and the answers of people."""
 
-    _runner: str
+    def __init__(
+        self,
+        home: Home,
+        ledger: "Ledger",
+        config: ConfigFile,
+        queries: Queries,
+        catalog: AgentCatalog,
+        identity: Identity,
+        proposals: Proposals,
+        recurring: RecurringTasks,
+        refusals: Refusals,
+        sessions: Sessions,
+        publisher: Publisher,
+        clock: Clock,
+        runner: str,
+    ) -> None:
+        self._home, self._ledger, self._config, self._clock, self._runner = home, ledger, config, clock, runner
+        self._queries, self._catalog, self._identity, self._recurring = queries, catalog, identity, recurring
+        self._proposals, self._refusals, self._sessions, self._publisher = proposals, refusals, sessions, publisher
 
     @property
     def gate(self) -> "Gate":
-        from backburner.services.gate import Gate  # a door that only reads never comes by it
+        from backburner.services.gate import Gate  # slow to load, and a caller that only reads never needs it
 
-        return Gate(self.store, self.config, self.home.root)
+        return Gate(self._ledger, self._config, self._home.root)
 
     def judge(self, submission: Submission, *, ours: bool = True) -> "Verdict":
-        """What the gate says, without storing anything; `ours` where Backburner itself would start the command."""
+        """The gate's verdict, without storing anything; `ours` if Backburner itself would start the command."""
         from backburner.services.validation import validate
 
         validate(submission)
         gate = self.gate
         return gate.judge(submission, gate.world(submission, ours=ours))
 
-    def again(self, entry: Entry, environment: dict[str, str], *, session: str | None, via: str) -> Submission:
-        """What to submit to run a task once more, as a new one that is judged anew; `session` and `via` say who wants that."""
-        from backburner.services.gate import submission_of
-
-        self.require_own(entry.task, "restart", session, via)
-        asked = submission_of(entry.task, environment)
-        return asked._replace(umask=umask(), restarted_from=entry.task.task_id, session=session)
-
     def fingerprint(self, entry: Entry) -> str:
-        """What a yes to a task would be for as it is now. What it does not cover cannot change while the task waits."""
+        """The fingerprint of what an approval of a task would be for now. What it does not cover cannot change while the task waits."""
         from backburner.services.gate import submission_of
 
         task, run = entry
@@ -58,75 +79,85 @@ class Consent(Outward):
             return _digest("step", run.run_id, run.waits_on, run.error, run.extensions)
         if task.state == TaskState.PAUSED:
             return _digest("paused", task.task_id, task.paused_because)
-        submission = submission_of(task, self.store.environment(task.task_id))
+        submission = submission_of(task, self._ledger.queries.environment(task.task_id))
         return self.fingerprint_of(submission._replace(terms=task.terms, schedule=task.schedule, source=task.source))
 
     def fingerprint_of(self, submission: Submission) -> str:
-        """What a yes to this would be for: the command, as the gate sees it; else the prompt with its agent, as that is set up."""
+        """The fingerprint of a submission: of its command as the gate sees it, otherwise of the prompt and its agent's settings."""
         if submission.command:
             return self.gate.fingerprint(submission)
         settings: dict[str, str] = {}
         with contextlib.suppress(BadInput):  # there is no such agent any more
-            settings = self.agent(submission.agent or "", standing=submission.standing or submission.session == DISCOVERY)
+            settings = self._catalog.settings_for(submission)
         return _digest(
             "prompt", submission.cwd, submission.env, settings, tools_of(submission, settings.get("tools", "")), submission.prompt
         )
 
-    def approve(self, reference: str, *, via: str, seen: str | None = None) -> Entry:
-        """A person's yes to a proposal. `seen` is the fingerprint that they were shown; without it counts what was asked about.
+    def approve(self, reference: str, caller: Caller, *, seen: str | None = None) -> Entry:
+        """Approve a proposal. `seen` is the fingerprint that the person was shown; without it, the one that was asked about counts.
 
-        QuestionChanged where that is not what would run now: nothing is approved then.
+        QuestionChanged if something else would run now: nothing is approved then.
         """
-        self.require_person(via)
-        return self._approve(reference, via, seen)
+        self._identity.require_person(caller)
+        return self._approve(self._queries.find(reference, caller), caller.via, seen)
 
-    def _approve(self, reference: str, via: str, seen: str | None = None) -> Entry:
-        task, run = entry = self.show(reference)
-        if task.expires_at is not None and task.state == TaskState.PROPOSED and task.expires_at <= self.clock():
-            self._publish(self.store.refuse(task.task_id, expired=True, now=self.clock()))
+    def _approve(self, entry: Entry, via: str, seen: str | None = None) -> Entry:
+        task, run = entry
+        if task.state == TaskState.EXPIRED:
+            self._proposals.expire_overdue()
             raise IllegalTransition(noun="proposal", state="expired", event="approved")
         if seen is not None and not re.fullmatch("[0-9a-f]{12,64}", seen):
             raise BadInput(f"'{seen}' is not a fingerprint: give what the question shows after `Fingerprint:` (with --seen, or as `seen`).")
-        waits = run is not None and run.state == RunState.WAITING
         fingerprint = self.fingerprint(entry)
         asked = seen or entry.asked
         if asked is not None and not fingerprint.startswith(asked):
             raise QuestionChanged(task_id=task.task_id, seen=short(fingerprint))
+        waits = run is not None and run.state == RunState.WAITING
         if task.state == TaskState.PAUSED and not waits:
-            return self._unpause(task)
-        approval = Approval("user", via, self.clock(), fingerprint if task.command else None)
-        most = self.config.whole("tasks.max_active")
-        entry = self.store.approve(task.task_id, approval, runner=task.lane or self._runner, folder=self.home.tasks, most_active=most)
-        self._publish(entry)
+            return self._recurring.unpause_approved(task)
+        approval = Approval("user", via, self._clock(), fingerprint if task.command else None)
+        most = self._config.current.whole("tasks.max_active")
+        entry = self._ledger.tasks.approve(
+            task.task_id, approval, runner=task.lane or self._runner, folder=self._home.tasks, most_active=most
+        )
+        self._publisher.publish(entry)
         return entry
 
-    def reject(self, reference: str) -> Entry:
-        """A person's no to a proposal: a standing one is not proposed again for a day."""
-        entry = self.store.refuse(self.show(reference).task.task_id, expired=False, now=self.clock())
-        self._publish(entry)
+    def reject(self, reference: str, caller: Caller) -> Entry:
+        """Reject a proposal; an agent may not propose a recurring one again for a day."""
+        return self._reject(self._queries.find(reference, caller))
+
+    def _reject(self, entry: Entry) -> Entry:
+        if entry.task.state == TaskState.EXPIRED:
+            self._proposals.expire_overdue()  # the ledger then refuses to reject it
+        entry = self._ledger.tasks.refuse(entry.task.task_id, expired=False, now=self._clock())
+        self._publisher.publish(entry)
         if entry.task.state == TaskState.REJECTED:
-            self._bury(entry.task, "rejected")
+            self._refusals.record(entry.task, REJECTED)
         return entry
 
     def answer(self, channel: str, given: "Answer") -> None:
-        """What somebody answered on a channel, which has seen to it that they may. For the post host alone: nothing else makes an Answer."""
-        notice = self.store.sent_as(channel, given.message)
-        if notice is None or given.message not in self.store.questions(channel):
+        """Carry out what somebody answered on a channel, which has checked that they may.
+
+        For the integrations process alone: nothing else makes an Answer.
+        """
+        notice = self._ledger.deliveries.sent_as(channel, given.message)
+        if notice is None or given.message not in self._ledger.deliveries.questions(channel):
             return  # it asks nothing, was answered, or what it asked about is over
-        run, reference = self.known_as(notice.task_id).run, notice.task_id
+        run, task_id = self._queries.get(notice.task_id).run, notice.task_id
         if run and run.state == RunState.WAITING and run.waits_on not in (None, "budget", "tool"):
-            reference = str(run.waits_on)
-        self.present(channel)
+            task_id = str(run.waits_on)
+        self._sessions.record_activity(channel)
         if not given.yes:
-            self.reject(reference)
+            self._reject(self._queries.get(task_id))
             return
         try:
-            self._approve(reference, f"channel:{channel.removeprefix(OUT)}:{given.person}")
+            self._approve(self._queries.get(task_id), f"channel:{channel.removeprefix(OUT)}:{given.person}")
         except QuestionChanged:
-            self._ask_again(notice.task_id, self.known_as(reference))
+            self._ask_again(notice.task_id, self._queries.get(task_id))
 
     def _ask_again(self, task_id: str, entry: Entry) -> None:
-        """Tell the channels of a task that what they said yes to has changed, and ask about what it is now."""
+        """Tell the channels of a task that what they approved has changed, and ask about what it is now."""
         task, asked = entry.task, self.fingerprint(entry)
         what = masked_line(task.command, task.shell) if task.command else f"ask {task.agent}: {visible(task.prompt)}"
         text = (
@@ -134,36 +165,38 @@ class Consent(Outward):
             f"It would run now: {shortened(what, longest=4000)}\nDirectory: {visible(task.cwd)}\nFingerprint: {short(asked)}\n"
             f"Yes: backburner approve {task.task_id}; no: backburner reject {task.task_id}"
         )
-        self.store.ask_again(task_id, task.task_id, asked, text, self.clock())
-        self._publish(self.known_as(task_id))
+        self._ledger.tasks.ask_again(task_id, task.task_id, asked, text, self._clock())
+        self._publisher.publish(self._queries.get(task_id))
 
-    def trust(self, folder: str, *, via: str) -> str:
-        """A person's word that the code of a project may run from now on; the project."""
-        self.require_person(via)
+    # -- permanent permissions
+
+    def trust_project(self, folder: str, caller: Caller) -> str:
+        """Allow the code of a project to run from now on; returns the project."""
+        self._identity.require_person(caller)
         from backburner.system.command_context import may_be_project
 
         project = project_of(folder)
-        if not may_be_project(project, self.environ):
+        if not may_be_project(project, caller.environ):
             raise BadInput(
                 f"{project} cannot be trusted: a project is not your home, what is above it, one of its hidden folders, or a shared folder."
             )
-        self.store.grant("trust", project, (), via, self.clock())
+        self._ledger.grants.grant("trust", project, (), caller.via, self._clock())
         return project
 
-    def always(self, submission: Submission, *, via: str) -> None:
-        """A person's word that just this command may run in this project from now on."""
-        self.require_person(via)
+    def allow_always(self, submission: Submission, caller: Caller) -> None:
+        """Allow exactly this command in this project from now on."""
+        self._identity.require_person(caller)
         if not self.judge(submission).always:
             raise BadInput("That is not narrow enough to be allowed for good.")
-        self.store.grant("always", project_of(submission.cwd), submission.command, via, self.clock())
+        self._ledger.grants.grant("always", project_of(submission.cwd), submission.command, caller.via, self._clock())
 
     def grants(self) -> Sequence[Grant]:
-        """What was said for good, in all projects."""
-        return self.store.grants()
+        """The permanent permissions of all projects."""
+        return self._ledger.grants.grants()
 
     def revoke(self, grant_id: int) -> None:
-        """Take back what was said for good."""
-        if not self.store.revoke(grant_id, self.clock()):
+        """Take a permanent permission back."""
+        if not self._ledger.grants.revoke(grant_id, self._clock()):
             raise BadInput(f"There is no grant {grant_id}. See: backburner trust --list")
 
 

@@ -1,4 +1,4 @@
-"""The gate at work: the pure policy with this home's rules and grants, what a yes is bound to, and who may give one.
+"""Judges commands for one home: the pure policy with the rules and grants of the home, and the fingerprint an approval is bound to.
 
 A grant holds for the words, the folder, the environment that decides what runs, the program that would run, and the content
 of the script, Makefile or package.json it names; what those import is not covered. It is checked again in the moment of start.
@@ -10,53 +10,36 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from backburner.approval.policy import Decision, Rule, Verdict, judge
-from backburner.core.errors import NotAPerson
+from backburner.coordination.config_file import ConfigFile
 from backburner.core.models import Submission, Task
-from backburner.core.settings import Config
 from backburner.system.command_context import Surroundings, project_for
 from backburner.system.home import project_of
-from backburner.system.processes import inherited_variables, is_inside
 
 if TYPE_CHECKING:
-    from backburner.core.ports import Store
+    from backburner.store.ledger import Ledger
 
 _LARGEST_SCRIPT = 16 << 20
 # What would be asked for again. A key, a time and what it came after were for once.
 _ASKED = ("command", "cwd", "description", "name", "env", "shell", "timeout_ms", "umask", "batch", "priority", "limits")
 _ASKED += ("stdin", "ready_when", "restarts", "session", "agent", "prompt", "message", "budget", "opened")
 
-# Variables that known agents set for the commands they run.
-AGENTS = {
-    "CLAUDECODE": "Claude Code",
-    "CLAUDE_CODE_ENTRYPOINT": "Claude Code",
-    "CODEX_SANDBOX": "Codex",
-    "CODEX_THREAD_ID": "Codex",
-    "GEMINI_CLI": "Gemini CLI",
-    "OPENCODE": "OpenCode",
-    "OPENCODE_CALLER": "OpenCode",
-    "CURSOR_AGENT": "Cursor",
-    "GOOSE_TERMINAL": "goose",
-    "QWEN_CODE": "Qwen Code",
-    "AIDER_MODEL": "aider",
-}
-
 
 class Gate:
-    """Judges for one home."""
+    """Verdicts and fingerprints. Whether a person gave an approval is decided in `identity.py`."""
 
-    def __init__(self, store: "Store", config: Config, home: str) -> None:
-        self._store, self.config, self._home = store, config, home
+    def __init__(self, ledger: "Ledger", config: ConfigFile, home: str) -> None:
+        self._ledger, self._config, self._home = ledger, config, home
 
     def judge(self, submission: Submission, world: Surroundings | None = None) -> Verdict:
         """What may happen to a command, without storing anything."""
         world = world or self.world(submission)
         always = [
             Rule(f"always, grant {grant.grant_id}", Decision.ALLOW, grant.command, literal=True)
-            for grant in self._store.grants(project_of(submission.cwd))
+            for grant in self._ledger.grants.grants(project_of(submission.cwd))
             if grant.kind == "always"
         ]
         # what config denies or asks comes first: a grant of yesterday does not undo a rule of today
-        rules = (*self.config.rules, *always)
+        rules = (*self._config.current.rules, *always)
         return judge(submission, world, rules, trusted=world.project in self._trusted())
 
     def fingerprint(self, submission: Submission, world: Surroundings | None = None) -> str:
@@ -101,45 +84,19 @@ class Gate:
         """The machine as the command would find it now; `ours` where Backburner itself would start it."""
         environ = {**submission.environment, **submission.env}
         project = self.project(submission.cwd, submission.opened, environ)
-        return Surroundings(submission.cwd, environ, self.config.hosts, project=project, home=self._home, clean=ours)
+        return Surroundings(submission.cwd, environ, self._config.current.hosts, project=project, home=self._home, clean=ours)
 
     def project(self, cwd: str, opened: str | None, environ: Mapping[str, str]) -> str | None:
         """The project that what happens in `cwd` is judged by, for a session that was opened in `opened`; None where it is outside."""
         return project_for(cwd, opened, self._trusted(), environ, self._home)
 
     def _trusted(self) -> list[str]:
-        return [grant.project for grant in self._store.grants() if grant.kind == "trust"]
+        return [grant.project for grant in self._ledger.grants.grants() if grant.kind == "trust"]
 
 
 def submission_of(task: Task, environment: dict[str, str]) -> Submission:
     """What was asked for, from what the ledger kept of it."""
     return Submission(environment=environment, **{name: getattr(task, name) for name in _ASKED})
-
-
-def started_by_agent(environ: dict[str, str]) -> bool:
-    """Whether an agent, or something that we run, stands behind whoever asks; as far as that can be told."""
-    return "BACKBURNER_TASK_ID" in environ or any(environ.get(variable) for variable in AGENTS)
-
-
-def require_person(environ: dict[str, str], *, terminal: bool) -> None:
-    """Refuse a yes from inside anything we run, from an agent's own commands, and where no person can be."""
-    if task_id := environ.get("BACKBURNER_TASK_ID"):
-        raise NotAPerson(reason=f"this runs inside the background task {task_id}")
-    if agent := next((name for variable, name in AGENTS.items() if environ.get(variable)), None):
-        raise NotAPerson(reason=f"this was started by {agent}; answer in a terminal of your own")
-    if is_inside():
-        raise NotAPerson(reason="this was started by something that Backburner runs, which its limit of file locks shows")
-    above = inherited_variables()
-    if "BACKBURNER_TASK_ID" in above:
-        raise NotAPerson(reason="this was started by a background task")
-    if agent := next((name for variable, name in AGENTS.items() if variable in above), None):
-        raise NotAPerson(reason=f"this was started by {agent}; answer in a terminal of your own")
-    if terminal:
-        try:
-            os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
-        except OSError:
-            allow = "[approval] yes_without_terminal = true in config.toml allows it"
-            raise NotAPerson(reason=f"there is no terminal here ({allow})") from None
 
 
 def _stamp(path: str | None) -> list[object] | None:

@@ -1,4 +1,4 @@
-"""Following one task: its output as it is written, and its end. For doors that watch while a person looks on."""
+"""Follows one task: its output as it is written, and its end."""
 
 import contextlib
 import os
@@ -7,9 +7,8 @@ import sys
 import time
 from collections.abc import Iterator
 
-from backburner.core.errors import TaskNotFound
 from backburner.core.models import Entry
-from backburner.services.runtime import Runtime
+from backburner.services.app import App
 from backburner.system.file_watch import FileWatch
 from backburner.system.log_file import NAME, Log
 
@@ -23,11 +22,11 @@ class Follower:
     """
 
     def __init__(
-        self, runtime: Runtime, entry: Entry, *, raw: bool = False, lines: int | None = None, n: int | None = None, since: int = 0
+        self, app: App, entry: Entry, *, raw: bool = False, lines: int | None = None, n: int | None = None, since: int = 0
     ) -> None:
         self.entry = entry
         self.n, self.cursor = n or entry.task.run_count, since
-        self._runtime, self._raw, self._lines = runtime, raw, lines
+        self._app, self._raw, self._lines = app, raw, lines
 
     def now(self) -> Iterator[bytes]:
         """What there is, without waiting; nothing is written, so a home that can only be read will do."""
@@ -52,7 +51,7 @@ class Follower:
     def pieces(self, timeout: float | None = None) -> Iterator[bytes]:
         """Until the task has ended and all of its output was given, or the time is up."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        ear, watch = self._runtime.listen(), FileWatch()
+        ear, watch = self._app.changes.listen(), FileWatch()
         log: Log | None = None
         position = 0
         try:
@@ -100,15 +99,12 @@ class Follower:
         self.n, self.cursor, self._lines = self.n + 1, 0, None
 
     def _folder(self) -> str:
-        return self._runtime.folder(self.entry, self.n)
+        return self._app.runs.folder(self.entry, self.n)
 
     def _look(self) -> None:
-        self._runtime.refresh()
-        found = self._runtime.store.show(self.entry.task.task_id)
-        if found is None:
-            raise TaskNotFound(task_id=self.entry.task.task_id)
-        self.entry = found
-        self.n = self.n or found.task.run_count
+        self._app.supervisor.ensure_supervised()
+        self.entry = self._app.queries.get(self.entry.task.task_id)
+        self.n = self.n or self.entry.task.run_count
 
     def _open(self) -> Log | None:
         try:

@@ -1,22 +1,24 @@
-"""A schedule from the words that people and models write, the same at every door."""
+"""Turns what people and models write about a schedule into one, the same for every interface."""
 
 import os
 import re
 
 from backburner.core.errors import BadInput
-from backburner.core.models import Submission
+from backburner.core.models import Caller, Submission
 from backburner.core.optional_dependencies import need
 from backburner.core.schedule import Schedule, cron, every, zone_of
 from backburner.core.time_input import duration_ms, moment_ms
-from backburner.services.runtime import Runtime, now_ms
+from backburner.services.queries import Queries
 from backburner.system.timezone import zone_name
 
 _AT_ONCE_MS = 200
 
 
 def scheduled(
-    runtime: Runtime,
+    queries: Queries,
     submission: Submission,
+    caller: Caller,
+    now: int,
     *,
     every_: str | None = None,
     cron_: str | None = None,
@@ -37,7 +39,7 @@ def scheduled(
         raise BadInput("Say when, in one way: every, cron, at, after another task, or on an event.")
     if zone is not None and cron_ is None:
         raise BadInput("A time zone is for cron; an interval counts, and a time has its own.")
-    now, here = now_ms(), zone_name(runtime.environ)
+    here = zone_name(caller.environ)
     zone_of(here)
     if every_ is not None:
         schedule = every(duration_ms(every_), now)._replace(zone=here)
@@ -48,7 +50,7 @@ def scheduled(
     elif on is not None:
         submission, schedule = submission._replace(source=source_of(on, about or {}, submission.cwd)), Schedule(zone=here)
     else:
-        other = runtime.show(after or "")
+        other = queries.find(after or "", caller)
         if not other.task.standing:  # it completes once: this one, too, runs once
             if (submission.prompt and submission.command) or submission.terms or max_runs or until or jitter:
                 raise BadInput(f"{other.task.task_id} runs once; what comes after it is a command or a prompt, with no more to say.")

@@ -1,57 +1,74 @@
-"""Looking for work: now and then, when the person is about but silent, an agent with a local model may propose something."""
+"""Suggests work: now and then, while the person is away for a short time, an agent with a local model may propose tasks."""
 
+from typing import TYPE_CHECKING
+
+from backburner.coordination.config_file import ConfigFile
 from backburner.core.errors import BadInput
-from backburner.core.models import DISCOVERY, Submission
+from backburner.core.models import DISCOVERY, Caller, Clock, Submission
 from backburner.core.settings import agent_settings, is_local
-from backburner.services.runtime import Runtime
+from backburner.services.queries import Queries
+from backburner.services.sessions import Sessions
+from backburner.services.submissions import Submissions
 
-_PRESENT_MS = 2 * 3_600_000
-MOST_PROPOSALS = 3
+if TYPE_CHECKING:
+    from backburner.store.ledger import Ledger
+
+_MAX_ABSENCE_MS = 2 * 3_600_000
 _PROMPT = """Based on the recent context below, is there any useful background work to propose? Consider the state of CI, open pull requests, \
 what was left to do, and the files that were talked about. Propose with task_propose, at most three, and only what is genuinely useful: do not \
 make work for the sake of it. Nothing that is open already, nothing that needs no watching. If there is nothing, say so and stop."""
 
 
-def next_look(runtime: Runtime) -> int | None:
-    """When to look for work next, in milliseconds UTC; None while there is no reason to: nobody about, no local model, or turned off."""
-    config, now = runtime.config, runtime.clock()
-    if not config.flag("tasks.enabled") or not config.flag("tasks.discovery_enabled"):
-        return None
-    try:
-        if not is_local(agent_settings(config, "default", standing=True)):
+class Suggestions:
+    """When to look for work to propose, and asking the agent that does."""
+
+    def __init__(
+        self, ledger: "Ledger", config: ConfigFile, queries: Queries, sessions: Sessions, submissions: Submissions, clock: Clock
+    ) -> None:
+        self._ledger, self._config, self._clock = ledger, config, clock
+        self._queries, self._sessions, self._submissions = queries, sessions, submissions
+
+    def next_at(self) -> int | None:
+        """When to ask next, in milliseconds UTC; None while there is no reason to: nobody is about, no local model, or switched off."""
+        config, now = self._config.current, self._clock()
+        if not config.flag("tasks.enabled") or not config.flag("tasks.discovery_enabled"):
             return None
-    except BadInput:
-        return None  # no model
-    seen = runtime.last_present()
-    if seen is None or now - seen > _PRESENT_MS or now < seen:
-        return None
-    last = runtime.store.cursor(DISCOVERY)
-    due = max(seen + config.whole("tasks.idle_threshold_ms"), last + config.whole("tasks.discovery_interval_ms"))
-    return due if due - seen <= _PRESENT_MS else None
+        try:
+            if not is_local(agent_settings(config, "default", standing=True)):
+                return None
+        except BadInput:
+            return None  # no model
+        seen = self._sessions.last_activity()
+        if seen is None or now - seen > _MAX_ABSENCE_MS or now < seen:
+            return None
+        last = self._ledger.events.cursor(DISCOVERY)
+        due = max(seen + config.whole("tasks.idle_threshold_ms"), last + config.whole("tasks.discovery_interval_ms"))
+        return due if due - seen <= _MAX_ABSENCE_MS else None
 
-
-def look(runtime: Runtime) -> bool:
-    """Ask the agent that looks for work, if it is time; whether it was asked."""
-    due = next_look(runtime)
-    if due is None or due > runtime.clock():
-        return False
-    runtime.store.advance_cursor(DISCOVERY, runtime.clock())
-    latest = next(iter(runtime.list(everywhere=True, limit=1)), None)
-    if latest is None or any(entry.task.session == DISCOVERY and entry.live for entry in runtime.list(everywhere=True, limit=50)):
-        return False
-    environment = runtime.environment(latest)
-    runtime.submit(
-        Submission(
-            command=(),
-            cwd=latest.task.project,
-            opened=latest.task.opened,
-            environment=environment,
-            description="Looks for work to propose",
-            agent="default",
-            prompt=_PROMPT,
-            session=DISCOVERY,
-            priority=-1,
-            timeout_ms=runtime.config.whole("tasks.task_timeout_ms"),
+    def ask_if_due(self) -> bool:
+        """Ask the agent for suggestions if it is time; True if it was asked."""
+        due = self.next_at()
+        if due is None or due > self._clock():
+            return False
+        self._ledger.events.advance_cursor(DISCOVERY, self._clock())
+        caller = Caller("/", {}, "engine", DISCOVERY)
+        entries = self._queries.list(caller, everywhere=True, limit=50)
+        if not entries or any(entry.task.session == DISCOVERY and entry.live for entry in entries):
+            return False
+        latest = entries[0]
+        self._submissions.submit(
+            Submission(
+                command=(),
+                cwd=latest.task.project,
+                opened=latest.task.opened,
+                environment=self._queries.environment(latest),
+                description="Looks for work to propose",
+                agent="default",
+                prompt=_PROMPT,
+                session=DISCOVERY,
+                priority=-1,
+                timeout_ms=self._config.current.whole("tasks.task_timeout_ms"),
+            ),
+            caller,
         )
-    )
-    return True
+        return True

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 
-from backburner.core.models import ProcessId
+from backburner.core.models import Caller, ProcessId
 from backburner.system.processes import identify, parent_of
 
 VARIABLE = "BACKBURNER_SESSION"
@@ -15,6 +15,15 @@ VARIABLE = "BACKBURNER_SESSION"
 _VARIABLES = {"CLAUDE_CODE_SESSION_ID": "claude", "CODEX_THREAD_ID": "codex", "GEMINI_SESSION_ID": "gemini"}
 _LONGEST = 120
 _GENERATIONS = 64
+
+
+def current_caller(via: str, environ: dict[str, str]) -> Caller:
+    """This process as a caller of services, in its current folder."""
+    try:
+        cwd = os.getcwd()
+    except FileNotFoundError:
+        cwd = "/"
+    return Caller(cwd, environ, via, session_of(environ))
 
 
 def session_of(environ: Mapping[str, str]) -> str | None:

@@ -51,7 +51,7 @@ class AcpAgent:
         env = {**child.environment(self._home, work), **_ASKING.get(settings["name"], {})}
         errors = os.path.join(talk.turn.folder, ERRORS)
         async with started(settings, env, work.task.cwd, work.run.mark, errors, talk.turn.began) as line:
-            patience = await talk.home.do(lambda runtime: runtime.config.number("models.timeout_seconds"))
+            patience = await talk.home.call(lambda app: app.config.number("models.timeout_seconds"))
             peer = _Peer(talk, line, patience)
             outcome = None
             try:

@@ -41,7 +41,7 @@ class OpenCode:
         self.servers = Servers(home)
 
     async def drive(self, talk: Talk) -> Outcome:
-        patience = await talk.home.do(lambda runtime: runtime.config.number("models.timeout_seconds"))
+        patience = await talk.home.call(lambda app: app.config.number("models.timeout_seconds"))
         for times in range(_MOST_AWAY):
             server = await self.servers.find(talk.turn.settings, talk.environment, away=times > 0)
             with contextlib.suppress(Unreachable):

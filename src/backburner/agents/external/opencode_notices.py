@@ -7,8 +7,8 @@ from backburner.agents.external.opencode_server import Gone, Server, Servers, Un
 from backburner.agents.external.turn import Failed
 from backburner.core.models import Notice
 from backburner.core.notice_text import fitting, notification
-from backburner.services.async_runtime import Awaited
-from backburner.services.runtime import Runtime
+from backburner.services.app import App
+from backburner.services.async_app import AsyncApp
 
 CLIENT = "opencode:"
 _LATEST = 100  # messages of a session that are looked at
@@ -17,7 +17,7 @@ _LATEST = 100  # messages of a session that are looked at
 class Parents:
     """The sessions in servers that a person has named by their URLs."""
 
-    def __init__(self, home: Awaited, servers: Servers) -> None:
+    def __init__(self, home: AsyncApp, servers: Servers) -> None:
         self._home, self._servers = home, servers
         self._telling = False
 
@@ -27,15 +27,15 @@ class Parents:
             return
         self._telling = True
         try:
-            for session in await self._home.do(lambda runtime: runtime.untold_parents()):
-                for settings in await self._home.do(lambda runtime: runtime.opencode_servers()):
+            for session in await self._home.call(lambda app: app.inbox.opencode_sessions_with_notices()):
+                for settings in await self._home.call(lambda app: app.agents.opencode_servers()):
                     if await self._told(session, settings):
                         break
         finally:
             self._telling = False
 
     async def _told(self, session: str, settings: dict[str, str]) -> bool:
-        environ = await self._home.do(lambda runtime: _asked_from(runtime, session))
+        environ = await self._home.call(lambda app: _asked_from(app, session))
         known = session.removeprefix(CLIENT)
         try:
             server = await self._servers.find(settings, environ)
@@ -43,19 +43,19 @@ class Parents:
         except (Failed, Gone, Unreachable):
             return False  # not there, or not here
         heard = {part.get("id") for message in said for part in message.get("parts") or []}
-        while owed := await self._home.do(lambda runtime: runtime.lease(fitting(runtime.owed(session)))):
+        while owed := await self._home.call(lambda app: app.inbox.lease(fitting(app.inbox.pending(session)))):
             new = [notice for notice in owed if _part_of(notice) not in heard]
             if new and not await _woken(server, known, new):
                 return False
             ids = [notice.notice_id for notice in owed]
-            await self._home.do(lambda runtime, ids=ids: runtime.tell(notice_ids=ids))
+            await self._home.call(lambda app, ids=ids: app.inbox.acknowledge(notice_ids=ids))
         return True
 
 
-def _asked_from(runtime: Runtime, session: str) -> dict[str, str]:
+def _asked_from(app: App, session: str) -> dict[str, str]:
     """The environment of whoever asked, which may hold the password."""
-    owed = runtime.owed(session)
-    return runtime.store.environment(owed[0].task_id) if owed else {}
+    owed = app.inbox.pending(session)
+    return app.queries.environment(app.queries.get(owed[0].task_id)) if owed else {}
 
 
 def _part_of(notice: Notice) -> str:

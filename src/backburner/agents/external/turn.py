@@ -25,7 +25,7 @@ from backburner.core.notice_text import fitting, notification
 from backburner.core.ports import Outcome, Parked, Turn
 from backburner.core.states import Result
 from backburner.core.terminal_text import clean, shortened, visible
-from backburner.services.async_runtime import Awaited
+from backburner.services.async_app import AsyncApp
 from backburner.system.home import read_plain, write_atomically
 from backburner.system.run_files import ACTIVITY
 
@@ -60,7 +60,7 @@ class _Request(NamedTuple):
 class Talk:
     """One turn with an agent, as its driver sees it: what to say, where to ask, and whom to tell how it goes."""
 
-    def __init__(self, home: Awaited, turn: Turn, limits: dict[str, float]) -> None:
+    def __init__(self, home: AsyncApp, turn: Turn, limits: dict[str, float]) -> None:
         self.home, self.turn = home, turn
         self.record = _read(turn.conversation)
         self.leaving = False  # it is we who end, not the turn
@@ -114,8 +114,8 @@ class Talk:
     async def news(self) -> list[Notice]:
         """What it is owed, ours to tell now."""
         session = session_of(self.turn.work.task)
-        owed = [one for one in await self.home.do(lambda runtime: runtime.owed(session)) if one.task_id != self.turn.work.task.task_id]
-        return list(await self.home.do(lambda runtime: runtime.lease(fitting(owed)))) if owed else []
+        owed = [one for one in await self.home.call(lambda app: app.inbox.pending(session)) if one.task_id != self.turn.work.task.task_id]
+        return list(await self.home.call(lambda app: app.inbox.lease(fitting(owed)))) if owed else []
 
     @property
     def telling(self) -> list[int]:
@@ -132,7 +132,7 @@ class Talk:
         """The agent need not be told these any more."""
         if notice_ids:
             with contextlib.suppress(LedgerUnavailable):  # then it is told once more
-                await self.home.do(lambda runtime: runtime.tell(notice_ids=notice_ids))
+                await self.home.call(lambda app: app.inbox.acknowledge(notice_ids=notice_ids))
 
     async def permit(self, asked: Asked) -> tuple[bool, str]:
         """Whether the agent may do what it asks for, and why not: by the gate, or by a person's word, however long that takes."""
@@ -143,7 +143,7 @@ class Talk:
         if (word := words.pop(_digest(asked), None)) is not None:
             self.keep(words=words)
             return word, REFUSED
-        decision, why = await self.home.do(lambda runtime: judge(runtime, self.turn.work, asked))
+        decision, why = await self.home.call(lambda app: judge(app, self.turn.work, asked))
         if decision != Decision.ASK:
             return decision == Decision.ALLOW, why
         request = _Request(asked, why, asyncio.get_running_loop().create_future())
@@ -168,7 +168,7 @@ class Talk:
     async def _unparked(self) -> None:
         run_id = self.turn.work.run.run_id
         for _ in range(_PARKING_SECONDS * 10):  # it may be about to be written down as waiting
-            if self.leaving or await self.home.do(lambda runtime: runtime.unpark(run_id)):
+            if self.leaving or await self.home.call(lambda app: app.agent_runs.resume_suspended(run_id)):
                 return
             await asyncio.sleep(0.1)
 
@@ -285,7 +285,7 @@ class Driver(Protocol):
 class OutsideAgent:
     """Somebody with tools of their own, asked through a driver. Where each is a program, few are kept while their runs wait for a person."""
 
-    def __init__(self, home: Awaited, driver: Driver, most_held: int | None = None) -> None:
+    def __init__(self, home: AsyncApp, driver: Driver, most_held: int | None = None) -> None:
         self._home, self._driver, self._most_held = home, driver, most_held
         self._talks: dict[str, Talk] = {}
         self._sparing: dict[str, asyncio.Task[None]] = {}
@@ -303,7 +303,7 @@ class OutsideAgent:
         if (talk := self._talks.get(run_id)) is not None:
             talk.go_on(turn)
         else:
-            limits = await self._home.do(lambda runtime: spending.budget(runtime, turn.work))
+            limits = await self._home.call(lambda app: spending.budget(app, turn.work))
             talk = self._talks[run_id] = Talk(self._home, turn, limits)
             talk.begin(self._driver)
         try:

@@ -7,25 +7,25 @@ import sys
 from backburner.core import formatting as words
 from backburner.core import task_text as render
 from backburner.core.errors import ApprovalRequired, BackburnerError, BadInput
-from backburner.core.models import PRIORITIES, Entry, Submission
+from backburner.core.models import PRIORITIES, Caller, Entry, Submission
 from backburner.core.optional_dependencies import need
 from backburner.core.states import Result
 from backburner.core.terminal_text import readable, shortened, visible
 from backburner.interfaces.cli.run import amounts, cwd, milliseconds
 from backburner.interfaces.cli.tasks import hint, told
-from backburner.services.runtime import Runtime, now_ms
-from backburner.system.caller_identity import handed_on, session_of
+from backburner.services.app import App, now_ms
+from backburner.system.caller_identity import handed_on
 from backburner.system.processes import is_alive
 
 
-def ask(runtime: Runtime, args: argparse.Namespace) -> int:
+def ask(app: App, caller: Caller, args: argparse.Namespace) -> int:
     prompt = sys.stdin.read() if args.prompt == "-" else args.prompt
     here = os.path.normpath(os.path.join(cwd(), args.cwd or "."))
     submission = Submission(
         command=(),
         cwd=here,
         opened=cwd(),
-        environment=handed_on(runtime.environ),
+        environment=handed_on(caller.environ),
         description=args.description or shortened(" ".join(prompt.split()), longest=80),
         name=args.name,
         agent=args.agent,
@@ -36,18 +36,18 @@ def ask(runtime: Runtime, args: argparse.Namespace) -> int:
         timeout_ms=milliseconds(args.timeout),
         terms={"worktree": True} if args.worktree else {},
         budget=amounts("--budget", args.budget),
-        session=session_of(runtime.environ),
+        session=caller.session,
         priority=PRIORITIES["high" if args.wait else "normal"],  # somebody waits for it
     )
-    return _asked(runtime, runtime.submit(submission), args)
+    return _asked(app, caller, app.submissions.submit(submission, caller), args)
 
 
-def resume(runtime: Runtime, args: argparse.Namespace) -> int:
+def resume(app: App, caller: Caller, args: argparse.Namespace) -> int:
     message = sys.stdin.read() if args.message == "-" else args.message
-    return _asked(runtime, runtime.resume(args.id, message, session=session_of(runtime.environ), via="cli"), args)
+    return _asked(app, caller, app.conversations.resume(args.id, message, caller), args)
 
 
-def _asked(runtime: Runtime, entry: Entry, args: argparse.Namespace) -> int:
+def _asked(app: App, caller: Caller, entry: Entry, args: argparse.Namespace) -> int:
     task_id = entry.task.task_id
     if entry.status == "proposed":
         raise ApprovalRequired(task_id=task_id, reason="; ".join(entry.task.reasons))
@@ -56,13 +56,13 @@ def _asked(runtime: Runtime, entry: Entry, args: argparse.Namespace) -> int:
         if sys.stderr.isatty() and not args.json:
             hint(f"Asked in the background. Its answer: backburner wait {task_id}; backburner logs {task_id}")
         return 0
-    with runtime.turn(entry.task.lane, task_id):
-        for (entry,) in runtime.watch([task_id], None):
+    with app.sessions.interactive(entry.task.lane, task_id):
+        for (entry,) in app.waiting.watch([task_id], None):
             if entry.run and entry.status == "waiting":
                 raise ApprovalRequired(task_id=task_id, reason=entry.run.error)
             if not entry.live:
                 break
-    output = readable(runtime.tail(entry, 1 << 30, longest=8 << 20).decode("utf-8", "replace"))
+    output = readable(app.runs.tail(entry, 1 << 30, longest=8 << 20).decode("utf-8", "replace"))
     if args.json:
         render.print_json({**render.as_json(entry, now_ms()), "answer": output})
     else:
@@ -70,22 +70,22 @@ def _asked(runtime: Runtime, entry: Entry, args: argparse.Namespace) -> int:
         if entry.status != "completed":
             why = f": {entry.run.error}" if entry.run and entry.run.result == Result.EXIT and entry.run.error else ""
             hint(f"{render.ended_line(entry, now_ms())}{why}")
-    told(runtime, [task_id])
+    told(app, caller, [task_id])
     return 0 if entry.status == "completed" else 1
 
 
-def agents(runtime: Runtime, args: argparse.Namespace) -> int:
-    names = sorted({"default", *runtime.config.agents, *runtime.at_hand()})
-    if len(names) > 1 and "default" not in runtime.config.agents and not runtime.config.text("models.default"):
+def agents(app: App, caller: Caller, args: argparse.Namespace) -> int:
+    names = sorted({"default", *app.config.agents, *app.agents.installed(caller)})
+    if len(names) > 1 and "default" not in app.config.agents and not app.config.text("models.default"):
         names.remove("default")  # there are others to ask
-    rows = [_about(runtime, name) for name in names]
+    rows = [_about(app, name) for name in names]
     if args.check:
         need("agent", "Agents need")
         from backburner.agents.health import checked
 
         for row, name in zip(rows, names, strict=True):
             if not row["problem"]:
-                row["problem"] = checked(runtime.home, runtime.agent(name), runtime.environ) or ""
+                row["problem"] = checked(app.home, app.agents.settings(name), caller.environ) or ""
     if args.json:
         render.print_json(rows)
     for row in rows if not args.json else ():
@@ -93,9 +93,9 @@ def agents(runtime: Runtime, args: argparse.Namespace) -> int:
     return 0 if not args.check or not any(row["problem"] for row in rows) else 1
 
 
-def _about(runtime: Runtime, name: str) -> dict[str, str]:
+def _about(app: App, name: str) -> dict[str, str]:
     try:
-        settings = runtime.agent(name)
+        settings = app.agents.settings(name)
     except BackburnerError as error:
         return {"name": name, "type": "", "model": "", "command": "", "description": "", "problem": str(error)}
     command = settings.get("url") or settings["command"] if settings["type"] else ""
@@ -103,16 +103,16 @@ def _about(runtime: Runtime, name: str) -> dict[str, str]:
     return {**about, "description": settings.get("description", ""), "problem": ""}
 
 
-def sessions(runtime: Runtime, args: argparse.Namespace) -> int:
+def sessions(app: App, caller: Caller, args: argparse.Namespace) -> int:
     if args.what == "end":
         if not args.session:
             raise BadInput("Say which: backburner sessions end SESSION")
-        ended = runtime.end_session(args.session)
+        ended = app.tasks.end_session(args.session)
         render.print_json({"session": args.session, "cleared": ended}) if args.json else print(
             f"Session {visible(args.session)} ended; {len(ended)} tasks went with it."
         )
         return 0
-    found = runtime.sessions()
+    found = app.sessions.list()
     if args.json:
         render.print_json(
             [

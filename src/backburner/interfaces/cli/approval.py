@@ -9,16 +9,17 @@ from backburner.core import formatting as words
 from backburner.core import task_text as render
 from backburner.core.errors import BadInput
 from backburner.core.masking import masked_line, masked_words
+from backburner.core.models import Caller
 from backburner.core.terminal_text import visible
 from backburner.interfaces.cli.run import submission_from
 from backburner.interfaces.cli.tasks import hint
-from backburner.services.runtime import Runtime
+from backburner.services.app import App
 
 
-def check(runtime: Runtime, args: argparse.Namespace) -> int:
+def check(app: App, caller: Caller, args: argparse.Namespace) -> int:
     """What the gate would say; nothing is stored and nothing runs."""
-    submission = submission_from(runtime, args)
-    verdict = runtime.judge(submission)
+    submission = submission_from(caller, args)
+    verdict = app.approvals.judge(submission)
     parts = [{"command": part.text, "inside": list(part.inside)} for part in dissect(submission.command, submission.shell)]
     if args.json:
         about = {"rule": verdict.rule, "part": verdict.part, "reasons": list(verdict.reasons), "effects": list(verdict.effects)}
@@ -36,13 +37,13 @@ def check(runtime: Runtime, args: argparse.Namespace) -> int:
     return 0 if verdict.decision == "allow" else 3
 
 
-def trust(runtime: Runtime, args: argparse.Namespace) -> int:
+def trust(app: App, caller: Caller, args: argparse.Namespace) -> int:
     if args.revoke is not None:
-        runtime.revoke(args.revoke)
+        app.approvals.revoke(args.revoke)
         render.print_json({"revoked": args.revoke}) if args.json else print(f"Grant {args.revoke} revoked.")
         return 0
     if args.list:
-        grants = runtime.grants()
+        grants = app.approvals.grants()
         if args.json:
             render.print_json(
                 [{**grant._asdict(), "command": masked_words(grant.command), "created_at": words.iso(grant.created_at)} for grant in grants]
@@ -56,14 +57,14 @@ def trust(runtime: Runtime, args: argparse.Namespace) -> int:
     folder = os.path.abspath(args.folder or os.getcwd())
     if not os.path.isdir(folder):
         raise BadInput(f"{folder} is not a folder.")
-    project = runtime.trust(folder, via="cli")
+    project = app.approvals.trust_project(folder, caller)
     render.print_json({"trusted": project}) if args.json else print(f"The code of {visible(project)} may run from now on.")
     return 0
 
 
-def audit(runtime: Runtime, args: argparse.Namespace) -> int:
+def audit(app: App, caller: Caller, args: argparse.Namespace) -> int:
     """Who said yes to what, through which door, by which rule."""
-    entries = runtime.list(everywhere=not args.here, limit=args.limit or None)
+    entries = app.queries.list(caller, everywhere=not args.here, limit=args.limit or None)
     if args.json:
         keys = ("task_id", "command", "shell", "cwd", "status", "approved_by", "approved_via", "approved_at", "rule", "reasons")
         render.print_json([{key: render.as_json(entry, 0)[key] for key in keys} for entry in entries])

@@ -1,4 +1,4 @@
-"""Examines a home from outside: what is wrong and how to mend it. Changes nothing, and works where a Runtime cannot open."""
+"""Examines a home from outside: what is wrong and how to mend it. Changes nothing, and works where no App can be opened."""
 
 import os
 import shlex
@@ -11,16 +11,15 @@ from typing import NamedTuple
 from backburner.coordination.config_file import load_config
 from backburner.core.errors import BackburnerError
 from backburner.core.models import HOSTED, Entry, Run
-from backburner.core.ports import Store
 from backburner.core.settings import Config, agent_settings
 from backburner.core.states import AT_WORK
+from backburner.services.health import Health, open_health
 from backburner.system import run_files as folders
 from backburner.system import wakeups as wake
 from backburner.system.home import Home, is_locked, locate
 from backburner.system.processes import engine_of, is_alive, members, state_of
 
 _LITTLE = 100 << 20
-_MANY_RUNS = 100_000
 _SETTLE_SECONDS = 0.5
 
 
@@ -63,27 +62,25 @@ def _holds_secrets(config: Config) -> bool:
 
 def _post(home: Home) -> Iterator[Finding]:
     """Letters that could not be delivered, and sources that cannot be watched."""
-    from backburner.store.sqlite import SQLiteStore
-
     if not os.path.exists(home.ledger):
         return
     try:
-        store = SQLiteStore(home.ledger)
+        health = open_health(home)
     except BackburnerError:
         return  # said before
     try:
-        for notice in store.dead_letters()[:10]:
+        for notice in health.failed_deliveries()[:10]:
             yield Finding(
                 False,
                 f"a letter to {notice.channel.partition(':')[2]} came back: {notice.error}",
                 "mend that, then: backburner inbox --again",
             )
-        for task_id, reason in store.broken_sources().items():
+        for task_id, reason in health.broken_sources().items():
             yield Finding(False, f"the source of {task_id} cannot be watched: {reason}", f"mend that, or: backburner cancel {task_id}")
     except BackburnerError:
         return  # said before
     finally:
-        store.close()
+        health.close()
 
 
 def _agents(home: Home, config: Config, environ: dict[str, str]) -> Iterator[Finding]:
@@ -180,14 +177,12 @@ def _engine(home: Home) -> Finding:
 
 
 def _ledger(home: Home) -> Iterator[Finding]:
-    from backburner.store.sqlite import SQLiteStore
-
     if not os.path.exists(home.ledger):
         yield Finding(True, "ledger: none yet")
         return
     try:
-        store = SQLiteStore(home.ledger, setup_lock=home.setup_lock)
-        wrong = store.check()
+        health = open_health(home)
+        wrong = health.damage()
     except BackburnerError as error:
         aside = f"{_aside(home)} (the output of tasks stays in {home.root}/tasks), then run any command"
         newer = error.code == "ledger_too_new"
@@ -198,12 +193,12 @@ def _ledger(home: Home) -> Iterator[Finding]:
     else:
         yield Finding(True, f"ledger {home.ledger}")
     try:
-        yield from _tasks(home, store)
+        yield from _tasks(home, health)
     except BackburnerError as error:
         if not wrong:
             yield Finding(False, str(error), f"set it aside: {_aside(home)}")
     finally:
-        store.close()
+        health.close()
 
 
 def _aside(home: Home) -> str:
@@ -218,11 +213,11 @@ def _aside(home: Home) -> str:
     return f"kill {engine.pid} && flock {shlex.quote(home.engine_lock)} {move}" if engine else move
 
 
-def _without_process(home: Home, store: Store) -> list[str]:
+def _without_process(home: Home, health: Health) -> list[str]:
     """Runs of commands that are said to be at work and are not. One that is just being started or ended is seen only once."""
 
     def look() -> list[str]:
-        return [run.run_id for run in store.live_runs() if run.state in AT_WORK and is_alive(run.owner) and _is_gone(home, run)]
+        return [run.run_id for run in health.live_runs() if run.state in AT_WORK and is_alive(run.owner) and _is_gone(home, run)]
 
     found = look()
     if found:
@@ -238,25 +233,25 @@ def _is_gone(home: Home, run: Run) -> bool:
     return not members(run.process, run.mark)
 
 
-def _tasks(home: Home, store: Store) -> Iterator[Finding]:
-    stale = [run.run_id for run in store.live_runs() if run.state in AT_WORK and not is_alive(run.owner)]
-    live = len(store.live_runs())
+def _tasks(home: Home, health: Health) -> Iterator[Finding]:
+    stale = [run.run_id for run in health.live_runs() if run.state in AT_WORK and not is_alive(run.owner)]
+    live = len(health.live_runs())
     if stale:
         yield Finding(False, f"runs without an owner: {', '.join(stale[:5])}", "backburner list takes them over")
     else:
         yield Finding(True, f"runs: {live} live, none without an owner")
-    if reason := store.delayed_because():
-        late = [run.run_id for run in store.live_runs() if run.state in AT_WORK and run.process is None and run.error]
+    if reason := health.delay_reason():
+        late = [run.run_id for run in health.live_runs() if run.state in AT_WORK and run.process is None and run.error]
         yield Finding(False, f"cannot be started yet ({reason}): {', '.join(late[:5])}", "make room; they start by themselves then")
-    if gone := _without_process(home, store):
+    if gone := _without_process(home, health):
         what = f"running without a process: {', '.join(gone[:5])}"
         yield Finding(False, what, "backburner run -- true has the engine look at them; if they stay: backburner cancel ID")
     known: dict[str, Entry] = {}
-    for entry in store.list(status=None, project=None, limit=None):
+    for entry in health.tasks():
         if entry.run and os.path.dirname(entry.run.folder) == "tasks":
             known[os.path.basename(entry.run.folder)] = entry
             if entry.task.standing:
-                known |= {run.run_id: entry for run in store.history(entry.task.task_id, _MANY_RUNS) if run.n > 0}
+                known |= {run.run_id: entry for run in health.runs_of(entry) if run.n > 0}
     wrong = folders.problems(os.path.join(home.root, "tasks"), known)
     for path, what in wrong[:10]:
         fix = (

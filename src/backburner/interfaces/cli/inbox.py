@@ -6,33 +6,34 @@ from collections.abc import Sequence
 
 from backburner.core import formatting as words
 from backburner.core import task_text as render
-from backburner.core.models import Notice
+from backburner.core.models import Caller, Notice
 from backburner.core.terminal_text import readable, visible
 from backburner.interfaces.cli.tasks import hint
-from backburner.services.runtime import Runtime
-from backburner.system.caller_identity import session_of
+from backburner.services.app import App
+from backburner.system.home import project_of
 
 _RULE = "─"
 _WIDTH = 46
 
 
-def inbox(runtime: Runtime, args: argparse.Namespace) -> int:
+def inbox(app: App, caller: Caller, args: argparse.Namespace) -> int:
     if args.hook is not None:
         from backburner.interfaces.mcp.client_hooks import answer
 
-        return answer(runtime, args.hook)
+        return answer(app, caller, args.hook)
     if args.again:
-        dead = runtime.dead_letters()
-        runtime.revive([notice.notice_id for notice in dead])
+        dead = app.deliveries.failed()
+        app.deliveries.retry([notice.notice_id for notice in dead])
         render.print_json({"again": len(dead)}) if args.json else print(f"{len(dead)} are tried again.")
         return 0
     if args.follow:
-        return _follow(runtime)
-    session = session_of(runtime.environ)
-    notices, mine = runtime.notices(session=session, everywhere=not args.here, unread=not args.read), ()
+        return _follow(app)
+    session = caller.session
+    project = project_of(caller.cwd) if args.here else None
+    notices, mine = app.inbox.notices(session=session, project=project, unread=not args.read), ()
     if args.ack:
-        unread = {notice.notice_id for notice in runtime.notices(session=session, everywhere=True)}  # not what living agents are owed
-        mine = runtime.lease([notice for notice in notices if notice.notice_id in unread])
+        unread = {notice.notice_id for notice in app.inbox.notices(session=session)}  # not what living agents are owed
+        mine = app.inbox.lease([notice for notice in notices if notice.notice_id in unread])
         # What another reader is about to print is left to that one.
         notices = [notice for notice in notices if notice in mine or (args.read and notice.notice_id not in unread)]
     if args.json:
@@ -41,23 +42,23 @@ def inbox(runtime: Runtime, args: argparse.Namespace) -> int:
         print(f"{'! ' if notice.priority > 0 else ''}{words.local(notice.created_at)}  {notice.text}")
     if not notices and not args.json:
         hint("Nothing new.")
-    if dead := runtime.dead_letters() if session is None and not args.json else ():
+    if dead := app.deliveries.failed() if session is None and not args.json else ():
         hint(_undelivered(dead))
     if mine:
         sys.stdout.flush()
-        runtime.tell(notice_ids=[notice.notice_id for notice in mine])
+        app.inbox.acknowledge(notice_ids=[notice.notice_id for notice in mine])
     return 0
 
 
-def _follow(runtime: Runtime) -> int:
+def _follow(app: App) -> int:
     """Each notice as it comes, once."""
     hint("What ends is shown here as it comes. Ctrl-C leaves.")
-    ear = runtime.listen()
+    ear = app.changes.listen()
     try:
         while True:
-            for notice in runtime.lease(runtime.notices(everywhere=True)):
+            for notice in app.inbox.lease(app.inbox.notices()):
                 print(box(notice), flush=True)
-                runtime.tell(notice_ids=[notice.notice_id])
+                app.inbox.acknowledge(notice_ids=[notice.notice_id])
             ear.wait(5.0)
     except KeyboardInterrupt:
         return 0

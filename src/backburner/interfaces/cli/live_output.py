@@ -8,8 +8,8 @@ from backburner.core import task_text as render
 from backburner.core.errors import ApprovalRequired
 from backburner.core.models import Entry
 from backburner.core.terminal_text import Screen
+from backburner.services.app import App, now_ms
 from backburner.services.log_follower import Follower
-from backburner.services.runtime import Runtime, now_ms
 
 _ASIDE = "Ctrl-C leaves {} in the background"
 
@@ -67,9 +67,9 @@ class Output:
             sys.stdout.buffer.flush()
 
 
-def follow(runtime: Runtime, entry: Entry, *, timeout: float | None, silent: bool) -> Entry:
+def follow(app: App, entry: Entry, *, timeout: float | None, silent: bool) -> Entry:
     """Show a task's output until its end or until the time is up; the task as it is then."""
-    follower, block, output = Follower(runtime, entry), LiveBlock(), Output()
+    follower, block, output = Follower(app, entry), LiveBlock(), Output()
     try:
         for piece in follower.pieces(timeout):
             if piece and not silent:
@@ -78,7 +78,7 @@ def follow(runtime: Runtime, entry: Entry, *, timeout: float | None, silent: boo
             elif follower.entry.status == "waiting":
                 break
             elif not silent and output.at_start:
-                block.show([_line(runtime, follower.entry, block.room[0], _ASIDE.format("it"))])
+                block.show([_line(app, follower.entry, block.room[0], _ASIDE.format("it"))])
     finally:
         block.clear()
         output.close()
@@ -88,17 +88,17 @@ def follow(runtime: Runtime, entry: Entry, *, timeout: float | None, silent: boo
     return follower.entry
 
 
-def _line(runtime: Runtime, entry: Entry, width: int, aside: str = "") -> str:
-    return render.live_line(entry, runtime.progress(entry), runtime.waits_for(entry), now_ms(), width, aside)
+def _line(app: App, entry: Entry, width: int, aside: str = "") -> str:
+    return render.live_line(entry, app.runs.progress(entry), app.runs.pending_reason(entry), now_ms(), width, aside)
 
 
-def wait_for(runtime: Runtime, task_ids: list[str], timeout: float | None, *, silent: bool, ready: bool = False) -> Sequence[Entry]:
+def wait_for(app: App, task_ids: list[str], timeout: float | None, *, silent: bool, ready: bool = False) -> Sequence[Entry]:
     """Wait for tasks and say how each ended, or became ready, as that happens; the tasks as they are then."""
     block, told = LiveBlock(), set()
     entries: Sequence[Entry] = ()
     look = 1.0 if sys.stderr.isatty() else 5.0
     try:
-        for entries in runtime.watch(task_ids, timeout, look):
+        for entries in app.waiting.watch(task_ids, timeout, look):
             for entry in entries:
                 if entry.run and entry.status == "waiting":
                     raise ApprovalRequired(task_id=entry.task.task_id, reason=entry.run.error)
@@ -107,22 +107,22 @@ def wait_for(runtime: Runtime, task_ids: list[str], timeout: float | None, *, si
                     block.clear()
                     if not silent:
                         print(
-                            render.ready_line(entry, runtime.signs(entry).ports) if entry.live else render.ended_line(entry, now_ms()),
+                            render.ready_line(entry, app.runs.inspect(entry).ports) if entry.live else render.ended_line(entry, now_ms()),
                             flush=True,
                         )
             if len(told) == len(set(task_ids)):
                 break
-            block.show(_board(runtime, [entry for entry in entries if entry.task.task_id not in told], len(entries), block))
+            block.show(_board(app, [entry for entry in entries if entry.task.task_id not in told], len(entries), block))
     finally:
         block.clear()
     return entries
 
 
-def _board(runtime: Runtime, entries: Sequence[Entry], of: int, block: LiveBlock) -> list[str]:
+def _board(app: App, entries: Sequence[Entry], of: int, block: LiveBlock) -> list[str]:
     """A line for each that is waited for, those at work first, as many as fit, and one that counts them."""
     width, height = block.room
     ordered = sorted(entries, key=lambda entry: entry.run is None or entry.run.started_at is None)
     shown = ordered if len(ordered) < height else ordered[: height - 1]
     more = f", {len(ordered) - len(shown)} more" if len(shown) < len(ordered) else ""
     last = f"waiting for {len(entries)} of {of}{more} · {_ASIDE.format('them' if of > 1 else 'it')}"
-    return [*(_line(runtime, entry, width) for entry in shown), render.cut(last, width)]
+    return [*(_line(app, entry, width) for entry in shown), render.cut(last, width)]

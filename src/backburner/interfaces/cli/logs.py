@@ -10,36 +10,35 @@ from collections.abc import Iterable, Iterator
 from backburner.core import formatting as words
 from backburner.core import task_text as render
 from backburner.core.errors import BadInput
-from backburner.core.models import Entry, Event
+from backburner.core.models import Caller, Entry, Event
 from backburner.core.states import Result
 from backburner.interfaces.cli.live_output import Output
 from backburner.interfaces.cli.tasks import hint
+from backburner.services.app import App, now_ms
 from backburner.services.log_follower import Follower
-from backburner.services.runtime import Runtime, now_ms
-from backburner.system.caller_identity import session_of
 from backburner.system.log_file import position_of
 
 
-def logs(runtime: Runtime, args: argparse.Namespace) -> int:
+def logs(app: App, caller: Caller, args: argparse.Namespace) -> int:
     """The output of a task, to its present end or on to its last line."""
-    entry = runtime.show(args.id)
+    entry = app.queries.find(args.id, caller)
     if entry.run is None:
         raise BadInput(f"Task {entry.task.task_id} is {entry.status}; it has no output yet.")
     if args.json and args.follow:
         raise BadInput("`logs -f` has no JSON; `logs --json` gives what there is, and a cursor to go on from.")
-    follower = _follower(runtime, entry, args)
+    follower = _follower(app, entry, args)
     pieces = follower.pieces() if args.follow else follower.now()
     if args.grep is not None:
         pieces = _matching(pieces, _pattern(args.grep), args.tail)
     try:
         if args.json:
             output = b"".join(pieces).decode("utf-8", "replace")
-            about = {"task_id": entry.task.task_id, "log": runtime.log_path(entry), "output": output}
+            about = {"task_id": entry.task.task_id, "log": app.runs.log_path(entry), "output": output}
             render.print_json({**about, "cursor": _cursor(follower), "status": follower.entry.status})
             return 0
         _print(pieces, raw=args.raw)
     except FileNotFoundError:
-        _missing(runtime, entry, as_json=args.json)
+        _missing(app, entry, as_json=args.json)
     if args.follow:
         hint(render.ended_line(follower.entry, now_ms()))
     elif args.since is not None:
@@ -47,16 +46,16 @@ def logs(runtime: Runtime, args: argparse.Namespace) -> int:
     return 0
 
 
-def _missing(runtime: Runtime, entry: Entry, *, as_json: bool) -> None:
+def _missing(app: App, entry: Entry, *, as_json: bool) -> None:
     """There is no log: nothing was printed yet, or it is gone."""
     if entry.run and entry.run.result not in (None, Result.UNSTARTED, Result.DENIED, Result.DEPENDENCY):
-        raise BadInput(f"The output of {entry.task.task_id} is gone: {runtime.log_path(entry)} does not exist.")
+        raise BadInput(f"The output of {entry.task.task_id} is gone: {app.runs.log_path(entry)} does not exist.")
     if as_json:
-        about = {"task_id": entry.task.task_id, "log": runtime.log_path(entry), "output": "", "cursor": f"{entry.task.run_count}:0"}
+        about = {"task_id": entry.task.task_id, "log": app.runs.log_path(entry), "output": "", "cursor": f"{entry.task.run_count}:0"}
         render.print_json({**about, "status": entry.status})
 
 
-def _follower(runtime: Runtime, entry: Entry, args: argparse.Namespace) -> Follower:
+def _follower(app: App, entry: Entry, args: argparse.Namespace) -> Follower:
     count = entry.task.run_count
     if args.run is not None and not 1 <= args.run <= count:
         raise BadInput(f"Task {entry.task.task_id} has {count} run{'s' * (count != 1)}, no number {args.run}.")
@@ -65,7 +64,7 @@ def _follower(runtime: Runtime, entry: Entry, args: argparse.Namespace) -> Follo
         n, since = position_of(args.since, count)
     elif n is not None and n < count:
         entry = entry._replace(task=entry.task._replace(run_count=n))
-    return Follower(runtime, entry, raw=args.raw, lines=args.tail if args.grep is None else None, n=n, since=since)
+    return Follower(app, entry, raw=args.raw, lines=args.tail if args.grep is None else None, n=n, since=since)
 
 
 def _cursor(follower: Follower) -> str:
@@ -104,9 +103,9 @@ def _print(pieces: Iterable[bytes], *, raw: bool) -> None:
         output.close()
 
 
-def send(runtime: Runtime, args: argparse.Namespace) -> int:
+def send(app: App, caller: Caller, args: argparse.Namespace) -> int:
     data = sys.stdin.buffer.read() if args.text is None else args.text.encode("utf-8", "surrogateescape") + b"\n"
-    entry = runtime.send(args.id, data, session=session_of(runtime.environ), via="cli")
+    entry = app.tasks.send(args.id, data, caller)
     if args.json:
         render.print_json({"task_id": entry.task.task_id, "bytes": len(data)})
     elif sys.stderr.isatty():
@@ -114,20 +113,20 @@ def send(runtime: Runtime, args: argparse.Namespace) -> int:
     return 0
 
 
-def events(runtime: Runtime, args: argparse.Namespace) -> int:
+def events(app: App, caller: Caller, args: argparse.Namespace) -> int:
     """What happened, oldest first; with `-f` as it happens. Following in JSON is one object a line."""
     after, as_json = args.since, args.json
     if not args.follow:
-        events = list(_events(runtime, after))
+        events = list(_events(app, after))
         if as_json:
             render.print_json([render.event_json(event) for event in events])
         for event in events if not as_json else []:
             print(_event_line(event))
         return 0
-    ear = runtime.listen()
+    ear = app.changes.listen()
     try:
         while True:
-            events = list(_events(runtime, after))
+            events = list(_events(app, after))
             for event in events:
                 after = event.event_id
                 print(json.dumps(render.event_json(event)) if as_json else _event_line(event))
@@ -138,9 +137,9 @@ def events(runtime: Runtime, args: argparse.Namespace) -> int:
         ear.close()
 
 
-def _events(runtime: Runtime, after: int) -> Iterator[Event]:
+def _events(app: App, after: int) -> Iterator[Event]:
     """Everything there is after an event, page by page."""
-    while page := runtime.events(after):
+    while page := app.queries.events(after):
         yield from page
         after = page[-1].event_id
 

@@ -206,14 +206,16 @@ def _call(verb: str, args: argparse.Namespace) -> int:
     if verb in _COMMANDS_WITHOUT_HOME:
         gc.enable()
         return getattr(import_module(f"backburner.interfaces.{_COMMANDS_WITHOUT_HOME[verb]}"), verb)(args, flags)
-    from backburner.services.runtime import open_runtime
+    from backburner.services.app import open_app
+    from backburner.system.caller_identity import current_caller
 
-    door = import_module(f"backburner.interfaces.{_COMMAND_MODULES.get(verb, 'cli.tasks')}")
+    module = import_module(f"backburner.interfaces.{_COMMAND_MODULES.get(verb, 'cli.tasks')}")
     gc.enable()  # the launcher turns it off for as long as modules load
-    with open_runtime(args.home, dict(os.environ), flags) as runtime:
+    environ = dict(os.environ)
+    with open_app(args.home, environ, flags) as app:
         if sys.stdin.isatty():
-            runtime.present("cli")
-        return getattr(door, "list_" if verb == "list" else verb.replace("-", "_"))(runtime, args)
+            app.sessions.record_activity("cli")
+        return getattr(module, "list_" if verb == "list" else verb.replace("-", "_"))(app, current_caller("cli", environ), args)
 
 
 def _setting(word: str) -> tuple[str, str]:

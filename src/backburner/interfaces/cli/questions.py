@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from backburner.core.errors import BackburnerError, BadInput
 from backburner.core.formatting import command_line, short
-from backburner.core.models import Entry, Submission
+from backburner.core.models import Caller, Entry, Submission
 from backburner.core.states import RunState, TaskState
 from backburner.core.terminal_text import shortened, visible
-from backburner.services.runtime import Runtime
+from backburner.services.app import App
 
 if TYPE_CHECKING:
     from backburner.approval.policy import Verdict
@@ -36,37 +36,37 @@ class Question(NamedTuple):
         return self.about, self.step
 
 
-def open_questions(runtime: Runtime, session: str, also: Collection[str] = ()) -> list[Question]:
+def open_questions(app: App, caller: Caller, session: str, also: Collection[str] = ()) -> list[Question]:
     """What a chat's agent, those it asked, and the person in it want to do, and nobody has answered; oldest first."""
-    asked, sessions = runtime.below(session)
-    proposed = reversed(runtime.list(status="proposed", everywhere=True))
-    found = [_proposal(runtime, entry) for entry in proposed if entry.task.session in sessions or entry.task.task_id in also]
-    waiting = reversed(runtime.list(status="waiting", everywhere=True))
-    return [*found, *(_step(runtime, entry) for entry in waiting if entry.task.task_id in {*asked, *also} and _asks(entry))]
+    asked, sessions = app.queries.descendants_of(session)
+    proposed = reversed(app.queries.list(caller, status="proposed", everywhere=True))
+    found = [_proposal(app, entry) for entry in proposed if entry.task.session in sessions or entry.task.task_id in also]
+    waiting = reversed(app.queries.list(caller, status="waiting", everywhere=True))
+    return [*found, *(_step(app, entry) for entry in waiting if entry.task.task_id in {*asked, *also} and _asks(entry))]
 
 
 def _asks(entry: Entry) -> bool:
     return entry.run is not None and entry.run.waits_on in (None, "tool", "budget")
 
 
-def question_of(runtime: Runtime, entry: Entry) -> Question | None:
+def question_of(app: App, entry: Entry) -> Question | None:
     """What is asked about a task now; None where nothing is."""
     if entry.task.state == TaskState.PROPOSED:
-        return _proposal(runtime, entry)
+        return _proposal(app, entry)
     if entry.run and entry.run.state == RunState.WAITING:
-        return _step(runtime, entry) if _asks(entry) else None
+        return _step(app, entry) if _asks(entry) else None
     if entry.task.state == TaskState.PAUSED:
         text = f"{entry.task.task_id} is paused: {visible(str(entry.task.paused_because))}"
-        return Question(entry.task.task_id, text, "Let it go on? [y/n]", YES_NO, seen=runtime.fingerprint(entry))
+        return Question(entry.task.task_id, text, "Let it go on? [y/n]", YES_NO, seen=app.approvals.fingerprint(entry))
     return None
 
 
-def _step(runtime: Runtime, entry: Entry) -> Question:
-    seen = runtime.fingerprint(entry)  # before anything is shown: what changes meanwhile is not what was seen
+def _step(app: App, entry: Entry) -> Question:
+    seen = app.approvals.fingerprint(entry)  # before anything is shown: what changes meanwhile is not what was seen
     who = "The agent asks" if entry.task.in_chat else f"{entry.task.task_id} asks"
     text = f"{who}: {visible(str(entry.run and entry.run.error))}"
     if entry.run and entry.run.waits_on is None and entry.task.command:
-        text += f"\n{_command(runtime, entry, seen)[0]}"
+        text += f"\n{_command(app, entry, seen)[0]}"
     else:
         text += f"\nFingerprint: {short(seen)}"
     return Question(entry.task.task_id, text, "Let it? [y/n]", YES_NO, _step_of(entry), seen)
@@ -76,9 +76,9 @@ def _step_of(entry: Entry) -> str:
     return f"{entry.run.run_id}: {entry.run.error}" if entry.run else ""
 
 
-def _proposal(runtime: Runtime, entry: Entry) -> Question:
-    task, seen = entry.task, runtime.fingerprint(entry)
-    when = runtime.explain(task) if task.standing else None
+def _proposal(app: App, entry: Entry) -> Question:
+    task, seen = entry.task, app.approvals.fingerprint(entry)
+    when = app.recurring.explain(task) if task.standing else None
     last = "Have it run like that?" if when else "Start in background?"
     if not task.command:
         about = [f"Proposed: {visible(task.name)}"] if task.name else []
@@ -86,7 +86,7 @@ def _proposal(runtime: Runtime, entry: Entry) -> Question:
         about += [f"It would ask {task.agent}: {shortened(visible(task.prompt), longest=_TOLD_LENGTH)}", f"Directory: {visible(task.cwd)}"]
         about += [f"It asks because: {visible('; '.join(task.reasons))}", f"Fingerprint: {short(seen)}"]
         return Question(task.task_id, "\n".join(about), f"{last} [y/n]", YES_NO, seen=seen)
-    text, verdict = _command(runtime, entry, seen)
+    text, verdict = _command(app, entry, seen)
     answers, offered = dict(YES_NO), "[y/n]"
     if verdict and verdict.trust_would_do and not task.standing:
         answers |= {"t": "trust", "trust": "trust"}
@@ -97,35 +97,35 @@ def _proposal(runtime: Runtime, entry: Entry) -> Question:
     return Question(task.task_id, text, f"{last} {offered}", answers, seen=seen)
 
 
-def _command(runtime: Runtime, entry: Entry, seen: str) -> "tuple[str, Verdict | None]":
+def _command(app: App, entry: Entry, seen: str) -> "tuple[str, Verdict | None]":
     """The question about a command, with what the gate says now; nothing where it cannot be judged."""
     from backburner.interfaces.cli.approval_prompt import question  # it takes the command apart: only who is asked needs that
 
-    task, submission = entry.task, _submission(runtime, entry)
+    task, submission = entry.task, _submission(app, entry)
     try:
-        verdict = runtime.judge(submission)
+        verdict = app.approvals.judge(submission)
     except BackburnerError as error:  # its folder is gone, say: a yes would not start it
         text = f"Command requires approval:\n  {command_line(task.command, task.shell)}\n\nDirectory: {visible(task.cwd)}\n{error}"
         return f"{text}\nFingerprint: {short(seen)}", None
-    return question(submission, verdict, runtime.explain(task) if task.standing else None, seen).rstrip(), verdict
+    return question(submission, verdict, app.recurring.explain(task) if task.standing else None, seen).rstrip(), verdict
 
 
-def settle(runtime: Runtime, question: Question, answer: str) -> Entry:
+def settle(app: App, caller: Caller, question: Question, answer: str) -> Entry:
     """A person's answer, to what they were shown and to nothing else."""
-    entry = runtime.show(question.about)
+    entry = app.queries.find(question.about, caller)
     if question.step and not (_asks(entry) and _step_of(entry) == question.step):
         raise BadInput("That was answered elsewhere, or is over; nothing was said to what came after it.")
     match answer:
         case "no":
-            return runtime.reject(question.about)
+            return app.approvals.reject(question.about, caller)
         case "trust":
-            runtime.trust(runtime.show(question.about).task.cwd, via="chat")
+            app.approvals.trust_project(app.queries.find(question.about, caller).task.cwd, caller)
         case "always":
-            runtime.always(_submission(runtime, runtime.show(question.about)), via="chat")
-    return runtime.approve(question.about, via="chat", seen=question.seen or None)
+            app.approvals.allow_always(_submission(app, app.queries.find(question.about, caller)), caller)
+    return app.approvals.approve(question.about, caller, seen=question.seen or None)
 
 
-def _submission(runtime: Runtime, entry: Entry) -> Submission:
+def _submission(app: App, entry: Entry) -> Submission:
     from backburner.services.gate import submission_of
 
-    return submission_of(entry.task, runtime.environment(entry))
+    return submission_of(entry.task, app.queries.environment(entry))

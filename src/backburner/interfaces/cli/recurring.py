@@ -6,44 +6,45 @@ import sys
 
 from backburner.core import task_text as render
 from backburner.core.errors import ApprovalRequired, BadInput
-from backburner.core.models import TURN, Entry, Submission
+from backburner.core.models import TURN, Caller, Entry, Submission
 from backburner.core.terminal_text import readable
 from backburner.interfaces.cli.run import amounts, cwd, env_of, milliseconds, shell_line, submit
 from backburner.interfaces.cli.tasks import hint, told
-from backburner.services.runtime import Runtime, now_ms
+from backburner.services.app import App, now_ms
 from backburner.services.schedule_requests import scheduled
-from backburner.system.caller_identity import client_of, handed_on, process_of, session_of
+from backburner.system.caller_identity import client_of, handed_on, process_of
+from backburner.system.home import project_of
 from backburner.system.processes import umask
 
 
-def propose(runtime: Runtime, args: argparse.Namespace) -> int:
+def propose(app: App, caller: Caller, args: argparse.Namespace) -> int:
     """Stored for a person to answer, whatever the gate would say."""
-    entry = runtime.submit(_submission(runtime, args)._replace(proposed=True))
+    entry = app.submissions.submit(_submission(app, caller, args)._replace(proposed=True), caller)
     render.print_json(render.as_json(entry, now_ms())) if args.json else print(entry.task.task_id)
     hint(f"Waits for a yes: backburner approve {entry.task.task_id}") if not args.json else None
     return 0
 
 
-def add(runtime: Runtime, args: argparse.Namespace) -> int:
-    submission = _submission(runtime, args)
-    entry = submit(runtime, submission, args.yes)
+def add(app: App, caller: Caller, args: argparse.Namespace) -> int:
+    submission = _submission(app, caller, args)
+    entry = submit(app, caller, submission, args.yes)
     if submission.session is not None:
-        runtime.register(submission.session, client_of(submission.session), process_of(runtime.environ))
+        app.sessions.register(submission.session, client_of(submission.session), project_of(caller.cwd), process_of(caller.environ))
     task_id = entry.task.task_id
     if entry.status == "proposed":
         if not args.json:
             print(task_id)
         raise ApprovalRequired(task_id=task_id, reason="; ".join(entry.task.reasons))
-    when = runtime.explain(entry.task) if entry.task.standing else ""
+    when = app.recurring.explain(entry.task) if entry.task.standing else ""
     render.print_json({**render.as_json(entry, now_ms()), "when": when}) if args.json else print(task_id)
     if not args.json:
-        hint(f"{when[:1].upper()}{when[1:]}" if when else f"Waits for {runtime.waits_for(entry)}.")
-        if not runtime.config.flag("tasks.enabled"):
+        hint(f"{when[:1].upper()}{when[1:]}" if when else f"Waits for {app.runs.pending_reason(entry)}.")
+        if not app.config.flag("tasks.enabled"):
             hint("Standing tasks are turned off ([tasks] enabled = false): it will not run.")
     return 0
 
 
-def _submission(runtime: Runtime, args: argparse.Namespace) -> Submission:
+def _submission(app: App, caller: Caller, args: argparse.Namespace) -> Submission:
     """What the words of the command line ask for."""
     prompt = sys.stdin.read() if args.prompt == "-" else args.prompt
     if prompt is None and not args.command:
@@ -61,9 +62,9 @@ def _submission(runtime: Runtime, args: argparse.Namespace) -> Submission:
         command=(shell_line(args.command) if args.shell else tuple(args.command)) if args.command else (),
         cwd=os.path.normpath(os.path.join(cwd(), args.cwd or ".")),
         opened=cwd(),
-        environment=handed_on(runtime.environ),
+        environment=handed_on(caller.environ),
         env=env_of(args.env),
-        session=session_of(runtime.environ),
+        session=caller.session,
         shell=args.shell,
         umask=umask(),
         name=args.name,
@@ -77,8 +78,10 @@ def _submission(runtime: Runtime, args: argparse.Namespace) -> Submission:
         channels=tuple(args.to),
     )
     return scheduled(
-        runtime,
+        app.queries,
         submission,
+        caller,
+        now_ms(),
         every_=args.every,
         cron_=args.cron,
         zone=args.tz,
@@ -94,51 +97,52 @@ def _submission(runtime: Runtime, args: argparse.Namespace) -> Submission:
     )
 
 
-def pause(runtime: Runtime, args: argparse.Namespace) -> int:
-    known = [runtime.show(reference).task.task_id for reference in args.id]  # all of them are there before any is paused
-    return _each(runtime, args, [runtime.pause(task_id) for task_id in known])
+def pause(app: App, caller: Caller, args: argparse.Namespace) -> int:
+    known = [app.queries.find(reference, caller).task.task_id for reference in args.id]  # all of them are there before any is paused
+    return _each(app, args, [app.recurring.pause(task_id, caller) for task_id in known])
 
 
-def unpause(runtime: Runtime, args: argparse.Namespace) -> int:
-    known = [runtime.show(reference).task.task_id for reference in args.id]
-    return _each(runtime, args, [runtime.unpause(task_id, via="cli") for task_id in known])
+def unpause(app: App, caller: Caller, args: argparse.Namespace) -> int:
+    known = [app.queries.find(reference, caller).task.task_id for reference in args.id]
+    return _each(app, args, [app.recurring.unpause(task_id, caller) for task_id in known])
 
 
-def _each(runtime: Runtime, args: argparse.Namespace, entries: list[Entry]) -> int:
+def _each(app: App, args: argparse.Namespace, entries: list[Entry]) -> int:
     if args.json:
         render.print_json([render.as_json(entry, now_ms()) for entry in entries])
     for entry in entries if not args.json else ():
-        when = f": {runtime.explain(entry.task)}" if entry.status == "active" else ""
+        when = f": {app.recurring.explain(entry.task)}" if entry.status == "active" else ""
         print(f"{entry.task.task_id} {entry.status}{when}")
     return 0
 
 
-def run_now(runtime: Runtime, args: argparse.Namespace) -> int:
+def run_now(app: App, caller: Caller, args: argparse.Namespace) -> int:
     """Out of turn; with --wait its output, and exit 1 where it did not complete."""
-    entry = runtime.run_now(args.id)
+    entry = app.recurring.run_now(args.id, caller)
     run_id = entry.run.run_id if entry.run else ""
     if not args.wait:
         render.print_json(render.as_json(entry, now_ms())) if args.json else print(run_id)
         return 0
     task_id = entry.task.task_id
-    for (entry,) in runtime.watch([task_id], None):
+    for (entry,) in app.waiting.watch([task_id], None):
         run = entry.run
         if run and run.state == "waiting" and not str(run.waits_on).startswith(TURN):
             raise ApprovalRequired(task_id=task_id, reason=run.error)
         if not entry.live or (run and run.run_id != run_id):  # a retry is another run
             break
-    output = readable(runtime.tail(entry, 1 << 30, longest=8 << 20).decode("utf-8", "replace"))
+    output = readable(app.runs.tail(entry, 1 << 30, longest=8 << 20).decode("utf-8", "replace"))
     if args.json:
         render.print_json({**render.as_json(entry, now_ms()), "output": output})
     else:
         sys.stdout.write(output)
         hint(render.ended_line(entry, now_ms())) if entry.run and entry.run.state != "completed" else None
-    told(runtime, [task_id])
+    told(app, caller, [task_id])
     return 0 if entry.run and entry.run.state == "completed" else 1
 
 
-def compact(runtime: Runtime, args: argparse.Namespace) -> int:
-    gone = runtime.compact(args.id, args.days)
+def compact(app: App, caller: Caller, args: argparse.Namespace) -> int:
+    named = [app.queries.find(reference, caller).task.task_id for reference in args.id]
+    gone = app.retention.compact(named, args.days)
     render.print_json({"compacted": gone}) if args.json else print(f"Forgot {gone} run{'s' * (gone != 1)}.")
     return 0
 

@@ -7,12 +7,13 @@ import sys
 from backburner.core import task_text as render
 from backburner.core.errors import ApprovalDenied, ApprovalRequired, BadInput, NotAPerson
 from backburner.core.ids import masked
-from backburner.core.models import PRIORITIES, Entry, Submission
+from backburner.core.models import PRIORITIES, Caller, Entry, Submission
 from backburner.core.states import Result
 from backburner.core.terminal_text import visible
 from backburner.interfaces.cli.tasks import hint, told
-from backburner.services.runtime import Runtime, now_ms
-from backburner.system.caller_identity import client_of, handed_on, process_of, session_of
+from backburner.services.app import App, now_ms
+from backburner.system.caller_identity import client_of, handed_on, process_of
+from backburner.system.home import project_of
 from backburner.system.processes import umask
 
 OURS_FAILED, TIMED_OUT = 125, 124
@@ -22,18 +23,18 @@ _FLEETING = frozenset(["_", "SHLVL", "PWD", "OLDPWD", "COLUMNS", "LINES", "TRACE
 _LONGEST_VALUE = 60
 
 
-def run(runtime: Runtime, args: argparse.Namespace) -> int:
-    submission = submission_from(runtime, args)
-    if (known := runtime.known(submission)) is not None:
+def run(app: App, caller: Caller, args: argparse.Namespace) -> int:
+    submission = submission_from(caller, args)
+    if (known := app.submissions.find_by_key(submission)) is not None:
         hint(f"The key '{visible(args.key)}' was used before: this is the task of then ({known.status}).")
-        return _started(runtime, known, args)
-    entry = submit(runtime, submission, args.yes)
+        return _started(app, caller, known, args)
+    entry = submit(app, caller, submission, args.yes)
     if submission.session is not None:
-        runtime.register(submission.session, client_of(submission.session), process_of(runtime.environ))
-    return _started(runtime, entry, args)
+        app.sessions.register(submission.session, client_of(submission.session), project_of(caller.cwd), process_of(caller.environ))
+    return _started(app, caller, entry, args)
 
 
-def submission_from(runtime: Runtime, args: argparse.Namespace) -> Submission:
+def submission_from(caller: Caller, args: argparse.Namespace) -> Submission:
     """What the words of the command line ask for."""
     if not args.command:
         raise BadInput("There is no command to run. Write it after `--`: -- COMMAND ARG…")
@@ -41,9 +42,9 @@ def submission_from(runtime: Runtime, args: argparse.Namespace) -> Submission:
     submission = Submission(
         command=shell_line(args.command) if args.shell else tuple(args.command),
         cwd=here,
-        environment=handed_on(runtime.environ),
+        environment=handed_on(caller.environ),
         env=env_of(args.env),
-        session=session_of(runtime.environ),
+        session=caller.session,
         shell=args.shell,
         umask=umask(),
         opened=cwd(),
@@ -104,18 +105,18 @@ def _restarts(text: str | None) -> int:
     return int(most) if colon else _RESTARTS
 
 
-def restart(runtime: Runtime, args: argparse.Namespace) -> int:
+def restart(app: App, caller: Caller, args: argparse.Namespace) -> int:
     """A new task with the same words in the environment of now; what is different there is said."""
-    before = runtime.show(args.id)
+    before = app.queries.find(args.id, caller)
     if before.task.standing:
         raise BadInput(f"Task {before.task.task_id} runs by a schedule; run it out of turn: backburner run-now {before.task.task_id}")
-    again = runtime.again(before, handed_on(runtime.environ), session=session_of(runtime.environ), via="cli")
-    changes = _changes(runtime.environment(before), runtime.environ)
+    again = app.submissions.copy_of(before, handed_on(caller.environ), caller)
+    changes = _changes(app.queries.environment(before), caller.environ)
     for name, (old, new) in changes.items() if not args.json else ():
         hint(f"Since then {_change(name, old, new)}")
-    entry = submit(runtime, again, args.yes)
+    entry = submit(app, caller, again, args.yes)
     return _started(
-        runtime, entry, args, {"environment_changes": {name: {"before": old, "now": new} for name, (old, new) in changes.items()}}
+        app, caller, entry, args, {"environment_changes": {name: {"before": old, "now": new} for name, (old, new) in changes.items()}}
     )
 
 
@@ -137,41 +138,41 @@ def _change(name: str, old: str | None, new: str | None) -> str:
     return f"{visible(name)} is gone: {was}" if now is None else f"{visible(name)} changed: {was} → {now}"
 
 
-def submit(runtime: Runtime, submission: Submission, yes: bool) -> Entry:
+def submit(app: App, caller: Caller, submission: Submission, yes: bool) -> Entry:
     """Through the gate: ask where somebody sits, park where nobody does. A prompt is asked without that: what its agent does is not."""
     if not submission.command:
-        return runtime.submit(submission)
-    verdict = runtime.judge(submission)
+        return app.submissions.submit(submission, caller)
+    verdict = app.approvals.judge(submission)
     if yes:
-        runtime.require_person("cli")
+        app.identity.require_person(caller)
     if verdict.decision != "ask":
-        return runtime.submit(submission)
+        return app.submissions.submit(submission, caller)
     from backburner.interfaces.cli.approval_prompt import Answer, ask, can_ask
 
     seen = None
-    if not yes and can_ask() and _is_person(runtime):
-        seen = runtime.fingerprint_of(submission)
-        match ask(submission, verdict, runtime.explain(submission) if submission.standing else None, seen):
+    if not yes and can_ask() and _is_person(app, caller):
+        seen = app.approvals.fingerprint_of(submission)
+        match ask(submission, verdict, app.recurring.explain(submission) if submission.standing else None, seen):
             case Answer.NO:
                 raise ApprovalDenied(reason="you said no")
             case Answer.TRUST:
-                runtime.trust(submission.cwd, via="cli")
+                app.approvals.trust_project(submission.cwd, caller)
             case Answer.ALWAYS:
-                runtime.always(submission, via="cli")
+                app.approvals.allow_always(submission, caller)
         yes = True
-    return runtime.submit(submission, yes_via="cli" if yes else None, seen=seen)
+    return app.submissions.submit(submission, caller, approved_via="cli" if yes else None, seen=seen)
 
 
-def _is_person(runtime: Runtime) -> bool:
+def _is_person(app: App, caller: Caller) -> bool:
     """Whether whoever sits here may answer at all; who may not is not asked, and the task waits for one who may."""
     try:
-        runtime.require_person("cli")
+        app.identity.require_person(caller)
     except NotAPerson:
         return False
     return True
 
 
-def _started(runtime: Runtime, entry: Entry, args: argparse.Namespace, more: dict[str, object] | None = None) -> int:
+def _started(app: App, caller: Caller, entry: Entry, args: argparse.Namespace, more: dict[str, object] | None = None) -> int:
     """Say what became of it; with `--wait` stay until its end."""
     task_id, more = entry.task.task_id, more or {}
     if entry.run is None:
@@ -181,13 +182,13 @@ def _started(runtime: Runtime, entry: Entry, args: argparse.Namespace, more: dic
     if args.wait is None:
         render.print_json({**render.as_json(entry, now_ms()), **more}) if args.json else print(task_id)
         if sys.stderr.isatty() and not args.json:
-            hint(_where(runtime, entry))
+            hint(_where(app, entry))
         return 0
     from backburner.interfaces.cli.live_output import follow
 
     if not args.json:
         hint(task_id) if args.wait is True else None
-    entry = follow(runtime, entry, timeout=None if args.wait is True else args.wait, silent=args.json)
+    entry = follow(app, entry, timeout=None if args.wait is True else args.wait, silent=args.json)
     if entry.run and entry.status == "waiting":
         raise ApprovalRequired(task_id=task_id, reason=entry.run.error)
     if entry.live:
@@ -199,16 +200,16 @@ def _started(runtime: Runtime, entry: Entry, args: argparse.Namespace, more: dic
         render.print_json({**render.as_json(entry, now_ms()), **more})
     elif entry.status != "completed" or sys.stderr.isatty():
         hint(render.ended_line(entry, now_ms()))
-    told(runtime, [task_id])
+    told(app, caller, [task_id])
     return _own_code(entry)
 
 
-def _where(runtime: Runtime, entry: Entry) -> str:
+def _where(app: App, entry: Entry) -> str:
     """What a person wants to know of a task that was just asked for."""
     if not entry.live:
         return render.ended_line(entry, now_ms())
     if entry.run and (entry.run.blocked or entry.run.due_at is not None):
-        return f"Waits for {runtime.waits_for(entry)}."
+        return f"Waits for {app.runs.pending_reason(entry)}."
     return f"Started in the background. Follow it: backburner logs -f {entry.task.task_id}"
 
 

@@ -40,7 +40,7 @@ def serve(args: argparse.Namespace, flags: dict[str, str]) -> int:
 
 def _served(home: Home, environ: dict[str, str], flags: dict[str, str], ready: "Callable[[], None]") -> bool:
     """Be the engine until the end. One that was started on demand makes place; False where another one serves."""
-    from backburner.engine import engine
+    from backburner.engine import startup as engine
     from backburner.interfaces.cli.systemd import relieve
 
     home.make()
@@ -57,7 +57,7 @@ def _web(home: Home, environ: dict[str, str], where: str) -> "Generator[subproce
     import socket
     import subprocess
 
-    from backburner.coordination.launcher import engine_command
+    from backburner.coordination.launcher import process_command
     from backburner.core.optional_dependencies import need
     from backburner.interfaces.mcp.http import PATH, token_of
 
@@ -78,7 +78,7 @@ def _web(home: Home, environ: dict[str, str], where: str) -> "Generator[subproce
         listening.listen(128)
         home.make()
         token_of(home)
-        command = [*engine_command(home, "interfaces.mcp.http"), str(listening.fileno())]
+        command = [*process_command(home, "interfaces.mcp.http"), str(listening.fileno())]
         child = subprocess.Popen(command, stdin=subprocess.PIPE, env=environ, pass_fds=[listening.fileno()], start_new_session=True)
         shown = f"[{host}]" if ":" in host else host
         address = f"http://{shown}:{listening.getsockname()[1]}{PATH}"

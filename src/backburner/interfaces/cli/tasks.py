@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from backburner.core import formatting as words
 from backburner.core import task_text as render
 from backburner.core.errors import ApprovalDenied, ApprovalRequired, BadInput, NotRunning, QuestionChanged, WaitTimedOut
-from backburner.core.models import Entry
+from backburner.core.models import Caller, Entry
 from backburner.core.terminal_text import visible
-from backburner.services.runtime import Runtime, now_ms
-from backburner.system.caller_identity import session_of
+from backburner.services.app import App, now_ms
 
 LISTED = 200
 TIMED_OUT = 124
@@ -22,15 +21,15 @@ def hint(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def told(runtime: Runtime, task_ids: list[str]) -> None:
+def told(app: App, caller: Caller, task_ids: list[str]) -> None:
     """Mark as told what has really left us: not what a closed pipe or a full disk swallowed."""
     sys.stdout.flush()
-    runtime.tell(task_ids=task_ids, session=session_of(runtime.environ))
+    app.inbox.acknowledge(task_ids=task_ids, session=caller.session)
 
 
-def list_(runtime: Runtime, args: argparse.Namespace) -> int:
+def list_(app: App, caller: Caller, args: argparse.Namespace) -> int:
     limit = LISTED if args.limit is None else args.limit or None
-    entries = runtime.list(status=args.status, everywhere=args.all, batch=args.batch, limit=limit)
+    entries = app.queries.list(caller, status=args.status, everywhere=args.all, batch=args.batch, limit=limit)
     now = now_ms()
     if args.json:
         render.print_json([render.as_json(entry, now) for entry in entries])
@@ -43,44 +42,47 @@ def list_(runtime: Runtime, args: argparse.Namespace) -> int:
     return 0
 
 
-def status(runtime: Runtime, args: argparse.Namespace) -> int:
-    entry = runtime.show(args.id)
-    runtime.mend(entry)
-    signs = runtime.signs(entry)
-    output = runtime.tail(entry, 20, longest=_MOST_OUTPUT) if entry.run else b""
+def status(app: App, caller: Caller, args: argparse.Namespace) -> int:
+    entry = app.queries.find(args.id, caller)
+    app.runs.repair_metadata(entry)
+    signs = app.runs.inspect(entry)
+    output = app.runs.tail(entry, 20, longest=_MOST_OUTPUT) if entry.run else b""
     if args.json:
-        more: dict[str, object] = {"output": output.decode("utf-8", "replace"), "log": runtime.log_path(entry) or None}
+        more: dict[str, object] = {"output": output.decode("utf-8", "replace"), "log": app.runs.log_path(entry) or None}
         if entry.task.agent is not None and entry.run:
-            more |= {"usage": dict(entry.run.usage) or render.used_json(runtime.activity(entry))}
+            more |= {"usage": dict(entry.run.usage) or render.used_json(app.runs.activity(entry))}
         if entry.task.standing:
-            more |= {"when": runtime.explain(entry.task), "runs": [render.run_json(run) for run in runtime.history(entry, args.runs)]}
+            more |= {
+                "when": app.recurring.explain(entry.task),
+                "runs": [render.run_json(run) for run in app.queries.history(entry, args.runs)],
+            }
         render.print_json({**render.as_json(entry, now_ms(), exact=True), **render.signs_json(signs), **more})
     else:
-        when = runtime.explain(entry.task, upcoming=entry.status == "active") if entry.task.standing else ""
-        if reason := runtime.broken_source(entry.task):
+        when = app.recurring.explain(entry.task, upcoming=entry.status == "active") if entry.task.standing else ""
+        if reason := app.triggers.broken_reason(entry.task):
             when += f" (it cannot be watched now: {reason})"
-        runs = runtime.history(entry, args.runs) if entry.task.standing else ()
-        print(render.details(entry, now_ms(), output, runtime.log_path(entry), signs, when, runs))
+        runs = app.queries.history(entry, args.runs) if entry.task.standing else ()
+        print(render.details(entry, now_ms(), output, app.runs.log_path(entry), signs, when, runs))
     return 0
 
 
-def wait(runtime: Runtime, args: argparse.Namespace) -> int:
+def wait(app: App, caller: Caller, args: argparse.Namespace) -> int:
     from backburner.interfaces.cli.live_output import wait_for
 
-    task_ids = _meant(runtime, args)
+    task_ids = _meant(app, caller, args)
     for task_id in task_ids:
-        entry = runtime.show(task_id)
+        entry = app.queries.find(task_id, caller)
         if entry.status == "proposed":
             raise ApprovalRequired(task_id=task_id, reason="; ".join(entry.task.reasons))
         if args.ready and entry.task.ready_when is None:
             raise BadInput(f"Task {task_id} was not started with `run --ready-when`, so nobody can tell when it is ready.")
-    entries = wait_for(runtime, task_ids, args.timeout, silent=args.json, ready=args.ready)
+    entries = wait_for(app, task_ids, args.timeout, silent=args.json, ready=args.ready)
     if args.ready:
         return _ready(entries, args)
     running = [entry.task.task_id for entry in entries if entry.live]
     if args.json:
         render.print_json([render.as_json(entry, now_ms()) for entry in entries])
-    told(runtime, [entry.task.task_id for entry in entries if not entry.live])
+    told(app, caller, [entry.task.task_id for entry in entries if not entry.live])
     if running:
         if args.json:
             return TIMED_OUT
@@ -98,8 +100,8 @@ def _ready(entries: Sequence[Entry], args: argparse.Namespace) -> int:
     return 0 if all(entry.live for entry in entries) else 1
 
 
-def batch(runtime: Runtime, args: argparse.Namespace) -> int:
-    batches = runtime.batches(everywhere=args.all)
+def batch(app: App, caller: Caller, args: argparse.Namespace) -> int:
+    batches = app.queries.batches(caller, everywhere=args.all)
     if args.json:
         render.print_json([{**batch._asdict(), "created_at": words.iso(batch.created_at)} for batch in batches])
     for one in batches if not args.json else []:
@@ -110,16 +112,16 @@ def batch(runtime: Runtime, args: argparse.Namespace) -> int:
     return 0
 
 
-def cancel(runtime: Runtime, args: argparse.Namespace) -> int:
+def cancel(app: App, caller: Caller, args: argparse.Namespace) -> int:
     """All of them are asked first; then each is waited for until it is proven dead."""
-    from backburner.services.gate import started_by_agent  # only who cancels needs it
+    from backburner.services.identity import started_by_agent  # only who cancels needs it
 
     code, asked = 0, []
-    by_person = session_of(runtime.environ) is None and not started_by_agent(runtime.environ)
-    runs = {task_id: known for known in args.id if known.startswith(f"{(task_id := runtime.show(known).task.task_id)}.")}
-    for task_id in _meant(runtime, args, live=True):
+    by_person = caller.session is None and not started_by_agent(caller.environ)
+    runs = {task_id: known for known in args.id if known.startswith(f"{(task_id := app.queries.find(known, caller).task.task_id)}.")}
+    for task_id in _meant(app, caller, args, live=True):
         try:
-            asked.append(runtime.cancel(runs.get(task_id, task_id), for_good=by_person).task.task_id)
+            asked.append(app.tasks.cancel(runs.get(task_id, task_id), caller, permanent=by_person).task.task_id)
         except NotRunning as error:
             if len(args.id) == 1:
                 raise
@@ -130,9 +132,9 @@ def cancel(runtime: Runtime, args: argparse.Namespace) -> int:
     if not args.json:
         for task_id in asked:
             hint(f"Cancelling task {task_id}...")
-    patience = runtime.config.number("commands.cancel_grace_seconds") + 15
+    patience = app.config.number("commands.cancel_grace_seconds") + 15
     try:
-        entries = runtime.wait(asked, patience)
+        entries = app.waiting.wait(asked, patience)
     except WaitTimedOut:
         raise WaitTimedOut(seconds=f"{patience:g}", task_ids=", ".join(asked)) from None
     cancelled = [
@@ -146,50 +148,50 @@ def cancel(runtime: Runtime, args: argparse.Namespace) -> int:
         done = "cancelled" if entry in cancelled else f"had ended before (status: {entry.status})"
         run_id = runs.get(entry.task.task_id)
         print(f"{f'Run {run_id}' if run_id and entry.task.standing else f'Task {entry.task.task_id}'} {done}.")
-    told(runtime, [entry.task.task_id for entry in cancelled if entry.run and entry.run.state == "cancelled"])
+    told(app, caller, [entry.task.task_id for entry in cancelled if entry.run and entry.run.state == "cancelled"])
     return code if len(cancelled) == len(entries) else 1
 
 
-def approve(runtime: Runtime, args: argparse.Namespace) -> int:
-    known = _ids(runtime, args.id)
+def approve(app: App, caller: Caller, args: argparse.Namespace) -> int:
+    known = _ids(app, caller, args.id)
     if args.seen is not None and len(known) > 1:
         raise BadInput("--seen is the fingerprint of one question; approve one task at a time with it.")
-    return _answer([_approved(runtime, task_id, args.seen) for task_id in known], args, "approved")
+    return _answer([_approved(app, caller, task_id, args.seen) for task_id in known], args, "approved")
 
 
-def _approved(runtime: Runtime, task_id: str, seen: str | None) -> Entry:
+def _approved(app: App, caller: Caller, task_id: str, seen: str | None) -> Entry:
     """A yes to what is shown at a terminal, to what was `seen` before, or to what was asked about."""
     from backburner.interfaces.cli.approval_prompt import answered, can_ask
     from backburner.interfaces.cli.questions import YES_NO, question_of
 
-    runtime.require_person("cli")
-    if seen is None and can_ask() and (question := question_of(runtime, runtime.show(task_id))):
+    app.identity.require_person(caller)
+    if seen is None and can_ask() and (question := question_of(app, app.queries.find(task_id, caller))):
         if answered(f"{question.text}\n", f"{question.line.partition(' [')[0]} [y/n]", YES_NO) != "yes":
             raise ApprovalDenied(reason=f"you did not say yes. It still waits; a no for good is: backburner reject {task_id}")
         seen = question.seen
     try:
-        return runtime.approve(task_id, via="cli", seen=seen)
+        return app.approvals.approve(task_id, caller, seen=seen)
     except QuestionChanged:
-        if question := question_of(runtime, runtime.show(task_id)):
+        if question := question_of(app, app.queries.find(task_id, caller)):
             hint(f"{question.text}\n")
         raise
 
 
-def reject(runtime: Runtime, args: argparse.Namespace) -> int:
-    return _answer([runtime.reject(task_id) for task_id in _ids(runtime, args.id)], args, "rejected")
+def reject(app: App, caller: Caller, args: argparse.Namespace) -> int:
+    return _answer([app.approvals.reject(task_id, caller) for task_id in _ids(app, caller, args.id)], args, "rejected")
 
 
-def _ids(runtime: Runtime, references: list[str]) -> list[str]:
+def _ids(app: App, caller: Caller, references: list[str]) -> list[str]:
     """What is meant, each once: a wrong reference stops everything before anything is done."""
-    return list(dict.fromkeys(runtime.show(reference).task.task_id for reference in references))
+    return list(dict.fromkeys(app.queries.find(reference, caller).task.task_id for reference in references))
 
 
-def _meant(runtime: Runtime, args: argparse.Namespace, *, live: bool = False) -> list[str]:
+def _meant(app: App, caller: Caller, args: argparse.Namespace, *, live: bool = False) -> list[str]:
     """The tasks that are named, and those of the batch that is; with `live` only those of it that can still be stopped."""
     if not args.id and args.batch is None:
         raise BadInput("Say which: an id, a unique part of one, a label, `last`, or --batch B.")
-    named = _ids(runtime, args.id)
-    of_batch = runtime.list(batch=args.batch) if args.batch is not None else ()
+    named = _ids(app, caller, args.id)
+    of_batch = app.queries.list(caller, batch=args.batch) if args.batch is not None else ()
     return list(dict.fromkeys([*named, *(entry.task.task_id for entry in reversed(of_batch) if not live or not entry.ended)]))
 
 
@@ -202,28 +204,28 @@ def _answer(entries: list[Entry], args: argparse.Namespace, word: str) -> int:
     return 0
 
 
-def clear(runtime: Runtime, args: argparse.Namespace) -> int:
+def clear(app: App, caller: Caller, args: argparse.Namespace) -> int:
     if not args.id and not args.ended and not args.old and args.batch is None:
         raise BadInput("Say what to clear: ids, --batch B, --ended, or --old for what is past its retention.")
     gone = [
-        *runtime.clear(args.id, ended=args.ended, batch=args.batch, everywhere=args.all),
-        *(runtime.clean_up() if args.old else ()),
+        *app.tasks.clear(args.id, caller, ended=args.ended, batch=args.batch, everywhere=args.all),
+        *(app.retention.clean_up() if args.old else ()),
     ]
     render.print_json({"cleared": gone}) if args.json else print(f"Cleared {len(gone)} task{'s' * (len(gone) != 1)}.")
     return 0
 
 
-def brief(runtime: Runtime, args: argparse.Namespace) -> int:
+def brief(app: App, caller: Caller, args: argparse.Namespace) -> int:
     """At most 2,000 characters, whatever there is."""
     from backburner.core.notice_text import brief
 
-    text = brief(runtime.list(everywhere=args.all, limit=LISTED), now_ms())
+    text = brief(app.queries.list(caller, everywhere=args.all, limit=LISTED), now_ms())
     render.print_json({"brief": text}) if args.json else print(text)
     return 0
 
 
-def config(runtime: Runtime, args: argparse.Namespace) -> int:
-    values, origins = runtime.config.values, runtime.config.origins
+def config(app: App, caller: Caller, args: argparse.Namespace) -> int:
+    values, origins = app.config.values, app.config.origins
     if args.json:
         render.print_json({name: {"value": value, "origin": origins[name]} for name, value in values.items()})
         return 0

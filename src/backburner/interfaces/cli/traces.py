@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 from backburner.core import formatting as words
 from backburner.core import task_text as render
-from backburner.core.models import Span
-from backburner.services.runtime import Runtime, now_ms
+from backburner.core.models import Caller, Span
+from backburner.services.app import App, now_ms
 
 
-def traces(runtime: Runtime, args: argparse.Namespace) -> int:
-    spans = runtime.trace(args.task, span_id=args.span)
+def traces(app: App, caller: Caller, args: argparse.Namespace) -> int:
+    spans = app.queries.trace(args.task, caller, span_id=args.span)
     if args.json:
         times = [{"started_at": words.iso(span.started_at), "ended_at": words.iso(span.ended_at)} for span in spans]
         render.print_json([{**span._asdict(), **at} for span, at in zip(spans, times, strict=True)])

@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 from backburner.core.errors import WaitTimedOut
 from backburner.core.models import PRIORITIES, Batch, Entry, Event, Notice, Run, Span, Submission
 from backburner.core.progress import Progress
-from backburner.services.async_runtime import Awaited
-from backburner.services.runtime import Runtime, now_ms, open_runtime
+from backburner.services.app import App, now_ms, open_app
+from backburner.services.async_app import AsyncApp
 from backburner.services.schedule_requests import scheduled
-from backburner.system.caller_identity import handed_on, session_of
+from backburner.system.caller_identity import current_caller, handed_on
 from backburner.system.processes import umask
 
 T = TypeVar("T")
@@ -75,12 +75,12 @@ def submission(
 class BackburnerSync:
     """The verbs for scripts: they block. Times are seconds."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    def __init__(self, app: App) -> None:
+        self._app, self._caller = app, current_caller("library", app.environ)
 
     @classmethod
     def open(cls, home: str | os.PathLike[str] | None = None) -> "BackburnerSync":
-        return cls(open_runtime(None if home is None else os.fspath(home)))
+        return cls(open_app(None if home is None else os.fspath(home)))
 
     def __enter__(self) -> "BackburnerSync":
         return self
@@ -89,13 +89,13 @@ class BackburnerSync:
         self.close()
 
     def close(self) -> None:
-        self._runtime.close()
+        self._app.close()
 
     def submit(self, command: Sequence[str] | str, *, approved: bool = False, **options: Any) -> Entry:
         """Start a command in the background; a proposal where the gate asks. `approved` is your word that a person agreed."""
         if approved:
-            self._runtime.require_person("library")
-        return self._runtime.submit(submission(command, **options), yes_via="library" if approved else None)
+            self._app.identity.require_person(self._caller)
+        return self._app.submissions.submit(submission(command, **options), self._caller, approved_via="library" if approved else None)
 
     def add(
         self,
@@ -121,98 +121,112 @@ class BackburnerSync:
         A command beside a prompt decides each time whether its agent is asked.
         """
         if approved:
-            self._runtime.require_person("library")
+            self._app.identity.require_person(self._caller)
         asked = submission(command, name=name, **options)._replace(agent=agent if prompt else None, prompt=prompt, notify=notify)
         planned = scheduled(
-            self._runtime, asked, every_=every, cron_=cron, zone=timezone, at=at, after=after, until=until, max_runs=max_runs, missed=missed
+            self._app.queries,
+            asked,
+            self._caller,
+            now_ms(),
+            every_=every,
+            cron_=cron,
+            zone=timezone,
+            at=at,
+            after=after,
+            until=until,
+            max_runs=max_runs,
+            missed=missed,
         )
-        return self._runtime.submit(planned, yes_via="library" if approved else None)
+        return self._app.submissions.submit(planned, self._caller, approved_via="library" if approved else None)
 
     def pause(self, task_id: str) -> Entry:
         """Run a standing task no more for now."""
-        return self._runtime.pause(task_id)
+        return self._app.recurring.pause(task_id, self._caller)
 
     def unpause(self, task_id: str) -> Entry:
         """Let a paused task go on."""
-        return self._runtime.unpause(task_id, via="library")
+        return self._app.recurring.unpause(task_id, self._caller)
 
     def run_now(self, task_id: str) -> Entry:
         """Run a standing task once, out of turn."""
-        return self._runtime.run_now(task_id)
+        return self._app.recurring.run_now(task_id, self._caller)
 
     def history(self, task_id: str, limit: int = 10) -> Sequence[Run]:
         """The latest runs of a task and the slots that were skipped, newest first."""
-        return self._runtime.history(self._runtime.show(task_id), limit)
+        return self._app.queries.history(self._app.queries.find(task_id, self._caller), limit)
 
     def wait(self, *task_ids: str, timeout: float | None = None) -> Sequence[Entry]:
         """Block until all have ended; WaitTimedOut otherwise."""
-        return self._runtime.wait([self._runtime.show(task_id).task.task_id for task_id in task_ids], timeout)
+        return self._app.waiting.wait([self._app.queries.find(task_id, self._caller).task.task_id for task_id in task_ids], timeout)
 
     def show(self, task_id: str) -> Entry:
         """One task, by its id, a part of it, its label, or `last`."""
-        return self._runtime.show(task_id)
+        return self._app.queries.find(task_id, self._caller)
 
     def tail(self, task_id: str, lines: int = 20) -> str:
         """The last lines of a task's output."""
-        return self._runtime.tail(self._runtime.show(task_id), lines).decode("utf-8", "replace")
+        return self._app.runs.tail(self._app.queries.find(task_id, self._caller), lines).decode("utf-8", "replace")
 
     def send(self, task_id: str, data: bytes) -> None:
         """Write to the input of a command that was submitted with `stdin=True`."""
-        self._runtime.send(task_id, data, session=session_of(self._runtime.environ), via="library")
+        self._app.tasks.send(task_id, data, self._caller)
 
     def progress(self, task_id: str) -> Progress | None:
         """How far a task at work is, where anything says so."""
-        return self._runtime.progress(self._runtime.show(task_id))
+        return self._app.runs.progress(self._app.queries.find(task_id, self._caller))
 
     def batches(self) -> Sequence[Batch]:
         """Every batch with how its tasks stand."""
-        return self._runtime.batches(everywhere=True)
+        return self._app.queries.batches(self._caller, everywhere=True)
 
     def trace(self, task_id: str) -> Sequence[Span]:
         """Every span of the trace that a task belongs to."""
-        return self._runtime.trace(task_id)
+        return self._app.queries.trace(task_id, self._caller)
 
     def cancel(self, task_id: str) -> Entry:
         """Have it stopped, and return once nothing of it is left."""
-        return self._runtime.wait([self._runtime.cancel(task_id).task.task_id])[0]
+        return self._app.waiting.wait([self._cancel(task_id).task.task_id])[0]
+
+    def _cancel(self, task_id: str) -> Entry:
+        return self._app.tasks.cancel(task_id, self._caller)
 
     def approve(self, task_id: str, *, seen: str | None = None) -> Entry:
         """Your word that a person said yes. `seen` is the entry's `asked` as it was when they were shown it.
 
         QuestionChanged where something else would run now; without `seen` that is compared with what was asked about.
         """
-        return self._runtime.approve(task_id, via="library", seen=seen)
+        return self._app.approvals.approve(task_id, self._caller, seen=seen)
 
     def reject(self, task_id: str) -> Entry:
-        return self._runtime.reject(task_id)
+        return self._app.approvals.reject(task_id, self._caller)
 
     def clear(self, *task_ids: str, ended: bool = False, batch: str | None = None) -> Sequence[str]:
-        return self._runtime.clear(task_ids, ended=ended, batch=batch, everywhere=True)
+        return self._app.tasks.clear(task_ids, self._caller, ended=ended, batch=batch, everywhere=True)
 
     def events(self, after: int = 0) -> Sequence[Event]:
         """What happened after this event."""
-        return self._runtime.events(after)
+        return self._app.queries.events(after)
 
     def notices(self) -> Sequence[Notice]:
         """What ended and was not told yet, of all projects."""
-        return self._runtime.notices(everywhere=True)
+        return self._app.inbox.notices()
 
     def tell(self, *notice_ids: int) -> None:
         """Mark notices as told."""
-        self._runtime.tell(notice_ids=notice_ids)
+        self._app.inbox.acknowledge(notice_ids=notice_ids)
 
     def list(
         self, status: str | None = None, *, batch: str | None = None, everywhere: bool = True, limit: int | None = None
     ) -> Sequence[Entry]:
         """Tasks, newest first."""
-        return self._runtime.list(status=status, batch=batch, everywhere=everywhere, limit=limit)
+        return self._app.queries.list(self._caller, status=status, batch=batch, everywhere=everywhere, limit=limit)
 
 
 class Backburner:
     """The same verbs, awaited. `open()` is an async context manager."""
 
     def __init__(self, home: str | os.PathLike[str] | None = None) -> None:
-        self._awaited = Awaited(lambda: open_runtime(None if home is None else os.fspath(home)))
+        self._awaited = AsyncApp(lambda: open_app(None if home is None else os.fspath(home)))
 
     @classmethod
     def open(cls, home: str | os.PathLike[str] | None = None) -> "Backburner":
@@ -294,7 +308,7 @@ class Backburner:
 
     async def cancel(self, task_id: str) -> Entry:
         """Have it stopped, and return once nothing of it is left."""
-        entry = await self._awaited.do(lambda runtime: runtime.cancel(task_id))
+        entry = await self._do(lambda sync: sync._cancel(task_id))
         return (await self.wait(entry.task.task_id))[0]
 
     async def approve(self, task_id: str, *, seen: str | None = None) -> Entry:
@@ -329,4 +343,4 @@ class Backburner:
         return await self._do(lambda sync: sync.list(status, batch=batch, everywhere=everywhere, limit=limit))
 
     async def _do(self, call: Callable[[BackburnerSync], T]) -> T:
-        return await self._awaited.do(lambda runtime: call(BackburnerSync(runtime)))
+        return await self._awaited.call(lambda app: call(BackburnerSync(app)))

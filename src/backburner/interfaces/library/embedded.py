@@ -21,10 +21,11 @@ from backburner.core.models import RECORD, Entry, Run, Submission, Task, Work
 from backburner.core.states import ENDED, Result, RunState, TaskState, ending_of_task
 from backburner.execution.command import CommandExecutor
 from backburner.execution.runner import Runner
-from backburner.services.runtime import Runtime, now_ms, open_runtime
+from backburner.services.app import App, now_ms, open_app
 from backburner.system import capacity as machine
 from backburner.system import run_files as folders
 from backburner.system import wakeups as wake
+from backburner.system.caller_identity import current_caller
 from backburner.system.home import OWN, Home, project_of
 from backburner.system.processes import myself, umask
 
@@ -88,8 +89,9 @@ class TaskStorage:
         self.base_path.mkdir(parents=True, exist_ok=True)
         inside = self.base_path.name == "tasks"
         self.home = Home(str(self.base_path.parent if inside else self.base_path), "tasks" if inside else "")
-        self._runtime = open_runtime(self.home)
-        weakref.finalize(self, self._runtime.close)
+        self._app = open_app(self.home)
+        self._caller = current_caller("library", self._app.environ)
+        weakref.finalize(self, self._app.close)
 
     def create_task(self, task_id: str, metadata: TaskMetadata) -> Path:
         """Keep a task that the caller runs by itself; its folder."""
@@ -99,7 +101,7 @@ class TaskStorage:
         if not self.home.tasks and task_id in OWN:
             raise BadInput(f"{task_id!r} cannot be a task's id: the home has a file of that name.")
         task, run = _rows(metadata, self.home.tasks)
-        self._store.record(task, run)
+        self._app.embedding.record(task, run)
         return self._write(Entry(task, run))
 
     def update_task(self, task_id: str, **updates: Any) -> None:
@@ -118,21 +120,21 @@ class TaskStorage:
             run = before.run._replace(
                 span_id=run.span_id, state=run.state, exit_code=run.exit_code, process=before.run.process if metadata.pid == _metadata(before).pid else run.process
             )  # fmt: skip
-        self._store.change_record(task, run)
+        self._app.embedding.change_record(task, run)
         self._write(Entry(task, run))
 
     def get_task(self, task_id: str) -> TaskMetadata | None:
         """The task with just this id; one whose metadata.json was damaged gets it written anew."""
-        self._runtime.refresh()
-        entry = self._store.show(task_id)
+        self._app.supervisor.ensure_supervised()
+        entry = self._app.queries.get_or_none(task_id)
         if entry is None or entry.run is None:
             return None
-        self._runtime.mend(entry)
+        self._app.runs.repair_metadata(entry)
         return _metadata(entry)
 
     def list_tasks(self, status: TaskStatus | None = None) -> list[TaskMetadata]:
         """All tasks, newest first."""
-        entries = self._runtime.list(status=str(status.value) if status else None, everywhere=True)
+        entries = self._app.queries.list(self._caller, status=str(status.value) if status else None, everywhere=True)
         return [_metadata(entry) for entry in entries if entry.run]
 
     def delete_task(self, task_id: str) -> None:
@@ -140,19 +142,14 @@ class TaskStorage:
         entry = self._entry(task_id)
         if entry.live and entry.run and entry.run.runner != RECORD:
             raise BadInput(f"Task {task_id} is {entry.status}; cancel it first.")
-        for folder in self._store.clear([task_id], now_ms()):
-            folders.remove(self.home.folder(folder))
+        self._app.retention.forget([task_id])
 
     def cleanup_old_tasks(self, retention_days: int) -> int:
         """Forget what ended longer ago than this; how many there were."""
-        return len(self._runtime.clean_up(retention_days))
-
-    @property
-    def _store(self) -> Any:
-        return self._runtime.store
+        return len(self._app.retention.clean_up(retention_days))
 
     def _entry(self, task_id: str) -> Entry:
-        entry = self._store.show(task_id)
+        entry = self._app.queries.get_or_none(task_id)
         if entry is None or entry.run is None:
             raise TaskNotFound(task_id=task_id)
         return entry
@@ -173,7 +170,7 @@ class TaskRunner:
         self.storage = storage
         self.max_concurrent = max_concurrent
         self._token = f"{myself()}:{os.urandom(4).hex()}"
-        self._runtime: Runtime | None = None
+        self._app: App | None = None
         self._runner: Runner | None = None
         self._executor: CommandExecutor | None = None
         self._ear: wake.Ear | None = None
@@ -186,14 +183,15 @@ class TaskRunner:
         """
         if approved_by not in ("user", "auto"):
             raise BadInput(f"approved_by is 'user' or 'auto', not '{approved_by}'.")
-        runtime, runner = self._open()
+        app, runner = self._open()
+        caller = current_caller("library", app.environ)
         if approved_by == "user":
-            runtime.require_person("library")
+            app.identity.require_person(caller)
         submission = Submission(
             tuple(command), os.path.abspath(cwd), dict(os.environ), description, env=env or {}, umask=umask(), opened=os.getcwd()
         )
         via = "library" if approved_by == "user" else None
-        task, run = runtime.submit(submission, yes_via=via, owner=runner.owner if runner.has_room else None)
+        task, run = app.submissions.submit(submission, caller, approved_via=via, owner=runner.owner if runner.has_room else None)
         if run is None:
             raise ApprovalRequired(task_id=task.task_id, reason="; ".join(task.reasons))
         if run.state == RunState.RUNNING:
@@ -204,24 +202,24 @@ class TaskRunner:
 
     async def cancel_task(self, task_id: str) -> bool:
         """End a task; True once nothing of it is left, False for one that has ended already."""
-        runtime, runner = self._open()
-        entry = runtime.store.show(task_id)
+        app, runner = self._open()
+        entry = app.queries.get_or_none(task_id)
         if entry is None:
             raise TaskNotFound(task_id=task_id)
         if not entry.live:
             return False
-        runtime.cancel(task_id)
+        app.tasks.cancel(task_id, current_caller("library", app.environ))
         runner.tick()
         changed = asyncio.Event()
         self._listeners.append(changed)
         try:
-            while (entry := runtime.store.show(task_id)) and entry.live:
+            while (entry := app.queries.get_or_none(task_id)) and entry.live:
                 changed.clear()
                 try:
                     async with asyncio.timeout(1.0):
                         await changed.wait()
                 except TimeoutError:
-                    runtime.refresh()
+                    app.supervisor.ensure_supervised()
         finally:
             self._listeners.remove(changed)
         return entry is not None and entry.status == "cancelled"
@@ -242,41 +240,42 @@ class TaskRunner:
 
     async def close(self) -> None:
         """Let go: commands at work live on, and the engine of the home takes them over."""
-        if self._runner and self._executor and self._ear and self._runtime:
+        if self._runner and self._executor and self._ear and self._app:
             await self._runner.stop()
             self._executor.close()
             asyncio.get_running_loop().remove_reader(self._ear.fileno())
             self._ear.close()
-            self._runtime.close()
+            self._app.close()
             self._runner = None
 
-    def _open(self) -> tuple[Runtime, Runner]:
+    def _open(self) -> tuple[App, Runner]:
         """Bind to the running event loop, on first use."""
-        if self._runner and self._runtime:
-            return self._runtime, self._runner
+        if self._runner and self._app:
+            return self._app, self._runner
         home = self.storage.home
-        runtime = self._runtime = open_runtime(home, runner=self._token)
-        self._executor = CommandExecutor(home, runtime.config.whole("commands.output_cap_mb") << 20)
+        app = self._app = open_app(home, runner=self._token)
+        self._executor = CommandExecutor(home, app.config.whole("commands.output_cap_mb") << 20)
         self._listeners: list[asyncio.Event] = []
         runner = self._runner = Runner(
-            runtime.store,
+            app.embedding.queue,
+            app.embedding.queries,
             self._executor,
             home,
             now_ms,
             runner=self._token,
             owner=myself(),
             cap=self.max_concurrent,
-            grace=runtime.config.number("commands.cancel_grace_seconds"),
+            grace=app.config.number("commands.cancel_grace_seconds"),
             changed=self._changed,
-            changed_since=lambda work: runtime.gate.changed(work.task, work.environment),
-            admit=lambda wanted: machine.admit(runtime.config, wanted),
+            changed_since=lambda work: app.approvals.gate.changed(work.task, work.environment),
+            admit=lambda wanted: machine.admit(app.config, wanted),
         )
-        ear = self._ear = runtime.listen()
+        ear = self._ear = app.changes.listen()
         asyncio.get_running_loop().add_reader(ear.fileno(), self._rung)
-        weakref.finalize(self, _let_go, ear, runtime)
-        if runtime.config.flag("commands.auto_cleanup") and (as_of := runtime.confirmed_time()) is not None:
-            runtime.clean_up(as_of=as_of)
-        return runtime, runner
+        weakref.finalize(self, _close_handles, ear, app)
+        if app.config.flag("commands.auto_cleanup") and (as_of := app.retention.confirmed_time()) is not None:
+            app.retention.clean_up(as_of=as_of)
+        return app, runner
 
     def _changed(self) -> None:
         for listener in self._listeners:
@@ -300,9 +299,9 @@ def parse_command(command_str: str) -> list[str]:
         raise BadInput(f"That is not a command line: {error}.") from None
 
 
-def _let_go(ear: wake.Ear, runtime: Runtime) -> None:
+def _close_handles(ear: wake.Ear, app: App) -> None:
     ear.close()
-    runtime.close()
+    app.close()
 
 
 def _check_id(task_id: str) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 from pydantic_ai import Tool as AgentTool
 from pydantic_ai.toolsets import FunctionToolset
 
-from backburner.agent_tools.context import Caller
+from backburner.agent_tools.context import ToolContext
 from backburner.agent_tools.registry import Desk, Tool, toolset
-from backburner.services.async_runtime import Awaited
-from backburner.services.runtime import open_runtime
+from backburner.services.app import open_app
+from backburner.services.async_app import AsyncApp
 from backburner.system.caller_identity import named
 from backburner.system.processes import myself
 
@@ -29,13 +29,13 @@ class BackgroundTools(FunctionToolset[Any]):
         self._cwd = os.path.abspath(cwd or os.getcwd())
         self._tools = toolset(sets)
         self._desk = Desk(self._tools)
-        self._home: Awaited | None = None
+        self._home: AsyncApp | None = None
         self._entered = 0
         super().__init__([self._made(tool) for tool in self._tools.values()], id="backburner")
 
     async def __aenter__(self) -> "BackgroundTools":
         if self._home is None:
-            self._home = await Awaited(lambda: open_runtime(self._place)).__aenter__()
+            self._home = await AsyncApp(lambda: open_app(self._place)).__aenter__()
         self._entered += 1
         return self
 
@@ -51,10 +51,10 @@ class BackgroundTools(FunctionToolset[Any]):
         await answer.delivered()
         return answer.result.get("notices")
 
-    def _caller(self) -> Caller:
+    def _caller(self) -> ToolContext:
         if self._home is None:
             raise RuntimeError("Enter it first: `async with tools:`; an Agent does that by itself.")
-        return Caller(self._home, session=self._session, cwd=self._cwd, opened=self._cwd)
+        return ToolContext(self._home, session=self._session, cwd=self._cwd, opened=self._cwd)
 
     def _made(self, tool: Tool) -> AgentTool[Any]:
         return AgentTool.from_schema(self._calling(tool.name), tool.name, tool.description, tool.schema)

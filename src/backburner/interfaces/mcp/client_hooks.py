@@ -14,10 +14,11 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from backburner.core.models import Notice, ProcessId
+from backburner.core.models import Caller, Notice, ProcessId
 from backburner.core.notice_text import brief, fitting, notification
-from backburner.services.runtime import Runtime, now_ms
+from backburner.services.app import App, now_ms
 from backburner.system.caller_identity import ancestors, client_of, named, process_of
+from backburner.system.home import project_of
 from backburner.system.processes import is_alive
 
 _LONGEST_INPUT = 64 << 20
@@ -30,25 +31,25 @@ _STOPS = {"Stop", "AfterAgent"}
 _FORGOT = {"compact", "resume", "clear"}
 
 
-def answer(runtime: Runtime, client: str) -> int:
+def answer(app: App, caller: Caller, client: str) -> int:
     """Answer one call of a hook; the exit code that the client expects."""
     if client == "opencode":
-        return _Follower(runtime).run()
+        return _Follower(app, caller).run()
     asked = _asked()
     event = str(asked.get("hook_event_name", ""))
-    sessions = _sessions(runtime, client, asked)
+    sessions = _sessions(app, client, asked)
     if isinstance(asked.get("session_id"), str) and sessions:
         # Also for the server of the same client, where that is told nothing of the conversation.
-        runtime.register(sessions[0], client, process_of(runtime.environ) or next(ancestors(), None))
+        app.sessions.register(sessions[0], client, project_of(caller.cwd), process_of(caller.environ) or next(ancestors(), None))
     if event in _STOPS:
-        return _stop(runtime, client, asked)
-    owed = _taken(runtime, client, sessions)
+        return _stop(app, caller, client, asked)
+    owed = _taken(app, client, sessions)
     parts = [notification(owed, plain=client in _PLAIN)] if owed else []
-    if event == "SessionStart" and asked.get("source") in _FORGOT and (open_work := _open(runtime)):
+    if event == "SessionStart" and asked.get("source") in _FORGOT and (open_work := _open(app, caller)):
         parts.insert(0, open_work)
     if parts:
         _say({"hookSpecificOutput": {"hookEventName": event, "additionalContext": "\n\n".join(parts)}})
-        runtime.tell(notice_ids=[notice.notice_id for notice in owed])
+        app.inbox.acknowledge(notice_ids=[notice.notice_id for notice in owed])
     return 0
 
 
@@ -62,27 +63,27 @@ def _asked() -> dict[str, Any]:
     return {}
 
 
-def _sessions(runtime: Runtime, client: str, asked: dict[str, Any]) -> list[str]:
+def _sessions(app: App, client: str, asked: dict[str, Any]) -> list[str]:
     """Whom this speaks to: the session that is named, and those of the same running client (`/clear` begins another in it)."""
     told = asked.get("session_id")
     found = [named(client, told)] if isinstance(told, str) and told else []
     if client != "codex":
         above = set(ancestors())
-        found += [one.session_id for one in runtime.sessions(client) if one.process in above and one.session_id not in found]
+        found += [one.session_id for one in app.sessions.list(client) if one.process in above and one.session_id not in found]
     return found
 
 
-def _owed(runtime: Runtime, sessions: Iterable[str]) -> list[Notice]:
-    return [notice for session in sessions for notice in runtime.notices(session=session)]
+def _owed(app: App, sessions: Iterable[str]) -> list[Notice]:
+    return [notice for session in sessions for notice in app.inbox.notices(session=session)]
 
 
-def _taken(runtime: Runtime, client: str, sessions: Iterable[str]) -> Sequence[Notice]:
+def _taken(app: App, client: str, sessions: Iterable[str]) -> Sequence[Notice]:
     """What is ours to tell now, as much as fits."""
-    return runtime.lease(fitting(_owed(runtime, sessions), plain=client in _PLAIN))
+    return app.inbox.lease(fitting(_owed(app, sessions), plain=client in _PLAIN))
 
 
-def _open(runtime: Runtime) -> str | None:
-    entries = [entry for entry in runtime.list(limit=100) if not entry.ended]
+def _open(app: App, caller: Caller) -> str | None:
+    entries = [entry for entry in app.queries.list(caller, limit=100) if not entry.ended]
     return brief(entries, now_ms()) if entries else None
 
 
@@ -90,11 +91,11 @@ def _say(value: object) -> None:
     print(json.dumps(value), flush=True)
 
 
-def _stop(runtime: Runtime, client: str, asked: dict[str, Any]) -> int:
+def _stop(app: App, caller: Caller, client: str, asked: dict[str, Any]) -> int:
     """The agent has come to an end: it goes on where something is owed to it. Claude Code lets us wait for that."""
-    owed = _taken(runtime, client, _sessions(runtime, client, asked))
-    if not owed and client == "claude" and runtime.environ.get("CLAUDE_CODE_SESSION_ATTENDED") == "1":
-        owed = _awaited(runtime, client, asked)
+    owed = _taken(app, client, _sessions(app, client, asked))
+    if not owed and client == "claude" and caller.environ.get("CLAUDE_CODE_SESSION_ATTENDED") == "1":
+        owed = _awaited(app, caller, client, asked)
     if not owed:
         return 0
     text = notification(owed, plain=client in _PLAIN)
@@ -102,25 +103,25 @@ def _stop(runtime: Runtime, client: str, asked: dict[str, Any]) -> int:
         print(text, file=sys.stderr, flush=True)
     else:
         _say({"decision": "block", "reason": text})
-    runtime.tell(notice_ids=[notice.notice_id for notice in owed])
+    app.inbox.acknowledge(notice_ids=[notice.notice_id for notice in owed])
     return _WAKE if client == "claude" else 0
 
 
-def _awaited(runtime: Runtime, client: str, asked: dict[str, Any]) -> Sequence[Notice]:
+def _awaited(app: App, caller: Caller, client: str, asked: dict[str, Any]) -> Sequence[Notice]:
     """Wait until something is owed, for as long as work is open and the client lives. One waits for a client at a time."""
-    process = process_of(runtime.environ)
-    held = _only_one(runtime, process)
+    process = process_of(caller.environ)
+    held = _only_one(app, process)
     if process is None or held is None:
         return ()
-    ear = runtime.listen()
+    ear = app.changes.listen()
     try:
         while is_alive(process):
-            sessions = _sessions(runtime, client, asked)  # anew: another may have begun in the same client
-            if _owed(runtime, sessions):
+            sessions = _sessions(app, client, asked)  # anew: another may have begun in the same client
+            if _owed(app, sessions):
                 time.sleep(_TOGETHER_SECONDS)
-                if owed := _taken(runtime, client, sessions):
+                if owed := _taken(app, client, sessions):
                     return owed
-            if not runtime.awaits(sessions):
+            if not app.sessions.has_open_work(sessions):
                 return ()
             ear.wait(_LOOK_SECONDS)
         return ()
@@ -129,11 +130,11 @@ def _awaited(runtime: Runtime, client: str, asked: dict[str, Any]) -> Sequence[N
         os.close(held)
 
 
-def _only_one(runtime: Runtime, client: ProcessId | None) -> int | None:
+def _only_one(app: App, client: ProcessId | None) -> int | None:
     """A lock that is held for as long as one waits for this client; None where another does."""
     if client is None:
         return None
-    descriptor = os.open(os.path.join(runtime.home.root, "waiting.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(os.path.join(app.home.root, "waiting.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, client.pid)  # the byte that stands for this client
     except OSError:
@@ -145,13 +146,13 @@ def _only_one(runtime: Runtime, client: ProcessId | None) -> int | None:
 class _Follower:
     """The other end of OpenCode's plugin. It says which sessions it has (`session`, `gone`) and what it passed on (`told`)."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    def __init__(self, app: App, caller: Caller) -> None:
+        self._app, self._caller = app, caller
         self._sessions: dict[str, str] = {}
         self._text = b""
 
     def run(self) -> int:
-        ear = self._runtime.listen()
+        ear = self._app.changes.listen()
         try:
             while True:
                 select.select([0, ear], [], [], _LOOK_SECONDS)
@@ -161,7 +162,7 @@ class _Follower:
                     if not piece:
                         return 0
                     self._take(piece)
-                if any(_owed(self._runtime, [name]) for name in self._sessions.values()):
+                if any(_owed(self._app, [name]) for name in self._sessions.values()):
                     time.sleep(_TOGETHER_SECONDS)
                     self._offer()
         finally:
@@ -178,14 +179,14 @@ class _Follower:
                 if isinstance(session := said.get("session"), str):
                     self._sessions[session] = named("opencode", session)
                     name, parent = self._sessions[session], next(ancestors(), None)
-                    self._runtime.register(name, client_of(name), parent)
+                    self._app.sessions.register(name, client_of(name), project_of(self._caller.cwd), parent)
                 if isinstance(gone := said.get("gone"), str):
                     self._sessions.pop(gone, None)
                 if isinstance(told := said.get("told"), list):
-                    self._runtime.tell(notice_ids=[one for one in told if isinstance(one, int) and 0 < one < 1 << 62])
+                    self._app.inbox.acknowledge(notice_ids=[one for one in told if isinstance(one, int) and 0 < one < 1 << 62])
 
     def _offer(self) -> None:
         """What is owed to each session and nobody else is about to tell."""
         for session, name in self._sessions.items():
-            if owed := _taken(self._runtime, "opencode", [name]):
+            if owed := _taken(self._app, "opencode", [name]):
                 _say({"session": session, "text": notification(owed), "notices": [notice.notice_id for notice in owed]})

@@ -17,8 +17,9 @@ from typing import Any
 
 from backburner.agent_tools.registry import Answer, sets_of, toolset
 from backburner.interfaces.client_setup.wiring import own_command
-from backburner.services.async_runtime import Awaited
-from backburner.services.runtime import open_runtime
+from backburner.services.app import open_app
+from backburner.services.async_app import AsyncApp
+from backburner.system.caller_identity import current_caller
 from backburner.system.home import Home, locate, write_atomically
 
 TOKEN = "token"
@@ -105,10 +106,10 @@ def main(arguments: list[str]) -> int:
     environ = dict(os.environ)
 
     async def serve() -> None:
-        async with Awaited(lambda: open_runtime(home, environ)) as awaited:
-            longest = await awaited.do(lambda runtime: runtime.config.number("mcp.max_wait_seconds"))
+        async with AsyncApp(lambda: open_app(home, environ)) as awaited:
+            longest = await awaited.call(lambda app: app.config.number("mcp.max_wait_seconds"))
             command = shlex.join(own_command(environ, home.root if home.root != os.path.abspath(locate(None, {})) else None))
-            tools = toolset(await awaited.do(sets_of))
+            tools = toolset(await awaited.call(lambda app: sets_of(app, current_caller("tool", environ))))
             made = McpServer(awaited, tools, longest_wait=longest, cwd=None, command=command, environ=environ, deliver=_deliver)
             app = Guard(made.server.streamable_http_app(streamable_http_path=PATH), token_of(home), port)
             server = http_server(app)

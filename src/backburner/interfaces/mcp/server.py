@@ -21,15 +21,15 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ResourceUpdated
 
-from backburner.agent_tools.context import Caller
+from backburner.agent_tools.context import ToolContext
 from backburner.agent_tools.registry import Answer, Desk, Tool
 from backburner.core import task_text as render
 from backburner.core.errors import BackburnerError, TaskNotFound
 from backburner.core.models import Entry, ProcessId
 from backburner.core.terminal_text import readable
-from backburner.services.async_runtime import Awaited
-from backburner.services.runtime import Runtime, now_ms
-from backburner.system.caller_identity import ancestors, named, session_of
+from backburner.services.app import App, now_ms
+from backburner.services.async_app import AsyncApp
+from backburner.system.caller_identity import ancestors, current_caller, named, session_of
 from backburner.system.processes import myself
 
 INSTRUCTIONS = """\
@@ -55,7 +55,7 @@ class McpServer:
 
     def __init__(
         self,
-        home: Awaited,
+        home: AsyncApp,
         tools: dict[str, Tool],
         *,
         longest_wait: float,
@@ -66,6 +66,7 @@ class McpServer:
         deliver: Delivery | None = None,
     ) -> None:
         self._home, self._cwd, self._client, self._command = home, cwd, client, command
+        self._caller = current_caller("tool", home.environ)
         self._longest_wait, self._environ = longest_wait, environ or {}
         self._deliver = deliver or _delivered
         self._desk = Desk(tools)
@@ -98,8 +99,8 @@ class McpServer:
         arguments = dict(params.arguments or {})
         session = self._session(ctx, arguments.pop(_ARGUMENT, None))
         if self._client == "gemini":
-            session = await self._home.do(self._introduced) or session
-        caller = Caller(
+            session = await self._home.call(self._introduced) or session
+        context = ToolContext(
             self._home,
             session=session,
             cwd=self._cwd,
@@ -110,7 +111,7 @@ class McpServer:
             opened=self._cwd,
         )
         try:
-            answer = await self._desk.answer(caller, params.name, arguments, self._process)
+            answer = await self._desk.answer(context, params.name, arguments, self._process)
         except Exception as error:  # a mistake of ours: the client gets a sentence, the log the rest
             logging.exception("%s failed", params.name)
             text = f"Backburner made a mistake: {type(error).__name__}. Its log has more."
@@ -147,14 +148,14 @@ class McpServer:
         known = headers.get("backburner-session") or headers.get("mcp-session-id")
         return named(client, known) if known else None
 
-    def _introduced(self, runtime: Runtime) -> str | None:
+    def _introduced(self, app: App) -> str | None:
         """The conversation that a hook of the same running client spoke for last: it outlives the client, and is gone on with."""
-        return next((one.session_id for one in runtime.sessions(self._client) if one.process == self._process), None)
+        return next((one.session_id for one in app.sessions.list(self._client) if one.process == self._process), None)
 
     # -- resources
 
     async def _list_resources(self, _ctx: Context, _params: object) -> types.ListResourcesResult:
-        entries = await self._home.do(lambda runtime: runtime.list(everywhere=self._cwd is None, limit=_LISTED))
+        entries = await self._home.call(lambda app: app.queries.list(self._caller, everywhere=self._cwd is None, limit=_LISTED))
         return types.ListResourcesResult(
             resources=[
                 types.Resource(
@@ -168,16 +169,16 @@ class McpServer:
         uri = str(params.uri)
         kind, task_id, cursor = _parsed(uri)
 
-        def read(runtime: Runtime) -> tuple[str, str]:
-            entry = runtime.show(task_id)
+        def read(app: App) -> tuple[str, str]:
+            entry = app.queries.find(task_id, self._caller)
             if kind == _TASK:
-                return "application/json", json.dumps({**render.as_json(entry, now_ms()), **render.signs_json(runtime.signs(entry))})
-            piece = runtime.read(entry, cursor, most=_LONGEST_OUTPUT)
+                return "application/json", json.dumps({**render.as_json(entry, now_ms()), **render.signs_json(app.runs.inspect(entry))})
+            piece = app.runs.read(entry, cursor, most=_LONGEST_OUTPUT)
             more = f"\n[more: {_OUTPUT}://{entry.task.task_id}?cursor={piece.cursor}]" if piece.more else ""
             return "text/plain", readable(piece.data.decode("utf-8", "replace")) + more
 
         try:
-            mime_type, text = await self._home.do(read)
+            mime_type, text = await self._home.call(read)
         except BackburnerError as error:
             raise MCPError(types.INVALID_PARAMS, str(error), {"uri": uri[:200]}) from None
         return types.ReadResourceResult(contents=[types.TextResourceContents(uri=uri, mime_type=mime_type, text=text)])
@@ -185,7 +186,7 @@ class McpServer:
     async def _subscribe(self, ctx: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
         uri = await self._exact(str(params.uri))
         if not self._wanted():
-            self._after = await self._home.do(lambda runtime: max((event.event_id for event in runtime.events(-1)), default=0))
+            self._after = await self._home.call(lambda app: max((event.event_id for event in app.queries.events(-1)), default=0))
         self._subscribers.setdefault(uri, {})[_who(ctx)] = (str(params.uri), ctx.session)
         while sum(map(len, self._subscribers.values())) > _MOST_SUBSCRIPTIONS:  # the oldest: whoever it was may be gone
             oldest = next(iter(self._subscribers))
@@ -206,7 +207,7 @@ class McpServer:
     async def _listen(self, ctx: Context, params: types.SubscriptionsListenRequestParams) -> types.SubscriptionsListenResult:
         uris = list(params.notifications.resource_subscriptions or ())[:_MOST_SUBSCRIPTIONS]
         if not self._wanted():
-            self._after = await self._home.do(lambda runtime: max((event.event_id for event in runtime.events(-1)), default=0))
+            self._after = await self._home.call(lambda app: max((event.event_id for event in app.queries.events(-1)), default=0))
         self._listened.update(uris)
         try:
             return await self._streams(ctx, params)
@@ -218,7 +219,7 @@ class McpServer:
         """A resource by the whole id of its task."""
         kind, task_id, _ = _parsed(uri)
         try:
-            entry: Entry = await self._home.do(lambda runtime: runtime.show(task_id))
+            entry: Entry = await self._home.call(lambda app: app.queries.find(task_id, self._caller))
         except BackburnerError as error:
             raise MCPError(types.INVALID_PARAMS, str(error), {"uri": uri[:200]}) from None
         return f"{kind}://{entry.task.task_id}"
@@ -241,7 +242,7 @@ class McpServer:
                 sizes = {}
                 continue
             try:
-                events = await self._home.do(lambda runtime: runtime.events(self._after))
+                events = await self._home.call(lambda app: app.queries.events(self._after))
                 self._after = max((event.event_id for event in events), default=self._after)
                 changed = {f"{_TASK}://{event.task_id}" for event in events if event.task_id}
                 changed |= {uri for uri in self._wanted(_OUTPUT) if await self._grew(uri, sizes)}
@@ -259,11 +260,11 @@ class McpServer:
         return {uri for uri in (*self._subscribers, *self._listened) if uri.startswith(f"{kind}://" if kind else "")}
 
     async def _grew(self, uri: str, sizes: dict[str, int]) -> bool:
-        def size(runtime: Runtime) -> int:
-            return os.stat(runtime.log_path(runtime.show(_parsed(uri)[1]))).st_size
+        def size(app: App) -> int:
+            return os.stat(app.runs.log_path(app.queries.find(_parsed(uri)[1], self._caller))).st_size
 
         try:
-            now = await self._home.do(size)
+            now = await self._home.call(size)
         except (OSError, TaskNotFound, MCPError):
             return False
         before, sizes[uri] = sizes.get(uri, 0), now

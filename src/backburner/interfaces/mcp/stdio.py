@@ -21,8 +21,9 @@ from backburner.agent_tools.registry import Answer, sets_of, toolset
 from backburner.core.errors import BackburnerError
 from backburner.core.optional_dependencies import need
 from backburner.interfaces.cli.run import cwd
-from backburner.services.async_runtime import Awaited
-from backburner.services.runtime import open_runtime
+from backburner.services.app import open_app
+from backburner.services.async_app import AsyncApp
+from backburner.system.caller_identity import current_caller
 
 _LONGEST_LINE = 16 << 20
 _MOST_UNANSWERED = 256
@@ -47,9 +48,9 @@ def mcp(args: argparse.Namespace, flags: dict[str, str]) -> int:
 
         from backburner.interfaces.client_setup.wiring import own_command
 
-        async with Awaited(lambda: open_runtime(args.home, environ, flags)) as home:
-            longest = await home.do(lambda runtime: runtime.config.number("mcp.max_wait_seconds"))
-            sets = args.tools or await home.do(sets_of)
+        async with AsyncApp(lambda: open_app(args.home, environ, flags)) as home:
+            longest = await home.call(lambda app: app.config.number("mcp.max_wait_seconds"))
+            sets = args.tools or await home.call(lambda app: sets_of(app, current_caller("tool", environ)))
             made = McpServer(
                 home,
                 toolset(sets),

@@ -18,17 +18,16 @@ from collections.abc import Callable, Generator
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from backburner.coordination.config_file import load_config
 from backburner.core import task_text as render
 from backburner.core.errors import BackburnerError, BadInput
-from backburner.core.models import ENGINE, Entry
+from backburner.core.models import ENGINE, Caller, Entry
 from backburner.core.states import LIVE, RunState, TaskState
 from backburner.core.terminal_text import visible
 from backburner.interfaces.cli.main import verb_parser
 from backburner.interfaces.cli.run import cwd
 from backburner.interfaces.cli.tasks import LISTED, hint
 from backburner.interfaces.tui import board
-from backburner.services.runtime import Runtime, now_ms
+from backburner.services.app import App, now_ms
 from backburner.system.file_watch import FileWatch
 from backburner.system.home import project_of
 
@@ -61,13 +60,13 @@ COLOURS = {
 _PLAIN = {"─": "-", "·": "-", "…": "~", "↑": "^", "↓": "v", "█": "#", "░": "-", "→": ">"}
 
 
-def top(runtime: Runtime, args: argparse.Namespace) -> int:
+def top(app: App, caller: Caller, args: argparse.Namespace) -> int:
     if args.json:
-        return _verb(runtime, "list", "--json", *(["--all"] if args.all else []))
+        return _verb(app, caller, "list", "--json", *(["--all"] if args.all else []))
     _require_terminal()
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as held:
-        ear = held.enter_context(contextlib.closing(runtime.listen()))
-        shown = Top(runtime, everywhere=args.all, ear=ear.fileno(), drain=ear.drain)
+        ear = held.enter_context(contextlib.closing(app.changes.listen()))
+        shown = Top(app, caller, everywhere=args.all, ear=ear.fileno(), drain=ear.drain)
         held.callback(shown.close)
         shown.look()
         shown.signals = held.enter_context(_signals())
@@ -77,10 +76,10 @@ def top(runtime: Runtime, args: argparse.Namespace) -> int:
     return 0
 
 
-def _verb(runtime: Runtime, verb: str, *arguments: str) -> int:
+def _verb(app: App, caller: Caller, verb: str, *arguments: str) -> int:
     """What the command line would do with these words."""
     module, name = {"list": ("tasks", "list_"), "logs": ("logs", "logs"), "restart": ("run", "restart")}[verb]
-    return getattr(import_module(f"backburner.interfaces.cli.{module}"), name)(runtime, verb_parser(verb).parse_args([*arguments]))
+    return getattr(import_module(f"backburner.interfaces.cli.{module}"), name)(app, caller, verb_parser(verb).parse_args([*arguments]))
 
 
 def _require_terminal() -> None:
@@ -120,8 +119,8 @@ def _signals() -> Generator[int]:
 class Top:
     """One board on one terminal, until it is left. `look` may be called before `run`."""
 
-    def __init__(self, runtime: Runtime, *, everywhere: bool, ear: int, drain: Callable[[], None]) -> None:
-        self._runtime, self._ear, self._drain = runtime, ear, drain
+    def __init__(self, app: App, caller: Caller, *, everywhere: bool, ear: int, drain: Callable[[], None]) -> None:
+        self._app, self._caller, self._ear, self._drain = app, caller, ear, drain
         self.signals = -1
         self._watch, self._watched = FileWatch(), ""
         self._here = project_of(cwd())
@@ -167,23 +166,22 @@ class Top:
 
     def _entries(self) -> list[Entry]:
         everywhere = self._board.everywhere
-        entries = {entry.task.task_id: entry for entry in self._runtime.list(everywhere=everywhere, limit=LISTED)}
+        entries = {entry.task.task_id: entry for entry in self._app.queries.list(self._caller, everywhere=everywhere, limit=LISTED)}
         if len(entries) == LISTED:  # what is live may be older than all of them
             for status in (*LIVE, TaskState.PROPOSED):
-                for entry in self._runtime.list(status=status, everywhere=everywhere, limit=_MOST_LIVE):
+                for entry in self._app.queries.list(self._caller, status=status, everywhere=everywhere, limit=_MOST_LIVE):
                     entries.setdefault(entry.task.task_id, entry)
         return list(entries.values())
 
     def _free(self) -> int:
         """How many more could run: by the settings of now, as the engine goes by them."""
-        with contextlib.suppress(BackburnerError):
-            self._runtime.config = load_config(self._runtime.home, self._runtime.environ, self._runtime.flags)
-        most = self._runtime.config.whole("commands.max_concurrent")
-        running = self._runtime.list(status=RunState.RUNNING, everywhere=True, limit=_MOST_LIVE)
+        self._app.config_file.reload_if_changed()
+        most = self._app.config.whole("commands.max_concurrent")
+        running = self._app.queries.list(self._caller, status=RunState.RUNNING, everywhere=True, limit=_MOST_LIVE)
         return max(0, most - sum(entry.run is not None and entry.run.runner == ENGINE for entry in running))
 
     def _where(self) -> str:
-        place = self._runtime.home.root if self._board.everywhere else self._here
+        place = self._app.home.root if self._board.everywhere else self._here
         person = os.path.expanduser("~")
         place = f"~{place[len(person) :]}" if f"{place}/".startswith(f"{person}/") and person != "/" else place
         return visible(f"all projects of {place}" if self._board.everywhere else place)
@@ -193,18 +191,18 @@ class Top:
         now = time.monotonic()
         at, seen = self._progress.get(entry.run.run_id, (None, None))
         if at is None or now - at > _FRESH_SECONDS:
-            self._progress[entry.run.run_id] = now, (seen := self._runtime.progress(entry))
+            self._progress[entry.run.run_id] = now, (seen := self._app.runs.progress(entry))
         return seen
 
     def _why(self, entry: Entry) -> str | None:
         try:
-            return self._runtime.waits_for(entry)
+            return self._app.runs.pending_reason(entry)
         except BackburnerError as error:
             return str(error)
 
     def _tail(self, entry: Entry, lines: int) -> bytes:
         try:
-            return self._runtime.tail(entry, lines, longest=_MOST_OUTPUT)
+            return self._app.runs.tail(entry, lines, longest=_MOST_OUTPUT)
         except OSError as error:
             return f"[{error.strerror}]".encode()
 
@@ -213,7 +211,7 @@ class Top:
     def _arm(self) -> None:
         """Watch the log of the selected task; before it is read, so that nothing is missed."""
         entry = self._board.chosen
-        path = self._runtime.log_path(entry) if entry and entry.live else ""
+        path = self._app.runs.log_path(entry) if entry and entry.live else ""
         if path != self._watched:
             self._watch.close()
             self._watch, self._watched = FileWatch(), path
@@ -347,7 +345,7 @@ class Top:
         if key not in (ord("y"), ord("Y")) or task_id is None:
             return
         try:
-            self._runtime.cancel(task_id, for_good=True)
+            self._app.tasks.cancel(task_id, self._caller, permanent=True)
         except BackburnerError as error:
             self._note = str(error)
         self.look()
@@ -373,7 +371,7 @@ class Top:
         curses.endwin()
         hint(f"backburner {verb} {' '.join(arguments)}")
         try:
-            _verb(self._runtime, verb, *arguments)
+            _verb(self._app, self._caller, verb, *arguments)
         except BackburnerError as error:
             hint(str(error))
         except KeyboardInterrupt:

@@ -15,8 +15,9 @@ from backburner.core.terminal_text import clean, readable, shortened
 from backburner.interfaces.cli.run import cwd
 from backburner.interfaces.tui.chat.conversation import Talk, fresh_session
 from backburner.interfaces.tui.chat.session import Face, Room, not_said
-from backburner.services.async_runtime import Awaited
-from backburner.services.runtime import Runtime, open_runtime
+from backburner.services.app import App, open_app
+from backburner.services.async_app import AsyncApp
+from backburner.system.caller_identity import current_caller
 from backburner.system.home import Home, locate
 
 _LONGEST_INPUT = 1_900_000
@@ -46,11 +47,11 @@ def _colour() -> bool:
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-async def _opened(awaited: Awaited, args: argparse.Namespace) -> Talk:
+async def _opened(awaited: AsyncApp, args: argparse.Namespace) -> Talk:
     """The chat that is meant: a new one, or with `--resume` one of before."""
     session = fresh_session()
     if args.resume is not None:
-        known = [one.session_id for one in await awaited.do(Runtime.chats)]
+        known = [one.session_id for one in await awaited.call(lambda app: app.conversations.chats(current_caller("chat", app.environ)))]
         meant = [one for one in known if args.resume in one.removeprefix(CHAT)] if args.resume else known[:1]
         if not meant:
             raise BadInput("There is no chat here to go on with." if not args.resume else f"There is no chat '{args.resume}' here.")
@@ -65,7 +66,7 @@ async def _opened(awaited: Awaited, args: argparse.Namespace) -> Talk:
 async def _once(home: Home, environ: dict[str, str], flags: dict[str, str], args: argparse.Namespace, message: str) -> int:
     from backburner.interfaces.tui.chat.plain_terminal import Plain
 
-    async with Awaited(lambda: open_runtime(home, environ, flags)) as awaited:
+    async with AsyncApp(lambda: open_app(home, environ, flags)) as awaited:
         talk = await _opened(awaited, args)
         drawn = (lambda: shutil.get_terminal_size().columns - 1) if sys.stdout.isatty() else None
         face = Plain(drawn=drawn, colour=_colour(), person=sys.stdin.isatty() and sys.stdout.isatty())
@@ -82,7 +83,7 @@ async def _once(home: Home, environ: dict[str, str], flags: dict[str, str], args
 async def _lines(home: Home, environ: dict[str, str], flags: dict[str, str], args: argparse.Namespace) -> int:
     from backburner.interfaces.tui.chat.plain_terminal import Plain
 
-    async with Awaited(lambda: open_runtime(home, environ, flags)) as awaited:
+    async with AsyncApp(lambda: open_app(home, environ, flags)) as awaited:
         talk = await _opened(awaited, args)
         face = Plain(drawn=None, colour=False, person=True)
         face.room = Room(awaited, talk, face, home.root, terminal=False)
@@ -101,7 +102,7 @@ async def _screen(home: Home, environ: dict[str, str], flags: dict[str, str], ar
 
     async def work() -> None:
         try:
-            async with Awaited(lambda: open_runtime(home, environ, flags)) as awaited:
+            async with AsyncApp(lambda: open_app(home, environ, flags)) as awaited:
                 talk = await _opened(awaited, args)
                 room = Room(awaited, talk, screen, home.root, terminal=True)
                 screen.attach(room)
@@ -147,11 +148,11 @@ def _ready(home: Home, environ: dict[str, str]) -> None:
     """What an agent needs is loaded while the person types."""
     from importlib.util import find_spec
 
-    from backburner.coordination.launcher import start_host
+    from backburner.coordination.launcher import start_daemon
     from backburner.system.home import is_locked
 
     if find_spec("pydantic_ai") and not is_locked(os.path.join(home.root, "agents.lock")):
-        start_host(home, "agents.host", environ)
+        start_daemon(home, "agents.process", environ)
 
 
 async def _greet(room: Room, face: Face) -> None:

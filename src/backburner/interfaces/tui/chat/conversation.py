@@ -12,14 +12,14 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import NamedTuple
 
 from backburner.core.errors import BackburnerError, BadInput, TaskNotFound
-from backburner.core.models import CHAT, PRIORITIES, Entry, Submission
+from backburner.core.models import CHAT, PRIORITIES, Caller, Entry, Submission
 from backburner.core.notice_text import MARK
 from backburner.core.terminal_text import shortened
-from backburner.services.async_runtime import Awaited
-from backburner.services.runtime import Runtime
+from backburner.services.app import App
+from backburner.services.async_app import AsyncApp
 from backburner.system.caller_identity import handed_on
 from backburner.system.file_watch import FileWatch
-from backburner.system.home import read_plain
+from backburner.system.home import project_of, read_plain
 from backburner.system.processes import myself
 from backburner.system.run_files import STREAM
 
@@ -51,67 +51,69 @@ def fresh_session() -> str:
 class Talk:
     """One chat. `entry` is its conversation as it was last seen; None before the first word."""
 
-    def __init__(self, home: Awaited, session: str, cwd: str, agent: str = "default") -> None:
+    def __init__(self, home: AsyncApp, session: str, cwd: str, agent: str = "default") -> None:
         self.home, self.session, self.cwd, self.agent = home, session, cwd, agent
+        self.caller = Caller(cwd, home.environ, "chat", session)
         self.model = ""
         self.entry: Entry | None = None
 
     async def open(self) -> None:
         """Be there: what is owed to the chat waits for it from now on."""
 
-        def register(runtime: Runtime) -> Entry | None:
-            runtime.register(self.session, CHAT.rstrip(":"), myself())
-            runtime.present("chat")
-            return runtime.chat(self.session)
+        def register(app: App) -> Entry | None:
+            app.sessions.register(self.session, CHAT.rstrip(":"), project_of(self.caller.cwd), myself())
+            app.sessions.record_activity("chat")
+            return app.conversations.chat(self.session)
 
-        self.entry = await self.home.do(register)
+        self.entry = await self.home.call(register)
         if self.entry:
             self.agent, self.model = self.entry.task.agent or self.agent, str(self.entry.task.terms.get("model") or "")
 
     async def model_name(self) -> str:
         """The model that answers; BadInput, with how to get one, where there is none."""
-        return self.model or (await self.home.do(lambda runtime: runtime.agent(self.agent)))["model"]
+        return self.model or (await self.home.call(lambda app: app.agents.settings(self.agent)))["model"]
 
     async def choose(self, name: str) -> str:
         """Have another agent, or another model, answer from now on; its model."""
-        agents = await self.home.do(lambda runtime: {"default", *runtime.config.agents})
+        agents = await self.home.call(lambda app: {"default", *app.config.agents})
         if name not in agents and ":" not in name:
             raise BadInput(f"There is no agent '{name}'; there are {', '.join(sorted(agents))}, or name a model, such as ollama:qwen3.")
         agent, model = (name, "") if name in agents else (self.agent, name)
-        await self.home.do(lambda runtime: runtime.agent(agent))
+        await self.home.call(lambda app: app.agents.settings(agent))
         if self.entry:
-            self.entry = await self.home.do(lambda runtime: runtime.choose(self.session, agent, model))
+            self.entry = await self.home.call(lambda app: app.conversations.set_model(self.session, agent, model))
         self.agent, self.model = agent, model
         return await self.model_name()
 
     async def say(self, message: str) -> None:
         """One more turn; `listen` hears it."""
 
-        def ask(runtime: Runtime) -> Entry:
-            runtime.present("chat")
-            self.entry = runtime.chat(self.session)  # as it is now: it may have been ended elsewhere
+        def ask(app: App) -> Entry:
+            app.sessions.record_activity("chat")
+            self.entry = app.conversations.chat(self.session)  # as it is now: it may have been ended elsewhere
             if self.entry is not None:
-                return runtime.resume(self.entry.task.task_id, message, session=self.session, via="chat")
-            return runtime.submit(
+                return app.conversations.resume(self.entry.task.task_id, message, self.caller)
+            return app.submissions.submit(
                 Submission(
                     command=(),
                     cwd=self.cwd,
                     opened=self.cwd,
-                    environment=handed_on(runtime.environ),
+                    environment=handed_on(self.caller.environ),
                     description=shortened(" ".join(message.split()), longest=80),
                     agent=self.agent,
                     prompt=message,
                     session=self.session,
                     priority=PRIORITIES["high"],  # somebody waits for it
                     terms={"chat": True, **({"model": self.model} if self.model else {})},
-                )
+                ),
+                self.caller,
             )
 
-        self.entry = await self.home.do(ask)
+        self.entry = await self.home.call(ask)
 
     async def refresh(self) -> None:
         """See what became of the conversation."""
-        self.entry = await self.home.do(lambda runtime: runtime.chat(self.session))
+        self.entry = await self.home.call(lambda app: app.conversations.chat(self.session))
 
     @property
     def live(self) -> bool:
@@ -121,23 +123,23 @@ class Talk:
     async def listen(self) -> AsyncGenerator[Piece]:
         """What comes of the turn under way, from its beginning to its end. A person waits meanwhile for the model."""
         assert self.entry is not None and self.entry.run is not None
-        task, path = self.entry.task, os.path.join(await self.home.do(lambda runtime: runtime.folder(self._entry())), STREAM)
-        turn = await self.home.do(lambda runtime: runtime.turn(task.lane, task.task_id))
-        await self.home.do(lambda _: turn.__enter__())
+        task, path = self.entry.task, os.path.join(await self.home.call(lambda app: app.runs.folder(self._entry())), STREAM)
+        turn = await self.home.call(lambda app: app.sessions.interactive(task.lane, task.task_id))
+        await self.home.call(lambda _: turn.__enter__())
         try:
             async for piece in self._pieces(path):
                 yield piece
         finally:
-            await self.home.do(lambda _: turn.__exit__(None, None, None))
+            await self.home.call(lambda _: turn.__exit__(None, None, None))
             with contextlib.suppress(BackburnerError):
-                await self.home.do(lambda runtime: runtime.tell(task_ids=[task.task_id]))
+                await self.home.call(lambda app: app.inbox.acknowledge(task_ids=[task.task_id]))
 
     async def _pieces(self, path: str) -> AsyncGenerator[Piece]:
         heard, waits = _Heard(path), ""
         async with _nudges(self.home, heard) as nudged:
             while True:
                 nudged.clear()
-                entry = self.entry = await self.home.do(lambda runtime: _known(runtime, self._entry().task.task_id))
+                entry = self.entry = await self.home.call(lambda app: _known(app, self._entry().task.task_id))
                 # After the look: what was written before its end is heard before it, all of it.
                 for piece in heard.everything() if not entry.live else heard.pieces():
                     yield piece
@@ -166,14 +168,14 @@ class Talk:
         """End the turn under way. What it started in the background goes on."""
         if self.entry and self.entry.run:
             with contextlib.suppress(BackburnerError):  # it had ended
-                await self.home.do(lambda runtime: runtime.cancel(self._entry().task.task_id))
+                await self.home.call(lambda app: app.tasks.cancel(self._entry().task.task_id, self.caller))
 
     async def past(self) -> list[Past]:
         """The end of what was said before, as far as it is on disk; the turn under way is heard, not remembered."""
         if self.entry is None:
             return []
         try:
-            kept = json.loads(await self.home.do(lambda runtime: read_plain(runtime.conversation(self._entry().task), 1 << 28)))
+            kept = json.loads(await self.home.call(lambda app: read_plain(app.conversations.path(self._entry().task), 1 << 28)))
             said = [one for message in kept["messages"] for one in _said(message)]
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return []
@@ -228,7 +230,7 @@ def _piece(line: bytes) -> Piece | None:
 
 
 @contextlib.asynccontextmanager
-async def _nudges(home: Awaited, heard: _Heard) -> AsyncGenerator[asyncio.Event]:
+async def _nudges(home: AsyncApp, heard: _Heard) -> AsyncGenerator[asyncio.Event]:
     """An event that is set with every change of the ledger; `heard` is told when its file grows."""
     nudged, loop = asyncio.Event(), asyncio.get_running_loop()
 
@@ -255,9 +257,9 @@ async def _nudges(home: Awaited, heard: _Heard) -> AsyncGenerator[asyncio.Event]
         heard.watch.close()
 
 
-def _known(runtime: Runtime, task_id: str) -> Entry:
-    runtime.refresh()
-    if (entry := runtime.if_known(task_id)) is None:
+def _known(app: App, task_id: str) -> Entry:
+    app.supervisor.ensure_supervised()
+    if (entry := app.queries.get_or_none(task_id)) is None:
         raise TaskNotFound(task_id=task_id)
     return entry
 

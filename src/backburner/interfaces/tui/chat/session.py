@@ -8,14 +8,15 @@ from collections.abc import Coroutine, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from backburner.core.errors import BackburnerError, BadInput, NotResumable, QuestionChanged
-from backburner.core.models import Entry, Notice
+from backburner.core.models import Caller, Entry, Notice
 from backburner.core.states import AT_WORK, RunState
 from backburner.core.terminal_text import clean, readable, shortened
 from backburner.interfaces.cli.questions import Question, open_questions, settle
 from backburner.interfaces.tui.chat import slash_commands as commands
 from backburner.interfaces.tui.chat.conversation import Piece, Talk
-from backburner.services.async_runtime import Awaited
-from backburner.services.runtime import Runtime
+from backburner.services.app import App
+from backburner.services.async_app import AsyncApp
+from backburner.system.home import project_of
 from backburner.system.processes import is_alive
 
 _MOST_NOTICES = 5  # that are shown one by one; more are gathered
@@ -54,7 +55,7 @@ class Standing(NamedTuple):
 class Room:
     """One chat at work. `doing` is what the turn does just now, empty between turns; `questions` are what waits for an answer."""
 
-    def __init__(self, home: Awaited, talk: Talk, face: Face, root: str, *, terminal: bool) -> None:
+    def __init__(self, home: AsyncApp, talk: Talk, face: Face, root: str, *, terminal: bool) -> None:
         self._home, self.talk, self._face, self._root, self._terminal = home, talk, face, root, terminal
         self.doing, self.stands = "", Standing()
         self.questions: list[Question] = []
@@ -136,10 +137,10 @@ class Room:
             case "quit":
                 await self._quit(rest)
             case "background":
-                entry = await self._home.do(lambda runtime: commands.start(runtime, rest, self.talk.session, self.talk.cwd))
+                entry = await self._home.call(lambda app: commands.start(app, self.talk.caller, rest))
                 await self._started(entry)
             case "logs":
-                self._face.show(await self._home.do(lambda runtime: commands.output(runtime, rest)))
+                self._face.show(await self._home.call(lambda app: commands.output(app, self.talk.caller, rest)))
             case "model":
                 name = await (self.talk.choose(rest) if rest else self.talk.model_name())
                 self._face.show(f"{name} answers{' from now on' * bool(rest)}.", "note")
@@ -147,7 +148,7 @@ class Room:
             case "approve" | "reject":
                 await self._answer(name, commands.words_of(rest))
             case "schedule" if not rest:
-                self._face.show(await self._home.do(_standing))
+                self._face.show(await self._home.call(lambda app: _standing(app, self.talk.caller)))
             case _:
                 await self._verb(name, rest)
 
@@ -180,13 +181,17 @@ class Room:
         if not known:
             raise BadInput(f"Say which: {commands.SLASHES[verb].usage}")
         for reference in known:
-            entry = await self._home.do(lambda runtime, reference=reference: runtime.show(reference))
+            entry = await self._home.call(lambda app, reference=reference: app.queries.find(reference, self.talk.caller))
             if entry.task.in_chat and verb == "approve":
                 raise BadInput("Its steps are shown before they are answered: /approve")
             task_id = entry.task.task_id
             try:
-                entry = await self._home.do(
-                    lambda runtime, known=task_id: runtime.approve(known, via="chat") if verb == "approve" else runtime.reject(known)
+                entry = await self._home.call(
+                    lambda app, known=task_id: (
+                        app.approvals.approve(known, self.talk.caller)
+                        if verb == "approve"
+                        else app.approvals.reject(known, self.talk.caller)
+                    )
                 )
             except QuestionChanged:  # it is shown as it is now, and can be answered then
                 self._asked.add(task_id)
@@ -198,7 +203,7 @@ class Room:
 
     async def _settle(self, question: Question, answer: str) -> None:
         self.questions = [one for one in self.questions if one.what != question.what]
-        entry = await self._home.do(lambda runtime: settle(runtime, question, answer))
+        entry = await self._home.call(lambda app: settle(app, self.talk.caller, question, answer))
         if answer == "no":
             self._face.show("Not started." if question.about != self._chat_id() else "You said no.", "note")
         elif entry.run and question.about != self._chat_id() and not entry.task.standing:
@@ -214,7 +219,7 @@ class Room:
         if rest not in ("", "--end"):
             raise BadInput(f"Write: {commands.SLASHES['quit'].usage}")
         if rest:
-            gone = await self._home.do(lambda runtime: runtime.end_session(self.talk.session))
+            gone = await self._home.call(lambda app: app.tasks.end_session(self.talk.session))
             self._face.show(f"The chat is ended; {len(gone)} tasks went with it.", "note")
         self.left.set()
 
@@ -288,29 +293,29 @@ class Room:
 
     async def look(self) -> None:
         """See how things stand, what is asked, and what is to be told."""
-        self.stands, self.questions, notices = await self._home.do(self._looked)
+        self.stands, self.questions, notices = await self._home.call(self._looked)
         self.aside &= {one.what for one in self.questions}
         if notices:
             told = await self._tell(notices)
             self.stands = self.stands._replace(unread=self.stands.unread - told)
         self._face.refresh()
 
-    def _looked(self, runtime: Runtime) -> tuple[Standing, list[Question], Sequence[Notice]]:
-        entries = runtime.list(limit=_LISTED)
-        questions = open_questions(runtime, self.talk.session, self._asked)
-        unread = runtime.notices()
-        chat = runtime.chat(self.talk.session)
-        others = {one.session_id for one in runtime.chats() if is_alive(one.process)} - {self.talk.session}
-        unread = [one for one in unread if not (chat and one.task_id == chat.task.task_id) and _asker(runtime, one) not in others]
-        fresh = [one for one in unread if one.notice_id not in self._shown and not self._read_along(runtime, one)]
+    def _looked(self, app: App) -> tuple[Standing, list[Question], Sequence[Notice]]:
+        entries = app.queries.list(self.talk.caller, limit=_LISTED)
+        questions = open_questions(app, self.talk.caller, self.talk.session, self._asked)
+        unread = app.inbox.notices(project=project_of(self.talk.cwd))
+        chat = app.conversations.chat(self.talk.session)
+        others = {one.session_id for one in app.conversations.chats(self.talk.caller) if is_alive(one.process)} - {self.talk.session}
+        unread = [one for one in unread if not (chat and one.task_id == chat.task.task_id) and _asker(app, one) not in others]
+        fresh = [one for one in unread if one.notice_id not in self._shown and not self._read_along(app, one)]
         model = self.talk.model
         with contextlib.suppress(BackburnerError):
-            model = model or runtime.agent(self.talk.agent)["model"]
-        return _stands(runtime, entries, chat, questions, len(unread), model), questions, fresh
+            model = model or app.agents.settings(self.talk.agent)["model"]
+        return _stands(app, entries, chat, questions, len(unread), model), questions, fresh
 
-    def _read_along(self, runtime: Runtime, notice: Notice) -> bool:
+    def _read_along(self, app: App, notice: Notice) -> bool:
         """Whether the agent is about to say itself how a command of its own turn ended."""
-        entry = runtime.if_known(notice.task_id) if self.doing and time.time() * 1000 - notice.created_at < _READ_ALONG_MS else None
+        entry = app.queries.get_or_none(notice.task_id) if self.doing and time.time() * 1000 - notice.created_at < _READ_ALONG_MS else None
         return entry is not None and str(entry.task.key).startswith(f"{self._chat_id()}")
 
     async def _tell(self, notices: Sequence[Notice]) -> int:
@@ -321,11 +326,11 @@ class Room:
             counts = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
             self._face.show(f"{len(notices)} notices: {counts}. /inbox shows them.", "notice")
             return 0
-        mine = await self._home.do(lambda runtime: runtime.lease(notices))
+        mine = await self._home.call(lambda app: app.inbox.lease(notices))
         for one in mine:
             self._shown.add(one.notice_id)
             self._face.show(readable(one.text).rstrip(), "notice")
-            await self._home.do(lambda runtime, one=one: runtime.tell(notice_ids=[one.notice_id]))
+            await self._home.call(lambda app, one=one: app.inbox.acknowledge(notice_ids=[one.notice_id]))
         return len(mine)
 
 
@@ -337,18 +342,16 @@ def _kind(notice: Notice) -> str:
     return next((word for word in ("completed", "failed", "cancelled") if f" {word}" in notice.text.partition("\n")[0]), "more")
 
 
-def _asker(runtime: Runtime, notice: Notice) -> str | None:
-    entry = runtime.if_known(notice.task_id)
+def _asker(app: App, notice: Notice) -> str | None:
+    entry = app.queries.get_or_none(notice.task_id)
     return entry.task.session if entry else None
 
 
-def _stands(
-    runtime: Runtime, entries: Sequence[Entry], chat: Entry | None, questions: Sequence[Question], unread: int, model: str
-) -> Standing:
+def _stands(app: App, entries: Sequence[Entry], chat: Entry | None, questions: Sequence[Question], unread: int, model: str) -> Standing:
     at_work = [entry for entry in entries if entry.run and (entry.run.state in AT_WORK or entry.run.state == RunState.PENDING)]
     waiting = {entry.task.task_id for entry in entries if entry.status == "proposed"} | {one.about for one in questions}
     used: Counter[str] = Counter()
-    for run in runtime.history(chat, _LISTED) if chat else ():
+    for run in app.queries.history(chat, _LISTED) if chat else ():
         used.update({name: value for name, value in run.usage.items() if name in ("tokens", "cost")})  # type: ignore[arg-type]
     spent = f"${used['cost']:.2f}" if used["cost"] else _tokens(used["tokens"])
     tasks = [(entry.task.task_id, entry.task.description) for entry in entries]
@@ -359,9 +362,9 @@ def _tokens(count: float) -> str:
     return "" if not count else f"{count:.0f} tokens" if count < 1000 else f"{count / 1000:.1f}k tokens"
 
 
-def _standing(runtime: Runtime) -> str:
+def _standing(app: App, caller: Caller) -> str:
     from backburner.core import task_text as render
-    from backburner.services.runtime import now_ms
+    from backburner.services.app import now_ms
 
-    entries = runtime.list(standing=True)
+    entries = app.queries.list(caller, standing=True)
     return render.table(entries, now_ms(), plain=True) if entries else "No standing tasks here."

@@ -12,10 +12,10 @@ from importlib import import_module
 from typing import NamedTuple
 
 from backburner.core.errors import ApprovalRequired, BadInput
-from backburner.core.models import Entry, Submission
+from backburner.core.models import Caller, Entry, Submission
 from backburner.core.terminal_text import readable
-from backburner.services.runtime import Runtime, open_runtime
-from backburner.system.caller_identity import VARIABLE, handed_on
+from backburner.services.app import App, open_app
+from backburner.system.caller_identity import VARIABLE, current_caller, handed_on
 from backburner.system.processes import umask
 
 _LINES, _LONGEST_OUTPUT = 40, 256 << 10
@@ -80,7 +80,7 @@ def words_of(rest: str) -> list[str]:
         raise BadInput(f"{str(error).rstrip('.')}: a quote is open.") from None
 
 
-def start(runtime: Runtime, line: str, session: str, cwd: str) -> Entry:
+def start(app: App, caller: Caller, line: str) -> Entry:
     """`/background`: through the gate, like every door."""
     from backburner.core.command_words import words_of as command_of
 
@@ -88,21 +88,22 @@ def start(runtime: Runtime, line: str, session: str, cwd: str) -> Entry:
         raise BadInput(f"Say what: {SLASHES['background'].usage}")
     shell = line.startswith("--shell ")
     line = line.removeprefix("--shell ").strip()
-    return runtime.submit(
+    return app.submissions.submit(
         Submission(
             command=(line,) if shell else command_of(line),
             shell=shell,
-            cwd=cwd,
-            opened=cwd,
-            environment=handed_on(runtime.environ),
+            cwd=caller.cwd,
+            opened=caller.cwd,
+            environment=handed_on(caller.environ),
             description=line[:200],
             umask=umask(),
-            session=session,
-        )
+            session=caller.session,
+        ),
+        caller,
     )
 
 
-def output(runtime: Runtime, rest: str) -> str:
+def output(app: App, caller: Caller, rest: str) -> str:
     """`/logs`: the end of what a task printed."""
     match words_of(rest):
         case [known]:
@@ -111,8 +112,8 @@ def output(runtime: Runtime, rest: str) -> str:
             lines = int(count[:9])
         case _:
             raise BadInput(f"Write: {SLASHES['logs'].usage}")
-    entry = runtime.show(known)
-    text = readable(runtime.tail(entry, lines, longest=_LONGEST_OUTPUT).decode("utf-8", "replace")).rstrip() if entry.run else ""
+    entry = app.queries.find(known, caller)
+    text = readable(app.runs.tail(entry, lines, longest=_LONGEST_OUTPUT).decode("utf-8", "replace")).rstrip() if entry.run else ""
     return text or f"Task {entry.task.task_id} has printed nothing."
 
 
@@ -139,9 +140,9 @@ def call(name: str, rest: str, home: str, emit: Emit, *, session: str, terminal:
     door = import_module(f"backburner.interfaces.cli.{_MODULES.get(verb, 'tasks')}")
     # What asks on its own would ask behind the chat's back: with no terminal for its words it leaves the question to us.
     environ = {**os.environ, **({VARIABLE: session} if verb == "restart" else {})}  # its end is told to the agent, too
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(_Printed(out.emit, False)), open_runtime(home, environ) as runtime:
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(_Printed(out.emit, False)), open_app(home, environ) as app:
         try:
-            getattr(door, "list_" if verb == "list" else verb)(runtime, args)
+            getattr(door, "list_" if verb == "list" else verb)(app, current_caller("cli", environ), args)
         except ApprovalRequired as error:
             return str(error.fields["task_id"])
         finally:

@@ -1,31 +1,32 @@
-"""The post host: the one process of a home that talks to the world by itself. Started by the engine when something is owed or watched.
+"""The integrations process: channels, sources and webhooks of a home. The engine starts it when something is to be delivered or watched.
 
-Heavy libraries live here. Killed at any moment it leaves notices that are still owed and sources that remember what they saw last.
+The heavy libraries are loaded here. Killed at any moment, it leaves undelivered notices in the ledger and sources that remember what they
+saw last.
 """
 
 import asyncio
 import contextlib
 import logging
 import os
-import signal
 import socket
 from collections.abc import AsyncIterator, Coroutine, Iterable
 from typing import Any
 
-from backburner.coordination.config_file import load_config
-from backburner.coordination.daemon_process import be_host
+from backburner.coordination.config_file import ConfigFile
+from backburner.coordination.daemon_process import DaemonProcess, run_alone
 from backburner.core.errors import BackburnerError
 from backburner.core.models import OUT
 from backburner.core.optional_dependencies import need
 from backburner.core.ports import Answer, Channel, Letter, Undelivered
+from backburner.core.settings import Config
 from backburner.integrations.delivery import Worker
 from backburner.integrations.source_watcher import Watcher, received
-from backburner.services.async_runtime import Awaited
-from backburner.services.runtime import Runtime, open_runtime
-from backburner.system.home import Home, stamp
+from backburner.services.daemon_parts import IntegrationParts, Services, open_integration_parts
+from backburner.system.home import Home
 
 log = logging.getLogger("backburner")
 _AGAIN_SECONDS, _GIVEN_UP_SECONDS = 2.0, 600.0
+_POLL_INTERVAL = 5.0
 _MAX_WEBHOOKS = 64  # connections at a time, each with a body of up to 1 MiB
 _END_SECONDS = 5.0  # for what is at work to end
 
@@ -71,34 +72,73 @@ def _opened(name: str, settings: dict[str, str], environ: dict[str, str]) -> Cha
         return Broken(error)
 
 
-class Post:
-    """Everything that is at work: a worker per channel, a watcher per source, a receiver for webhooks."""
+class IntegrationsProcess:
+    """Keeps what is needed running: a worker per channel, a watcher per source, a receiver for webhooks."""
 
-    def __init__(self, home: Home, awaited: Awaited, environ: dict[str, str], config_seen: tuple[int, int] | None) -> None:
-        self._home, self._awaited, self._environ = home, awaited, environ
+    def __init__(self, services: Services, config: ConfigFile, process: DaemonProcess) -> None:
+        self._services, self._config, self._process = services, config, process
+        self._applied = config.current
         self._workers: dict[str, Worker] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._config_seen = config_seen  # the file as it was before it was read
+        self._update: asyncio.Task[None] | None = None
+        self._again = False
+        self._look_again: asyncio.TimerHandle | None = None
 
-    async def run(self) -> None:
-        """Until nothing is owed or watched for a while."""
-        patience = await self._awaited.do(lambda runtime: runtime.config.number("post.idle_exit_seconds"))
-        busy_at = asyncio.get_running_loop().time()
-        async for _ in self._awaited.changes():
-            await self._reload()
+    def tick(self) -> None:
+        """Begin an update; one that is under way is followed by another."""
+        if self._update is None:
+            self._update = asyncio.create_task(self._run_update())
+        else:
+            self._again = True
+
+    def is_busy(self) -> bool:
+        """Whether anything has to be delivered, watched or received."""
+        return bool(self._tasks) or self._update is not None
+
+    def config_changed(self, config: Config) -> None:
+        """The update that follows applies the settings."""
+
+    async def close(self) -> None:
+        """End everything; what is not delivered stays in the ledger, and sources remember what they saw last."""
+        if self._look_again:
+            self._look_again.cancel()
+        running = [*self._tasks.values(), *([self._update] if self._update else [])]
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    async def _run_update(self) -> None:
+        try:
+            await self._apply_settings()
             wanted = await self._wanted()
             await self._end(self._tasks.keys() - wanted.keys())
             for key, start in wanted.items():
                 if key not in self._tasks or self._tasks[key].done():
                     self._tasks[key] = asyncio.create_task(self._guarded(key, start()))
-            now = asyncio.get_running_loop().time()
-            if wanted:
-                busy_at = now
-            if now - busy_at > patience:
-                break
-        for task in self._tasks.values():
-            task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        except BackburnerError as error:
+            log.warning("%s", error)
+        finally:
+            self._update = None
+        if self._look_again:
+            self._look_again.cancel()
+        # Nothing wakes us for an edited config.toml, or for a worker that ended.
+        delay = 0.0 if self._again else _POLL_INTERVAL
+        self._again = False
+        self._look_again = asyncio.get_running_loop().call_later(delay, self._process.wake)
+
+    async def _apply_settings(self) -> None:
+        """Restart what changed settings concern; the rest goes on."""
+        before, config = self._applied, self._config.current
+        if config is before:
+            return
+        channels = [name for name in self._workers if before.channels.get(name) != config.channels.get(name)]
+        changed = {key for name in channels for key in (f"channel {name}", f"answers of {name}")}
+        if any(before.values[name] != config.values[name] for name in ("hooks.port", "hooks.hosts")):
+            changed.add("webhooks")
+        await self._end(self._tasks.keys() & changed)
+        for name in channels:
+            await self._workers.pop(name).channel.close()
+        self._applied = config
 
     async def _end(self, keys: Iterable[str]) -> None:
         """End some of what is at work, and wait for it: a port must be free before it is listened on again."""
@@ -124,26 +164,26 @@ class Post:
     async def _wanted(self) -> dict[str, Any]:
         """What is to be at work now, by name: how to start it."""
 
-        def look(runtime: Runtime) -> tuple[set[str], set[str], list[Any], dict[str, dict[str, str]]]:
-            owed = {notice.channel.removeprefix(OUT) for notice in runtime.outgoing()}
-            asked = {name for name in runtime.config.channels if runtime.questions(OUT + name)}
-            return owed, asked, list(runtime.watched()), runtime.config.channels
+        def look(parts: IntegrationParts) -> tuple[set[str], set[str], list[Any], dict[str, dict[str, str]]]:
+            owed = {notice.channel.removeprefix(OUT) for notice in parts.deliveries.pending()}
+            asked = {name for name in parts.config.channels if parts.deliveries.open_questions(OUT + name)}
+            return owed, asked, list(parts.triggers.watched_tasks()), parts.config.channels
 
-        owed, asked, watched, channels = await self._awaited.do(look)
+        owed, asked, watched, channels = await self._services.call(look)
         wanted: dict[str, Any] = {}
         for name in owed | asked:
             if name not in channels:
-                await self._awaited.do(lambda runtime, name=name: _without_channel(runtime, name))
+                await self._services.call(lambda parts, name=name: _without_channel(parts, name))
                 continue
             if name not in self._workers:
-                self._workers[name] = Worker(self._awaited, name, _opened(name, channels[name], self._environ))
+                self._workers[name] = Worker(self._services, name, _opened(name, channels[name], self._services.environ))
             worker = self._workers[name]
             wanted[f"channel {name}"] = worker.run
             if name in asked:
                 wanted[f"answers of {name}"] = worker.listen
         for task in watched:
             if task.source["kind"] != "webhook":
-                wanted[f"source of {task.task_id}"] = Watcher(self._awaited, task).run
+                wanted[f"source of {task.task_id}"] = Watcher(self._services, task).run
         if any(task.source["kind"] == "webhook" for task in watched):
             wanted["webhooks"] = self._receive
         return wanted
@@ -154,11 +194,11 @@ class Post:
         from backburner.system.http_server import http_server
 
         async def hook(name: str) -> Hook | None:
-            return await self._awaited.do(lambda runtime: _hook(runtime, name))
+            return await self._services.call(lambda parts: _hook(parts, name))
 
-        port = await self._awaited.do(lambda runtime: runtime.config.whole("hooks.port"))
-        hosts = await self._awaited.do(lambda runtime: runtime.config.text("hooks.hosts"))
-        app = receiver(hook, lambda name, delivery, event: received(self._awaited, name, delivery, event), hosts=frozenset(_names(hosts)))
+        port = await self._services.call(lambda parts: parts.config.whole("hooks.port"))
+        hosts = await self._services.call(lambda parts: parts.config.text("hooks.hosts"))
+        app = receiver(hook, lambda name, delivery, event: received(self._services, name, delivery, event), hosts=frozenset(_names(hosts)))
         listening = socket.socket()
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -179,41 +219,21 @@ class Post:
         finally:
             listening.close()
 
-    async def _reload(self) -> None:
-        """Take a changed config.toml over: what it concerns starts anew, the rest goes on. A wrong one is said and changes nothing."""
-        if (seen := stamp(self._home.config)) == self._config_seen:
-            return
-        self._config_seen = seen
-        try:
-            config = load_config(self._home, self._environ)
-        except BackburnerError as error:
-            log.warning("%s; the settings of before stay for channels and webhooks", error)
-            return
-        before = await self._awaited.do(lambda runtime: runtime.config)
-        await self._awaited.do(lambda runtime: setattr(runtime, "config", config))
-        channels = [name for name in self._workers if before.channels.get(name) != config.channels.get(name)]
-        changed = {key for name in channels for key in (f"channel {name}", f"answers of {name}")}
-        if any(before.values[name] != config.values[name] for name in ("hooks.port", "hooks.hosts")):
-            changed.add("webhooks")
-        await self._end(self._tasks.keys() & changed)
-        for name in channels:
-            await self._workers.pop(name).channel.close()
 
-
-def _without_channel(runtime: Runtime, name: str) -> None:
+def _without_channel(parts: IntegrationParts, name: str) -> None:
     """A channel that config.toml has no more: what was owed to it is a dead letter."""
-    ids = [notice.notice_id for notice in runtime.outgoing(OUT + name)]
-    runtime.undelivered(ids, f"there is no [channels.{name}] in config.toml", None)
+    ids = [notice.notice_id for notice in parts.deliveries.pending(OUT + name)]
+    parts.deliveries.mark_failed(ids, f"there is no [channels.{name}] in config.toml", None)
 
 
-def _hook(runtime: Runtime, name: str) -> Any:
+def _hook(parts: IntegrationParts, name: str) -> Any:
     from backburner.integrations.sources.webhook import Hook
 
-    task = runtime.hook(name)
+    task = parts.triggers.task_of_webhook(name)
     if task is None:
         return None
     variable = task.source.get("secret_env", "")
-    secret = runtime.environment(runtime.known_as(task.task_id)).get(variable, "")
+    secret = parts.queries.environment(parts.queries.get(task.task_id)).get(variable, "")
     style = "github" if task.source.get("style") == "github" else "backburner"
     return Hook(name, secret, style) if secret else None
 
@@ -222,23 +242,15 @@ def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-async def _serve(home: Home, environ: dict[str, str]) -> None:
-    done, loop = asyncio.Event(), asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, done.set)
-    seen = stamp(home.config)
-    async with Awaited(lambda: open_runtime(home, environ)) as awaited:
-        running = asyncio.create_task(Post(home, awaited, environ, seen).run())
-        stopping = asyncio.create_task(done.wait())
-        await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        failed = running.exception() if running.done() else None
-        for task in (running, stopping):
-            task.cancel()
-        await asyncio.gather(running, stopping, return_exceptions=True)
-        if failed:
-            raise failed
+async def serve(home: Home) -> None:
+    """Run the integrations process until nothing is to be delivered, watched or received for a while."""
+    environ = dict(os.environ)
+    config = ConfigFile(home, environ)
+    async with Services(lambda: open_integration_parts(home, environ, config)) as services:
+        process = DaemonProcess(home, config, idle_exit=lambda current: current.number("post.idle_exit_seconds"))
+        await process.run(IntegrationsProcess(services, config, process))
 
 
 def main(arguments: list[str]) -> int:
-    """`host HOME`: be the post host until there is nothing to do."""
-    return be_host(Home(arguments[0]), "post", lambda home: _serve(home, dict(os.environ)))
+    """`process HOME`: run the integrations process of a home."""
+    return run_alone(Home(arguments[0]), "post", serve)

@@ -1,0 +1,82 @@
+"""Creates the agents of a home and keeps them: the built-in one, ACP agents, OpenCode."""
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from backburner.agents.external.turn import OutsideAgent
+from backburner.core.known_agents import ACP, OPENCODE
+from backburner.core.ports import Agent
+from backburner.services.async_app import AsyncApp
+from backburner.system.home import Home, servers_left
+
+if TYPE_CHECKING:
+    from backburner.agents.external.opencode import OpenCode
+    from backburner.agents.external.opencode_notices import Parents
+
+_MOST_HELD = 8
+
+
+class AgentRegistry:
+    """The agents of a home by their types, each created when it is first used."""
+
+    def __init__(self, home: Home, app: AsyncApp) -> None:
+        self._home, self._app = home, app
+        self._agents: dict[str, Agent] = {}
+        self.external: list[OutsideAgent] = []
+        self._opencode: OpenCode | None = None
+        self._notifier: Parents | None = None
+
+    def get(self, kind: str) -> Agent:
+        if kind not in self._agents:
+            self._agents[kind] = self._create(kind)
+        return self._agents[kind]
+
+    def _create(self, kind: str) -> Agent:
+        if not kind:
+            from backburner.agents.builtin import BuiltinAgent
+
+            return BuiltinAgent(self._app)
+        if kind == ACP:
+            from backburner.agents.external.acp import AcpAgent
+
+            agent = OutsideAgent(self._app, AcpAgent(self._home), _MOST_HELD)
+        else:
+            from backburner.agents.external.opencode import OpenCode
+
+            self._opencode = OpenCode(self._home)
+            agent = OutsideAgent(self._app, self._opencode)
+        self.external.append(agent)
+        return agent
+
+    def has_open_sessions(self) -> bool:
+        """Whether an external agent is working, or waits for an approval."""
+        return any(agent.held for agent in self.external)
+
+    async def notify_opencode_sessions(self) -> None:
+        """Tell OpenCode sessions what became of the tasks they asked for."""
+        self.get(OPENCODE)
+        if self._notifier is None and self._opencode is not None:
+            from backburner.agents.external.opencode_notices import Parents
+
+            self._notifier = Parents(self._app, self._opencode.servers)
+        if self._notifier is not None:
+            await self._notifier.tell()
+
+    async def close(self, *, leave: bool) -> None:
+        """Close the agents; `leave` OpenCode servers running if their agents go on."""
+        for agent in self.external:
+            await agent.close()
+        if self._opencode is None and servers_left(self._home):
+            self.get(OPENCODE)  # started by an earlier agent process
+        if self._opencode is not None:
+            await self._opencode.servers.close(leave=leave)
+
+    def release_ended(self, live_runs: set[str]) -> Coroutine[Any, Any, None]:
+        """Close external agents that were kept for runs which are not live any more; one that begins meanwhile is not meant."""
+        ended = [(agent, agent.held - live_runs) for agent in self.external]
+
+        async def release() -> None:
+            for agent, run_ids in ended:
+                await agent.let_go(run_ids)
+
+        return release()

@@ -1,0 +1,46 @@
+"""Announces changes of the ledger to other processes, and waits for theirs. A wake-up is a hint and carries nothing."""
+
+import time
+from collections.abc import Iterator
+
+from backburner.system import wakeups as wake
+from backburner.system.home import Home
+
+_POLL_INTERVAL = 5.0  # seconds: how long to rely on wake-ups before the ledger is read again anyway
+
+
+class ChangeFeed:
+    """The wake-ups of one home."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+
+    def listen(self) -> wake.Ear:
+        """A listener that is woken by every change of the ledger. Close it."""
+        return wake.Ear(self._home.make_bells())
+
+    def announce(self) -> bool:
+        """Wake every listener after a commit; True if the engine was among them."""
+        return wake.ring_all(self._home.bells)
+
+    def wake_engine(self) -> bool:
+        """Wake the engine; False if none listens."""
+        return wake.ring(self._home.bells, wake.ENGINE)
+
+    def wake_process(self, pid: int) -> None:
+        """Wake the listeners of one process."""
+        wake.ring_process(self._home.bells, pid)
+
+    def changes(self, timeout: float | None = None, interval: float = _POLL_INTERVAL) -> Iterator[None]:
+        """Yield now, then after every change, and at the latest every `interval` seconds; end after `timeout` seconds."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        listener = self.listen()
+        try:
+            while True:
+                yield
+                remaining = interval if deadline is None else min(interval, deadline - time.monotonic())
+                if remaining <= 0:
+                    return
+                listener.wait(remaining)
+        finally:
+            listener.close()

@@ -1,0 +1,33 @@
+"""What follows every commit that changes a task: its metadata file for people, a wake-up for listeners, an engine if one is needed."""
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from backburner.coordination.changes import ChangeFeed
+from backburner.coordination.supervision import EngineSupervisor, has_no_owner
+from backburner.core.models import OURS, Entry
+from backburner.core.states import RunState
+from backburner.system import run_files
+from backburner.system.home import Home
+
+if TYPE_CHECKING:
+    from backburner.store.ledger import Ledger
+
+
+class Publisher:
+    """Tells the rest of the home about a task that was changed."""
+
+    def __init__(self, home: Home, ledger: "Ledger", changes: ChangeFeed, supervisor: EngineSupervisor) -> None:
+        self._home, self._ledger, self._changes, self._supervisor = home, ledger, changes, supervisor
+
+    def publish(self, entry: Entry) -> None:
+        """Write the files of runs that have not started, wake every listener, and start an engine if the task needs one."""
+        failed_with_it = entry.ended and entry.status != RunState.COMPLETED
+        for task, run in (entry, *(self._ledger.queries.fallen(entry.task.task_id) if failed_with_it else ())):
+            if run and run.started_at is None:
+                with contextlib.suppress(OSError):  # a copy of the ledger; the runner writes it again
+                    run_files.write(self._home.folder(run.folder), task, run)
+        engine_listens = self._changes.announce()
+        for_engine = entry.run is None or entry.run.runner in OURS or has_no_owner(entry.run)
+        if not engine_listens and ((entry.live and for_engine) or self._supervisor.engine_needed()):
+            self._supervisor.start_engine()

@@ -1,0 +1,87 @@
+"""Makes sure that every live run has a living owner: wakes the engine, or starts one. Called before the ledger is read; writes nothing there."""
+
+import time
+from typing import TYPE_CHECKING
+
+from backburner.coordination.changes import ChangeFeed
+from backburner.core.errors import EngineUnavailable
+from backburner.core.models import OURS, RECORD, Clock, ProcessId, Run
+from backburner.core.states import AT_WORK, RunState
+from backburner.system import run_files
+from backburner.system.home import Home
+from backburner.system.processes import boot_id, is_alive
+
+if TYPE_CHECKING:
+    from backburner.store.ledger import Ledger
+
+_TAKE_OVER_TIMEOUT = 5.0
+_ENGINE_START_TIMEOUT = 20.0  # how long an engine may take to listen before a waiting caller gives up on it
+
+
+class EngineSupervisor:
+    """Keeps an engine running for one home while there is work for it. `environ` is what a new engine is started with."""
+
+    def __init__(self, home: Home, ledger: "Ledger", changes: ChangeFeed, environ: dict[str, str], clock: Clock) -> None:
+        self._home, self._ledger, self._changes, self._environ, self._clock = home, ledger, changes, environ, clock
+        self._unreachable_since: float | None = None
+
+    def ensure_supervised(self) -> None:
+        """Make sure every live run has a living owner, so that what is read next is true.
+
+        Wakes the engine or starts one, and waits up to 5 s for it to take over runs whose owner died.
+        """
+        live = self._ledger.runs.live_runs()
+        if not any(map(has_no_owner, live)):
+            # Whoever asked for these may have died before it could wake the engine.
+            unnoticed = any(run.runner in OURS and (run.state == RunState.PENDING or run.cancel_requested_at is not None) for run in live)
+            if unnoticed or self.engine_needed() or self._ledger.tasks.overdue_proposals(self._clock()):
+                self.wake_or_start_engine()
+            for pid in {run.owner.pid for run in live if run.runner not in OURS and run.owner and run.cancel_requested_at is not None}:
+                self._changes.wake_process(pid)
+            return
+        stale = {run.run_id for run in live if has_no_owner(run)}
+        for attempt, _ in enumerate(self._changes.changes(_TAKE_OVER_TIMEOUT, interval=0.25)):
+            if attempt == 0:
+                self.wake_or_start_engine()
+            if not any(run.run_id in stale and self._end_not_recorded(run) for run in self._ledger.runs.live_runs()):
+                return
+
+    def engine_needed(self) -> bool:
+        """Whether a schedule, a delivery or a source needs a running engine."""
+        return self._ledger.recurring.next_slot_at() is not None or self._ledger.deliveries.post_wanted()
+
+    def wake_or_start_engine(self) -> None:
+        """Wake the engine, or start one. EngineUnavailable if none has listened for 20 s."""
+        if self._changes.wake_engine():
+            self._unreachable_since = None
+            return
+        self.start_engine()
+        self._unreachable_since = self._unreachable_since or time.monotonic()
+        if time.monotonic() - self._unreachable_since > _ENGINE_START_TIMEOUT:
+            raise EngineUnavailable(_last_line(self._home.engine_log), log=self._home.engine_log)
+
+    def start_engine(self) -> None:
+        """Start an engine that will read the ledger after now; does not wait for it."""
+        from backburner.coordination.launcher import start_engine
+
+        start_engine(self._home, self._environ)
+
+    def _end_not_recorded(self, run: Run) -> bool:
+        """Whether a run that was taken over may have ended without the ledger saying so yet."""
+        ended = run_files.exit_code(self._home.folder(run.folder)) is not None
+        return has_no_owner(run) or ended or (run.process is not None and run.process.boot != boot_id())
+
+
+def has_no_owner(run: Run) -> bool:
+    """Whether the process that owns a run, or was to claim it, is dead."""
+    if run.state in AT_WORK:
+        return not is_alive(run.owner)
+    return run.runner not in (*OURS, RECORD) and not is_alive(ProcessId.parse(run.runner))
+
+
+def _last_line(path: str) -> str:
+    try:
+        with open(path, errors="replace") as file:
+            return file.read()[-4000:].strip().rpartition("\n")[2] or "it says nothing"
+    except OSError as error:
+        return f"{error.strerror}"

@@ -1,0 +1,131 @@
+"""Starts the engine of a home: takes the lock, opens the ledger, and runs passes until there is nothing left to do."""
+
+import asyncio
+import fcntl
+import logging
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+from backburner.coordination.daemon_process import DaemonProcess
+from backburner.core.errors import BackburnerError, EngineUnavailable, HomeUnusable
+from backburner.engine.engine import Engine
+from backburner.services.daemon_parts import open_engine_parts
+from backburner.system import processes as process
+from backburner.system import wakeups as wake
+from backburner.system.home import Home, lock
+from backburner.system.processes import engine_of
+
+log = logging.getLogger("backburner")
+_LOCK_TIMEOUT = 10.0
+_SOCKET_LOST_AFTER = 1.0  # an engine that holds the lock this long and cannot be woken has lost its socket
+
+
+def take_lock(home: Home) -> int | None:
+    """The home's engine lock; None where another engine has it and listens. Waits for one that is leaving."""
+    deadline, lost = time.monotonic() + _LOCK_TIMEOUT, time.monotonic() + _SOCKET_LOST_AFTER
+    while time.monotonic() < deadline:
+        if (held := lock(home.engine_lock)) is not None:
+            os.ftruncate(held, 0)
+            os.pwrite(held, f"{process.myself()}\n".encode(), 0)  # for people and `doctor`; the lock is what counts
+            return held
+        if wake.ring(home.bells, wake.ENGINE):
+            return None
+        if time.monotonic() > lost and (other := engine_of(home)):
+            process.send(other, signal.SIGUSR1)
+            lost = time.monotonic() + _SOCKET_LOST_AFTER
+        time.sleep(0.02)
+    raise EngineUnavailable("another engine holds the lock and does not listen", log=home.engine_log)
+
+
+def serve(
+    home: Home,
+    environ: dict[str, str],
+    flags: dict[str, str] | None = None,
+    *,
+    foreground: bool,
+    start_lock: int | None = None,
+    ready: Callable[[], None] | None = None,
+) -> bool:
+    """Run the engine until the end; False if another one runs. `start_lock` is released once this one listens."""
+    from backburner.execution.command import CommandExecutor
+
+    files = _prepare_process()
+    home.make()
+    held = take_lock(home)
+    if held is None:
+        _release_start_lock(start_lock)
+        if wake.ring(home.bells, wake.ENGINE):
+            return False
+        return serve(home, environ, flags, foreground=foreground)
+    parts = open_engine_parts(home, environ, flags)
+    executor = CommandExecutor(home, parts.config.current.whole("commands.output_cap_mb") << 20, files)
+
+    async def main() -> None:
+        process = DaemonProcess(
+            home,
+            parts.config,
+            idle_exit=lambda config: None if foreground else config.number("engine.idle_exit_seconds"),
+            socket_name=wake.ENGINE,
+        )
+        listening = asyncio.Event()
+        running = asyncio.create_task(process.run(Engine(parts, executor, process), listening))
+        await asyncio.wait({running, asyncio.create_task(listening.wait())}, return_when=asyncio.FIRST_COMPLETED)
+        _release_start_lock(start_lock)
+        if ready:
+            ready()
+        await running
+        executor.close()
+
+    try:
+        asyncio.run(main())
+    finally:
+        parts.ledger.fold()
+        parts.ledger.close()
+        os.close(held)
+    return True
+
+
+def _prepare_process() -> int:
+    """Ignore no signal, because commands would inherit that, mark all we start, and take the room we may have; the limit to give to commands."""
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    process.mark_inside()
+    signal.signal(signal.SIGUSR1, lambda *_: None)  # it may come before we listen; a handler is not inherited, as ignoring would be
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536) if hard != resource.RLIM_INFINITY else 65536, hard))
+    return soft
+
+
+def _release_start_lock(start_lock: int | None) -> None:
+    """Unlock the start lock that came as our input, also for the keeper which holds it too; /dev/null takes its place."""
+    if start_lock is not None:
+        fcntl.flock(start_lock, fcntl.LOCK_UN)
+        empty = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(empty, start_lock)
+        os.close(empty)
+
+
+def main(arguments: list[str]) -> int:
+    """`engine HOME [--lock-on-stdin]`, under its keeper. Exit 0 means: left on purpose, do not start again."""
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    home = Home(arguments[0])
+    if not os.path.isdir(home.root):
+        return 0  # the home was removed: nothing to come back for
+    try:
+        serve(home, dict(os.environ), foreground=False, start_lock=0 if "--lock-on-stdin" in arguments else None)
+    except (HomeUnusable, EngineUnavailable) as error:
+        log.error("%s", error)
+        return 0
+    except BackburnerError as error:
+        log.error("%s", error)
+        return 0 if error.exit_code == 2 else 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

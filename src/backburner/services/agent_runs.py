@@ -1,0 +1,41 @@
+"""What the agent process records about the runs it works on."""
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from backburner.coordination.changes import ChangeFeed
+from backburner.coordination.publisher import Publisher
+from backburner.core.errors import LedgerUnavailable, StaleRun
+from backburner.core.models import Clock, ProcessId, Run, Task, session_of
+from backburner.services.queries import Queries
+from backburner.system.processes import myself
+
+if TYPE_CHECKING:
+    from backburner.store.ledger import Ledger
+
+
+class AgentRuns:
+    """Runs of agents, as seen by the process that runs them."""
+
+    def __init__(self, ledger: "Ledger", queries: Queries, changes: ChangeFeed, publisher: Publisher, clock: Clock) -> None:
+        self._ledger, self._queries, self._changes, self._publisher, self._clock = ledger, queries, changes, publisher, clock
+
+    def record_process(self, run: Run, process: ProcessId) -> None:
+        """Record the process of an external agent."""
+        with contextlib.suppress(StaleRun, LedgerUnavailable):  # its process tag finds it, too
+            self._ledger.runs.record_process(run.run_id, myself(), process)
+
+    def resume_suspended(self, run_id: str) -> bool:
+        """Continue a run that waited for approval of a step which is not asked for any more; False if it does not wait."""
+        try:
+            self._ledger.runs.unpark(run_id, self._clock())
+        except StaleRun:
+            return False
+        self._changes.announce()
+        return True
+
+    def cancel_commands_of(self, task: Task) -> None:
+        """Cancel the commands that a run of a recurring task started: its time is up, and nobody waits for them."""
+        for entry in self._queries.requested_by(session_of(task)) if task.standing else ():
+            if entry.live and entry.task.agent is None:
+                self._publisher.publish(self._ledger.tasks.request_cancel(entry.task.task_id, self._clock()))

@@ -1,0 +1,253 @@
+"""One home, opened by one process: `open_app` builds the services that interfaces and daemons use.
+
+Each service is made on first use, so that `backburner list` does not load what `backburner run` needs. An App belongs to one thread.
+"""
+
+import os
+import time
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from backburner.coordination.changes import ChangeFeed
+from backburner.coordination.config_file import ConfigFile
+from backburner.coordination.supervision import EngineSupervisor
+from backburner.core.models import ENGINE, Clock
+from backburner.core.settings import Config
+from backburner.services.queries import Queries
+from backburner.system.home import Home, locate
+
+if TYPE_CHECKING:
+    from backburner.coordination.publisher import Publisher
+    from backburner.services.agent_catalog import AgentCatalog
+    from backburner.services.agent_runs import AgentRuns
+    from backburner.services.approvals import Approvals
+    from backburner.services.conversations import Conversations
+    from backburner.services.deliveries import Deliveries
+    from backburner.services.embedding import Embedding
+    from backburner.services.identity import Identity
+    from backburner.services.inbox import Inbox
+    from backburner.services.proposals import Proposals
+    from backburner.services.recurring import RecurringTasks
+    from backburner.services.refusals import Refusals
+    from backburner.services.retention import Retention
+    from backburner.services.runs import Runs
+    from backburner.services.sessions import Sessions
+    from backburner.services.submissions import Submissions
+    from backburner.services.suggestions import Suggestions
+    from backburner.services.tasks import Tasks
+    from backburner.services.triggers import Triggers
+    from backburner.services.waiting import Waiting
+    from backburner.store.ledger import Ledger
+
+
+def now_ms() -> int:
+    """The time in milliseconds UTC."""
+    return time.time_ns() // 1_000_000
+
+
+class App:
+    """The services of one home. `environ` is what a new engine is started with; `runner` says who may claim what is submitted."""
+
+    def __init__(
+        self, home: Home, ledger: "Ledger", config: ConfigFile, environ: dict[str, str], *, clock: Clock = now_ms, runner: str = ENGINE
+    ) -> None:
+        self.home, self.config_file, self.environ, self.clock = home, config, environ, clock
+        self._ledger, self._runner = ledger, runner
+        self.changes = ChangeFeed(home)
+        self.supervisor = EngineSupervisor(home, ledger, self.changes, environ, self.now)
+        self.queries = Queries(ledger, self.supervisor, self.now)
+
+    def now(self) -> int:
+        """The time in milliseconds UTC, by this App's clock."""
+        return self.clock()
+
+    @property
+    def config(self) -> Config:
+        """The current settings."""
+        return self.config_file.current
+
+    def close(self) -> None:
+        self._ledger.close()
+
+    def __enter__(self) -> "App":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @cached_property
+    def publisher(self) -> "Publisher":
+        from backburner.coordination.publisher import Publisher
+
+        return Publisher(self.home, self._ledger, self.changes, self.supervisor)
+
+    @cached_property
+    def identity(self) -> "Identity":
+        from backburner.services.identity import Identity
+
+        return Identity(self._ledger, self.config_file)
+
+    @cached_property
+    def agents(self) -> "AgentCatalog":
+        from backburner.services.agent_catalog import AgentCatalog
+
+        return AgentCatalog(self.config_file)
+
+    @cached_property
+    def runs(self) -> "Runs":
+        from backburner.services.runs import Runs
+
+        return Runs(self.home, self._ledger, self.config_file, self.now)
+
+    @cached_property
+    def waiting(self) -> "Waiting":
+        from backburner.services.waiting import Waiting
+
+        return Waiting(self.queries, self.changes, self.supervisor)
+
+    @cached_property
+    def sessions(self) -> "Sessions":
+        from backburner.services.sessions import Sessions
+
+        return Sessions(self._ledger, self.changes, self.now)
+
+    @cached_property
+    def inbox(self) -> "Inbox":
+        from backburner.services.inbox import Inbox
+
+        return Inbox(self._ledger, self.supervisor, self.agents, self.now)
+
+    @cached_property
+    def deliveries(self) -> "Deliveries":
+        from backburner.services.deliveries import Deliveries
+
+        return Deliveries(self._ledger, self.changes, self.supervisor, self.now)
+
+    @cached_property
+    def triggers(self) -> "Triggers":
+        from backburner.services.triggers import Triggers
+
+        return Triggers(self.home, self._ledger, self.config_file, self.queries, self.publisher, self.now)
+
+    @cached_property
+    def recurring(self) -> "RecurringTasks":
+        from backburner.services.recurring import RecurringTasks
+
+        return RecurringTasks(
+            self.home, self._ledger, self.config_file, self.queries, self.identity, self.changes, self.publisher, self.now
+        )
+
+    @cached_property
+    def refusals(self) -> "Refusals":
+        from backburner.services.refusals import Refusals
+
+        return Refusals(self._ledger, self.now)
+
+    @cached_property
+    def proposals(self) -> "Proposals":
+        from backburner.services.proposals import Proposals
+
+        return Proposals(self._ledger, self.publisher, self.now)
+
+    @cached_property
+    def approvals(self) -> "Approvals":
+        from backburner.services.approvals import Approvals
+
+        return Approvals(
+            self.home,
+            self._ledger,
+            self.config_file,
+            self.queries,
+            self.agents,
+            self.identity,
+            self.proposals,
+            self.recurring,
+            self.refusals,
+            self.sessions,
+            self.publisher,
+            self.now,
+            self._runner,
+        )
+
+    @cached_property
+    def submissions(self) -> "Submissions":
+        from backburner.services.submissions import Submissions
+
+        return Submissions(
+            self.home,
+            self._ledger,
+            self.config_file,
+            self.queries,
+            self.agents,
+            self.approvals,
+            self.refusals,
+            self.identity,
+            self.publisher,
+            self.now,
+            self._runner,
+        )
+
+    @cached_property
+    def retention(self) -> "Retention":
+        from backburner.services.retention import Retention
+
+        return Retention(self.home, self._ledger, self.config_file, self.changes, self.now)
+
+    @cached_property
+    def tasks(self) -> "Tasks":
+        from backburner.services.tasks import Tasks
+
+        return Tasks(
+            self._ledger,
+            self.queries,
+            self.runs,
+            self.waiting,
+            self.retention,
+            self.proposals,
+            self.refusals,
+            self.identity,
+            self.publisher,
+            self.now,
+        )
+
+    @cached_property
+    def conversations(self) -> "Conversations":
+        from backburner.services.conversations import Conversations
+
+        return Conversations(self.home, self._ledger, self.queries, self.agents, self.identity, self.publisher, self.now)
+
+    @cached_property
+    def agent_runs(self) -> "AgentRuns":
+        from backburner.services.agent_runs import AgentRuns
+
+        return AgentRuns(self._ledger, self.queries, self.changes, self.publisher, self.now)
+
+    @cached_property
+    def suggestions(self) -> "Suggestions":
+        from backburner.services.suggestions import Suggestions
+
+        return Suggestions(self._ledger, self.config_file, self.queries, self.sessions, self.submissions, self.now)
+
+    @cached_property
+    def embedding(self) -> "Embedding":
+        from backburner.services.embedding import Embedding
+
+        return Embedding(self._ledger)
+
+
+def open_app(
+    home: str | Home | None = None,
+    environ: dict[str, str] | None = None,
+    flags: dict[str, str] | None = None,
+    *,
+    clock: Clock = now_ms,
+    runner: str = ENGINE,
+) -> App:
+    """Open a home, which is created if it is missing. Close the App, or use it in a `with` statement."""
+    from backburner.store.ledger import open_ledger
+
+    environ = dict(os.environ) if environ is None else environ
+    place = home if isinstance(home, Home) else Home(locate(home, environ))
+    place.make()
+    config = ConfigFile(place, environ, flags)
+    return App(place, open_ledger(place.ledger, setup_lock=place.setup_lock), config, environ, clock=clock, runner=runner)

@@ -1,0 +1,84 @@
+"""Services for an event loop: they live in a thread of their own, and every call of them is awaited."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Generic, Protocol, TypeVar
+
+from backburner.coordination.changes import ChangeFeed
+from backburner.services.app import App
+from backburner.system.home import Home
+
+
+class Opened(Protocol):
+    """Services of one home, opened by one process."""
+
+    @property
+    def home(self) -> Home: ...
+    @property
+    def environ(self) -> dict[str, str]: ...
+    @property
+    def changes(self) -> ChangeFeed: ...
+    @property
+    def close(self) -> Callable[[], None]: ...
+
+
+S = TypeVar("S", bound=Opened)
+T = TypeVar("T")
+_POLL_INTERVAL = 5.0
+
+
+class AsyncServices(Generic[S]):
+    """`async with AsyncApp(open_app) as app: await app.call(lambda app: app.queries.get(task_id))`."""
+
+    def __init__(self, opened: Callable[[], S]) -> None:
+        self._opened = opened
+        self._thread = ThreadPoolExecutor(1, "backburner")
+
+    async def __aenter__(self) -> "AsyncServices[S]":
+        self._services = await asyncio.get_running_loop().run_in_executor(self._thread, self._opened)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.call(lambda services: services.close())
+        self._thread.shutdown()
+
+    async def call(self, function: Callable[[S], T]) -> T:
+        """What `function` returns for the services. Calls are made one after the other."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, self._services)
+
+    @property
+    def root(self) -> str:
+        """The folder of the home."""
+        return self._services.home.root
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """The environment that the home was opened with."""
+        return self._services.environ
+
+    @staticmethod
+    def now() -> float:
+        """Seconds on a monotonic clock."""
+        return asyncio.get_running_loop().time()
+
+    async def changes(self, interval: Callable[[], float | None] = lambda: None) -> AsyncIterator[None]:
+        """Yield now, then after every change of the ledger, and at the latest after `interval()` seconds (5 if that is None)."""
+        loop, woken = asyncio.get_running_loop(), asyncio.Event()
+        listener = self._services.changes.listen()
+        loop.add_reader(listener.fileno(), woken.set)
+        try:
+            while True:
+                listener.drain()
+                woken.clear()
+                yield
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(interval() or _POLL_INTERVAL):  # `wait_for` may swallow a cancel that comes with a change
+                        await woken.wait()
+        finally:
+            loop.remove_reader(listener.fileno())
+            listener.close()
+
+
+AsyncApp = AsyncServices[App]

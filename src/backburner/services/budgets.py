@@ -1,0 +1,24 @@
+"""The daily limit that all recurring tasks of a home share."""
+
+from typing import TYPE_CHECKING
+
+from backburner.core.models import Task
+from backburner.core.recurring import used_up
+from backburner.core.settings import Config
+
+if TYPE_CHECKING:
+    from backburner.store.ledger import Ledger
+
+
+def daily_limit_reached(ledger: "Ledger", config: Config, task: Task, now: int) -> str | None:
+    """Which daily limit all recurring tasks together have reached; None if there is something left, or this task uses no model."""
+    if task.agent is None:
+        return None
+    from backburner.core.schedule import Schedule, day_of
+
+    since = max(day_of(Schedule.of(task.schedule), now), task.counted_from or 0)
+    for name in ("tokens", "cost"):
+        limit = config.number(f"tasks.max_{name}_per_day")
+        if limit and (spent := ledger.recurring.spent(None, since, now)[name]) >= limit:
+            return used_up(spent, limit, name, "all standing tasks together have")
+    return None

@@ -1,0 +1,98 @@
+"""What each daemon is given: the repositories and services it needs, and nothing else."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from backburner.coordination.changes import ChangeFeed
+from backburner.coordination.config_file import ConfigFile
+from backburner.core.models import Clock
+from backburner.core.ports import Store
+from backburner.core.settings import Config
+from backburner.services.agent_catalog import AgentCatalog
+from backburner.services.app import App
+from backburner.services.approvals import Approvals
+from backburner.services.async_app import AsyncServices
+from backburner.services.deliveries import Deliveries
+from backburner.services.inbox import Inbox
+from backburner.services.proposals import Proposals
+from backburner.services.queries import Queries
+from backburner.services.retention import Retention
+from backburner.services.suggestions import Suggestions
+from backburner.services.triggers import Triggers
+from backburner.store.ledger import Ledger, open_ledger
+from backburner.system.home import Home
+
+
+class EngineParts(NamedTuple):
+    """For the engine: the ledger's queue and schedules, and the services it calls by itself."""
+
+    home: Home
+    clock: Clock
+    config: ConfigFile
+    ledger: Ledger
+    approvals: Approvals
+    catalog: AgentCatalog
+    inbox: Inbox
+    proposals: Proposals
+    retention: Retention
+    suggestions: Suggestions
+
+
+def open_engine_parts(home: Home, environ: dict[str, str], flags: dict[str, str] | None = None) -> EngineParts:
+    """Open a home for the engine. Close the ledger afterwards."""
+    ledger = open_ledger(home.ledger, setup_lock=home.setup_lock)
+    app = App(home, ledger, ConfigFile(home, environ, flags), environ)
+    return EngineParts(
+        home, app.now, app.config_file, ledger, app.approvals, app.agents, app.inbox, app.proposals, app.retention, app.suggestions
+    )
+
+
+class AgentParts(NamedTuple):
+    """For the agent process: the queue of its lanes, and the App that its agents use like any other interface."""
+
+    app: App
+    queue: Store
+    queries: Store
+
+
+def open_agent_parts(home: Home, environ: dict[str, str], config: ConfigFile) -> AgentParts:
+    """Open a home for the agent process. Close the App afterwards."""
+    ledger = open_ledger(home.ledger, setup_lock=home.setup_lock)
+    return AgentParts(App(home, ledger, config, environ), ledger.runs, ledger.queries)
+
+
+def open_shared_app(home: Home, environ: dict[str, str], config: ConfigFile) -> App:
+    """An App of its own, for another thread, with settings that are shared with the daemon."""
+    return App(home, open_ledger(home.ledger, setup_lock=home.setup_lock), config, environ)
+
+
+class IntegrationParts(NamedTuple):
+    """For the integrations process: what it sends, what it watches, and the answers it brings back."""
+
+    home: Home
+    environ: dict[str, str]
+    clock: Clock
+    config_file: ConfigFile
+    changes: ChangeFeed
+    deliveries: Deliveries
+    triggers: Triggers
+    approvals: Approvals
+    queries: Queries
+    close: Callable[[], None]
+
+    @property
+    def config(self) -> Config:
+        """The current settings."""
+        return self.config_file.current
+
+
+def open_integration_parts(home: Home, environ: dict[str, str], config: ConfigFile) -> IntegrationParts:
+    """Open a home for the integrations process."""
+    ledger = open_ledger(home.ledger, setup_lock=home.setup_lock)
+    app = App(home, ledger, config, environ)
+    return IntegrationParts(
+        home, environ, app.now, app.config_file, app.changes, app.deliveries, app.triggers, app.approvals, app.queries, ledger.close
+    )
+
+
+Services = AsyncServices[IntegrationParts]

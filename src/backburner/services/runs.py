@@ -1,0 +1,139 @@
+"""What can be read of a run from outside: its output, how far it is, the ports and files it has, and why it has not started."""
+
+import contextlib
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+from backburner.coordination.config_file import ConfigFile
+from backburner.core import formatting, ids
+from backburner.core.models import Clock, Entry, Signs
+from backburner.core.states import AT_WORK, RunState
+from backburner.system import run_files
+from backburner.system.home import Home, read_plain
+from backburner.system.log_file import NAME, Log, Piece, position_of
+
+if TYPE_CHECKING:
+    from backburner.core.progress import Progress
+    from backburner.store.ledger import Ledger
+
+_MAX_SEARCHED_BYTES = 16 << 20  # at the end of a log, for its last matching lines
+_ALL_LINES = 1 << 30
+_MIN_PIECE_BYTES = 100  # room that must be left before the output of a further run is begun
+
+
+class Runs:
+    """The output and the state of runs."""
+
+    def __init__(self, home: Home, ledger: "Ledger", config: ConfigFile, clock: Clock) -> None:
+        self._home, self._ledger, self._config, self._clock = home, ledger, config, clock
+
+    def folder(self, entry: Entry, n: int | None = None) -> str:
+        """The folder of the latest run, or of the n-th."""
+        assert entry.run is not None
+        if n is None or n == entry.run.n:
+            return self._home.folder(entry.run.folder)
+        return self._home.folder(os.path.join(os.path.dirname(entry.run.folder), ids.run_id(entry.task.task_id, n)))
+
+    def log_path(self, entry: Entry) -> str:
+        """The log of the latest run; an empty string before the first one."""
+        return os.path.join(self.folder(entry), NAME) if entry.run else ""
+
+    def tail(self, entry: Entry, lines: int, *, longest: int = 1 << 20) -> bytes:
+        """The last lines of a task's output, at most `longest` bytes; empty if there is none yet."""
+        try:
+            with Log(self.folder(entry)) as log:
+                return log.tail(lines, longest=longest)
+        except FileNotFoundError:
+            return b""
+
+    def read(self, entry: Entry, cursor: str | None = None, *, most: int, tail: int | None = None, containing: str | None = None) -> Piece:
+        """At most `most` bytes of a task's output: from its start or from a cursor on, or its last lines; only lines that contain a text."""
+        count = entry.task.run_count
+        n, offset = position_of(cursor, count) if cursor is not None else (count if tail is not None else 1, 0)
+        if entry.run is None:
+            return Piece(b"", "1:0", False)
+        data = b""
+        while True:
+            last = n >= count
+            try:
+                with Log(self.folder(entry, n)) as log:
+                    if tail is not None and cursor is None:
+                        start = log.size
+                        wanted, limit = (tail, most) if containing is None else (_ALL_LINES, _MAX_SEARCHED_BYTES)
+                        lines = log.tail(wanted, longest=limit, end=start)
+                        return Piece(_matching(lines, containing, tail)[-most:], f"{n}:{log.cursor(start)}", False)
+                    start, room = log.position(offset), most - len(data)
+                    if containing is None:
+                        position, found = log.piece(start, room)
+                    else:
+                        position, found = log.lines_with(containing, start, room, growing=last and entry.live)
+                    data, offset, size = data + found, log.cursor(position), log.size
+            except FileNotFoundError:
+                position = size = 0
+            left = position < size and not (containing is not None and last and entry.live)
+            if left or last or most - len(data) < _MIN_PIECE_BYTES:
+                return Piece(data, f"{n}:{offset}", left or not last)
+            n, offset = n + 1, 0
+
+    def progress(self, entry: Entry) -> "Progress | None":
+        """How far a running task is, if anything says so."""
+        from backburner.system import run_inspection  # a list needs none of it
+
+        if entry.run is None or entry.run.state not in AT_WORK:
+            return None
+        if entry.task.agent is not None:
+            return run_inspection.of_agent(self.activity(entry))
+        return run_inspection.progress(self.folder(entry))
+
+    def activity(self, entry: Entry) -> dict[str, Any]:
+        """What a running agent has done so far: tool calls, tokens, last update."""
+        if entry.run is None:
+            return {}
+        try:
+            found = json.loads(read_plain(os.path.join(self.folder(entry), run_files.ACTIVITY), 1 << 20))
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def inspect(self, entry: Entry) -> Signs:
+        """Progress, listening ports, files that were left, and why it has not started."""
+        from backburner.system import run_inspection
+
+        if entry.run is None:
+            return Signs()
+        ports = run_inspection.ports(entry.run.process, entry.run.mark) if entry.run.state in AT_WORK else []
+        return Signs(self.progress(entry), tuple(ports), run_inspection.artifacts(self.folder(entry)), self.pending_reason(entry))
+
+    def pending_reason(self, entry: Entry) -> str | None:
+        """Why a pending task, or one that was claimed, has not started."""
+        run = entry.run
+        if run and run.state in AT_WORK and run.process is None and run.error:
+            return f"room on this machine: {run.error}"
+        if run is None or run.state != RunState.PENDING:
+            return None
+        if run.blocked:
+            others = [other for other in map(self._ledger.queries.show, entry.task.after) if other and other.status != RunState.COMPLETED]
+            return ", ".join(f"{other.task.task_id} ({other.status})" for other in others)
+        if run.due_at is not None and run.due_at > self._clock():
+            return f"{formatting.local(run.due_at)} (in {formatting.duration(run.due_at - self._clock())})"
+        from backburner.system.capacity import no_room
+
+        if reason := self._ledger.runs.delayed_because():
+            return f"room on this machine: {reason}"
+        return no_room(self._config.current) or "a free place"
+
+    def repair_metadata(self, entry: Entry) -> None:
+        """Write a damaged or missing metadata.json of a known run again."""
+        if entry.run and not run_files.readable(self.folder(entry)):
+            with contextlib.suppress(OSError):
+                run_files.write_metadata(self.folder(entry), entry.task, entry.run)
+
+
+def _matching(lines: bytes, containing: str | None, last: int) -> bytes:
+    """The last lines that contain a text, whatever its case."""
+    if containing is None:
+        return lines
+    wanted = containing.casefold()
+    found = [line for line in lines.split(b"\n") if wanted in line.decode("utf-8", "replace").casefold()]
+    return b"\n".join(found[-last:] if last > 0 else [])

@@ -1,0 +1,300 @@
+"""Stores a task: checks it, resolves what it depends on, asks the gate, and writes it as ready to run or as a proposal.
+
+Every interface submits through here, so none can bypass the approval.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from backburner.coordination.config_file import ConfigFile
+from backburner.coordination.publisher import Publisher
+from backburner.core import ids, trace_context
+from backburner.core.errors import ApprovalDenied, BadInput, TaskNotFound
+from backburner.core.formatting import short
+from backburner.core.masking import masked_line
+from backburner.core.models import DISCOVERY, RECORD, Approval, Caller, Clock, Entry, ProcessId, Submission
+from backburner.core.optional_dependencies import need
+from backburner.core.recurring import SOURCES, explain_schedule, tools_of
+from backburner.core.terminal_text import shortened, visible
+from backburner.services.agent_catalog import AgentCatalog
+from backburner.services.approvals import Approvals
+from backburner.services.identity import Identity, started_by_agent
+from backburner.services.queries import Queries
+from backburner.services.refusals import Refusals
+from backburner.services.validation import TOOL_SETS, validate
+from backburner.system.home import Home, project_of
+from backburner.system.processes import umask
+
+if TYPE_CHECKING:
+    from backburner.store.ledger import Ledger
+
+_MAX_AGENT_DEPTH = 3
+_MAX_SUGGESTIONS = 3
+_DOES_NOT_ASK = "its agent does not ask before it acts"
+
+
+class Decision(NamedTuple):
+    """What the gate decided: an approval, or None if a person has to be asked; with the reasons and the rule that applied."""
+
+    approval: Approval | None
+    reasons: tuple[str, ...]
+    rule: str
+
+
+class Submissions:
+    """The one way in for tasks."""
+
+    def __init__(
+        self,
+        home: Home,
+        ledger: "Ledger",
+        config: ConfigFile,
+        queries: Queries,
+        catalog: AgentCatalog,
+        approvals: Approvals,
+        refusals: Refusals,
+        identity: Identity,
+        publisher: Publisher,
+        clock: Clock,
+        runner: str,
+    ) -> None:
+        self._home, self._ledger, self._config, self._clock, self._runner = home, ledger, config, clock, runner
+        self._queries, self._catalog, self._approvals, self._refusals = queries, catalog, approvals, refusals
+        self._identity, self._publisher = identity, publisher
+
+    def submit(
+        self,
+        submission: Submission,
+        caller: Caller,
+        *,
+        approved_via: str | None = None,
+        seen: str | None = None,
+        owner: ProcessId | None = None,
+    ) -> Entry:
+        """Store a task: ready to run if the gate allows it or a person approved it, otherwise as a proposal.
+
+        `approved_via` is the interface through which a person approved what they had `seen`. A key that was used before returns the
+        existing task. An `owner` that runs tasks itself and has room finds the task claimed already, unless others come first.
+        """
+        if existing := self.find_by_key(submission):
+            return existing
+        submission = self._with_defaults(submission)
+        self._refusals.require_not_refused(submission, by_agent=submission.session is not None or started_by_agent(caller.environ))
+        submission = self._limit_tools_to_parent(submission._replace(channels=self._channels(submission)))
+        validate(submission)
+        if watcher := self._watcher(submission):
+            self._ledger.recurring.room(submission.name, project_of(submission.cwd))
+            submission = submission._replace(after=(self.submit(watcher, caller, approved_via=approved_via).task.task_id,))
+        submission, parent = self._resolve_dependencies(submission, caller)
+        self._home.make_bells()
+        now = self._clock()
+        if submission.agent is not None:
+            need("agent", "Agents need")
+            self._catalog.require_usable(submission, {**submission.environment, **submission.env})
+            self._limit_depth(submission)
+        decision = self._decide(submission, approved_via, seen, now)
+        asked = self._approvals.fingerprint_of(submission) if decision.approval is None else None
+        lane = self._catalog.lane(submission)
+        entry = self._ledger.tasks.submit(
+            submission,
+            project=project_of(submission.cwd),
+            wanted_id=ids.base_id(_word_for_id(submission)),
+            approval=decision.approval,
+            reasons=decision.reasons,
+            rule=decision.rule,
+            runner=lane or self._runner,
+            folder=self._home.tasks,
+            now=now,
+            expires_at=now + int(self._config.current.number("approval.proposal_expiry_hours") * 3_600_000),
+            parent=parent,
+            owner=owner,
+            kind=_kind(submission),
+            lane=lane,
+            most_active=self._config.current.whole("tasks.max_active"),
+            question=self._question(submission, decision.reasons, asked) if asked else None,
+            asked=asked,
+        )
+        self._publisher.publish(entry)
+        return entry
+
+    def find_by_key(self, submission: Submission) -> Entry | None:
+        """The task that was submitted under the same key before; BadInput if that was another command or prompt."""
+        if submission.key is None:
+            return None
+        entry = self._ledger.queries.by_key(project_of(submission.cwd), submission.key)
+        asked = submission.command, submission.shell, submission.agent, submission.prompt
+        if entry and (entry.task.command, entry.task.shell, entry.task.agent, entry.task.prompt) != asked:
+            what = "command" if submission.agent is None else "prompt"
+            raise BadInput(f"The key '{submission.key}' belongs to {entry.task.task_id}, which is another {what}.")
+        return entry
+
+    def copy_of(self, entry: Entry, environment: dict[str, str], caller: Caller) -> Submission:
+        """What to submit in order to run a task once more, as a new task that the gate judges again."""
+        from backburner.services.gate import submission_of
+
+        self._identity.require_own(entry.task, "restart", caller)
+        asked = submission_of(entry.task, environment)
+        return asked._replace(umask=umask(), restarted_from=entry.task.task_id, session=caller.session)
+
+    # -- the steps of submit, in their order
+
+    def _with_defaults(self, submission: Submission) -> Submission:
+        if not submission.standing:
+            return submission
+        timeout = submission.timeout_ms or self._config.current.whole("tasks.task_timeout_ms")
+        return submission._replace(timeout_ms=timeout, notify=submission.notify or "on_change")
+
+    def _channels(self, submission: Submission) -> tuple[str, ...]:
+        """The channels it reports to besides the inbox: those it names, or those of `[notify] to`."""
+        config, wanted = self._config.current, submission.channels
+        if not wanted and submission.session != DISCOVERY and (submission.session is None or submission.standing or submission.proposed):
+            usual = [name.strip() for name in config.text("notify.to").split(",")]
+            wanted = tuple(name for name in usual if name in config.channels)
+        for name in wanted:
+            if name not in config.channels and name != "inbox":
+                known = ", ".join(sorted(config.channels)) or "none yet: see [channels.NAME] in docs/channels.md"
+                raise BadInput(f"There is no channel '{name}'; there are {known}.")
+            if name in submission.channels and name != "inbox":
+                need(config.channels[name]["type"], f"The channel {name} needs")
+        return tuple(name for name in dict.fromkeys(wanted) if name != "inbox")
+
+    def _limit_tools_to_parent(self, submission: Submission) -> Submission:
+        """Give what an agent submits no more tools than the agent has, and let the one that suggests work suggest only a few tasks."""
+        parent = self._requesting_agent(submission.session)
+        if parent is None or parent.task.agent is None:
+            return submission
+        if parent.task.session == DISCOVERY and len(self._ledger.queries.asked_by(str(submission.session))) >= _MAX_SUGGESTIONS:
+            raise BadInput(f"That is enough: at most {_MAX_SUGGESTIONS} proposals at a time.")
+        if submission.agent is None:
+            return submission
+        agents = self._config.current.agents
+        if not (limit := tools_of(parent.task, agents.get(parent.task.agent, {}).get("tools", ""))):
+            return submission
+        allowed = {name.strip() for name in limit.split(",")}
+        wanted = tools_of(submission, agents.get(submission.agent, {}).get("tools", "")) or ",".join(TOOL_SETS)
+        fewer = [name for name in map(str.strip, wanted.split(",")) if name in allowed or (name == "read" and "files" in allowed)]
+        return submission._replace(terms={**submission.terms, "tools": ",".join(fewer) or "read"})
+
+    def _requesting_agent(self, session: str | None) -> Entry | None:
+        """The task of the agent whose session this is; None for a client's or a person's."""
+        return self._queries.get_or_none(session.partition(":")[2]) if session else None
+
+    def _watcher(self, submission: Submission) -> Submission | None:
+        """The task that runs the watch command of a task which is triggered by a command's output."""
+        if submission.source.get("kind") != "command" or submission.after:
+            return None
+        if submission.proposed:
+            raise BadInput(
+                "Propose it with an interval, and the command in front of the prompt: then its agent is asked when the output changes."
+            )
+        from backburner.core.command_words import words_of
+        from backburner.core.schedule import every
+        from backburner.core.time_input import duration_ms
+
+        line, shell = submission.source["command"], submission.source.get("shell") == "true"
+        return submission._replace(
+            command=(line,) if shell else words_of(line),
+            shell=shell,
+            agent=None,
+            prompt="",
+            terms={},
+            budget={},
+            key=None,
+            name=f"{submission.name}:watch"[:80],
+            description=f"Watches for {submission.name}",
+            schedule=every(duration_ms(submission.source.get("every", "1m")), self._clock()).fields(),
+            notify="never",
+            channels=(),
+            source={"kind": "poll", "compare": submission.source.get("compare", "hash")},
+        )
+
+    def _resolve_dependencies(self, submission: Submission, caller: Caller) -> tuple[Submission, trace_context.Parent | None]:
+        """The submission with the ids of the tasks it comes after, and its place in a trace; the traceparent is not kept with it."""
+        env = {**submission.environment, **submission.env}
+        kept = {name: value for name, value in submission.environment.items() if name != trace_context.VARIABLE}
+        after = tuple(dict.fromkeys(self._resolve_dependency(reference, submission.name, caller) for reference in submission.after))
+        return submission._replace(environment=kept, after=after), trace_context.parse(env.get(trace_context.VARIABLE))
+
+    def _resolve_dependency(self, reference: str, name: str | None, caller: Caller) -> str:
+        try:
+            entry = self._queries.find(reference, caller)
+        except TaskNotFound:
+            if reference == name:
+                raise BadInput(f"'{reference}' cannot come after itself, and there is no other task of that name.") from None
+            raise
+        if entry.run and entry.run.runner == RECORD:
+            raise BadInput(f"Task {entry.task.task_id} is not run by Backburner; nothing can wait for it.")
+        return entry.task.task_id
+
+    def _limit_depth(self, submission: Submission) -> None:
+        """Agents may ask agents, but not without end."""
+        session = submission.session
+        for _ in range(_MAX_AGENT_DEPTH):
+            parent = self._requesting_agent(session) if session and session.startswith(("agent:", "task:")) else None
+            if parent is None:
+                return
+            session = parent.task.session
+        raise BadInput(f"Agents may ask agents {_MAX_AGENT_DEPTH} deep, not deeper: do this one yourself.")
+
+    def _decide(self, submission: Submission, approved_via: str | None, seen: str | None, now: int) -> Decision:
+        """Whether it may run: by the gate, by a person's approval, or not yet. ApprovalDenied if a rule forbids it."""
+        if submission.proposed:
+            if submission.command:
+                self._judge(submission, None, now)  # what is denied is not proposed
+            return Decision(None, ("an agent proposes it",), "proposal")
+        if not submission.command:
+            if self._catalog.asks_before_acting(submission):
+                return Decision(Approval("auto", "prompt", now), ("a prompt; what its agent does is asked for",), "prompt")
+            return Decision(Approval("user", approved_via, now) if approved_via else None, (_DOES_NOT_ASK,), "agent")
+        decision = self._judge(submission, approved_via, now)
+        if seen is not None and decision.approval and decision.approval.fingerprint not in (None, seen):
+            raise ApprovalDenied(reason="what would run has changed while it was asked about; ask for it again to see it as it is now")
+        unasked = submission.agent is not None and not self._catalog.asks_before_acting(submission)
+        if unasked and decision.approval and not approved_via:
+            return Decision(None, (_DOES_NOT_ASK,), "agent")
+        return decision
+
+    def _judge(self, submission: Submission, approved_via: str | None, now: int) -> Decision:
+        from backburner.approval.policy import Decision as Verdicts
+
+        gate = self._approvals.gate
+        context = gate.world(submission)
+        verdict = gate.judge(submission, context)
+        match verdict.decision:
+            case Verdicts.DENY:
+                raise ApprovalDenied(reason="; ".join(verdict.reasons))
+            case Verdicts.ALLOW if approved_via is None:
+                approval = Approval("auto", "gate", now)
+            case Verdicts.ALLOW | Verdicts.ASK:
+                approval = Approval("user", approved_via, now, gate.fingerprint(submission, context)) if approved_via else None
+        return Decision(approval, verdict.reasons, verdict.rule)
+
+    def _question(self, submission: Submission, reasons: Sequence[str], asked: str) -> Callable[[str], str] | None:
+        """The text that asks a person about a proposal, given the id of its task; None if they are at the interface themselves."""
+        if not submission.channels and not (submission.session and submission.standing) and not submission.proposed:
+            return None
+        parts = [f"Proposed: {visible(submission.name or '')}".rstrip(": "), visible(submission.description)]
+        if submission.standing:
+            parts.append(f"When: {explain_schedule(submission, self._clock())}")
+        if submission.command:
+            parts.append(f"It would run: {shortened(masked_line(submission.command, submission.shell), longest=4000)}")
+        if submission.prompt:
+            parts.append(
+                f"It would ask an agent, with the tools {tools_of(submission)}: {shortened(visible(submission.prompt), longest=4000)}"
+            )
+        parts.append(f"It asks because: {visible('; '.join(reasons))}")
+        parts.append(f"Fingerprint: {short(asked)}")
+        text = "\n".join(part for part in parts if part)
+        return lambda task_id: f"{text}\nYes: backburner approve {task_id}; no: backburner reject {task_id}"
+
+
+def _kind(submission: Submission) -> str:
+    if not submission.standing or "at" in submission.schedule:
+        return "oneshot"
+    return "event" if submission.after or submission.source.get("kind") in SOURCES else "scheduled"
+
+
+def _word_for_id(submission: Submission) -> str:
+    """The readable part of the task's id: from its label, its agent or its command."""
+    word = ids.slug(submission.name or submission.agent or "") if submission.name or submission.agent else ""
+    return word or ids.stem(submission.command, submission.shell)

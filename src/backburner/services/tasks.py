@@ -1,0 +1,131 @@
+"""Cancels and clears tasks, and writes to the input of running commands."""
+
+import contextlib
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from backburner.coordination.publisher import Publisher
+from backburner.core.errors import BadInput, NotRunning, WaitTimedOut
+from backburner.core.models import HOSTED, RECORD, Caller, Clock, Entry, Run, session_of
+from backburner.core.states import RunState, TaskState
+from backburner.services.identity import Identity
+from backburner.services.proposals import Proposals
+from backburner.services.queries import Queries
+from backburner.services.refusals import DELETED, Refusals
+from backburner.services.retention import Retention
+from backburner.services.runs import Runs
+from backburner.services.waiting import Waiting
+from backburner.system.processes import end_all, is_alive, members
+
+if TYPE_CHECKING:
+    from backburner.store.ledger import Ledger
+
+_AGENT_STOP_TIMEOUT = 10.0
+_SESSION_END_TIMEOUT = 30.0
+
+
+class Tasks:
+    """What can be done to a task after it was submitted."""
+
+    def __init__(
+        self,
+        ledger: "Ledger",
+        queries: Queries,
+        runs: Runs,
+        waiting: Waiting,
+        retention: Retention,
+        proposals: Proposals,
+        refusals: Refusals,
+        identity: Identity,
+        publisher: Publisher,
+        clock: Clock,
+    ) -> None:
+        self._ledger, self._queries, self._runs, self._waiting, self._retention = ledger, queries, runs, waiting, retention
+        self._proposals, self._refusals, self._identity = proposals, refusals, identity
+        self._publisher, self._clock = publisher, clock
+
+    def cancel(self, reference: str, caller: Caller, *, permanent: bool = False) -> Entry:
+        """Cancel a pending task, or request that a running one be stopped; use `wait` to know when all its processes are gone.
+
+        With `permanent`, agents may not add a recurring task again.
+        """
+        entry = self._queries.find(reference, caller)
+        only_run = entry.task.standing and reference.startswith(f"{entry.task.task_id}.")
+        if only_run and not (entry.live and entry.run and entry.run.run_id == reference):
+            raise NotRunning(task_id=reference, status="over")
+        if entry.ended or (entry.run and entry.run.runner == RECORD):
+            raise NotRunning(task_id=entry.task.task_id, status=entry.status)
+        waiting = entry.run if entry.run and entry.run.state == RunState.WAITING and entry.run.runner in HOSTED else None
+        entry = self._ledger.tasks.request_cancel(entry.task.task_id, self._clock(), only_run=only_run)
+        self._publisher.publish(entry)
+        if waiting:
+            _stop_external_agent(waiting)
+        if permanent and not only_run:
+            self._refusals.record(entry.task, DELETED)
+        if entry.task.source.get("kind") == "command" and not only_run:  # its watcher was made for it
+            self._ledger.tasks.request_cancel(entry.task.after[0], self._clock())
+        if entry.task.agent is not None:
+            self._reject_questions_of(entry)
+        return entry
+
+    def _reject_questions_of(self, entry: Entry) -> None:
+        """Nobody waits any more for the answers to what a cancelled agent asked."""
+        of_turn = f"{entry.run.run_id}:" if entry.task.in_chat and entry.run else ""  # what a chat started besides goes on
+        for asked in self._queries.requested_by(session_of(entry.task)):
+            if asked.status == TaskState.PROPOSED and str(asked.task.key).startswith(of_turn):
+                self._publisher.publish(self._ledger.tasks.refuse(asked.task.task_id, expired=False, now=self._clock()))
+
+    def clear(
+        self,
+        references: Iterable[str],
+        caller: Caller,
+        *,
+        ended: bool = False,
+        batch: str | None = None,
+        everywhere: bool = False,
+    ) -> Sequence[str]:
+        """Forget ended tasks and their folders: those named, those of a batch, or all. Live ones are never touched. Returns the ids."""
+        named = [self._queries.find(reference, caller) for reference in references]
+        entries = list({entry.task.task_id: entry for entry in named}.values())
+        for entry in entries:
+            if not entry.ended:
+                raise BadInput(f"Task {entry.task.task_id} is {entry.status}; only what has ended can be cleared.")
+        if ended or batch is not None:
+            entries += self._queries.list(caller, everywhere=everywhere, batch=batch)
+        if any(entry.status == TaskState.EXPIRED for entry in entries):
+            self._proposals.expire_overdue()
+        return self._retention.forget([entry.task.task_id for entry in entries if entry.ended])
+
+    def end_session(self, session: str) -> Sequence[str]:
+        """Stop and forget what a session asked for, except recurring tasks; returns the ids."""
+        entries = [entry for entry in self._queries.requested_by(session) if not entry.task.standing]
+        for entry in entries:
+            if not entry.ended:
+                self._publisher.publish(self._ledger.tasks.request_cancel(entry.task.task_id, self._clock()))
+        ids = [entry.task.task_id for entry in entries]
+        with contextlib.suppress(WaitTimedOut):
+            self._waiting.wait([one for one in ids if (entry := self._queries.get_or_none(one)) and entry.live], _SESSION_END_TIMEOUT)
+        return self._retention.forget([one for one in ids if (entry := self._queries.get_or_none(one)) and entry.ended])
+
+    def send(self, reference: str, data: bytes, caller: Caller) -> Entry:
+        """Write to the input of a command that was started with one."""
+        from backburner.system.stdin_pipe import feed
+
+        entry = self._queries.find(reference, caller)
+        if not entry.live or entry.run is None:
+            raise NotRunning(task_id=entry.task.task_id, status=entry.status)
+        if not entry.task.stdin:
+            raise BadInput(f"Task {entry.task.task_id} has no input: it was not started with `run --stdin`.")
+        self._identity.require_own(entry.task, "send to", caller)
+        feed(self._runs.folder(entry), data, entry.task.task_id)
+        self._ledger.events.note("input_sent", entry.task.task_id, entry.run.run_id, self._clock(), bytes=len(data))
+        return entry
+
+
+def _stop_external_agent(run: Run) -> None:
+    """End an external agent that was kept for a waiting run: its process gets a while to end it properly, then it is killed."""
+    deadline = time.monotonic() + _AGENT_STOP_TIMEOUT
+    while members(run.process, run.mark) and is_alive(run.owner) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    end_all(run.process, run.mark)

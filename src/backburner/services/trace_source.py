@@ -1,0 +1,39 @@
+"""The spans that were not exported yet, for the process that sends them to a collector."""
+
+from collections.abc import Sequence
+
+from backburner.core.models import OTLP, Event, Span
+from backburner.store.ledger import Ledger, open_ledger
+from backburner.system.home import Home
+
+_EVENTS_PER_PAGE = 1000
+
+
+class TraceSource:
+    """Events after the last exported one, and the spans of their tasks."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def __enter__(self) -> "TraceSource":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ledger.close()
+
+    def events(self) -> Sequence[Event]:
+        """Up to 1,000 events that were not exported yet."""
+        return self._ledger.events.events(self._ledger.events.cursor(OTLP), _EVENTS_PER_PAGE)
+
+    def spans(self, task_id: str) -> Sequence[Span]:
+        """The spans of a task and its runs."""
+        return self._ledger.queries.task_spans(task_id)
+
+    def sent(self, event: Event) -> None:
+        """Record that everything up to an event was exported."""
+        self._ledger.events.advance_cursor(OTLP, event.event_id)
+
+
+def open_trace_source(home: Home) -> TraceSource:
+    """Open a home for the export of traces."""
+    return TraceSource(open_ledger(home.ledger, setup_lock=home.setup_lock))
