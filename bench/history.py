@@ -5,7 +5,7 @@ import statistics
 import time
 from contextlib import ExitStack
 
-from backburner.store.sqlite import SQLiteStore
+from backburner.store.ledger import Ledger, open_ledger
 from backburner.system.processes import myself
 from bench import ledger
 from bench.place import Place, scratch
@@ -22,26 +22,26 @@ def measure(rounds: int) -> list[Figures]:
         for name, size in SIZES.items():
             place = all_of_them.enter_context(Place(all_of_them.enter_context(scratch())))
             task_id = _fill(place, size)
-            store = SQLiteStore(str(place.root / "ledger.db"))
-            all_of_them.callback(store.close)
+            opened = open_ledger(str(place.root / "ledger.db"))
+            all_of_them.callback(opened.close)
             contestants |= {
                 f"list {name}": lambda place=place: place.seconds("list") * 1000,
                 f"status {name}": lambda place=place, task_id=task_id: place.seconds("status", task_id) * 1000,
                 f"status by a part {name}": lambda place=place, task_id=task_id: place.seconds("status", task_id[1:]) * 1000,
                 f"run to its end {name}": lambda place=place: place.seconds("run", "--wait", "--", "true") * 1000,
-                f"claim {name}": lambda store=store: _claim(store),
+                f"claim {name}": lambda opened=opened: _claim(opened),
             }
         return take_turns(contestants, rounds)
 
 
-def _claim(store: SQLiteStore) -> float:
+def _claim(opened: Ledger) -> float:
     took = []
     for _ in range(_CLAIMS):
-        ledger.submit(store)
+        ledger.submit(opened)
         start = time.perf_counter()
-        run_id = ledger.claim(store, myself())
+        run_id = ledger.claim(opened, myself())
         took.append((time.perf_counter() - start) * 1000)
-        ledger.end(store, myself(), run_id)
+        ledger.end(opened, myself(), run_id)
     return statistics.median(took)
 
 

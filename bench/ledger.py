@@ -8,7 +8,7 @@ import time
 
 from backburner.core.models import Approval, Ending, Entry, ProcessId, Submission
 from backburner.core.states import Result, RunState
-from backburner.store.sqlite import SQLiteStore
+from backburner.store.ledger import Ledger, open_ledger
 from backburner.system.processes import myself
 from bench import peers
 from bench.place import scratch
@@ -28,14 +28,14 @@ def measure(rounds: int) -> list[Figures]:
 def ours() -> float:
     owner = myself()
     with scratch() as folder:
-        store = SQLiteStore(str(folder / "ledger.db"))
+        ledger = open_ledger(str(folder / "ledger.db"))
         start = time.perf_counter()
         for _ in range(COUNT):
-            entry = submit(store, owner)
+            entry = submit(ledger, owner)
             assert entry.run and entry.run.owner == owner
-            end(store, owner, entry.run.run_id)
+            end(ledger, owner, entry.run.run_id)
         took = time.perf_counter() - start
-        store.close()
+        ledger.close()
         return took
 
 
@@ -43,16 +43,16 @@ def five_at_a_time() -> float:
     """The ends that come together are one promise, as with five commands at work."""
     owner = myself()
     with scratch() as folder:
-        store = SQLiteStore(str(folder / "ledger.db"))
+        ledger = open_ledger(str(folder / "ledger.db"))
         start = time.perf_counter()
         for _ in range(COUNT // 5):
-            entries = [submit(store, owner) for _ in range(5)]
+            entries = [submit(ledger, owner) for _ in range(5)]
             ended = [
                 Ending(entry.run.run_id, RunState.COMPLETED, Result.EXIT, now_ms(), 0, None, "done", 1) for entry in entries if entry.run
             ]
-            assert len(store.settle(ended, owner).run_ids) == 5
+            assert len(ledger.runs.settle(ended, owner).run_ids) == 5
         took = time.perf_counter() - start
-        store.close()
+        ledger.close()
         return took
 
 
@@ -60,9 +60,9 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def submit(store: SQLiteStore, owner: ProcessId | None = None) -> Entry:
+def submit(ledger: Ledger, owner: ProcessId | None = None) -> Entry:
     now = now_ms()
-    return store.submit(
+    return ledger.tasks.submit(
         Submission(("true",), "/", dict(os.environ)),
         project="/",
         wanted_id=f"task_{now}_true",
@@ -76,13 +76,13 @@ def submit(store: SQLiteStore, owner: ProcessId | None = None) -> Entry:
     )
 
 
-def claim(store: SQLiteStore, owner: ProcessId) -> str:
-    (work,) = store.claim(RUNNER, owner, 1, now_ms())
+def claim(ledger: Ledger, owner: ProcessId) -> str:
+    (work,) = ledger.runs.claim(RUNNER, owner, 1, now_ms())
     return work.run.run_id
 
 
-def end(store: SQLiteStore, owner: ProcessId, run_id: str) -> None:
-    assert store.settle([Ending(run_id, RunState.COMPLETED, Result.EXIT, now_ms(), 0, None, "done", 1)], owner)
+def end(ledger: Ledger, owner: ProcessId, run_id: str) -> None:
+    assert ledger.runs.settle([Ending(run_id, RunState.COMPLETED, Result.EXIT, now_ms(), 0, None, "done", 1)], owner)
 
 
 def huey() -> float:

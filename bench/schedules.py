@@ -9,13 +9,15 @@ import time
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 from backburner.core.models import ENGINE, Approval, Ending, Submission
 from backburner.core.schedule import Schedule, cron, every
 from backburner.core.settings import resolve
 from backburner.core.states import Result, RunState
 from backburner.engine.scheduler import Scheduler
-from backburner.store.sqlite import SQLiteStore
+from backburner.store.ledger import Ledger, open_ledger
+from backburner.store.sqlite import SqliteDatabase
 from backburner.system.processes import myself
 from backburner.testing import FakeClock
 from bench.ledger import now_ms
@@ -36,36 +38,35 @@ def measure(rounds: int) -> list[Figures]:
             timed, served = (all_of_them.enter_context(scratch()) for _ in range(2))
             clock = FakeClock(now_ms())
             _fill(timed / "ledger.db", size, clock(), often=True)
-            store = SQLiteStore(str(timed / "ledger.db"))
-            all_of_them.callback(store.close)
+            ledger = open_ledger(str(timed / "ledger.db"))
+            all_of_them.callback(ledger.close)
             place = all_of_them.enter_context(Place(served))
             _fill(place.root / "ledger.db", size, now_ms(), often=False)
             contestants |= {
-                f"ticks {name}": lambda name=name, store=store, clock=clock: _ticks(name, store, clock),
+                f"ticks {name}": lambda name=name, ledger=ledger, clock=clock: _ticks(name, ledger, clock),
                 f"MB {name}": lambda place=place: _memory(place),
             }
         return take_turns(contestants, rounds, warm_up=False)
 
 
-class _Roomy(SQLiteStore):
-    """A ledger that is filled at once: no cap, and one transaction for all."""
+class _OneTransaction(SqliteDatabase):
+    """A database whose verbs are part of one transaction around them all."""
 
-    def _room(self, *_: object) -> None:
-        return
-
-    def _transaction(self, *, durable: bool = True) -> contextlib.nullcontext[None]:  # type: ignore[override]
+    def transaction(self, *, durable: bool = True) -> contextlib.nullcontext[None]:  # type: ignore[override]
         return contextlib.nullcontext()
 
 
 def _fill(path: Path, size: int, now: int, *, often: bool) -> None:
     """Standing tasks, none of them due in the next two hours; but for the first, where one is to be due `often`."""
-    store = _Roomy(str(path))
+    open_ledger(str(path)).close()
+    database = _OneTransaction(str(path))
+    ledger = Ledger(database, str(path.parent))
     approval = Approval("user", "bench", now)
-    with SQLiteStore._transaction(store):
+    with SqliteDatabase.transaction(database):
         for number in range(size):
             schedule = every(_OFTEN_MS, now) if often and number == 0 else _schedule(number, now)
             submission = Submission(("true",), "/", {}, name=f"task{number}", schedule=schedule.fields(), notify="never")
-            store.submit(
+            ledger.tasks.submit(
                 submission,
                 project="/",
                 wanted_id=f"task_{number}",
@@ -78,7 +79,7 @@ def _fill(path: Path, size: int, now: int, *, often: bool) -> None:
                 kind="scheduled",
                 most_active=size,
             )
-    store.close()
+    ledger.close()
 
 
 def _schedule(number: int, now: int) -> Schedule:
@@ -89,18 +90,18 @@ def _schedule(number: int, now: int) -> Schedule:
     return cron(f"{minute} {hour} {('* * *', '* * 1-5', '1 * *')[number // 2 % 3]}", "UTC")
 
 
-def _ticks(name: str, store: SQLiteStore, clock: FakeClock) -> Figures:
+def _ticks(name: str, ledger: Ledger, clock: FakeClock) -> Figures:
     """The first tick of a scheduler, many with nothing due, and some that fire one run, whose end is not counted."""
     config = resolve(None, "", {})
-    scheduler = Scheduler(store, "tasks", clock, lambda: config)
+    scheduler = Scheduler(ledger.recurring, "tasks", clock, SimpleNamespace(current=config))
     first = _took(scheduler)
     nothing = [_took(scheduler) for _ in range(_TICKS)]
     fired = []
     for _ in range(_FIRES):
         clock.advance(_OFTEN_MS)
         fired.append(_took(scheduler))
-        (work,) = store.claim(ENGINE, myself(), 1, clock())
-        store.settle([Ending(work.run.run_id, RunState.COMPLETED, Result.EXIT, clock(), 0, None, "done", 1)], myself())
+        (work,) = ledger.runs.claim(ENGINE, myself(), 1, clock())
+        ledger.runs.settle([Ending(work.run.run_id, RunState.COMPLETED, Result.EXIT, clock(), 0, None, "done", 1)], myself())
     return {f"first {name}": first, f"nothing {name}": statistics.median(nothing), f"one {name}": statistics.median(fired)}
 
 

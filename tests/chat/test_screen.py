@@ -8,12 +8,14 @@ import subprocess
 import sys
 
 import pytest
+from backburner.services.runtime import now_ms
 from chatting import CONFIG, Chats, chats, house, idle, line_of  # noqa: F401
-from conftest import Place, caller, wait_until
+from conftest import Place, wait_until
 from terminal import Terminal
 
 from backburner.core.models import Submission
 from backburner.services.app import now_ms, open_app
+from backburner.store.notice_writer import NoticeWriter
 from backburner.system import wakeups as wake
 
 ESC, CTRL_C, CTRL_D, ALT_ENTER = "\x1b", "\x03", "\x04", "\x1b\r"
@@ -44,10 +46,11 @@ def test_many_notices_at_once_are_gathered_and_typing_goes_on(chats: Chats, monk
     monkeypatch.chdir(chats.place.cwd)
     with chats.open() as terminal, open_app(str(chats.place.root), dict(chats.place.environ)) as app:
         typed(terminal, "before")
-        known = app.submissions.submit(Submission(command=("true",), cwd=str(chats.place.cwd), environment={}), caller(app))
-        with app._ledger.tasks._transaction():  # type: ignore[attr-defined]
+        known = app.submit(Submission(command=("true",), cwd=str(chats.place.cwd), environment={}))
+        database = app._ledger.database
+        with database.transaction():
             for number in range(200):
-                app._ledger.tasks._notice(known.task, None, f"Background task {number} completed: x.", now_ms(), again=True)  # type: ignore[attr-defined]
+                NoticeWriter(database).write(known.task, None, f"Background task {number} completed: x.", now_ms(), again=True)
         wake.ring_all(app.home.bells)
         terminal.wait(lambda t: re.search(r"\d+ notices: \d+ completed. /inbox shows them.", t.history))
         typed(terminal, " after")

@@ -18,7 +18,10 @@ from backburner.execution import output_pipe as stream
 from backburner.execution import shim
 from backburner.execution.command import CommandExecutor
 from backburner.execution.output_limit import Cap
-from backburner.store.sqlite import SQLiteStore
+from backburner.store.claims import Claims
+from backburner.store.notice_writer import NoticeWriter
+from backburner.store.run_queue import RunQueueRepository
+from backburner.store.tasks import TaskRepository
 from backburner.system import run_files as folders
 from backburner.system.home import Home
 
@@ -45,15 +48,15 @@ def after(owner: Any, verb: str, matters: Callable[[Any], bool] = lambda result:
     setattr(owner, verb, deadly)
 
 
-def committing(verb: str) -> None:
+def committing(owner: Any, verb: str) -> None:
     """Die inside the verb's transaction: everything is written, the commit has not begun."""
-    real = getattr(SQLiteStore, verb)
+    real = getattr(owner, verb)
 
-    def deadly(self: SQLiteStore, *words: Any, **options: Any) -> Any:
-        self._db.set_commit_hook(die)
+    def deadly(self: Any, *words: Any, **options: Any) -> Any:
+        self._db.connection.set_commit_hook(die)
         return real(self, *words, **options)
 
-    setattr(SQLiteStore, verb, deadly)
+    setattr(owner, verb, deadly)
 
 
 def held_back() -> None:
@@ -72,32 +75,32 @@ def held_back() -> None:
 
 POINTS: dict[str, Callable[[], None]] = {
     # a door
-    "inside submit": lambda: committing("submit"),
-    "after insert": lambda: after(SQLiteStore, "submit"),
+    "inside submit": lambda: committing(TaskRepository, "submit"),
+    "after insert": lambda: after(TaskRepository, "submit"),
     "after metadata": lambda: after(folders, "write_metadata"),
     "before start": lambda: before(starter, "start_engine"),
     "after start": lambda: after(starter, "start_engine"),
-    "after cancel": lambda: after(SQLiteStore, "request_cancel"),
+    "after cancel": lambda: after(TaskRepository, "request_cancel"),
     # who claims
-    "inside claim": lambda: after(SQLiteStore, "_take"),
-    "after claim": lambda: after(SQLiteStore, "claim", bool),
+    "inside claim": lambda: after(Claims, "take"),
+    "after claim": lambda: after(RunQueueRepository, "claim", bool),
     "after prepare": lambda: after(shim, "prepare"),
     "cat but no shim": lambda: after(stream.Child, "__init__"),
     "after spawn": lambda: after(CommandExecutor, "launch"),
-    "inside record": lambda: committing("record_process"),
-    "after record": lambda: after(SQLiteStore, "record_process"),
+    "inside record": lambda: committing(RunQueueRepository, "record_process"),
+    "after record": lambda: after(RunQueueRepository, "record_process"),
     # who settles
-    "before settle": lambda: before(SQLiteStore, "settle"),
-    "before notice": lambda: before(SQLiteStore, "_notice"),
-    "after notice": lambda: after(SQLiteStore, "_notice"),
-    "inside settle": lambda: committing("settle"),
-    "after settle": lambda: after(SQLiteStore, "settle"),
+    "before settle": lambda: before(RunQueueRepository, "settle"),
+    "before notice": lambda: before(NoticeWriter, "write"),
+    "after notice": lambda: after(NoticeWriter, "write"),
+    "inside settle": lambda: committing(RunQueueRepository, "settle"),
+    "after settle": lambda: after(RunQueueRepository, "settle"),
     "log rewritten": lambda: after(Cap, "finish"),
     # who takes over
-    "inside adopt": lambda: committing("adopt"),
-    "after adopt": lambda: after(SQLiteStore, "adopt"),
+    "inside adopt": lambda: committing(RunQueueRepository, "adopt"),
+    "after adopt": lambda: after(RunQueueRepository, "adopt"),
     "after attach": lambda: after(CommandExecutor, "attach"),
-    "after release": lambda: after(SQLiteStore, "release"),
+    "after release": lambda: after(RunQueueRepository, "release"),
     # nowhere: killed from outside, or held up
     "held back": held_back,
     "never": lambda: None,

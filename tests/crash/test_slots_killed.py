@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import driver
@@ -25,7 +26,10 @@ from backburner.core.models import Approval, ProcessId, Run, Submission
 from backburner.core.schedule import every
 from backburner.core.settings import resolve
 from backburner.engine.scheduler import Scheduler
-from backburner.store.sqlite import SQLiteStore
+from backburner.store import ledger as ledger_module
+from backburner.store.ledger import open_ledger
+from backburner.store.recurring import RecurringRepository
+from backburner.store.run_writer import RunWriter
 from backburner.system import processes as process
 from backburner.system import run_files as folders
 from backburner.testing import FakeClock
@@ -41,23 +45,23 @@ EARLY_MS, LATE_MS = 15, 30  # around the moment at which a slot is due
 
 def inside_fire() -> None:
     """Die when a slot is dealt with and everything is written, before the commit."""
-    real = SQLiteStore._fire
+    real = RecurringRepository._fire
 
-    def deadly(self: SQLiteStore, *words: Any) -> None:
+    def deadly(self: Any, *words: Any) -> None:
         real(self, *words)
-        self._db.set_commit_hook(driver.die)
+        self._db.connection.set_commit_hook(driver.die)
 
-    SQLiteStore._fire = deadly  # type: ignore[method-assign]
+    RecurringRepository._fire = deadly  # type: ignore[method-assign]
 
 
 CLAIMING: dict[str, Callable[[], None]] = {
     "after replan": lambda: driver.after(Scheduler, "_replan"),
-    "before the slot": lambda: driver.before(SQLiteStore, "_fire"),
-    "skips written": lambda: driver.after(SQLiteStore, "_skip"),
-    "slot advanced": lambda: driver.before(SQLiteStore, "_run_again"),
-    "run added": lambda: driver.after(SQLiteStore, "_run_again"),
+    "before the slot": lambda: driver.before(RecurringRepository, "_fire"),
+    "skips written": lambda: driver.after(RunWriter, "skip"),
+    "slot advanced": lambda: driver.before(RunWriter, "add_recurring"),
+    "run added": lambda: driver.after(RunWriter, "add_recurring"),
     "inside fire": inside_fire,
-    "after fire": lambda: driver.after(SQLiteStore, "fire", bool),
+    "after fire": lambda: driver.after(RecurringRepository, "fire", bool),
 }
 STARTING = ["inside claim", "after claim", "after prepare", "cat but no shim", "after spawn"]
 ENDING = ["before settle", "inside settle", "after settle"]
@@ -258,27 +262,32 @@ class Interrupted(Exception):
     """The moment at which an engine would have died."""
 
 
-class BetweenSlotAndRun(SQLiteStore):
+class BetweenSlotAndRun(RunWriter):
     """Fails when the slot is advanced and its run is not there yet."""
 
-    def _run_again(self, *words: Any, **options: Any) -> Run:
+    def add_recurring(self, *words: Any, **options: Any) -> Run:
         raise Interrupted
 
 
-class AfterTheRun(SQLiteStore):
+class AfterTheRun(RunWriter):
     """Fails when all is written, before the commit."""
 
-    def _run_again(self, *words: Any, **options: Any) -> Run:
-        super()._run_again(*words, **options)
+    def add_recurring(self, *words: Any, **options: Any) -> Run:
+        super().add_recurring(*words, **options)
         raise Interrupted
 
 
 @pytest.mark.parametrize("kind", [BetweenSlotAndRun, AfterTheRun])
-def test_a_slot_is_advanced_and_its_run_added_in_one_transaction(tmp_path: Path, kind: type[SQLiteStore]) -> None:
+def test_a_slot_is_advanced_and_its_run_added_in_one_transaction(
+    tmp_path: Path, kind: type[RunWriter], monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, clock = str(tmp_path / "ledger.db"), FakeClock()
-    sound, failing = SQLiteStore(path), kind(path)
+    sound = open_ledger(path)
+    with monkeypatch.context() as patched:
+        patched.setattr(ledger_module, "RunWriter", kind)
+        failing = open_ledger(path)
     schedule = every(EVERY_MS, clock()).fields()
-    task_id = sound.submit(
+    task_id = sound.tasks.submit(
         Submission(("true",), "/", {}, name="tick", schedule=schedule, notify="never"),
         project="/",
         wanted_id="task_tick",
@@ -293,24 +302,24 @@ def test_a_slot_is_advanced_and_its_run_added_in_one_transaction(tmp_path: Path,
     ).task.task_id
     slots = [clock() + number * EVERY_MS for number in (1, 2, 3, 4)]
     clock.advance(3 * EVERY_MS + 1)  # two slots were missed, and the third is run for them
-    before, events = sound.show(task_id), sound.events(0, 100)
+    before, events = sound.queries.show(task_id), sound.events.events(0, 100)
     with pytest.raises(Interrupted):
-        Scheduler(failing, "tasks", clock, lambda: resolve(None, "", {})).tick()
-    for store in (sound, failing):
-        after = store.show(task_id)
+        Scheduler(failing.recurring, "tasks", clock, SimpleNamespace(current=resolve(None, "", {}))).tick()
+    for ledger in (sound, failing):
+        after = ledger.queries.show(task_id)
         assert after == before and after and after.task.next_run_at == slots[0] and (after.task.fired, after.task.run_count) == (0, 0)
-        assert store.history(task_id, 100) == [] and store.events(0, 100) == events
+        assert ledger.queries.history(task_id, 100) == [] and ledger.events.events(0, 100) == events
 
-    Scheduler(sound, "tasks", clock, lambda: resolve(None, "", {})).tick()
-    entry = sound.show(task_id)
+    Scheduler(sound.recurring, "tasks", clock, SimpleNamespace(current=resolve(None, "", {}))).tick()
+    entry = sound.queries.show(task_id)
     assert entry and entry.task.next_run_at == slots[3] and (entry.task.fired, entry.task.run_count) == (1, 1)
-    assert sorted((run.slot, str(run.state)) for run in sound.history(task_id, 100)) == [
+    assert sorted((run.slot, str(run.state)) for run in sound.queries.history(task_id, 100)) == [
         (slots[0], "skipped"),
         (slots[1], "skipped"),
         (slots[2], "pending"),
     ]
-    for store in (sound, failing):
-        store.close()
+    for ledger in (sound, failing):
+        ledger.close()
 
 
 if __name__ == "__main__":

@@ -4,17 +4,17 @@ from typing import Any
 
 from backburner.core.models import ENGINE, Approval, Ending, Entry, ProcessId, Submission
 from backburner.core.states import Result, RunState
-from backburner.store.sqlite import SQLiteStore
+from backburner.store.ledger import Ledger
 
 OWNERS = (ProcessId(11, "111", "boot"), ProcessId(22, "222", "boot"))
 EMBEDDER = f"{OWNERS[1]}:token"
 RESULTS = {RunState.COMPLETED: Result.EXIT, RunState.FAILED: Result.LOST, RunState.CANCELLED: Result.SIGNAL}
 
 
-def submit(store: SQLiteStore, now: int, *, approved: bool, runner: str = ENGINE, size: int = 0, **more: Any) -> Entry:
+def submit(ledger: Ledger, now: int, *, approved: bool, runner: str = ENGINE, size: int = 0, **more: Any) -> Entry:
     """`size` is how many bytes of environment the task brings along, to fill pages; `more` is what else is asked for."""
     wanted, project, owner = more.pop("wanted", "task_x"), more.pop("project", "/p"), more.pop("owner", None)
-    return store.submit(
+    return ledger.tasks.submit(
         Submission(("make",), "/p", {"FILL": "x" * size, "AT": str(now)}, **more),
         project=project,
         wanted_id=wanted,
@@ -28,8 +28,8 @@ def submit(store: SQLiteStore, now: int, *, approved: bool, runner: str = ENGINE
     )
 
 
-def approve(store: SQLiteStore, task_id: str, now: int) -> Entry:
-    return store.approve(task_id, Approval("user", "chat", now), runner=ENGINE, folder="tasks")
+def approve(ledger: Ledger, task_id: str, now: int) -> Entry:
+    return ledger.tasks.approve(task_id, Approval("user", "chat", now), runner=ENGINE, folder="tasks")
 
 
 def ending(run_id: str, state: RunState, now: int, result: Result | None = None) -> Ending:

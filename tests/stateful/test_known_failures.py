@@ -12,6 +12,7 @@ from backburner.core.formatting import run_error
 from backburner.core.models import ENGINE, LOCAL, Ending
 from backburner.core.schedule import ALL, SKIP, Schedule, cron, every
 from backburner.core.states import Result, RunState
+from backburner.store.run_writer import RunWriter
 
 
 @pytest.fixture
@@ -71,15 +72,15 @@ def test_tokens_used_is_never_written(table: Timetable) -> None:
     table.tick(HOUR)
     table.settle("failed", runner=LOCAL, usage={"tokens": 66})
     assert [row.usage.get("tokens") for row in table.rows(task) if row.ended_at] == [1234, 66]
-    assert table.store.spent(task, 0) == {"tokens": 1300, "cost": 0.5, "seconds": 0, "runs": 3}
+    assert table.ledger.recurring.spent(task, 0) == {"tokens": 1300, "cost": 0.5, "seconds": 0, "runs": 3}
 
 
 def test_runs_left_running_by_a_crash_are_never_reconciled(table: Timetable) -> None:
     """A run that was lost counts as a failure, is told, is not done again by itself, and holds up nothing."""
     task = table.add("ci")
     table.tick(HOUR)
-    (work,) = table.store.claim(ENGINE, ME, 1, table.clock.now)
-    table.store.settle([Ending(work.run.run_id, RunState.FAILED, Result.LOST, table.clock.now, error="its end was not observed")], ME)
+    (work,) = table.ledger.runs.claim(ENGINE, ME, 1, table.clock.now)
+    table.ledger.runs.settle([Ending(work.run.run_id, RunState.FAILED, Result.LOST, table.clock.now, error="its end was not observed")], ME)
     assert [row.cause for row in table.rows(task)] == ["schedule"] and len(table.notices()) == 1
     table.tick(HOUR)
     assert table.settle(digest="x") and table.entry(task).task.failures == 0
@@ -101,7 +102,7 @@ def test_a_running_task_starves_all_others(table: Timetable) -> None:
     """One that is at work delays only itself."""
     slow, other = table.add("slow"), table.add("other")
     table.tick(HOUR)
-    table.store.claim(ENGINE, ME, 1, table.clock.now)
+    table.ledger.runs.claim(ENGINE, ME, 1, table.clock.now)
     table.settle()
     table.tick(HOUR)
     table.settle()
@@ -200,8 +201,8 @@ def test_a_blocked_job_fails_silently_twenty_three_times(table: Timetable) -> No
     """A run that waits for a person says so; the slots that pass meanwhile say why they were skipped."""
     task = table.add("blocked")
     table.tick(HOUR)
-    (work,) = table.store.claim(ENGINE, ME, 1, table.clock.now)
-    table.store.park(work.run.run_id, ME, "what would run has changed since a person said yes", table.clock.now)
+    (work,) = table.ledger.runs.claim(ENGINE, ME, 1, table.clock.now)
+    table.ledger.runs.park(work.run.run_id, ME, "what would run has changed since a person said yes", table.clock.now)
     for _ in range(23):
         table.tick(HOUR)
     assert table.notices() == [
@@ -224,10 +225,10 @@ def test_an_interrupted_run_wedges_the_job(table: Timetable) -> None:
     task = table.add("ci")
     for _ in range(2):
         table.tick(HOUR)
-        (work,) = table.store.claim(ENGINE, ME, 1, table.clock.now)
-        table.store.settle([Ending(work.run.run_id, RunState.FAILED, Result.LOST, table.clock.now)], ME)
+        (work,) = table.ledger.runs.claim(ENGINE, ME, 1, table.clock.now)
+        table.ledger.runs.settle([Ending(work.run.run_id, RunState.FAILED, Result.LOST, table.clock.now)], ME)
     assert table.entry(task).status == "paused"  # twice in a row: a person is asked
-    table.store.unpause(task, table.clock.now, 20)
+    table.ledger.recurring.unpause(task, table.clock.now, 20)
     table.tick(HOUR)
     table.settle()
     assert table.entry(task).run.state == "completed"  # type: ignore[union-attr]
@@ -240,7 +241,7 @@ def test_no_budget_for_schedules(table: Timetable) -> None:
         table.settle(runner=LOCAL, usage={"tokens": 400}, digest="same")
     assert table.entry(task).status == "paused" and table.entry(task).task.paused_because == "it has used 1,200 of 1,000 tokens today"
     assert [row.state for row in table.rows(task)] == ["completed"] * 3 + ["skipped"]
-    table.store.unpause(task, table.clock.now, 20)  # as much again
+    table.ledger.recurring.unpause(task, table.clock.now, 20)  # as much again
     for _ in range(5):
         table.tick(HOUR)
         table.settle(runner=LOCAL, usage={"tokens": 400}, digest="same")
@@ -256,8 +257,8 @@ def test_a_day_of_its_own_zone_begins_the_budget_anew(table: Timetable) -> None:
             break
     runs = [row for row in table.rows(task) if row.n > 0]
     assert len(runs) == 3 and table.entry(task).status == "paused"
-    table.store.unpause(task, table.clock.now, 20)
-    assert table.store.spent(task, table.entry(task).task.counted_from or 0)["runs"] == 0
+    table.ledger.recurring.unpause(task, table.clock.now, 20)
+    assert table.ledger.recurring.spent(task, table.entry(task).task.counted_from or 0)["runs"] == 0
 
 
 def test_idle_sessions_burn_tokens_all_day(tmp_path: Path) -> None:
@@ -275,9 +276,9 @@ def test_runs_out_of_turn_bypass_the_interval(table: Timetable) -> None:
     """They leave the schedule as it is, and none is begun while one is under way."""
     task = table.add("ci")
     due = table.entry(task).task.next_run_at
-    table.store.run_now(task, table.clock.now, "tasks")
+    table.ledger.recurring.run_now(task, table.clock.now, "tasks")
     with pytest.raises(BadInput, match="has a run that is pending already"):
-        table.store.run_now(task, table.clock.now, "tasks")
+        table.ledger.recurring.run_now(task, table.clock.now, "tasks")
     table.settle()
     assert table.entry(task).task.next_run_at == due and [row.cause for row in table.rows(task)] == ["manual"]
 
@@ -315,9 +316,9 @@ def test_a_slot_that_ran_before_the_clock_was_set_back_stops_all_others(table: T
     task, other = table.add("ci", every(MINUTE, table.clock.now)), table.add("other", every(MINUTE, table.clock.now))
     start = table.clock.now
     table.tick(MINUTE)
-    works = table.store.claim(ENGINE, ME, 10, table.clock.now)
+    works = table.ledger.runs.claim(ENGINE, ME, 10, table.clock.now)
     table.tick(MINUTE)  # skipped: the run before is at work
-    table.store.settle([Ending(work.run.run_id, RunState.COMPLETED, Result.EXIT, table.clock.now, 0) for work in works], ME)
+    table.ledger.runs.settle([Ending(work.run.run_id, RunState.COMPLETED, Result.EXIT, table.clock.now, 0) for work in works], ME)
     table.tick(MINUTE)
     table.settle()
     table.clock.now = start + MINUTE + 5000
@@ -335,9 +336,9 @@ def test_a_task_unpaused_after_the_clock_was_set_back_is_stuck(table: Timetable)
     for _ in range(3):
         table.tick(HOUR)
         table.settle()
-    table.store.pause(task, "by hand", table.clock.now)
+    table.ledger.recurring.pause(task, "by hand", table.clock.now)
     table.pass_time(-2 * HOUR - MINUTE)
-    table.store.unpause(task, table.clock.now, 20)
+    table.ledger.recurring.unpause(task, table.clock.now, 20)
     for _ in range(5):
         table.tick(HOUR)
         table.settle()
@@ -350,28 +351,27 @@ def test_many_that_wait_their_turn_starve_the_rest(tmp_path: Path) -> None:
         table.add(f"a{number:03}", Schedule(every_ms=MINUTE, anchor=table.clock.now, missed=ALL))
     last = table.add("z", every(MINUTE, table.clock.now))
     table.tick(MINUTE)
-    for work in table.store.claim(ENGINE, ME, 1000, table.clock.now):
+    for work in table.ledger.runs.claim(ENGINE, ME, 1000, table.clock.now):
         if work.task.task_id == last:
-            table.store.settle([Ending(work.run.run_id, RunState.COMPLETED, Result.EXIT, table.clock.now, 0)], ME)
+            table.ledger.runs.settle([Ending(work.run.run_id, RunState.COMPLETED, Result.EXIT, table.clock.now, 0)], ME)
     for _ in range(3):
         table.tick(MINUTE)
         table.settle()
     assert len(table.rows(last)) == 4
 
 
-def test_the_slot_is_claimed_in_another_transaction_than_the_run(table: Timetable) -> None:
+def test_the_slot_is_claimed_in_another_transaction_than_the_run(table: Timetable, monkeypatch: pytest.MonkeyPatch) -> None:
     """A crash between the two would lose the slot or run it twice; there is no between."""
     task = table.add("ci")
-    due, add_run = table.entry(task).task.next_run_at, table.scheduler._store._add_run  # type: ignore[attr-defined]
+    due = table.entry(task).task.next_run_at
 
     def crash(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    table.scheduler._store._add_run = crash  # type: ignore[attr-defined]
-    with pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(RunWriter, "add", crash)
         table.tick(HOUR)
     assert table.entry(task).task.next_run_at == due and table.rows(task) == []
-    table.scheduler._store._add_run = add_run  # type: ignore[attr-defined]
     table.tick()
     assert [row.slot for row in table.rows(task)] == [due]
 
@@ -382,10 +382,10 @@ def test_more_active_tasks_than_are_allowed(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="There are 2 active standing tasks already"):
         table.add("c")
     table.add("later", Schedule(at=table.clock.now + HOUR))  # a one-shot does not count
-    table.store.pause(first, "by hand", table.clock.now)
+    table.ledger.recurring.pause(first, "by hand", table.clock.now)
     table.add("c")
     with pytest.raises(BadInput, match="There are 2 active"):
-        table.store.unpause(first, table.clock.now, 2)
+        table.ledger.recurring.unpause(first, table.clock.now, 2)
     assert table.entry(first).status == "paused"
 
 
@@ -394,11 +394,11 @@ def test_old_runs_are_kept_for_ever(table: Timetable) -> None:
     for _ in range(30 * 24):
         table.tick(HOUR)
         table.settle()
-    gone = table.store.compact(table.clock.now - 7 * DAY, table.clock.now)
+    gone = table.ledger.recurring.compact(table.clock.now - 7 * DAY, table.clock.now)
     rows = table.rows(task)
     assert len(gone) + len(rows) == 30 * 24 and len(rows) == 7 * 24 + 1
     assert all(os.path.basename(folder).startswith("task_ci") for folder in gone)
-    assert table.store.compact(table.clock.now + DAY, table.clock.now) and len(table.rows(task)) == 1  # the latest stays
+    assert table.ledger.recurring.compact(table.clock.now + DAY, table.clock.now) and len(table.rows(task)) == 1  # the latest stays
     assert json.dumps(table.entry(task).status) == '"active"'
 
 
@@ -407,7 +407,7 @@ def test_old_runs_are_kept_for_ever(table: Timetable) -> None:
 
 def test_one_task_that_cannot_be_read_stops_all_the_others(table: Timetable) -> None:
     bad, good = table.add("bad"), table.add("good")
-    table.store._db.execute("UPDATE tasks SET schedule = ? WHERE task_id = ?", ('{"every_ms": 1000, "colour": "red"}', bad))
+    table.ledger.database.execute("UPDATE tasks SET schedule = ? WHERE task_id = ?", ('{"every_ms": 1000, "colour": "red"}', bad))
     table.tick(HOUR)
     table.settle()
     assert table.entry(good).run is not None and table.entry(bad).status == "paused"
@@ -419,12 +419,12 @@ def test_pausing_and_going_on_forgets_what_was_used(table: Timetable) -> None:
     for _ in range(2):
         table.tick(HOUR)
         table.settle()
-        table.store.pause(task, "by hand", table.clock.now)
-        table.store.unpause(task, table.clock.now, 20)
+        table.ledger.recurring.pause(task, "by hand", table.clock.now)
+        table.ledger.recurring.unpause(task, table.clock.now, 20)
     table.tick(HOUR)
     assert table.entry(task).status == "paused"
     with pytest.raises(BadInput, match="has used 2 of 2 runs today"):
-        table.store.run_now(task, table.clock.now, "tasks")
+        table.ledger.recurring.run_now(task, table.clock.now, "tasks")
 
 
 def test_a_task_that_comes_after_another_has_no_limits(table: Timetable) -> None:
@@ -452,10 +452,10 @@ def test_what_is_paused_is_tried_again(table: Timetable) -> None:
     task = table.add("ci")
     table.tick(HOUR)
     table.settle("failed")
-    table.store.pause(task, "by hand", table.clock.now)
+    table.ledger.recurring.pause(task, "by hand", table.clock.now)
     table.pass_time(HOUR)
     assert table.settle() == []  # it is held
-    table.store.unpause(task, table.clock.now, 20)
+    table.ledger.recurring.unpause(task, table.clock.now, 20)
     assert len(table.settle()) == 1
 
 
@@ -463,33 +463,33 @@ def test_pausing_during_the_last_run_gives_one_more(table: Timetable) -> None:
     task = table.add("once", every(HOUR, table.clock.now)._replace(max_runs=1))
     later = table.add("later", Schedule(at=table.clock.now + HOUR))
     table.tick(HOUR)
-    works = table.store.claim(ENGINE, ME, 9, table.clock.now)
+    works = table.ledger.runs.claim(ENGINE, ME, 9, table.clock.now)
     for one in (task, later):
-        table.store.pause(one, "by hand", table.clock.now)
-    table.store.settle([Ending(work.run.run_id, RunState.COMPLETED, Result.EXIT, table.clock.now, 0) for work in works], ME)
+        table.ledger.recurring.pause(one, "by hand", table.clock.now)
+    table.ledger.runs.settle([Ending(work.run.run_id, RunState.COMPLETED, Result.EXIT, table.clock.now, 0) for work in works], ME)
     assert table.entry(task).status == table.entry(later).status == "done"
 
 
 def test_a_oneshot_that_was_paused_over_its_time_is_lost(table: Timetable) -> None:
     task = table.add("later", Schedule(at=table.clock.now + HOUR))
-    table.store.pause(task, "by hand", table.clock.now)
+    table.ledger.recurring.pause(task, "by hand", table.clock.now)
     table.pass_time(DAY)
-    table.store.unpause(task, table.clock.now, 20)
+    table.ledger.recurring.unpause(task, table.clock.now, 20)
     table.tick()
     assert table.settle() and table.entry(task).status == "done"
 
 
 def test_a_run_out_of_turn_at_the_last_slot_leaves_a_task_for_ever(table: Timetable) -> None:
     task = table.add("last", every(HOUR, table.clock.now)._replace(until=table.clock.now + HOUR))
-    table.store.run_now(task, table.clock.now, "tasks")
-    works = table.store.claim(ENGINE, ME, 9, table.clock.now)
+    table.ledger.recurring.run_now(task, table.clock.now, "tasks")
+    works = table.ledger.runs.claim(ENGINE, ME, 9, table.clock.now)
     table.tick(HOUR)
-    table.store.settle([Ending(work.run.run_id, RunState.COMPLETED, Result.EXIT, table.clock.now, 0) for work in works], ME)
+    table.ledger.runs.settle([Ending(work.run.run_id, RunState.COMPLETED, Result.EXIT, table.clock.now, 0) for work in works], ME)
     assert table.entry(task).status == "done"
 
 
 def test_what_comes_after_a_cancelled_task_waits_for_ever(table: Timetable) -> None:
     first = table.add("first")
     second = table.add("second", Schedule(), after=(first,))
-    table.store.request_cancel(first, table.clock.now)
+    table.ledger.tasks.request_cancel(first, table.clock.now)
     assert table.entry(second).status == "paused" and any("which it comes after" in text for text in table.notices())

@@ -23,7 +23,7 @@ from ledgers import EMBEDDER, OWNERS, approve, ending, submit
 from backburner.core.errors import IllegalTransition, StaleRun, TaskNotFound
 from backburner.core.models import ENGINE, ProcessId, Run
 from backburner.core.states import Result, RunState
-from backburner.store.sqlite import SQLiteStore
+from backburner.store.ledger import Ledger, open_ledger
 from backburner.testing import PowerLossVFS
 
 NUMBERS = itertools.count()
@@ -86,7 +86,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.places = itertools.count()
         self.fell: list[tuple[str, str]] = []
         self.now = NOW
-        self.stores: list[SQLiteStore] = []
+        self.ledgers: list[Ledger] = []
         self.start()
 
     # -- the two doors to the ledger
@@ -96,11 +96,11 @@ class LedgerMachine(RuleBasedStateMachine):
         self.open()
 
     def open(self) -> None:
-        self.stores = [SQLiteStore(os.path.join(self.folder, "ledger.db")) for _ in OWNERS]
+        self.ledgers = [open_ledger(os.path.join(self.folder, "ledger.db")) for _ in OWNERS]
 
     def crash(self) -> None:
         """Both processes die in the middle of what they do; a new one finds their files."""
-        victim = self.stores[0]._db
+        victim = self.ledgers[0].database.connection
         victim.execute("BEGIN IMMEDIATE")
         victim.execute("UPDATE runs SET folder = 'half-written'")
         victim.execute("INSERT INTO events (at, kind, data) VALUES (0, 'half-written', '{}')")
@@ -114,16 +114,16 @@ class LedgerMachine(RuleBasedStateMachine):
         self.open()
 
     def close(self) -> None:
-        for store in self.stores:
-            store.close()
+        for ledger in self.ledgers:
+            ledger.close()
         shutil.rmtree(self.folder)
 
     def teardown(self) -> None:
         self.close()
 
     @property
-    def store(self) -> SQLiteStore:
-        return self.stores[0]
+    def ledger(self) -> Ledger:
+        return self.ledgers[0]
 
     def tick(self) -> int:
         self.now += 1
@@ -215,7 +215,7 @@ class LedgerMachine(RuleBasedStateMachine):
         missing = not known and any(other not in self.model for other in asked.get("after", ()))
         with pytest.raises(TaskNotFound) if missing else contextlib.nullcontext():
             owner = OWNERS[door] if more["at_once"] else None
-            task_id = submit(self.stores[door], now, approved=approved, runner=runner, owner=owner, **asked).task.task_id
+            task_id = submit(self.ledgers[door], now, approved=approved, runner=runner, owner=owner, **asked).task.task_id
         if missing:
             return asked["after"][0]
         if known:
@@ -252,7 +252,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def approve(self, task_id: str, aim: int) -> None:
         task_id = self.aimed(task_id, aim, "proposed")
         with self.expected(task_id, "proposed") as one:
-            approve(self.store, task_id, self.tick())
+            approve(self.ledger, task_id, self.tick())
         if one:
             self.happened(("task_approved", task_id))
             self.begin(task_id, ENGINE)
@@ -261,7 +261,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def refuse(self, task_id: str, aim: int, expired: bool) -> None:
         task_id = self.aimed(task_id, aim, "proposed")
         with self.expected(task_id, "proposed") as one:
-            self.store.refuse(task_id, expired=expired, now=self.tick())
+            self.ledger.tasks.refuse(task_id, expired=expired, now=self.tick())
         if one:
             one.state = "expired" if expired else "rejected"
             self.happened((f"task_{one.state}", task_id))
@@ -281,7 +281,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def claim(self, who: int, limit: int, runner: str) -> None:
         now = self.tick()
         wanted = self.queue(runner, now)[:limit]
-        claimed = self.stores[who].claim(runner, OWNERS[who], limit, now)
+        claimed = self.ledgers[who].runs.claim(runner, OWNERS[who], limit, now)
         assert [work.task.task_id for work in claimed] == wanted, "in order, and no more than asked for"
         self.take(wanted, OWNERS[who])
 
@@ -290,7 +290,7 @@ class LedgerMachine(RuleBasedStateMachine):
         one = self.model.get(task_id)
         ours = one is not None and one.owner == OWNERS[who]
         with contextlib.nullcontext() if ours else pytest.raises(StaleRun):
-            self.stores[who].record_process(self.run_id(task_id), OWNERS[who], ProcessId(77, "7", "boot"))
+            self.ledgers[who].runs.record_process(self.run_id(task_id), OWNERS[who], ProcessId(77, "7", "boot"))
 
     @rule(some=st.lists(tasks, max_size=3), aim=AIM, who=st.integers(0, 1), how=ENDS, limit=st.integers(0, 2))
     def settle(self, some: list[str], aim: int, who: int, how: tuple[str, str], limit: int) -> None:
@@ -299,7 +299,7 @@ class LedgerMachine(RuleBasedStateMachine):
         some = [self.aimed(task_id, aim + n if aim else 0, "running") for n, task_id in enumerate(some)]
         endings = [ending(self.run_id(task_id), RunState(state), self.tick(), Result(result)) for task_id in some]
         now = self.tick()
-        settled, claimed = self.stores[who].settle(endings, OWNERS[who], runner=ENGINE, limit=limit, now=now)
+        settled, claimed = self.ledgers[who].runs.settle(endings, OWNERS[who], runner=ENGINE, limit=limit, now=now)
         mine = []
         for task_id, one_end in zip(some, endings, strict=True):
             one = self.model.get(task_id)
@@ -316,7 +316,7 @@ class LedgerMachine(RuleBasedStateMachine):
         task_id = self.aimed(task_id, aim, "running", "pending")
         one, now = self.model.get(task_id), self.tick()
         with contextlib.nullcontext() if one else pytest.raises(TaskNotFound):
-            self.stores[door].request_cancel(task_id, now)
+            self.ledgers[door].tasks.request_cancel(task_id, now)
         if one is None:
             return
         if one.state == "proposed":
@@ -332,33 +332,33 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(task_id=tasks, who=st.integers(0, 1), fresh=st.booleans())
     def adopt(self, task_id: str, who: int, fresh: bool) -> None:
         """Take a run over: as it is now, or as it was before somebody else changed it."""
-        one, entry = self.model.get(task_id), self.store.show(task_id)
+        one, entry = self.model.get(task_id), self.ledger.queries.show(task_id)
         if entry is None or entry.run is None:
             return
         run: Run = entry.run if fresh else entry.run._replace(owner=ProcessId(33, "333", "boot"))
         if fresh and one and one.run == "running":
-            self.stores[who].adopt(run, OWNERS[who])
+            self.ledgers[who].runs.adopt(run, OWNERS[who])
             one.owner, one.runner = OWNERS[who], ENGINE
         elif not fresh or run.owner is None:
             with pytest.raises(StaleRun):
-                self.stores[who].adopt(run, OWNERS[who])
+                self.ledgers[who].runs.adopt(run, OWNERS[who])
 
     @rule()
     def release(self) -> None:
         left = [one for one in self.model.values() if one.run == "pending" and one.runner == EMBEDDER]
-        assert self.store.release(EMBEDDER) == len(left)
+        assert self.ledger.runs.release(EMBEDDER) == len(left)
         for one in left:
             one.runner = ENGINE
 
     @rule(task_id=tasks)
     def tell(self, task_id: str) -> None:
-        self.store.tell(task_ids=[task_id], now=self.tick())
+        self.ledger.notices.tell(task_ids=[task_id], now=self.tick())
         if one := self.model.get(task_id):
             one.notices = [True for _ in one.notices]
 
     @rule(target=tasks, some=st.lists(consumes(tasks), max_size=3))
     def clear(self, some: list[str]):  # type: ignore[no-untyped-def]
-        folders = self.store.clear(some, self.tick())
+        folders = self.ledger.tasks.clear(some, self.tick())
         known = [task_id for task_id in dict.fromkeys(some) if task_id in self.model]
         gone = [task_id for task_id in known if self.model[task_id].state not in ("proposed", "active")]
         runs = [f"{task_id}.{n}" if n > 1 else task_id for task_id in gone for n in range(1, self.model[task_id].n + 1)]
@@ -379,7 +379,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @invariant()
     def tasks_and_runs_are_as_the_model_says(self) -> None:
-        entries = {entry.task.task_id: entry for entry in self.store.list()}
+        entries = {entry.task.task_id: entry for entry in self.ledger.queries.list()}
         assert entries.keys() == self.model.keys()
         for task_id, one in self.model.items():
             task, run = entries[task_id]
@@ -394,14 +394,14 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @invariant()
     def what_is_blocked_waits_for_something_that_is_not_over(self) -> None:
-        for entry in self.store.list(status="pending"):
-            undecided = [other for other in map(self.store.show, entry.task.after) if other and not other.ended]
+        for entry in self.ledger.queries.list(status="pending"):
+            undecided = [other for other in map(self.ledger.queries.show, entry.task.after) if other and not other.ended]
             assert entry.run is not None and entry.run.blocked == bool(undecided)
 
     @invariant()
     def whoever_fell_is_found_by_what_it_fell_with(self) -> None:
         for task_id, fallen in self.fell:
-            found = self.store.fallen(task_id)
+            found = self.ledger.queries.fallen(task_id)
             assert fallen in {entry.task.task_id for entry in found}
             assert {entry.run.result for entry in found if entry.run} == {"dependency"}
         self.fell = []
@@ -409,26 +409,26 @@ class LedgerMachine(RuleBasedStateMachine):
     @invariant()
     def the_next_look_is_when_the_next_run_is_due(self) -> None:
         later = [one.due for one in self.model.values() if one.run == "pending" and one.runner == ENGINE and not one.waits and one.due]
-        assert self.store.next_due(ENGINE, self.now) == min((due for due in later if due > self.now), default=None)
+        assert self.ledger.runs.next_due(ENGINE, self.now) == min((due for due in later if due > self.now), default=None)
 
     @invariant()
     def the_queue_is_in_order(self) -> None:
         live = [one for one in self.model.values() if one.run in ("pending", "running")]
-        runs = self.store.live_runs()
+        runs = self.ledger.runs.live_runs()
         assert len(runs) == len(live)
         assert [self.model[run.task_id].place for run in runs] == sorted(one.place for one in live)
 
     @invariant()
     def every_ended_run_has_just_one_notice(self) -> None:
         told: dict[str, list[bool]] = {}
-        for notice in self.store.notices(unread=False):
+        for notice in self.ledger.notices.notices(unread=False):
             told.setdefault(notice.task_id, []).append(notice.told_at is not None)
         assert told == {task_id: one.notices for task_id, one in self.model.items() if one.notices}
         assert all(len(one.notices) == (one.run in TASK_OF) for one in self.model.values())
 
     @invariant()
     def events_are_in_order_and_none_is_lost(self) -> None:
-        events = self.store.events(0, 100_000)
+        events = self.ledger.events.events(0, 100_000)
         ids = [event.event_id for event in events]
         known = len(self.event_ids)
         assert ids == sorted(set(ids))
@@ -442,7 +442,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_file_is_sound(self) -> None:
-        assert self.store.check() == []
+        assert self.ledger.check() == []
 
 
 class PowerLossMachine(LedgerMachine):
@@ -453,10 +453,10 @@ class PowerLossMachine(LedgerMachine):
         self.open()
 
     def open(self) -> None:
-        self.stores = [SQLiteStore("/ledger.db", vfs=self.disk.name, exclusive=True)] * 2
+        self.ledgers = [open_ledger("/ledger.db", vfs=self.disk.name, exclusive=True)] * 2
 
     def crash(self) -> None:
-        victim = self.store._db
+        victim = self.ledger.database.connection
         victim.execute("BEGIN IMMEDIATE")
         victim.execute("UPDATE runs SET folder = 'half-written'")
         victim.cache_flush()
@@ -467,10 +467,10 @@ class PowerLossMachine(LedgerMachine):
     @rule()
     def fold(self) -> None:
         """The log is folded back into the file, as happens by itself when it has grown."""
-        self.store._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
+        self.ledger.database.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
 
     def close(self) -> None:
-        self.store.close()
+        self.ledger.close()
 
 
 LedgerMachine.TestCase.settings = settings(deadline=None, max_examples=2000 if LONG else 100, stateful_step_count=50)
@@ -480,21 +480,21 @@ TestLedger = LedgerMachine.TestCase
 TestLedgerOnADiskThatLosesPower = PowerLossMachine.TestCase
 
 
-def chain(length: int) -> SQLiteStore:
+def chain(length: int) -> Ledger:
     """Tasks of which each comes after the one before; the first is at work. In memory, for nothing here is about the disk."""
-    store = SQLiteStore(f"/chain-{next(NUMBERS)}.db", vfs="memdb", exclusive=True)
+    ledger = open_ledger(f"/chain-{next(NUMBERS)}.db", vfs="memdb", exclusive=True)
     for number in range(length):
-        submit(store, NOW, approved=True, wanted=f"task_{number}", after=(f"task_{number - 1}",) if number else (), size=1)
-    assert [work.task.task_id for work in store.claim(ENGINE, OWNERS[0], length, NOW)] == ["task_0"]
-    return store
+        submit(ledger, NOW, approved=True, wanted=f"task_{number}", after=(f"task_{number - 1}",) if number else (), size=1)
+    assert [work.task.task_id for work in ledger.runs.claim(ENGINE, OWNERS[0], length, NOW)] == ["task_0"]
+    return ledger
 
 
 def test_a_chain_of_any_length_falls_with_its_first_task() -> None:
-    with contextlib.closing(chain(5000)) as store:
-        store.settle([ending("task_0", RunState.FAILED, NOW)], OWNERS[0])
-        fell = [entry for entry in store.list(status="failed") if entry.run and entry.run.result == "dependency"]
-        assert len(fell) == 4999 and store.live_runs() == []
-        assert len({notice.task_id for notice in store.notices(unread=False)}) == len(store.notices(unread=False)) == 5000
+    with contextlib.closing(chain(5000)) as ledger:
+        ledger.runs.settle([ending("task_0", RunState.FAILED, NOW)], OWNERS[0])
+        fell = [entry for entry in ledger.queries.list(status="failed") if entry.run and entry.run.result == "dependency"]
+        assert len(fell) == 4999 and ledger.runs.live_runs() == []
+        assert len({notice.task_id for notice in ledger.notices.notices(unread=False)}) == len(ledger.notices.notices(unread=False)) == 5000
 
 
 @pytest.mark.parametrize("verb", ["settle", "cancel", "fallen"])
@@ -502,19 +502,19 @@ def test_the_work_of_a_fall_grows_with_the_length_of_the_chain_and_not_with_its_
     """In steps of the database's own machine."""
     steps = {}
     for length in (200, 400):
-        with contextlib.closing(chain(length)) as store:
+        with contextlib.closing(chain(length)) as ledger:
             if verb == "fallen":
-                store.settle([ending("task_0", RunState.FAILED, NOW)], OWNERS[0])
+                ledger.runs.settle([ending("task_0", RunState.FAILED, NOW)], OWNERS[0])
             counted: list[bool] = []
-            store._db.set_progress_handler(lambda seen=counted: bool(seen.append(False)), 1)
+            ledger.database.connection.set_progress_handler(lambda seen=counted: bool(seen.append(False)), 1)
             match verb:
                 case "settle":
-                    store.settle([ending("task_0", RunState.FAILED, NOW)], OWNERS[0])
+                    ledger.runs.settle([ending("task_0", RunState.FAILED, NOW)], OWNERS[0])
                 case "cancel":
-                    store.request_cancel("task_1", NOW)
+                    ledger.tasks.request_cancel("task_1", NOW)
                 case _:
-                    assert len(store.fallen("task_0")) == length - 1
-            store._db.set_progress_handler(None)
-            assert len(store.list(status="pending")) == 0
+                    assert len(ledger.queries.fallen("task_0")) == length - 1
+            ledger.database.connection.set_progress_handler(None)
+            assert len(ledger.queries.list(status="pending")) == 0
             steps[length] = len(counted)
     assert steps[400] < 3 * steps[200]

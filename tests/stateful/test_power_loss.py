@@ -19,7 +19,8 @@ from ledgers import OWNERS, approve, ending, submit
 from backburner.core.errors import LedgerUnavailable
 from backburner.core.models import ENGINE, Entry, ProcessId
 from backburner.core.states import ENDED, LIVE, RunState
-from backburner.store.sqlite import SQLiteStore
+from backburner.store.ledger import Ledger, open_ledger
+from backburner.store.sqlite import SqliteDatabase
 from backburner.testing import PowerLossVFS
 
 US = OWNERS[0]
@@ -44,10 +45,10 @@ Step = tuple[str, int]
 class Snapshot:
     """All that was promised so far, but for the process of a run: that may be lost."""
 
-    def __init__(self, store: SQLiteStore) -> None:
-        self.tasks = {entry.task.task_id: self._plain(entry) for entry in store.list()}
-        self.events = store.events(0, 100_000)
-        self.notices = store.notices(unread=False)
+    def __init__(self, ledger: Ledger) -> None:
+        self.tasks = {entry.task.task_id: self._plain(entry) for entry in ledger.queries.list()}
+        self.events = ledger.events.events(0, 100_000)
+        self.notices = ledger.notices.notices(unread=False)
 
     @staticmethod
     def _plain(entry: Entry) -> Entry:
@@ -65,19 +66,19 @@ class Snapshot:
 class Life:
     """One ledger on one disk, through as many power cuts as a test likes."""
 
-    def __init__(self, seed: int, keep: float, kind: type[SQLiteStore] = SQLiteStore) -> None:
+    def __init__(self, seed: int, keep: float, kind: type[SqliteDatabase] = SqliteDatabase) -> None:
         self.disk = PowerLossVFS(f"power-loss-test-{next(NUMBERS)}", seed, keep)
         self.kind = kind
         self.chance = random.Random(seed)
         self.now = 1_770_000_000_000
-        self.store = self.open()
-        self.promised = Snapshot(self.store)
+        self.ledger = self.open()
+        self.promised = Snapshot(self.ledger)
 
-    def open(self) -> SQLiteStore:
-        return self.kind("/ledger.db", vfs=self.disk.name, exclusive=True)
+    def open(self) -> Ledger:
+        return Ledger(self.kind("/ledger.db", vfs=self.disk.name, exclusive=True), "/")
 
     def close(self) -> None:
-        self.store.close()
+        self.ledger.close()
 
     def live(self, steps: list[Step], cut: int) -> None:
         """Take steps until the power goes, at the latest after the last one; then look whether all promises are kept."""
@@ -87,7 +88,7 @@ class Life:
             targets, act = self.prepare(verb, number)
             try:
                 act()
-                self.promised = Snapshot(self.store)
+                self.promised = Snapshot(self.ledger)
             except LedgerUnavailable:
                 break
             except apsw.Error:
@@ -96,50 +97,50 @@ class Life:
         if self.disk.cuts == cuts:
             self.disk.cut_power()
             targets = 0
-        self.store.close()
-        self.store = self.open()
+        self.ledger.close()
+        self.ledger = self.open()
         self.check(verb, targets)
 
     def prepare(self, verb: str, number: int) -> tuple[int, Callable[[], object]]:
         """What a step will do, and to how many tasks."""
         self.now += 1
-        now, store = self.now, self.store
+        now, ledger = self.now, self.ledger
         proposed, pending = self.having("proposed"), self.having("pending")
         running = self.having("running")
         match verb:
             case "submit":
-                return 1, lambda: submit(store, now, approved=number % 3 > 0, size=number * 300)
+                return 1, lambda: submit(ledger, now, approved=number % 3 > 0, size=number * 300)
             case "approve" if proposed:
-                return 1, lambda: approve(store, proposed[0], now)
+                return 1, lambda: approve(ledger, proposed[0], now)
             case "refuse" if proposed:
-                return 1, lambda: store.refuse(proposed[0], expired=False, now=now)
+                return 1, lambda: ledger.tasks.refuse(proposed[0], expired=False, now=now)
             case "claim":
-                return min(number, len(pending)), lambda: store.claim(ENGINE, US, number, now)
+                return min(number, len(pending)), lambda: ledger.runs.claim(ENGINE, US, number, now)
             case "record" if running:
-                return 0, lambda: store.record_process(running[0], US, ProcessId(number, "1", "boot"))
+                return 0, lambda: ledger.runs.record_process(running[0], US, ProcessId(number, "1", "boot"))
             case "settle":
                 state = self.chance.choice([RunState.COMPLETED, RunState.FAILED, RunState.CANCELLED])
                 some = running[:number]
-                return len(some), lambda: store.settle([ending(run_id, state, now) for run_id in some], US)
+                return len(some), lambda: ledger.runs.settle([ending(run_id, state, now) for run_id in some], US)
             case "cancel" if pending or running:
                 target = self.chance.choice(pending + running)
                 again = target in running and self.promised.tasks[target].run.cancel_requested_at is not None  # type: ignore[union-attr]
-                return int(not again), lambda: store.request_cancel(target, now)
+                return int(not again), lambda: ledger.tasks.request_cancel(target, now)
             case "clear":
                 ended = [key for key, entry in self.promised.tasks.items() if entry.ended][:number]
-                return len(ended), lambda: store.clear(ended, now)
+                return len(ended), lambda: ledger.tasks.clear(ended, now)
             case "fold":
                 mode = (apsw.SQLITE_CHECKPOINT_PASSIVE, apsw.SQLITE_CHECKPOINT_RESTART, apsw.SQLITE_CHECKPOINT_TRUNCATE)[number % 3]
-                return 0, lambda: store._db.wal_checkpoint(mode=mode)
+                return 0, lambda: ledger.database.connection.wal_checkpoint(mode=mode)
             case _:
-                return 0, lambda: store.tell(task_ids=list(self.promised.tasks)[:number], now=now)
+                return 0, lambda: ledger.notices.tell(task_ids=list(self.promised.tasks)[:number], now=now)
 
     def having(self, status: str) -> list[str]:
         return [key for key, entry in reversed(self.promised.tasks.items()) if entry.status == status]
 
     def check(self, verb: str, targets: int) -> None:
         """`verb` was under way and meant for so many tasks; everything before it had returned."""
-        found = Snapshot(self.store)
+        found = Snapshot(self.ledger)
         changes = self.promised.changes(found)
         assert set(changes.values()) <= MAY[verb], f"{verb}: {changes}"
         assert len(changes) in (0, targets), f"{verb} happened by halves: {changes}"
@@ -150,7 +151,7 @@ class Life:
             assert len(kept) == 1 or verb == "clear", "a notice was lost"
         owed = sorted(key for key, entry in found.tasks.items() if entry.run and entry.run.state not in LIVE)
         assert sorted(notice.task_id for notice in found.notices) == owed, "one notice per ended run"
-        assert [row[0] for row in self.store._db.execute("PRAGMA integrity_check")] == ["ok"]
+        assert [row[0] for row in self.ledger.database.execute("PRAGMA integrity_check")] == ["ok"]
         self.promised = found
 
 
@@ -208,26 +209,26 @@ def test_the_power_may_go_at_every_single_write_while_a_ledger_is_made(keep: flo
         disk = PowerLossVFS(f"power-loss-test-{next(NUMBERS)}", cut, keep)
         disk.cut_power_after(cut)
         try:
-            SQLiteStore("/ledger.db", vfs=disk.name, exclusive=True).close()
+            open_ledger("/ledger.db", vfs=disk.name, exclusive=True).close()
             made = True
             disk.cut_power()
         except LedgerUnavailable:
             pass
-        store = SQLiteStore("/ledger.db", vfs=disk.name, exclusive=True)
-        assert submit(store, 1, approved=True).status == "pending"
-        assert store.check() == []
-        store.close()
+        ledger = open_ledger("/ledger.db", vfs=disk.name, exclusive=True)
+        assert submit(ledger, 1, approved=True).status == "pending"
+        assert ledger.check() == []
+        ledger.close()
     assert cut > 5
 
 
-def with_synchronous(level: str) -> type[SQLiteStore]:
-    """A ledger that syncs less than it should."""
+def with_synchronous(level: str) -> type[SqliteDatabase]:
+    """A database that syncs less than it should."""
 
-    class Careless(SQLiteStore):
-        def _transaction(self, *, durable: bool = True):  # type: ignore[no-untyped-def]
-            self._db.execute(f"PRAGMA synchronous = {level}")
+    class Careless(SqliteDatabase):
+        def begin(self, durable: bool) -> None:
+            self.connection.execute(f"PRAGMA synchronous = {level}")
             self._durable = durable
-            return super()._transaction(durable=durable)
+            super().begin(durable)
 
     return Careless
 
@@ -244,4 +245,4 @@ def test_with_less_syncing_each_promise_would_be_broken(level: str, steps: list[
 def test_the_process_of_a_run_is_all_that_may_be_lost() -> None:
     with closing(Life(1, 0.0)) as life:
         life.live(ORDINARY[:6], 10_000)
-        assert [run.process for run in life.store.live_runs()] == [None, None, None]
+        assert [run.process for run in life.ledger.runs.live_runs()] == [None, None, None]

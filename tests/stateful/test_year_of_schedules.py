@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import takewhile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from backburner.core.schedule import MISSED, MOST_ROWS, Schedule, cron, every, n
 from backburner.core.settings import resolve
 from backburner.core.states import Result, RunState
 from backburner.engine.scheduler import Scheduler
-from backburner.store.sqlite import SQLiteStore
+from backburner.store.ledger import open_ledger
 from backburner.testing import FakeClock
 
 SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
@@ -119,8 +120,8 @@ class Year:
     def start(self) -> None:
         """A new process."""
         self.processes += 1
-        self.store, self.owner = SQLiteStore(self.path), ProcessId(self.processes, "1", "boot")
-        self.scheduler = Scheduler(self.store, "tasks", self.clock, lambda: self.config)
+        self.ledger, self.owner = open_ledger(self.path), ProcessId(self.processes, "1", "boot")
+        self.scheduler = Scheduler(self.ledger.recurring, "tasks", self.clock, SimpleNamespace(current=self.config))
         self.death: Death | None = None
         self.changes = -1
 
@@ -132,20 +133,20 @@ class Year:
         return self.chance.random() < probability
 
     def snapshot(self) -> list[list[tuple]]:
-        return [self.store._all(sql) for sql in LEDGER]
+        return [self.ledger.database.execute(sql) for sql in LEDGER]
 
     def act(self, name: str, verb: Callable[[], Any]) -> Any:
         """What a verb gives; None where the process died in it. Then it is as if it had not been called, unless it had committed."""
         death, before = self.death, self.snapshot() if self.death else []
         if death:
             death.committed = False
-            self.store._db.set_exec_trace(death)
+            self.ledger.database.connection.set_exec_trace(death)
         try:
             return verb()
         except Died:
             assert death
             self.seen[f"died in {name}"] += 1
-            self.store.close()
+            self.ledger.close()
             self.start()
             if not death.committed:
                 self.seen["undone"] += 1
@@ -154,17 +155,21 @@ class Year:
             self.take_over()
             return None
         finally:
-            self.store._db.set_exec_trace(None)
+            self.ledger.database.connection.set_exec_trace(None)
             self.watch()
 
     def watch(self) -> None:
         """Follow where the tasks stand, and see that none has two runs at a time."""
-        if self.store._db.total_changes() == self.changes:
+        if self.ledger.database.connection.total_changes() == self.changes:
             return
         query = "SELECT task_id, max(slot) FROM runs NOT INDEXED WHERE seq > ? AND cause = 'schedule' GROUP BY task_id"
-        fresh, before, self.changes = dict(self.store._all(query, self.rows)), self.tasks, self.store._db.total_changes()
-        self.rows = self.store._one("SELECT coalesce(max(seq), 0) FROM runs")[0]
-        self.tasks = set(self.store._all("SELECT task_id, state, next_run_at, fired FROM tasks"))
+        fresh, before, self.changes = (
+            dict(self.ledger.database.execute(query, (self.rows,))),
+            self.tasks,
+            self.ledger.database.connection.total_changes(),
+        )
+        self.rows = self.ledger.database.one("SELECT coalesce(max(seq), 0) FROM runs")[0]
+        self.tasks = set(self.ledger.database.execute("SELECT task_id, state, next_run_at, fired FROM tasks"))
         for task_id, state, due, fired in sorted(self.tasks - before, key=str):
             life = self.lives[task_id]
             if due is None and life.due is not None:
@@ -182,19 +187,19 @@ class Year:
             elif state != "paused" == life.state:
                 self.seen["unpaused"] += bool(self.paused.pop(task_id))
             life.state, life.due, life.fired = state, due, fired
-        live = self.store._all("SELECT task_id FROM runs WHERE ended_at IS NULL")
+        live = self.ledger.database.execute("SELECT task_id FROM runs WHERE ended_at IS NULL")
         assert len(set(live)) == len(live), "two runs of a task at a time"
 
     def take_over(self) -> None:
         """Go on with what the dead left, after a while in which nothing ran and the clock may have been set."""
         if self.maybe(0.3):
             self.jump("down", self.some(MINUTE, 3 * DAY) * self.chance.choice([1, 1, -1]))
-        live = [run for run in self.store.live_runs() if run.state == RunState.RUNNING]
+        live = [run for run in self.ledger.runs.live_runs() if run.state == RunState.RUNNING]
         self.ends = {run.run_id: self.ends[run.run_id] for run in live if run.run_id in self.ends and self.maybe(0.7)}
         for run in live:
-            self.store.adopt(run, self.owner)
+            self.ledger.runs.adopt(run, self.owner)
         lost = [Ending(run.run_id, RunState.FAILED, Result.LOST, self.clock.now) for run in live if run.run_id not in self.ends]
-        self.seen["lost"] += len(self.store.settle(lost, self.owner).run_ids)
+        self.seen["lost"] += len(self.ledger.runs.settle(lost, self.owner).run_ids)
 
     def submit(self, schedule: Schedule, **more: Any) -> None:
         task_id, now = f"task_{len(self.lives)}", self.clock.now
@@ -202,9 +207,9 @@ class Year:
         wanted = Submission(("make",), "/p", {}, name=task_id, schedule=schedule.fields(), notify="on_failure", **more)
         known = {"project": "/p", "wanted_id": task_id, "approval": Approval("user", "cli", now), "reasons": (), "expires_at": None}
         kind = "scheduled" if schedule.at is None else "oneshot"
-        self.store.submit(wanted, **known, runner=ENGINE, folder="tasks", now=now, kind=kind, most_active=MANY)
+        self.ledger.tasks.submit(wanted, **known, runner=ENGINE, folder="tasks", now=now, kind=kind, most_active=MANY)
         if self.maybe(0.2):
-            self.store.run_now(task_id, now, "tasks")  # to see whether it works
+            self.ledger.recurring.run_now(task_id, now, "tasks")  # to see whether it works
         self.watch()
 
     def wish(self) -> Schedule:
@@ -246,13 +251,13 @@ class Year:
         if self.death is None and self.maybe(0.008):
             self.death = Death(self.some(1, 60))
         if self.maybe(0.008):
-            task_id = self.chance.choice([run.task_id for run in self.store.live_runs()] or list(self.lives))
+            task_id = self.chance.choice([run.task_id for run in self.ledger.runs.live_runs()] or list(self.lives))
             if self.lives[task_id].state == "active":
-                paused = self.act("pause", lambda: self.store.pause(task_id, "I said so", self.clock.now))
+                paused = self.act("pause", lambda: self.ledger.recurring.pause(task_id, "I said so", self.clock.now))
                 assert paused is None or paused.task.state == "paused", f"a pause was the end of {task_id}"
         for task_id in [task_id for task_id, at in self.paused.items() if at <= self.clock.now]:
             try:
-                self.act("unpause", lambda task_id=task_id: self.store.unpause(task_id, self.clock.now, MANY))
+                self.act("unpause", lambda task_id=task_id: self.ledger.recurring.unpause(task_id, self.clock.now, MANY))
             except BadInput:  # it would never be due again
                 self.paused[task_id] = NEVER
 
@@ -266,16 +271,16 @@ class Year:
         while self.clock.now < until:
             now, late = self.clock.now, self.some(1, 50) if self.maybe(0.95) else self.some(50, 5 * MINUTE)
             free, self.free = self.free, False  # a slot that waited for the end of a run is due at once
-            moments = [self.store.next_slot_at(-1 if free else now), self.store.next_due(ENGINE, now), *self.ends.values()]
+            moments = [self.ledger.recurring.next_slot_at(-1 if free else now), self.ledger.runs.next_due(ENGINE, now), *self.ends.values()]
             self.clock.now = max(now, min((at for at in moments if at is not None), default=now + DAY)) + late
             self.happen()
             self.tick()
             if endings := [self.ending(run_id) for run_id, at in self.ends.items() if at <= self.clock.now]:
                 self.settle(endings)
-            self.begin(self.act("claim", lambda: self.store.claim(ENGINE, self.owner, MANY, self.clock.now)) or [])
+            self.begin(self.act("claim", lambda: self.ledger.runs.claim(ENGINE, self.owner, MANY, self.clock.now)) or [])
 
     def settle(self, endings: list[Ending]) -> None:
-        if settled := self.act("settle", lambda: self.store.settle(endings, self.owner, runner=ENGINE, limit=9, now=self.clock.now)):
+        if settled := self.act("settle", lambda: self.ledger.runs.settle(endings, self.owner, runner=ENGINE, limit=9, now=self.clock.now)):
             assert list(settled.run_ids) == [ending.run_id for ending in endings]
             self.ends, self.free = {run_id: at for run_id, at in self.ends.items() if run_id not in settled.run_ids}, True
             self.begin(settled.claimed)
@@ -298,17 +303,20 @@ class Year:
     def see_that_all_is_replanned(self, before: dict[str, int]) -> None:
         """No slot that lies in the future counts as skipped, and nothing waits for more than its next slot that has not run."""
         for task_id, due in before.items():
-            life, ahead = self.lives[task_id], {row[0]: row[1] for row in self.store._all(SLOTS, task_id) if row[0] > self.clock.now}
+            life, ahead = (
+                self.lives[task_id],
+                {row[0]: row[1] for row in self.ledger.database.execute(SLOTS, (task_id,)) if row[0] > self.clock.now},
+            )
             if life.due is not None:
                 assert not [slot for slot, n in ahead.items() if n < 0 and slot < due], "skipped, and yet to come"
                 assert life.due <= next((slot for slot in slots(life.schedule, self.clock.now) if slot not in ahead), NEVER)
 
     def check(self) -> None:
-        live = {run.task_id for run in self.store.live_runs()}
+        live = {run.task_id for run in self.ledger.runs.live_runs()}
         for task_id, life in self.lives.items():
-            life.check(self.store._all(SLOTS, task_id))
+            life.check(self.ledger.database.execute(SLOTS, (task_id,)))
             assert life.state != "active" or life.due or task_id in live, f"{task_id} is to be run no more, and yet not over"
-        assert self.store.check() == []
+        assert self.ledger.check() == []
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -323,7 +331,7 @@ def test_in_a_year_of_schedules_every_slot_is_accounted_for_just_once(tmp_path: 
             year.live(START + month * 365 * DAY // 12)
             if month % 4 == 0:
                 year.check()
-        year.seen.update({kind: year.store._one(f"SELECT count(*) FROM runs WHERE {where}")[0] for kind, where in KINDS.items()})
-        year.store.close()
+        year.seen.update({kind: year.ledger.database.one(f"SELECT count(*) FROM runs WHERE {where}")[0] for kind, where in KINDS.items()})
+        year.ledger.close()
     print(f"{len(year.lives)} tasks: {dict(sorted(year.seen.items()))}")
     assert not [kind for kind in [*KINDS, *HAPPENED] if not year.seen[kind]], "did not happen"

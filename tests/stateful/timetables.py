@@ -1,6 +1,7 @@
 """A ledger, a clock that is set by hand and a scheduler: standing tasks without a process."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from backburner.core.models import ENGINE, LOCAL, Approval, Ending, Entry, ProcessId, Run, Submission
@@ -8,7 +9,7 @@ from backburner.core.schedule import Schedule, every
 from backburner.core.settings import resolve
 from backburner.core.states import Result, RunState
 from backburner.engine.scheduler import Scheduler
-from backburner.store.sqlite import SQLiteStore
+from backburner.store.ledger import open_ledger
 from backburner.testing import FakeClock
 
 ME = ProcessId(1, "1", "boot")
@@ -22,12 +23,12 @@ class Timetable:
         self.clock = FakeClock(now)
         self.path = str(folder / "ledger.db")
         self.config = resolve(flags={f"tasks.{name}": value for name, value in settings.items()})
-        self.store = SQLiteStore(self.path)
+        self.ledger = open_ledger(self.path)
         self.scheduler = self.another_scheduler()
 
     def another_scheduler(self) -> Scheduler:
         """As a second engine, or the next one, would have it."""
-        return Scheduler(SQLiteStore(self.path), "tasks", self.clock, lambda: self.config)
+        return Scheduler(open_ledger(self.path).recurring, "tasks", self.clock, SimpleNamespace(current=self.config))
 
     def add(self, name: str, schedule: Schedule | None = None, **more: Any) -> str:
         agent = more.get("agent")
@@ -36,7 +37,7 @@ class Timetable:
         )
         submission = submission._replace(schedule=(schedule or every(HOUR, self.clock.now)).fields())._replace(**more)
         kind = "event" if submission.after else "oneshot" if "at" in submission.schedule else "scheduled"
-        entry = self.store.submit(
+        entry = self.ledger.tasks.submit(
             submission,
             project="/p",
             wanted_id=f"task_{name}",
@@ -61,20 +62,20 @@ class Timetable:
 
     def settle(self, state: str = "completed", *, result: Result = Result.EXIT, runner: str = ENGINE, **more: Any) -> list[Run]:
         """Everything that is pending runs, and ends like that."""
-        claimed = self.store.claim(runner, ME, 1000, self.clock.now)
+        claimed = self.ledger.runs.claim(runner, ME, 1000, self.clock.now)
         code = 0 if state == "completed" else 1
         endings = [Ending(work.run.run_id, RunState(state), result, self.clock.now, code, **more) for work in claimed]
-        self.store.settle(endings, ME)
+        self.ledger.runs.settle(endings, ME)
         return [work.run for work in claimed]
 
     def entry(self, task_id: str) -> Entry:
-        found = self.store.show(task_id)
+        found = self.ledger.queries.show(task_id)
         assert found is not None
         return found
 
     def rows(self, task_id: str) -> list[Run]:
         """Its runs and skipped slots, oldest first."""
-        return list(reversed(self.store.history(task_id, 100_000)))
+        return list(reversed(self.ledger.queries.history(task_id, 100_000)))
 
     def notices(self) -> list[str]:
-        return [notice.text for notice in self.store.notices()]
+        return [notice.text for notice in self.ledger.notices.notices()]

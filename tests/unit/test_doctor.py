@@ -11,7 +11,7 @@ import pytest
 from backburner.core.models import ENGINE, Approval, Ending, ProcessId, Submission
 from backburner.core.states import Result, RunState
 from backburner.interfaces.cli.doctor import Finding, examine
-from backburner.store.sqlite import SQLiteStore
+from backburner.store.ledger import open_ledger
 from backburner.system import run_files as folders
 from backburner.system.home import Home
 from backburner.system.processes import MARK, engine_of, myself
@@ -25,19 +25,19 @@ def home(tmp_path: Path) -> Home:
 def fill(home: Home, *, owner: ProcessId | None = None, end: bool = True, count: int = 1) -> list[str]:
     """Tasks as Backburner leaves them; their ids."""
     owner = owner or myself()
-    store = SQLiteStore(home.ledger)
+    ledger = open_ledger(home.ledger)
     for _ in range(count):
         approval = Approval("auto", "gate", 1)
         submission = Submission(("true",), "/tmp", {"LONG": "x" * 500})
         options = {"project": "/tmp", "reasons": (), "folder": "tasks", "now": 1, "expires_at": None}
-        store.submit(submission, wanted_id="task_x", approval=approval, runner=ENGINE, **options)
-    claimed = store.claim(ENGINE, owner, count, 2)
+        ledger.tasks.submit(submission, wanted_id="task_x", approval=approval, runner=ENGINE, **options)
+    claimed = ledger.runs.claim(ENGINE, owner, count, 2)
     if end:
-        store.settle([Ending(work.run.run_id, RunState.COMPLETED, Result.EXIT, 3, 0) for work in claimed], owner)
-    for entry in store.list():
+        ledger.runs.settle([Ending(work.run.run_id, RunState.COMPLETED, Result.EXIT, 3, 0) for work in claimed], owner)
+    for entry in ledger.queries.list():
         assert entry.run
         folders.write_metadata(home.folder(entry.run.folder), entry.task, entry.run)
-    store.close()
+    ledger.close()
     return [work.task.task_id for work in claimed]
 
 
@@ -129,9 +129,9 @@ def test_a_ledger_of_random_bytes_is_told_and_left_as_it_is(home: Home) -> None:
 def test_a_damaged_ledger_is_set_aside_with_all_that_belongs_to_it(home: Home) -> None:
     """What can be salvaged may be in the write-ahead log; and that of another ledger would destroy a new one."""
     fill(home, count=4)
-    store = SQLiteStore(home.ledger)
-    store.fold()
-    store.close()
+    ledger = open_ledger(home.ledger)
+    ledger.fold()
+    ledger.close()
     fill(home)
     whole, log = Path(home.ledger).read_bytes(), Path(home.ledger + "-wal").read_bytes()
     assert log
@@ -144,9 +144,9 @@ def test_a_damaged_ledger_is_set_aside_with_all_that_belongs_to_it(home: Home) -
         aside = Path(home.root, folder)
         assert (aside / "ledger.db-wal").read_bytes() == log
     (aside / "ledger.db").write_bytes(whole)
-    store = SQLiteStore(str(aside / "ledger.db"))
-    assert len(store.list(status=None, project=None, limit=None)) == 5, "nothing of it was lost"
-    store.close()
+    ledger = open_ledger(str(aside / "ledger.db"))
+    assert len(ledger.queries.list(status=None, project=None, limit=None)) == 5, "nothing of it was lost"
+    ledger.close()
     assert len(fill(home)) == 1
 
 
@@ -209,10 +209,10 @@ def test_a_run_whose_owner_is_dead_is_told(home: Home) -> None:
 
 def test_a_run_whose_owner_lives_and_that_has_a_process_is_fine(home: Home) -> None:
     (task_id,) = fill(home, end=False)
-    store = SQLiteStore(home.ledger)
-    store.record_process(task_id, myself(), myself())
-    (run,) = store.live_runs()
-    store.close()
+    ledger = open_ledger(home.ledger)
+    ledger.runs.record_process(task_id, myself(), myself())
+    (run,) = ledger.runs.live_runs()
+    ledger.close()
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, env={"PATH": os.defpath, MARK: run.mark}):
         assert wrong(home) == []
 

@@ -26,6 +26,7 @@ EXITS = {
     "WorktreeFailed": 1,
     "IllegalTransition": 1,
     "StaleRun": 1,
+    "StaleTask": 1,
     "HomeUnusable": 1,
     "EngineUnavailable": 1,
     "LedgerUnavailable": 1,

@@ -12,7 +12,7 @@ from backburner import TaskMetadata, TaskStatus, TaskStorage, parse_command
 from backburner.core.errors import BackburnerError, BadInput, IllegalTransition, TaskNotFound
 from backburner.core.models import Approval, Ending, Submission
 from backburner.core.states import Result, RunState
-from backburner.store.sqlite import SQLiteStore
+from backburner.store.ledger import open_ledger
 from backburner.system.processes import myself
 
 NOW = datetime(2026, 2, 9, 14, 30, 22, 7000, UTC)
@@ -29,16 +29,16 @@ def storage(tmp_path: Path) -> TaskStorage:
 
 def run_by_backburner(storage: TaskStorage, *, end: bool) -> str:
     """A task that a runner of this process holds."""
-    store = SQLiteStore(storage.home.ledger)
+    ledger = open_ledger(storage.home.ledger)
     approval = Approval("user", "cli", 1)
     runner = f"{myself()}:test"
-    entry = store.submit(
+    entry = ledger.tasks.submit(
         Submission(("sleep", "9"), "/tmp", {}), project="/tmp", wanted_id="task_held", approval=approval, reasons=(), runner=runner, folder="tasks", now=1, expires_at=None
     )  # fmt: skip
-    store.claim(runner, myself(), 1, 2)
+    ledger.runs.claim(runner, myself(), 1, 2)
     if end:
-        store.settle([Ending(entry.task.task_id, RunState.COMPLETED, Result.EXIT, 3, 0)], myself())
-    store.close()
+        ledger.runs.settle([Ending(entry.task.task_id, RunState.COMPLETED, Result.EXIT, 3, 0)], myself())
+    ledger.close()
     return entry.task.task_id
 
 

@@ -11,7 +11,6 @@ from backburner.core.errors import AmbiguousId, BadInput, IllegalTransition, Not
 from backburner.core.models import Submission
 from backburner.services.app import App, open_app
 from backburner.store.ledger import Ledger, open_ledger
-from backburner.store.sqlite import SQLiteStore
 from backburner.system.home import Home
 from backburner.system.processes import myself
 from backburner.testing import FakeClock
@@ -42,20 +41,25 @@ def ask(*command: str, **more: object) -> Submission:
     return Submission(command or ("make",), "/tmp", {"PATH": "/usr/bin:/bin"}, **more)  # type: ignore[arg-type]
 
 
-class LateStore(SQLiteStore):
-    """A ledger in which another door is always a moment quicker to see a proposal expire."""
+def late_ledger(path: str) -> Ledger:
+    """A ledger in which another process is always a moment quicker to record that a proposal expired."""
+    ledger = open_ledger(path)
+    overdue_proposals = ledger.tasks.overdue_proposals
 
-    def overdue_proposals(self, now: int) -> Sequence[str]:
-        found = super().overdue_proposals(now)
-        other = SQLiteStore(self.path)
+    def expired_meanwhile(now: int) -> Sequence[str]:
+        found = overdue_proposals(now)
+        other = open_ledger(path)
         for task_id in found:
-            other.refuse(task_id, expired=True, now=now)
+            other.tasks.refuse(task_id, expired=True, now=now)
         other.close()
         return found
 
+    ledger.tasks.overdue_proposals = expired_meanwhile  # type: ignore[method-assign]
+    return ledger
+
 
 def test_a_proposal_that_another_door_expires_at_the_same_moment_is_no_error(home: Home, clock: FakeClock) -> None:
-    with App(home, Ledger(LateStore(home.ledger)), ConfigFile(home, {}), {}, clock=clock, runner=RUNNER) as app:
+    with App(home, late_ledger(home.ledger), ConfigFile(home, {}), {}, clock=clock, runner=RUNNER) as app:
         proposal = app.submissions.submit(ask(), caller(app)).task
         clock.advance(25 * HOUR)
         assert app.queries.find(proposal.task_id, caller(app)).status == "expired"

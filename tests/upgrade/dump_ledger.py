@@ -9,17 +9,17 @@ from typing import Any
 
 from backburner.core.models import ENGINE, RECORD, Approval, Ending, ProcessId, Submission
 from backburner.core.states import Result, RunState
-from backburner.store.sqlite import SQLiteStore
+from backburner.store.ledger import Ledger, open_ledger
 
 NOW = 1_770_000_000_000
 OWNER = ProcessId(11, "111", "boot")
 
 
-def fill(store: SQLiteStore) -> None:
+def fill(ledger: Ledger) -> None:
     """One task per status, named by it."""
 
     def submit(status: str, approved: bool = True, **more: Any) -> None:
-        store.submit(
+        ledger.tasks.submit(
             Submission(
                 ("echo", "it's", "日本語\n"), "/p/src", {"PATH": "/bin"}, description=status, name=f"a {status} one", env={"A": "b"}, **more
             ),
@@ -35,28 +35,28 @@ def fill(store: SQLiteStore) -> None:
 
     for status in ("proposed", "rejected", "expired"):
         submit(status, approved=False)
-    store.refuse("task_rejected", expired=False, now=NOW + 1)
-    store.refuse("task_expired", expired=True, now=NOW + 1001)
+    ledger.tasks.refuse("task_rejected", expired=False, now=NOW + 1)
+    ledger.tasks.refuse("task_expired", expired=True, now=NOW + 1001)
     for status, result, code in (("completed", Result.EXIT, 0), ("failed", Result.LOST, None), ("cancelled", Result.SIGNAL, 143)):
         submit(status)
-        store.claim(ENGINE, OWNER, 1, NOW + 10)
-        store.settle([Ending(f"task_{status}", RunState(status), result, NOW + 20, code, None, "a summary", 3)], OWNER)
-    store.tell(task_ids=["task_failed"], now=NOW + 30)
+        ledger.runs.claim(ENGINE, OWNER, 1, NOW + 10)
+        ledger.runs.settle([Ending(f"task_{status}", RunState(status), result, NOW + 20, code, None, "a summary", 3)], OWNER)
+    ledger.notices.tell(task_ids=["task_failed"], now=NOW + 30)
     submit("running")
-    store.claim(ENGINE, OWNER, 1, NOW + 10)
-    store.record_process("task_running", OWNER, ProcessId(77, "7", "boot"))
-    store.request_cancel("task_running", NOW + 15)
+    ledger.runs.claim(ENGINE, OWNER, 1, NOW + 10)
+    ledger.runs.record_process("task_running", OWNER, ProcessId(77, "7", "boot"))
+    ledger.tasks.request_cancel("task_running", NOW + 15)
     submit("pending")
     submit("blocked", after=("task_pending",), batch="nightly", key="once", priority=1, start_at=NOW + 5000, limits={"nice": 5}, restarts=3)
-    task, run = store.show("task_running")  # type: ignore[misc]
+    task, run = ledger.queries.show("task_running")  # type: ignore[misc]
     assert run is not None
     kept = run._replace(run_id="task_kept", task_id="task_kept", runner=RECORD, folder="tasks/task_kept")
-    store.record(task._replace(task_id="task_kept", name=None), kept)
+    ledger.external_tasks.record(task._replace(task_id="task_kept", name=None), kept)
 
 
-def dump(store: SQLiteStore) -> str:
+def dump(ledger: Ledger) -> str:
     """Tables, rows and the version, in an order that can be replayed."""
-    db = store._db
+    db = ledger.database.connection  # type: ignore[attr-defined]
     lines = ["PRAGMA foreign_keys = OFF;"]
     objects = list(db.execute("SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%' ORDER BY rowid"))
     lines += [f"{sql};" for _, _, sql in objects]
@@ -71,7 +71,7 @@ def dump(store: SQLiteStore) -> str:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        ledger = SQLiteStore(os.path.join(folder, "ledger.db"))
+        ledger = open_ledger(os.path.join(folder, "ledger.db"))
         fill(ledger)
         print(dump(ledger).replace(folder, "/home/me/.backburner"), end="")
         ledger.close()

@@ -12,10 +12,10 @@ import pytest
 from backburner.core.errors import LedgerTooNew
 from backburner.core.models import ENGINE, Approval, Ending, ProcessId
 from backburner.core.states import PauseKind, Result, RunState
+from backburner.store.ledger import Ledger, open_ledger
 from backburner.store.migrations import MIGRATIONS, VERSION
-from backburner.store.sqlite import SQLiteStore
 
-STORED = sorted(Path(__file__).parent.glob("ledger-v*.sql"))
+STORED = sorted(Path(__file__).parent.glob("ledger-v*.sql"), key=lambda path: int(path.stem.removeprefix("ledger-v")))
 NOW = 1_770_000_000_000
 OWNER, US = ProcessId(11, "111", "boot"), ProcessId(22, "222", "boot")
 
@@ -39,10 +39,10 @@ def stored(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def opened(stored: str) -> Iterator[SQLiteStore]:
-    store = SQLiteStore(stored)
-    yield store
-    store.close()
+def opened(stored: str) -> Iterator[Ledger]:
+    ledger = open_ledger(stored)
+    yield ledger
+    ledger.close()
 
 
 def test_there_is_a_stored_ledger_of_every_version() -> None:
@@ -50,7 +50,7 @@ def test_there_is_a_stored_ledger_of_every_version() -> None:
 
 
 def test_a_fresh_ledger_is_what_the_migrations_make_one_by_one(tmp_path: Path) -> None:
-    SQLiteStore(str(tmp_path / "fresh.db")).close()
+    open_ledger(str(tmp_path / "fresh.db")).close()
     db = apsw.Connection(str(tmp_path / "stepwise.db"))
     for migration in MIGRATIONS:
         db.execute(migration)
@@ -61,13 +61,13 @@ def test_a_fresh_ledger_is_what_the_migrations_make_one_by_one(tmp_path: Path) -
 
 
 def test_a_stored_ledger_has_the_schema_of_a_fresh_one_once_it_is_opened(stored: str, tmp_path: Path) -> None:
-    SQLiteStore(stored).close()
-    SQLiteStore(str(tmp_path / "fresh.db")).close()
+    open_ledger(stored).close()
+    open_ledger(str(tmp_path / "fresh.db")).close()
     assert schema(stored) == schema(str(tmp_path / "fresh.db"))
 
 
-def test_a_stored_ledger_lists_every_task_as_it_was(opened: SQLiteStore) -> None:
-    found = {entry.task.task_id: entry for entry in opened.list()}
+def test_a_stored_ledger_lists_every_task_as_it_was(opened: Ledger) -> None:
+    found = {entry.task.task_id: entry for entry in opened.queries.list()}
     states = {task_id: entry.status for task_id, entry in found.items()}
     assert states.pop("task_kept") == "running"
     if blocked := found.get("task_blocked"):  # since version 3
@@ -86,33 +86,33 @@ def test_a_stored_ledger_lists_every_task_as_it_was(opened: SQLiteStore) -> None
     assert opened.check() == []
 
 
-def test_a_stored_ledger_still_owes_what_it_owed(opened: SQLiteStore) -> None:
-    assert [notice.task_id for notice in opened.notices()] == ["task_completed", "task_cancelled"]
-    events = opened.events(0)
+def test_a_stored_ledger_still_owes_what_it_owed(opened: Ledger) -> None:
+    assert [notice.task_id for notice in opened.notices.notices()] == ["task_completed", "task_cancelled"]
+    events = opened.events.events(0)
     assert len(events) > 15 and events[0].kind == "task_proposed"
 
 
-def test_a_stored_ledger_goes_on(opened: SQLiteStore) -> None:
-    last = opened.events(-1)[0].event_id
-    assert opened.overdue_proposals(NOW + 1000) == ["task_proposed"]
-    opened.approve("task_proposed", Approval("user", "cli", NOW), runner=ENGINE, folder="tasks")
-    claimed = opened.claim(ENGINE, US, 9, NOW + 40)
+def test_a_stored_ledger_goes_on(opened: Ledger) -> None:
+    last = opened.events.events(-1)[0].event_id
+    assert opened.tasks.overdue_proposals(NOW + 1000) == ["task_proposed"]
+    opened.tasks.approve("task_proposed", Approval("user", "cli", NOW), runner=ENGINE, folder="tasks")
+    claimed = opened.runs.claim(ENGINE, US, 9, NOW + 40)
     assert [work.run.run_id for work in claimed] == ["task_pending", "task_proposed"]
     assert [work.environment for work in claimed] == [{"PATH": "/bin"}] * 2
-    running = opened.show("task_running")
+    running = opened.queries.show("task_running")
     assert running and running.run
-    opened.adopt(running.run, US)
-    endings = [Ending(run.run_id, RunState.COMPLETED, Result.EXIT, NOW + 50, 0) for run in opened.live_runs()]
-    assert len(opened.settle(endings, US).run_ids) == 3
-    if later := opened.claim(ENGINE, US, 9, NOW + 5000):  # since version 3 there is one that came after task_pending
-        opened.settle([Ending(later[0].run.run_id, RunState.COMPLETED, Result.EXIT, NOW + 6000, 0)], US)
-    assert all(event.event_id > last for event in opened.events(last))
-    assert len(opened.clear([entry.task.task_id for entry in opened.list()], NOW)) == 7 + len(later)
-    assert opened.list() == []
+    opened.runs.adopt(running.run, US)
+    endings = [Ending(run.run_id, RunState.COMPLETED, Result.EXIT, NOW + 50, 0) for run in opened.runs.live_runs()]
+    assert len(opened.runs.settle(endings, US).run_ids) == 3
+    if later := opened.runs.claim(ENGINE, US, 9, NOW + 5000):  # since version 3 there is one that came after task_pending
+        opened.runs.settle([Ending(later[0].run.run_id, RunState.COMPLETED, Result.EXIT, NOW + 6000, 0)], US)
+    assert all(event.event_id > last for event in opened.events.events(last))
+    assert len(opened.tasks.clear([entry.task.task_id for entry in opened.queries.list()], NOW)) == 7 + len(later)
+    assert opened.queries.list() == []
 
 
 def test_a_stored_ledger_says_its_version_when_it_was_opened(stored: str) -> None:
-    SQLiteStore(stored).close()
+    open_ledger(stored).close()
     db = apsw.Connection(stored)
     assert db.pragma("user_version") == VERSION
     assert db.pragma("journal_mode") == "wal"
@@ -127,7 +127,7 @@ def test_a_ledger_of_a_newer_version_is_refused_and_left_as_it_is(tmp_path: Path
     db.close()
     before = path.read_bytes()
     with pytest.raises(LedgerTooNew, match=re.escape(f"{path} was written by a newer Backburner (version 999, this one knows {VERSION})")):
-        SQLiteStore(str(path))
+        open_ledger(str(path))
     assert path.read_bytes() == before
     left = [os.path.getsize(tmp_path / name) for name in os.listdir(tmp_path) if name.endswith("-wal")]
     assert sum(left) == 0
@@ -136,14 +136,14 @@ def test_a_ledger_of_a_newer_version_is_refused_and_left_as_it_is(tmp_path: Path
 def test_many_that_open_a_new_ledger_at_once_all_find_it_made(tmp_path: Path) -> None:
     path, lock = str(tmp_path / "ledger.db"), str(tmp_path / "setup.lock")
     with ThreadPoolExecutor(8) as pool:
-        stores = list(pool.map(lambda _: SQLiteStore(path, setup_lock=lock), range(8)))
-    assert [store.list() for store in stores] == [[]] * 8
-    for store in stores:
-        store.close()
+        ledgers = list(pool.map(lambda _: open_ledger(path, setup_lock=lock), range(8)))
+    assert [ledger.queries.list() for ledger in ledgers] == [[]] * 8
+    for ledger in ledgers:
+        ledger.close()
 
 
 def test_a_new_ledger_is_private(tmp_path: Path) -> None:
-    SQLiteStore(str(tmp_path / "ledger.db")).close()
+    open_ledger(str(tmp_path / "ledger.db")).close()
     assert oct((tmp_path / "ledger.db").stat().st_mode & 0o777) == "0o600"
 
 
@@ -165,16 +165,16 @@ def test_what_older_ledgers_said_in_words_becomes_columns(tmp_path: Path) -> Non
             "INSERT INTO notices (key, task_id, project, channel, text, created_at) VALUES (?, ?, '/p', 'inbox', 'x', 1)", (key, second)
         )
     db.close()
-    store = SQLiteStore(path)
+    ledger = open_ledger(path)
     try:
-        one, other = store.show(first), store.show(second)
+        one, other = ledger.queries.show(first), ledger.queries.show(second)
         assert one and other
         assert (one.task.pause_kind, one.task.paused_because, one.task.in_chat) == (PauseKind.BUDGET, "3 runs a day", True)
         assert (other.task.pause_kind, other.task.paused_because, other.task.in_chat) == (PauseKind.OTHER, "it failed twice", False)
-        kinds = {notice.key.split(":")[1]: str(notice.kind) for notice in store.notices() if notice.key.startswith("a:")}
+        kinds = {notice.key.split(":")[1]: str(notice.kind) for notice in ledger.notices.notices() if notice.key.startswith("a:")}
         assert kinds == {"proposed": "proposed", "waits": "waiting", "paused": "paused", "delayed": "delayed", "refused": "refused"}
     finally:
-        store.close()
+        ledger.close()
     db = apsw.Connection(path)
     assert list(db.execute("SELECT error, skipped_before FROM runs WHERE run_id = 'skipped'")) == [("the machine was off", 1234)]
     db.close()

@@ -11,19 +11,19 @@ from backburner.system import run_files
 from backburner.system.home import Home
 
 if TYPE_CHECKING:
-    from backburner.store.ledger import Ledger
+    from backburner.core.store_ports import LedgerQueries
 
 
 class Publisher:
     """Tells the rest of the home about a task that was changed."""
 
-    def __init__(self, home: Home, ledger: "Ledger", changes: ChangeFeed, supervisor: EngineSupervisor) -> None:
-        self._home, self._ledger, self._changes, self._supervisor = home, ledger, changes, supervisor
+    def __init__(self, home: Home, ledger_queries: "LedgerQueries", changes: ChangeFeed, supervisor: EngineSupervisor) -> None:
+        self._home, self._ledger_queries, self._changes, self._supervisor = home, ledger_queries, changes, supervisor
 
     def publish(self, entry: Entry) -> None:
         """Write the files of runs that have not started, wake every listener, and start an engine if the task needs one."""
         failed_with_it = entry.ended and entry.status != RunState.COMPLETED
-        for task, run in (entry, *(self._ledger.queries.fallen(entry.task.task_id) if failed_with_it else ())):
+        for task, run in (entry, *(self._ledger_queries.fallen(entry.task.task_id) if failed_with_it else ())):
             if run and run.started_at is None:
                 with contextlib.suppress(OSError):  # a copy of the ledger; the runner writes it again
                     run_files.write(self._home.folder(run.folder), task, run)

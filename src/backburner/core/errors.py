@@ -17,6 +17,7 @@ BackburnerError                 exit 1
 ├── WaitTimedOut                exit 124
 ├── IllegalTransition
 ├── StaleRun
+├── StaleTask
 ├── HomeUnusable
 ├── EngineUnavailable
 ├── LedgerUnavailable
@@ -124,6 +125,10 @@ class IllegalTransition(BackburnerError):
 
 class StaleRun(BackburnerError):
     """Run {run_id} was changed by somebody else meanwhile; nothing was written."""
+
+
+class StaleTask(BackburnerError):
+    """Task {task_id} was changed by somebody else meanwhile; nothing was written."""
 
 
 class HomeUnusable(BackburnerError):

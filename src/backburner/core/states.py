@@ -157,6 +157,14 @@ def event_between(before: RunState, after: RunState) -> RunEvent:
     raise IllegalTransition(noun="run", state=before, event=after)
 
 
+def task_event_between(before: TaskState, after: TaskState) -> TaskEvent:
+    """The event that leads from one state of a task to another, or IllegalTransition."""
+    for (state, event), reached in TASK_TRANSITIONS.items():
+        if state == before and reached == after:
+            return event
+    raise IllegalTransition(noun="task", state=before, event=after)
+
+
 def ending_of_task(state: RunState) -> TaskEvent:
     """What the end of its only run means for a one-shot task."""
     match state:

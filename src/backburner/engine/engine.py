@@ -35,7 +35,7 @@ class Engine:
 
     def __init__(self, parts: EngineParts, executor: Executor, process: DaemonProcess) -> None:
         self._parts, self._executor, self._process = parts, executor, process
-        self._home, self._ledger = parts.home, parts.ledger
+        self._home = parts.home
         self._watched: dict[ProcessId, int] = {}  # with their pidfds
         self._sending: asyncio.Task[None] | None = None
         self._children = ChildProcesses(self._home, process.wake)
@@ -45,8 +45,8 @@ class Engine:
         self._clean_up_timer: asyncio.TimerHandle | None = None
         config = parts.config.current
         self._runner = Runner(
-            self._ledger.runs,
-            self._ledger.queries,
+            parts.runs,
+            parts.queries,
             executor,
             self._home,
             parts.clock,
@@ -59,7 +59,7 @@ class Engine:
             admit=lambda wanted: capacity.admit(parts.config.current, wanted),
         )
         self._recovery = RunRecovery(
-            self._home, self._ledger.runs, self._ledger.sessions, parts.catalog, self._runner, self._watch, process.wake_others, parts.clock
+            self._home, parts.runs, parts.sessions, parts.catalog, self._runner, self._watch, process.wake_others, parts.clock
         )
 
     def tick(self) -> None:
@@ -78,10 +78,10 @@ class Engine:
         """Whether anything runs, is scheduled, or is to be delivered or watched."""
         return bool(
             self._runner.busy
-            or self._ledger.runs.live_runs()
-            or (self._parts.config.current.flag("tasks.enabled") and self._ledger.recurring.next_slot_at() is not None)
+            or self._parts.runs.live_runs()
+            or (self._parts.config.current.flag("tasks.enabled") and self._parts.recurring.next_slot_at() is not None)
             or INTEGRATIONS_PROCESS in self._children
-            or self._ledger.deliveries.post_wanted()
+            or self._parts.deliveries.post_wanted()
             or (self._has_models() and self._parts.suggestions.next_at() is not None)
         )
 
@@ -108,12 +108,12 @@ class Engine:
         if self._schedule_timer:
             self._schedule_timer.cancel()
             self._schedule_timer = None
-        if self._ledger.recurring.next_slot_at() is None:
+        if self._parts.recurring.next_slot_at() is None:
             return
         if self._scheduler is None:
             from backburner.engine.scheduler import Scheduler
 
-            self._scheduler = Scheduler(self._ledger, self._home.tasks, self._parts.clock, self._parts.config)
+            self._scheduler = Scheduler(self._parts.recurring, self._home.tasks, self._parts.clock, self._parts.config)
         if (seconds := self._scheduler.tick()) is None:
             return
         if self._scheduler.moved:
@@ -138,10 +138,10 @@ class Engine:
 
     def _start_children(self) -> None:
         """Start the agent process if agents are due or notices wait for OpenCode sessions, the integrations process if it is needed."""
-        queued = any(self._ledger.runs.queued(lane, self._parts.clock(), 1) for lane in (AGENTS, LOCAL))
+        queued = any(self._parts.runs.queued(lane, self._parts.clock(), 1) for lane in (AGENTS, LOCAL))
         if queued or servers_left(self._home) or self._parts.inbox.opencode_sessions_with_notices():
             self._children.start(AGENT_PROCESS)
-        if INTEGRATIONS_PROCESS not in self._children and self._ledger.deliveries.post_wanted():
+        if INTEGRATIONS_PROCESS not in self._children and self._parts.deliveries.post_wanted():
             self._children.start(INTEGRATIONS_PROCESS)
 
     def _watch(self, other: ProcessId) -> None:
@@ -168,8 +168,8 @@ class Engine:
 
     async def _traces_sent(self) -> None:
         await asyncio.sleep(_TRACE_DELAY)
-        last = self._ledger.events.events(-1, 1)
-        if last and last[0].event_id > self._ledger.events.cursor(OTLP):
+        last = self._parts.events.events(-1, 1)
+        if last and last[0].event_id > self._parts.events.cursor(OTLP):
             child = await asyncio.create_subprocess_exec(
                 *process_command(self._home, "engine.trace_export"), stdin=asyncio.subprocess.DEVNULL
             )

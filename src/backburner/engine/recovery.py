@@ -6,8 +6,8 @@ from collections.abc import Callable
 from backburner.core.errors import BackburnerError, StaleRun
 from backburner.core.known_agents import OPENCODE
 from backburner.core.models import ELSEWHERE, HOSTED, OURS, Clock, Ending, ProcessId, Run
-from backburner.core.ports import Store
 from backburner.core.states import AT_WORK, Result, RunState
+from backburner.core.store_ports import RunQueue, SessionStore
 from backburner.execution.runner import Runner
 from backburner.services.agent_catalog import AgentCatalog
 from backburner.system import processes as process
@@ -21,8 +21,8 @@ class RunRecovery:
     def __init__(
         self,
         home: Home,
-        queue: Store,
-        sessions: Store,
+        queue: RunQueue,
+        sessions: SessionStore,
         catalog: AgentCatalog,
         runner: Runner,
         watch: Callable[[ProcessId], None],

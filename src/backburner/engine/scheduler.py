@@ -5,17 +5,14 @@ whatever dies, none is run twice and none is forgotten; one that is not run leav
 """
 
 import contextlib
-from typing import TYPE_CHECKING
 
 from backburner.coordination.config_file import ConfigFile
 from backburner.core.formatting import local
 from backburner.core.models import Clock, Entry, Run, Task
 from backburner.core.schedule import Plan, Schedule, plan, slots
 from backburner.core.states import RunState
+from backburner.core.store_ports import RecurringStore
 from backburner.services.budgets import daily_limit_reached
-
-if TYPE_CHECKING:
-    from backburner.store.ledger import Ledger
 
 _SET_BACK_MS = 1000  # a clock that goes back by less is being trimmed
 
@@ -23,8 +20,8 @@ _SET_BACK_MS = 1000  # a clock that goes back by less is being trimmed
 class Scheduler:
     """`tick()` fires what is due. The engine calls it whenever it wakes."""
 
-    def __init__(self, ledger: "Ledger", folder: str, clock: Clock, config: ConfigFile) -> None:
-        self._ledger, self._folder, self._clock, self._config = ledger, folder, clock, config
+    def __init__(self, recurring: RecurringStore, folder: str, clock: Clock, config: ConfigFile) -> None:
+        self._recurring, self._folder, self._clock, self._config = recurring, folder, clock, config
         self._seen: int | None = None
         self.moved = 0  # how many tasks went on at the last tick
 
@@ -37,11 +34,11 @@ class Scheduler:
             self._replan(now)
         self._seen = now
         self.moved = 0
-        while moved := self._ledger.recurring.fire(lambda entry: self._decide(entry, now), now, self._folder):
+        while moved := self._recurring.fire(lambda entry: self._decide(entry, now), now, self._folder):
             self.moved += moved
-        if self._ledger.recurring.next_slot_at() is None:
+        if self._recurring.next_slot_at() is None:
             return None
-        due, longest = self._ledger.recurring.next_slot_at(now), config.number("tasks.tick_interval_ms") / 1000
+        due, longest = self._recurring.next_slot_at(now), config.number("tasks.tick_interval_ms") / 1000
         return longest if due is None else min(longest, max(0.0, (due - self._clock()) / 1000))
 
     def _decide(self, entry: Entry, now: int) -> tuple[Plan, str | None]:
@@ -52,12 +49,12 @@ class Scheduler:
         made = plan(schedule, task.next_run_at, now, busy=_busy(entry.run) if entry.live and entry.run else None)
         if made.run is None:
             return made, None
-        return made, self._ledger.recurring.over_day(task, now) or daily_limit_reached(self._ledger, self._config.current, task, now)
+        return made, self._recurring.over_day(task, now) or daily_limit_reached(self._recurring, self._config.current, task, now)
 
     def _replan(self, now: int) -> None:
         """After a start, and where the clock was set back: no task waits for a moment that is further away than its next slot."""
-        self._ledger.recurring.set_back(now)
-        for task, _ in self._ledger.recurring.standing():
+        self._recurring.set_back(now)
+        for task, _ in self._recurring.standing():
             with contextlib.suppress(Exception):  # one that cannot be read is dealt with when it is due
                 self._replan_one(task, now)
 
@@ -65,8 +62,8 @@ class Scheduler:
         for slot in slots(Schedule.of(task.schedule), now):
             if task.next_run_at is None or slot >= task.next_run_at:
                 break
-            if not self._ledger.recurring.ran(task.task_id, slot):
-                self._ledger.recurring.replan(task.task_id, slot, now)
+            if not self._recurring.ran(task.task_id, slot):
+                self._recurring.replan(task.task_id, slot, now)
                 break
 
 

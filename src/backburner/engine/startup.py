@@ -83,8 +83,7 @@ def serve(
     try:
         asyncio.run(main())
     finally:
-        parts.ledger.fold()
-        parts.ledger.close()
+        parts.close()
         os.close(held)
     return True
 

@@ -13,8 +13,9 @@ from typing import NamedTuple
 from backburner.core.errors import LedgerUnavailable, StaleRun
 from backburner.core.formatting import duration
 from backburner.core.models import Clock, Ending, ProcessId, Run, Task, Work
-from backburner.core.ports import NO_ROOM, CannotStart, Executor, Handle, Outcome, Parked, StartLater, Store
+from backburner.core.ports import NO_ROOM, CannotStart, Executor, Handle, Outcome, Parked, StartLater
 from backburner.core.states import Result, RunState
+from backburner.core.store_ports import LedgerQueries, RunQueue
 from backburner.execution.delays import Delays
 from backburner.system import log_file as output
 from backburner.system import processes as process
@@ -47,8 +48,8 @@ class Runner:
 
     def __init__(
         self,
-        queue: Store,
-        queries: Store,
+        queue: RunQueue,
+        queries: LedgerQueries,
         executor: Executor,
         home: Home,
         clock: Clock,

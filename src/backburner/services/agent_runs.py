@@ -11,24 +11,33 @@ from backburner.services.queries import Queries
 from backburner.system.processes import myself
 
 if TYPE_CHECKING:
-    from backburner.store.ledger import Ledger
+    from backburner.core.store_ports import RunQueue, TaskStore
 
 
 class AgentRuns:
     """Runs of agents, as seen by the process that runs them."""
 
-    def __init__(self, ledger: "Ledger", queries: Queries, changes: ChangeFeed, publisher: Publisher, clock: Clock) -> None:
-        self._ledger, self._queries, self._changes, self._publisher, self._clock = ledger, queries, changes, publisher, clock
+    def __init__(
+        self, task_store: "TaskStore", run_queue: "RunQueue", queries: Queries, changes: ChangeFeed, publisher: Publisher, clock: Clock
+    ) -> None:
+        self._task_store, self._run_queue, self._queries, self._changes, self._publisher, self._clock = (
+            task_store,
+            run_queue,
+            queries,
+            changes,
+            publisher,
+            clock,
+        )
 
     def record_process(self, run: Run, process: ProcessId) -> None:
         """Record the process of an external agent."""
         with contextlib.suppress(StaleRun, LedgerUnavailable):  # its process tag finds it, too
-            self._ledger.runs.record_process(run.run_id, myself(), process)
+            self._run_queue.record_process(run.run_id, myself(), process)
 
     def resume_suspended(self, run_id: str) -> bool:
         """Continue a run that waited for approval of a step which is not asked for any more; False if it does not wait."""
         try:
-            self._ledger.runs.unpark(run_id, self._clock())
+            self._run_queue.unpark(run_id, self._clock())
         except StaleRun:
             return False
         self._changes.announce()
@@ -38,4 +47,4 @@ class AgentRuns:
         """Cancel the commands that a run of a recurring task started: its time is up, and nobody waits for them."""
         for entry in self._queries.requested_by(session_of(task)) if task.standing else ():
             if entry.live and entry.task.agent is None:
-                self._publisher.publish(self._ledger.tasks.request_cancel(entry.task.task_id, self._clock()))
+                self._publisher.publish(self._task_store.request_cancel(entry.task.task_id, self._clock()))

@@ -54,8 +54,10 @@ class App:
         self.home, self.config_file, self.environ, self.clock = home, config, environ, clock
         self._ledger, self._runner = ledger, runner
         self.changes = ChangeFeed(home)
-        self.supervisor = EngineSupervisor(home, ledger, self.changes, environ, self.now)
-        self.queries = Queries(ledger, self.supervisor, self.now)
+        self.supervisor = EngineSupervisor(
+            home, self._ledger.tasks, self._ledger.runs, self._ledger.deliveries, self._ledger.recurring, self.changes, environ, self.now
+        )
+        self.queries = Queries(self._ledger.queries, self._ledger.events, self.supervisor, self.now)
 
     def now(self) -> int:
         """The time in milliseconds UTC, by this App's clock."""
@@ -79,13 +81,13 @@ class App:
     def publisher(self) -> "Publisher":
         from backburner.coordination.publisher import Publisher
 
-        return Publisher(self.home, self._ledger, self.changes, self.supervisor)
+        return Publisher(self.home, self._ledger.queries, self.changes, self.supervisor)
 
     @cached_property
     def identity(self) -> "Identity":
         from backburner.services.identity import Identity
 
-        return Identity(self._ledger, self.config_file)
+        return Identity(self._ledger.runs, self.config_file)
 
     @cached_property
     def agents(self) -> "AgentCatalog":
@@ -97,7 +99,7 @@ class App:
     def runs(self) -> "Runs":
         from backburner.services.runs import Runs
 
-        return Runs(self.home, self._ledger, self.config_file, self.now)
+        return Runs(self.home, self._ledger.runs, self._ledger.queries, self.config_file, self.now)
 
     @cached_property
     def waiting(self) -> "Waiting":
@@ -109,45 +111,45 @@ class App:
     def sessions(self) -> "Sessions":
         from backburner.services.sessions import Sessions
 
-        return Sessions(self._ledger, self.changes, self.now)
+        return Sessions(self._ledger.queries, self._ledger.sessions, self.changes, self.now)
 
     @cached_property
     def inbox(self) -> "Inbox":
         from backburner.services.inbox import Inbox
 
-        return Inbox(self._ledger, self.supervisor, self.agents, self.now)
+        return Inbox(self._ledger.notices, self._ledger.sessions, self.supervisor, self.agents, self.now)
 
     @cached_property
     def deliveries(self) -> "Deliveries":
         from backburner.services.deliveries import Deliveries
 
-        return Deliveries(self._ledger, self.changes, self.supervisor, self.now)
+        return Deliveries(self._ledger.deliveries, self.changes, self.supervisor, self.now)
 
     @cached_property
     def triggers(self) -> "Triggers":
         from backburner.services.triggers import Triggers
 
-        return Triggers(self.home, self._ledger, self.config_file, self.queries, self.publisher, self.now)
+        return Triggers(self.home, self._ledger.triggers, self._ledger.recurring, self.config_file, self.queries, self.publisher, self.now)
 
     @cached_property
     def recurring(self) -> "RecurringTasks":
         from backburner.services.recurring import RecurringTasks
 
         return RecurringTasks(
-            self.home, self._ledger, self.config_file, self.queries, self.identity, self.changes, self.publisher, self.now
+            self.home, self._ledger.recurring, self.config_file, self.queries, self.identity, self.changes, self.publisher, self.now
         )
 
     @cached_property
     def refusals(self) -> "Refusals":
         from backburner.services.refusals import Refusals
 
-        return Refusals(self._ledger, self.now)
+        return Refusals(self._ledger.refusals, self.now)
 
     @cached_property
     def proposals(self) -> "Proposals":
         from backburner.services.proposals import Proposals
 
-        return Proposals(self._ledger, self.publisher, self.now)
+        return Proposals(self._ledger.tasks, self.publisher, self.now)
 
     @cached_property
     def approvals(self) -> "Approvals":
@@ -155,7 +157,10 @@ class App:
 
         return Approvals(
             self.home,
-            self._ledger,
+            self._ledger.tasks,
+            self._ledger.queries,
+            self._ledger.deliveries,
+            self._ledger.grants,
             self.config_file,
             self.queries,
             self.agents,
@@ -175,7 +180,9 @@ class App:
 
         return Submissions(
             self.home,
-            self._ledger,
+            self._ledger.tasks,
+            self._ledger.queries,
+            self._ledger.recurring,
             self.config_file,
             self.queries,
             self.agents,
@@ -191,14 +198,24 @@ class App:
     def retention(self) -> "Retention":
         from backburner.services.retention import Retention
 
-        return Retention(self.home, self._ledger, self.config_file, self.changes, self.now)
+        return Retention(
+            self.home,
+            self._ledger.tasks,
+            self._ledger.queries,
+            self._ledger.events,
+            self._ledger.recurring,
+            self.config_file,
+            self.changes,
+            self.now,
+        )
 
     @cached_property
     def tasks(self) -> "Tasks":
         from backburner.services.tasks import Tasks
 
         return Tasks(
-            self._ledger,
+            self._ledger.tasks,
+            self._ledger.events,
             self.queries,
             self.runs,
             self.waiting,
@@ -214,19 +231,29 @@ class App:
     def conversations(self) -> "Conversations":
         from backburner.services.conversations import Conversations
 
-        return Conversations(self.home, self._ledger, self.queries, self.agents, self.identity, self.publisher, self.now)
+        return Conversations(
+            self.home,
+            self._ledger.tasks,
+            self._ledger.sessions,
+            self._ledger.memory,
+            self.queries,
+            self.agents,
+            self.identity,
+            self.publisher,
+            self.now,
+        )
 
     @cached_property
     def agent_runs(self) -> "AgentRuns":
         from backburner.services.agent_runs import AgentRuns
 
-        return AgentRuns(self._ledger, self.queries, self.changes, self.publisher, self.now)
+        return AgentRuns(self._ledger.tasks, self._ledger.runs, self.queries, self.changes, self.publisher, self.now)
 
     @cached_property
     def suggestions(self) -> "Suggestions":
         from backburner.services.suggestions import Suggestions
 
-        return Suggestions(self._ledger, self.config_file, self.queries, self.sessions, self.submissions, self.now)
+        return Suggestions(self._ledger.events, self.config_file, self.queries, self.sessions, self.submissions, self.now)
 
     @cached_property
     def embedding(self) -> "Embedding":

@@ -29,8 +29,8 @@ from backburner.system.home import Home, project_of
 if TYPE_CHECKING:
     from backburner.approval.policy import Verdict
     from backburner.core.ports import Answer
+    from backburner.core.store_ports import DeliveryStore, GrantStore, LedgerQueries, TaskStore
     from backburner.services.gate import Gate
-    from backburner.store.ledger import Ledger
 
 
 class Approvals:
@@ -39,7 +39,10 @@ class Approvals:
     def __init__(
         self,
         home: Home,
-        ledger: "Ledger",
+        task_store: "TaskStore",
+        ledger_queries: "LedgerQueries",
+        delivery_store: "DeliveryStore",
+        grant_store: "GrantStore",
         config: ConfigFile,
         queries: Queries,
         catalog: AgentCatalog,
@@ -52,7 +55,16 @@ class Approvals:
         clock: Clock,
         runner: str,
     ) -> None:
-        self._home, self._ledger, self._config, self._clock, self._runner = home, ledger, config, clock, runner
+        (
+            self._home,
+            self._task_store,
+            self._ledger_queries,
+            self._delivery_store,
+            self._grant_store,
+            self._config,
+            self._clock,
+            self._runner,
+        ) = home, task_store, ledger_queries, delivery_store, grant_store, config, clock, runner
         self._queries, self._catalog, self._identity, self._recurring = queries, catalog, identity, recurring
         self._proposals, self._refusals, self._sessions, self._publisher = proposals, refusals, sessions, publisher
 
@@ -60,7 +72,7 @@ class Approvals:
     def gate(self) -> "Gate":
         from backburner.services.gate import Gate  # slow to load, and a caller that only reads never needs it
 
-        return Gate(self._ledger, self._config, self._home.root)
+        return Gate(self._grant_store, self._config, self._home.root)
 
     def judge(self, submission: Submission, *, ours: bool = True) -> "Verdict":
         """The gate's verdict, without storing anything; `ours` if Backburner itself would start the command."""
@@ -79,7 +91,7 @@ class Approvals:
             return _digest("step", run.run_id, run.waits_on, run.error, run.extensions)
         if task.state == TaskState.PAUSED:
             return _digest("paused", task.task_id, task.paused_because)
-        submission = submission_of(task, self._ledger.queries.environment(task.task_id))
+        submission = submission_of(task, self._ledger_queries.environment(task.task_id))
         return self.fingerprint_of(submission._replace(terms=task.terms, schedule=task.schedule, source=task.source))
 
     def fingerprint_of(self, submission: Submission) -> str:
@@ -117,7 +129,7 @@ class Approvals:
             return self._recurring.unpause_approved(task)
         approval = Approval("user", via, self._clock(), fingerprint if task.command else None)
         most = self._config.current.whole("tasks.max_active")
-        entry = self._ledger.tasks.approve(
+        entry = self._task_store.approve(
             task.task_id, approval, runner=task.lane or self._runner, folder=self._home.tasks, most_active=most
         )
         self._publisher.publish(entry)
@@ -130,7 +142,7 @@ class Approvals:
     def _reject(self, entry: Entry) -> Entry:
         if entry.task.state == TaskState.EXPIRED:
             self._proposals.expire_overdue()  # the ledger then refuses to reject it
-        entry = self._ledger.tasks.refuse(entry.task.task_id, expired=False, now=self._clock())
+        entry = self._task_store.refuse(entry.task.task_id, expired=False, now=self._clock())
         self._publisher.publish(entry)
         if entry.task.state == TaskState.REJECTED:
             self._refusals.record(entry.task, REJECTED)
@@ -141,8 +153,8 @@ class Approvals:
 
         For the integrations process alone: nothing else makes an Answer.
         """
-        notice = self._ledger.deliveries.sent_as(channel, given.message)
-        if notice is None or given.message not in self._ledger.deliveries.questions(channel):
+        notice = self._delivery_store.sent_as(channel, given.message)
+        if notice is None or given.message not in self._delivery_store.questions(channel):
             return  # it asks nothing, was answered, or what it asked about is over
         run, task_id = self._queries.get(notice.task_id).run, notice.task_id
         if run and run.state == RunState.WAITING and run.waits_on not in (None, "budget", "tool"):
@@ -165,7 +177,7 @@ class Approvals:
             f"It would run now: {shortened(what, longest=4000)}\nDirectory: {visible(task.cwd)}\nFingerprint: {short(asked)}\n"
             f"Yes: backburner approve {task.task_id}; no: backburner reject {task.task_id}"
         )
-        self._ledger.tasks.ask_again(task_id, task.task_id, asked, text, self._clock())
+        self._task_store.ask_again(task_id, task.task_id, asked, text, self._clock())
         self._publisher.publish(self._queries.get(task_id))
 
     # -- permanent permissions
@@ -180,7 +192,7 @@ class Approvals:
             raise BadInput(
                 f"{project} cannot be trusted: a project is not your home, what is above it, one of its hidden folders, or a shared folder."
             )
-        self._ledger.grants.grant("trust", project, (), caller.via, self._clock())
+        self._grant_store.grant("trust", project, (), caller.via, self._clock())
         return project
 
     def allow_always(self, submission: Submission, caller: Caller) -> None:
@@ -188,15 +200,15 @@ class Approvals:
         self._identity.require_person(caller)
         if not self.judge(submission).always:
             raise BadInput("That is not narrow enough to be allowed for good.")
-        self._ledger.grants.grant("always", project_of(submission.cwd), submission.command, caller.via, self._clock())
+        self._grant_store.grant("always", project_of(submission.cwd), submission.command, caller.via, self._clock())
 
     def grants(self) -> Sequence[Grant]:
         """The permanent permissions of all projects."""
-        return self._ledger.grants.grants()
+        return self._grant_store.grants()
 
     def revoke(self, grant_id: int) -> None:
         """Take a permanent permission back."""
-        if not self._ledger.grants.revoke(grant_id, self._clock()):
+        if not self._grant_store.revoke(grant_id, self._clock()):
             raise BadInput(f"There is no grant {grant_id}. See: backburner trust --list")
 
 

@@ -7,10 +7,10 @@ from backburner.core.recurring import used_up
 from backburner.core.settings import Config
 
 if TYPE_CHECKING:
-    from backburner.store.ledger import Ledger
+    from backburner.core.store_ports import RecurringStore
 
 
-def daily_limit_reached(ledger: "Ledger", config: Config, task: Task, now: int) -> str | None:
+def daily_limit_reached(recurring: "RecurringStore", config: Config, task: Task, now: int) -> str | None:
     """Which daily limit all recurring tasks together have reached; None if there is something left, or this task uses no model."""
     if task.agent is None:
         return None
@@ -19,6 +19,6 @@ def daily_limit_reached(ledger: "Ledger", config: Config, task: Task, now: int) 
     since = max(day_of(Schedule.of(task.schedule), now), task.counted_from or 0)
     for name in ("tokens", "cost"):
         limit = config.number(f"tasks.max_{name}_per_day")
-        if limit and (spent := ledger.recurring.spent(None, since, now)[name]) >= limit:
+        if limit and (spent := recurring.spent(None, since, now)[name]) >= limit:
             return used_up(spent, limit, name, "all standing tasks together have")
     return None

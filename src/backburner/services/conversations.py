@@ -16,7 +16,7 @@ from backburner.system.home import Home, project_of, read_plain
 from backburner.system.run_files import CONVERSATION
 
 if TYPE_CHECKING:
-    from backburner.store.ledger import Ledger
+    from backburner.core.store_ports import MemoryStore, SessionStore, TaskStore
     from backburner.system.git_worktree import Worktree
 
 _BEING_RESUMED = "Task is currently being resumed. Wait for completion before sending another message."
@@ -28,14 +28,23 @@ class Conversations:
     def __init__(
         self,
         home: Home,
-        ledger: "Ledger",
+        task_store: "TaskStore",
+        session_store: "SessionStore",
+        memory_store: "MemoryStore",
         queries: Queries,
         catalog: AgentCatalog,
         identity: Identity,
         publisher: Publisher,
         clock: Clock,
     ) -> None:
-        self._home, self._ledger, self._queries, self._catalog = home, ledger, queries, catalog
+        self._home, self._task_store, self._session_store, self._memory_store, self._queries, self._catalog = (
+            home,
+            task_store,
+            session_store,
+            memory_store,
+            queries,
+            catalog,
+        )
         self._identity, self._publisher, self._clock = identity, publisher, clock
 
     def resume(self, reference: str, message: str, caller: Caller) -> Entry:
@@ -64,7 +73,7 @@ class Conversations:
         if run.result == Result.LOST and run.message and json.dumps(run.message, ensure_ascii=False)[1:-1] not in (kept or ""):
             message = f"{run.message}\n\n{message}"  # it was interrupted before the agent received the previous message
         try:
-            entry = self._ledger.tasks.resume(task.task_id, message, runner=task.lane or AGENTS, now=self._clock())
+            entry = self._task_store.resume(task.task_id, message, runner=task.lane or AGENTS, now=self._clock())
         except StaleRun:
             raise NotResumable(_BEING_RESUMED) from None
         self._publisher.publish(entry)
@@ -86,7 +95,7 @@ class Conversations:
     def chats(self, caller: Caller) -> Sequence[Session]:
         """The chats of the caller's project, latest first."""
         here = project_of(caller.cwd)
-        return [session for session in self._ledger.sessions.sessions(CHAT.rstrip(":")) if session.project == here]
+        return [session for session in self._session_store.sessions(CHAT.rstrip(":")) if session.project == here]
 
     def set_model(self, session: str, agent: str, model: str | None) -> Entry:
         """Use another agent or model for the next answers of a chat."""
@@ -94,23 +103,23 @@ class Conversations:
         if entry is None or entry.live:
             raise BadInput("It answers just now; choose another model afterwards.")
         terms, lane = {**entry.task.terms, "model": model or ""}, self._catalog.lane_of(agent, model=model)
-        self._ledger.tasks.choose(entry.task.task_id, agent, terms, lane)
+        self._task_store.choose(entry.task.task_id, agent, terms, lane)
         return self._queries.get(entry.task.task_id)
 
     def mark_retrieved(self, entry: Entry) -> None:
         """Record that the result of a task was read."""
         if entry.task.retrieved_at is None:
-            self._ledger.tasks.retrieve(entry.task.task_id, self._clock())
+            self._task_store.retrieve(entry.task.task_id, self._clock())
 
     def remember(self, key: str, value: str | None, project: str) -> None:
         """Keep a value under a name for the agents of a project; None deletes it."""
         if not (0 < len(key) <= 200 and key.isprintable()) or len(value or "") > 100_000:
             raise BadInput("A name has up to 200 characters on one line, and what is kept under it up to 100,000.")
-        self._ledger.memory.remember(project, key, value, self._clock())
+        self._memory_store.remember(project, key, value, self._clock())
 
     def memory(self, project: str) -> dict[str, str]:
         """What the agents of a project have remembered."""
-        return self._ledger.memory.memory(project)
+        return self._memory_store.memory(project)
 
     def _read(self, task: Task) -> str | None:
         try:

@@ -6,8 +6,8 @@ from typing import NamedTuple
 from backburner.coordination.changes import ChangeFeed
 from backburner.coordination.config_file import ConfigFile
 from backburner.core.models import Clock
-from backburner.core.ports import Store
 from backburner.core.settings import Config
+from backburner.core.store_ports import DeliveryStore, EventStore, LedgerQueries, RecurringStore, RunQueue, SessionStore
 from backburner.services.agent_catalog import AgentCatalog
 from backburner.services.app import App
 from backburner.services.approvals import Approvals
@@ -19,7 +19,7 @@ from backburner.services.queries import Queries
 from backburner.services.retention import Retention
 from backburner.services.suggestions import Suggestions
 from backburner.services.triggers import Triggers
-from backburner.store.ledger import Ledger, open_ledger
+from backburner.store.ledger import open_ledger
 from backburner.system.home import Home
 
 
@@ -29,21 +29,47 @@ class EngineParts(NamedTuple):
     home: Home
     clock: Clock
     config: ConfigFile
-    ledger: Ledger
+    runs: RunQueue
+    queries: LedgerQueries
+    recurring: RecurringStore
+    deliveries: DeliveryStore
+    sessions: SessionStore
+    events: EventStore
     approvals: Approvals
     catalog: AgentCatalog
     inbox: Inbox
     proposals: Proposals
     retention: Retention
     suggestions: Suggestions
+    close: Callable[[], None]
 
 
 def open_engine_parts(home: Home, environ: dict[str, str], flags: dict[str, str] | None = None) -> EngineParts:
-    """Open a home for the engine. Close the ledger afterwards."""
+    """Open a home for the engine. `close` also leaves a ledger file that can be copied alone."""
     ledger = open_ledger(home.ledger, setup_lock=home.setup_lock)
     app = App(home, ledger, ConfigFile(home, environ, flags), environ)
+
+    def close() -> None:
+        ledger.fold()
+        ledger.close()
+
     return EngineParts(
-        home, app.now, app.config_file, ledger, app.approvals, app.agents, app.inbox, app.proposals, app.retention, app.suggestions
+        home=home,
+        clock=app.now,
+        config=app.config_file,
+        runs=ledger.runs,
+        queries=ledger.queries,
+        recurring=ledger.recurring,
+        deliveries=ledger.deliveries,
+        sessions=ledger.sessions,
+        events=ledger.events,
+        approvals=app.approvals,
+        catalog=app.agents,
+        inbox=app.inbox,
+        proposals=app.proposals,
+        retention=app.retention,
+        suggestions=app.suggestions,
+        close=close,
     )
 
 
@@ -51,8 +77,8 @@ class AgentParts(NamedTuple):
     """For the agent process: the queue of its lanes, and the App that its agents use like any other interface."""
 
     app: App
-    queue: Store
-    queries: Store
+    queue: RunQueue
+    queries: LedgerQueries
 
 
 def open_agent_parts(home: Home, environ: dict[str, str], config: ConfigFile) -> AgentParts:

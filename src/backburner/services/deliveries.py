@@ -8,37 +8,37 @@ from backburner.coordination.supervision import EngineSupervisor
 from backburner.core.models import Clock, Notice
 
 if TYPE_CHECKING:
-    from backburner.store.ledger import Ledger
+    from backburner.core.store_ports import DeliveryStore
 
 
 class Deliveries:
     """The outbox. The integrations process sends from it; `inbox --again` retries what failed."""
 
-    def __init__(self, ledger: "Ledger", changes: ChangeFeed, supervisor: EngineSupervisor, clock: Clock) -> None:
-        self._ledger, self._changes, self._supervisor, self._clock = ledger, changes, supervisor, clock
+    def __init__(self, delivery_store: "DeliveryStore", changes: ChangeFeed, supervisor: EngineSupervisor, clock: Clock) -> None:
+        self._delivery_store, self._changes, self._supervisor, self._clock = delivery_store, changes, supervisor, clock
 
     def pending(self, channel: str | None = None) -> Sequence[Notice]:
         """The notices that a channel, or any, still has to send, in order."""
-        return self._ledger.deliveries.outgoing(channel)
+        return self._delivery_store.outgoing(channel)
 
     def mark_delivered(self, notice_ids: Sequence[int], message_id: str | None) -> None:
         """Record that a channel accepted these notices, and what it calls the message if an answer to it can come back."""
-        self._ledger.deliveries.delivered(notice_ids, message_id, self._clock())
+        self._delivery_store.delivered(notice_ids, message_id, self._clock())
         self._changes.announce()
 
     def mark_failed(self, notice_ids: Sequence[int], error: str, retry_at: int | None) -> None:
         """Record a failed attempt; `retry_at=None` gives up."""
-        self._ledger.deliveries.undelivered(notice_ids, error, retry_at, self._clock())
+        self._delivery_store.undelivered(notice_ids, error, retry_at, self._clock())
 
     def failed(self) -> Sequence[Notice]:
         """The notices that were given up."""
-        return self._ledger.deliveries.dead_letters()
+        return self._delivery_store.dead_letters()
 
     def retry(self, notice_ids: Sequence[int]) -> None:
         """Send failed notices again."""
-        self._ledger.deliveries.revive(notice_ids)
+        self._delivery_store.revive(notice_ids)
         self._supervisor.wake_or_start_engine()
 
     def open_questions(self, channel: str) -> Sequence[str]:
         """The messages of a channel that ask something and have no answer yet."""
-        return self._ledger.deliveries.questions(channel)
+        return self._delivery_store.questions(channel)

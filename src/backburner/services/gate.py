@@ -16,7 +16,7 @@ from backburner.system.command_context import Surroundings, project_for
 from backburner.system.home import project_of
 
 if TYPE_CHECKING:
-    from backburner.store.ledger import Ledger
+    from backburner.core.store_ports import GrantStore
 
 _LARGEST_SCRIPT = 16 << 20
 # What would be asked for again. A key, a time and what it came after were for once.
@@ -27,15 +27,15 @@ _ASKED += ("stdin", "ready_when", "restarts", "session", "agent", "prompt", "mes
 class Gate:
     """Verdicts and fingerprints. Whether a person gave an approval is decided in `identity.py`."""
 
-    def __init__(self, ledger: "Ledger", config: ConfigFile, home: str) -> None:
-        self._ledger, self._config, self._home = ledger, config, home
+    def __init__(self, grant_store: "GrantStore", config: ConfigFile, home: str) -> None:
+        self._grant_store, self._config, self._home = grant_store, config, home
 
     def judge(self, submission: Submission, world: Surroundings | None = None) -> Verdict:
         """What may happen to a command, without storing anything."""
         world = world or self.world(submission)
         always = [
             Rule(f"always, grant {grant.grant_id}", Decision.ALLOW, grant.command, literal=True)
-            for grant in self._ledger.grants.grants(project_of(submission.cwd))
+            for grant in self._grant_store.grants(project_of(submission.cwd))
             if grant.kind == "always"
         ]
         # what config denies or asks comes first: a grant of yesterday does not undo a rule of today
@@ -91,7 +91,7 @@ class Gate:
         return project_for(cwd, opened, self._trusted(), environ, self._home)
 
     def _trusted(self) -> list[str]:
-        return [grant.project for grant in self._ledger.grants.grants() if grant.kind == "trust"]
+        return [grant.project for grant in self._grant_store.grants() if grant.kind == "trust"]
 
 
 def submission_of(task: Task, environment: dict[str, str]) -> Submission:

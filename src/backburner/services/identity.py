@@ -14,7 +14,7 @@ from backburner.core.models import CHAT, Caller, Task
 from backburner.system.processes import inherited_variables, is_alive, is_inside
 
 if TYPE_CHECKING:
-    from backburner.store.ledger import Ledger
+    from backburner.core.store_ports import RunQueue
 
 # Variables that known agents set for the commands they run.
 AGENT_VARIABLES = {
@@ -35,14 +35,14 @@ AGENT_VARIABLES = {
 class Identity:
     """Who may approve, and who may add to an approved task."""
 
-    def __init__(self, ledger: "Ledger", config: ConfigFile) -> None:
-        self._ledger, self._config = ledger, config
+    def __init__(self, run_queue: "RunQueue", config: ConfigFile) -> None:
+        self._run_queue, self._config = run_queue, config
 
     def require_person(self, caller: Caller) -> None:
         """Raise NotAPerson unless a person calls, as far as that can be told."""
         if caller.via == "tool":
             raise NotAPerson(reason="an agent asks; a person has to say it, in a terminal of their own")
-        if any(map(is_alive, self._ledger.runs.processes(os.getsid(0)))):
+        if any(map(is_alive, self._run_queue.processes(os.getsid(0)))):
             raise NotAPerson(reason="this runs in the session of a background task")
         without_terminal = caller.via == "library" or self._config.current.flag("approval.yes_without_terminal")
         _require_person(caller.environ, terminal=not without_terminal)

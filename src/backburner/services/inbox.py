@@ -9,7 +9,7 @@ from backburner.services.agent_catalog import AgentCatalog
 from backburner.system.processes import is_alive
 
 if TYPE_CHECKING:
-    from backburner.store.ledger import Ledger
+    from backburner.core.store_ports import NoticeStore, SessionStore
 
 _SESSION_TIMEOUT_MS = 3_600_000  # how long a session without a process on this machine counts as reachable
 _OPENCODE = channel_of("opencode:")
@@ -19,44 +19,52 @@ _OPENCODE_RETRY_MS = 600_000  # after that an OpenCode session's notices are the
 class Inbox:
     """A notice is shown once: whoever leases it shows it and acknowledges it; an expired lease gives it back."""
 
-    def __init__(self, ledger: "Ledger", supervisor: EngineSupervisor, catalog: AgentCatalog, clock: Clock) -> None:
-        self._ledger, self._supervisor, self._catalog, self._clock = ledger, supervisor, catalog, clock
+    def __init__(
+        self, notice_store: "NoticeStore", session_store: "SessionStore", supervisor: EngineSupervisor, catalog: AgentCatalog, clock: Clock
+    ) -> None:
+        self._notice_store, self._session_store, self._supervisor, self._catalog, self._clock = (
+            notice_store,
+            session_store,
+            supervisor,
+            catalog,
+            clock,
+        )
 
     def notices(self, *, session: str | None = None, project: str | None = None, unread: bool = True) -> Sequence[Notice]:
         """The notices of a session; otherwise those of the person, with those of sessions that are gone. Of one project if given."""
         self._supervisor.ensure_supervised()
         if session is not None:
-            return self._ledger.notices.notices(project=None, unread=unread, channels=[channel_of(session)])
-        return self._ledger.notices.notices(project=project, unread=unread, channels=self._channels_of_person() if unread else None)
+            return self._notice_store.notices(project=None, unread=unread, channels=[channel_of(session)])
+        return self._notice_store.notices(project=project, unread=unread, channels=self._channels_of_person() if unread else None)
 
     def pending(self, session: str) -> Sequence[Notice]:
         """The unread notices of a session, as the ledger has them now."""
-        return self._ledger.notices.notices(project=None, unread=True, channels=[channel_of(session)])
+        return self._notice_store.notices(project=None, unread=True, channels=[channel_of(session)])
 
     def lease(self, notices: Sequence[Notice], seconds: float = 30.0) -> Sequence[Notice]:
         """Take notices in order to show them; returns those that nobody else has taken. Acknowledge them within `seconds`."""
         now = self._clock()
-        taken = set(self._ledger.notices.lease([notice.notice_id for notice in notices], now, now + int(seconds * 1000)))
+        taken = set(self._notice_store.lease([notice.notice_id for notice in notices], now, now + int(seconds * 1000)))
         return [notice for notice in notices if notice.notice_id in taken]
 
     def acknowledge(self, *, notice_ids: Iterable[int] = (), task_ids: Iterable[str] = (), session: str | None = None) -> None:
         """Record that the person, or a session, has seen notices: by their ids, or all those of some tasks."""
-        self._ledger.notices.tell(notice_ids=notice_ids, task_ids=task_ids, channel=channel_of(session), now=self._clock())
+        self._notice_store.tell(notice_ids=notice_ids, task_ids=task_ids, channel=channel_of(session), now=self._clock())
 
     def opencode_sessions_with_notices(self) -> list[str]:
         """The OpenCode sessions that have recent notices and no plugin of ours that would show them."""
         if not self._catalog.opencode_servers():
             return []
-        connected = {session.session_id for session in self._ledger.sessions.sessions("opencode") if is_alive(session.process)}
-        waiting = [channel.removeprefix(channel_of("")) for channel in self._ledger.notices.owing() if channel.startswith(_OPENCODE)]
+        connected = {session.session_id for session in self._session_store.sessions("opencode") if is_alive(session.process)}
+        waiting = [channel.removeprefix(channel_of("")) for channel in self._notice_store.owing() if channel.startswith(_OPENCODE)]
         since = self._clock() - _OPENCODE_RETRY_MS
         return [one for one in waiting if one not in connected and any(notice.created_at > since for notice in self.pending(one))]
 
     def _channels_of_person(self) -> Sequence[str]:
         """The channels that a person reads: their own, and those of sessions that are gone."""
-        if set(waiting := self._ledger.notices.owing()) <= {INBOX}:
+        if set(waiting := self._notice_store.owing()) <= {INBOX}:
             return [INBOX]
-        reachable = {channel_of(session.session_id) for session in self._ledger.sessions.sessions() if self._is_reachable(session)}
+        reachable = {channel_of(session.session_id) for session in self._session_store.sessions() if self._is_reachable(session)}
         # What a chat's agent was not told yet, the person has in their own channel.
         return [channel for channel in waiting if channel not in reachable and not channel.startswith(channel_of(CHAT))]
 

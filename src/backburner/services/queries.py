@@ -10,7 +10,7 @@ from backburner.core.states import RunState, TaskState
 from backburner.system.home import project_of
 
 if TYPE_CHECKING:
-    from backburner.store.ledger import Ledger
+    from backburner.core.store_ports import EventStore, LedgerQueries
 
 _EVENTS_PER_PAGE = 1000
 
@@ -18,13 +18,13 @@ _EVENTS_PER_PAGE = 1000
 class Queries:
     """What is known about tasks. `find` and `list` first make sure that live runs have owners."""
 
-    def __init__(self, ledger: "Ledger", supervisor: EngineSupervisor, clock: Clock) -> None:
-        self._ledger, self._supervisor, self._clock = ledger, supervisor, clock
+    def __init__(self, ledger_queries: "LedgerQueries", event_store: "EventStore", supervisor: EngineSupervisor, clock: Clock) -> None:
+        self._ledger_queries, self._event_store, self._supervisor, self._clock = ledger_queries, event_store, supervisor, clock
 
     def find(self, reference: str, caller: Caller) -> Entry:
         """The one task that `reference` names: an id, a unique part of one, a label, or `last`."""
         self._supervisor.ensure_supervised()
-        found = self._ledger.queries.find(reference, project_of(caller.cwd))
+        found = self._ledger_queries.find(reference, project_of(caller.cwd))
         if not found:
             raise TaskNotFound(task_id=reference)
         if len(found) > 1:
@@ -42,7 +42,7 @@ class Queries:
 
     def get_or_none(self, task_id: str) -> Entry | None:
         """The task with exactly this id; None if there is none or it was cleared."""
-        entry = self._ledger.queries.show(task_id)
+        entry = self._ledger_queries.show(task_id)
         return entry and self._as_of_now(entry)
 
     def list(
@@ -73,7 +73,7 @@ class Queries:
 
         def read(stored: str | None, most: int | None) -> list[Entry]:
             hide = quiet and status is None and batch is None
-            entries = self._ledger.queries.list(status=stored, project=project, batch=batch, limit=most, standing=standing, quiet=hide)
+            entries = self._ledger_queries.list(status=stored, project=project, batch=batch, limit=most, standing=standing, quiet=hide)
             return [self._as_of_now(entry) for entry in entries]
 
         if status not in (TaskState.PROPOSED, TaskState.EXPIRED):
@@ -86,42 +86,42 @@ class Queries:
     def batches(self, caller: Caller, *, everywhere: bool = False) -> Sequence[Batch]:
         """The batches of the caller's project with the number of tasks in each state, oldest first."""
         self._supervisor.ensure_supervised()
-        return self._ledger.queries.batches(None if everywhere else project_of(caller.cwd))
+        return self._ledger_queries.batches(None if everywhere else project_of(caller.cwd))
 
     def requested_by(self, session: str) -> Sequence[Entry]:
         """The tasks that a session asked for, and those that its agents asked for in turn."""
-        return [entry for entry in map(self.get_or_none, self._ledger.queries.asked_by(session)) if entry]
+        return [entry for entry in map(self.get_or_none, self._ledger_queries.asked_by(session)) if entry]
 
     def descendants_of(self, session: str) -> tuple[set[str], set[str]]:
         """The ids of the tasks that a session or its agents asked for, and the sessions of all of them."""
-        task_ids = set(self._ledger.queries.asked_by(session))
+        task_ids = set(self._ledger_queries.asked_by(session))
         return task_ids, {session, *(f"agent:{task_id}" for task_id in task_ids)}
 
     def history(self, entry: Entry, limit: int = 10) -> Sequence[Run]:
         """The latest runs of a task and the slots that were skipped, newest first."""
-        return self._ledger.queries.history(entry.task.task_id, limit)
+        return self._ledger_queries.history(entry.task.task_id, limit)
 
     def environment(self, entry: Entry) -> dict[str, str]:
         """The environment that a task was asked for in."""
-        return self._ledger.queries.environment(entry.task.task_id)
+        return self._ledger_queries.environment(entry.task.task_id)
 
     def events(self, after: int) -> Sequence[Event]:
         """Up to 1,000 events after the one with this id, oldest first; a negative `after` counts from the end."""
-        return self._ledger.events.events(after, _EVENTS_PER_PAGE)
+        return self._event_store.events(after, _EVENTS_PER_PAGE)
 
     def trace(self, reference: str | None, caller: Caller, *, span_id: str | None = None) -> Sequence[Span]:
         """All spans of the trace that a task or a span belongs to."""
-        trace_id = self._ledger.queries.trace_of(span_id) if span_id else self.find(reference or "last", caller).task.trace_id
+        trace_id = self._ledger_queries.trace_of(span_id) if span_id else self.find(reference or "last", caller).task.trace_id
         if trace_id is None:
             raise SpanNotFound(span_id=span_id)
-        return self._ledger.queries.spans(trace_id)
+        return self._ledger_queries.spans(trace_id)
 
     def _project_of_batch(self, batch: str, caller: Caller) -> str | None:
         """The project whose batch is meant: the caller's own if it has one of that name, otherwise every project's (None)."""
         here = project_of(caller.cwd)
-        if self._ledger.queries.list(status=None, project=here, batch=batch, limit=1):
+        if self._ledger_queries.list(status=None, project=here, batch=batch, limit=1):
             return here
-        if not self._ledger.queries.list(status=None, project=None, batch=batch, limit=1):
+        if not self._ledger_queries.list(status=None, project=None, batch=batch, limit=1):
             raise BatchNotFound(batch=batch)
         return None
 

@@ -16,7 +16,7 @@ from backburner.services.queries import Queries
 from backburner.system.home import Home
 
 if TYPE_CHECKING:
-    from backburner.store.ledger import Ledger
+    from backburner.core.store_ports import RecurringStore
 
 
 class RecurringTasks:
@@ -25,7 +25,7 @@ class RecurringTasks:
     def __init__(
         self,
         home: Home,
-        ledger: "Ledger",
+        recurring_store: "RecurringStore",
         config: ConfigFile,
         queries: Queries,
         identity: Identity,
@@ -33,7 +33,7 @@ class RecurringTasks:
         publisher: Publisher,
         clock: Clock,
     ) -> None:
-        self._home, self._ledger, self._config, self._clock = home, ledger, config, clock
+        self._home, self._recurring_store, self._config, self._clock = home, recurring_store, config, clock
         self._queries, self._identity, self._changes, self._publisher = queries, identity, changes, publisher
 
     def explain(self, task: Task | Submission, *, upcoming: bool = True) -> str:
@@ -43,10 +43,10 @@ class RecurringTasks:
     def pause(self, reference: str, caller: Caller) -> Entry:
         """Start no more runs of a task until it is unpaused. A run under way goes on."""
         task_id = self._queries.find(reference, caller).task.task_id
-        entry = self._ledger.recurring.pause(task_id, "a person or an agent paused it", self._clock())
+        entry = self._recurring_store.pause(task_id, "a person or an agent paused it", self._clock())
         if watcher := _watcher_of(entry.task):
             with contextlib.suppress(IllegalTransition):
-                self._ledger.recurring.pause(watcher, f"{task_id} is paused", self._clock())
+                self._recurring_store.pause(watcher, f"{task_id} is paused", self._clock())
         self._changes.announce()
         return entry
 
@@ -60,19 +60,19 @@ class RecurringTasks:
     def unpause_approved(self, task: Task) -> Entry:
         """Let a paused task continue, after a person's approval where one was needed."""
         max_active = self._config.current.whole("tasks.max_active")
-        entry = self._ledger.recurring.unpause(task.task_id, self._clock(), max_active, self._home.tasks)
+        entry = self._recurring_store.unpause(task.task_id, self._clock(), max_active, self._home.tasks)
         if watcher := _watcher_of(task):
             with contextlib.suppress(IllegalTransition):
-                self._ledger.recurring.unpause(watcher, self._clock(), max_active)
+                self._recurring_store.unpause(watcher, self._clock(), max_active)
         self._publisher.publish(entry)
         return entry
 
     def run_now(self, reference: str, caller: Caller) -> Entry:
         """Run a task once by hand; its schedule stays as it is. BadInput if a daily budget is used up."""
         task = self._queries.find(reference, caller).task
-        if reason := daily_limit_reached(self._ledger, self._config.current, task, self._clock()):
+        if reason := daily_limit_reached(self._recurring_store, self._config.current, task, self._clock()):
             raise BadInput(f"{reason}; see [tasks] in config.toml.")
-        entry = self._ledger.recurring.run_now(task.task_id, self._clock(), self._home.tasks)
+        entry = self._recurring_store.run_now(task.task_id, self._clock(), self._home.tasks)
         self._publisher.publish(entry)
         return entry
 
@@ -81,7 +81,7 @@ class RecurringTasks:
         from backburner.core.schedule import Schedule, day_of
 
         now = self._clock()
-        return self._ledger.recurring.spent(task.task_id, max(day_of(Schedule.of(task.schedule), now), task.counted_from or 0), now)
+        return self._recurring_store.spent(task.task_id, max(day_of(Schedule.of(task.schedule), now), task.counted_from or 0), now)
 
 
 def _watcher_of(task: Task) -> str | None:

@@ -9,7 +9,7 @@ from backburner.core.models import Clock, Submission, Task
 from backburner.system.home import project_of
 
 if TYPE_CHECKING:
-    from backburner.store.ledger import Ledger
+    from backburner.core.store_ports import RefusalStore
 
 REJECTED, DELETED = "rejected", "deleted"
 _REJECTED_MS = 24 * 3_600_000
@@ -19,13 +19,13 @@ _DELETED_MS = 365 * 86_400_000
 class Refusals:
     """Refused tasks, recognised by their name or by what they do."""
 
-    def __init__(self, ledger: "Ledger", clock: Clock) -> None:
-        self._ledger, self._clock = ledger, clock
+    def __init__(self, refusal_store: "RefusalStore", clock: Clock) -> None:
+        self._refusal_store, self._clock = refusal_store, clock
 
     def record(self, task: Task, why: str) -> None:
         """Remember that a person did not want a recurring or proposed task; `why` is REJECTED or DELETED."""
         if task.standing or task.rule == "proposal":
-            self._ledger.refusals.bury(task, _digest(task.command, task.prompt), why, self._clock())
+            self._refusal_store.bury(task, _digest(task.command, task.prompt), why, self._clock())
 
     def require_not_refused(self, submission: Submission, *, by_agent: bool) -> None:
         """Raise ApprovalDenied if an agent submits again what a person refused."""
@@ -33,9 +33,9 @@ class Refusals:
             return
         now, digest = self._clock(), _digest(submission.command, submission.prompt)
         project, name = project_of(submission.cwd), submission.name or ""
-        if self._ledger.refusals.buried(project, name, digest, now - _DELETED_MS, DELETED) is not None:
+        if self._refusal_store.buried(project, name, digest, now - _DELETED_MS, DELETED) is not None:
             raise ApprovalDenied(reason=f"the user cancelled '{name}'; only they can add it again")
-        if self._ledger.refusals.buried(project, name, digest, now - _REJECTED_MS, REJECTED) is not None:
+        if self._refusal_store.buried(project, name, digest, now - _REJECTED_MS, REJECTED) is not None:
             raise ApprovalDenied(reason=f"the user rejected '{name}' less than 24 hours ago; do not propose it again now")
 
 

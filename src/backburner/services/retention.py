@@ -13,7 +13,7 @@ from backburner.system import run_files
 from backburner.system.home import Home
 
 if TYPE_CHECKING:
-    from backburner.store.ledger import Ledger
+    from backburner.core.store_ports import EventStore, LedgerQueries, RecurringStore, TaskStore
 
 _DAY_MS = 86_400_000
 _TIME_SEEN = "time_seen"  # the cursor of clean-ups: the time that the clock said at the last one
@@ -22,18 +22,37 @@ _TIME_SEEN = "time_seen"  # the cursor of clean-ups: the time that the clock sai
 class Retention:
     """What goes, and when. Live tasks are never touched."""
 
-    def __init__(self, home: Home, ledger: "Ledger", config: ConfigFile, changes: ChangeFeed, clock: Clock) -> None:
-        self._home, self._ledger, self._config, self._changes, self._clock = home, ledger, config, changes, clock
+    def __init__(
+        self,
+        home: Home,
+        task_store: "TaskStore",
+        ledger_queries: "LedgerQueries",
+        event_store: "EventStore",
+        recurring_store: "RecurringStore",
+        config: ConfigFile,
+        changes: ChangeFeed,
+        clock: Clock,
+    ) -> None:
+        (
+            self._home,
+            self._task_store,
+            self._ledger_queries,
+            self._event_store,
+            self._recurring_store,
+            self._config,
+            self._changes,
+            self._clock,
+        ) = home, task_store, ledger_queries, event_store, recurring_store, config, changes, clock
 
     def forget(self, task_ids: Sequence[str]) -> Sequence[str]:
         """Remove ended tasks from the ledger, with their folders and worktrees; returns the ids."""
         if not task_ids:
             return task_ids
         if os.path.isdir(os.path.join(self._home.root, "worktrees")):
-            for entry in filter(None, map(self._ledger.queries.show, task_ids)):
+            for entry in filter(None, map(self._ledger_queries.show, task_ids)):
                 if worktree := worktree_of(self._home, entry.task):
                     worktree.forget()
-        for folder in self._ledger.tasks.clear(task_ids, self._clock()):
+        for folder in self._task_store.clear(task_ids, self._clock()):
             run_files.remove(self._home.folder(folder))
         self._changes.announce()
         return task_ids
@@ -43,13 +62,13 @@ class Retention:
         days = self._config.current.number("commands.retention_days") if retention_days is None else retention_days
         now = self._clock() if as_of is None else as_of
         self.compact(days=days, as_of=now)
-        return self.forget(self._ledger.tasks.outdated(now - int(days * _DAY_MS)))
+        return self.forget(self._task_store.outdated(now - int(days * _DAY_MS)))
 
     def compact(self, task_ids: Sequence[str] = (), days: float | None = None, *, as_of: int | None = None) -> int:
         """Forget runs of recurring tasks that ended longer ago than the retention, except the latest; how many folders were removed."""
         days = self._config.current.number("commands.retention_days") if days is None else days
         now = self._clock() if as_of is None else as_of
-        folders = self._ledger.recurring.compact(now - int(days * _DAY_MS), now, task_ids or None)
+        folders = self._recurring_store.compact(now - int(days * _DAY_MS), now, task_ids or None)
         for folder in folders:
             run_files.remove(self._home.folder(folder))
         return len(folders)
@@ -59,11 +78,11 @@ class Retention:
 
         A clock that jumps ahead is believed only after a day in which it was not set back, so that nothing is deleted because of it.
         """
-        now, seen = self._clock(), self._ledger.events.cursor(_TIME_SEEN)
+        now, seen = self._clock(), self._event_store.cursor(_TIME_SEEN)
         if seen and seen <= now < seen + _DAY_MS:
             return None
         try:
-            self._ledger.events.advance_cursor(_TIME_SEEN, now)
+            self._event_store.advance_cursor(_TIME_SEEN, now)
         except LedgerUnavailable:
             return None  # perhaps the disk is full; it is tried again later
         return seen if 0 < seen < now else None

@@ -10,7 +10,7 @@ from backburner.core.models import CHAT, Clock, PersonsTurn, ProcessId, Session,
 from backburner.system.processes import is_alive, myself
 
 if TYPE_CHECKING:
-    from backburner.store.ledger import Ledger
+    from backburner.core.store_ports import LedgerQueries, SessionStore
 
 _ACTIVITY_INTERVAL_MS = 60_000  # how often activity is written down
 
@@ -18,21 +18,21 @@ _ACTIVITY_INTERVAL_MS = 60_000  # how often activity is written down
 class Sessions:
     """Sessions, user activity and interactive priority."""
 
-    def __init__(self, ledger: "Ledger", changes: ChangeFeed, clock: Clock) -> None:
-        self._ledger, self._changes, self._clock = ledger, changes, clock
+    def __init__(self, ledger_queries: "LedgerQueries", session_store: "SessionStore", changes: ChangeFeed, clock: Clock) -> None:
+        self._ledger_queries, self._session_store, self._changes, self._clock = ledger_queries, session_store, changes, clock
 
     def register(self, session: str, client: str, project: str, process: ProcessId | None) -> None:
         """Record that a session is active: its notices wait for it, and not for the person, as long as `process` lives."""
         now = self._clock()
-        self._ledger.sessions.register(Session(session, client, project, process, now, now))
+        self._session_store.register(Session(session, client, project, process, now, now))
 
     def list(self, client: str | None = None) -> Sequence[Session]:
         """The sessions that asked for work here, latest first; only those of one client if given."""
-        return self._ledger.sessions.sessions(client)
+        return self._session_store.sessions(client)
 
     def has_open_work(self, sessions: Sequence[str]) -> bool:
         """Whether anything that these sessions asked for has not ended."""
-        return self._ledger.sessions.open_work(sessions)
+        return self._session_store.open_work(sessions)
 
     def chat_is_open(self) -> bool:
         """Whether a person sits at a chat now."""
@@ -43,12 +43,12 @@ class Sessions:
     def record_activity(self, interface: str) -> None:
         """Record that a person used an interface; written at most once a minute."""
         with contextlib.suppress(LedgerUnavailable):  # nobody waits for it
-            if abs(self._clock() - (self._ledger.sessions.last_present() or 0)) > _ACTIVITY_INTERVAL_MS:
-                self._ledger.sessions.present(interface, self._clock())
+            if abs(self._clock() - (self._session_store.last_present() or 0)) > _ACTIVITY_INTERVAL_MS:
+                self._session_store.present(interface, self._clock())
 
     def last_activity(self) -> int | None:
         """When a person last used an interface, in milliseconds UTC."""
-        return self._ledger.sessions.last_present()
+        return self._session_store.last_present()
 
     # -- interactive priority
 
@@ -59,22 +59,22 @@ class Sessions:
         Runs that the task asked for are part of the interactive work and go on.
         """
         process = myself()
-        self._ledger.sessions.begin_turn(PersonsTurn(process, lane, task_id, self._clock()))
+        self._session_store.begin_turn(PersonsTurn(process, lane, task_id, self._clock()))
         self._changes.announce()
         try:
             yield
         finally:
-            self._ledger.sessions.end_turn(process, self._clock())
+            self._session_store.end_turn(process, self._clock())
             self._changes.announce()
 
     def must_yield(self, task: Task) -> bool:
         """Whether an agent's task has to wait because a person waits for a model of its lane."""
-        turns = [turn for turn in self._ledger.sessions.turns() if turn.lane == task.lane]
+        turns = [turn for turn in self._session_store.turns() if turn.lane == task.lane]
         return bool(turns) and not any(self._belongs_to(turn, task) for turn in turns)
 
     def _belongs_to(self, turn: PersonsTurn, task: Task) -> bool:
         """Whether the person waits for this task, or for the one that asked for it."""
-        own = self._ledger.queries.show(turn.task_id) if turn.task_id else None
+        own = self._ledger_queries.show(turn.task_id) if turn.task_id else None
         if own is None:
             return False
-        return own.task.task_id == task.task_id or task.task_id in self._ledger.queries.asked_by(session_of(own.task))
+        return own.task.task_id == task.task_id or task.task_id in self._ledger_queries.asked_by(session_of(own.task))

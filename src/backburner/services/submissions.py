@@ -26,7 +26,7 @@ from backburner.system.home import Home, project_of
 from backburner.system.processes import umask
 
 if TYPE_CHECKING:
-    from backburner.store.ledger import Ledger
+    from backburner.core.store_ports import LedgerQueries, RecurringStore, TaskStore
 
 _MAX_AGENT_DEPTH = 3
 _MAX_SUGGESTIONS = 3
@@ -47,7 +47,9 @@ class Submissions:
     def __init__(
         self,
         home: Home,
-        ledger: "Ledger",
+        task_store: "TaskStore",
+        ledger_queries: "LedgerQueries",
+        recurring_store: "RecurringStore",
         config: ConfigFile,
         queries: Queries,
         catalog: AgentCatalog,
@@ -58,7 +60,15 @@ class Submissions:
         clock: Clock,
         runner: str,
     ) -> None:
-        self._home, self._ledger, self._config, self._clock, self._runner = home, ledger, config, clock, runner
+        self._home, self._task_store, self._ledger_queries, self._recurring_store, self._config, self._clock, self._runner = (
+            home,
+            task_store,
+            ledger_queries,
+            recurring_store,
+            config,
+            clock,
+            runner,
+        )
         self._queries, self._catalog, self._approvals, self._refusals = queries, catalog, approvals, refusals
         self._identity, self._publisher = identity, publisher
 
@@ -83,7 +93,7 @@ class Submissions:
         submission = self._limit_tools_to_parent(submission._replace(channels=self._channels(submission)))
         validate(submission)
         if watcher := self._watcher(submission):
-            self._ledger.recurring.room(submission.name, project_of(submission.cwd))
+            self._recurring_store.room(submission.name, project_of(submission.cwd))
             submission = submission._replace(after=(self.submit(watcher, caller, approved_via=approved_via).task.task_id,))
         submission, parent = self._resolve_dependencies(submission, caller)
         self._home.make_bells()
@@ -95,7 +105,7 @@ class Submissions:
         decision = self._decide(submission, approved_via, seen, now)
         asked = self._approvals.fingerprint_of(submission) if decision.approval is None else None
         lane = self._catalog.lane(submission)
-        entry = self._ledger.tasks.submit(
+        entry = self._task_store.submit(
             submission,
             project=project_of(submission.cwd),
             wanted_id=ids.base_id(_word_for_id(submission)),
@@ -121,7 +131,7 @@ class Submissions:
         """The task that was submitted under the same key before; BadInput if that was another command or prompt."""
         if submission.key is None:
             return None
-        entry = self._ledger.queries.by_key(project_of(submission.cwd), submission.key)
+        entry = self._ledger_queries.by_key(project_of(submission.cwd), submission.key)
         asked = submission.command, submission.shell, submission.agent, submission.prompt
         if entry and (entry.task.command, entry.task.shell, entry.task.agent, entry.task.prompt) != asked:
             what = "command" if submission.agent is None else "prompt"
@@ -163,7 +173,7 @@ class Submissions:
         parent = self._requesting_agent(submission.session)
         if parent is None or parent.task.agent is None:
             return submission
-        if parent.task.session == DISCOVERY and len(self._ledger.queries.asked_by(str(submission.session))) >= _MAX_SUGGESTIONS:
+        if parent.task.session == DISCOVERY and len(self._ledger_queries.asked_by(str(submission.session))) >= _MAX_SUGGESTIONS:
             raise BadInput(f"That is enough: at most {_MAX_SUGGESTIONS} proposals at a time.")
         if submission.agent is None:
             return submission

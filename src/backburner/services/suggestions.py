@@ -11,7 +11,7 @@ from backburner.services.sessions import Sessions
 from backburner.services.submissions import Submissions
 
 if TYPE_CHECKING:
-    from backburner.store.ledger import Ledger
+    from backburner.core.store_ports import EventStore
 
 _MAX_ABSENCE_MS = 2 * 3_600_000
 _PROMPT = """Based on the recent context below, is there any useful background work to propose? Consider the state of CI, open pull requests, \
@@ -23,9 +23,9 @@ class Suggestions:
     """When to look for work to propose, and asking the agent that does."""
 
     def __init__(
-        self, ledger: "Ledger", config: ConfigFile, queries: Queries, sessions: Sessions, submissions: Submissions, clock: Clock
+        self, event_store: "EventStore", config: ConfigFile, queries: Queries, sessions: Sessions, submissions: Submissions, clock: Clock
     ) -> None:
-        self._ledger, self._config, self._clock = ledger, config, clock
+        self._event_store, self._config, self._clock = event_store, config, clock
         self._queries, self._sessions, self._submissions = queries, sessions, submissions
 
     def next_at(self) -> int | None:
@@ -41,7 +41,7 @@ class Suggestions:
         seen = self._sessions.last_activity()
         if seen is None or now - seen > _MAX_ABSENCE_MS or now < seen:
             return None
-        last = self._ledger.events.cursor(DISCOVERY)
+        last = self._event_store.cursor(DISCOVERY)
         due = max(seen + config.whole("tasks.idle_threshold_ms"), last + config.whole("tasks.discovery_interval_ms"))
         return due if due - seen <= _MAX_ABSENCE_MS else None
 
@@ -50,7 +50,7 @@ class Suggestions:
         due = self.next_at()
         if due is None or due > self._clock():
             return False
-        self._ledger.events.advance_cursor(DISCOVERY, self._clock())
+        self._event_store.advance_cursor(DISCOVERY, self._clock())
         caller = Caller("/", {}, "engine", DISCOVERY)
         entries = self._queries.list(caller, everywhere=True, limit=50)
         if not entries or any(entry.task.session == DISCOVERY and entry.live for entry in entries):

@@ -19,7 +19,7 @@ from backburner.services.waiting import Waiting
 from backburner.system.processes import end_all, is_alive, members
 
 if TYPE_CHECKING:
-    from backburner.store.ledger import Ledger
+    from backburner.core.store_ports import EventStore, TaskStore
 
 _AGENT_STOP_TIMEOUT = 10.0
 _SESSION_END_TIMEOUT = 30.0
@@ -30,7 +30,8 @@ class Tasks:
 
     def __init__(
         self,
-        ledger: "Ledger",
+        task_store: "TaskStore",
+        event_store: "EventStore",
         queries: Queries,
         runs: Runs,
         waiting: Waiting,
@@ -41,7 +42,14 @@ class Tasks:
         publisher: Publisher,
         clock: Clock,
     ) -> None:
-        self._ledger, self._queries, self._runs, self._waiting, self._retention = ledger, queries, runs, waiting, retention
+        self._task_store, self._event_store, self._queries, self._runs, self._waiting, self._retention = (
+            task_store,
+            event_store,
+            queries,
+            runs,
+            waiting,
+            retention,
+        )
         self._proposals, self._refusals, self._identity = proposals, refusals, identity
         self._publisher, self._clock = publisher, clock
 
@@ -57,14 +65,14 @@ class Tasks:
         if entry.ended or (entry.run and entry.run.runner == RECORD):
             raise NotRunning(task_id=entry.task.task_id, status=entry.status)
         waiting = entry.run if entry.run and entry.run.state == RunState.WAITING and entry.run.runner in HOSTED else None
-        entry = self._ledger.tasks.request_cancel(entry.task.task_id, self._clock(), only_run=only_run)
+        entry = self._task_store.request_cancel(entry.task.task_id, self._clock(), only_run=only_run)
         self._publisher.publish(entry)
         if waiting:
             _stop_external_agent(waiting)
         if permanent and not only_run:
             self._refusals.record(entry.task, DELETED)
         if entry.task.source.get("kind") == "command" and not only_run:  # its watcher was made for it
-            self._ledger.tasks.request_cancel(entry.task.after[0], self._clock())
+            self._task_store.request_cancel(entry.task.after[0], self._clock())
         if entry.task.agent is not None:
             self._reject_questions_of(entry)
         return entry
@@ -74,7 +82,7 @@ class Tasks:
         of_turn = f"{entry.run.run_id}:" if entry.task.in_chat and entry.run else ""  # what a chat started besides goes on
         for asked in self._queries.requested_by(session_of(entry.task)):
             if asked.status == TaskState.PROPOSED and str(asked.task.key).startswith(of_turn):
-                self._publisher.publish(self._ledger.tasks.refuse(asked.task.task_id, expired=False, now=self._clock()))
+                self._publisher.publish(self._task_store.refuse(asked.task.task_id, expired=False, now=self._clock()))
 
     def clear(
         self,
@@ -102,7 +110,7 @@ class Tasks:
         entries = [entry for entry in self._queries.requested_by(session) if not entry.task.standing]
         for entry in entries:
             if not entry.ended:
-                self._publisher.publish(self._ledger.tasks.request_cancel(entry.task.task_id, self._clock()))
+                self._publisher.publish(self._task_store.request_cancel(entry.task.task_id, self._clock()))
         ids = [entry.task.task_id for entry in entries]
         with contextlib.suppress(WaitTimedOut):
             self._waiting.wait([one for one in ids if (entry := self._queries.get_or_none(one)) and entry.live], _SESSION_END_TIMEOUT)
@@ -119,7 +127,7 @@ class Tasks:
             raise BadInput(f"Task {entry.task.task_id} has no input: it was not started with `run --stdin`.")
         self._identity.require_own(entry.task, "send to", caller)
         feed(self._runs.folder(entry), data, entry.task.task_id)
-        self._ledger.events.note("input_sent", entry.task.task_id, entry.run.run_id, self._clock(), bytes=len(data))
+        self._event_store.note("input_sent", entry.task.task_id, entry.run.run_id, self._clock(), bytes=len(data))
         return entry
 
 

@@ -12,27 +12,42 @@ from backburner.system.home import Home
 
 if TYPE_CHECKING:
     from backburner.core.ports import Happening
-    from backburner.store.ledger import Ledger
+    from backburner.core.store_ports import RecurringStore, TriggerStore
 
 
 class Triggers:
     """Event sources of recurring tasks."""
 
-    def __init__(self, home: Home, ledger: "Ledger", config: ConfigFile, queries: Queries, publisher: Publisher, clock: Clock) -> None:
-        self._home, self._ledger, self._config, self._clock = home, ledger, config, clock
+    def __init__(
+        self,
+        home: Home,
+        trigger_store: "TriggerStore",
+        recurring_store: "RecurringStore",
+        config: ConfigFile,
+        queries: Queries,
+        publisher: Publisher,
+        clock: Clock,
+    ) -> None:
+        self._home, self._trigger_store, self._recurring_store, self._config, self._clock = (
+            home,
+            trigger_store,
+            recurring_store,
+            config,
+            clock,
+        )
         self._queries, self._publisher = queries, publisher
 
     def watched_tasks(self) -> Sequence[Task]:
         """The tasks whose sources have to be watched."""
-        return self._ledger.triggers.watched()
+        return self._trigger_store.watched()
 
     def task_of_webhook(self, name: str) -> Task | None:
         """The task that a webhook of this name triggers."""
-        return self._ledger.triggers.hook(name)
+        return self._trigger_store.hook(name)
 
     def state(self, task_id: str) -> dict[str, object]:
         """What the source of a task remembered last; empty the first time."""
-        return self._ledger.triggers.watch_state(task_id)
+        return self._trigger_store.watch_state(task_id)
 
     def record(self, task_id: str, state: dict[str, object] | None, event: "Happening | None", delivery: str = "") -> bool:
         """Record what a source saw together with what it remembers, and start the run that follows.
@@ -41,7 +56,7 @@ class Triggers:
         """
         payload = {**event.payload, "summary": event.summary} if event else None
         hold = event is not None and self._must_wait(task_id)
-        fresh = self._ledger.triggers.happened(task_id, state, payload, self._clock(), self._home.tasks, delivery, hold=hold)
+        fresh = self._trigger_store.happened(task_id, state, payload, self._clock(), self._home.tasks, delivery, hold=hold)
         if payload and fresh:
             self._publisher.publish(self._queries.get(task_id))
         return fresh
@@ -51,12 +66,12 @@ class Triggers:
         config = self._config.current
         if not config.flag("tasks.enabled"):
             return True
-        return daily_limit_reached(self._ledger, config, self._queries.get(task_id).task, self._clock()) is not None
+        return daily_limit_reached(self._recurring_store, config, self._queries.get(task_id).task, self._clock()) is not None
 
     def mark_broken(self, task_id: str, reason: str | None) -> None:
         """Record why the source of a task cannot be watched; None once it can again."""
-        self._ledger.triggers.source_broken(task_id, reason, self._clock())
+        self._trigger_store.source_broken(task_id, reason, self._clock())
 
     def broken_reason(self, task: Task) -> str | None:
         """Why the source of a task cannot be watched; None if it can."""
-        return self._ledger.triggers.broken_sources().get(task.task_id) if task.source else None
+        return self._trigger_store.broken_sources().get(task.task_id) if task.source else None

@@ -1,34 +1,49 @@
-"""Rows an embedder keeps by hand."""
+"""Tasks that an embedder runs by itself and keeps in the ledger by hand."""
 
-from backburner.core.errors import BadInput
+from typing import TYPE_CHECKING
+
+from backburner.core.errors import BadInput, StaleRun, StaleTask
 from backburner.core.models import RECORD, Run, Task
-from backburner.core.states import event_between
-from backburner.store.queries import Reading
+from backburner.core.states import event_between, task_event_between
 from backburner.store.rows import plain
 
+if TYPE_CHECKING:
+    from backburner.store.database import Database
+    from backburner.store.event_writer import EventWriter
+    from backburner.store.task_reader import TaskReader
 
-class Records(Reading):
-    """Tasks that somebody else runs, in whatever state they are."""
+
+class ExternalTaskRepository:
+    """Rows of tasks that somebody else runs."""
+
+    def __init__(self, db: "Database", reader: "TaskReader", events: "EventWriter") -> None:
+        self._db, self._reader, self._events = db, reader, events
 
     def record(self, task: Task, run: Run) -> None:
         """Store a task that somebody else runs, in whatever state it is."""
-        with self._transaction():
-            if self._one("SELECT 1 FROM tasks WHERE task_id = ?", task.task_id):
+        with self._db.transaction():
+            if self._db.one("SELECT 1 FROM tasks WHERE task_id = ?", (task.task_id,)):
                 raise BadInput(f"There is a task {task.task_id} already.")
-            self._insert("tasks", task._asdict())
-            self._insert("runs", run._asdict())
-            self._event(task.created_at, "task_recorded", task.task_id, run.run_id)
+            self._db.insert("tasks", task._asdict())
+            self._db.insert("runs", run._asdict())
+            self._events.write(task.created_at, "task_recorded", task.task_id, run.run_id)
 
     def change_record(self, task: Task, run: Run) -> None:
-        """Overwrite a task and run that `record` stored; the change of state must be a legal one."""
-        with self._transaction():
-            before = self._entry(task.task_id).run
+        """Overwrite a task and run that `record` stored; their changes of state must be legal ones."""
+        with self._db.transaction():
+            known, before = self._reader.get(task.task_id)
             if before is None or (before.runner != RECORD and before._replace(span_id=run.span_id) != run):
                 raise BadInput(f"Task {task.task_id} is run by Backburner; only its words can be changed, not its state.")
             if before.state != run.state:
-                self._event(
-                    run.ended_at or run.started_at or run.created_at, event_between(before.state, run.state), task.task_id, run.run_id
-                )
-            for table, row, key in (("tasks", task._asdict(), "task_id"), ("runs", run._asdict(), "run_id")):
-                columns = ", ".join(f"{name} = ?" for name in row)
-                self._db.execute(f"UPDATE {table} SET {columns} WHERE {key} = ?", (*map(plain, row.values()), row[key]))
+                at = run.ended_at or run.started_at or run.created_at
+                self._events.write(at, event_between(before.state, run.state), task.task_id, run.run_id)
+            if known.state != task.state:
+                task_event_between(known.state, task.state)
+            if not self._overwrite("tasks", "task_id", task._asdict(), known.state):
+                raise StaleTask(task_id=task.task_id)
+            if not self._overwrite("runs", "run_id", run._asdict(), before.state):
+                raise StaleRun(run_id=run.run_id)
+
+    def _overwrite(self, table: str, key: str, row: dict[str, object], state: str) -> int:
+        columns = ", ".join(f"{name} = ?" for name in row)
+        return self._db.write(f"UPDATE {table} SET {columns} WHERE {key} = ? AND state = ?", (*map(plain, row.values()), row[key], state))

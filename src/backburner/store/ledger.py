@@ -1,14 +1,103 @@
-"""The ledger of a home as repositories."""
+"""The ledger of a home: its repositories over one database, put together here and nowhere else."""
 
-from backburner.store.sqlite import SQLiteStore
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from backburner.store.claims import Claims
+from backburner.store.deliveries import DeliveryRepository
+from backburner.store.dependencies import Dependencies
+from backburner.store.environments import Environments
+from backburner.store.event_writer import EventWriter
+from backburner.store.events import EventRepository
+from backburner.store.external_tasks import ExternalTaskRepository
+from backburner.store.grants import GrantRepository
+from backburner.store.memory import MemoryRepository
+from backburner.store.notice_writer import NoticeWriter
+from backburner.store.notices import NoticeRepository
+from backburner.store.pending_triggers import PendingTriggers
+from backburner.store.queries import QueryRepository
+from backburner.store.recurring import RecurringRepository
+from backburner.store.recurring_activation import RecurringActivation
+from backburner.store.recurring_endings import RecurringEndings
+from backburner.store.refusals import RefusalRepository
+from backburner.store.run_endings import RunEndings
+from backburner.store.run_queue import RunQueueRepository
+from backburner.store.run_writer import RunWriter
+from backburner.store.sessions import SessionRepository
+from backburner.store.task_reader import TaskReader
+from backburner.store.task_transitions import TaskTransitions
+from backburner.store.tasks import TaskRepository
+from backburner.store.triggers import TriggerRepository
+from backburner.store.usage import Usage
+from backburner.store.waiting_runs import WaitingRuns
+from backburner.store.watched_tasks import WatchedTasks
+
+if TYPE_CHECKING:
+    from backburner.core.store_ports import (
+        DeliveryStore,
+        EventStore,
+        ExternalTaskStore,
+        GrantStore,
+        LedgerQueries,
+        MemoryStore,
+        NoticeStore,
+        RecurringStore,
+        RefusalStore,
+        RunQueue,
+        SessionStore,
+        TaskStore,
+        TriggerStore,
+    )
+    from backburner.store.database import Database
 
 
 class Ledger:
-    def __init__(self, store: SQLiteStore) -> None:
-        self.tasks = self.runs = self.queries = self.events = self.notices = self.deliveries = store
-        self.triggers = self.sessions = self.recurring = self.grants = self.memory = self.refusals = self.external_tasks = store
-        self.fold, self.check, self.close = store.fold, store.check, store.close
+    """The repositories of one home. Every verb of theirs is one transaction; all of them belong to one thread."""
+
+    def __init__(self, database: "Database", root: str) -> None:
+        """`root` is the home's folder, below which the logs are that notices point to."""
+        self.database = database
+        db = database
+        reader, events, notices, environments = TaskReader(db), EventWriter(db), NoticeWriter(db), Environments(db)
+        usage, watched, activation = Usage(db), WatchedTasks(db), RecurringActivation(db)
+        runs, waiting, dependencies = RunWriter(db, events), WaitingRuns(db, events), Dependencies(db, reader)
+        transitions = TaskTransitions(db, events, notices)
+        claims = Claims(db, events, environments)
+        pending = PendingTriggers(db, reader, usage, transitions, runs)
+        recurring_endings = RecurringEndings(db, root, reader, events, notices, transitions, runs, usage, pending)
+        endings = RunEndings(db, root, reader, events, notices, transitions, runs, waiting, dependencies, recurring_endings)
+
+        self.tasks: TaskStore = TaskRepository(
+            db, reader, events, notices, environments, transitions, dependencies, activation, runs, claims, waiting, endings
+        )
+        self.runs: RunQueue = RunQueueRepository(db, reader, events, notices, claims, waiting, endings)
+        self.queries: LedgerQueries = QueryRepository(db, reader)
+        self.events: EventStore = EventRepository(db, events)
+        self.notices: NoticeStore = NoticeRepository(db)
+        self.deliveries: DeliveryStore = DeliveryRepository(db, events, watched)
+        self.triggers: TriggerStore = TriggerRepository(db, reader, events, watched, pending, endings)
+        self.sessions: SessionStore = SessionRepository(db, waiting)
+        self.recurring: RecurringStore = RecurringRepository(db, reader, events, transitions, activation, runs, usage, pending, endings)
+        self.grants: GrantStore = GrantRepository(db, events)
+        self.memory: MemoryStore = MemoryRepository(db)
+        self.refusals: RefusalStore = RefusalRepository(db)
+        self.external_tasks: ExternalTaskStore = ExternalTaskRepository(db, reader, events)
+
+    def fold(self) -> None:
+        """Write a log that the database may keep beside the ledger back into it, so that a copy of the ledger alone is whole."""
+        self.database.fold()
+
+    def check(self) -> Sequence[str]:
+        """What the database itself finds wrong with the ledger; empty when it is sound."""
+        return self.database.check()
+
+    def close(self) -> None:
+        self.database.close()
 
 
 def open_ledger(path: str, *, setup_lock: str | None = None, vfs: str | None = None, exclusive: bool = False) -> Ledger:
-    return Ledger(SQLiteStore(path, setup_lock=setup_lock, vfs=vfs, exclusive=exclusive))
+    """Open the ledger file of a home, which is made or brought to the present schema where that is needed."""
+    from backburner.store.sqlite import SqliteDatabase
+
+    return Ledger(SqliteDatabase(path, vfs=vfs, exclusive=exclusive, setup_lock=setup_lock), os.path.dirname(path))

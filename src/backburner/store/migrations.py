@@ -434,5 +434,9 @@ MIGRATIONS: tuple[str, ...] = (
         error = substr(error, 1, instr(error, ' (and ') - 1)
         WHERE n < 0 AND error LIKE '% slots before it)';
     """,
+    # 10: an index of what is to be delivered to channels, so that finding it does not depend on the order of text
+    """
+    CREATE INDEX notices_outgoing ON notices (notice_id) WHERE told_at IS NULL AND dead_at IS NULL AND substr(channel, 1, 3) = 'to:';
+    """,
 )
 VERSION = len(MIGRATIONS)

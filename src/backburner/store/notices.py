@@ -1,24 +1,44 @@
-"""Who is told what in the ledger: notices that are leased and told, sessions that are here, and how far followers have come."""
+"""Notices that are owed to a person or a session: which there are, who is about to tell them, and that they were told."""
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from backburner.core.models import INBOX, Session
-from backburner.store.connection import Connection
-from backburner.store.rows import plain
+from backburner.core.models import INBOX, Notice
+from backburner.store.parameters import groups, places
+from backburner.store.rows import NOTICE, TO_CHANNEL, notice_of
+
+if TYPE_CHECKING:
+    from backburner.store.database import Database
 
 
-class Post(Connection):
-    """Verbs for what is owed, and to whom."""
+class NoticeRepository:
+    """The inbox of the person and of every session; what leaves for a channel is the delivery repository's."""
+
+    def __init__(self, db: "Database") -> None:
+        self._db = db
+
+    def notices(self, *, project: str | None = None, unread: bool = True, channels: Sequence[str] | None = None) -> Sequence[Notice]:
+        """What is owed, oldest first: to some channels, or to all."""
+        where, values = [f"NOT ({TO_CHANNEL})"], []
+        if unread:
+            where.append("told_at IS NULL")
+        if project is not None:
+            where.append("project = ?")
+            values.append(project)
+        if channels is None:
+            return self._select(where, values)
+        found = [notice for some in groups(channels) for notice in self._select([*where, f"channel IN ({places(some)})"], [*values, *some])]
+        return sorted(found, key=lambda notice: notice.notice_id)
 
     def tell(self, *, notice_ids: Iterable[int] = (), task_ids: Iterable[str] = (), channel: str = INBOX, now: int) -> None:
         """Mark notices as told: by their ids, or what one channel owes of some tasks."""
-        with self._transaction():
+        with self._db.transaction():
             for notice_id in notice_ids:
-                self._db.execute("UPDATE notices SET told_at = ? WHERE told_at IS NULL AND notice_id = ?", (now, notice_id))
+                self._db.write("UPDATE notices SET told_at = ? WHERE told_at IS NULL AND notice_id = ?", (now, notice_id))
             for task_id in task_ids:
-                # Of a standing task only its latest run was shown.
+                # Of a recurring task only its latest run was shown.
                 shown = "SELECT r.run_id FROM runs r JOIN tasks t ON t.task_id = r.task_id AND (t.schedule = '{}' OR r.n = t.run_count)"
-                self._db.execute(
+                self._db.write(
                     "UPDATE notices SET told_at = ? WHERE told_at IS NULL AND task_id = ? AND channel = ?"
                     f" AND (run_id IS NULL OR run_id IN ({shown} WHERE r.task_id = ?))",
                     (now, task_id, channel, task_id),
@@ -29,30 +49,15 @@ class Post(Connection):
         if not notice_ids:
             return []
         free = "told_at IS NULL AND (leased_until IS NULL OR leased_until <= ?)"
-        with self._transaction(durable=False):
-            taken = [one for one in notice_ids if self._one(f"SELECT 1 FROM notices WHERE notice_id = ? AND {free}", one, now)]
-            for notice_id in taken:
-                self._db.execute("UPDATE notices SET leased_until = ? WHERE notice_id = ?", (until, notice_id))
-            return taken
+        take = f"UPDATE notices SET leased_until = ? WHERE notice_id = ? AND {free}"
+        with self._db.transaction(durable=False):
+            return [notice_id for notice_id in notice_ids if self._db.write(take, (until, notice_id, now))]
 
-    def register(self, session: Session) -> None:
-        """Somebody who asks is here, in this process. Not waited for: they register again."""
-        with self._transaction(durable=False):
-            self._db.execute(
-                "INSERT INTO sessions (session_id, client, project, process, created_at, seen_at) VALUES (?, ?, ?, ?, ?, ?)"
-                " ON CONFLICT (session_id) DO UPDATE SET process = excluded.process, seen_at = excluded.seen_at",
-                tuple(map(plain, session)),
-            )
+    def owing(self) -> Sequence[str]:
+        """The channels that something is owed to."""
+        rows = self._db.execute(f"SELECT DISTINCT channel FROM notices WHERE told_at IS NULL AND NOT ({TO_CHANNEL})")
+        return [row[0] for row in rows]
 
-    def note(self, kind: str, task_id: str, run_id: str, now: int, **data: object) -> None:
-        """Write down that something happened which changes no state."""
-        with self._transaction(durable=False):
-            self._event(now, kind, task_id, run_id, **data)
-
-    def advance_cursor(self, name: str, position: int) -> None:
-        """Somebody who follows the events has come this far."""
-        with self._transaction():
-            self._db.execute(
-                "INSERT INTO cursors (name, position) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET position = excluded.position",
-                (name, position),
-            )
+    def _select(self, where: Sequence[str], values: Sequence[object]) -> Sequence[Notice]:
+        rows = self._db.execute(f"SELECT {NOTICE} FROM notices WHERE {' AND '.join(where)} ORDER BY notice_id", values)
+        return [notice_of(row) for row in rows]

@@ -4,7 +4,7 @@ import json
 
 from backburner.core.formatting import iso
 from backburner.core.masking import masked_line
-from backburner.core.models import Entry, Notice, ProcessId, Run, Span, Task
+from backburner.core.models import OUT, Entry, Notice, ProcessId, Run, Span, Task
 from backburner.core.states import NoticeKind, PauseKind, Result, RunState, TaskState
 
 TASK = ", ".join(f"t.{field}" for field in Task._fields)
@@ -13,6 +13,11 @@ WIDTH = len(Task._fields)
 # A one-shot task shows its run's state, a standing one its own.
 STATUS = "CASE WHEN t.schedule = '{}' THEN coalesce(r.state, t.state) ELSE t.state END"
 ENTRY = f"SELECT {TASK}, {RUN} FROM tasks t LEFT JOIN runs r ON r.task_id = t.task_id AND r.n = t.run_count"
+# Through the small index of what is live, whatever the planner thinks of it: the cost must not grow with history.
+LIVE_RUNS = "seq IN (SELECT seq FROM runs WHERE ended_at IS NULL)"
+NOTICE = ", ".join(Notice._fields)
+TO_CHANNEL = f"substr(channel, 1, {len(OUT)}) = '{OUT}'"  # the notices that leave for a channel
+OUTGOING = f"told_at IS NULL AND dead_at IS NULL AND {TO_CHANNEL}"  # word for word as in the index of that
 
 
 def plain(value: object) -> object:
@@ -72,9 +77,6 @@ def run_of(row: tuple) -> Run:
         owner=ProcessId.parse(str(run.owner)) if run.owner else None,
         process=ProcessId.parse(str(run.process)) if run.process else None,
     )
-
-
-NOTICE = ", ".join(Notice._fields)
 
 
 def notice_of(row: tuple) -> Notice:

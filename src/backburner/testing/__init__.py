@@ -27,7 +27,7 @@ class FakeClock:
 
 
 class PowerLossVFS(apsw.VFS):
-    """A disk in memory for `SQLiteStore(path, vfs=disk.name, exclusive=True)`, one connection at a time.
+    """A disk in memory for `open_ledger(path, vfs=disk.name, exclusive=True)`, one connection at a time.
 
     A write is only safe once its file was synced. When the power is cut each file keeps what was synced and, where
     `keep` is above 0, that share of the other writes at random, some of them torn at a sector. Files that are open then

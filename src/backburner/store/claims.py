@@ -1,0 +1,53 @@
+"""Claiming pending runs: which come next, and making them ours, inside the caller's transaction."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from backburner.core.errors import StaleRun
+from backburner.core.models import HOSTED, ProcessId, Run, Work
+from backburner.core.states import RunEvent, advance
+from backburner.store.rows import RUN, TASK, WIDTH, run_of, task_of
+
+if TYPE_CHECKING:
+    from backburner.store.database import Database
+    from backburner.store.environments import Environments
+    from backburner.store.event_writer import EventWriter
+
+QUEUE = "FROM runs WHERE state = 'pending' AND blocked = 0 AND runner = ?"
+
+
+class Claims:
+    """Hands pending runs to whoever has room for them."""
+
+    def __init__(self, db: "Database", events: "EventWriter", environments: "Environments") -> None:
+        self._db, self._events, self._environments = db, events, environments
+
+    def queued(self, runner: str, now: int, limit: int) -> Sequence[str]:
+        """The runs to claim next: by priority, then in the order they came."""
+        sql = f"SELECT run_id {QUEUE} AND (due_at IS NULL OR due_at <= ?) ORDER BY priority DESC, seq LIMIT ?"
+        return [row[0] for row in self._db.execute(sql, (runner, now, limit))]
+
+    def claim(self, runner: str, owner: ProcessId, limit: int, now: int) -> Sequence[Work]:
+        """Make up to `limit` pending runs the owner's."""
+        works = [self.work(run_id) for run_id in self.queued(runner, now, limit)] if limit > 0 else []
+        return [work._replace(run=self.take(work.run, owner, now)) for work in works]
+
+    def take(self, run: Run, owner: ProcessId, now: int) -> Run:
+        """Make one run the owner's; StaleRun where somebody else was quicker."""
+        event = RunEvent.RESUMED if run.runner in HOSTED and run.n > 1 and not run.cause else RunEvent.CLAIMED
+        after = advance(run.state, event)
+        taken = self._db.write(
+            "UPDATE runs SET state = ?, owner = ?, started_at = ? WHERE run_id = ? AND state = ?",
+            (after, str(owner), now, run.run_id, run.state),
+        )
+        if not taken:
+            raise StaleRun(run_id=run.run_id)
+        self._events.write(now, event, run.task_id, run.run_id)
+        return run._replace(state=after, owner=owner, started_at=now)
+
+    def work(self, run_id: str) -> Work:
+        """A run with everything that is needed to start it."""
+        row = self._db.one(
+            f"SELECT {TASK}, {RUN}, t.environment_id FROM runs r JOIN tasks t ON t.task_id = r.task_id WHERE r.run_id = ?", (run_id,)
+        )
+        return Work(task_of(row[:WIDTH]), run_of(row[WIDTH:-1]), self._environments.read(row[-1]))

@@ -1,0 +1,20 @@
+"""Writes events, inside the transaction of what happened."""
+
+import json
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from backburner.store.database import Database
+
+
+class EventWriter:
+    """Adds to the log of what happened."""
+
+    def __init__(self, db: "Database") -> None:
+        self._db = db
+
+    def write(self, at: int, kind: str, task_id: str | None, run_id: str | None, **data: object) -> None:
+        self._db.write(
+            "INSERT INTO events (at, kind, task_id, run_id, data) VALUES (?, ?, ?, ?, ?)",
+            (at, str(kind), task_id, run_id, json.dumps(data)),
+        )

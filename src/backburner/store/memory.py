@@ -1,0 +1,29 @@
+"""What the agents of a project remember."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from backburner.store.database import Database
+
+
+class MemoryRepository:
+    """Values under names, by project."""
+
+    def __init__(self, db: "Database") -> None:
+        self._db = db
+
+    def remember(self, project: str, key: str, value: str | None, now: int) -> None:
+        """Keep something under a name for the agents of a project; nothing forgets it."""
+        with self._db.transaction():
+            if value is None:
+                self._db.write("DELETE FROM memory WHERE project = ? AND key = ?", (project, key))
+                return
+            self._db.write(
+                "INSERT INTO memory (project, key, value, set_at) VALUES (?, ?, ?, ?)"
+                " ON CONFLICT (project, key) DO UPDATE SET value = excluded.value, set_at = excluded.set_at",
+                (project, key, value, now),
+            )
+
+    def memory(self, project: str) -> dict[str, str]:
+        """What the agents of a project keep."""
+        return dict(self._db.execute("SELECT key, value FROM memory WHERE project = ? ORDER BY key", (project,)))

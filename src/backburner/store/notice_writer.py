@@ -1,0 +1,36 @@
+"""Writes notices, inside the transaction of what they tell."""
+
+import os
+from typing import TYPE_CHECKING
+
+from backburner.core.models import CHAT, INBOX, OUT, Run, Task, channel_of
+from backburner.core.states import NoticeKind
+
+if TYPE_CHECKING:
+    from backburner.store.database import Database
+
+
+class NoticeWriter:
+    """Adds notices for whoever asked for a task, and for its channels."""
+
+    def __init__(self, db: "Database") -> None:
+        self._db = db
+
+    def write(self, task: Task, run: Run | None, text: str, now: int, kind: NoticeKind = NoticeKind.ENDED, *, again: bool = False) -> None:
+        """Add what is owed to whoever asked. Once per kind, unless it may come `again` some other time."""
+        run_id = run.run_id if run else None
+        what = "" if kind == NoticeKind.ENDED else f":{kind}"
+        if again:
+            what += f":{now}.{os.urandom(3).hex()}"
+        person = kind in (NoticeKind.PROPOSED, NoticeKind.DELAYED)  # it is for the person to do something about it
+        row = {"task_id": task.task_id, "run_id": run_id, "project": task.project, "text": text, "created_at": now, "kind": kind}
+        row["priority"] = 0 if kind in (NoticeKind.ENDED, NoticeKind.REFUSED) else 1
+        owed = [INBOX if person or task.in_chat else channel_of(task.session)]
+        if run and owed[0] != INBOX and str(task.session).startswith(CHAT):
+            owed.append(INBOX)  # the person sits beside the agent that asked; their own no they know
+        for channel in (*owed, *(OUT + name for name in task.channels)):
+            self._db.insert("notices", {**row, "key": f"{run_id or task.task_id}{what}:{channel}", "channel": channel})
+
+    def proposal_answered(self, task_id: str, now: int) -> None:
+        """Nobody needs to be asked about a proposal any more."""
+        self._db.write("UPDATE notices SET told_at = ? WHERE task_id = ? AND told_at IS NULL AND kind = 'proposed'", (now, task_id))

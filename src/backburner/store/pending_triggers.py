@@ -1,0 +1,50 @@
+"""What happened at a task's source and has no run yet: it is kept, and one run deals with all of it."""
+
+import json
+from typing import TYPE_CHECKING
+
+from backburner.core.models import Task
+from backburner.core.states import TaskState
+
+if TYPE_CHECKING:
+    from backburner.store.database import Database
+    from backburner.store.run_writer import RunWriter
+    from backburner.store.task_reader import TaskReader
+    from backburner.store.task_transitions import TaskTransitions
+    from backburner.store.usage import Usage
+
+_MAX_WAITING = 20  # trigger events that are kept whole while a run is at work; of more only their number is
+
+
+class PendingTriggers:
+    """Trigger events that wait for a run. Inside the caller's transaction."""
+
+    def __init__(self, db: "Database", reader: "TaskReader", usage: "Usage", transitions: "TaskTransitions", runs: "RunWriter") -> None:
+        self._db, self._reader, self._usage, self._transitions, self._runs = db, reader, usage, transitions, runs
+
+    def make_room(self, task_id: str) -> None:
+        """Have a row for what the source of a task sees."""
+        self._db.write("INSERT INTO watches (task_id) VALUES (?) ON CONFLICT DO NOTHING", (task_id,))
+
+    def add(self, task_id: str, payload: dict[str, object]) -> None:
+        """Keep a trigger event for the next run."""
+        self.make_room(task_id)
+        kept = self._db.one("SELECT waiting FROM watches WHERE task_id = ?", (task_id,))[0]
+        waiting = json.loads(kept or '{"events": [], "more": 0}')
+        if len(waiting["events"]) < _MAX_WAITING:
+            waiting["events"].append(payload)
+        else:
+            waiting["more"] += 1
+        self._db.write("UPDATE watches SET waiting = ? WHERE task_id = ?", (json.dumps(waiting), task_id))
+
+    def start_run(self, task: Task, folder: str, now: int) -> None:
+        """Add a run for everything that waits; a task that has used up what it may is paused instead."""
+        row = self._db.one("SELECT waiting FROM watches WHERE task_id = ? AND waiting IS NOT NULL", (task.task_id,))
+        if not row or task.state != TaskState.ACTIVE:
+            return
+        if reason := self._usage.over_day(task, now):
+            self._transitions.pause_over_budget(task, reason, now)
+            return
+        self._db.write("UPDATE watches SET waiting = NULL WHERE task_id = ?", (task.task_id,))
+        self._db.write("UPDATE tasks SET fired = fired + 1 WHERE task_id = ?", (task.task_id,))
+        self._runs.add_recurring(self._reader.get(task.task_id).task, folder, now, cause="event", payload=row[0])

@@ -1,0 +1,144 @@
+"""What the end of a run means for a recurring task, and for the tasks that run each time after it. Inside the caller's transaction."""
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from backburner.core import recurring
+from backburner.core.formatting import ending as ending_words
+from backburner.core.models import Ending, Run, Task
+from backburner.core.states import Result, RunEvent, RunState, TaskEvent, TaskState
+
+if TYPE_CHECKING:
+    from backburner.store.database import Database
+    from backburner.store.event_writer import EventWriter
+    from backburner.store.notice_writer import NoticeWriter
+    from backburner.store.pending_triggers import PendingTriggers
+    from backburner.store.run_writer import RunWriter
+    from backburner.store.task_reader import TaskReader
+    from backburner.store.task_transitions import TaskTransitions
+    from backburner.store.usage import Usage
+
+
+class EndedTask(NamedTuple):
+    """A task that is over, and the state that it reached: what comes after it has to be looked at."""
+
+    task_id: str
+    state: TaskState
+
+
+class RecurringEndings:
+    """Carries out what follows from the end of a run of a recurring task."""
+
+    def __init__(
+        self,
+        db: "Database",
+        root: str,
+        reader: "TaskReader",
+        events: "EventWriter",
+        notices: "NoticeWriter",
+        transitions: "TaskTransitions",
+        runs: "RunWriter",
+        usage: "Usage",
+        pending: "PendingTriggers",
+    ) -> None:
+        self._db, self._root, self._reader, self._events, self._notices = db, root, reader, events, notices
+        self._transitions, self._runs, self._usage, self._pending = transitions, runs, usage, pending
+
+    def run_ended(self, task: Task, run: Run, event: RunEvent, ending: Ending, *, woken: bool) -> Sequence[EndedTask]:
+        """Retry, pause, tell or finish the task, and start what runs after it; the tasks that are over with this.
+
+        `woken` is whether the agent behind its command was asked, or there is none.
+        """
+        now = ending.ended_at
+        how = ending_words(ending.result, ending.exit_code, ending.error, task.timeout_ms)
+        if ending.result == Result.EXIT and ending.error:
+            how = ending.error
+        after = recurring.sequel(task, run, ending, how, over=recurring.is_over(task, now) or self._follows_nothing(task))
+        if not woken:
+            after = after._replace(tell=False, result_hash=task.result_hash)
+        about = {"result": ending.result, "exit_code": ending.exit_code, "summary": ending.summary, "cause": run.cause, "slot": run.slot}
+        self._events.write(now, event, task.task_id, run.run_id, **about, **({"retry_in_ms": after.retry_ms} if after.retry_ms else {}))
+        self._remember(task, run, ending, after)
+        reached = self._transitions.apply(task, after.event, now, because=after.because).state if after.event else None
+        if reached in (TaskState.DONE, TaskState.FAILED):
+            self._end_watcher(task, now)
+        folder = os.path.dirname(run.folder)
+        if after.retry_ms is not None:
+            about = {"slot": run.slot, "origin": run.origin, "payload": run.payload}
+            self._runs.add_recurring(task, folder, now, cause="retry", due_at=now + after.retry_ms, **about)
+        elif after.tell:
+            log = os.path.join(self._root, run.folder, "output.log")
+            self._notices.write(task, run, recurring.notice(task, run, ending, after, how, log), now)
+        ended: list[EndedTask] = []
+        if ending.state == RunState.COMPLETED and woken:
+            changed = ending.digest != task.result_hash and task.result_hash is not None
+            ended += self._start_followers(task, run, now, changed=changed)
+        if task.source and after.retry_ms is None and not after.event:
+            self._pending.start_run(task, folder, now)
+        if reached is not None and reached != TaskState.PAUSED:
+            ended.append(EndedTask(task.task_id, reached))
+        return ended
+
+    def finish(self, task: Task, event: TaskEvent, now: int) -> EndedTask:
+        """End a recurring task, though no run of it ends."""
+        self._end_watcher(task, now)
+        return EndedTask(task.task_id, self._transitions.apply(task, event, now).state)
+
+    def pause_followers(self, ended: EndedTask, now: int) -> None:
+        """Pause the tasks that run each time after one that is over."""
+        for (follower,) in self._db.execute("SELECT task_id FROM chains WHERE after_id = ?", (ended.task_id,)):
+            other = self._reader.get(follower)
+            if other.task.state == TaskState.ACTIVE and not other.live:
+                reason = f"{ended.task_id}, which it comes after, is {ended.state}"
+                self._transitions.pause(other.task, reason, now, f"{recurring.title(other.task)} is paused: {reason}.")
+
+    def _remember(self, task: Task, run: Run, ending: Ending, after: recurring.Sequel) -> None:
+        gate_hash = run.digest if ending.state == RunState.COMPLETED and run.digest else task.gate_hash
+        self._db.write(
+            "UPDATE tasks SET failures = ?, result_hash = ?, gate_hash = ? WHERE task_id = ?",
+            (after.failures, after.result_hash, gate_hash, task.task_id),
+        )
+        if after.because is not None:
+            self._db.write("UPDATE tasks SET paused_because = ?, pause_kind = 'other' WHERE task_id = ?", (after.because, task.task_id))
+
+    def _follows_nothing(self, task: Task) -> bool:
+        """Whether a task comes after one that is over."""
+        if task.kind != "event" or not task.after:
+            return False
+        other = self._reader.find(task.after[0])
+        return other is None or other.task.state in (TaskState.DONE, TaskState.FAILED, TaskState.CANCELLED)
+
+    def _end_watcher(self, task: Task, now: int) -> None:
+        """End what runs a command to see what it prints: it was made for the one task that is set off by it."""
+        watcher = self._reader.find(task.after[0]) if task.source.get("kind") == "command" else None
+        if watcher and watcher.task.state in (TaskState.ACTIVE, TaskState.PAUSED):
+            self._transitions.apply(watcher.task, TaskEvent.CANCELLED, now)
+
+    def _start_followers(self, task: Task, run: Run, now: int, *, changed: bool) -> Sequence[EndedTask]:
+        """Run what is run each time after this one, or each time that its result is another; the tasks that are over instead."""
+        followers = "SELECT task_id FROM chains WHERE after_id = ? AND changed <= ?"
+        ended = [self._start_follower(row[0], task, run, now) for row in self._db.execute(followers, (task.task_id, int(changed)))]
+        return [one for one in ended if one is not None]
+
+    def _start_follower(self, task_id: str, task: Task, run: Run, now: int) -> EndedTask | None:
+        other = self._reader.get(task_id)
+        if other.task.state == TaskState.PAUSED:
+            self._skip(other.task, f"{run.run_id} completed while it was paused", run, now)
+        if other.task.state != TaskState.ACTIVE:
+            return None
+        if recurring.is_over(other.task, now) and not other.live:
+            return self.finish(other.task, TaskEvent.DONE, now)
+        if reason := self._usage.over_day(other.task, now):
+            self._transitions.pause_over_budget(other.task, reason, now)
+        elif other.live and other.task.source:
+            self._pending.add(task_id, {"summary": f"what {task.task_id} prints has changed", "run": run.run_id})
+        elif other.live:
+            self._skip(other.task, f"{run.run_id} completed while the run before was still at work", run, now)
+        else:
+            self._db.write("UPDATE tasks SET fired = fired + 1 WHERE task_id = ?", (task_id,))
+            self._runs.add_recurring(other.task, os.path.dirname(run.folder), now, cause="after", origin=run.run_id)
+        return None
+
+    def _skip(self, task: Task, reason: str, run: Run, now: int) -> None:
+        self._runs.skip(task, [(now, reason, 0)], now, cause="after", origin=run.run_id)

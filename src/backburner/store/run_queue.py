@@ -1,0 +1,199 @@
+"""Runs in the ledger: the queue of those that may start, those at work, and those that wait.
+
+Every verb is one transaction, guarded by the state and the owner it expects: StaleRun where it finds another.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from backburner.core import recurring
+from backburner.core.errors import StaleRun
+from backburner.core.formatting import no_room, short
+from backburner.core.masking import masked_line
+from backburner.core.models import ELSEWHERE, ENGINE, HOSTED, RECORD, TURN, Ending, Entry, ProcessId, Run, Settled, Work
+from backburner.core.states import AT_WORK, LIVE, NoticeKind, Result, RunEvent, RunState, TaskState, advance
+from backburner.core.terminal_text import shortened
+from backburner.store.claims import QUEUE
+from backburner.store.rows import LIVE_RUNS, RUN, run_of
+
+if TYPE_CHECKING:
+    from backburner.store.claims import Claims
+    from backburner.store.database import Database
+    from backburner.store.event_writer import EventWriter
+    from backburner.store.notice_writer import NoticeWriter
+    from backburner.store.run_endings import RunEndings
+    from backburner.store.task_reader import TaskReader
+    from backburner.store.waiting_runs import WaitingRuns
+
+
+class RunQueueRepository:
+    """The life of a run, from the queue to its end."""
+
+    def __init__(
+        self,
+        db: "Database",
+        reader: "TaskReader",
+        events: "EventWriter",
+        notices: "NoticeWriter",
+        claims: "Claims",
+        waiting: "WaitingRuns",
+        endings: "RunEndings",
+    ) -> None:
+        self._db, self._reader, self._events, self._notices = db, reader, events, notices
+        self._claims, self._waiting, self._endings = claims, waiting, endings
+
+    def claim(self, runner: str, owner: ProcessId, limit: int, now: int) -> Sequence[Work]:
+        """Make up to `limit` pending runs ours, by priority and then oldest first. On disk before anything is started."""
+        if limit <= 0 or not self.queued(runner, now, 1):
+            return []
+        with self._db.transaction():
+            return self._claims.claim(runner, owner, limit, now)
+
+    def queued(self, runner: str, now: int, limit: int) -> Sequence[str]:
+        """The runs to claim next: by priority, then in the order they came."""
+        return self._claims.queued(runner, now, limit)
+
+    def next_due(self, runner: str, now: int) -> int | None:
+        """When the next pending run may start that may not start yet."""
+        return self._db.one(f"SELECT min(due_at) {QUEUE} AND due_at > ?", (runner, now))[0]
+
+    def settle(self, endings: Sequence[Ending], owner: ProcessId, *, runner: str = "", limit: int = 0, now: int = 0) -> Settled:
+        """Write the ends of runs with their events and notices, and claim what may start now: one transaction, one sync.
+
+        Only the ends of runs that are still ours are written.
+        """
+        with self._db.transaction():
+            settled = []
+            for ending in endings:
+                entry = self._reader.by_latest_run(ending.run_id)
+                if entry and entry.run and entry.run.owner == owner and entry.run.state in LIVE:
+                    self._endings.end(entry, ending)
+                    settled.append(ending.run_id)
+            return Settled(settled, self._claims.claim(runner, owner, limit, now))
+
+    def adopt(self, run: Run, owner: ProcessId) -> Work:
+        """Take over a run at work from an owner that is dead."""
+        with self._db.transaction():
+            adopted = self._db.write(
+                "UPDATE runs SET owner = ?, runner = ? WHERE run_id = ? AND state = ? AND owner = ?",
+                (str(owner), run.runner if run.runner in HOSTED else ENGINE, run.run_id, run.state, str(run.owner)),
+            )
+            if not adopted:
+                raise StaleRun(run_id=run.run_id)
+        return self._claims.work(run.run_id)
+
+    def release(self, runner: str) -> int:
+        """Give what a dead embedder has not started to the engine; how many runs there were."""
+        with self._db.transaction():
+            waiting = "state IN ('pending', 'waiting') AND runner = ? AND ended_at IS NULL"
+            return self._db.write(f"UPDATE runs SET runner = ? WHERE {waiting}", (ENGINE, runner))
+
+    def live_runs(self) -> Sequence[Run]:
+        """Every run that has not ended, but for those kept by hand."""
+        rows = self._db.execute(f"SELECT {RUN} FROM runs r WHERE r.{LIVE_RUNS} AND r.runner <> ? ORDER BY r.seq", (RECORD,))
+        return [run_of(row) for row in rows]
+
+    def cancels(self) -> Sequence[str]:
+        """The runs at work that are to be stopped."""
+        return [row[0] for row in self._db.execute(f"SELECT run_id FROM runs WHERE {LIVE_RUNS} AND cancel_requested_at IS NOT NULL")]
+
+    def processes(self, pid: int) -> Sequence[ProcessId]:
+        """The processes of live runs that had this pid."""
+        rows = self._db.execute(f"SELECT process FROM runs WHERE {LIVE_RUNS} AND process LIKE ?", (f"{pid}:%",))
+        return [ProcessId.parse(row[0]) for row in rows]
+
+    def record_process(self, run_id: str, owner: ProcessId, process: ProcessId) -> None:
+        """Remember which process a run became. Not waited for: a crash finds it again by its mark."""
+        with self._db.transaction(durable=False):
+            change = "process = ?, error = NULL"  # it may have had to wait for room before
+            if not self._db.write(f"UPDATE runs SET {change} WHERE run_id = ? AND owner = ?", (str(process), run_id, str(owner))):
+                raise StaleRun(run_id=run_id)
+
+    def record_ready(self, run_id: str, owner: ProcessId, now: int) -> None:
+        """A server is ready. Not waited for: a crash finds it out again."""
+        with self._db.transaction(durable=False):
+            ready = self._db.write(
+                "UPDATE runs SET ready_at = ? WHERE run_id = ? AND owner = ? AND ready_at IS NULL AND ended_at IS NULL",
+                (now, run_id, str(owner)),
+            )
+            if not ready:
+                raise StaleRun(run_id=run_id)
+            self._events.write(now, "run_ready", self._reader.task_of(run_id), run_id)
+
+    def put_off(self, run_id: str, owner: ProcessId, reason: str, now: int, *, tell: bool) -> None:
+        """A claimed run cannot be started yet: why, and that its time has not begun. With `tell` a person is owed a word about it."""
+        with self._db.transaction(durable=False):
+            change = "error = ?, started_at = ?, process = NULL"
+            claimed = "run_id = ? AND owner = ? AND state IN ('running', 'resumed')"
+            if not self._db.write(f"UPDATE runs SET {change} WHERE {claimed}", (reason, now, run_id, str(owner))):
+                raise StaleRun(run_id=run_id)
+            if tell:
+                task = self._reader.get(self._reader.task_of(run_id)).task
+                self._events.write(now, "run_delayed", task.task_id, run_id, reason=reason)
+                self._notices.write(task, None, no_room(task.task_id, reason), now, NoticeKind.DELAYED, again=True)
+
+    def delayed_because(self) -> str | None:
+        """Why a run that was claimed cannot be started yet, where there is one."""
+        delayed = "state = 'running' AND process IS NULL AND error IS NOT NULL"
+        row = self._db.one(f"SELECT error FROM runs WHERE {LIVE_RUNS} AND {delayed} LIMIT 1")
+        return row[0] if row else None
+
+    def park(self, run_id: str, owner: ProcessId, reason: str, now: int, waits_on: str | None = None, asked: str | None = None) -> None:
+        """A run waits: a command that has not begun for a person's yes, an agent for that, a budget, or the end of a task.
+
+        `asked` is the fingerprint of the command that a yes would be for.
+        """
+        with self._db.transaction():
+            row = self._db.one("SELECT state, task_id FROM runs WHERE run_id = ? AND owner = ?", (run_id, str(owner)))
+            if not row or row[0] not in AT_WORK:
+                raise StaleRun(run_id=run_id)
+            before, task_id = RunState(row[0]), row[1]
+            parked = self._db.write(
+                "UPDATE runs SET state = ?, error = ?, waits_on = ?, reply = NULL, asked = ? WHERE run_id = ? AND state = ? AND owner = ?",
+                (advance(before, RunEvent.PARKED), reason, waits_on, asked, run_id, before, str(owner)),
+            )
+            if not parked:
+                raise StaleRun(run_id=run_id)
+            self._events.write(now, RunEvent.PARKED, task_id, run_id, reason=reason)
+            entry = self._reader.get(task_id)
+            if entry.run and entry.run.cancel_requested_at is not None:  # it was to be stopped: it does not wait for anybody
+                self._endings.end(entry, Ending(run_id, RunState.CANCELLED, Result.SIGNAL, now, error="it was stopped"))
+            elif self._is_over(waits_on):
+                self._waiting.requeue(run_id, now, task_id=task_id)  # that ended before it waited
+            elif entry.task.standing:
+                self._tell_waiting(entry, reason, waits_on, asked, now)
+
+    def unpark(self, run_id: str, now: int) -> None:
+        """A run waits for a person no more, without their word. Guarded: it waits for one on a step."""
+        with self._db.transaction():
+            row = self._db.one("SELECT task_id FROM runs WHERE run_id = ? AND state = 'waiting' AND waits_on = 'tool'", (run_id,))
+            if not row:
+                raise StaleRun(run_id=run_id)
+            self._waiting.requeue(run_id, now, task_id=row[0])
+
+    def _is_over(self, waits_on: str | None) -> bool:
+        """Whether what a run waits for has ended already."""
+        if waits_on in (None, "budget", "tool"):
+            return False
+        if waits_on == ELSEWHERE:
+            return True
+        if waits_on.startswith(TURN):
+            return not self._db.one("SELECT 1 FROM turns WHERE lane = ?", (waits_on.removeprefix(TURN),))
+        other = self._reader.find(waits_on)
+        return other is None or other.ended
+
+    def _tell_waiting(self, entry: Entry, reason: str, waits_on: str | None, asked: str | None, now: int) -> None:
+        """Nobody looks on while a recurring task runs: a person is told, each time anew, where only they can let it go on."""
+        answer = entry.task.task_id
+        if waits_on is not None and waits_on.startswith(TURN):
+            return
+        if waits_on in (None, "budget", "tool"):
+            reason = f"{reason} (fingerprint {short(asked)})" if asked else reason
+        else:
+            other = self._reader.get(waits_on)
+            if other.status != TaskState.PROPOSED:
+                return
+            answer = other.task.task_id
+            line = masked_line(other.task.command, other.task.shell)
+            reason = f"it wants to run `{shortened(line, longest=400)}` ({'; '.join(other.task.reasons)})"
+        self._notices.write(entry.task, entry.run, recurring.waiting(entry.task, reason, answer), now, NoticeKind.WAITING, again=True)

@@ -1,0 +1,99 @@
+"""Adds runs to tasks: the first, the next one, and rows for slots that are not run. Inside the caller's transaction."""
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from backburner.core import ids
+from backburner.core import trace_context as trace
+from backburner.core.errors import StaleTask
+from backburner.core.models import ENGINE, Run, Task
+from backburner.core.states import Result, RunEvent, RunState
+
+if TYPE_CHECKING:
+    from backburner.store.database import Database
+    from backburner.store.event_writer import EventWriter
+
+
+class RunWriter:
+    """Adds pending and skipped runs."""
+
+    def __init__(self, db: "Database", events: "EventWriter") -> None:
+        self._db, self._events = db, events
+
+    def count_up(self, task: Task) -> Task:
+        """The task with one more run counted, which is yet to be added."""
+        more = task.run_count + 1
+        counted = "UPDATE tasks SET run_count = ? WHERE task_id = ? AND run_count = ?"
+        if not self._db.write(counted, (more, task.task_id, task.run_count)):
+            raise StaleTask(task_id=task.task_id)
+        return task._replace(run_count=more)
+
+    def add(
+        self,
+        task: Task,
+        runner: str,
+        folder: str,
+        now: int,
+        *,
+        blocked: bool = False,
+        due_at: int | None = None,
+        message: str | None = None,
+        cause: str = "",
+        slot: int | None = None,
+        origin: str | None = None,
+        payload: str | None = None,
+    ) -> Run:
+        """Add the run that `task.run_count` counts already."""
+        run_id = ids.run_id(task.task_id, task.run_count)
+        run = Run(
+            run_id=run_id,
+            task_id=task.task_id,
+            n=task.run_count,
+            state=RunState.PENDING,
+            result=None,
+            exit_code=None,
+            error=None,
+            summary=None,
+            lines=None,
+            folder=os.path.join(folder, run_id),
+            mark=os.urandom(8).hex(),
+            trace_id=task.trace_id or trace.new_trace_id(),
+            span_id=trace.new_span_id(),
+            runner=runner,
+            owner=None,
+            process=None,
+            created_at=now,
+            started_at=None,
+            ended_at=None,
+            cancel_requested_at=None,
+            priority=task.priority,
+            blocked=blocked,
+            due_at=due_at,
+            message=message,
+            cause=cause,
+            slot=slot,
+            origin=origin,
+            payload=payload,
+        )
+        self._db.insert("runs", run._asdict())
+        return run
+
+    def add_recurring(self, task: Task, folder: str, now: int, *, cause: str, due_at: int | None = None, **about: Any) -> Run:
+        """Add one more run of a recurring task: for the engine where it has a command, else for its agent's host."""
+        runner = ENGINE if task.command else task.lane
+        message = task.prompt if task.agent is not None else None
+        return self.add(self.count_up(task), runner, folder, now, due_at=due_at, message=message, cause=cause, **about)
+
+    def skip(self, task: Task, skipped: Sequence[tuple[int, str, int]], now: int, *, cause: str, origin: str | None = None) -> None:
+        """Add a row for every slot that is not run, with the reason, and how many more before it share the row."""
+        lowest = self._db.one("SELECT min(n) FROM runs WHERE task_id = ? AND n < 0", (task.task_id,))[0] or 0
+        blank = {"mark": "", "trace_id": task.trace_id, "span_id": "", "folder": "", "runner": ENGINE, "usage": "{}"}
+        for place, (slot, reason, before) in enumerate(skipped, 1):
+            n = lowest - place
+            known = {"run_id": ids.run_id(task.task_id, n), "task_id": task.task_id, "n": n, "cause": cause, "slot": slot, "origin": origin}
+            state = {"state": RunState.SKIPPED, "result": Result.UNSTARTED, "error": reason, "created_at": now, "ended_at": now}
+            self._db.insert("runs", {**blank, **known, **state, "skipped_before": before})
+        if skipped:
+            first, last = skipped[0], skipped[-1]
+            self._events.write(now, RunEvent.SKIPPED, task.task_id, None, slots=len(skipped), first=first[0], last=last[0], reason=last[1])

@@ -1,0 +1,48 @@
+"""Reads one task with its latest run: what nearly every repository begins with."""
+
+from typing import TYPE_CHECKING
+
+from backburner.core.errors import TaskNotFound
+from backburner.core.models import Entry
+from backburner.store.rows import ENTRY, entry_of
+
+if TYPE_CHECKING:
+    from backburner.store.database import Database
+
+
+class TaskReader:
+    """Tasks by their ids; nothing here writes."""
+
+    def __init__(self, db: "Database") -> None:
+        self._db = db
+
+    def find(self, task_id: str) -> Entry | None:
+        """The task with just this id."""
+        return self._entry("t.task_id = ?", task_id)
+
+    def get(self, task_id: str) -> Entry:
+        """The task with just this id, or TaskNotFound."""
+        if (entry := self.find(task_id)) is None:
+            raise TaskNotFound(task_id=task_id)
+        return entry
+
+    def by_key(self, project: str, key: str) -> Entry | None:
+        """The task that was submitted under this key."""
+        return self._entry("t.project = ? AND t.key = ?", project, key)
+
+    def by_latest_run(self, run_id: str) -> Entry | None:
+        """The task whose latest run this is."""
+        return self._entry("r.run_id = ?", run_id)
+
+    def task_of(self, run_id: str) -> str:
+        """The id of the task that a run belongs to."""
+        return self._db.one("SELECT task_id FROM runs WHERE run_id = ?", (run_id,))[0]
+
+    def latest_run(self, task_id: str) -> str | None:
+        """The id of the latest run of a task."""
+        entry = self.find(task_id)
+        return entry.run.run_id if entry and entry.run else None
+
+    def _entry(self, where: str, *values: str) -> Entry | None:
+        row = self._db.one(f"{ENTRY} WHERE {where}", values)
+        return entry_of(row) if row else None

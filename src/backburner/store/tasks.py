@@ -1,0 +1,354 @@
+"""Tasks in the ledger: submitting, answering proposals, cancelling, resuming, and forgetting what is over.
+
+Every verb is one transaction, guarded by the state it expects.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from backburner.core import trace_context as trace
+from backburner.core.errors import BadInput, StaleRun
+from backburner.core.formatting import refusal
+from backburner.core.models import CHAT, RECORD, TURN, Approval, Ending, Entry, ProcessId, Run, Submission, Task
+from backburner.core.states import LIVE, NoticeKind, Result, RunState, TaskEvent, TaskState
+from backburner.store.dependencies import dependency_failed
+from backburner.store.parameters import groups, places
+from backburner.store.rows import OUTGOING, plain
+
+if TYPE_CHECKING:
+    from backburner.store.claims import Claims
+    from backburner.store.database import Database
+    from backburner.store.dependencies import Dependencies
+    from backburner.store.environments import Environments
+    from backburner.store.event_writer import EventWriter
+    from backburner.store.notice_writer import NoticeWriter
+    from backburner.store.recurring_activation import RecurringActivation
+    from backburner.store.run_endings import RunEndings
+    from backburner.store.run_writer import RunWriter
+    from backburner.store.task_reader import TaskReader
+    from backburner.store.task_transitions import TaskTransitions
+    from backburner.store.waiting_runs import WaitingRuns
+
+_CLEARED_KEPT_MS = 30 * 86_400_000
+
+
+class TaskRepository:
+    """The life of a task."""
+
+    def __init__(
+        self,
+        db: "Database",
+        reader: "TaskReader",
+        events: "EventWriter",
+        notices: "NoticeWriter",
+        environments: "Environments",
+        transitions: "TaskTransitions",
+        dependencies: "Dependencies",
+        activation: "RecurringActivation",
+        runs: "RunWriter",
+        claims: "Claims",
+        waiting: "WaitingRuns",
+        endings: "RunEndings",
+    ) -> None:
+        self._db, self._reader, self._events, self._notices, self._environments = db, reader, events, notices, environments
+        self._transitions, self._dependencies, self._activation = transitions, dependencies, activation
+        self._runs, self._claims, self._waiting, self._endings = runs, claims, waiting, endings
+
+    def submit(
+        self,
+        submission: Submission,
+        *,
+        project: str,
+        wanted_id: str,
+        approval: Approval | None,
+        reasons: tuple[str, ...],
+        rule: str = "",
+        runner: str,
+        folder: str,
+        now: int,
+        expires_at: int | None,
+        parent: trace.Parent | None = None,
+        owner: ProcessId | None = None,
+        kind: str = "oneshot",
+        lane: str = "",
+        most_active: int = 0,
+        question: Callable[[str], str] | None = None,
+        asked: str | None = None,
+    ) -> Entry:
+        """Store a task; with an approval its first run too, else as a proposal. A key that is taken gives the task that has it.
+
+        With an `owner` that has room the run is claimed in the same moment, unless something else comes first. `asked` is the fingerprint
+        of what a proposal asks about, `question` the text for channels, given the id of the task.
+        """
+        try:
+            with self._db.transaction():
+                if submission.key is not None and (existing := self._reader.by_key(project, submission.key)):
+                    return existing
+                for after_id in submission.after:
+                    self._reader.get(after_id)
+                task = Task(
+                    task_id=self._free_id(wanted_id),
+                    type="agent" if submission.agent is not None else "command",
+                    kind=kind,
+                    state=TaskState.ACTIVE if approval else TaskState.PROPOSED,
+                    name=submission.name,
+                    description=submission.description,
+                    command=submission.command,
+                    shell=submission.shell,
+                    cwd=submission.cwd,
+                    project=project,
+                    env=submission.env,
+                    timeout_ms=submission.timeout_ms,
+                    umask=submission.umask,
+                    restarted_from=submission.restarted_from,
+                    created_at=now,
+                    expires_at=None if approval else expires_at,
+                    approved_by=approval.by if approval else None,
+                    approved_via=approval.via if approval else None,
+                    approved_at=approval.at if approval else None,
+                    reasons=reasons,
+                    rule=rule,
+                    fingerprint=approval.fingerprint if approval else asked,
+                    run_count=1 if approval and not submission.standing else 0,
+                    batch=submission.batch,
+                    key=submission.key,
+                    priority=submission.priority,
+                    after=submission.after,
+                    start_at=submission.start_at,
+                    limits=submission.limits,
+                    stdin=submission.stdin,
+                    ready_when=submission.ready_when,
+                    restarts=submission.restarts,
+                    trace_id=parent.trace_id if parent else trace.new_trace_id(),
+                    span_id=trace.new_span_id(),
+                    parent_span_id=parent.span_id if parent else None,
+                    session=submission.session,
+                    agent=submission.agent,
+                    prompt=submission.prompt,
+                    message=submission.message,
+                    budget=submission.budget,
+                    schedule=submission.schedule,
+                    notify=submission.notify,
+                    terms=submission.terms,
+                    channels=submission.channels,
+                    source=submission.source,
+                    opened=submission.opened,
+                    chat=bool(submission.terms.get("chat")),
+                    lane=lane,
+                )
+                self._db.insert("tasks", {**task._asdict(), "environment_id": self._environments.store(submission.environment)})
+                about = {"by": approval.by, "via": approval.via} if approval else {}
+                event = "task_submitted" if approval else "task_proposed"
+                self._events.write(now, event, task.task_id, None, **about, rule=rule, reasons=list(reasons))
+                if not approval and question:
+                    self._notices.write(task, None, question(task.task_id), now, NoticeKind.PROPOSED)
+                if submission.standing and approval:
+                    return self._activation.activate(task, now, most_active)
+                if submission.standing:
+                    self._activation.check_room(task, most_active)
+                    return Entry(task, None)
+                if not approval:
+                    self._dependencies.block(task)
+                    return Entry(task, None)
+                entry = self._begin(task, runner, folder, now)
+                if owner and entry.run and self._claims.queued(runner, now, 1) == [entry.run.run_id]:
+                    return Entry(task, self._claims.take(entry.run, owner, now))
+                return entry
+        except BaseException:
+            self._environments.forget()  # what was stored for it may be gone with it
+            raise
+
+    def approve(self, task_id: str, approval: Approval, *, runner: str, folder: str, most_active: int = 0) -> Entry:
+        """A person's yes: the proposal becomes an active task with a pending run; one that waited is pending again."""
+        with self._db.transaction():
+            waiting = self._reader.get(task_id)
+            if waiting.run and waiting.run.state == RunState.WAITING:
+                return self._approve_waiting(waiting.task, waiting.run, approval)
+            task = self._transitions.apply(waiting.task, TaskEvent.APPROVED, approval.at, approval)
+            self._notices.proposal_answered(task_id, approval.at)
+            if task.standing:
+                return self._activation.activate(task, approval.at, most_active)
+            task = self._runs.count_up(task)
+            if str(task.session).startswith(CHAT):
+                self._waiting.wake(task_id, approval.at)  # whoever talks with the person does not wait for its end
+            return self._begin(task, runner, folder, approval.at)
+
+    def refuse(self, task_id: str, *, expired: bool, now: int) -> Entry:
+        """A person's no, or nobody's answer in time."""
+        with self._db.transaction():
+            entry = self._reader.get(task_id)
+            if entry.run and entry.run.state == RunState.WAITING:
+                self._refuse_waiting(entry, entry.run, now)
+                return self._reader.get(task_id)
+            return Entry(self._refuse_proposal(entry.task, TaskEvent.EXPIRED if expired else TaskEvent.REJECTED, now), None)
+
+    def request_cancel(self, task_id: str, now: int, *, only_run: bool = False) -> Entry:
+        """End a pending run at once; mark one at work for its owner to stop. A standing task ends with it, but for `only_run`."""
+        with self._db.transaction():
+            entry = self._reader.get(task_id)
+            if entry.task.state in (TaskState.ACTIVE, TaskState.PAUSED) and entry.task.standing and not only_run:
+                self._endings.finish(entry.task, TaskEvent.CANCELLED, now)
+                entry = self._reader.get(task_id)
+            run = entry.run
+            if run is None and entry.task.state == TaskState.PROPOSED:
+                self._refuse_proposal(entry.task, TaskEvent.REJECTED, now)
+            elif run and run.state in (RunState.PENDING, RunState.WAITING):
+                self._endings.end(entry, Ending(run.run_id, RunState.CANCELLED, Result.UNSTARTED, now, error="cancelled before it started"))
+            elif run and run.state in LIVE and run.cancel_requested_at is None and run.runner != RECORD:
+                marked = "UPDATE runs SET cancel_requested_at = ? WHERE run_id = ? AND state = ?"
+                if not self._db.write(marked, (now, run.run_id, run.state)):
+                    raise StaleRun(run_id=run.run_id)
+                self._events.write(now, "cancel_requested", task_id, run.run_id)
+        return self._reader.get(task_id)
+
+    def resume(self, task_id: str, message: str, *, runner: str, now: int) -> Entry:
+        """One more run of an agent's task, in the same conversation. Guarded: of many at once one wins."""
+        with self._db.transaction():
+            task, run = self._reader.get(task_id)
+            assert run is not None
+            if run.state in LIVE:
+                raise StaleRun(run_id=run.run_id)
+            task = self._runs.count_up(self._transitions.apply(task, TaskEvent.RESUMED, now))
+            self._db.write("UPDATE tasks SET retrieved_at = NULL WHERE task_id = ?", (task_id,))
+            made = self._runs.add(task, runner, os.path.dirname(run.folder), now, message=message)
+            return Entry(task._replace(retrieved_at=None), made)
+
+    def retrieve(self, task_id: str, now: int) -> None:
+        """Somebody has read the result of a task; the first time counts."""
+        with self._db.transaction(durable=False):
+            self._db.write("UPDATE tasks SET retrieved_at = ? WHERE task_id = ? AND retrieved_at IS NULL", (now, task_id))
+
+    def choose(self, task_id: str, agent: str, terms: dict[str, object], lane: str) -> None:
+        """Have another agent go on with a conversation from its next run on."""
+        with self._db.transaction():
+            self._db.write("UPDATE tasks SET agent = ?, terms = ?, lane = ? WHERE task_id = ?", (agent, plain(terms), lane, task_id))
+
+    def ask_again(self, task_id: str, about: str, asked: str, text: str, now: int) -> None:
+        """Ask anew in the channels of a task about what has changed since: `about` is what waits for the yes, the task itself or another one.
+
+        Only the new message can be answered from then on. Nothing is asked where the answer was given meanwhile.
+        """
+        with self._db.transaction():
+            task, run = self._reader.get(task_id)
+            waits = run if run and run.state == RunState.WAITING else None
+            changed = self._db.write("UPDATE tasks SET fingerprint = ? WHERE task_id = ? AND state = 'proposed'", (asked, about))
+            waiting = "task_id = ? AND state = 'waiting' AND waits_on IS NULL"
+            changed += self._db.write(f"UPDATE runs SET asked = ? WHERE {waiting}", (asked, about))
+            if changed:
+                self._notices.write(task, waits, text, now, NoticeKind.WAITING if waits else NoticeKind.PROPOSED, again=True)
+
+    def clear(self, task_ids: Sequence[str], now: int) -> Sequence[str]:
+        """Forget tasks that have ended, with their runs, notices and events; the folders they leave."""
+        folders, gone = [], []
+        self._environments.forget()
+        with self._db.transaction():
+            for task_id in task_ids:
+                if self._is_needed(task_id):
+                    continue
+                folders += [row[0] for row in self._db.execute("SELECT folder FROM runs WHERE task_id = ?", (task_id,))]
+                if self._db.write("DELETE FROM tasks WHERE task_id = ?", (task_id,)):
+                    gone.append(task_id)
+            for some in groups(gone):  # events have no index by task: one reading of them serves many
+                self._db.write(f"DELETE FROM events WHERE task_id IN ({places(some)})", some)
+            for task_id in gone:
+                self._events.write(now, "task_cleared", task_id, None)
+            self._db.write("DELETE FROM events WHERE kind = 'task_cleared' AND at < ?", (now - _CLEARED_KEPT_MS,))
+            self._db.write(
+                "DELETE FROM sessions WHERE seen_at < ? AND session_id NOT IN (SELECT session FROM tasks WHERE session IS NOT NULL)",
+                (now - _CLEARED_KEPT_MS,),
+            )
+            self._environments.delete_unused()
+        return folders
+
+    def outdated(self, before: int) -> Sequence[str]:
+        """The tasks that ended before a moment and may be forgotten; agents stay until they are cleared."""
+        latest = "JOIN tasks t ON t.task_id = r.task_id AND t.run_count = r.n"
+        over = "(t.schedule = '{}' AND t.type <> 'agent' OR t.schedule <> '{}' AND t.state IN ('done', 'failed', 'cancelled'))"
+        ended = f"SELECT r.task_id FROM runs r {latest} WHERE r.ended_at < ? AND {over}"
+        never = "SELECT task_id FROM tasks WHERE state IN ('rejected', 'expired') AND created_at < ?"
+        return [row[0] for sql in (ended, never) for row in self._db.execute(sql, (before,))]
+
+    def overdue_proposals(self, now: int) -> Sequence[str]:
+        """The proposals nobody answered in time."""
+        overdue = "SELECT task_id FROM tasks WHERE state = 'proposed' AND expires_at <= ?"
+        return [row[0] for row in self._db.execute(overdue, (now,))]
+
+    def _begin(self, task: Task, runner: str, folder: str, now: int) -> Entry:
+        """The first run of an approved task: pending, blocked by what it comes after, or failed with that at once."""
+        blocked, failed = self._dependencies.block(task)
+        message = task.prompt if task.agent is not None else None
+        origin = self._reader.latest_run(task.after[-1]) if task.after and not blocked else None
+        made = self._runs.add(task, runner, folder, now, blocked=blocked, due_at=task.start_at, message=message, origin=origin)
+        entry = Entry(task, made)
+        if failed is None:
+            return entry
+        self._endings.end(entry, dependency_failed(entry, failed, now))
+        return self._reader.get(task.task_id)
+
+    def _approve_waiting(self, task: Task, run: Run, approval: Approval) -> Entry:
+        self._check_waits_for_person(task.task_id, run, "approve")
+        self._waiting.requeue(run.run_id, approval.at, task_id=task.task_id, reply="yes", by=approval.by, via=approval.via)
+        if run.waits_on is None:  # a yes to a budget or a tool is not one to the command
+            self._db.write(
+                "UPDATE tasks SET approved_by = ?, approved_via = ?, approved_at = ?, fingerprint = ? WHERE task_id = ?",
+                (approval.by, approval.via, approval.at, approval.fingerprint, task.task_id),
+            )
+        return self._reader.get(task.task_id)
+
+    def _refuse_waiting(self, entry: Entry, run: Run, now: int) -> None:
+        self._check_waits_for_person(entry.task.task_id, run, "reject")
+        match run.waits_on:
+            case "tool":
+                self._waiting.requeue(run.run_id, now, task_id=entry.task.task_id, reply="no")
+            case "budget":
+                self._endings.end(entry, Ending(run.run_id, RunState.FAILED, Result.BUDGET, now, error=run.error))
+            case _:
+                self._endings.end(entry, Ending(run.run_id, RunState.FAILED, Result.DENIED, now, error="a person said no"))
+
+    def _check_waits_for_person(self, task_id: str, run: Run, verb: str) -> None:
+        """BadInput where a run waits for something else than a person's answer."""
+        if run.waits_on is not None and run.waits_on.startswith(TURN):
+            raise BadInput(f"Task {task_id} waits for your own turn on the same model to end; it goes on by itself.")
+        if run.waits_on not in (None, "budget", "tool"):
+            raise BadInput(f"Task {task_id} waits for {run.waits_on}; answer that: backburner {verb} {run.waits_on}")
+
+    def _refuse_proposal(self, task: Task, event: TaskEvent, now: int) -> Task:
+        task = self._transitions.apply(task, event, now)
+        self._notices.proposal_answered(task.task_id, now)
+        if task.session is not None:  # the agent that asked waits for an answer; the person gave it
+            text = refusal(task.task_id, expired=event == TaskEvent.EXPIRED)
+            self._notices.write(task, None, text, now, NoticeKind.REFUSED)
+        self._endings.follow_up(task.task_id, task.state, now)
+        return task
+
+    def _free_id(self, wanted: str) -> str:
+        """An id that no task has or had: what somebody remembers must not come to mean another one.
+
+        Its number is found by doubling and halving, so that even the thousandth task of one name costs a few looks.
+        """
+        if not self._is_taken(wanted):
+            return wanted
+        taken, free = 1, 2
+        while self._is_taken(f"{wanted}_{free}"):
+            taken, free = free, free * 2
+        while free - taken > 1:
+            middle = (taken + free) // 2
+            if self._is_taken(f"{wanted}_{middle}"):
+                taken = middle
+            else:
+                free = middle
+        return f"{wanted}_{free}"
+
+    def _is_taken(self, task_id: str) -> bool:
+        cleared = "SELECT 1 FROM events WHERE task_id = ? AND kind = 'task_cleared'"
+        return bool(self._db.one("SELECT 1 FROM tasks WHERE task_id = ?", (task_id,)) or self._db.one(cleared, (task_id,)))
+
+    def _is_needed(self, task_id: str) -> bool:
+        """Whether a task is live, a proposal, recurring and not over, or one of its notices is still to be delivered."""
+        unended = "state = 'proposed' OR schedule <> '{}' AND state IN ('active', 'paused')"
+        return bool(
+            self._db.one("SELECT 1 FROM runs WHERE task_id = ? AND ended_at IS NULL AND runner <> ?", (task_id, RECORD))
+            or self._db.one(f"SELECT 1 FROM notices WHERE task_id = ? AND {OUTGOING}", (task_id,))
+            or self._db.one(f"SELECT 1 FROM tasks WHERE task_id = ? AND ({unended})", (task_id,))
+        )

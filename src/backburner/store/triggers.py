@@ -1,0 +1,104 @@
+"""What sources saw: their state, what happened and which run follows from it, and webhooks that were received."""
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from backburner.core import recurring
+from backburner.core.models import Task
+from backburner.core.states import TaskEvent, TaskState
+
+if TYPE_CHECKING:
+    from backburner.store.database import Database
+    from backburner.store.event_writer import EventWriter
+    from backburner.store.pending_triggers import PendingTriggers
+    from backburner.store.run_endings import RunEndings
+    from backburner.store.task_reader import TaskReader
+    from backburner.store.watched_tasks import WatchedTasks
+
+_RECEIVED_KEPT_MS = 7 * 86_400_000
+_MAX_PAYLOAD_CHARACTERS = 64 << 10
+
+
+class TriggerRepository:
+    """Sources of tasks and their trigger events."""
+
+    def __init__(
+        self,
+        db: "Database",
+        reader: "TaskReader",
+        events: "EventWriter",
+        watched: "WatchedTasks",
+        pending: "PendingTriggers",
+        endings: "RunEndings",
+    ) -> None:
+        self._db, self._reader, self._events, self._watched, self._pending, self._endings = db, reader, events, watched, pending, endings
+
+    def watched(self) -> Sequence[Task]:
+        """The tasks whose sources the integrations process watches."""
+        return self._watched.find()
+
+    def watch_state(self, task_id: str) -> dict[str, object]:
+        """What a source saw last."""
+        row = self._db.one("SELECT state FROM watches WHERE task_id = ?", (task_id,))
+        return json.loads(row[0]) if row else {}
+
+    def source_broken(self, task_id: str, reason: str | None, now: int) -> None:
+        """Record why a source cannot be watched, for who asks; None once it can."""
+        with self._db.transaction(durable=False):
+            self._pending.make_room(task_id)
+            self._db.write("UPDATE watches SET broken = ? WHERE task_id = ?", (reason, task_id))
+            if reason:
+                self._events.write(now, "source_broken", task_id, None, reason=reason)
+
+    def broken_sources(self) -> dict[str, str]:
+        """Why sources cannot be watched, by the tasks they belong to."""
+        return dict(self._db.execute("SELECT task_id, broken FROM watches WHERE broken IS NOT NULL"))
+
+    def happened(
+        self,
+        task_id: str,
+        state: dict[str, object] | None,
+        payload: dict[str, object] | None,
+        now: int,
+        folder: str,
+        delivery: str = "",
+        *,
+        hold: bool = False,
+    ) -> bool:
+        """What a source remembers from now on, and the run that follows from what it saw, in one transaction.
+
+        While a run is at work, or with `hold`, it waits, together with whatever else happens. False for a delivery that was received before.
+        """
+        with self._db.transaction():
+            entry = self._reader.get(task_id)
+            if delivery and not self._receive(str(entry.task.source.get("name", task_id)), set(delivery.split("\n")), now):
+                return False
+            self._pending.make_room(task_id)
+            if state is not None:
+                self._db.write("UPDATE watches SET state = ?, broken = NULL WHERE task_id = ?", (json.dumps(state), task_id))
+            if payload is None or entry.task.state not in (TaskState.ACTIVE, TaskState.PAUSED):
+                return True
+            if recurring.is_over(entry.task, now) and not entry.live:
+                self._endings.finish(entry.task, TaskEvent.DONE, now)
+                return True
+            if len(text := json.dumps(payload)) > _MAX_PAYLOAD_CHARACTERS:
+                payload = {"summary": payload.get("summary"), "text": text[:_MAX_PAYLOAD_CHARACTERS], "cut": True}
+            self._events.write(now, "source_event", task_id, None, summary=payload.get("summary"))
+            self._pending.add(task_id, payload)
+            if not entry.live and not hold:
+                self._pending.start_run(entry.task, folder, now)
+            return True
+
+    def hook(self, name: str) -> Task | None:
+        """The active task that a webhook of this name is for."""
+        return next((task for task in self.watched() if task.source.get("kind") == "webhook" and task.source.get("name") == name), None)
+
+    def _receive(self, hook: str, deliveries: set[str], now: int) -> bool:
+        """Remember deliveries of a webhook; False where one of them was received before."""
+        if any(self._db.one("SELECT 1 FROM received WHERE hook = ? AND delivery = ?", (hook, one)) for one in deliveries):
+            return False
+        for one in deliveries:
+            self._db.write("INSERT INTO received (hook, delivery, at) VALUES (?, ?, ?)", (hook, one, now))
+        self._db.write("DELETE FROM received WHERE at < ?", (now - _RECEIVED_KEPT_MS,))
+        return True

@@ -1,0 +1,64 @@
+"""What runs used: tokens, money and time, and whether a task has used up what it may in a day."""
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from backburner.core import recurring
+from backburner.core.models import DAY, Task
+
+if TYPE_CHECKING:
+    from backburner.store.database import Database
+
+_PAGE_ROWS = 200
+_LARGEST = 2**62
+
+
+class Usage:
+    """Counts what runs used; nothing here writes."""
+
+    def __init__(self, db: "Database") -> None:
+        self._db = db
+
+    def spent(self, task_id: str | None, since: int, until: int | None = None) -> dict[str, float]:
+        """What the runs of a task, or of all recurring ones, used since a moment: tokens, cost, seconds, and how many there were."""
+        total = {"tokens": 0.0, "cost": 0.0, "seconds": 0.0, "runs": 0.0}
+        for usage, started, ended, created in self._latest_first(task_id):
+            if created < since:
+                break
+            if until is not None and created > until:
+                continue  # of a time when the clock was ahead
+            used = json.loads(usage)
+            total["tokens"] += used.get("tokens", 0)
+            total["cost"] += used.get("cost", 0)
+            total["seconds"] += (ended - started) / 1000 if started is not None and ended is not None else 0
+            total["runs"] += 1
+        return total
+
+    def over_day(self, task: Task, now: int) -> str | None:
+        """What a task has used up of what it may in a day; None where there is something left."""
+        limits = {name.removeprefix(DAY): most for name, most in task.budget.items() if name.startswith(DAY)}
+        if not limits:
+            return None
+        from backburner.core.schedule import Schedule, day_of
+
+        used = self.spent(task.task_id, max(day_of(Schedule.of(task.schedule), now), task.counted_from or 0), now)
+        for name, most in limits.items():
+            if used[name] >= most:
+                return recurring.used_up(used[name], most, name)
+        return None
+
+    def _latest_first(self, task_id: str | None) -> Iterator[tuple]:
+        """Runs page by page: who has seen enough reads no further, so that the cost does not grow with history."""
+        fields = "r.usage, r.started_at, r.ended_at, r.created_at"
+        if task_id is not None:
+            select = f"SELECT {fields}, r.n FROM runs r WHERE r.task_id = ? AND r.n > 0 AND r.n < ? ORDER BY r.n DESC LIMIT ?"
+        else:
+            recurring_only = "JOIN tasks t ON t.task_id = r.task_id AND t.schedule <> '{}'"
+            select = f"SELECT {fields}, r.seq FROM runs r {recurring_only} WHERE r.n > 0 AND r.seq < ? ORDER BY r.seq DESC LIMIT ?"
+        which = () if task_id is None else (task_id,)
+        last = _LARGEST
+        while rows := self._db.execute(select, (*which, last, _PAGE_ROWS)):
+            for row in rows:
+                yield row[:4]
+            last = rows[-1][4]

@@ -1,0 +1,36 @@
+"""Runs that wait for a person, a budget, another task or a turn: making them pending again, inside the caller's transaction."""
+
+from typing import TYPE_CHECKING
+
+from backburner.core.errors import StaleRun
+from backburner.core.states import RunEvent, RunState, advance
+
+if TYPE_CHECKING:
+    from backburner.store.database import Database
+    from backburner.store.event_writer import EventWriter
+
+
+class WaitingRuns:
+    """Lets runs go on that wait."""
+
+    def __init__(self, db: "Database", events: "EventWriter") -> None:
+        self._db, self._events = db, events
+
+    def requeue(self, run_id: str, now: int, *, task_id: str, reply: str | None = None, **about: object) -> None:
+        """Make a run that waits pending again; StaleRun where it waits no more."""
+        before = RunState.WAITING
+        after = advance(before, RunEvent.REQUEUED)
+        changed = self._db.write(
+            "UPDATE runs SET state = ?, owner = NULL, process = NULL, started_at = NULL, error = NULL, reply = ?,"
+            " extensions = extensions + CASE WHEN waits_on = 'budget' AND ? = 'yes' THEN 1 ELSE 0 END WHERE run_id = ? AND state = ?",
+            (after, reply, reply, run_id, before),
+        )
+        if not changed:
+            raise StaleRun(run_id=run_id)
+        self._events.write(now, RunEvent.REQUEUED, task_id, run_id, **about)
+
+    def wake(self, waits_on: str, now: int) -> None:
+        """Make every run pending again that waits for this: the end of a task, or of a person's turn."""
+        waiting = "SELECT run_id, task_id FROM runs WHERE waits_on = ? AND state = 'waiting'"
+        for run_id, task_id in self._db.execute(waiting, (waits_on,)):
+            self.requeue(run_id, now, task_id=task_id)

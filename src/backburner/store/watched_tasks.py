@@ -1,0 +1,24 @@
+"""The tasks whose sources the integrations process watches."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from backburner.core.models import Task
+from backburner.store.rows import TASK, task_of
+
+if TYPE_CHECKING:
+    from backburner.store.database import Database
+
+
+class WatchedTasks:
+    """Active tasks with a source outside; one that a command's output sets off is watched by another task instead."""
+
+    def __init__(self, db: "Database") -> None:
+        self._db = db
+
+    def find(self) -> Sequence[Task]:
+        """Every watched task, oldest first."""
+        rows = self._db.execute(
+            f"SELECT {TASK} FROM tasks t WHERE t.source <> '{{}}' AND t.state = 'active' AND t.kind = 'event' ORDER BY t.seq"
+        )
+        return [task for task in map(task_of, rows) if task.source.get("kind") != "command"]

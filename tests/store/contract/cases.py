@@ -1,0 +1,128 @@
+"""Tasks and runs in every state that the suites begin with."""
+
+from collections.abc import Callable
+from typing import Any
+
+from backburner.core.models import ENGINE, Approval, Ending, Entry, ProcessId, Run, Submission
+from backburner.core.states import Result, RunState
+from backburner.store.ledger import Ledger
+
+NOW = 1_770_000_000_000
+DAY = 86_400_000
+OURS, THEIRS = ProcessId(11, "111", "boot"), ProcessId(22, "222", "boot")
+YES = Approval("user", "cli", NOW)
+EMBEDDER = f"{THEIRS}:token"
+Open = Callable[[], Ledger]
+
+
+def propose(
+    ledger: Ledger, wanted: str = "task_x", *, approval: Approval | None = None, project: str = "/p", now: int = NOW, **more: Any
+) -> Entry:
+    runner, expires = more.pop("runner", ENGINE), more.pop("expires_at", now + DAY)
+    parent, owner = more.pop("parent", None), more.pop("owner", None)
+    submission = Submission(**{"command": ("make", "all"), "cwd": "/p/src", "environment": {"PATH": "/bin", "N": "1"}, **more})
+    return ledger.tasks.submit(
+        submission, project=project, wanted_id=wanted, approval=approval, reasons=("why",), runner=runner, folder="tasks", now=now,
+        expires_at=expires, parent=parent, owner=owner
+    )  # fmt: skip
+
+
+def submit(ledger: Ledger, wanted: str = "task_x", **more: Any) -> Entry:
+    return propose(ledger, wanted, approval=YES, **more)
+
+
+def running(ledger: Ledger, wanted: str = "task_x", owner: ProcessId = OURS, **more: Any) -> Run:
+    """A task that `owner` has claimed, with nothing else pending."""
+    submit(ledger, wanted, **more)
+    (work,) = ledger.runs.claim(more.get("runner", ENGINE), owner, 1, NOW + 10)
+    return work.run
+
+
+def done(run: Run | str, state: RunState = RunState.COMPLETED, result: Result = Result.EXIT, **more: Any) -> Ending:
+    run_id = run if isinstance(run, str) else run.run_id
+    return Ending(run_id, state, result, more.pop("ended_at", NOW + 1000), more.pop("exit_code", 0), **more)
+
+
+def failed(run: Run | str, **more: Any) -> Ending:
+    return done(run, RunState.FAILED, more.pop("result", Result.EXIT), exit_code=1, **more)
+
+
+def ended(ledger: Ledger, wanted: str = "task_x", **more: Any) -> Run:
+    run = running(ledger, wanted)
+    ledger.runs.settle([done(run, **more)], OURS)
+    return shown(ledger, run.task_id).run  # type: ignore[return-value]
+
+
+def shown(ledger: Ledger, task_id: str) -> Entry:
+    entry = ledger.queries.show(task_id)
+    assert entry is not None
+    return entry
+
+
+def claimed(ledger: Ledger, limit: int = 9, now: int = NOW, runner: str = ENGINE) -> list[str]:
+    return [work.run.run_id for work in ledger.runs.claim(runner, OURS, limit, now)]
+
+
+def approve(ledger: Ledger, task_id: str, now: int = NOW) -> Entry:
+    return ledger.tasks.approve(task_id, Approval("user", "cli", now), runner=ENGINE, folder="tasks")
+
+
+def told(ledger: Ledger) -> list[str]:
+    """The task of every notice there is, oldest first."""
+    return [notice.task_id for notice in ledger.notices.notices(project=None, unread=False)]
+
+
+# Every way in which something can end that others come after: as a proposal, in the queue, at work, or waiting for a yes.
+ENDS = ["completed", "failed", "timed out", "lost", "cancelled", "cancelled in the queue", "denied", "rejected", "expired", "withdrawn"]
+
+
+def begun(ledger: Ledger, how: str, task_id: str = "task_a") -> None:
+    """A task that can go this way."""
+    if how in ("rejected", "expired", "withdrawn"):
+        propose(ledger, task_id)
+        return
+    submit(ledger, task_id, priority=1)
+    if how != "cancelled in the queue":
+        assert claimed(ledger, 1) == [task_id]
+    if how == "denied":
+        ledger.runs.park(task_id, OURS, "it changed", NOW)
+
+
+def over(ledger: Ledger, how: str, task_id: str = "task_a") -> None:
+    """The end of a task that `begun` made."""
+    match how:
+        case "completed":
+            ledger.runs.settle([done(task_id)], OURS)
+        case "failed":
+            ledger.runs.settle([failed(task_id)], OURS)
+        case "timed out":
+            ledger.runs.settle([done(task_id, RunState.FAILED, Result.TIMEOUT)], OURS)
+        case "lost":
+            ledger.runs.settle([done(task_id, RunState.FAILED, Result.LOST)], OURS)
+        case "cancelled":
+            ledger.tasks.request_cancel(task_id, NOW)
+            ledger.runs.settle([done(task_id, RunState.CANCELLED, Result.SIGNAL)], OURS)
+        case "cancelled in the queue" | "withdrawn":
+            ledger.tasks.request_cancel(task_id, NOW + 1000)
+        case _:
+            ledger.tasks.refuse(task_id, expired=how == "expired", now=NOW + 1000)
+
+
+def latest(ledger: Ledger, task_id: str) -> Run:
+    run = shown(ledger, task_id).run
+    assert run is not None
+    return run
+
+
+def kinds(ledger: Ledger, task_id: str | None = None) -> list[str]:
+    return [event.kind for event in ledger.events.events(0, 10_000) if task_id is None or event.task_id == task_id]
+
+
+def whole(ledger: Ledger) -> tuple[object, ...]:
+    """Everything there is to see, to prove that a refused verb changed nothing."""
+    return (
+        ledger.queries.list(status=None, project=None, limit=None),
+        ledger.runs.live_runs(),
+        ledger.events.events(0, 10_000),
+        ledger.notices.notices(project=None, unread=False),
+    )

@@ -1,0 +1,41 @@
+"""Environments, which are stored once and whose numbers are used again: what `TaskStore` and `RunQueue` do together."""
+
+import pytest
+
+from backburner.core.errors import LedgerUnavailable
+from backburner.core.models import ENGINE
+from backburner.store.ledger import Ledger
+from contract.cases import NOW, OURS, Open, done, submit
+
+
+class EnvironmentContract:
+    @pytest.mark.parametrize(
+        ("first", "second"), [("one", "two"), ("plumless", "buckeroo")], ids=["different checksums", "the same checksum"]
+    )
+    def test_a_run_gets_the_environment_it_was_asked_for_in_whatever_was_cleared_before(
+        self, ledger: Ledger, open_ledger: Open, first: str, second: str
+    ) -> None:
+        other = open_ledger()
+        submit(ledger, "task_a", environment={"A": first})
+        (work,) = ledger.runs.claim(ENGINE, OURS, 1, NOW)
+        ledger.runs.settle([done(work.run)], OURS)
+        assert other.tasks.clear(["task_a"], NOW) == ["tasks/task_a"]
+        submit(other, "task_b", environment={"A": second})
+        submit(ledger, "task_c", environment={"A": first})
+        submit(ledger, "task_d", environment={"A": second, "B": ""})
+        wanted = [{"A": second}, {"A": first}, {"A": second, "B": ""}]
+        assert [ledger.queries.environment(f"task_{name}") for name in "bcd"] == wanted
+        assert [work.environment for work in ledger.runs.claim(ENGINE, OURS, 9, NOW)] == wanted
+
+    def test_a_submission_that_was_refused_leaves_nothing_of_its_environment_behind(self, ledger: Ledger) -> None:
+        with pytest.raises(LedgerUnavailable):
+            submit(ledger, "task_a", priority=5)
+        submit(ledger, "task_b")
+        assert [work.environment for work in ledger.runs.claim(ENGINE, OURS, 9, NOW)] == [{"PATH": "/bin", "N": "1"}]
+
+    def test_what_a_caller_does_to_an_environment_changes_nobody_elses(self, ledger: Ledger) -> None:
+        mine = {"A": "1"}
+        submit(ledger, "task_a", environment=mine)
+        mine["A"] = "2"
+        submit(ledger, "task_b", environment=mine)
+        assert [work.environment["A"] for work in ledger.runs.claim(ENGINE, OURS, 9, NOW)] == ["1", "2"]

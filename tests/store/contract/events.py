@@ -1,0 +1,57 @@
+"""The log of what happened and who follows it."""
+
+import pytest
+
+from backburner.core.errors import LedgerUnavailable
+from backburner.core.models import ENGINE, Approval
+from backburner.store.ledger import Ledger
+from contract.cases import NOW, Open, ended, kinds, propose, shown, submit
+
+
+class EventContract:
+    def test_events_come_in_the_order_of_their_commits_whoever_wrote_them(self, ledger: Ledger, open_ledger: Open) -> None:
+        other = open_ledger()
+        seen = 0
+        for n in range(6):
+            submit((ledger, other)[n % 2], f"task_{n}")
+            new = ledger.events.events(seen, 100)
+            assert [event.task_id for event in new] == [f"task_{n}"]
+            assert new[0].event_id > seen
+            seen = new[0].event_id
+
+    def test_events_can_be_read_page_by_page_and_from_the_end(self, ledger: Ledger) -> None:
+        for n in range(5):
+            submit(ledger, f"task_{n}", now=NOW + n)
+        first = ledger.events.events(0, 2)
+        assert [event.task_id for event in first] == ["task_0", "task_1"]
+        assert [event.task_id for event in ledger.events.events(first[-1].event_id, 2)] == ["task_2", "task_3"]
+        assert [event.task_id for event in ledger.events.events(-2, 100)] == ["task_3", "task_4"]
+        assert len(ledger.events.events(-100, 100)) == 5
+        assert [event.at for event in first] == [NOW, NOW + 1]
+
+    def test_a_refused_verb_leaves_no_event(self, ledger: Ledger) -> None:
+        propose(ledger)
+        with pytest.raises(LedgerUnavailable):
+            ledger.tasks.approve("task_x", Approval("nobody", "cli", NOW), runner=ENGINE, folder="tasks")
+        assert kinds(ledger) == ["task_proposed"]
+        assert shown(ledger, "task_x").status == "proposed"
+
+    def test_event_ids_are_never_used_again(self, ledger: Ledger) -> None:
+        ended(ledger)
+        last = ledger.events.events(-1, 1)[0].event_id
+        ledger.tasks.clear(["task_x"], NOW)
+        assert [event.event_id > last for event in ledger.events.events(0, 100)] == [True]
+
+    def test_everybody_who_follows_the_events_has_a_place_of_its_own(self, ledger: Ledger, open_ledger: Open) -> None:
+        assert ledger.events.cursor("otlp") == 0
+        for position in (5, 9):
+            ledger.events.advance_cursor("otlp", position)
+        ledger.events.advance_cursor("other", 3)
+        assert [open_ledger().events.cursor(name) for name in ("otlp", "other", "third")] == [9, 3, 0]
+
+    def test_what_changes_no_state_can_be_noted(self, ledger: Ledger) -> None:
+        before = submit(ledger)
+        ledger.events.note("input_sent", "task_x", "task_x", NOW + 5, bytes=3)
+        event = ledger.events.events(-1, 1)[0]
+        assert (event.kind, event.at, event.run_id, event.data) == ("input_sent", NOW + 5, "task_x", {"bytes": 3})
+        assert shown(ledger, "task_x") == before

@@ -1,0 +1,132 @@
+"""Reading tasks: by reference, in lists, by batch and by trace."""
+
+import pytest
+
+from backburner.core.trace_context import Parent
+from backburner.store.ledger import Ledger
+from contract.cases import NOW, OURS, claimed, ended, failed, latest, propose, running, shown, submit
+
+
+class QueryContract:
+    def test_a_task_is_found_by_its_id_even_where_that_is_part_of_another(self, ledger: Ledger) -> None:
+        submit(ledger, "task_x")
+        submit(ledger, "task_xy")
+        assert ledger.queries.find("task_x", None) == ["task_x"]
+
+    def test_a_task_is_found_by_a_part_of_its_id(self, ledger: Ledger) -> None:
+        submit(ledger, "task_20260209_make")
+        submit(ledger, "task_20260210_pytest")
+        assert ledger.queries.find("pytest", None) == ["task_20260210_pytest"]
+        assert ledger.queries.find("0209", None) == ["task_20260209_make"]
+
+    def test_a_part_of_several_ids_finds_them_all_newest_first(self, ledger: Ledger) -> None:
+        for letter in "abc":
+            submit(ledger, f"task_{letter}")
+        assert ledger.queries.find("task", None) == ["task_c", "task_b", "task_a"]
+
+    def test_a_label_goes_before_a_part_of_an_id(self, ledger: Ledger) -> None:
+        submit(ledger, "task_nightly_old")
+        submit(ledger, "task_other", name="nightly")
+        assert ledger.queries.find("nightly", None) == ["task_other"]
+
+    def test_a_label_means_the_task_of_the_project_where_it_is_asked_for(self, ledger: Ledger) -> None:
+        submit(ledger, "task_p", name="nightly", project="/p")
+        submit(ledger, "task_q", name="nightly", project="/q")
+        assert ledger.queries.find("nightly", "/p") == ["task_p"]
+        assert ledger.queries.find("nightly", "/q") == ["task_q"]
+        assert ledger.queries.find("nightly", "/elsewhere") == ["task_q", "task_p"]
+
+    def test_the_id_of_a_cleared_task_never_comes_to_mean_another_one(self, ledger: Ledger) -> None:
+        ended(ledger, "task_x")
+        submit(ledger, "task_x")
+        ledger.tasks.clear(["task_x"], NOW)
+        assert ledger.queries.find("task_x", None) == []
+        assert ledger.queries.find("task_x_2", None) == ["task_x_2"]
+
+    def test_last_is_the_newest_of_the_project(self, ledger: Ledger) -> None:
+        assert ledger.queries.find("last", "/p") == []
+        submit(ledger, "task_a", project="/p")
+        submit(ledger, "task_b", project="/q")
+        assert ledger.queries.find("last", "/p") == ["task_a"]
+        assert ledger.queries.find("last", None) == ["task_b"]
+
+    @pytest.mark.parametrize("reference", ["%", "a_c", "t%k", "\\", "\\%", "TASK\\", "'", '"; --'])
+    def test_what_a_database_would_take_for_a_pattern_is_plain_text(self, ledger: Ledger, reference: str) -> None:
+        submit(ledger, "task_abc")
+        assert ledger.queries.find(reference, None) == []
+        submit(ledger, f"task_{reference}")
+        assert ledger.queries.find(reference, None) == [f"task_{reference}"]
+
+    def test_nothing_is_found_by_nothing(self, ledger: Ledger) -> None:
+        submit(ledger)
+        assert ledger.queries.find("", None) == []
+        assert ledger.queries.find("task_y", None) == []
+
+    def test_show_takes_a_whole_id_only(self, ledger: Ledger) -> None:
+        submit(ledger)
+        assert ledger.queries.show("task") is None and ledger.queries.show("task_y") is None
+
+    def test_lists_are_newest_first_and_no_longer_than_asked_for(self, ledger: Ledger) -> None:
+        for letter in "bac":
+            submit(ledger, f"task_{letter}")
+        assert listed(ledger) == ["task_c", "task_a", "task_b"]
+        assert listed(ledger, limit=2) == ["task_c", "task_a"]
+        assert listed(ledger, limit=0) == []
+
+    def test_lists_are_filtered_by_status_and_project(self, ledger: Ledger) -> None:
+        ended(ledger, "task_done")
+        running(ledger, "task_running")
+        submit(ledger, "task_pending", project="/q")
+        propose(ledger, "task_proposed", project="/q")
+        propose(ledger, "task_rejected")
+        ledger.tasks.refuse("task_rejected", expired=False, now=NOW)
+        for status in ("pending", "running", "proposed", "rejected"):
+            assert listed(ledger, status=status) == [f"task_{status}"]
+        assert listed(ledger, status="completed") == ["task_done"]
+        assert listed(ledger, status="failed") == []
+        assert listed(ledger, project="/q") == ["task_proposed", "task_pending"]
+        assert listed(ledger, status="pending", project="/p") == []
+        assert listed(ledger, status="pending", project="/q", limit=5) == ["task_pending"]
+
+    def test_a_batch_counts_its_tasks_by_how_they_stand(self, ledger: Ledger) -> None:
+        for name, batch, project in (("a", "one", "/p"), ("b", "one", "/p"), ("c", "two", "/p"), ("d", "one", "/q"), ("e", None, "/p")):
+            submit(ledger, f"task_{name}", batch=batch, project=project)
+        propose(ledger, "task_f", batch="one")
+        assert claimed(ledger, 1) == ["task_a"]
+        ledger.runs.settle([failed("task_a")], OURS)
+        assert [(one.batch, one.project, one.created_at, one.counts) for one in ledger.queries.batches()] == [
+            ("one", "/p", NOW, {"failed": 1, "pending": 1, "proposed": 1}),
+            ("two", "/p", NOW, {"pending": 1}),
+            ("one", "/q", NOW, {"pending": 1}),
+        ]
+        assert [one.project for one in ledger.queries.batches("/q")] == ["/q"]
+        listed = [entry.task.task_id for entry in ledger.queries.list(status=None, project="/p", batch="one", limit=None)]
+        assert listed == ["task_f", "task_b", "task_a"]
+        assert ledger.queries.list(status=None, project=None, batch="three", limit=None) == []
+
+    def test_a_task_and_all_its_runs_are_pieces_of_the_trace_of_who_asked(self, ledger: Ledger) -> None:
+        asker = Parent("a" * 32, "b" * 16)
+        run = running(ledger, "task_a", parent=asker, restarts=1)
+        ledger.runs.settle([failed(run)], OURS)
+        submit(ledger, "task_b", parent=Parent("a" * 32, run.span_id))
+        submit(ledger, "task_else")
+        task, again = shown(ledger, "task_a").task, latest(ledger, "task_a")
+        spans = ledger.queries.spans("a" * 32)
+        assert [(span.task_id, span.run_id, span.parent_span_id) for span in spans] == [
+            ("task_a", None, "b" * 16), ("task_a", "task_a", task.span_id), ("task_a", "task_a.2", task.span_id),
+            ("task_b", None, run.span_id), ("task_b", "task_b", shown(ledger, "task_b").task.span_id)
+        ]  # fmt: skip
+        assert len({span.span_id for span in spans}) == 5 and {span.trace_id for span in spans} == {"a" * 32} == {again.trace_id}
+        assert [(span.started_at, span.ended_at, span.status) for span in ledger.queries.task_spans("task_a")] == [
+            (NOW, NOW, "active"), (NOW + 10, NOW + 1000, "failed"), (None, None, "pending")
+        ]  # fmt: skip
+        assert {ledger.queries.trace_of(span.span_id) for span in spans} == {"a" * 32} == {ledger.queries.trace_of("b" * 16)}
+        assert ledger.queries.trace_of("c" * 16) is None and ledger.queries.task_spans("task_missing") == [] == ledger.queries.spans(
+            "d" * 32
+        )
+        own = shown(ledger, "task_else").task.trace_id
+        assert len(own) == 32 and own == latest(ledger, "task_else").trace_id != "a" * 32
+
+
+def listed(ledger: Ledger, *, status: str | None = None, project: str | None = None, limit: int | None = None) -> list[str]:
+    return [entry.task.task_id for entry in ledger.queries.list(status=status, project=project, limit=limit)]

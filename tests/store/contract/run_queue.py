@@ -1,0 +1,397 @@
+"""Claiming, running, settling and taking over runs."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from backburner.core.errors import BackburnerError, StaleRun
+from backburner.core.models import ENGINE, ProcessId
+from backburner.core.states import Result, RunState, TaskState
+from backburner.store.ledger import Ledger
+from contract.cases import (
+    DAY,
+    EMBEDDER,
+    NOW,
+    OURS,
+    THEIRS,
+    YES,
+    Open,
+    claimed,
+    done,
+    ended,
+    failed,
+    kinds,
+    latest,
+    over,
+    propose,
+    running,
+    shown,
+    submit,
+    told,
+    whole,
+)
+
+
+class RunQueueContract:
+    def test_the_oldest_are_claimed_first_and_never_more_than_asked_for(self, ledger: Ledger) -> None:
+        for letter in "cab":
+            submit(ledger, f"task_{letter}", now=NOW - ord(letter))
+        claimed = [[work.run.run_id for work in ledger.runs.claim(ENGINE, OURS, 2, NOW + n)] for n in range(3)]
+        assert claimed == [["task_c", "task_a"], ["task_b"], []]
+
+    def test_a_proposal_takes_its_place_in_the_queue_when_it_is_approved(self, ledger: Ledger) -> None:
+        propose(ledger, "task_early")
+        submit(ledger, "task_late")
+        ledger.tasks.approve("task_early", YES, runner=ENGINE, folder="tasks")
+        assert [work.run.run_id for work in ledger.runs.claim(ENGINE, OURS, 5, NOW)] == ["task_late", "task_early"]
+
+    @pytest.mark.parametrize("limit", [0, -1])
+    def test_without_room_nothing_is_claimed(self, ledger: Ledger, limit: int) -> None:
+        submit(ledger)
+        assert ledger.runs.claim(ENGINE, OURS, limit, NOW) == []
+        assert shown(ledger, "task_x").status == "pending"
+
+    def test_a_claimed_run_has_its_owner_and_all_it_needs_to_start(self, ledger: Ledger, open_ledger: Open) -> None:
+        submit(ledger, env={"A": "b"})
+        ((task, run, environment),) = ledger.runs.claim(ENGINE, OURS, 1, NOW + 3)
+        assert (run.state, run.owner, run.started_at) == (RunState.RUNNING, OURS, NOW + 3)
+        assert environment == {"PATH": "/bin", "N": "1"}
+        assert open_ledger().queries.show("task_x") == (task, run)
+        assert kinds(ledger) == ["task_submitted", "run_started"]
+
+    def test_each_run_is_started_in_the_environment_of_its_own_door(self, ledger: Ledger) -> None:
+        for n in "112":
+            submit(ledger, f"task_{n}", environment={"N": n})
+        assert [work.environment["N"] for work in ledger.runs.claim(ENGINE, OURS, 9, NOW)] == ["1", "1", "2"]
+
+    def test_who_claims_gets_only_what_is_meant_for_it(self, ledger: Ledger) -> None:
+        submit(ledger, "task_engine")
+        submit(ledger, "task_embedded", runner=EMBEDDER)
+        assert [work.run.run_id for work in ledger.runs.claim(EMBEDDER, THEIRS, 9, NOW)] == ["task_embedded"]
+        assert [work.run.run_id for work in ledger.runs.claim(ENGINE, OURS, 9, NOW)] == ["task_engine"]
+
+    def test_two_that_claim_at_once_never_get_the_same_run(self, open_ledger: Open) -> None:
+        first, second = open_ledger(), open_ledger()
+        for _ in range(60):
+            submit(first)
+
+        def claim(ledger: Ledger, owner: ProcessId) -> list[str]:
+            mine: list[str] = []
+            while some := ledger.runs.claim(ENGINE, owner, 3, NOW):
+                mine += [work.run.run_id for work in some]
+            return mine
+
+        with ThreadPoolExecutor(2) as pool:
+            one, other = pool.submit(claim, first, OURS), pool.submit(claim, second, THEIRS)
+            mine, theirs = one.result(), other.result()
+        assert len(mine) + len(theirs) == 60 and not set(mine) & set(theirs)
+
+    def test_the_process_of_a_run_is_remembered(self, ledger: Ledger) -> None:
+        run = running(ledger)
+        ledger.runs.record_process(run.run_id, OURS, ProcessId(77, "7", "boot"))
+        assert shown(ledger, "task_x").run == run._replace(process=ProcessId(77, "7", "boot"))
+
+    def test_only_the_owner_can_say_which_process_a_run_is(self, ledger: Ledger) -> None:
+        run = running(ledger)
+        with pytest.raises(StaleRun):
+            ledger.runs.record_process(run.run_id, THEIRS, ProcessId(77, "7", "boot"))
+        with pytest.raises(StaleRun):
+            ledger.runs.record_process("task_missing", OURS, ProcessId(77, "7", "boot"))
+        assert shown(ledger, "task_x").run == run
+
+    def test_an_end_is_state_event_and_notice_at_once(self, ledger: Ledger) -> None:
+        run = running(ledger, project="/q")
+        assert ledger.runs.settle([done(run, RunState.FAILED, exit_code=2, summary="1 failed", lines=9, error="why")], OURS).run_ids == [
+            "task_x"
+        ]
+        task, after = shown(ledger, "task_x")
+        assert task.state == TaskState.FAILED
+        assert after == run._replace(
+            state=RunState.FAILED, result=Result.EXIT, exit_code=2, summary="1 failed", lines=9, error="why", ended_at=NOW + 1000
+        )
+        (notice,) = ledger.notices.notices(project=None, unread=True)
+        assert (notice.task_id, notice.run_id, notice.project, notice.told_at) == ("task_x", "task_x", "/q", None)
+        assert "task_x failed" in notice.text and "exit 2" in notice.text and "1 failed" in notice.text
+        last = [event for event in ledger.events.events(0, 100) if event.kind == "run_failed"]
+        assert [(event.run_id, event.data) for event in last] == [("task_x", {"result": "exit", "exit_code": 2, "summary": "1 failed"})]
+
+    @pytest.mark.parametrize(
+        ("state", "result", "of_task"),
+        [
+            (RunState.COMPLETED, Result.EXIT, TaskState.DONE),
+            (RunState.FAILED, Result.EXIT, TaskState.FAILED),
+            (RunState.FAILED, Result.LOST, TaskState.FAILED),
+            (RunState.FAILED, Result.TIMEOUT, TaskState.FAILED),
+            (RunState.FAILED, Result.AMBIGUOUS, TaskState.FAILED),
+            (RunState.FAILED, Result.UNSTARTED, TaskState.FAILED),
+            (RunState.CANCELLED, Result.SIGNAL, TaskState.CANCELLED),
+        ],
+    )
+    def test_the_end_of_its_run_ends_a_one_shot_task(self, ledger: Ledger, state: RunState, result: Result, of_task: TaskState) -> None:
+        run = running(ledger)
+        ledger.runs.settle([done(run, state, result)], OURS)
+        entry = shown(ledger, "task_x")
+        assert (entry.status, entry.run.result, entry.task.state, entry.ended) == (state, result, of_task, True)  # type: ignore[union-attr]
+
+    def test_the_end_that_another_owner_tells_is_ignored(self, ledger: Ledger) -> None:
+        run = running(ledger)
+        unchanged = whole(ledger)
+        assert ledger.runs.settle([done(run)], THEIRS).run_ids == []
+        assert ledger.runs.settle([done("task_missing")], OURS).run_ids == []
+        assert whole(ledger) == unchanged
+
+    def test_an_end_that_is_told_twice_gives_one_notice(self, ledger: Ledger) -> None:
+        run = running(ledger)
+        assert ledger.runs.settle([done(run)], OURS).run_ids == ["task_x"]
+        once = whole(ledger)
+        assert ledger.runs.settle([done(run, RunState.FAILED)], OURS).run_ids == []
+        assert ledger.runs.settle([done(run), done(run)], OURS).run_ids == []
+        assert whole(ledger) == once
+        assert len(ledger.notices.notices(project=None, unread=False)) == 1
+
+    def test_a_pending_run_cannot_be_settled(self, ledger: Ledger) -> None:
+        submit(ledger)
+        unchanged = whole(ledger)
+        assert ledger.runs.settle([done("task_x")], OURS).run_ids == []
+        assert whole(ledger) == unchanged
+
+    def test_ends_that_come_in_together_are_written_together(self, ledger: Ledger) -> None:
+        runs = [running(ledger, f"task_{n}") for n in range(3)]
+        assert ledger.runs.settle([done(run) for run in runs], OURS).run_ids == ["task_0", "task_1", "task_2"]
+        assert [notice.run_id for notice in ledger.notices.notices(project=None, unread=True)] == ["task_0", "task_1", "task_2"]
+
+    @pytest.mark.parametrize(
+        "impossible", [(RunState.SKIPPED, Result.EXIT), (RunState.PENDING, Result.EXIT), (RunState.COMPLETED, Result.SIGNAL)]
+    )
+    def test_an_impossible_end_is_refused_and_nothing_of_its_company_is_written(
+        self, ledger: Ledger, impossible: tuple[RunState, Result]
+    ) -> None:
+        first, second = running(ledger, "task_a"), running(ledger, "task_b")
+        unchanged = whole(ledger)
+        with pytest.raises(BackburnerError):
+            ledger.runs.settle([done(first), done(second, *impossible)], OURS)
+        assert whole(ledger) == unchanged
+
+    def test_a_clock_that_ran_back_does_not_end_a_run_before_it_began(self, ledger: Ledger) -> None:
+        run = running(ledger)
+        ledger.runs.settle([done(run, ended_at=NOW - 5000)], OURS)
+        assert shown(ledger, "task_x").run.ended_at == run.started_at  # type: ignore[union-attr]
+
+    def test_a_run_is_taken_over_from_its_owner(self, ledger: Ledger) -> None:
+        run = running(ledger, owner=THEIRS, runner=EMBEDDER)
+        work = ledger.runs.adopt(run, OURS)
+        assert (work.run.owner, work.run.runner, work.run.state) == (OURS, ENGINE, RunState.RUNNING)
+        assert work.environment == {"PATH": "/bin", "N": "1"}
+        assert ledger.runs.settle([done(run)], THEIRS).run_ids == []
+        assert ledger.runs.settle([done(run)], OURS).run_ids == ["task_x"]
+
+    def test_of_two_that_take_a_run_over_one_is_too_late(self, ledger: Ledger, open_ledger: Open) -> None:
+        run = running(ledger, owner=ProcessId(33, "3", "boot"))
+        ledger.runs.adopt(run, OURS)
+        with pytest.raises(StaleRun, match="task_x"):
+            open_ledger().runs.adopt(run, THEIRS)
+        assert shown(ledger, "task_x").run.owner == OURS  # type: ignore[union-attr]
+
+    def test_a_run_that_ended_meanwhile_cannot_be_taken_over(self, ledger: Ledger) -> None:
+        run = running(ledger)
+        ledger.runs.settle([done(run)], OURS)
+        with pytest.raises(StaleRun):
+            ledger.runs.adopt(run, THEIRS)
+
+    def test_what_a_dead_embedder_left_pending_goes_to_the_engine_in_its_order(self, ledger: Ledger) -> None:
+        run = running(ledger, "task_held", owner=THEIRS, runner=EMBEDDER)
+        submit(ledger, "task_a", runner=EMBEDDER)
+        submit(ledger, "task_b")
+        submit(ledger, "task_c", runner=EMBEDDER)
+        submit(ledger, "task_d", runner="somebody:else")
+        assert ledger.runs.release(EMBEDDER) == 2
+        assert ledger.runs.release(EMBEDDER) == 0
+        assert [work.run.run_id for work in ledger.runs.claim(ENGINE, OURS, 9, NOW)] == ["task_a", "task_b", "task_c"]
+        assert shown(ledger, run.task_id).run.owner == THEIRS  # type: ignore[union-attr]
+
+    def test_what_a_dead_embedder_left_waiting_for_a_yes_goes_to_the_engine_too(self, ledger: Ledger) -> None:
+        run = running(ledger, owner=THEIRS, runner=EMBEDDER)
+        ledger.runs.park(run.run_id, THEIRS, "it changed", NOW)
+        ledger.runs.release(EMBEDDER)
+        assert [one.runner for one in ledger.runs.live_runs()] == [ENGINE]
+
+    def test_live_runs_are_those_that_have_not_ended(self, ledger: Ledger) -> None:
+        ended(ledger, "task_done")
+        running(ledger, "task_running")
+        submit(ledger, "task_pending")
+        propose(ledger, "task_proposed")
+        assert [(run.run_id, run.state) for run in ledger.runs.live_runs()] == [("task_running", "running"), ("task_pending", "pending")]
+
+    def test_claims_go_by_priority_and_then_by_age(self, ledger: Ledger) -> None:
+        for number, priority in enumerate([0, -1, 1, 0, 1, -1]):
+            submit(ledger, f"task_{number}", priority=priority, now=NOW - number)
+        assert claimed(ledger, 3) == ["task_2", "task_4", "task_0"]
+        submit(ledger, "task_urgent", priority=1)
+        assert claimed(ledger) == ["task_urgent", "task_3", "task_1", "task_5"]
+
+    def test_nothing_starts_before_its_time_and_what_waits_for_it_holds_nobody_up(self, ledger: Ledger) -> None:
+        submit(ledger, "task_blocker", start_at=NOW + 1000)
+        submit(ledger, "task_blocked", start_at=NOW + 10, after=("task_blocker",))
+        submit(ledger, "task_theirs", start_at=NOW + 20, runner=EMBEDDER)
+        submit(ledger, "task_later", start_at=NOW + 100, priority=1)
+        submit(ledger, "task_low", priority=-1)
+        submit(ledger, "task_soon", start_at=NOW + 50)
+        submit(ledger, "task_past", start_at=NOW - 50)
+        assert (ledger.runs.next_due(ENGINE, NOW), ledger.runs.next_due(EMBEDDER, NOW), ledger.runs.next_due("nobody", NOW)) == (
+            NOW + 50,
+            NOW + 20,
+            None,
+        )
+        assert claimed(ledger, 1, NOW + 49) == ["task_past"]
+        assert ledger.runs.queued(ENGINE, NOW + 50, 9) == ["task_soon", "task_low"]
+        assert claimed(ledger, 9, NOW + 100) == ["task_later", "task_soon", "task_low"]
+        assert ledger.runs.next_due(ENGINE, NOW + 100) == NOW + 1000
+        assert ledger.runs.next_due(ENGINE, NOW + 1000) is None
+
+    def test_ends_and_the_claim_of_what_they_make_room_for_are_one_step(self, ledger: Ledger, open_ledger: Open) -> None:
+        first = running(ledger, "task_first")
+        submit(ledger, "task_next", after=("task_first",))
+        submit(ledger, "task_other")
+        submit(ledger, "task_urgent", priority=1, start_at=NOW + 2000)
+        settled = ledger.runs.settle([done(first), done("task_missing")], OURS, runner=ENGINE, limit=2, now=NOW + 2000)
+        assert settled.run_ids == ["task_first"]
+        assert [work.run.run_id for work in settled.claimed] == ["task_urgent", "task_next"]
+        assert {(work.run.owner, work.run.started_at) for work in settled.claimed} == {(OURS, NOW + 2000)}
+        assert [open_ledger().queries.show(work.task.task_id) for work in settled.claimed] == [work[:2] for work in settled.claimed]
+        assert [work.run.run_id for work in ledger.runs.settle([], OURS, runner=ENGINE, limit=9, now=NOW).claimed] == ["task_other"]
+        assert ledger.runs.settle([], OURS).claimed == []
+
+    def test_with_an_impossible_end_nothing_is_claimed_either(self, ledger: Ledger) -> None:
+        run = running(ledger, "task_a")
+        submit(ledger, "task_b")
+        unchanged = whole(ledger)
+        with pytest.raises(BackburnerError):
+            ledger.runs.settle([done(run, RunState.SKIPPED)], OURS, runner=ENGINE, limit=1, now=NOW)
+        assert whole(ledger) == unchanged
+
+    @pytest.mark.parametrize(
+        ("most", "lasted", "delays"),
+        [
+            (1, [0, 0], [1]),
+            (3, [0, 5, 0, 59], [1, 2, 4]),
+            (9, [0] * 10, [1, 2, 4, 8, 16, 32, 60, 60, 60]),
+            (2, [0, 0, 60, 0, 0], [1, 2, 1, 2]),
+            (1, [60, 60, 61, 3600, 59.999], [1, 1, 1, 1]),
+            (1, [59.999, 59.999], [1]),
+        ],
+    )
+    def test_what_fails_is_run_again_later_and_later_until_it_failed_too_often_in_a_row(
+        self, ledger: Ledger, most: int, lasted: list[float], delays: list[int]
+    ) -> None:
+        """`lasted` and `delays` are seconds."""
+        submit(ledger, restarts=most, priority=1)
+        due = NOW
+        for n, (seconds, delay) in enumerate(zip(lasted, [*delays, None], strict=True), 1):
+            ((_, run, _),) = ledger.runs.claim(ENGINE, OURS, 9, due)
+            name = "task_x" if n == 1 else f"task_x.{n}"
+            assert (run.run_id, run.n, run.folder) == (name, n, f"tasks/{name}")
+            ended_at, result = due + int(seconds * 1000), (Result.EXIT, Result.SIGNAL)[n % 2]
+            assert ledger.runs.settle([failed(run, result=result, ended_at=ended_at)], OURS).run_ids == [run.run_id]
+            if delay is None:
+                break
+            due = ended_at + delay * 1000
+            again = latest(ledger, "task_x")
+            assert (again.state, again.due_at, again.priority, again.blocked) == (RunState.PENDING, due, 1, False)
+            assert shown(ledger, "task_x").task.state == TaskState.ACTIVE
+            assert (claimed(ledger, now=due - 1), ledger.runs.next_due(ENGINE, due - 1)) == ([], due)
+            assert ledger.runs.settle([done(run)], OURS).run_ids == [] and told(ledger) == []
+        task, last = shown(ledger, "task_x").task, latest(ledger, "task_x")
+        assert (task.state, task.run_count, last.state) == (TaskState.FAILED, len(lasted), RunState.FAILED)
+        (notice,) = ledger.notices.notices(project=None, unread=True)
+        assert notice.run_id == last.run_id and f", {most + 1} times in a row" in notice.text
+        said = [event.data.get("restarts_in_ms") for event in ledger.events.events(0, 1000) if event.kind == "run_failed"]
+        assert said == [*(1000 * delay for delay in delays), None]
+        assert claimed(ledger, now=due + DAY) == []
+
+    @pytest.mark.parametrize(
+        ("state", "result"),
+        [
+            (RunState.COMPLETED, Result.EXIT),
+            (RunState.CANCELLED, Result.SIGNAL),
+            (RunState.FAILED, Result.LOST),
+            (RunState.FAILED, Result.TIMEOUT),
+            (RunState.FAILED, Result.AMBIGUOUS),
+            (RunState.FAILED, Result.UNSTARTED),
+        ],
+    )
+    def test_only_what_failed_by_itself_is_run_again(self, ledger: Ledger, state: RunState, result: Result) -> None:
+        run = running(ledger, restarts=5)
+        ledger.runs.settle([done(run, state, result)], OURS)
+        entry = shown(ledger, "task_x")
+        assert (entry.status, entry.task.run_count, entry.ended, len(told(ledger))) == (state, 1, True, 1)
+
+    def test_a_run_that_was_to_be_cancelled_and_fails_first_is_not_run_again(self, ledger: Ledger) -> None:
+        run = running(ledger, restarts=5)
+        ledger.tasks.request_cancel("task_x", NOW + 20)
+        ledger.runs.settle([failed(run)], OURS)
+        entry = shown(ledger, "task_x")
+        assert (entry.status, entry.task.state, entry.task.run_count, told(ledger)) == ("failed", TaskState.FAILED, 1, ["task_x"])
+
+    def test_a_task_that_is_cancelled_before_it_is_run_again_is_cancelled_for_good(self, ledger: Ledger) -> None:
+        run = running(ledger, restarts=5)
+        submit(ledger, "task_after", after=("task_x",))
+        ledger.runs.settle([failed(run)], OURS)
+        task, last = ledger.tasks.request_cancel("task_x", NOW + 1500)
+        assert (task.state, task.run_count, last.run_id, last.result) == (TaskState.CANCELLED, 2, "task_x.2", Result.UNSTARTED)
+        assert claimed(ledger, now=NOW + DAY) == [] and ledger.runs.next_due(ENGINE, NOW) is None
+        assert latest(ledger, "task_after").error == "task_x, which it comes after, was cancelled"
+        assert sorted(told(ledger)) == ["task_after", "task_x"]
+
+    @pytest.mark.parametrize("ends", ["failed failed", "failed completed"])
+    def test_what_comes_after_a_task_that_is_run_again_waits_for_its_last_word(self, ledger: Ledger, ends: str) -> None:
+        running(ledger, restarts=1)
+        submit(ledger, "task_b", after=("task_x",))
+        submit(ledger, "task_c", after=("task_b",))
+        ledger.runs.settle([failed("task_x")], OURS)
+        assert latest(ledger, "task_b").blocked and ledger.queries.fallen("task_x") == []
+        submit(ledger, "task_late", after=("task_x",))
+        assert claimed(ledger, now=NOW + 2000) == ["task_x.2"]
+        assert [latest(ledger, task_id).blocked for task_id in ("task_b", "task_late")] == [True, True]
+        over(ledger, ends.split()[1], "task_x.2")
+        fell = [one.task.task_id for one in ledger.queries.fallen("task_x")]
+        if ends == "failed completed":
+            assert (fell, claimed(ledger, now=NOW + 2000)) == ([], ["task_b", "task_late"])
+        else:
+            assert (sorted(fell), claimed(ledger, now=NOW + 2000)) == (["task_b", "task_c", "task_late"], [])
+
+    def test_a_task_between_two_runs_is_live_and_afterwards_all_its_runs_are_cleared(self, ledger: Ledger) -> None:
+        run = running(ledger, restarts=1)
+        ledger.runs.settle([failed(run)], OURS)
+        assert ledger.tasks.clear(["task_x"], NOW) == ledger.tasks.outdated(NOW + DAY) == []
+        assert claimed(ledger, now=NOW + 2000) == ["task_x.2"]
+        ledger.runs.settle([failed("task_x.2", ended_at=NOW + 3000)], OURS)
+        assert ledger.tasks.outdated(NOW + 3000) == [] and ledger.tasks.outdated(NOW + 3001) == ["task_x"]
+        assert sorted(ledger.tasks.clear(["task_x"], NOW)) == ["tasks/task_x", "tasks/task_x.2"]
+        assert ledger.queries.find("task_x.2", None) == []
+
+    def test_a_server_is_ready_once_and_only_its_owner_can_say_so(self, ledger: Ledger) -> None:
+        run = running(ledger, ready_when="up")
+        with pytest.raises(StaleRun):
+            ledger.runs.record_ready(run.run_id, THEIRS, NOW + 20)
+        assert not shown(ledger, "task_x").ready
+        ledger.runs.record_ready(run.run_id, OURS, NOW + 30)
+        assert shown(ledger, "task_x").ready and shown(ledger, "task_x").run == run._replace(ready_at=NOW + 30)
+        with pytest.raises(StaleRun):
+            ledger.runs.record_ready(run.run_id, OURS, NOW + 40)
+        assert kinds(ledger).count("run_ready") == 1
+
+    def test_a_server_that_was_restarted_has_to_become_ready_again(self, ledger: Ledger) -> None:
+        run = running(ledger, ready_when="up", restarts=1)
+        ledger.runs.record_ready(run.run_id, OURS, NOW + 30)
+        ledger.runs.settle([failed(run)], OURS)
+        assert claimed(ledger, now=NOW + 2000) == ["task_x.2"]
+        assert not shown(ledger, "task_x").ready
+        ledger.runs.record_ready("task_x.2", OURS, NOW + 3000)
+        assert latest(ledger, "task_x").ready_at == NOW + 3000
+
+    def test_what_has_ended_cannot_become_ready_any_more(self, ledger: Ledger) -> None:
+        run = ended(ledger)
+        unchanged = whole(ledger)
+        with pytest.raises(StaleRun):
+            ledger.runs.record_ready(run.run_id, OURS, NOW + 2000)
+        assert whole(ledger) == unchanged

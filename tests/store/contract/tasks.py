@@ -1,0 +1,300 @@
+"""Submitting, answering, cancelling and forgetting tasks."""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from backburner.core.errors import IllegalTransition, TaskNotFound
+from backburner.core.models import ENGINE, Approval
+from backburner.core.states import Result, RunState, TaskState
+from backburner.store.ledger import Ledger
+from contract.cases import (
+    DAY,
+    EMBEDDER,
+    NOW,
+    OURS,
+    THEIRS,
+    YES,
+    Open,
+    claimed,
+    done,
+    ended,
+    failed,
+    kinds,
+    latest,
+    propose,
+    running,
+    shown,
+    submit,
+    whole,
+)
+
+
+class TaskContract:
+    def test_an_approved_task_has_a_pending_run_at_once(self, ledger: Ledger) -> None:
+        entry = submit(ledger, name="nightly", description="all", env={"A": "b"}, timeout_ms=5, restarted_from="task_w")
+        task, run = entry
+        assert (task.task_id, task.state, task.run_count) == ("task_x", TaskState.ACTIVE, 1)
+        assert (task.command, task.cwd, task.project, task.env) == (("make", "all"), "/p/src", "/p", {"A": "b"})
+        assert (task.name, task.description, task.timeout_ms, task.restarted_from) == ("nightly", "all", 5, "task_w")
+        assert (task.approved_by, task.approved_via, task.approved_at, task.reasons) == ("user", "cli", NOW, ("why",))
+        assert task.expires_at is None
+        assert run is not None
+        assert (run.run_id, run.n, run.state, run.runner, run.folder) == ("task_x", 1, RunState.PENDING, ENGINE, "tasks/task_x")
+        assert (run.owner, run.process, run.started_at, run.ended_at, run.result) == (None,) * 5
+        assert kinds(ledger) == ["task_submitted"]
+
+    def test_what_submit_returns_is_what_is_stored_for_everybody(self, ledger: Ledger, open_ledger: Open) -> None:
+        approved, proposed = submit(ledger), propose(ledger, "task_y")
+        other = open_ledger()
+        assert (other.queries.show("task_x"), other.queries.show("task_y")) == (approved, proposed)
+
+    def test_a_task_that_nobody_approved_is_a_proposal_without_a_run(self, ledger: Ledger) -> None:
+        task, run = propose(ledger)
+        assert (task.state, task.run_count, task.expires_at, task.approved_by, run) == (TaskState.PROPOSED, 0, NOW + DAY, None, None)
+        assert kinds(ledger) == ["task_proposed"]
+        assert ledger.runs.claim(ENGINE, OURS, 5, NOW) == []
+
+    def test_an_id_that_is_taken_is_counted_on(self, ledger: Ledger) -> None:
+        assert [submit(ledger).task.task_id for _ in range(3)] == ["task_x", "task_x_2", "task_x_3"]
+
+    def test_an_id_that_looks_counted_is_not_handed_out_twice(self, ledger: Ledger) -> None:
+        made = [submit(ledger, wanted).task.task_id for wanted in ("task_x_2", "task_x", "task_x", "task_x_2", "task_x")]
+        assert len(set(made)) == 5
+
+    def test_many_processes_that_submit_at_once_get_ids_of_their_own(self, open_ledger: Open) -> None:
+        ledgers = [open_ledger() for _ in range(4)]
+        with ThreadPoolExecutor(4) as pool:
+            made = list(pool.map(lambda ledger: [submit(ledger).task.task_id for _ in range(10)], ledgers))
+        flat = [task_id for some in made for task_id in some]
+        assert len(set(flat)) == 40
+        events = ledgers[0].events.events(0, 100)
+        assert [event.event_id for event in events] == sorted({event.event_id for event in events})
+
+    def test_every_run_has_marks_of_its_own(self, ledger: Ledger) -> None:
+        runs = [submit(ledger).run for _ in range(3)]
+        assert len({run.mark for run in runs}) == len({run.span_id for run in runs}) == len({run.trace_id for run in runs}) == 3
+
+    def test_words_of_any_kind_are_kept(self, ledger: Ledger, open_ledger: Open) -> None:
+        odd = ("'\"\\\n\t%_", "日本語", b"\xff\xfe".decode("utf-8", "surrogateescape"), "")
+        submit(ledger, command=odd, env={"Ü=": "\n"}, description="é\n", name="a'b")
+        task = shown(open_ledger(), "task_x").task
+        assert (task.command, task.env, task.description, task.name) == (odd, {"Ü=": "\n"}, "é\n", "a'b")
+
+    def test_a_yes_makes_a_proposal_a_pending_run(self, ledger: Ledger) -> None:
+        propose(ledger)
+        task, run = ledger.tasks.approve("task_x", Approval("user", "chat", NOW + 5), runner=ENGINE, folder="tasks")
+        assert (task.state, task.run_count, task.approved_by, task.approved_via, task.approved_at) == (
+            TaskState.ACTIVE,
+            1,
+            "user",
+            "chat",
+            NOW + 5,
+        )
+        assert run is not None and (run.state, run.created_at, run.folder) == (RunState.PENDING, NOW + 5, "tasks/task_x")
+        assert shown(ledger, "task_x") == (task, run)
+        assert kinds(ledger) == ["task_proposed", "task_approved"]
+        assert [work.run.run_id for work in ledger.runs.claim(ENGINE, OURS, 5, NOW + 6)] == ["task_x"]
+
+    @pytest.mark.parametrize(("expired", "state"), [(False, TaskState.REJECTED), (True, TaskState.EXPIRED)])
+    def test_a_no_or_nobodys_answer_ends_a_proposal(self, ledger: Ledger, expired: bool, state: TaskState) -> None:
+        propose(ledger)
+        assert ledger.tasks.refuse("task_x", expired=expired, now=NOW + 5).task.state == state
+        assert shown(ledger, "task_x").task.state == state
+        assert kinds(ledger) == ["task_proposed", f"task_{state}"]
+        assert ledger.notices.notices(project=None, unread=True) == []
+
+    @pytest.mark.parametrize("answer", ["approve", "reject", "expire"])
+    @pytest.mark.parametrize("before", ["approved", "rejected", "expired", "submitted"])
+    def test_only_a_proposal_can_be_answered_and_only_once(self, ledger: Ledger, before: str, answer: str) -> None:
+        submit(ledger) if before == "submitted" else propose(ledger)
+        match before:
+            case "approved":
+                ledger.tasks.approve("task_x", YES, runner=ENGINE, folder="tasks")
+            case "rejected" | "expired":
+                ledger.tasks.refuse("task_x", expired=before == "expired", now=NOW)
+        unchanged = whole(ledger)
+        with pytest.raises(IllegalTransition):
+            if answer == "approve":
+                ledger.tasks.approve("task_x", YES, runner=ENGINE, folder="tasks")
+            else:
+                ledger.tasks.refuse("task_x", expired=answer == "expire", now=NOW)
+        assert whole(ledger) == unchanged
+
+    def test_a_task_that_is_not_there_cannot_be_answered(self, ledger: Ledger) -> None:
+        with pytest.raises(TaskNotFound):
+            ledger.tasks.approve("task_x", YES, runner=ENGINE, folder="tasks")
+        with pytest.raises(TaskNotFound):
+            ledger.tasks.refuse("task_x", expired=False, now=NOW)
+        with pytest.raises(TaskNotFound):
+            ledger.tasks.request_cancel("task_x", NOW)
+        assert kinds(ledger) == []
+
+    def test_proposals_are_overdue_when_their_time_has_come(self, ledger: Ledger) -> None:
+        propose(ledger, "task_a", expires_at=NOW + 10)
+        propose(ledger, "task_b", expires_at=NOW + 20)
+        propose(ledger, "task_c", expires_at=NOW + 5)
+        ledger.tasks.refuse("task_c", expired=False, now=NOW)
+        assert ledger.tasks.overdue_proposals(NOW + 9) == []
+        assert ledger.tasks.overdue_proposals(NOW + 10) == ["task_a"]
+        assert sorted(ledger.tasks.overdue_proposals(NOW + 20)) == ["task_a", "task_b"]
+
+    def test_a_pending_run_is_cancelled_at_once_and_told(self, ledger: Ledger) -> None:
+        submit(ledger)
+        entry = ledger.tasks.request_cancel("task_x", NOW + 5)
+        assert (entry.status, entry.task.state, entry.run.result, entry.run.ended_at) == (
+            "cancelled",
+            TaskState.CANCELLED,
+            Result.UNSTARTED,
+            NOW + 5,
+        )
+        assert len(ledger.notices.notices(project=None, unread=True)) == 1
+        assert ledger.runs.claim(ENGINE, OURS, 5, NOW + 6) == []
+
+    def test_a_running_run_is_marked_for_its_owner_to_stop(self, ledger: Ledger) -> None:
+        run = running(ledger)
+        entry = ledger.tasks.request_cancel("task_x", NOW + 20)
+        assert entry.run == run._replace(cancel_requested_at=NOW + 20)
+        assert [one.cancel_requested_at for one in ledger.runs.live_runs()] == [NOW + 20]
+        assert ledger.notices.notices(project=None, unread=True) == []
+        assert ledger.runs.settle([done(run, RunState.CANCELLED, Result.SIGNAL)], OURS).run_ids == ["task_x"]
+
+    def test_asking_twice_to_cancel_is_asking_once(self, ledger: Ledger) -> None:
+        running(ledger)
+        first = ledger.tasks.request_cancel("task_x", NOW + 20)
+        assert ledger.tasks.request_cancel("task_x", NOW + 30) == first
+        assert kinds(ledger).count("cancel_requested") == 1
+
+    def test_a_proposal_that_is_cancelled_is_rejected(self, ledger: Ledger) -> None:
+        propose(ledger)
+        assert ledger.tasks.request_cancel("task_x", NOW + 5).task.state == TaskState.REJECTED
+
+    def test_what_has_ended_cannot_be_cancelled_any_more(self, ledger: Ledger) -> None:
+        ended(ledger, "task_a")
+        propose(ledger, "task_b")
+        ledger.tasks.refuse("task_b", expired=True, now=NOW)
+        unchanged = whole(ledger)
+        assert ledger.tasks.request_cancel("task_a", NOW + 9999).status == "completed"
+        assert ledger.tasks.request_cancel("task_b", NOW + 9999).status == "expired"
+        assert whole(ledger) == unchanged
+
+    def test_a_cleared_task_is_gone_with_all_that_hung_on_it(self, ledger: Ledger) -> None:
+        ended(ledger, "task_a")
+        ended(ledger, "task_b")
+        assert ledger.tasks.clear(["task_a"], NOW) == ["tasks/task_a"]
+        assert ledger.queries.show("task_a") is None
+        assert [notice.task_id for notice in ledger.notices.notices(project=None, unread=False)] == ["task_b"]
+        assert kinds(ledger, "task_a") == ["task_cleared"]
+        assert len(kinds(ledger, "task_b")) == 4
+
+    def test_clearing_twice_is_clearing_once(self, ledger: Ledger) -> None:
+        ended(ledger)
+        assert ledger.tasks.clear(["task_x", "task_x"], NOW) == ["tasks/task_x"]
+        assert kinds(ledger) == ["task_cleared"]
+        assert ledger.tasks.clear(["task_x"], NOW) == []
+        assert kinds(ledger) == ["task_cleared"]
+
+    def test_what_is_live_is_never_cleared(self, ledger: Ledger) -> None:
+        running(ledger, "task_a")
+        submit(ledger, "task_b")
+        unchanged = whole(ledger)
+        assert ledger.tasks.clear(["task_a", "task_b", "task_missing"], NOW) == []
+        assert whole(ledger) == unchanged
+
+    def test_a_cleared_id_is_not_given_to_another_task(self, ledger: Ledger) -> None:
+        ended(ledger)
+        ledger.tasks.clear(["task_x"], NOW)
+        assert submit(ledger).task.task_id == "task_x_2"
+        assert [work.environment for work in ledger.runs.claim(ENGINE, OURS, 1, NOW)] == [{"PATH": "/bin", "N": "1"}]
+
+    def test_clearing_one_task_leaves_the_environment_of_another(self, ledger: Ledger) -> None:
+        ended(ledger, "task_a")
+        submit(ledger, "task_b")
+        ledger.tasks.clear(["task_a"], NOW)
+        assert [work.environment["N"] for work in ledger.runs.claim(ENGINE, OURS, 1, NOW)] == ["1"]
+
+    def test_what_ended_before_a_moment_is_outdated(self, ledger: Ledger) -> None:
+        ended(ledger, "task_old", ended_at=NOW + 100)
+        ended(ledger, "task_new", ended_at=NOW + 200)
+        running(ledger, "task_running")
+        submit(ledger, "task_pending")
+        propose(ledger, "task_proposed")
+        propose(ledger, "task_refused")
+        ledger.tasks.refuse("task_refused", expired=False, now=NOW)
+        assert sorted(ledger.tasks.outdated(NOW + 200)) == ["task_old", "task_refused"]
+        assert ledger.tasks.outdated(NOW) == []
+
+    def test_everything_that_was_asked_for_is_kept(self, ledger: Ledger, open_ledger: Open) -> None:
+        asked = {
+            "batch": "nightly", "key": "k", "priority": -1, "start_at": NOW + 5, "limits": {"nice": 5, "memory_mb": 64},
+            "stdin": True, "ready_when": "up$", "restarts": 3,
+        }  # fmt: skip
+        submit(ledger, "task_a")
+        entry = submit(ledger, **asked, after=("task_a",))
+        assert {name: getattr(entry.task, name) for name in asked} == asked
+        run = latest(ledger, "task_x")
+        assert (entry.task.after, run.blocked, run.due_at, run.priority) == (("task_a",), True, NOW + 5, -1)
+        assert open_ledger().queries.show("task_x") == entry
+
+    @pytest.mark.parametrize(
+        ("before", "asked", "at_once"),
+        [
+            ({}, {}, False),
+            ({}, {"priority": 1}, True),
+            ({"priority": -1}, {}, True),
+            ({"priority": -1}, {"priority": -1}, False),
+            ({"start_at": NOW}, {}, False),
+            ({"start_at": NOW + 1}, {}, True),
+            ({"start_at": NOW + 1}, {"start_at": NOW + 1}, False),
+            ({"start_at": NOW + 1}, {"start_at": NOW}, True),
+            ({"start_at": NOW + 1}, {"after": ("task_before",)}, False),
+            ({"runner": EMBEDDER}, {}, True),
+            ({"runner": EMBEDDER}, {"runner": EMBEDDER, "priority": -1}, False),
+        ],
+        ids=str,
+    )
+    def test_who_has_room_gets_what_it_submits_at_once_unless_something_else_comes_first(
+        self, ledger: Ledger, open_ledger: Open, before: dict[str, Any], asked: dict[str, Any], at_once: bool
+    ) -> None:
+        submit(ledger, "task_before", **before)
+        entry = submit(ledger, owner=OURS, **asked)
+        assert open_ledger().queries.show("task_x") == entry
+        run = latest(ledger, "task_x")
+        assert (run.state, run.owner, run.started_at) == (("running", OURS, NOW) if at_once else ("pending", None, None))
+        assert kinds(ledger, "task_x") == ["task_submitted", "run_started"][: 1 + at_once]
+        assert "task_x" not in claimed(ledger, now=NOW + 9) or not at_once
+
+    def test_what_nobody_approved_or_what_cannot_run_is_not_claimed_by_who_submits_it(self, ledger: Ledger) -> None:
+        ended(ledger, "task_a", state=RunState.FAILED)
+        assert propose(ledger, "task_b", owner=OURS).run is None
+        assert submit(ledger, "task_c", owner=OURS, after=("task_a",)).run.result == Result.DEPENDENCY  # type: ignore[union-attr]
+
+    def test_a_key_that_was_used_gives_the_task_of_then_whatever_became_of_it(self, ledger: Ledger, open_ledger: Open) -> None:
+        submit(ledger, "task_a", key="k")
+        run = ledger.runs.claim(ENGINE, OURS, 1, NOW)[0].run
+        for _ in range(2):
+            before, unchanged = shown(ledger, "task_a"), whole(ledger)
+            other = {"command": ("rm",), "after": ("task_missing",), "owner": THEIRS, "priority": 1, "batch": "b"}
+            assert submit(open_ledger(), "task_b", key="k", **other) == before
+            assert propose(ledger, "task_c", key="k") == before
+            assert whole(ledger) == unchanged
+            ledger.runs.settle([failed(run)], OURS)
+        assert ledger.queries.by_key("/p", "k").status == "failed"
+
+    def test_a_key_means_a_task_of_its_own_in_every_project_and_again_once_that_was_cleared(self, ledger: Ledger) -> None:
+        ended(ledger, "task_x")
+        made = [submit(ledger, f"task{project[1:]}", key="k", project=project).task.task_id for project in ("/p", "/q")]
+        assert made == ["taskp", "taskq"]
+        assert submit(ledger, "task_y", key="K").task.task_id == "task_y"
+        ledger.tasks.request_cancel("taskp", NOW)
+        ledger.tasks.clear(["taskp"], NOW)
+        assert ledger.queries.by_key("/p", "k") is None
+        assert submit(ledger, "task_again", key="k").task.task_id == "task_again"
+        assert ledger.queries.by_key("/q", "k").task.task_id == "taskq"
+
+    def test_of_many_that_use_one_key_at_once_all_get_the_same_task(self, open_ledger: Open) -> None:
+        ledgers = [open_ledger() for _ in range(4)]
+        with ThreadPoolExecutor(4) as pool:
+            made = list(pool.map(lambda ledger: {submit(ledger, key=f"k{n}").task.task_id for n in range(10)}, ledgers))
+        assert made[0] == made[1] == made[2] == made[3] and len(made[0]) == 10

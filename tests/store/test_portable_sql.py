@@ -1,0 +1,64 @@
+"""The SQL of the repositories holds nothing that only one database understands; only the adapter may."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+import backburner.store
+
+FOLDER = Path(backburner.store.__file__ or "").parent
+SHARED = [path for path in sorted(FOLDER.glob("*.py")) if path.name not in ("sqlite.py", "migrations.py", "__init__.py")]
+NOT_PORTABLE = {
+    "IS between values": r"\bIS (NOT )?['?]",
+    "a parameter whose type cannot be known": r"(?<![=<>+(] )\? IS (NOT )?NULL",
+    "no limit as a negative one": r"LIMIT -",
+    "JSON inside SQL": r"\bjson_\w+",
+    "a hint for the planner": r"CROSS JOIN|NOT INDEXED|INDEXED BY",
+    "the order of text": r"(?<!<)>=? '|<=? '|BETWEEN '",
+    "columns that are not named": r"SELECT \*",
+    "an empty list": r"IN \(\)",
+    "words of SQLite": r"\bPRAGMA\b|\bAUTOINCREMENT\b|\browid\b|INSERT OR |\bifnull\b|\binstr\b|\bGLOB\b|sqlite_",
+    "the count of another statement": r"\bchanges\(\)",
+    "a place for a value inside a text": r"= '[^' ]*\?[^' ]*'",
+}
+
+
+def texts(path: Path) -> list[str]:
+    """Every text of a module, those with fields as they are written."""
+    tree = ast.parse(path.read_text())
+    return [ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)] + [
+        node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+
+
+def test_the_repositories_are_read_here() -> None:
+    assert {"tasks.py", "run_queue.py", "run_endings.py", "rows.py"} <= {path.name for path in SHARED}
+    assert any("UPDATE runs SET" in text for path in SHARED for text in texts(path))
+
+
+@pytest.mark.parametrize("what", NOT_PORTABLE)
+def test_no_text_holds_what_only_one_database_understands(what: str) -> None:
+    found = [f"{path.name}: {text}" for path in SHARED for text in texts(path) if re.search(NOT_PORTABLE[what], text)]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("what", "text"),
+    [
+        ("IS between values", "waits_on IS 'budget'"),
+        ("a parameter whose type cannot be known", "WHERE ? IS NULL OR project = ?"),
+        ("no limit as a negative one", "LIMIT -1"),
+        ("JSON inside SQL", "IN (SELECT value FROM json_each(?))"),
+        ("a hint for the planner", "FROM fallen f CROSS JOIN runs"),
+        ("the order of text", "channel >= 'to:' AND channel < 'to:~'"),
+        ("the count of another statement", "SELECT changes()"),
+    ],
+)
+def test_what_is_looked_for_would_be_found(what: str, text: str) -> None:
+    assert re.search(NOT_PORTABLE[what], text)
+
+
+def test_only_the_adapter_knows_the_library_of_its_database() -> None:
+    assert [path.name for path in FOLDER.glob("*.py") if re.search(r"^\s*(import|from) apsw", path.read_text(), re.M)] == ["sqlite.py"]

@@ -1,0 +1,66 @@
+"""The contract of the ledger, kept by SQLite."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.register_assert_rewrite("contract")
+
+from contract.cases import Open  # noqa: E402
+from contract.dependencies import DependencyContract  # noqa: E402
+from contract.environments import EnvironmentContract  # noqa: E402
+from contract.events import EventContract  # noqa: E402
+from contract.external_tasks import ExternalTaskContract  # noqa: E402
+from contract.notices import NoticeContract  # noqa: E402
+from contract.queries import QueryContract  # noqa: E402
+from contract.run_queue import RunQueueContract  # noqa: E402
+from contract.sessions import SessionContract  # noqa: E402
+from contract.tasks import TaskContract  # noqa: E402
+
+from backburner.store import ledger as ledgers  # noqa: E402
+
+
+@pytest.fixture
+def open_ledger(tmp_path: Path) -> Iterator[Open]:
+    opened: list[ledgers.Ledger] = []
+
+    def open_ledger() -> ledgers.Ledger:
+        opened.append(ledgers.open_ledger(str(tmp_path / "ledger.db")))
+        return opened[-1]
+
+    yield open_ledger
+    for ledger in opened:
+        ledger.close()
+
+
+@pytest.fixture
+def ledger(open_ledger: Open) -> ledgers.Ledger:
+    return open_ledger()
+
+
+class TestDependencies(DependencyContract): ...
+
+
+class TestEnvironments(EnvironmentContract): ...
+
+
+class TestEvents(EventContract): ...
+
+
+class TestExternalTasks(ExternalTaskContract): ...
+
+
+class TestNotices(NoticeContract): ...
+
+
+class TestQueries(QueryContract): ...
+
+
+class TestRunQueue(RunQueueContract): ...
+
+
+class TestSessions(SessionContract): ...
+
+
+class TestTasks(TaskContract): ...
