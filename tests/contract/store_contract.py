@@ -1039,6 +1039,15 @@ class StoreContract:
         assert said == [*(1000 * delay for delay in delays), None]
         assert claimed(store, now=due + DAY) == []
 
+    def test_a_run_that_is_repeated_comes_after_the_same_run(self, store: Any) -> None:
+        submit(store, "task_a")
+        ((_, first, _),) = store.claim(ENGINE, OURS, 9, NOW)
+        store.settle([done(first)], OURS)
+        submit(store, "task_x", after=("task_a",), restarts=1)
+        ((_, run, _),) = store.claim(ENGINE, OURS, 9, NOW)
+        store.settle([failed(run)], OURS)
+        assert (run.origin, latest(store, "task_x").n, latest(store, "task_x").origin) == ("task_a", 2, "task_a")
+
     @pytest.mark.parametrize(
         ("state", "result"),
         [

@@ -81,6 +81,8 @@ POINTS: dict[str, Callable[[], None]] = {
     # who claims
     "inside claim": lambda: after(SQLiteStore, "_take"),
     "after claim": lambda: after(SQLiteStore, "claim", bool),
+    "folder made": lambda: after(folders, "make"),
+    "inputs written": lambda: after(folders, "write_inputs", bool),
     "after prepare": lambda: after(shim, "prepare"),
     "cat but no shim": lambda: after(stream.Child, "__init__"),
     "after spawn": lambda: after(CommandExecutor, "launch"),

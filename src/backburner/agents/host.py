@@ -122,6 +122,7 @@ class AgentExecutor:
                 briefing.move_gate(folder)
             work = work._replace(run=run._replace(message=briefing.message(self._runtime, work)))
         with contextlib.suppress(OSError):
+            folders.make(folder)
             folders.write_metadata(folder, task, run)
             if fresh:
                 about = {

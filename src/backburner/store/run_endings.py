@@ -191,7 +191,7 @@ class Endings(Records):
         if delay is not None:
             task = task._replace(run_count=task.run_count + 1)
             self._db.execute("UPDATE tasks SET run_count = ? WHERE task_id = ?", (task.run_count, task.task_id))
-            self._add_run(task, run.runner, os.path.dirname(run.folder), ending.ended_at, due_at=ending.ended_at + delay)
+            self._add_run(task, run.runner, os.path.dirname(run.folder), ending.ended_at, due_at=ending.ended_at + delay, origin=run.origin)
             return None
         how = ending_words(ending.result, ending.exit_code, ending.error, task.timeout_ms)
         if failures > 1:
