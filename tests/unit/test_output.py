@@ -159,7 +159,7 @@ def test_of_a_log_over_the_limit_both_ends_are_given_and_what_is_missing_is_told
     assert bounded(write(tmp_path, b"a" * 500 + b"b" * 77 + b"c" * 500, head=b""), 1000) == b"a" * 500 + cut_marker(77) + b"c" * 500
 
 
-@pytest.mark.parametrize("limit", [8 * BLOCK, 6 * BLOCK, 1 << 30])
+@pytest.mark.parametrize("limit", [6 * BLOCK, 8 * BLOCK, 10 * BLOCK, 1 << 30])
 def test_a_hole_in_a_bounded_log_is_told_once(tmp_path: Path, limit: int) -> None:
     write_with_hole(tmp_path, b"a" * 4 * BLOCK, 100 * BLOCK, b"b" * 4 * BLOCK)
     kept = min(limit // 2, 4 * BLOCK)
