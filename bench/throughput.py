@@ -99,6 +99,7 @@ def loop_with_files(where: str | None, syncs: float) -> float:
         for run in runs:
             promise()
             run.mkdir()
+            (run / "work").mkdir()
             _replace(run / "metadata.json", 650)
             _replace(run / "span_id.txt", 17)
         running: deque[tuple[Path, subprocess.Popen[bytes]]] = deque()

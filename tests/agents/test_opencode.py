@@ -405,7 +405,7 @@ def test_in_a_worktree_of_its_own_it_changes_what_it_likes(home: Place, fake: Fa
         subprocess.run(["git", "-c", "user.name=Ada", "-c", "user.email=ada@example.org", *words], cwd=home.cwd, check=True, timeout=30)
     task_id = ask(home, write("a.txt", "two\n"), {"say": "done"}, options=("--worktree",))
     assert settled(home, task_id)["status"] == "completed" and home.log(task_id).startswith(b"done\n\n1 file changed")
-    assert (home.cwd / "a.txt").read_text() == "one\n" and "+two" in (home.folder(task_id) / "changes.diff").read_text()
+    assert (home.cwd / "a.txt").read_text() == "one\n" and "+two" in (home.folder(task_id) / "work" / "changes.diff").read_text()
     assert fake.sessions[0]["info"]["directory"] != str(home.cwd)
 
 

@@ -84,6 +84,8 @@ POINTS: dict[str, Callable[[], None]] = {
     # who claims
     "inside claim": lambda: after(Claims, "take"),
     "after claim": lambda: after(RunQueueRepository, "claim", bool),
+    "folder made": lambda: after(folders, "make"),
+    "inputs written": lambda: after(folders, "write_inputs", bool),
     "after prepare": lambda: after(shim, "prepare"),
     "cat but no shim": lambda: after(stream.Child, "__init__"),
     "after spawn": lambda: after(CommandExecutor, "launch"),

@@ -1,6 +1,7 @@
 """Everything of ours killed with SIGKILL where it hurts most: the commands never notice, and their ends are told truly."""
 
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from backburner.system import processes as process
 from backburner.system import wakeups as wake
 
 AT_THE_DOOR = ["after insert", "after metadata", "before start", "after start"]
-STARTING, RECORDING = ["after prepare", "cat but no shim", "after spawn"], ["inside record", "after record"]
+STARTING, RECORDING = ["folder made", "after prepare", "cat but no shim", "after spawn"], ["inside record", "after record"]
 CLAIMING = ["inside claim", "after claim", *STARTING, *RECORDING]
 SETTLING = ["before settle", "before notice", "after notice", "inside settle", "after settle"]
 TAKING_OVER = ["inside adopt", "after adopt", "after attach"]
@@ -99,6 +100,29 @@ def test_an_engine_killed_at_a_point_loses_and_doubles_nothing(witness: Witness,
     insert(witness, *jobs)
     killed(drive(witness.place, "engine", point))
     witness.finish(jobs)
+
+
+@pytest.mark.parametrize("point", ["folder made", "inputs written", "after prepare"])
+def test_a_run_that_is_started_anew_is_handed_what_it_depends_on(witness: Witness, point: str) -> None:
+    place = witness.place
+    first = str(place.finish("echo", "the number is 42")["task_id"])
+    place.stop_engine()
+    words = (
+        "--description",
+        "second",
+        "--after",
+        first,
+        "--shell",
+        "--",
+        'tail -n 1 "$BACKBURNER_AFTER_LOG"; wc -l <"$BACKBURNER_AFTER_RESULT"',
+    )
+    killed(drive(place, "door", "after insert", "run", "--yes", *words))
+    killed(drive(place, "engine", point))
+    if point != "folder made":  # what was handed on already does not need the results any more
+        shutil.rmtree(place.folder(first))
+    (second,) = [row.task_id for row in witness.rows() if row.name == "second"]
+    place.cli("wait", second, "--timeout", "60")
+    assert place.log(second) == b"the number is 42\n10\n"
 
 
 @pytest.mark.parametrize("point", TAKING_OVER)

@@ -130,7 +130,7 @@ def test_the_environment_is_the_one_of_the_door_that_asked(place: Place) -> None
     parent = trace.parse(seen.pop("TRACEPARENT"))
     folder = place.folder(task_id)
     ours = {"BACKBURNER_TASK_ID": task_id, "BACKBURNER_RUN_ID": task_id, "BACKBURNER_HOME": str(place.root)}
-    ours |= {"BACKBURNER_RUN_DIR": str(folder), "BACKBURNER_PROGRESS": str(folder / "progress.jsonl")}
+    ours |= {"BACKBURNER_RUN_DIR": str(folder / "work"), "BACKBURNER_PROGRESS": str(folder / "work" / "progress.jsonl")}
     assert len(mark) == 16
     assert parent and parent.span_id == place.status(task_id)["span_id"]
     assert seen == {**place.environ, "FROM_DOOR": "yes", "GIVEN": "1", "PWD": str(place.cwd), **ours}

@@ -43,6 +43,48 @@ def test_what_comes_after_something_that_did_not_complete_fails_with_the_reason(
     assert place.status(late)["error"] == two["error"]
 
 
+SHOW = 'tail -n 1 "$BACKBURNER_AFTER_LOG"; grep exit_code "$BACKBURNER_AFTER_RESULT"; echo "$BACKBURNER_AFTER_RUN_ID"'
+
+
+def test_what_comes_after_a_task_is_handed_copies_of_its_results(place: Place) -> None:
+    first = place.run("echo", "the number is 42")
+    change = 'for file in "$BACKBURNER_AFTER_LOG" "$BACKBURNER_AFTER_RESULT"; do chmod u+w "$file"; echo forged > "$file"; done'
+    script = f'stat -c %a "$BACKBURNER_AFTER_LOG" "$BACKBURNER_AFTER_RESULT"; {SHOW}; {change}'
+    second = place.run("sh", "-c", script, options=("--after", first))
+    ended(place, second)
+    third = place.run("sh", "-c", SHOW, options=("--after", first))
+    ended(place, third)
+    shown = f'the number is 42\n  "exit_code": 0,\n{first}\n'.encode()
+    assert place.log(second) == b"444\n444\n" + shown and place.log(third) == shown
+    assert place.log(first) == b"the number is 42\n"
+    assert json.loads((place.folder(first) / "result.json").read_text())["exit_code"] == 0
+    assert place.status(second)["artifacts"] == []
+
+
+def test_a_restarted_command_is_handed_the_same_results_also_when_they_are_cleared(place: Place) -> None:
+    first = place.run("echo", "the number is 42")
+    script = f"{SHOW}; [ -e tried ] && exit 0; touch tried; while [ ! -e cleared ]; do sleep 0.05; done; exit 1"
+    second = place.run("sh", "-c", script, options=("--after", first, "--restart", "on-failure"))
+    wait_until((place.cwd / "tried").exists, "the first try")
+    place.ok("clear", first)
+    (place.cwd / "cleared").touch()
+    (status,) = ended(place, second)
+    assert (status["status"], status["run_count"]) == ("completed", 2)
+    shown = f'the number is 42\n  "exit_code": 0,\n{first}\n'
+    assert place.ok("logs", second, "--run", "1") == place.ok("logs", second, "--run", "2") == shown
+
+
+def test_a_command_that_was_taken_over_still_has_the_results_it_was_handed(place: Place) -> None:
+    first = place.run("echo", "the number is 42")
+    second = place.run("sh", "-c", f"touch begun; while [ ! -e go ]; do sleep 0.05; done; {SHOW}", options=("--after", first))
+    wait_until((place.cwd / "begun").exists, "the command")
+    place.kill_engine()
+    place.ok("clear", first)
+    (place.cwd / "go").touch()
+    (status,) = ended(place, second)
+    assert status["status"] == "completed" and place.log(second).startswith(b"the number is 42\n")
+
+
 def test_a_task_cannot_come_after_itself_or_after_nothing(place: Place) -> None:
     itself = place.cli("run", "--name", "loop", "--after", "loop", "--", "true")
     assert (itself.returncode, itself.stderr) == (2, "'loop' cannot come after itself, and there is no other task of that name.\n")

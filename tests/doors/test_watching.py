@@ -7,6 +7,7 @@ import re
 import select
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from conftest import Place, wait_until
@@ -113,8 +114,70 @@ def test_files_a_command_leaves_show_up_in_status_and_notice(place: Place) -> No
     assert place.status(task_id)["artifacts"] == ["bad\\tname", "parts/", "report.md"]
     assert "Files: bad\\tname, parts/, report.md" in place.ok("status", task_id)
     (notice,) = place.json("inbox", "--read")  # type: ignore[misc]
-    assert notice["text"].endswith("Files beside it: bad\\tname, parts/, report.md")
-    assert (place.folder(task_id) / "report.md").read_text() == "x\n"
+    assert notice["text"].endswith("Files in work/ beside it: bad\\tname, parts/, report.md")
+    assert (place.folder(task_id) / "work" / "report.md").read_text() == "x\n"
+
+
+def test_a_command_finds_nothing_of_ours_in_its_folder(place: Place) -> None:
+    script = 'ls -A "$BACKBURNER_RUN_DIR"; stat -c %a "$BACKBURNER_RUN_DIR"; echo forged > "$BACKBURNER_RUN_DIR/result.json"; exit 3'
+    status = place.finish("sh", "-c", script, options=("--stdin",))
+    task_id = str(status["task_id"])
+    assert place.log(task_id) == b"700\n" and (status["exit_code"], status["artifacts"]) == (3, ["result.json"])
+    assert json.loads((place.folder(task_id) / "result.json").read_text())["exit_code"] == 3
+
+
+@pytest.mark.parametrize(
+    "instead", ["ln -s {outside}", "ln -s {outside}/report.txt", "ln -s /dev/zero", "ln -s nothing", "mkfifo", "touch", "true"]
+)
+def test_a_command_that_replaces_its_folder_has_left_nothing_and_clearing_follows_nothing(place: Place, instead: str) -> None:
+    outside = place.cwd / "outside"
+    outside.mkdir()
+    (outside / "report.txt").write_text("precious")
+    (outside / "progress.jsonl").write_text('{"text": "a secret"}\n')
+    replace = instead.format(outside=outside)
+    script = f'rm -r "$BACKBURNER_RUN_DIR"; {replace} "$BACKBURNER_RUN_DIR"; touch replaced; read on'
+    task_id = place.run("sh", "-c", script, options=("--stdin",))
+    wait_until((place.cwd / "replaced").exists, "it to be replaced")
+    seen = place.status(task_id)
+    assert (seen["status"], seen["progress"], seen["artifacts"]) == ("running", None, [])
+    place.ok("send", task_id, "on")
+    place.ok("wait", task_id)
+    assert place.status(task_id)["artifacts"] == []
+    (notice,) = place.json("inbox", "--read")  # type: ignore[misc]
+    assert notice["text"].endswith("output.log")
+    place.ok("clear", task_id)
+    assert not place.folder(task_id).exists() and {path.name for path in outside.iterdir()} == {"report.txt", "progress.jsonl"}
+    assert (outside / "report.txt").read_text() == "precious"
+
+
+def as_before(folder: Path) -> None:
+    """Make of a run's folder what engines made that had no `work/`."""
+    for path in (folder / "work").iterdir():
+        path.rename(folder / path.name)
+    (folder / "work").rmdir()
+
+
+def test_files_of_runs_from_before_there_was_a_folder_for_them_are_still_listed(place: Place) -> None:
+    task_id = str(place.finish("sh", "-c", 'touch "$BACKBURNER_RUN_DIR/report.md" "$BACKBURNER_PROGRESS"')["task_id"])
+    as_before(place.folder(task_id))
+    assert place.status(task_id)["artifacts"] == ["report.md"]
+    place.ok("clear", task_id)
+    assert not place.folder(task_id).exists()
+
+
+def test_a_command_that_was_started_before_there_was_a_folder_for_its_files_is_seen_to_its_end(place: Place) -> None:
+    task_id = place.run("sh", "-c", "echo begun; read on; exit 6", options=("--stdin",))
+    wait_until(lambda: place.log(task_id) == b"begun\n", "the command")
+    place.kill_engine()
+    folder = place.folder(task_id)
+    as_before(folder)
+    (folder / "progress.jsonl").write_text('{"done": 1, "total": 4}\n')
+    (folder / "report.md").touch()
+    assert place.status(task_id)["progress"] == {"done": 1, "total": 4, "fraction": 0.25, "text": "1/4 (25%)"}
+    place.ok("send", task_id, "on")
+    place.cli("wait", task_id)
+    status = place.status(task_id)
+    assert (status["exit_code"], status["artifacts"]) == (6, ["report.md"]) and not (folder / "work").exists()
 
 
 @pytest.mark.parametrize("when", [r"Listening on port \d+", "port"])

@@ -57,7 +57,7 @@ def test_what_it_did_is_a_branch_and_a_diff_and_nothing_of_the_tree_is_touched(h
     assert answer.startswith("Done.\n\n2 files changed") and f"git merge {branch}" in answer
     assert untouched(home) and git(home, "worktree", "list").count("\n") == 1
     assert git(home, "show", f"{branch}:a.txt") == "changed\n" and git(home, "show", f"{branch}:new.txt") == "new\n"
-    diff = (home.root / "tasks" / task["task_id"] / "changes.diff").read_text()
+    diff = (home.root / "tasks" / task["task_id"] / "work" / "changes.diff").read_text()
     assert "-one\n+changed\n" in diff and "changes.diff" in json.dumps(home.status(task["task_id"]))
 
     home.ok("resume", task["task_id"], script(write("a.txt", "changed again\n"), {"say": "Again."}))

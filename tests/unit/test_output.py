@@ -145,6 +145,27 @@ def test_the_tail_over_a_hole_says_how_much_is_missing(tmp_path: Path) -> None:
     assert tail(tmp_path, 2) == cut_marker(64 * BLOCK).lstrip(b"\n") + b"last\n"
 
 
+def bounded(folder: Path, limit: int) -> bytes:
+    with Log(str(folder)) as log:
+        return b"".join(log.bounded(limit))
+
+
+@pytest.mark.parametrize("length", [0, 1, 999, 1000])
+def test_a_log_up_to_the_limit_is_given_whole(tmp_path: Path, length: int) -> None:
+    assert bounded(write(tmp_path, b"x" * length, head=b""), 1000) == b"x" * length
+
+
+def test_of_a_log_over_the_limit_both_ends_are_given_and_what_is_missing_is_told(tmp_path: Path) -> None:
+    assert bounded(write(tmp_path, b"a" * 500 + b"b" * 77 + b"c" * 500, head=b""), 1000) == b"a" * 500 + cut_marker(77) + b"c" * 500
+
+
+@pytest.mark.parametrize("limit", [6 * BLOCK, 8 * BLOCK, 10 * BLOCK, 1 << 30])
+def test_a_hole_in_a_bounded_log_is_told_once(tmp_path: Path, limit: int) -> None:
+    write_with_hole(tmp_path, b"a" * 4 * BLOCK, 100 * BLOCK, b"b" * 4 * BLOCK)
+    kept = min(limit // 2, 4 * BLOCK)
+    assert bounded(tmp_path, limit) == b"a" * kept + cut_marker(108 * BLOCK - 2 * kept) + b"b" * kept
+
+
 def test_the_marker_says_in_plain_text_what_is_missing() -> None:
     assert cut_marker(1_234_567) == b"\n[backburner: 1,234,567 bytes of output left out here]\n"
 

@@ -48,6 +48,11 @@ def put(path: Path, what: str) -> Iterator[None]:
             case "link to a file of somebody":
                 elsewhere.write_text(SECRET)
                 path.symlink_to(elsewhere)
+            case "link to a folder of somebody":
+                elsewhere.mkdir()
+                (elsewhere / "secret.txt").touch()
+                (elsewhere / signs.PROGRESS).write_text(SECRET)
+                path.symlink_to(elsewhere)
             case "link to itself":
                 path.symlink_to(path)
             case _:
@@ -66,10 +71,18 @@ def terminal() -> Iterator[int]:
 HOSTILE = ["fifo", "folder", "socket", "link to zeros", "link to a terminal", "link to a file of somebody", "link to itself"]
 
 
+@pytest.fixture(params=["work", "."])
+def work(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Where the command of a run writes: in `work/`, or, where it was started by an engine of before, in the run's folder itself."""
+    folder = tmp_path / request.param
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
 @pytest.mark.parametrize("what", HOSTILE)
-def test_a_progress_file_that_is_something_else_is_left_alone(tmp_path: Path, what: str) -> None:
+def test_a_progress_file_that_is_something_else_is_left_alone(tmp_path: Path, work: Path, what: str) -> None:
     (tmp_path / "output.log").write_bytes(LOG)
-    with put(tmp_path / signs.PROGRESS, what):
+    with put(work / signs.PROGRESS, what):
         assert signs.progress(str(tmp_path)) == Progress(3, 10, 0.3, "[ 3/10] CC x.o (30%)")
 
 
@@ -86,9 +99,9 @@ def test_a_progress_file_that_is_something_else_is_left_alone(tmp_path: Path, wh
     ],
     ids=lambda one: str(one)[:40],
 )
-def test_the_last_whole_line_of_the_progress_file_goes_before_the_output(tmp_path: Path, content: bytes, text: str) -> None:
+def test_the_last_whole_line_of_the_progress_file_goes_before_the_output(tmp_path: Path, work: Path, content: bytes, text: str) -> None:
     (tmp_path / "output.log").write_bytes(LOG)
-    (tmp_path / signs.PROGRESS).write_bytes(content)
+    (work / signs.PROGRESS).write_bytes(content)
     found = signs.progress(str(tmp_path))
     assert found is not None and found.text == text
 
@@ -101,18 +114,18 @@ def test_the_last_whole_line_of_the_progress_file_goes_before_the_output(tmp_pat
     ],
     ids=lambda one: str(one)[:40],
 )
-def test_a_progress_file_that_says_nothing_leaves_the_word_to_the_output(tmp_path: Path, content: bytes) -> None:
+def test_a_progress_file_that_says_nothing_leaves_the_word_to_the_output(tmp_path: Path, work: Path, content: bytes) -> None:
     (tmp_path / "output.log").write_bytes(LOG)
-    (tmp_path / signs.PROGRESS).write_bytes(content)
+    (work / signs.PROGRESS).write_bytes(content)
     assert signs.progress(str(tmp_path)) == Progress(3, 10, 0.3, "[ 3/10] CC x.o (30%)")
 
 
-def test_only_the_end_of_a_huge_progress_file_is_read(tmp_path: Path) -> None:
-    with open(tmp_path / signs.PROGRESS, "wb") as file:
+def test_only_the_end_of_a_huge_progress_file_is_read(tmp_path: Path, work: Path) -> None:
+    with open(work / signs.PROGRESS, "wb") as file:
         file.write(b'{"percent": 1}\n')
         file.truncate(1 << 30)
     assert signs.progress(str(tmp_path)) is None
-    with open(tmp_path / signs.PROGRESS, "ab") as file:
+    with open(work / signs.PROGRESS, "ab") as file:
         file.write(b'\n{"percent": 2}\n')
     assert signs.progress(str(tmp_path)) == Progress(None, None, 0.02, "2%")
 
@@ -193,27 +206,55 @@ def elsewhere(act: Callable[[], object]) -> object:
 # -- what a command leaves
 
 
-def test_what_a_command_left_is_named_in_order_without_what_is_ours(tmp_path: Path) -> None:
-    for name in (
-        "metadata.json",
-        "result.json",
-        "span_id.txt",
-        ".exit",
-        "output.log",
-        ".capped",
-        ".shim",
-        signs.PROGRESS,
-        "metadata.json.123.new",
-    ):
+OURS = ("metadata.json", "result.json", "span_id.txt", ".exit", "output.log", ".capped", ".shim", "metadata.json.123.new")
+OURS += ("event.json", "gate.log", "conversation.json", ".activity.json", "stream.jsonl", "agent.err")
+
+
+def test_what_a_command_left_is_named_in_order_without_what_is_ours(tmp_path: Path, work: Path) -> None:
+    for name in OURS:
         (tmp_path / name).write_text("")
+    (tmp_path / "inputs").mkdir()
+    (work / signs.PROGRESS).write_text("")
+    (work / ".hidden").write_text("")
     assert signs.artifacts(str(tmp_path)) == ()
-    (tmp_path / "report.html").write_text("")
-    (tmp_path / "data").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "data")
-    (tmp_path / "broken").symlink_to(tmp_path / "nothing")
-    os.mkfifo(tmp_path / "fifo")
+    (work / "report.html").write_text("")
+    (work / "data").mkdir()
+    (work / "link").symlink_to(work / "data")
+    (work / "broken").symlink_to(work / "nothing")
+    os.mkfifo(work / "fifo")
     assert signs.artifacts(str(tmp_path)) == ("broken", "data/", "fifo", "link", "report.html")
     assert signs.artifacts(str(tmp_path / "missing")) == ()
+
+
+def test_what_is_beside_work_is_not_what_a_command_left_and_names_of_ours_inside_it_are(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "beside.txt").touch()
+    for name in ("metadata.json", "output.log", "x.new"):
+        (tmp_path / "work" / name).touch()
+    assert signs.artifacts(str(tmp_path)) == ("metadata.json", "output.log", "x.new")
+
+
+@pytest.mark.parametrize("what", [*HOSTILE, "link to a folder of somebody", "nothing"])
+def test_where_something_else_is_in_the_place_of_work_nothing_was_left_and_nothing_is_followed(tmp_path: Path, what: str) -> None:
+    for name in OURS:
+        (tmp_path / name).write_text("")
+    (tmp_path / "inputs").mkdir()
+    (tmp_path / "output.log").write_bytes(LOG)
+
+    def meet() -> object:
+        with put(tmp_path / "work", what) if what != "nothing" else ExitStack():
+            return signs.artifacts(str(tmp_path)), signs.progress(str(tmp_path))
+
+    assert elsewhere(meet) == ((), Progress(3, 10, 0.3, "[ 3/10] CC x.o (30%)"))
+
+
+def test_a_run_whose_folder_is_a_link_left_nothing(tmp_path: Path) -> None:
+    for name in ("precious", "precious/work"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "secret.txt").touch()
+        (tmp_path / name / signs.PROGRESS).write_text(SECRET)
+    (tmp_path / "run").symlink_to(tmp_path / "precious")
+    assert signs.artifacts(str(tmp_path / "run")) == () and signs.progress(str(tmp_path / "run")) is None
 
 
 @pytest.mark.parametrize(
@@ -230,8 +271,8 @@ def test_what_a_command_left_is_named_in_order_without_what_is_ours(tmp_path: Pa
     ],
     ids=repr,
 )
-def test_a_name_cannot_break_out_of_its_line(tmp_path: Path, name: bytes, shown: str) -> None:
-    os.close(os.open(os.path.join(os.fsencode(tmp_path), name), os.O_CREAT))
+def test_a_name_cannot_break_out_of_its_line(tmp_path: Path, work: Path, name: bytes, shown: str) -> None:
+    os.close(os.open(os.path.join(os.fsencode(work), name), os.O_CREAT))
     (found,) = signs.artifacts(str(tmp_path))
     assert found == shown and found.isprintable()
     json.dumps(found).encode()
@@ -239,8 +280,9 @@ def test_a_name_cannot_break_out_of_its_line(tmp_path: Path, name: bytes, shown:
 
 @pytest.mark.parametrize("count", [20, 21, 900, 5000])
 def test_of_many_files_the_first_are_named_and_the_rest_is_counted_truly(tmp_path: Path, count: int) -> None:
+    (tmp_path / "work").mkdir()
     for number in range(count):
-        os.close(os.open(tmp_path / f"file-{number:04}", os.O_CREAT))
+        os.close(os.open(tmp_path / "work" / f"file-{number:04}", os.O_CREAT))
     found = signs.artifacts(str(tmp_path))
     more = re.fullmatch(r"and (at least )?(\d+) more", found[-1])
     assert len(set(found)) == 20 + (count > 20) and list(found[:20]) == sorted(found[:20])

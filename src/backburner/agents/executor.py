@@ -95,6 +95,7 @@ class AgentExecutor:
                 prompts.move_gate(folder)
             work = work._replace(run=run._replace(message=prompts.message(self._app, work)))
         with contextlib.suppress(OSError):
+            folders.make(folder)
             folders.write_metadata(folder, task, run)
             if fresh:
                 about = {

@@ -19,9 +19,9 @@ from backburner.core.terminal_text import readable, shortened
 from backburner.services.app import App
 from backburner.system.caller_identity import current_caller
 from backburner.system.log_file import NAME, Log
+from backburner.system.run_files import GATE
 from backburner.system.unapproved import clean_environment
 
-GATE = "gate.log"  # what the command in front of a prompt had printed
 _LONGEST = 20_000
 _LOOKED_BACK = 50
 _MOST_BRACES = 200

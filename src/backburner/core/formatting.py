@@ -114,7 +114,7 @@ def notice(task_id: str, state: RunState, how: str, summary: str | None, log: st
     """What the person or the agent who asked is told when a run ends."""
     parts = [how if state != RunState.COMPLETED else "", summary or ""]
     told = "; ".join(part for part in parts if part)
-    files = f" Files beside it: {', '.join(artifacts)}" if artifacts else ""
+    files = f" Files in work/ beside it: {', '.join(artifacts)}" if artifacts else ""
     return f"Background task {task_id} {state}{': ' + told if told else ''}. Output: {log}{files}"
 
 

@@ -64,8 +64,8 @@ class CommandExecutor:
             "BACKBURNER_TASK_ID": task.task_id,
             "BACKBURNER_RUN_ID": run.run_id,
             "BACKBURNER_HOME": self._home.root,
-            "BACKBURNER_RUN_DIR": folder,
-            "BACKBURNER_PROGRESS": os.path.join(folder, signs.PROGRESS),
+            "BACKBURNER_RUN_DIR": os.path.join(folder, folders.WORK),
+            "BACKBURNER_PROGRESS": os.path.join(folder, folders.WORK, signs.PROGRESS),
             process.MARK: run.mark,
             trace.VARIABLE: trace.render(run.trace_id, run.span_id),
         }
@@ -73,9 +73,8 @@ class CommandExecutor:
             env["PWD"] = task.cwd
         stream = None
         try:
-            if not os.path.isdir(folder):
-                os.makedirs(folder, 0o700, exist_ok=True)
-            env |= folders.handed_on(self._home, run)
+            folders.make(folder)
+            env |= folders.write_inputs(self._home, run, self.output_cap)
             env = shim.prepare(folder, task, env, self._files)
             stream = self._stream(os.path.join(folder, NAME))
             os.write(stream.log, log_header(work))

@@ -100,7 +100,7 @@ class RunEndings:
         self._events.write(ending.ended_at, event, task.task_id, run.run_id, **about, **restarts)
         if delay is not None:
             folder, due_at = os.path.dirname(run.folder), ending.ended_at + delay
-            self._runs.add(self._runs.count_up(task), run.runner, folder, ending.ended_at, due_at=due_at)
+            self._runs.add(self._runs.count_up(task), run.runner, folder, ending.ended_at, due_at=due_at, origin=run.origin)
             return []
         self._notices.write(task, run, self._text(task, run, ending, failures), ending.ended_at)
         return [EndedTask(task.task_id, reached)] if reached else []

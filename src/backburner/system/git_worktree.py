@@ -10,6 +10,7 @@ import subprocess
 from typing import NamedTuple
 
 from backburner.core.errors import WorktreeFailed
+from backburner.system.run_files import open_work
 
 DIFF = "changes.diff"
 _BRANCH = "backburner/"
@@ -50,7 +51,10 @@ class Worktree(NamedTuple):
         self._git("update-ref", _BASE + self.task_id, "HEAD")
 
     def finish(self, message: str, folder: str | None = None) -> str:
-        """Put what was done onto the branch and give the checkout back; the difference is left in `folder`. In a few words what it is."""
+        """Put what was done onto the branch and give the checkout back; in a few words what it is.
+
+        The difference is left in `work/` of the run's folder, where that is given.
+        """
         if not os.path.exists(os.path.join(self.path, ".git")):
             return ""
         self._git("add", "--all", here=True)
@@ -64,10 +68,20 @@ class Worktree(NamedTuple):
             self._git("update-ref", "-d", base)
             return "It changed nothing."
         if folder is not None:
-            with open(os.open(os.path.join(folder, DIFF), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
-                file.write(diff)
+            self._leave(diff, folder)
         count = self._git("diff", "--shortstat", base, self.branch).decode().strip()
         return f"{count}, on the branch {self.branch}: git merge {self.branch}"
+
+    def _leave(self, diff: bytes, folder: str) -> None:
+        try:
+            work = open_work(folder)
+            try:
+                with open(os.open(DIFF, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600, dir_fd=work), "wb") as file:
+                    file.write(diff)
+            finally:
+                os.close(work)
+        except OSError as error:
+            raise WorktreeFailed(task_id=self.task_id, reason=f"{DIFF} could not be written ({error.strerror})") from None
 
     def forget(self) -> None:
         """Its task is cleared: the checkout goes; what was done stays on the branch, for whoever wants it."""

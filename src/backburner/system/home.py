@@ -5,6 +5,7 @@ import errno
 import fcntl
 import os
 import stat
+from collections.abc import Iterable
 
 from backburner.core.errors import BadInput, HomeUnusable
 
@@ -187,14 +188,24 @@ def create(path: str, mode: int = 0o600) -> int:
         return os.open(path, flags, mode)
 
 
+def open_folder(path: str, inside: int | None = None) -> int:
+    """Open a folder that somebody else could have replaced, below the open folder `inside` if there is one; OSError for a link."""
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=inside)
+
+
 def write_atomically(path: str, text: str, mode: int = 0o600) -> None:
     """Replace a file as a whole: a reader sees the old or the new one, never half of it."""
+    write_pieces(path, (text.encode("utf-8", "surrogateescape"),), mode)
+
+
+def write_pieces(path: str, pieces: Iterable[bytes], mode: int = 0o600) -> None:
+    """The same with content that is more than should be in memory at once."""
     temporary = f"{path}.{os.getpid()}.new"
     descriptor = create(temporary, mode)
     try:
-        rest = text.encode("utf-8", "surrogateescape")
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
+        for rest in pieces:
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
         os.replace(temporary, path)
     except OSError:
         os.unlink(temporary)

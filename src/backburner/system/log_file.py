@@ -124,6 +124,17 @@ class Log:
             position += len(piece)
             yield position, piece
 
+    def bounded(self, limit: int) -> Iterator[bytes]:
+        """The whole file; of one with more than `limit` bytes the first and the last half of that, with a marker between them."""
+        end = self.size
+        if end <= limit:
+            yield from (piece for _, piece in self.chunks(0, end))
+            return
+        head, tail = self._before_hole(limit // 2), self._extent(end - limit // 2, end)[0]
+        yield from (piece for _, piece in self.chunks(0, head))
+        yield cut_marker(tail - head)
+        yield from (piece for _, piece in self.chunks(tail, end))
+
     def piece(self, start: int, most: int) -> tuple[int, bytes]:
         """At most `most` bytes from `start` on as (offset after it, bytes), cut at a line or at least between characters."""
         position, found = start, b""

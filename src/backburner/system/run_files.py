@@ -1,22 +1,32 @@
-"""The files of a run for people and scripts: metadata.json, span_id.txt, result.json. The ledger is the truth;
-a file that is missing or damaged is written anew from it, and a folder the ledger does not know is left alone."""
+"""The folder of a run. Its command writes in `work/` and reads what it depends on in `inputs/`; everything else there is ours.
 
+Among ours are the files for people and scripts: metadata.json, span_id.txt, result.json. The ledger is the truth; a file that is
+missing or damaged is written anew from it, and a folder the ledger does not know is left alone.
+"""
+
+import contextlib
 import json
 import os
+import stat
 from collections.abc import Mapping
 
 from backburner.core import formatting as words
-from backburner.core.ids import masked
+from backburner.core.ids import masked, run_id
 from backburner.core.models import Entry, Run, Task
 from backburner.core.states import ENDED
-from backburner.system.home import Home, read_plain, write_atomically
+from backburner.system.home import Home, open_folder, read_plain, write_atomically, write_pieces
+from backburner.system.log_file import NAME, Log
 
 EXIT = ".exit"  # blank, then `s` once the command was begun, then its code
 SCRIPT = ".shim"  # locked for as long as the shim of a command lives
 STREAM = "stream.jsonl"  # what an agent says to a person who reads along, as it says it
 INPUT = ".input"  # where a command reads from that can be sent something
+WORK = "work"  # all that a command writes in the folder of its run
+INPUTS = "inputs"  # read-only copies of what a run depends on
+GATE = "gate.log"  # what the command in front of a prompt had printed
 _LARGEST = 8 << 20
 CONVERSATION, ACTIVITY, ERRORS = "conversation.json", ".activity.json", "agent.err"  # an agent's
+_READ_ONLY = 0o444
 METADATA, RESULT, SPAN, EVENT = "metadata.json", "result.json", "span_id.txt", "event.json"
 
 
@@ -48,6 +58,38 @@ def metadata(task: Task, run: Run) -> dict[str, object]:
         "rule": task.rule,
         "reasons": list(task.reasons),
     }
+
+
+def make(folder: str) -> None:
+    """Make the folder of a run that is about to start, with `work/` in it."""
+    try:
+        os.mkdir(folder, 0o700)
+    except FileExistsError:
+        pass
+    except FileNotFoundError:
+        os.makedirs(folder, 0o700, exist_ok=True)
+    _make_inside(folder, WORK)
+
+
+def _make_inside(folder: str, name: str) -> str:
+    """A folder in the folder of a run; what has its name and is no folder goes."""
+    path = os.path.join(folder, name)
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        if not stat.S_ISDIR(os.lstat(path).st_mode):
+            os.unlink(path)
+            os.mkdir(path, 0o700)
+    return path
+
+
+def open_work(folder: str) -> int:
+    """Open `work/` of a run; OSError where a command has put something else in its place."""
+    run = open_folder(folder)
+    try:
+        return open_folder(WORK, run)
+    finally:
+        os.close(run)
 
 
 def write(folder: str, task: Task, run: Run) -> None:
@@ -121,24 +163,55 @@ def usage(folder: str) -> dict[str, float]:
     return {name: float(found[name]) for name in known if isinstance(found, dict) and isinstance(found.get(name), int | float)}
 
 
-def handed_on(home: Home, run: Run) -> dict[str, str]:
-    """What a command is told of the run that it comes after, and of what happened."""
-    told = {}
+def write_inputs(home: Home, run: Run, max_log_bytes: int) -> dict[str, str]:
+    """Copy what a run depends on into its `inputs/`: the output and result of the run that it comes after, and what happened.
+
+    Gives the variables that name the copies.
+    """
+    if run.origin is None and run.payload is None:
+        return {}
+    inputs = _make_inside(home.folder(run.folder), INPUTS)
+    variables = {}
     if run.origin is not None:
-        before = home.folder(os.path.join("tasks", run.origin))
-        log, result = os.path.join(before, "output.log"), os.path.join(before, RESULT)
-        told = {"BACKBURNER_AFTER_RUN_ID": run.origin, "BACKBURNER_AFTER_LOG": log, "BACKBURNER_AFTER_RESULT": result}
+        copies = _make_inside(inputs, run.origin)
+        _copy_results(home, run, run.origin, copies, max_log_bytes)
+        variables["BACKBURNER_AFTER_RUN_ID"] = run.origin
+        variables["BACKBURNER_AFTER_LOG"] = os.path.join(copies, NAME)
+        variables["BACKBURNER_AFTER_RESULT"] = os.path.join(copies, RESULT)
     if run.payload is not None:
-        told["BACKBURNER_EVENT"] = os.path.join(home.folder(run.folder), EVENT)
-        write_atomically(told["BACKBURNER_EVENT"], run.payload)
-    return told
+        variables["BACKBURNER_EVENT"] = event = os.path.join(inputs, EVENT)
+        write_atomically(event, run.payload, _READ_ONLY)
+    return variables
+
+
+def _copy_results(home: Home, run: Run, origin: str, copies: str, max_log_bytes: int) -> None:
+    """Copy what a run left that another depends on; nothing where it is gone.
+
+    It may have been cleared by the time that its follower is started once more. What was copied then is kept, and a follower that
+    failed and runs again gets the copies of its run before.
+    """
+    tasks = os.path.dirname(run.folder)
+    sources = [os.path.join(tasks, origin)]
+    if run.n > 1:
+        sources.append(os.path.join(tasks, run_id(run.task_id, run.n - 1), INPUTS, origin))
+    source = next((folder for folder in map(home.folder, sources) if os.path.isdir(folder)), None)
+    if source is None:
+        return
+    with contextlib.suppress(FileNotFoundError), Log(source) as log:
+        write_pieces(os.path.join(copies, NAME), log.bounded(max_log_bytes), _READ_ONLY)
+    with contextlib.suppress(FileNotFoundError):
+        write_pieces(os.path.join(copies, RESULT), (read_plain(os.path.join(source, RESULT), _LARGEST),), _READ_ONLY)
 
 
 def remove(folder: str) -> None:
-    """Delete a run's folder; one that is gone already is fine."""
-    import shutil  # slow to load, and few doors need it
+    """Delete a run's folder, and nothing that a link in it leads to; one that is gone already is fine."""
+    import shutil  # slow to load, as the other, and few doors need them
+    import subprocess
 
-    shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(RecursionError):
+        shutil.rmtree(folder, ignore_errors=True)
+    if os.path.isdir(folder) and not os.path.islink(folder):  # folders in folders, deeper than Python or its open files reach
+        subprocess.run(["rm", "-rf", "--", folder], env={"PATH": os.defpath}, stdin=subprocess.DEVNULL, capture_output=True)
 
 
 def problems(tasks: str, known: dict[str, Entry]) -> list[tuple[str, str]]:

@@ -3,22 +3,25 @@
 Everything here was written by the command or by whoever it runs: nothing is trusted, followed or read to its end.
 """
 
+import contextlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 from backburner.core.models import ProcessId
 from backburner.core.terminal_text import clean, shortened, visible
 from backburner.system import run_files as folders
-from backburner.system.log_file import CAPPED, NAME, Log
+from backburner.system.home import open_folder
+from backburner.system.log_file import NAME, Log
 from backburner.system.processes import members
 
 if TYPE_CHECKING:
     from backburner.core.progress import Progress
 
 PROGRESS = "progress.jsonl"
-_OURS = frozenset([folders.METADATA, folders.RESULT, folders.SPAN, folders.EXIT, NAME, CAPPED, PROGRESS])
+# Our files that do not begin with a dot: they are in the folder of a run, and not in `work/`.
+_OURS = frozenset([folders.METADATA, folders.RESULT, folders.SPAN, folders.EVENT, folders.INPUTS, folders.GATE, NAME])
 _OURS |= {folders.CONVERSATION, folders.STREAM, folders.ERRORS}
 _TAIL = 64 * 1024
 _MOST_FILES = 20
@@ -41,7 +44,7 @@ def progress(folder: str) -> "Progress | None":
     """How far the command says it is, else what its output tells; None where neither says anything."""
     from backburner.core.progress import observed, reported  # slow to load, and lists need none
 
-    if found := reported(_end_of(os.path.join(folder, PROGRESS))):
+    if found := reported(_end_of_progress_file(folder)):
         return found
     try:
         with Log(folder) as log:
@@ -50,40 +53,50 @@ def progress(folder: str) -> "Progress | None":
         return None
 
 
-def _end_of(path: str) -> bytes:
-    """The end of a plain file; nothing where there is none, or something that would block or never end instead."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
-    except OSError:
-        return b""
-    try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            return b""
-        return os.pread(descriptor, _TAIL, max(0, found.st_size - _TAIL))
-    except OSError:
-        return b""
-    finally:
-        os.close(descriptor)
+def _end_of_progress_file(folder: str) -> bytes:
+    """The end of what the command wrote there; nothing where there is no plain file, but something that would block or never end."""
+    with contextlib.suppress(OSError), _opened(folder) as (place, _):
+        descriptor = os.open(PROGRESS, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW, dir_fd=place)
+        try:
+            found = os.fstat(descriptor)
+            if stat.S_ISREG(found.st_mode):
+                return os.pread(descriptor, _TAIL, max(0, found.st_size - _TAIL))
+        finally:
+            os.close(descriptor)
+    return b""
 
 
 def artifacts(folder: str) -> tuple[str, ...]:
-    """What the command left in its folder, by name and fit to be shown; a folder of its own ends in a slash."""
+    """What the command left in `work/`, by name and fit to be shown; a folder of its own ends in a slash."""
     names = sorted(_left(folder))
     more = len(names) - _MOST_FILES
     return (*(visible(name) for name in names[:_MOST_FILES]), *((f"and {more} more",) if more > 0 else ()))
 
 
 def _left(folder: str) -> Iterator[str]:
+    with contextlib.suppress(OSError), _opened(folder) as (place, among_ours), os.scandir(place) as found:
+        for number, one in enumerate(found):
+            if number >= _MOST_LOOKED_AT:
+                return
+            ours = among_ours and (one.name in _OURS or one.name.endswith(".new"))
+            if one.name != PROGRESS and not one.name.startswith(".") and not ours:
+                yield one.name + ("/" if one.is_dir(follow_symlinks=False) else "")
+
+
+@contextlib.contextmanager
+def _opened(folder: str) -> Generator[tuple[int, bool]]:
+    """Open the folder that the command of a run writes in: its descriptor, and whether our own files are in it too.
+
+    That is `work/`. A run without it was started before there was one: its command wrote into the folder of the run itself.
+    """
     try:
-        with os.scandir(folder) as found:
-            for number, one in enumerate(found):
-                if number >= _MOST_LOOKED_AT:
-                    return
-                if one.name not in _OURS and not one.name.startswith(".") and not one.name.endswith(".new"):
-                    yield one.name + ("/" if one.is_dir(follow_symlinks=False) else "")
-    except OSError:
-        return
+        descriptor, among_ours = folders.open_work(folder), False
+    except FileNotFoundError:
+        descriptor, among_ours = open_folder(folder), True
+    try:
+        yield descriptor, among_ours
+    finally:
+        os.close(descriptor)
 
 
 def ports(leader: ProcessId | None, mark: str) -> list[int]:

@@ -308,6 +308,15 @@ class RunQueueContract:
         assert said == [*(1000 * delay for delay in delays), None]
         assert claimed(ledger, now=due + DAY) == []
 
+    def test_a_run_that_is_repeated_comes_after_the_same_run(self, ledger: Ledger) -> None:
+        submit(ledger, "task_a")
+        ((_, first, _),) = ledger.runs.claim(ENGINE, OURS, 9, NOW)
+        ledger.runs.settle([done(first)], OURS)
+        submit(ledger, "task_x", after=("task_a",), restarts=1)
+        ((_, run, _),) = ledger.runs.claim(ENGINE, OURS, 9, NOW)
+        ledger.runs.settle([failed(run)], OURS)
+        assert (run.origin, latest(ledger, "task_x").n, latest(ledger, "task_x").origin) == ("task_a", 2, "task_a")
+
     @pytest.mark.parametrize(
         ("state", "result"),
         [
