@@ -8,15 +8,23 @@ import pytest
 pytest.register_assert_rewrite("contract")
 
 from contract.cases import Open  # noqa: E402
+from contract.database import DatabaseContract  # noqa: E402
+from contract.deliveries import DeliveryContract  # noqa: E402
 from contract.dependencies import DependencyContract  # noqa: E402
 from contract.environments import EnvironmentContract  # noqa: E402
 from contract.events import EventContract  # noqa: E402
 from contract.external_tasks import ExternalTaskContract  # noqa: E402
+from contract.grants import GrantContract  # noqa: E402
+from contract.guards import GuardContract  # noqa: E402
+from contract.memory import MemoryContract  # noqa: E402
 from contract.notices import NoticeContract  # noqa: E402
 from contract.queries import QueryContract  # noqa: E402
+from contract.recurring import RecurringContract  # noqa: E402
+from contract.refusals import RefusalContract  # noqa: E402
 from contract.run_queue import RunQueueContract  # noqa: E402
 from contract.sessions import SessionContract  # noqa: E402
 from contract.tasks import TaskContract  # noqa: E402
+from contract.triggers import TriggerContract  # noqa: E402
 
 from backburner.store import ledger as ledgers  # noqa: E402
 
@@ -37,6 +45,9 @@ def open_ledger(tmp_path: Path) -> Iterator[Open]:
 @pytest.fixture
 def ledger(open_ledger: Open) -> ledgers.Ledger:
     return open_ledger()
+
+
+class TestDatabase(DatabaseContract): ...
 
 
 class TestDependencies(DependencyContract): ...
@@ -64,3 +75,24 @@ class TestSessions(SessionContract): ...
 
 
 class TestTasks(TaskContract): ...
+
+
+class TestDeliveries(DeliveryContract): ...
+
+
+class TestTriggers(TriggerContract): ...
+
+
+class TestRecurring(RecurringContract): ...
+
+
+class TestGrants(GrantContract): ...
+
+
+class TestGuards(GuardContract): ...
+
+
+class TestMemory(MemoryContract): ...
+
+
+class TestRefusals(RefusalContract): ...

@@ -1,6 +1,7 @@
 """How the ledger is put together: repositories that are small, composed, and just what their protocols promise."""
 
 import ast
+import inspect
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,42 @@ def test_a_repository_has_the_verbs_of_its_protocol_and_no_others(ledger: Ledger
 @pytest.mark.parametrize("name", PORTS)
 def test_a_repository_is_small(name: str) -> None:
     assert 1 < len(verbs(PORTS[name])) <= MAX_VERBS
+
+
+@pytest.mark.parametrize("name", PORTS)
+def test_every_verb_has_a_case_in_the_contract(name: str) -> None:
+    """A call of it somewhere in a test of the suites, which every adapter runs."""
+    called = {
+        node.func.attr
+        for path in (Path(__file__).parent / "contract").glob("*.py")
+        for test in ast.walk(ast.parse(path.read_text()))
+        if isinstance(test, ast.FunctionDef)
+        for node in ast.walk(test)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Attribute)
+        and node.func.value.attr == name
+    }
+    assert verbs(PORTS[name]) - called == set()
+
+
+@pytest.mark.parametrize("name", PORTS)
+def test_a_repository_takes_just_what_its_protocol_says(ledger: Ledger, name: str) -> None:
+    for verb in verbs(PORTS[name]):
+        promised, taken = (inspect.signature(getattr(kind, verb)) for kind in (PORTS[name], type(getattr(ledger, name))))
+        assert [(one.name, one.kind, one.default) for one in promised.parameters.values()] == [
+            (one.name, one.kind, one.default) for one in taken.parameters.values()
+        ], verb
+
+
+def test_a_smaller_protocol_is_a_part_of_one_repository(ledger: Ledger) -> None:
+    kinds = [kind for kind in vars(store_ports).values() if isinstance(kind, type) and kind.__module__ == store_ports.__name__]
+    smaller = [kind for kind in kinds if kind not in PORTS.values()]
+    assert len(kinds) == len(PORTS) + len(smaller) and smaller
+    for kind in smaller:
+        (whole,) = [port for port in PORTS.values() if verbs(kind) < verbs(port)]
+        for verb in verbs(kind):
+            assert inspect.signature(getattr(kind, verb)) == inspect.signature(getattr(whole, verb)), f"{kind.__name__}.{verb}"
 
 
 def test_no_verb_is_in_two_repositories() -> None:

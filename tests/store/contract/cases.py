@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from backburner.core.models import ENGINE, Approval, Ending, Entry, ProcessId, Run, Submission
+from backburner.core.models import AGENTS, ENGINE, Approval, Ending, Entry, ProcessId, Run, Submission, Task
+from backburner.core.schedule import Plan, Schedule, every, plan
 from backburner.core.states import Result, RunState
 from backburner.store.ledger import Ledger
 
@@ -13,22 +14,66 @@ OURS, THEIRS = ProcessId(11, "111", "boot"), ProcessId(22, "222", "boot")
 YES = Approval("user", "cli", NOW)
 EMBEDDER = f"{THEIRS}:token"
 Open = Callable[[], Ledger]
+SECOND, HOUR = 1000, 3_600_000
+_OPTIONS = ("parent", "owner", "kind", "lane", "most_active", "question", "asked")  # of `submit`; all else is asked for in the submission
 
 
 def propose(
     ledger: Ledger, wanted: str = "task_x", *, approval: Approval | None = None, project: str = "/p", now: int = NOW, **more: Any
 ) -> Entry:
     runner, expires = more.pop("runner", ENGINE), more.pop("expires_at", now + DAY)
-    parent, owner = more.pop("parent", None), more.pop("owner", None)
+    options = {name: more.pop(name) for name in _OPTIONS if name in more}
     submission = Submission(**{"command": ("make", "all"), "cwd": "/p/src", "environment": {"PATH": "/bin", "N": "1"}, **more})
     return ledger.tasks.submit(
         submission, project=project, wanted_id=wanted, approval=approval, reasons=("why",), runner=runner, folder="tasks", now=now,
-        expires_at=expires, parent=parent, owner=owner
+        expires_at=expires, **options
     )  # fmt: skip
 
 
 def submit(ledger: Ledger, wanted: str = "task_x", **more: Any) -> Entry:
     return propose(ledger, wanted, approval=YES, **more)
+
+
+def recurring(ledger: Ledger, wanted: str = "task_r", schedule: Schedule | None = None, **more: Any) -> Task:
+    """An active task that runs every hour from now on, or by another schedule."""
+    fields = (schedule or every(HOUR, NOW)).fields()
+    kind = more.pop("kind", "event" if more.get("after") or more.get("source") else "scheduled")
+    asked = {"notify": "always", "most_active": 100, "name": wanted.removeprefix("task_"), **more}
+    return submit(ledger, wanted, schedule=fields, kind=kind, **asked).task
+
+
+def watching(ledger: Ledger, wanted: str = "task_w", source: dict[str, str] | None = None, **more: Any) -> Task:
+    """An active task that something outside sets off."""
+    return recurring(ledger, wanted, Schedule(), source=source or {"kind": "file", "path": "/p/inbox"}, **more)
+
+
+def agent(ledger: Ledger, wanted: str = "task_g", **more: Any) -> Entry:
+    """A task that an agent in our hands is asked for."""
+    return submit(ledger, wanted, **{"command": (), "agent": "claude", "prompt": "look", "runner": AGENTS, "lane": AGENTS, **more})
+
+
+def asking(ledger: Ledger, wanted: str = "task_g", waits_on: str | None = "tool", **more: Any) -> Run:
+    """A run of an agent that waits."""
+    agent(ledger, wanted, **more)
+    (work,) = ledger.runs.claim(AGENTS, OURS, 1, NOW)
+    ledger.runs.park(work.run.run_id, OURS, "it wants to write a file", NOW + 1, waits_on)
+    return latest(ledger, wanted)
+
+
+def at(now: int) -> Callable[[Entry], tuple[Plan, str | None]]:
+    """What the scheduler decides at a moment about a task without limits."""
+    return lambda entry: (
+        plan(Schedule.of(entry.task.schedule), entry.task.next_run_at or 0, now, busy="it is busy" if entry.live else None),
+        None,
+    )
+
+
+def run_once(ledger: Ledger, task: Task, now: int, **more: Any) -> Run:
+    """A manual run of a recurring task, from its start to its end."""
+    ledger.recurring.run_now(task.task_id, now, "tasks")
+    (work,) = [work for work in ledger.runs.claim(ENGINE, OURS, 9, now) if work.task.task_id == task.task_id]
+    ledger.runs.settle([done(work.run, ended_at=now, **more)], OURS)
+    return latest(ledger, task.task_id)
 
 
 def running(ledger: Ledger, wanted: str = "task_x", owner: ProcessId = OURS, **more: Any) -> Run:
@@ -63,8 +108,8 @@ def claimed(ledger: Ledger, limit: int = 9, now: int = NOW, runner: str = ENGINE
     return [work.run.run_id for work in ledger.runs.claim(runner, OURS, limit, now)]
 
 
-def approve(ledger: Ledger, task_id: str, now: int = NOW) -> Entry:
-    return ledger.tasks.approve(task_id, Approval("user", "cli", now), runner=ENGINE, folder="tasks")
+def approve(ledger: Ledger, task_id: str, now: int = NOW, most_active: int = 0) -> Entry:
+    return ledger.tasks.approve(task_id, Approval("user", "cli", now), runner=ENGINE, folder="tasks", most_active=most_active)
 
 
 def told(ledger: Ledger) -> list[str]:

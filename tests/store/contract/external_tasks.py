@@ -2,11 +2,11 @@
 
 import pytest
 
-from backburner.core.errors import BadInput, IllegalTransition, LedgerUnavailable
+from backburner.core.errors import BadInput, IllegalTransition, LedgerUnavailable, TaskNotFound
 from backburner.core.models import RECORD, Run, Task
 from backburner.core.states import Result, RunState, TaskState
 from backburner.store.ledger import Ledger
-from contract.cases import NOW, OURS, failed, running, shown, whole
+from contract.cases import NOW, OURS, failed, latest, propose, running, shown, whole
 
 
 class ExternalTaskContract:
@@ -96,6 +96,22 @@ class ExternalTaskContract:
         with pytest.raises(LedgerUnavailable):
             ledger.external_tasks.record(task._replace(**impossible), run._replace(task_id=impossible.get("task_id", run.task_id)))
         assert whole(ledger) == unchanged
+
+    def test_the_task_of_a_row_kept_by_hand_changes_as_a_task_can_go(self, ledger: Ledger) -> None:
+        task, run = by_hand(ledger)
+        ledger.external_tasks.record(task, run)
+        unchanged = whole(ledger)
+        for state in (TaskState.REJECTED, TaskState.EXPIRED, TaskState.PROPOSED):
+            with pytest.raises(IllegalTransition, match=f"A task that is active cannot become {state}"):
+                ledger.external_tasks.change_record(task._replace(state=state, approved_by=None, approved_at=None, run_count=0), run)
+        assert whole(ledger) == unchanged
+
+    def test_what_is_not_there_cannot_be_changed_by_hand(self, ledger: Ledger) -> None:
+        with pytest.raises(TaskNotFound):
+            ledger.external_tasks.change_record(*by_hand(ledger))
+        propose(ledger, "task_p")
+        with pytest.raises(BadInput):
+            ledger.external_tasks.change_record(shown(ledger, "task_p").task, latest(ledger, "task_model"))
 
 
 def by_hand(ledger: Ledger) -> tuple[Task, Run]:

@@ -3,7 +3,7 @@
 import pytest
 
 from backburner.store.ledger import Ledger
-from contract.cases import NOW, OURS, done, ended, propose, running
+from contract.cases import NOW, OURS, Open, done, ended, propose, recurring, run_once, running
 
 
 class NoticeContract:
@@ -58,3 +58,36 @@ class NoticeContract:
         (notice,) = ledger.notices.notices(project=None, unread=True)
         assert (notice.task_id, notice.run_id, notice.channel) == ("task_a", None, "session:claude:1")
         assert ("nobody answered" if expired else "rejected") in notice.text and "did not run" in notice.text
+
+    def test_a_notice_is_leased_to_one_at_a_time_until_it_is_told(self, ledger: Ledger, open_ledger: Open) -> None:
+        for letter in "abc":
+            ended(ledger, f"task_{letter}")
+        ids = [notice.notice_id for notice in ledger.notices.notices()]
+        assert ledger.notices.lease(ids[:2], NOW, NOW + 10) == ids[:2]
+        assert open_ledger().notices.lease(ids, NOW + 9, NOW + 20) == ids[2:]
+        assert ledger.notices.lease(ids, NOW + 10, NOW + 30) == ids[:2]
+        ledger.notices.tell(notice_ids=ids, now=NOW + 11)
+        assert ledger.notices.lease([*ids, 999], NOW + 99, NOW + 199) == [] == ledger.notices.lease([], NOW, NOW)
+
+    def test_what_leaves_for_a_channel_is_nobodys_notice(self, ledger: Ledger) -> None:
+        ledger.runs.settle([done(running(ledger, channels=("~phone", "ärger")))], OURS)
+        assert [notice.channel for notice in ledger.notices.notices(unread=False)] == ["inbox"] == list(ledger.notices.owing())
+        assert ledger.notices.notices(channels=["to:~phone"]) == []
+
+    def test_notices_of_very_many_channels_come_in_order(self, ledger: Ledger) -> None:
+        for n in (3, 700, 5):
+            ledger.runs.settle([done(running(ledger, f"task_{n}", session=f"s:{n}"))], OURS)
+        channels = [f"session:s:{n}" for n in range(1000)]
+        assert [notice.task_id for notice in ledger.notices.notices(channels=[*channels, *channels])] == ["task_3", "task_700", "task_5"]
+        assert ledger.notices.notices(channels=[]) == []
+
+    def test_of_a_recurring_task_only_its_latest_run_was_shown(self, ledger: Ledger) -> None:
+        task = recurring(ledger)
+        first, second = run_once(ledger, task, NOW), run_once(ledger, task, NOW + 1)
+        ledger.notices.tell(task_ids=["task_r"], now=NOW + 2)
+        assert [notice.run_id for notice in ledger.notices.notices()] == [first.run_id] != [second.run_id]
+
+    @pytest.mark.parametrize(("session", "channels"), [("chat:1", ["inbox", "session:chat:1"]), ("claude:1", ["session:claude:1"])])
+    def test_a_person_who_sits_beside_the_agent_is_told_as_well(self, ledger: Ledger, session: str, channels: list[str]) -> None:
+        ledger.runs.settle([done(running(ledger, session=session))], OURS)
+        assert sorted(ledger.notices.owing()) == channels

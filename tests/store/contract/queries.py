@@ -2,9 +2,27 @@
 
 import pytest
 
+from backburner.core.states import RunState
 from backburner.core.trace_context import Parent
 from backburner.store.ledger import Ledger
-from contract.cases import NOW, OURS, claimed, ended, failed, latest, propose, running, shown, submit
+from contract.cases import (
+    HOUR,
+    NOW,
+    OURS,
+    agent,
+    at,
+    claimed,
+    done,
+    ended,
+    failed,
+    latest,
+    propose,
+    recurring,
+    run_once,
+    running,
+    shown,
+    submit,
+)
 
 
 class QueryContract:
@@ -126,6 +144,54 @@ class QueryContract:
         )
         own = shown(ledger, "task_else").task.trace_id
         assert len(own) == 32 and own == latest(ledger, "task_else").trace_id != "a" * 32
+
+    def test_a_task_is_found_by_one_of_its_runs_and_by_a_part_in_any_case(self, ledger: Ledger) -> None:
+        run_once(ledger, recurring(ledger, "task_nightly"), NOW)
+        run_once(ledger, shown(ledger, "task_nightly").task, NOW + 1)
+        assert ledger.queries.find("task_nightly.2", None) == ["task_nightly"]
+        assert ledger.queries.find("IGHT", None) == ["task_nightly"]
+
+    def test_an_open_recurring_task_goes_before_others_of_its_name(self, ledger: Ledger) -> None:
+        recurring(ledger, "task_a", name="nightly")
+        submit(ledger, "task_b", name="nightly")
+        assert ledger.queries.find("nightly", "/p") == ["task_a"]
+        ledger.tasks.request_cancel("task_a", NOW)
+        assert ledger.queries.find("nightly", "/p") == ["task_b", "task_a"]
+
+    def test_what_is_not_text_finds_nothing(self, ledger: Ledger) -> None:
+        submit(ledger)
+        odd = b"\xff".decode("utf-8", "surrogateescape")
+        assert ledger.queries.show(odd) is None and ledger.queries.find(odd, None) == []
+
+    def test_a_quiet_list_leaves_out_chats_and_what_recurring_tasks_did_well(self, ledger: Ledger) -> None:
+        recurring(ledger)
+        for name, session in (("task_a", "task:task_r"), ("task_b", "task:task_r"), ("task_c", None)):
+            submit(ledger, name, session=session, owner=OURS)
+        ledger.runs.settle([done("task_a"), failed("task_b"), done("task_c")], OURS)
+        agent(ledger, "task_chat", terms={"chat": True})
+        assert [entry.task.task_id for entry in ledger.queries.list(quiet=True)] == ["task_c", "task_b", "task_r"]
+        assert [entry.task.task_id for entry in ledger.queries.list(standing=True)] == ["task_r"]
+
+    def test_what_a_session_asked_for_includes_what_its_agents_asked_for(self, ledger: Ledger) -> None:
+        asked = {"task_a": "claude:1", "task_b": "agent:task_a", "task_c": "agent:task_b", "task_d": "task:task_c", "task_e": "claude:2"}
+        for name, session in asked.items():
+            submit(ledger, name, session=session)
+        assert sorted(ledger.queries.asked_by("claude:1")) == ["task_a", "task_b", "task_c", "task_d"]
+        assert ledger.queries.asked_by("agent:task_b") == ["task_c", "task_d"] and ledger.queries.asked_by("nobody") == []
+
+    def test_the_history_of_a_task_has_its_runs_and_skipped_slots_newest_first(self, ledger: Ledger) -> None:
+        task = recurring(ledger)
+        ledger.recurring.fire(at(NOW + 3 * HOUR), NOW + 3 * HOUR, "tasks")
+        runs = ledger.queries.history("task_r", 9)
+        assert [(run.n, run.slot, run.state) for run in runs] == [
+            (1, NOW + 3 * HOUR, RunState.PENDING), (-2, NOW + 2 * HOUR, RunState.SKIPPED), (-1, NOW + HOUR, RunState.SKIPPED)
+        ]  # fmt: skip
+        assert task.run_count == 0 and [run.n for run in ledger.queries.history("task_r", 2)] == [1, -2]
+        assert ledger.queries.history("task_missing", 9) == []
+
+    def test_a_task_has_the_environment_it_was_submitted_with(self, ledger: Ledger) -> None:
+        submit(ledger, environment={"A": "ü\n"})
+        assert ledger.queries.environment("task_x") == {"A": "ü\n"} and ledger.queries.environment("task_missing") == {}
 
 
 def listed(ledger: Ledger, *, status: str | None = None, project: str | None = None, limit: int | None = None) -> list[str]:

@@ -5,17 +5,21 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from backburner.core.errors import BackburnerError, StaleRun
-from backburner.core.models import ENGINE, ProcessId
-from backburner.core.states import Result, RunState, TaskState
+from backburner.core.models import AGENTS, ELSEWHERE, ENGINE, ProcessId
+from backburner.core.states import NoticeKind, Result, RunState, TaskState
 from backburner.store.ledger import Ledger
 from contract.cases import (
     DAY,
     EMBEDDER,
+    ENDS,
     NOW,
     OURS,
     THEIRS,
     YES,
     Open,
+    agent,
+    asking,
+    begun,
     claimed,
     done,
     ended,
@@ -24,6 +28,7 @@ from contract.cases import (
     latest,
     over,
     propose,
+    recurring,
     running,
     shown,
     submit,
@@ -404,3 +409,148 @@ class RunQueueContract:
         with pytest.raises(StaleRun):
             ledger.runs.record_ready(run.run_id, OURS, NOW + 2000)
         assert whole(ledger) == unchanged
+
+    # -- runs that cannot start yet
+
+    def test_a_claimed_run_for_which_there_is_no_room_is_put_off_with_the_reason(self, ledger: Ledger) -> None:
+        run = running(ledger)
+        assert ledger.runs.delayed_because() is None
+        ledger.runs.put_off(run.run_id, OURS, "no file is free", NOW + 50, tell=False)
+        put_off = latest(ledger, "task_x")
+        assert (put_off.state, put_off.error, put_off.started_at) == (RunState.RUNNING, "no file is free", NOW + 50)
+        assert ledger.runs.delayed_because() == "no file is free" and ledger.notices.notices() == []
+        ledger.runs.put_off(run.run_id, OURS, "no file is free", NOW + 60, tell=True)
+        ledger.runs.put_off(run.run_id, OURS, "no file is free", NOW + 60, tell=True)
+        assert [(notice.kind, notice.channel) for notice in ledger.notices.notices()] == [(NoticeKind.DELAYED, "inbox")] * 2
+        assert kinds(ledger).count("run_delayed") == 2
+        ledger.runs.record_process(run.run_id, OURS, ProcessId(77, "7", "boot"))
+        assert ledger.runs.delayed_because() is None
+
+    def test_only_the_owner_can_put_a_run_off_and_only_one_at_work(self, ledger: Ledger) -> None:
+        run = running(ledger, "task_a")
+        submit(ledger, "task_b")
+        waiting = asking(ledger)
+        unchanged = whole(ledger)
+        for run_id, owner in ((run.run_id, THEIRS), ("task_b", OURS), (waiting.run_id, OURS), ("task_missing", OURS)):
+            with pytest.raises(StaleRun):
+                ledger.runs.put_off(run_id, owner, "no", NOW, tell=True)
+        assert whole(ledger) == unchanged
+
+    # -- runs that wait
+
+    @pytest.mark.parametrize("waits_on", [None, "tool", "budget"])
+    def test_a_run_waits_for_a_person(self, ledger: Ledger, waits_on: str | None) -> None:
+        agent(ledger)
+        run = ledger.runs.claim(AGENTS, OURS, 1, NOW)[0].run
+        ledger.runs.park(run.run_id, OURS, "it wants more", NOW + 1, waits_on, asked="print1")
+        waiting = latest(ledger, "task_g")
+        assert (waiting.state, waiting.error, waiting.waits_on, waiting.asked) == (RunState.WAITING, "it wants more", waits_on, "print1")
+        assert (waiting.owner, waiting.started_at) == (OURS, NOW)
+        assert kinds(ledger)[-1] == "run_parked" and ledger.runs.claim(AGENTS, OURS, 9, NOW + 2) == []
+
+    def test_a_resumed_run_waits_as_well(self, ledger: Ledger) -> None:
+        agent(ledger)
+        ledger.runs.settle([done(ledger.runs.claim(AGENTS, OURS, 1, NOW)[0].run)], OURS)
+        ledger.tasks.resume("task_g", "go on", runner=AGENTS, now=NOW + 2000)
+        run = ledger.runs.claim(AGENTS, OURS, 1, NOW + 2001)[0].run
+        assert run.state == RunState.RESUMED
+        ledger.runs.park(run.run_id, OURS, "it wants more", NOW + 2002, "tool")
+        assert latest(ledger, "task_g").state == RunState.WAITING
+
+    def test_only_the_owner_can_have_a_run_wait_and_only_one_at_work(self, ledger: Ledger) -> None:
+        run = running(ledger, "task_a")
+        submit(ledger, "task_b")
+        waiting = asking(ledger)
+        unchanged = whole(ledger)
+        for run_id, owner in ((run.run_id, THEIRS), ("task_b", OURS), (waiting.run_id, OURS), ("task_missing", OURS)):
+            with pytest.raises(StaleRun):
+                ledger.runs.park(run_id, owner, "no", NOW)
+        assert whole(ledger) == unchanged
+
+    def test_a_run_that_is_to_be_stopped_does_not_wait_for_anybody(self, ledger: Ledger) -> None:
+        run = running(ledger)
+        ledger.tasks.request_cancel("task_x", NOW + 20)
+        ledger.runs.park(run.run_id, OURS, "it changed", NOW + 30)
+        assert shown(ledger, "task_x").status == "cancelled"
+
+    @pytest.mark.parametrize("how", ENDS)
+    def test_a_run_that_waits_for_a_task_goes_on_with_its_end(self, ledger: Ledger, how: str) -> None:
+        begun(ledger, how)
+        waiting = asking(ledger, waits_on="task_a")
+        assert waiting.state == RunState.WAITING
+        over(ledger, how)
+        assert latest(ledger, "task_g").state == RunState.PENDING
+        asking(ledger, "task_late", waits_on="task_a", priority=1)
+        assert latest(ledger, "task_late").state == RunState.PENDING  # that ended before it waited
+
+    def test_a_run_that_waits_for_what_is_not_known_goes_on(self, ledger: Ledger) -> None:
+        assert asking(ledger, "task_a", waits_on="task_missing").state == RunState.PENDING
+        assert asking(ledger, "task_b", waits_on=ELSEWHERE, priority=1).state == RunState.PENDING
+        assert asking(ledger, "task_c", waits_on=f"turn:{AGENTS}", priority=1).state == RunState.PENDING
+
+    def test_a_person_is_told_that_a_recurring_task_waits_for_them_each_time_anew(self, ledger: Ledger) -> None:
+        recurring(ledger)
+        propose(ledger, "task_p")
+        for number, waits_on in enumerate((None, "task_p", "budget")):
+            ledger.recurring.run_now("task_r", NOW, "tasks")
+            run = ledger.runs.claim(ENGINE, OURS, 1, NOW)[0].run
+            ledger.runs.park(run.run_id, OURS, "it changed", NOW + 1, waits_on, asked="abcdef0123456789" if number == 0 else None)
+            ledger.tasks.request_cancel("task_r", NOW + 2, only_run=True)
+        told = [notice.text for notice in ledger.notices.notices() if notice.kind == NoticeKind.WAITING]
+        assert "it changed (fingerprint abcdef" in told[0] and "backburner approve task_r" in told[0]
+        assert "it wants to run `make all` (why)" in told[1] and "backburner approve task_p" in told[1]
+        assert len(told) == 3
+
+    def test_a_run_goes_on_without_a_persons_word_where_it_waited_for_one_on_a_step(self, ledger: Ledger) -> None:
+        run = asking(ledger)
+        ledger.runs.unpark(run.run_id, NOW + 5)
+        again = latest(ledger, "task_g")
+        assert (again.state, again.reply, again.owner) == (RunState.PENDING, None, None)
+        with pytest.raises(StaleRun):
+            ledger.runs.unpark(run.run_id, NOW + 6)
+
+    @pytest.mark.parametrize("waits_on", [None, "budget"])
+    def test_nothing_else_goes_on_without_a_persons_word(self, ledger: Ledger, waits_on: str | None) -> None:
+        run = asking(ledger, waits_on=waits_on)
+        unchanged = whole(ledger)
+        for run_id in (run.run_id, "task_missing"):
+            with pytest.raises(StaleRun):
+                ledger.runs.unpark(run_id, NOW + 5)
+        assert whole(ledger) == unchanged
+
+    # -- who is to be stopped, and which process was which run
+
+    def test_runs_that_are_to_be_stopped_are_listed_until_they_end(self, ledger: Ledger) -> None:
+        run = running(ledger, "task_a")
+        running(ledger, "task_b")
+        ledger.tasks.request_cancel("task_a", NOW + 20)
+        assert ledger.runs.cancels() == ["task_a"]
+        ledger.runs.settle([done(run, RunState.CANCELLED, Result.SIGNAL)], OURS)
+        assert ledger.runs.cancels() == []
+
+    def test_the_processes_of_live_runs_are_found_by_their_whole_number(self, ledger: Ledger) -> None:
+        for name, pid in (("task_a", 7), ("task_b", 77), ("task_c", 7)):
+            ledger.runs.record_process(running(ledger, name).run_id, OURS, ProcessId(pid, name, "boot"))
+        assert sorted(one.started for one in ledger.runs.processes(7)) == ["task_a", "task_c"]
+        ledger.runs.settle([done("task_a")], OURS)
+        assert [one.started for one in ledger.runs.processes(7)] == ["task_c"] and ledger.runs.processes(8) == []
+
+    # -- agents behind a command
+
+    def test_a_run_is_handed_on_to_the_agent_where_its_command_finds_something(self, ledger: Ledger) -> None:
+        task = recurring(ledger, agent="claude", prompt="look", terms={"wake": "output"}, lane=AGENTS)
+        ledger.recurring.run_now(task.task_id, NOW, "tasks")
+        run = ledger.runs.claim(ENGINE, OURS, 1, NOW)[0].run
+        ledger.runs.settle([done(run, lines=3, digest="d1")], OURS)
+        handed = latest(ledger, task.task_id)
+        assert (handed.run_id, handed.state, handed.runner, handed.owner) == (run.run_id, RunState.PENDING, AGENTS, None)
+        assert kinds(ledger)[-1] == "run_handed" and ledger.notices.notices() == []
+        ledger.runs.settle([done(ledger.runs.claim(AGENTS, OURS, 1, NOW)[0].run, answer="found it")], OURS)
+        assert "found it" in ledger.notices.notices()[0].text and shown(ledger, task.task_id).task.gate_hash == "d1"
+
+    def test_a_run_is_over_where_its_command_finds_nothing_for_the_agent(self, ledger: Ledger) -> None:
+        task = recurring(ledger, agent="claude", prompt="look", terms={"wake": "output"}, lane=AGENTS)
+        ledger.recurring.run_now(task.task_id, NOW, "tasks")
+        ledger.runs.settle([done(ledger.runs.claim(ENGINE, OURS, 1, NOW)[0].run, lines=0)], OURS)
+        assert latest(ledger, task.task_id).summary == "nothing new; its agent was not asked"
+        assert ledger.notices.notices() == []

@@ -1,8 +1,9 @@
 """Who asks, who is here, and whose turn it is."""
 
-from backburner.core.models import Session
+from backburner.core.models import AGENTS, LOCAL, PersonsTurn, Session
+from backburner.core.states import RunState
 from backburner.store.ledger import Ledger
-from contract.cases import NOW, OURS, THEIRS, done, propose, running
+from contract.cases import NOW, OURS, THEIRS, Open, asking, done, latest, propose, running, submit
 
 
 class SessionContract:
@@ -23,3 +24,32 @@ class SessionContract:
         assert ledger.sessions.open_work(["claude:1"])
         ledger.runs.settle([done(run)], OURS)
         assert not ledger.sessions.open_work(["claude:1"])
+
+    def test_a_session_without_a_name_has_no_open_work(self, ledger: Ledger) -> None:
+        submit(ledger)
+        assert not ledger.sessions.open_work([])
+
+    def test_a_person_was_last_there_when_they_did_something_at_any_interface(self, ledger: Ledger, open_ledger: Open) -> None:
+        assert ledger.sessions.last_present() is None
+        for door, now in (("chat", NOW + 5), ("cli", NOW + 9), ("chat", NOW + 7)):
+            ledger.sessions.present(door, now)
+        assert open_ledger().sessions.last_present() == NOW + 9
+
+    def test_a_process_has_one_turn_at_a_time(self, ledger: Ledger) -> None:
+        assert ledger.sessions.turns() == []
+        ledger.sessions.begin_turn(PersonsTurn(OURS, AGENTS, "task_x", NOW + 5))
+        ledger.sessions.begin_turn(PersonsTurn(THEIRS, LOCAL, None, NOW + 3))
+        ledger.sessions.begin_turn(PersonsTurn(OURS, LOCAL, None, NOW + 6))
+        assert ledger.sessions.turns() == [PersonsTurn(THEIRS, LOCAL, None, NOW + 3), PersonsTurn(OURS, LOCAL, None, NOW + 6)]
+        assert ledger.sessions.end_turn(OURS, NOW + 9) and not ledger.sessions.end_turn(OURS, NOW + 9)
+        assert [turn.process for turn in ledger.sessions.turns()] == [THEIRS]
+
+    def test_what_stood_aside_goes_on_after_the_last_turn_in_its_lane(self, ledger: Ledger) -> None:
+        ledger.sessions.begin_turn(PersonsTurn(OURS, AGENTS, None, NOW))
+        ledger.sessions.begin_turn(PersonsTurn(THEIRS, AGENTS, None, NOW))
+        assert asking(ledger, "task_a", waits_on=f"turn:{AGENTS}").state == RunState.WAITING
+        asking(ledger, "task_b", waits_on="tool")
+        ledger.sessions.end_turn(OURS, NOW + 5)
+        assert latest(ledger, "task_a").state == RunState.WAITING
+        ledger.sessions.end_turn(THEIRS, NOW + 6)
+        assert (latest(ledger, "task_a").state, latest(ledger, "task_b").state) == (RunState.PENDING, RunState.WAITING)

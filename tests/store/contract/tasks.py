@@ -5,18 +5,24 @@ from typing import Any
 
 import pytest
 
-from backburner.core.errors import IllegalTransition, TaskNotFound
-from backburner.core.models import ENGINE, Approval
-from backburner.core.states import Result, RunState, TaskState
+from backburner.core.errors import BadInput, IllegalTransition, StaleRun, TaskNotFound
+from backburner.core.models import AGENTS, ENGINE, LOCAL, Approval, PersonsTurn, Session
+from backburner.core.schedule import every
+from backburner.core.states import NoticeKind, Result, RunState, TaskState
 from backburner.store.ledger import Ledger
 from contract.cases import (
     DAY,
     EMBEDDER,
+    HOUR,
     NOW,
     OURS,
+    SECOND,
     THEIRS,
     YES,
     Open,
+    agent,
+    approve,
+    asking,
     claimed,
     done,
     ended,
@@ -24,6 +30,8 @@ from contract.cases import (
     kinds,
     latest,
     propose,
+    recurring,
+    run_once,
     running,
     shown,
     submit,
@@ -298,3 +306,202 @@ class TaskContract:
         with ThreadPoolExecutor(4) as pool:
             made = list(pool.map(lambda ledger: {submit(ledger, key=f"k{n}").task.task_id for n in range(10)}, ledgers))
         assert made[0] == made[1] == made[2] == made[3] and len(made[0]) == 10
+
+    def test_a_question_is_owed_to_the_person_and_to_the_channels_of_the_task(self, ledger: Ledger) -> None:
+        propose(ledger, channels=("phone",), session="claude:1", question=lambda task_id: f"May {task_id} run?", asked="print1")
+        (notice,) = ledger.notices.notices()
+        assert (notice.channel, notice.kind, notice.text) == ("inbox", NoticeKind.PROPOSED, "May task_x run?")
+        assert [letter.channel for letter in ledger.deliveries.outgoing()] == ["to:phone"]
+        assert shown(ledger, "task_x").asked == "print1"
+        approve(ledger, "task_x")
+        assert ledger.notices.notices() == [] == ledger.deliveries.outgoing()
+
+    def test_a_recurring_task_is_due_first_when_it_is_approved(self, ledger: Ledger) -> None:
+        fields = every(HOUR, NOW).fields()
+        proposed = propose(ledger, "task_r", schedule=fields, kind="scheduled", notify="always", most_active=1)
+        assert (proposed.task.state, proposed.task.next_run_at, proposed.run) == (TaskState.PROPOSED, None, None)
+        late = Approval("user", "cli", NOW + 90 * 60 * SECOND)
+        task, run = ledger.tasks.approve("task_r", late, runner=ENGINE, folder="tasks", most_active=1)
+        assert (task.state, task.next_run_at, task.run_count, run) == (TaskState.ACTIVE, NOW + 2 * HOUR, 0, None)
+        assert shown(ledger, "task_r").task == task._replace(expires_at=None)
+
+    def test_there_is_room_for_so_many_active_recurring_tasks_and_one_of_a_name(self, ledger: Ledger) -> None:
+        recurring(ledger, "task_a", most_active=1)
+        unchanged = whole(ledger)
+        with pytest.raises(BadInput, match="1 active standing tasks already"):
+            recurring(ledger, "task_b", most_active=1)
+        with pytest.raises(BadInput, match="'a' here already: task_a"):
+            recurring(ledger, "task_b", name="a")
+        assert whole(ledger) == unchanged
+        recurring(ledger, "task_c", name="a", project="/q")
+
+    def test_a_recurring_task_that_would_never_be_due_is_refused(self, ledger: Ledger) -> None:
+        with pytest.raises(BadInput, match="would never be due again"):
+            recurring(ledger, "task_r", every(HOUR, NOW)._replace(until=NOW + 1))
+        assert ledger.queries.show("task_r") is None
+
+    # -- answering a run that waits
+
+    @pytest.mark.parametrize(("waits_on", "extensions"), [(None, 0), ("tool", 0), ("budget", 1)])
+    def test_a_yes_lets_a_run_go_on_that_waits_for_a_person(self, ledger: Ledger, waits_on: str | None, extensions: int) -> None:
+        run = asking(ledger, waits_on=waits_on)
+        yes = Approval("user", "chat", NOW + 9, "print2")
+        task, again = ledger.tasks.approve("task_g", yes, runner=ENGINE, folder="tasks")
+        assert again is not None and (again.run_id, again.state, again.owner, again.started_at) == (
+            run.run_id,
+            RunState.PENDING,
+            None,
+            None,
+        )
+        assert (again.reply, again.extensions, again.error) == ("yes", extensions, None)
+        assert (task.approved_via, task.fingerprint) == (("chat", "print2") if waits_on is None else ("cli", None))
+        assert kinds(ledger)[-1] == "run_requeued"
+        assert ledger.runs.claim(AGENTS, THEIRS, 1, NOW + 10)[0].run.extensions == extensions
+
+    def test_a_no_ends_a_run_that_waits_or_lets_it_go_on_without_the_step(self, ledger: Ledger) -> None:
+        ends = {None: Result.DENIED, "budget": Result.BUDGET}
+        for number, (waits_on, result) in enumerate(ends.items()):
+            asking(ledger, f"task_{number}", waits_on=waits_on)
+            task, run = ledger.tasks.refuse(f"task_{number}", expired=False, now=NOW + 9)
+            assert run and (task.state, run.state, run.result, run.waits_on) == (TaskState.FAILED, RunState.FAILED, result, None)
+        asking(ledger, "task_step")
+        task, run = ledger.tasks.refuse("task_step", expired=False, now=NOW + 9)
+        assert run and (task.state, run.state, run.reply) == (TaskState.ACTIVE, RunState.PENDING, "no")
+
+    @pytest.mark.parametrize("answer", ["approve", "reject"])
+    def test_what_waits_for_another_task_or_for_a_turn_cannot_be_answered(self, ledger: Ledger, answer: str) -> None:
+        propose(ledger, "task_other")
+        ledger.sessions.begin_turn(PersonsTurn(THEIRS, AGENTS, None, NOW))
+        asking(ledger, "task_a", waits_on="task_other")
+        asking(ledger, "task_b", waits_on=f"turn:{AGENTS}")
+        unchanged = whole(ledger)
+        for task_id, why in (("task_a", f"backburner {answer} task_other"), ("task_b", "your own turn")):
+            with pytest.raises(BadInput, match=why):
+                if answer == "approve":
+                    approve(ledger, task_id)
+                else:
+                    ledger.tasks.refuse(task_id, expired=False, now=NOW)
+        assert whole(ledger) == unchanged
+
+    # -- agents
+
+    def test_an_ended_conversation_is_resumed_with_another_run(self, ledger: Ledger) -> None:
+        agent(ledger)
+        ledger.runs.settle([done(ledger.runs.claim(AGENTS, OURS, 1, NOW)[0].run, answer="hello")], OURS)
+        ledger.tasks.retrieve("task_g", NOW + 2000)
+        task, run = ledger.tasks.resume("task_g", "and now?", runner=AGENTS, now=NOW + 3000)
+        assert run and (task.state, task.run_count, task.retrieved_at) == (TaskState.ACTIVE, 2, None)
+        assert (run.run_id, run.state, run.message, run.folder) == ("task_g.2", RunState.PENDING, "and now?", "tasks/task_g.2")
+        assert shown(ledger, "task_g") == (task, run)
+        assert ledger.runs.claim(AGENTS, OURS, 1, NOW + 3001)[0].run.state == RunState.RESUMED
+        assert kinds(ledger)[-2:] == ["task_resumed", "run_resumed"]
+
+    def test_of_two_that_resume_a_conversation_one_is_too_late(self, ledger: Ledger, open_ledger: Open) -> None:
+        agent(ledger)
+        with pytest.raises(StaleRun):
+            ledger.tasks.resume("task_g", "already?", runner=AGENTS, now=NOW)
+        ledger.runs.settle([done(ledger.runs.claim(AGENTS, OURS, 1, NOW)[0].run)], OURS)
+        ledger.tasks.resume("task_g", "mine", runner=AGENTS, now=NOW + 3000)
+        unchanged = whole(ledger)
+        with pytest.raises(StaleRun):
+            open_ledger().tasks.resume("task_g", "mine too", runner=AGENTS, now=NOW + 3000)
+        assert whole(ledger) == unchanged
+        with pytest.raises(TaskNotFound):
+            ledger.tasks.resume("task_missing", "hello?", runner=AGENTS, now=NOW)
+
+    def test_the_first_time_that_a_result_is_read_counts(self, ledger: Ledger) -> None:
+        ended(ledger)
+        for now in (NOW + 2000, NOW + 3000):
+            ledger.tasks.retrieve("task_x", now)
+        ledger.tasks.retrieve("task_missing", NOW)
+        assert shown(ledger, "task_x").task.retrieved_at == NOW + 2000
+
+    def test_another_agent_goes_on_with_a_conversation(self, ledger: Ledger) -> None:
+        before = agent(ledger).task
+        ledger.tasks.choose("task_g", "local", {"model": "small"}, LOCAL)
+        assert shown(ledger, "task_g").task == before._replace(agent="local", terms={"model": "small"}, lane=LOCAL)
+        ledger.tasks.choose("task_missing", "local", {}, LOCAL)
+
+    def test_a_proposal_that_changed_is_asked_about_again(self, ledger: Ledger) -> None:
+        propose(ledger, channels=("phone",), question=lambda _: "May it?", asked="print1")
+        ledger.tasks.ask_again("task_x", "task_x", "print2", "May it now?", NOW + 5)
+        assert shown(ledger, "task_x").asked == "print2"
+        assert [letter.text for letter in ledger.deliveries.outgoing()] == ["May it?", "May it now?"]
+
+    def test_a_waiting_run_that_changed_is_asked_about_again_where_its_asker_is_told(self, ledger: Ledger) -> None:
+        task = recurring(ledger, channels=("phone",))
+        ledger.recurring.run_now(task.task_id, NOW, "tasks")
+        run = ledger.runs.claim(ENGINE, OURS, 1, NOW)[0].run
+        ledger.runs.park(run.run_id, OURS, "it changed", NOW + 1, asked="print1")
+        ledger.tasks.ask_again("task_r", "task_r", "print2", "And now?", NOW + 2)
+        assert shown(ledger, "task_r").asked == "print2"
+        letters = ledger.deliveries.outgoing()
+        assert [(letter.kind, letter.run_id) for letter in letters] == [(NoticeKind.WAITING, run.run_id)] * 2
+        assert letters[-1].text == "And now?"
+
+    def test_nothing_is_asked_again_that_was_answered_meanwhile(self, ledger: Ledger) -> None:
+        propose(ledger, "task_a", channels=("phone",), asked="print1")
+        approve(ledger, "task_a")
+        asking(ledger, "task_b")
+        unchanged = whole(ledger), ledger.deliveries.outgoing()
+        for task_id in ("task_a", "task_b"):
+            ledger.tasks.ask_again(task_id, task_id, "print2", "May it now?", NOW + 5)
+        assert (whole(ledger), ledger.deliveries.outgoing()) == unchanged
+        with pytest.raises(TaskNotFound):
+            ledger.tasks.ask_again("task_missing", "task_missing", "print2", "May it?", NOW)
+
+    # -- cancelling and forgetting recurring tasks
+
+    def test_a_recurring_task_that_is_cancelled_ends_with_its_pending_run(self, ledger: Ledger) -> None:
+        recurring(ledger)
+        ledger.recurring.run_now("task_r", NOW, "tasks")
+        task, run = ledger.tasks.request_cancel("task_r", NOW + 5)
+        assert run and (task.state, task.next_run_at, run.state) == (TaskState.CANCELLED, None, RunState.CANCELLED)
+        assert ledger.recurring.next_slot_at() is None
+
+    def test_only_the_run_of_a_recurring_task_can_be_cancelled(self, ledger: Ledger) -> None:
+        before = recurring(ledger)
+        ledger.recurring.run_now("task_r", NOW, "tasks")
+        task, run = ledger.tasks.request_cancel("task_r", NOW + 5, only_run=True)
+        assert run and (task.state, task.next_run_at, run.state) == (TaskState.ACTIVE, before.next_run_at, RunState.CANCELLED)
+
+    def test_what_is_recurring_proposed_or_still_to_be_delivered_is_never_cleared(self, ledger: Ledger) -> None:
+        recurring(ledger)
+        propose(ledger, "task_p")
+        ledger.runs.settle([done(running(ledger, channels=("phone",)))], OURS)
+        assert ledger.tasks.clear(["task_r", "task_p", "task_x"], NOW) == []
+        ledger.deliveries.delivered([letter.notice_id for letter in ledger.deliveries.outgoing()], None, NOW)
+        assert ledger.tasks.clear(["task_x"], NOW) == ["tasks/task_x"]
+        ledger.tasks.request_cancel("task_r", NOW)
+        assert ledger.tasks.clear(["task_r"], NOW) == [] and ledger.queries.show("task_r") is None
+
+    def test_many_tasks_are_cleared_at_once(self, ledger: Ledger) -> None:
+        ids = [submit(ledger, f"task_{n}", owner=OURS).task.task_id for n in range(600)]
+        ledger.runs.settle([done(task_id) for task_id in ids], OURS)
+        assert len(ledger.tasks.clear(ids, NOW)) == 600
+        assert kinds(ledger) == ["task_cleared"] * 600 and ledger.queries.list() == []
+
+    def test_old_sessions_that_asked_for_nothing_any_more_are_forgotten_with_what_is_cleared(self, ledger: Ledger) -> None:
+        for name in ("claude:1", "claude:2"):
+            ledger.sessions.register(Session(name, "claude", "/p", None, NOW, NOW))
+        submit(ledger, session="claude:1")
+        ledger.tasks.clear([], NOW + 31 * DAY)
+        assert [one.session_id for one in ledger.sessions.sessions()] == ["claude:1"]
+
+    @pytest.mark.parametrize("kind", ["agent", "recurring"])
+    def test_what_may_still_be_gone_on_with_is_not_outdated(self, ledger: Ledger, kind: str) -> None:
+        if kind == "agent":
+            agent(ledger, "task_x")
+            ledger.runs.settle([done(ledger.runs.claim(AGENTS, OURS, 1, NOW)[0].run)], OURS)
+            assert ledger.tasks.outdated(NOW + DAY) == []
+            return
+        run_once(ledger, recurring(ledger, "task_x"), NOW)
+        assert ledger.tasks.outdated(NOW + DAY) == []
+        ledger.tasks.request_cancel("task_x", NOW)
+        assert ledger.tasks.outdated(NOW + DAY) == ["task_x"]
+
+    @pytest.mark.parametrize("count", [2, 3, 4, 5, 8, 9, 17])
+    def test_the_next_free_number_follows_the_last_one(self, ledger: Ledger, count: int) -> None:
+        for _ in range(count):
+            submit(ledger)
+        assert submit(ledger).task.task_id == f"task_x_{count + 1}"

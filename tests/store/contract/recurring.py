@@ -1,0 +1,360 @@
+"""Tasks that run by a schedule or after others: slots, pausing, manual runs, budgets and their history."""
+
+from typing import Any
+
+import pytest
+
+from backburner.core.errors import BadInput, IllegalTransition, TaskNotFound
+from backburner.core.models import ENGINE, Entry
+from backburner.core.schedule import Plan, Schedule, every, plan
+from backburner.core.states import NoticeKind, PauseKind, Result, RunState, TaskState
+from backburner.store.ledger import Ledger
+from contract.cases import (
+    DAY,
+    HOUR,
+    NOW,
+    OURS,
+    Open,
+    at,
+    claimed,
+    done,
+    ended,
+    failed,
+    kinds,
+    latest,
+    propose,
+    recurring,
+    run_once,
+    shown,
+    submit,
+    whole,
+)
+
+
+def fire(ledger: Ledger, now: int, over: str | None = None) -> int:
+    return ledger.recurring.fire(lambda entry: (at(now)(entry)[0], over), now, "tasks")
+
+
+def slots(ledger: Ledger, task_id: str = "task_r") -> list[tuple[int | None, str]]:
+    return sorted((run.slot, str(run.state)) for run in ledger.queries.history(task_id, 99))
+
+
+class RecurringContract:
+    # -- slots
+
+    def test_the_next_slot_is_that_of_whatever_is_due_first(self, ledger: Ledger) -> None:
+        assert ledger.recurring.next_slot_at() is None and ledger.recurring.standing() == []
+        recurring(ledger, "task_a")
+        recurring(ledger, "task_b", every(HOUR // 2, NOW))
+        recurring(ledger, "task_c", Schedule(), after=("task_a",))
+        assert (ledger.recurring.next_slot_at(), ledger.recurring.next_slot_at(NOW + HOUR // 2)) == (NOW + HOUR // 2, NOW + HOUR)
+        assert ledger.recurring.next_slot_at(NOW + HOUR) is None
+        assert [entry.task.task_id for entry in ledger.recurring.standing()] == ["task_a", "task_b"]
+
+    def test_a_slot_that_is_due_becomes_a_run_and_the_next_one_comes(self, ledger: Ledger, open_ledger: Open) -> None:
+        recurring(ledger)
+        assert fire(ledger, NOW + HOUR - 1) == 0
+        assert fire(ledger, NOW + HOUR) == 1
+        task, run = shown(open_ledger(), "task_r")
+        assert run and (run.n, run.slot, run.cause, run.state, run.runner) == (1, NOW + HOUR, "schedule", RunState.PENDING, ENGINE)
+        assert (task.next_run_at, task.fired, task.run_count) == (NOW + 2 * HOUR, 1, 1)
+        assert fire(open_ledger(), NOW + HOUR) == 0
+
+    def test_slots_that_were_missed_leave_a_row_with_the_reason(self, ledger: Ledger) -> None:
+        recurring(ledger)
+        fire(ledger, NOW + 3 * HOUR)
+        assert slots(ledger) == [(NOW + HOUR, "skipped"), (NOW + 2 * HOUR, "skipped"), (NOW + 3 * HOUR, "pending")]
+        (event,) = [event for event in ledger.events.events(0) if event.kind == "run_skipped"]
+        assert (event.data["slots"], event.data["first"], event.data["last"]) == (2, NOW + HOUR, NOW + 2 * HOUR)
+
+    def test_a_slot_was_run_or_not(self, ledger: Ledger) -> None:
+        recurring(ledger)
+        fire(ledger, NOW + 2 * HOUR)
+        run_ends(ledger, NOW + 2 * HOUR)
+        assert [ledger.recurring.ran("task_r", NOW + hours * HOUR) for hours in (1, 2, 3)] == [False, True, False]
+
+    def test_a_task_whose_slots_are_used_up_is_done_with_its_last_run(self, ledger: Ledger) -> None:
+        recurring(ledger, schedule=every(HOUR, NOW)._replace(max_runs=1))
+        fire(ledger, NOW + HOUR)
+        assert shown(ledger, "task_r").task.next_run_at is None
+        run_ends(ledger, NOW + HOUR)
+        assert shown(ledger, "task_r").task.state == TaskState.DONE
+
+    def test_a_task_whose_time_is_over_is_done_without_a_run(self, ledger: Ledger) -> None:
+        recurring(ledger, schedule=every(HOUR, NOW)._replace(until=NOW + HOUR, missed="skip"))
+        fire(ledger, NOW + 9 * HOUR)
+        assert shown(ledger, "task_r").task.state == TaskState.DONE and slots(ledger) == [(NOW + HOUR, "skipped")]
+
+    def test_a_schedule_that_cannot_be_read_is_paused_and_stops_no_other(self, ledger: Ledger) -> None:
+        recurring(ledger, "task_bad")
+        recurring(ledger, "task_good")
+
+        def decide(entry: Entry) -> tuple[Plan, str | None]:
+            if entry.task.task_id == "task_bad":
+                raise ValueError("what is this?")
+            return at(NOW + HOUR)(entry)
+
+        assert ledger.recurring.fire(decide, NOW + HOUR, "tasks") == 1
+        bad = shown(ledger, "task_bad").task
+        assert (bad.state, bad.paused_because) == (TaskState.PAUSED, "its schedule cannot be read: what is this?")
+        assert [notice.kind for notice in ledger.notices.notices()] == [NoticeKind.PAUSED] and claimed(ledger, now=NOW + HOUR) == [
+            "task_good"
+        ]
+
+    def test_very_many_that_are_due_at_once_are_all_dealt_with(self, ledger: Ledger) -> None:
+        for number in range(510):
+            recurring(ledger, f"task_{number}", most_active=999)
+        assert fire(ledger, NOW + HOUR) == 510 and len(ledger.runs.queued(ENGINE, NOW + HOUR, 999)) == 510
+
+    def test_a_task_that_may_use_no_more_is_paused_instead_of_run(self, ledger: Ledger) -> None:
+        recurring(ledger)
+        assert fire(ledger, NOW + HOUR, over="it has used 3 of 3 runs today") == 1
+        task = shown(ledger, "task_r").task
+        assert (task.state, task.pause_kind, task.fired) == (TaskState.PAUSED, PauseKind.BUDGET, 0)
+        assert slots(ledger) == [(NOW + HOUR, "skipped")] and "it has used 3 of 3 runs today" in ledger.notices.notices()[0].text
+
+    # -- a clock that was set back
+
+    def test_after_the_clock_was_set_back_what_was_skipped_ahead_is_due_again(self, ledger: Ledger) -> None:
+        recurring(ledger)
+        fire(ledger, NOW + 4 * HOUR)
+        run_ends(ledger, NOW + 4 * HOUR)
+        ledger.recurring.replan("task_r", NOW + 2 * HOUR, NOW + HOUR + 1)
+        assert shown(ledger, "task_r").task.next_run_at == NOW + 2 * HOUR
+        assert slots(ledger) == [(NOW + HOUR, "skipped"), (NOW + 4 * HOUR, "completed")] and kinds(ledger)[-1] == "task_replanned"
+        fire(ledger, NOW + 2 * HOUR)
+        run_ends(ledger, NOW + 2 * HOUR)
+        fire(ledger, NOW + 4 * HOUR)
+        assert ledger.recurring.ran("task_r", NOW + 2 * HOUR) and shown(ledger, "task_r").task.next_run_at == NOW + 5 * HOUR
+        assert slots(ledger)[2:] == [(NOW + 3 * HOUR, "skipped"), (NOW + 4 * HOUR, "completed")]  # none is run twice
+
+    @pytest.mark.parametrize("due", [NOW + HOUR, NOW + 2 * HOUR])
+    def test_a_task_is_never_planned_for_later_than_it_is_due(self, ledger: Ledger, due: int) -> None:
+        recurring(ledger)
+        unchanged = whole(ledger)
+        ledger.recurring.replan("task_r", due, NOW)
+        assert whole(ledger) == unchanged
+        with pytest.raises(TaskNotFound):
+            ledger.recurring.replan("task_missing", NOW, NOW)
+
+    def test_after_the_clock_was_set_back_a_retry_waits_as_long_as_it_was_to(self, ledger: Ledger) -> None:
+        recurring(ledger)
+        ledger.recurring.run_now("task_r", NOW + DAY, "tasks")
+        (run_id,) = claimed(ledger, now=NOW + DAY)
+        ledger.runs.settle([failed(run_id, ended_at=NOW + DAY)], OURS)
+        retry = latest(ledger, "task_r")
+        assert (retry.cause, retry.due_at) == ("retry", NOW + DAY + 30_000)
+        ledger.recurring.set_back(NOW + 5)
+        assert (latest(ledger, "task_r").due_at, latest(ledger, "task_r").created_at) == (NOW + 5 + 30_000, NOW + 5)
+        ledger.recurring.set_back(NOW + 9)
+        assert latest(ledger, "task_r").due_at == NOW + 5 + 30_000
+
+    # -- pausing
+
+    def test_a_paused_task_is_not_due_and_holds_what_waits_to_start(self, ledger: Ledger) -> None:
+        recurring(ledger)
+        fire(ledger, NOW + HOUR)
+        task, run = ledger.recurring.pause("task_r", "by hand", NOW + HOUR)
+        assert run and (task.state, task.paused_because, task.pause_kind) == (TaskState.PAUSED, "by hand", PauseKind.OTHER)
+        assert (task.next_run_at, run.blocked, ledger.recurring.next_slot_at()) == (None, True, None) and claimed(
+            ledger, now=NOW + DAY
+        ) == []
+        assert ledger.notices.notices() == []
+        task, run = ledger.recurring.unpause("task_r", NOW + 3 * HOUR, 9)
+        assert run and (task.state, task.paused_because, task.next_run_at, run.blocked) == (TaskState.ACTIVE, None, NOW + 4 * HOUR, False)
+        assert kinds(ledger)[-1] == "task_unpaused"
+
+    def test_pausing_and_going_on_are_refused_where_they_make_no_sense(self, ledger: Ledger) -> None:
+        submit(ledger)
+        recurring(ledger, "task_a")
+        recurring(ledger, "task_b")
+        ledger.recurring.pause("task_b", "by hand", NOW)
+        unchanged = whole(ledger)
+        for task_id, error in (("task_x", BadInput), ("task_missing", TaskNotFound)):
+            with pytest.raises(error):
+                ledger.recurring.pause(task_id, "by hand", NOW)
+            with pytest.raises(error):
+                ledger.recurring.unpause(task_id, NOW, 9)
+        with pytest.raises(IllegalTransition):
+            ledger.recurring.pause("task_b", "again", NOW)
+        with pytest.raises(IllegalTransition):
+            ledger.recurring.unpause("task_a", NOW, 9)
+        with pytest.raises(BadInput, match="1 active standing tasks already"):
+            ledger.recurring.unpause("task_b", NOW, 1)
+        assert whole(ledger) == unchanged
+
+    def test_a_task_that_used_up_its_day_is_counted_anew_once_it_goes_on(self, ledger: Ledger) -> None:
+        task = recurring(ledger, budget={"day_runs": 1})
+        assert ledger.recurring.over_day(task, NOW) is None
+        run_once(ledger, task, NOW)
+        assert ledger.recurring.over_day(task, NOW + 1) == "it has used 1 of 1 runs today"
+        assert ledger.recurring.over_day(task, NOW + DAY) is None
+        with pytest.raises(BadInput, match="it has used 1 of 1 runs today"):
+            ledger.recurring.run_now("task_r", NOW + 1, "tasks")
+        fire(ledger, NOW + HOUR, over="it has used 1 of 1 runs today")
+        ledger.recurring.unpause("task_r", NOW + HOUR + 1, 9)
+        assert ledger.recurring.over_day(shown(ledger, "task_r").task, NOW + HOUR + 2) is None
+        ledger.recurring.set_back(NOW + 5)
+        assert shown(ledger, "task_r").task.counted_from == NOW + 5
+
+    def test_a_name_is_free_once_its_recurring_task_is_over(self, ledger: Ledger) -> None:
+        ledger.recurring.room("r", "/p")
+        recurring(ledger)
+        submit(ledger, "task_x", name="other")
+        with pytest.raises(BadInput, match="'r' here already: task_r"):
+            ledger.recurring.room("r", "/p")
+        for name, project, besides in (("r", "/q", ""), ("r", "/p", "task_r"), ("other", "/p", ""), (None, "/p", "")):
+            ledger.recurring.room(name, project, besides)
+        ledger.tasks.request_cancel("task_r", NOW)
+        ledger.recurring.room("r", "/p")
+
+    # -- manual runs
+
+    def test_a_manual_run_leaves_the_schedule_as_it_is(self, ledger: Ledger) -> None:
+        before = recurring(ledger)
+        task, run = ledger.recurring.run_now("task_r", NOW + 5, "tasks")
+        assert run and (run.cause, run.slot, run.state, run.folder) == ("manual", None, RunState.PENDING, "tasks/task_r")
+        assert (task.next_run_at, task.fired, task.run_count) == (before.next_run_at, 0, 1)
+        with pytest.raises(BadInput, match="a run that is pending already: task_r"):
+            ledger.recurring.run_now("task_r", NOW + 6, "tasks")
+
+    def test_a_paused_task_can_be_run_by_hand_but_not_one_that_is_over(self, ledger: Ledger) -> None:
+        recurring(ledger)
+        ledger.recurring.pause("task_r", "by hand", NOW)
+        ledger.recurring.run_now("task_r", NOW, "tasks")
+        assert claimed(ledger) == ["task_r"]
+        ledger.runs.settle([done("task_r")], OURS)
+        ledger.tasks.request_cancel("task_r", NOW)
+        ended(ledger, "task_x")
+        for task_id, why in (("task_r", "is cancelled"), ("task_x", "has no schedule")):
+            with pytest.raises(BadInput, match=why):
+                ledger.recurring.run_now(task_id, NOW, "tasks")
+        with pytest.raises(TaskNotFound):
+            ledger.recurring.run_now("task_missing", NOW, "tasks")
+
+    # -- what the end of a run means
+
+    @pytest.mark.parametrize(
+        ("notify", "told"), [("always", [1, 1, 1]), ("on_change", [1, 0, 1]), ("on_failure", [0, 0, 0]), ("never", [0, 0, 0])]
+    )
+    def test_somebody_is_told_as_the_task_asks(self, ledger: Ledger, notify: str, told: list[int]) -> None:
+        task = recurring(ledger, notify=notify)
+        before, counts = 0, []
+        for number, digest in enumerate(("a", "a", "b")):
+            run_once(ledger, task, NOW + number, digest=digest)
+            now = len(ledger.notices.notices())
+            counts.append(now - before)
+            before = now
+        assert counts == told and shown(ledger, "task_r").task.result_hash == "b"
+
+    def test_a_failure_is_tried_once_more_and_then_the_task_is_paused(self, ledger: Ledger) -> None:
+        recurring(ledger)
+        fire(ledger, NOW + HOUR)
+        run_ends(ledger, NOW + HOUR, fails=True)
+        task, retry = shown(ledger, "task_r")
+        assert retry and (task.failures, retry.cause, retry.slot, retry.due_at) == (1, "retry", NOW + HOUR, NOW + HOUR + 30_000)
+        assert ledger.notices.notices() == [] and claimed(ledger, now=NOW + HOUR + 29_999) == []
+        run_ends(ledger, NOW + HOUR + 30_000, fails=True)
+        task = shown(ledger, "task_r").task
+        assert (task.state, task.failures, task.pause_kind) == (TaskState.PAUSED, 2, PauseKind.OTHER)
+        assert "is paused because it failed twice in a row" in ledger.notices.notices()[0].text
+        assert ledger.recurring.unpause("task_r", NOW + 2 * HOUR, 9).task.failures == 0
+
+    def test_what_may_have_had_its_effect_is_not_tried_again(self, ledger: Ledger) -> None:
+        recurring(ledger)
+        fire(ledger, NOW + HOUR)
+        run_ends(ledger, NOW + HOUR, fails=True, result=Result.LOST)
+        task, run = shown(ledger, "task_r")
+        assert run and (task.state, task.failures, run.n) == (TaskState.ACTIVE, 1, 1) and len(ledger.notices.notices()) == 1
+
+    # -- tasks that run after others
+
+    def test_a_task_runs_each_time_after_another_one_completed(self, ledger: Ledger) -> None:
+        first = recurring(ledger, "task_a")
+        recurring(ledger, "task_b", Schedule(), after=("task_a",))
+        run = run_once(ledger, first, NOW)
+        task, after = shown(ledger, "task_b")
+        assert after and (task.fired, after.cause, after.origin, after.state) == (1, "after", run.run_id, RunState.PENDING)
+        run_once(ledger, first, NOW + 1)
+        assert [(one.n, one.error) for one in ledger.queries.history("task_b", 9)] == [
+            (-1, "task_a.2 completed while the run before was still at work"), (1, None)
+        ]  # fmt: skip
+
+    def test_a_task_that_runs_after_another_is_skipped_while_it_is_paused_and_paused_when_that_is_over(self, ledger: Ledger) -> None:
+        first = recurring(ledger, "task_a")
+        recurring(ledger, "task_b", Schedule(), after=("task_a",))
+        ledger.recurring.pause("task_b", "by hand", NOW)
+        run_once(ledger, first, NOW)
+        assert [run.error for run in ledger.queries.history("task_b", 9)] == ["task_a completed while it was paused"]
+        ledger.recurring.unpause("task_b", NOW, 9)
+        ledger.tasks.request_cancel("task_a", NOW + 1)
+        task = shown(ledger, "task_b").task
+        assert (task.state, task.paused_because) == (TaskState.PAUSED, "task_a, which it comes after, is cancelled")
+
+    def test_a_task_that_is_over_is_done_when_the_one_before_completes(self, ledger: Ledger) -> None:
+        first = recurring(ledger, "task_a")
+        recurring(ledger, "task_b", Schedule(until=NOW + 5), after=("task_a",))
+        submit(ledger, "task_c", after=("task_b",))
+        run_once(ledger, first, NOW + 6)
+        assert shown(ledger, "task_b").task.state == TaskState.DONE and claimed(ledger, now=NOW + 6) == ["task_c"]
+
+    def test_a_task_after_another_that_used_up_its_day_is_paused(self, ledger: Ledger) -> None:
+        first = recurring(ledger, "task_a")
+        second = recurring(ledger, "task_b", Schedule(), after=("task_a",), budget={"day_runs": 1})
+        run_once(ledger, second, NOW)
+        run_once(ledger, first, NOW + 1)
+        task = shown(ledger, "task_b").task
+        assert (task.state, task.pause_kind) == (TaskState.PAUSED, PauseKind.BUDGET)
+
+    # -- what was used, and forgetting
+
+    def test_what_runs_used_is_counted_since_a_moment_and_until_another(self, ledger: Ledger) -> None:
+        nothing = {"tokens": 0, "cost": 0, "seconds": 0, "runs": 0}
+        one, other = recurring(ledger, "task_a"), recurring(ledger, "task_b")
+        assert ledger.recurring.spent("task_a", 0) == nothing == ledger.recurring.spent(None, 0)
+        for number in range(3):
+            run_once(ledger, one, NOW + number, usage={"tokens": 10, "cost": 0.5})
+        run_once(ledger, other, NOW + 9, usage={"tokens": 1})
+        ended(ledger, "task_x")
+        assert ledger.recurring.spent("task_a", 0) == {"tokens": 30, "cost": 1.5, "seconds": 0, "runs": 3}
+        assert ledger.recurring.spent("task_a", NOW + 1)["runs"] == 2 and ledger.recurring.spent("task_a", NOW, NOW + 1)["runs"] == 2
+        assert ledger.recurring.spent(None, 0) == {"tokens": 31, "cost": 1.5, "seconds": 0, "runs": 4}
+        assert ledger.recurring.spent("task_missing", 0) == nothing
+
+    def test_very_many_runs_are_counted_whole(self, ledger: Ledger) -> None:
+        task = recurring(ledger)
+        for number in range(210):
+            run_once(ledger, task, NOW + number, usage={"tokens": 1})
+        assert ledger.recurring.spent("task_r", 0)["tokens"] == 210 == ledger.recurring.spent(None, 0)["runs"]
+        assert ledger.recurring.spent("task_r", NOW + 5)["tokens"] == 205
+
+    def test_old_runs_are_forgotten_but_for_the_latest_and_those_a_budget_counts(self, ledger: Ledger) -> None:
+        plain, counted = recurring(ledger, "task_a"), recurring(ledger, "task_b", budget={"day_runs": 9})
+        for number in range(3):
+            run_once(ledger, plain, NOW + number)
+            run_once(ledger, counted, NOW + number)
+        ended(ledger, "task_x")
+        assert ledger.recurring.compact(NOW, NOW) == []
+        assert ledger.recurring.compact(NOW + 9999, NOW + 9999, ["task_b"]) == [] == ledger.recurring.compact(NOW + 9999, NOW, [])
+        gone = ledger.recurring.compact(NOW + 9999, NOW + 9999, ["task_a", *(f"task_{number}" for number in range(600))])
+        assert sorted(gone) == ["tasks/task_a", "tasks/task_a.2"] and [run.n for run in ledger.queries.history("task_a", 9)] == [3]
+        assert kinds(ledger)[-1] == "runs_compacted"
+        assert sorted(ledger.recurring.compact(NOW + 9999, NOW + 3 * DAY)) == ["tasks/task_b", "tasks/task_b.2"]
+        assert shown(ledger, "task_x").status == "completed"
+
+    def test_a_proposed_recurring_task_is_not_due(self, ledger: Ledger) -> None:
+        propose(ledger, "task_r", schedule=every(HOUR, NOW).fields(), kind="scheduled", most_active=9)
+        assert ledger.recurring.next_slot_at() is None and fire(ledger, NOW + DAY) == 0
+
+    def test_a_scheduled_task_that_is_busy_waits_for_its_next_slot(self, ledger: Ledger) -> None:
+        recurring(ledger)
+        fire(ledger, NOW + HOUR)
+        busy = plan(every(HOUR, NOW), NOW + 2 * HOUR, NOW + 2 * HOUR, busy="it is busy")
+        ledger.recurring.fire(lambda _: (busy, None), NOW + 2 * HOUR, "tasks")
+        assert slots(ledger) == [(NOW + HOUR, "pending"), (NOW + 2 * HOUR, "skipped")]
+
+
+def run_ends(ledger: Ledger, now: int, *, fails: bool = False, **more: Any) -> None:
+    """The pending run is claimed and ends."""
+    (run_id,) = claimed(ledger, now=now)
+    ledger.runs.settle([(failed if fails else done)(run_id, ended_at=now, **more)], OURS)
