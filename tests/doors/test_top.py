@@ -24,6 +24,7 @@ from backburner.core import task_text as render
 from backburner.core.models import Entry, Run, Submission, Task
 from backburner.core.progress import Progress
 from backburner.core.states import Result, RunState, TaskState
+from backburner.core.terminal_text import cells
 from backburner.interfaces.cli.tasks import LISTED
 from backburner.interfaces.tui.board import Board, Row, Section, arranged, compose, page, section_of
 from backburner.interfaces.tui.top import COLOURS
@@ -106,7 +107,7 @@ def test_only_the_selected_row_is_reversed_and_it_spans_the_screen() -> None:
     entries = everything()
     rows = compose(board(entries, selected=entries[2].task.task_id), 100, 24)
     chosen = [row for row in rows if any(style == "selected" for _, style in row)]
-    assert len(chosen) == 1 and "143022_later" in chosen[0][0][0] and render.cells(chosen[0][0][0]) == 100
+    assert len(chosen) == 1 and "143022_later" in chosen[0][0][0] and cells(chosen[0][0][0]) == 100
 
 
 def test_sections_are_ordered_by_what_comes_next() -> None:
@@ -225,7 +226,7 @@ def test_nothing_ever_leaves_the_screen_or_could_move_its_cursor(shown: Board, w
     assert len(rows) == height
     for row in rows:
         text = "".join(text for text, _ in row)
-        assert render.cells(text) <= width and text.isprintable()
+        assert cells(text) <= width and text.isprintable()
         assert not re.search("[\ufe00-\ufe0f\u202a-\u202e]", text)
 
 
@@ -292,7 +293,7 @@ class Screen:
         self.cells[bottom if by > 0 else top][:] = [" "] * self.columns
 
     def _write(self, c: str) -> None:
-        size = render.cells(c)
+        size = cells(c)
         if size == 0:
             return
         if self.x + size > self.columns:

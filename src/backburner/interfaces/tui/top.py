@@ -23,7 +23,7 @@ from backburner.core import task_text as render
 from backburner.core.errors import BackburnerError, BadInput
 from backburner.core.models import ENGINE, Entry
 from backburner.core.states import LIVE, RunState, TaskState
-from backburner.core.terminal_text import visible
+from backburner.core.terminal_text import cells, visible
 from backburner.interfaces.cli.main import verb_parser
 from backburner.interfaces.cli.run import cwd
 from backburner.interfaces.cli.tasks import LISTED, hint
@@ -262,7 +262,7 @@ class Top:
                 self._screen.clrtoeol()  # a character wider than was thought has run over from the line above
                 for text, style in row:
                     self._screen.addstr(y, x, text if self._unicode else _plain(text), self._styles.get(style, 0))
-                    x += render.cells(text)
+                    x += cells(text)
         self._screen.refresh()
 
     # -- keys
@@ -401,4 +401,4 @@ def _styles() -> dict[str, int]:
 
 def _plain(text: str) -> str:
     """`text` in as many columns without a letter that a terminal of old might not know."""
-    return "".join(c if c.isascii() else _PLAIN.get(c, "?" * render.cells(c)) for c in text)
+    return "".join(c if c.isascii() else _PLAIN.get(c, "?" * cells(c)) for c in text)
