@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from backburner.core.models import Signs
     from backburner.core.progress import Progress
 
-_COLOURS = {
+COLOURS = {
     "completed": "32",
     "failed": "31",
     "cancelled": "33",
@@ -162,7 +162,7 @@ def print_json(value: object) -> None:
 
 def colour(status: str, width: int = 0) -> str:
     text = status.ljust(width)
-    return f"\x1b[{_COLOURS.get(status, '0')}m{text}\x1b[0m" if coloured() else text
+    return f"\x1b[{COLOURS.get(status, '0')}m{text}\x1b[0m" if coloured() else text
 
 
 def coloured() -> bool:
