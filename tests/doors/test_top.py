@@ -15,6 +15,7 @@ import termios
 from collections.abc import Iterator
 
 import apsw
+import pyte
 import pytest
 from conftest import Place, caller, wait_until
 from hypothesis import example, given
@@ -24,9 +25,10 @@ from backburner.core import task_text as render
 from backburner.core.models import Entry, Run, Submission, Task
 from backburner.core.progress import Progress
 from backburner.core.states import Result, RunState, TaskState
+from backburner.core.terminal_text import cells
 from backburner.interfaces.cli.tasks import LISTED
 from backburner.interfaces.tui.board import Board, Row, Section, arranged, compose, page, section_of
-from backburner.interfaces.tui.top import COLOURS
+from backburner.interfaces.tui.top_screen import STYLES
 from backburner.services.app import open_app
 from backburner.system import wakeups as wake
 
@@ -106,7 +108,7 @@ def test_only_the_selected_row_is_reversed_and_it_spans_the_screen() -> None:
     entries = everything()
     rows = compose(board(entries, selected=entries[2].task.task_id), 100, 24)
     chosen = [row for row in rows if any(style == "selected" for _, style in row)]
-    assert len(chosen) == 1 and "143022_later" in chosen[0][0][0] and render.cells(chosen[0][0][0]) == 100
+    assert len(chosen) == 1 and "143022_later" in chosen[0][0][0] and cells(chosen[0][0][0]) == 100
 
 
 def test_sections_are_ordered_by_what_comes_next() -> None:
@@ -180,8 +182,8 @@ def test_a_task_that_is_to_stop_says_so() -> None:
 
 
 def test_colours_are_those_of_the_table() -> None:
-    table = {status: int(code) - 30 for status, code in render._COLOURS.items() if code != "2"}
-    assert {status: COLOURS[status] for status in table} == table and "pending" not in COLOURS
+    assert {STYLES[status] for status in ("completed", "done")} == {"ansigreen"} and STYLES["failed"] == "ansired"
+    assert render.COLOURS.keys() < STYLES.keys() and STYLES["pending"] == "dim"
 
 
 ANY_TEXT = st.one_of(st.text(max_size=60), st.just(HOSTILE), st.just("x" * 20_000), st.just("進" * 300), st.just("e" + "\u0301" * 500))
@@ -225,132 +227,74 @@ def test_nothing_ever_leaves_the_screen_or_could_move_its_cursor(shown: Board, w
     assert len(rows) == height
     for row in rows:
         text = "".join(text for text, _ in row)
-        assert render.cells(text) <= width and text.isprintable()
+        assert cells(text) <= width and text.isprintable()
         assert not re.search("[\ufe00-\ufe0f\u202a-\u202e]", text)
 
 
 # -- in a terminal
 
-_TOKEN = re.compile(r"\x1b\[([?>]?)([\d;]*)([@-~])|\x1b[()].|\x1b[=>M]|\x1b\]104\x07|[^\x1b]", re.DOTALL)
+# A character, or a sequence that a board may write: colours, moves of the cursor, erasing, and a few modes.
+_TOKEN = re.compile(r"[^\x1b]|\x1b\[[\d;]*[mABCDHJK]|\x1b\[\?(?:1|7|12|25|1049|2004)[hl]", re.DOTALL)
 
 
-class Screen:
-    """As much of a terminal as ncurses makes use of: what it shows, and whether a line ever ran over.
+class Screen(pyte.Screen):
+    """A terminal with an alternate screen, which remembers whether a line ever ran over. A switch of screens clears it.
 
-    One that was `resized` shows nothing before it is cleared: what comes until then was drawn for another size.
+    One that was resized shows nothing before it is erased: what comes until then was drawn for another size.
     """
 
-    def __init__(self, columns: int, lines: int, *, resized: bool = False) -> None:
-        self.resized = resized
-        self.columns, self.lines = columns, lines
-        self.cells = [[" "] * columns for _ in range(lines)]
-        self.x = self.y = 0
-        self.margins = 0, lines - 1
-        self.last = ""
-        self.wrapped = False
-        self.alternate = False
+    def __init__(self, columns: int, lines: int) -> None:
+        super().__init__(columns, lines)
+        self._stream = pyte.Stream(self)
+        self.alternate = self.wrapped = self.resized = False
 
     def feed(self, text: str) -> str:
         """Obey; what is left is the start of a sequence."""
         at = 0
         while found := _TOKEN.match(text, at):
             at = found.end()
-            self.resized = self.resized and found[0] != "\x1b[2J"
-            if self.resized:
-                self.alternate = self.alternate and found[0] != "\x1b[?1049l"
-            elif found[3]:
-                self._control(found[1], found[2], found[3])
-            elif found[0] == "\x1bM":
-                self._move(-1)
-            elif not found[0].startswith("\x1b"):
-                self._put(found[0])
+            if self.resized and found[0] == "\x1b[J":
+                self.resized = False
+                self.cursor_position()
+            if not self.resized:
+                self._stream.feed(found[0])
         assert len(text) - at < 16, f"no terminal should get {text[at:]!r}"
         return text[at:]
 
-    def _put(self, c: str) -> None:
-        match c:
-            case "\r":
-                self.x = 0
-            case "\n":
-                self._move(1)
-            case "\b":
-                self.x -= 1
-            case _:
-                assert c.isprintable() or not self.alternate, f"no terminal should get {c!r}"
-                self._write(c)
+    def draw(self, data: str) -> None:
+        assert data.isprintable() or not self.alternate, f"no terminal should get {data!r}"
+        self.wrapped = self.wrapped or (self.alternate and self.cursor.x + cells(data) > self.columns)
+        super().draw(data)
 
-    def _move(self, by: int) -> None:
-        """A line up or down; at the margin what is between the margins moves instead."""
-        if self.y == self.margins[by > 0]:
-            self._scroll(by)
-        else:
-            self.y += by
+    def set_mode(self, *modes: int, **options: bool) -> None:
+        super().set_mode(*modes, **options)
+        if 1049 in modes:
+            self._switch(alternate=True)
 
-    def _scroll(self, by: int) -> None:
-        top, bottom = self.margins
-        self.cells.insert(bottom if by > 0 else top, self.cells.pop(top if by > 0 else bottom))
-        self.cells[bottom if by > 0 else top][:] = [" "] * self.columns
+    def reset_mode(self, *modes: int, **options: bool) -> None:
+        super().reset_mode(*modes, **options)
+        if 1049 in modes:
+            self._switch(alternate=False)
 
-    def _write(self, c: str) -> None:
-        size = render.cells(c)
-        if size == 0:
-            return
-        if self.x + size > self.columns:
-            self.wrapped = self.wrapped or self.alternate
-            self.x = 0
-            self._move(1)
-        self.cells[self.y][self.x : self.x + size] = [c, ""][:size]
-        self.x, self.last = self.x + size, c
-
-    def _control(self, kind: str, parameters: str, final: str) -> None:
-        numbers = [int(part or 0) for part in parameters.split(";")]
-        n = numbers[0] or 1
-        row = self.cells[self.y]
-        x = min(self.x, self.columns - 1)
-        match final:
-            case "H":
-                self.y, self.x = n - 1, ((numbers[1:] or [0])[0] or 1) - 1
-            case "d":
-                self.y = n - 1
-            case "G":
-                self.x = n - 1
-            case "A" | "B":
-                self.y += n if final == "B" else -n
-            case "C" | "D":
-                self.x += n if final == "C" else -n
-            case "J":
-                row[x:] = [" "] * (self.columns - x)
-                for other in self.cells[0 if numbers[0] == 2 else self.y + 1 :]:
-                    other[:] = [" "] * self.columns
-            case "K":
-                row[slice(0, x + 1) if numbers[0] == 1 else slice(x, None)] = [" "] * (x + 1 if numbers[0] == 1 else self.columns - x)
-            case "X":
-                row[x : x + n] = [" "] * min(n, self.columns - x)
-            case "P":
-                row[:] = [*row[:x], *row[x + n :], *[" "] * n][: self.columns]
-            case "@":
-                row[:] = [*row[:x], *[" "] * n, *row[x:]][: self.columns]
-            case "b":
-                for _ in range(n):
-                    self._write(self.last)
-            case "r":
-                self.margins = n - 1, (numbers[1:] or [self.lines])[0] - 1
-                self.x = self.y = 0
-            case "S" | "T":
-                for _ in range(n):
-                    self._scroll(1 if final == "S" else -1)
-            case "h" | "l" if kind == "?" and numbers[0] == 1049:
-                self.alternate = final == "h"
-            case "m" | "h" | "l" | "t":
-                pass
-            case _:
-                raise AssertionError(f"no terminal should get {kind}{parameters}{final}")
+    def _switch(self, *, alternate: bool) -> None:
+        self.alternate = alternate
+        self.erase_in_display(2)
+        self.cursor_position()
 
 
 class Terminal:
-    """`backburner top` in a pseudo-terminal of its own."""
+    """`backburner top`, or another command, in a pseudo-terminal of its own."""
 
-    def __init__(self, place: Place, *words: str, columns: int = 100, lines: int = 30, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        place: Place,
+        *,
+        words: tuple[str, ...] = ("top",),
+        columns: int = 100,
+        lines: int = 30,
+        env: dict[str, str] | None = None,
+        controlling: bool = True,
+    ) -> None:
         self.raw, self._rest = b"", ""
         self._decoder = codecs.getincrementaldecoder("utf-8")()
         self.screen = Screen(columns, lines)
@@ -358,14 +302,14 @@ class Terminal:
         self._size(columns, lines)
         self.before = termios.tcgetattr(self.slave)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "backburner", "top", *words],
+            [sys.executable, "-m", "backburner", *words],
             cwd=place.cwd,
             env={**place.environ, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8", "COLUMNS": "33", **(env or {})},
             stdin=self.slave,
             stdout=self.slave,
             stderr=self.slave,
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            preexec_fn=(lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0)) if controlling else None,
         )
         os.set_blocking(self.master, False)
 
@@ -374,8 +318,8 @@ class Terminal:
 
     def resize(self, columns: int, lines: int) -> None:
         self.shown()
-        alternate, self.screen = self.screen.alternate, Screen(columns, lines, resized=True)
-        self.screen.alternate = alternate
+        self.screen.resize(lines, columns)
+        self.screen.resized = True
         self._size(columns, lines)
 
     def type(self, keys: str) -> None:
@@ -387,7 +331,7 @@ class Terminal:
             while piece := os.read(self.master, 1 << 16):
                 self.raw += piece
                 self._rest = self.screen.feed(self._rest + self._decoder.decode(piece))
-        return ["".join(row).rstrip() for row in self.screen.cells]
+        return [line.rstrip() for line in self.screen.display]
 
     def sees(self, pattern: str) -> None:
         """Wait for a line like that."""
@@ -401,19 +345,23 @@ class Terminal:
 
     @property
     def restored(self) -> bool:
-        return not self.screen.alternate and self.raw.rfind(b"\x1b[?1049l") > self.raw.rfind(b"\x1b[?1049h") >= 0 and self._as_before
+        """Whether the settings and modes of the terminal are as before: screen, cursor, wrapping of lines, paste."""
+        modes = ("1049l", "1049h"), ("25h", "25l"), ("7h", "7l"), ("2004l", "2004h")
+        ended = all(self.raw.rfind(f"\x1b[?{off}".encode()) > self.raw.rfind(f"\x1b[?{on}".encode()) >= 0 for off, on in modes)
+        return ended and not self.screen.alternate and termios.tcgetattr(self.slave) == self.before
 
-    @property
-    def _as_before(self) -> bool:
-        return termios.tcgetattr(self.slave) == self.before and self.raw.rfind(b"\x1b[?25h") > self.raw.rfind(b"\x1b[?25l")
+    def hang_up(self) -> None:
+        """The terminal is gone, as that of a closed window."""
+        os.close(self.slave)
+        os.close(self.master)
+        self.master = self.slave = -1
 
     def close(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        for descriptor in (self.master, self.slave):
-            with contextlib.suppress(OSError):
-                os.close(descriptor)
+        if self.master >= 0:
+            self.hang_up()
 
 
 @pytest.fixture
@@ -424,8 +372,8 @@ def opened() -> Iterator[list[Terminal]]:
         terminal.close()
 
 
-def top(opened: list[Terminal], place: Place, *words: str, **options: object) -> Terminal:
-    opened.append(Terminal(place, *words, **options))  # type: ignore[arg-type]
+def top(opened: list[Terminal], place: Place, **options: object) -> Terminal:
+    opened.append(Terminal(place, **options))  # type: ignore[arg-type]
     return opened[-1]
 
 
@@ -455,16 +403,16 @@ def test_c_and_y_cancel_the_selected_task_and_anything_else_does_not(place: Plac
     terminal.sees("Cancel .*sleep(_2)?[?] y/n")
     terminal.type("n")
     terminal.sees("q quit")
-    terminal.type("c")
+    terminal.type("kc")
     terminal.sees("y/n")
     terminal.type("y")
-    terminal.sees(rf"^── {second} · cancelled")  # the selection stays with its task
+    terminal.sees(rf"^── {first} · cancelled")  # the selection stays with its task
     terminal.type("c")
     terminal.sees("is not running")
     terminal.type("\x03")
     assert terminal.left() == 0 and terminal.restored
-    assert (place.status(first)["status"], place.status(second)["status"]) == ("running", "cancelled")
-    place.ok("cancel", first)
+    assert (place.status(first)["status"], place.status(second)["status"]) == ("cancelled", "running")
+    place.ok("cancel", second)
 
 
 def test_restart_asks_on_the_plain_screen_and_comes_back_with_the_new_task(place: Place, opened: list[Terminal]) -> None:
@@ -535,9 +483,12 @@ def test_the_board_follows_the_size_of_the_terminal(place: Place, opened: list[T
     terminal.sees(f"^── {task_id}")
     for columns, height in ((200, 50), (60, 20), (40, 8), (12, 3), (2, 1), (1, 1), (100, 30)):
         terminal.resize(columns, height)
+        wait_until(lambda: terminal.shown() and not terminal.screen.resized, "the board to be drawn anew")
         if columns >= 40:
             terminal.sees(r" \d+_wide +進捗を示" if columns < 120 else f"{task_id} +進捗を示す🚀")
             terminal.sees("q quit")
+        elif columns > 2:
+            terminal.sees(r"\S")
     terminal.type("q")
     assert terminal.left() == 0 and terminal.restored and not terminal.screen.wrapped
     place.ok("cancel", task_id)
@@ -594,16 +545,106 @@ def test_trouble_with_the_ledger_is_said_and_the_board_comes_back_when_it_is_ove
     assert terminal.left() == 0
 
 
-def test_a_board_that_is_told_to_end_gives_the_terminal_back(place: Place, opened: list[Terminal]) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 0)])
+def test_a_board_that_is_told_to_end_gives_the_terminal_back(place: Place, opened: list[Terminal], number: int, code: int) -> None:
     terminal = top(opened, place)
     terminal.sees("No background tasks here")
-    terminal.process.send_signal(signal.SIGTERM)
-    assert terminal.left() == 143 and terminal.restored
-    gone = top(opened, place)
-    gone.sees("No background tasks here")
-    os.close(gone.slave)
-    os.close(gone.master)
-    gone.process.wait(10)
+    terminal.process.send_signal(number)
+    assert terminal.left() == code and terminal.restored
+
+
+@pytest.mark.parametrize("controlling", [True, False])
+def test_a_board_whose_terminal_is_gone_ends(place: Place, opened: list[Terminal], controlling: bool) -> None:
+    terminal = top(opened, place, controlling=controlling)  # only where it is the controlling one there is a signal
+    terminal.sees("No background tasks here")
+    terminal.hang_up()
+    assert terminal.process.wait(20) == 0
+
+
+@pytest.mark.parametrize("where", ["here", "elsewhere"])
+def test_an_unexpected_error_is_told_after_the_terminal_has_been_given_back(place: Place, opened: list[Terminal], where: str) -> None:
+    folder = place.cwd.parent / where if where == "elsewhere" else place.cwd
+    folder.mkdir(exist_ok=True)
+    place.ok("run", "--wait", "--", "true", cwd=folder)
+    terminal = top(opened, place)
+    terminal.sees("Recent 1" if where == "here" else "No background tasks here")
+    ledger = apsw.Connection(place.home.ledger)
+    ledger.execute("UPDATE tasks SET command = '['")
+    ledger.close()
+    if where == "here":
+        wake.ring_all(place.home.bells)
+    else:
+        terminal.type("a")
+    assert terminal.left() == 1 and terminal.restored
+    assert b"Backburner made a mistake: JSONDecodeError" in terminal.raw.rpartition(b"\x1b[?1049l")[2]
+
+
+def test_keys_that_are_not_known_and_pasted_text_do_nothing(place: Place, opened: list[Terminal]) -> None:
+    first, second = place.run("sleep", "600"), place.run("sleep", "601")
+    terminal = top(opened, place)
+    terminal.sees("2 running")
+
+    def goes_on(key: str, selected: str) -> bool:
+        terminal.type(key)  # again and again: what comes together with a key that is not known is ignored with it
+        return any(line.startswith(f"── {selected} ") for line in terminal.shown())
+
+    for keys in ("\x1bq", "\x1b[?62;22c", "\x1b[200~cyq\x1b[201~", "\x1b[200~", "cyq\x1b[201~", "ü"):
+        terminal.type(keys)
+        if keys != "\x1b[200~":
+            wait_until(lambda: goes_on("j", second), "the second task to be selected")
+            wait_until(lambda: goes_on("k", first), "the first task to be selected")
+    assert b"y/n" not in terminal.raw
+    terminal.type("q")
+    assert terminal.left() == 0 and terminal.restored
+    place.ok("cancel", first, second)
+
+
+def test_what_another_program_writes_does_not_move_the_board_and_ctrl_l_removes_it(place: Place, opened: list[Terminal]) -> None:
+    task_id = place.run("sleep", "600")
+    terminal = top(opened, place)
+    terminal.sees("1 running")
+    os.write(terminal.slave, b"\n\n\nwritten by another program")
+    terminal.sees("written by")
+    terminal.type("?")
+    terminal.sees("cancel it; asks first")
+    assert terminal.shown()[2].strip() == "Keys"
+    terminal.type("?")
+    terminal.sees("Running 1")
+    os.write(terminal.slave, b"\n\n\nwritten by another program")
+    terminal.sees("written by")
+    terminal.type("\x0c")
+    wait_until(lambda: not any("written by" in line for line in terminal.shown()), "it to be removed")
+    terminal.sees("q quit")
+    assert terminal.shown()[0].startswith(" backburner ") and terminal.shown()[1] == " Running 1"
+    terminal.type("q")
+    assert terminal.left() == 0 and terminal.restored
+    place.ok("cancel", task_id)
+
+
+def test_a_tiny_terminal_has_the_selected_task_and_the_key_that_leaves(place: Place, opened: list[Terminal]) -> None:
+    place.finish("true")
+    terminal = top(opened, place, columns=10, lines=3)
+    terminal.sees("^ q quit$")
+    assert terminal.shown()[1] == " complete…"
+    terminal.type("c")
+    terminal.sees("^ Task tas…$")
+    terminal.type("q")
+    assert terminal.left() == 0 and terminal.restored and not terminal.screen.wrapped
+
+
+def test_changed_settings_are_taken_over(place: Place, opened: list[Terminal]) -> None:
+    terminal = top(opened, place)
+    terminal.sees("5 free places")
+    place.configure("[commands]\nmax_concurrent = 7\n")
+    wake.ring_all(place.home.bells)
+    terminal.sees("7 free places")
+    place.configure("[commands]\nmax_concurrent = many\n")
+    wake.ring_all(place.home.bells)
+    place.configure("[commands]\nmax_concurrent = 6\n")
+    wake.ring_all(place.home.bells)
+    terminal.sees("6 free places")
+    terminal.type("q")
+    assert terminal.left() == 0
 
 
 def test_colours_are_left_out_where_nobody_wants_them(place: Place, opened: list[Terminal]) -> None:
@@ -625,7 +666,14 @@ def test_a_terminal_of_old_gets_plain_letters(place: Place, opened: list[Termina
     assert terminal.left() == 0 and terminal.raw.isascii()
 
 
-@pytest.mark.parametrize("term", ["dumb", "", "no-such-terminal"])
+def test_a_terminal_whose_name_is_not_known_gets_the_board(place: Place, opened: list[Terminal]) -> None:
+    terminal = top(opened, place, env={"TERM": "xterm-of-tomorrow"})
+    terminal.sees("No background tasks here")
+    terminal.type("q")
+    assert terminal.left() == 0 and terminal.restored
+
+
+@pytest.mark.parametrize("term", ["dumb", "", "unknown"])
 def test_a_terminal_that_cannot_be_drawn_on_gets_one_sentence(place: Place, opened: list[Terminal], term: str) -> None:
     terminal = top(opened, place, env={"TERM": term})
     assert terminal.left() == 2
@@ -638,3 +686,17 @@ def test_without_a_terminal_top_says_so_and_its_json_is_that_of_list(place: Plac
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "`top` needs a terminal; `backburner list` works without one.\n"
     assert json.loads(place.ok("top", "--json")) == place.json("list")
+
+
+@pytest.mark.parametrize("words", [("top",), ("chat", "-m", "hello")])
+@pytest.mark.parametrize("module", ["prompt_toolkit", "wcwidth"])
+def test_without_the_extra_a_sentence_says_what_to_install(
+    place: Place, opened: list[Terminal], module: str, words: tuple[str, ...]
+) -> None:
+    hidden = place.cwd / "hidden"
+    hidden.mkdir()
+    (hidden / "sitecustomize.py").write_text(f"import sys; sys.modules['{module}'] = None")
+    terminal = top(opened, place, words=words, env={"PYTHONPATH": str(hidden)})
+    assert terminal.left() == 2
+    what = "`top` needs" if words == ("top",) else "A chat needs"
+    assert terminal.raw.decode() == f"{what} the extra `tui`: pip install 'backburner[tui]'.\r\n"

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from backburner.core.terminal_text import Screen, clean, shortened, visible
+from backburner.core.terminal_text import Screen, cells, clean, cut, fitted, shortened, visible
 
 
 @pytest.mark.parametrize(
@@ -51,6 +51,35 @@ def test_nothing_that_is_shown_can_move_a_cursor(text: str) -> None:
 
 def test_a_string_without_end_hides_at_most_4096_characters() -> None:
     assert clean("\x1b]52;" + "x" * 5000) == "x" * (5000 - 4096 + 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "wanted"),
+    [
+        ("plain", 5, "plain"),
+        ("plain", 4, "pla…"),
+        ("plain", 1, "…"),
+        ("plain", 0, ""),
+        ("plain", -3, ""),
+        ("進捗", 4, "進捗"),
+        ("進捗", 3, "進…"),
+        ("進捗", 2, "…"),
+        ("a進捗", 4, "a進…"),
+        ("e\u0301e\u0301", 2, "e\u0301e\u0301"),
+        ("e\u0301e\u0301e", 2, "e\u0301…"),
+        ("naïve", 4, "naï…"),
+    ],
+)
+def test_a_text_is_cut_at_a_column_and_says_so(text: str, width: int, wanted: str) -> None:
+    assert cut(text, width) == wanted
+
+
+@given(st.text(st.characters(codec="utf-8")), st.integers(0, 40))
+@example("e" + "\u0301" * 500, 3)
+@example("進" * 500, 7)
+def test_a_fitted_text_has_its_width_and_starts_as_before(text: str, width: int) -> None:
+    assert cells(fitted(text, width)) == width
+    assert fitted(text, width) == text + " " * (width - cells(text)) or text.startswith(fitted(text, width).rstrip(" ").removesuffix("…"))
 
 
 def test_a_shortened_line_keeps_its_end() -> None:

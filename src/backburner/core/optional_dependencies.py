@@ -6,8 +6,8 @@ from backburner.core.errors import BadInput
 
 _WITH = {
     "agent": ("pydantic_ai", "acp", "httpx2"),
-    "chat": ("prompt_toolkit", "wcwidth"),
     "mcp": ("mcp", "uvicorn"),
+    "tui": ("prompt_toolkit", "wcwidth"),
     "file": ("watchfiles",),
     "github": ("httpx2",),
     "webhook": ("httpx2", "uvicorn"),
@@ -19,7 +19,7 @@ _WITH = {
 def need(part: str, what: str) -> None:
     """BadInput, with how to get it, where something is wanted that is not installed. `part` is an extra, or a kind of source or channel."""
     if not all(map(_found, _WITH.get(part, ()))):
-        extra = part if part in ("agent", "chat", "mcp") else "post"
+        extra = part if part in ("agent", "mcp", "tui") else "post"
         raise BadInput(f"{what} the extra `{extra}`: pip install 'backburner[{extra}]'.")
 
 

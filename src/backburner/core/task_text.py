@@ -10,13 +10,13 @@ from backburner.core import formatting as words
 from backburner.core.ids import slug
 from backburner.core.masking import masked_line, masked_words
 from backburner.core.models import DAY, PRIORITIES, Entry, Event, Notice, Run, Task
-from backburner.core.terminal_text import clean, shortened, visible
+from backburner.core.terminal_text import cells, clean, cut, fitted, shortened, visible
 
 if TYPE_CHECKING:
     from backburner.core.models import Signs
     from backburner.core.progress import Progress
 
-_COLOURS = {
+COLOURS = {
     "completed": "32",
     "failed": "31",
     "cancelled": "33",
@@ -162,7 +162,7 @@ def print_json(value: object) -> None:
 
 def colour(status: str, width: int = 0) -> str:
     text = status.ljust(width)
-    return f"\x1b[{_COLOURS.get(status, '0')}m{text}\x1b[0m" if coloured() else text
+    return f"\x1b[{COLOURS.get(status, '0')}m{text}\x1b[0m" if coloured() else text
 
 
 def coloured() -> bool:
@@ -196,32 +196,6 @@ def terminal(descriptor: int) -> tuple[int, int]:
     """The columns and lines of a terminal."""
     size = os.get_terminal_size(descriptor)
     return size.columns or 80, size.lines or 24
-
-
-def cells(text: str) -> int:
-    """How many columns of a terminal a text takes."""
-    if text.isascii():
-        return len(text)
-    import unicodedata
-
-    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 0 if unicodedata.combining(c) else 1 for c in text)
-
-
-def fitted(text: str, width: int) -> str:
-    """`text` in just `width` columns."""
-    text = cut(text, width)
-    return text + " " * (width - cells(text))
-
-
-def cut(text: str, width: int) -> str:
-    """`text` in at most `width` columns."""
-    if len(text) > 2 * width:
-        text = text[: 2 * width]
-    if cells(text) <= width:
-        return text
-    while text and cells(text) > width - 1:
-        text = text[:-1]
-    return text + "…" if width > 0 else ""
 
 
 def bar(fraction: float, width: int) -> str:

@@ -1,6 +1,7 @@
 """Somebody else's text made fit to be shown: nothing in it can move a cursor, hide, or pretend to be ours. Pure.
 
-`clean` and `visible` take a whole text; `Screen` takes output as it comes. Patterns are compiled when first used.
+`clean` and `visible` take a whole text; `Screen` takes output as it comes; `cells`, `cut` and `fitted` count the columns of a
+terminal that a text takes. Patterns are compiled when first used.
 """
 
 import codecs
@@ -17,6 +18,7 @@ _ESCAPE = (
 # C0 but tab, newline, carriage return and ESC; DEL; C1; bidi controls.
 _UNSHOWN = r"[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]+"
 _LONGEST_COLOUR = 40
+_MAX_CHARACTERS_PER_COLUMN = 8  # a letter and the accents on it
 
 
 def clean(text: str) -> str:
@@ -42,6 +44,37 @@ def visible(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def cells(text: str) -> int:
+    """How many columns of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    import unicodedata  # slow to load, and most texts need none
+
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 0 if unicodedata.combining(c) else 1 for c in text)
+
+
+def cut(text: str, width: int) -> str:
+    """`text` in at most `width` columns, with "…" in place of what does not fit. Reads no more of a long text than could fit."""
+    if width < 1:
+        return ""
+    if text.isascii():
+        return text if len(text) <= width else f"{text[: width - 1]}…"
+    text, used, kept = text[: _MAX_CHARACTERS_PER_COLUMN * width], 0, 0
+    for count, c in enumerate(text, 1):
+        used += cells(c)
+        if used > width:
+            return f"{text[:kept]}…"
+        if used < width:
+            kept = count  # as much as leaves a column for the "…"
+    return text
+
+
+def fitted(text: str, width: int) -> str:
+    """`text` in exactly `width` columns: cut, or filled with spaces."""
+    text = cut(text, width)
+    return text + " " * (width - cells(text))
 
 
 class Screen:

@@ -4,7 +4,6 @@ On SQLite one writer at a time reads and writes in its transaction, so that no v
 """
 
 import pytest
-from contract.cases import AGENTS, HOUR, NOW, OURS, THEIRS, asking, at, done, latest, recurring, running, shown, submit, whole
 
 from backburner.core.errors import StaleRun, StaleTask
 from backburner.core.models import Entry
@@ -17,6 +16,7 @@ from backburner.store.notice_writer import NoticeWriter
 from backburner.store.run_writer import RunWriter
 from backburner.store.task_transitions import TaskTransitions
 from backburner.store.waiting_runs import WaitingRuns
+from contract.cases import AGENTS, HOUR, NOW, OURS, THEIRS, asking, at, done, latest, recurring, running, shown, submit, whole
 
 
 def transitions(ledger: Ledger) -> TaskTransitions:

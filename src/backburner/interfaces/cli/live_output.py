@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from backburner.core import task_text as render
 from backburner.core.errors import ApprovalRequired
 from backburner.core.models import Entry
-from backburner.core.terminal_text import Screen
+from backburner.core.terminal_text import Screen, cells, cut
 from backburner.services.app import App, now_ms
 from backburner.services.log_follower import Follower
 
@@ -43,7 +43,7 @@ class LiveBlock:
     def _back(self) -> str:
         """To the start of what is shown, and rid of it; a terminal that became narrower has wrapped the lines."""
         width = self.room[0] + 1
-        height = sum(max(1, -(-render.cells(line) // width)) for line in self._shown)
+        height = sum(max(1, -(-cells(line) // width)) for line in self._shown)
         return "\r" + (f"\x1b[{height - 1}A" if height > 1 else "") + "\x1b[J"
 
 
@@ -125,4 +125,4 @@ def _board(app: App, entries: Sequence[Entry], of: int, block: LiveBlock) -> lis
     shown = ordered if len(ordered) < height else ordered[: height - 1]
     more = f", {len(ordered) - len(shown)} more" if len(shown) < len(ordered) else ""
     last = f"waiting for {len(entries)} of {of}{more} · {_ASIDE.format('them' if of > 1 else 'it')}"
-    return [*(_line(app, entry, width) for entry in shown), render.cut(last, width)]
+    return [*(_line(app, entry, width) for entry in shown), cut(last, width)]

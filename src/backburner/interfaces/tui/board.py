@@ -15,7 +15,7 @@ from backburner.core import task_text as render
 from backburner.core.masking import masked_line
 from backburner.core.models import Entry
 from backburner.core.states import RunState, TaskState
-from backburner.core.terminal_text import clean
+from backburner.core.terminal_text import cells, clean, cut, fitted
 
 if TYPE_CHECKING:
     from backburner.core.progress import Progress
@@ -170,20 +170,20 @@ def _header(board: Board, width: int) -> Row:
     if board.free is not None and width >= 80:
         told.append((f"{board.free} free place{'s' * (board.free != 1)}", "dim"))
     right = [piece for one in told for piece in ((" · ", "dim"), one)][1:]
-    room = width - sum(render.cells(text) for text, _ in right) - 3
+    room = width - sum(cells(text) for text, _ in right) - 3
     name = "backburner  " if room >= 40 else ""
     where = _end_of(_shown(board.where), room - len(name))
     left = [(" ", "plain"), (name, "bold"), (where, "plain")]
-    gap = room - len(name) - render.cells(where) + 1
+    gap = room - len(name) - cells(where) + 1
     return [*left, (" " * max(1, gap), "plain"), *right]
 
 
 def _end_of(path: str, width: int) -> str:
     """The last part of a path, which says most, in at most `width` columns."""
-    if width < 8 or render.cells(path) <= width:
-        return path if render.cells(path) <= width else ""
+    if width < 8 or cells(path) <= width:
+        return path if cells(path) <= width else ""
     path = path[-width:]
-    while path and render.cells(path) >= width:
+    while path and cells(path) >= width:
         path = path[1:]
     return f"…{path}"
 
@@ -193,7 +193,7 @@ def _foot(board: Board, width: int) -> Row:
         return [(f" {_shown(board.said)}", "bold")]
     kept, room = set(), width - 1
     for item in sorted(_KEYS):
-        size = render.cells(item[1]) + len(item[2]) + 3
+        size = cells(item[1]) + len(item[2]) + 3
         if size > room:
             break
         kept.add(item)
@@ -202,10 +202,10 @@ def _foot(board: Board, width: int) -> Row:
 
 
 def _help(width: int) -> list[Row]:
-    keys = max(render.cells(key) for key, _ in _HELP) + 2
+    keys = max(cells(key) for key, _ in _HELP) + 2
     left = " " * max(1, (width - keys - max(len(text) for _, text in _HELP)) // 2)
     rows: list[Row] = [[], [(f"{left}Keys", "bold")], []]
-    return rows + [[(left + render.fitted(key, keys), "bold"), (text, "plain")] for key, text in _HELP]
+    return rows + [[(left + fitted(key, keys), "bold"), (text, "plain")] for key, text in _HELP]
 
 
 def _body(board: Board, width: int, height: int) -> list[Row]:
@@ -278,7 +278,7 @@ def _for(board: Board, entry: Entry, width: int) -> str:
 def _columns(board: Board, shown: "Sequence[tuple[Entry, Progress | None, str]]", width: int) -> _Columns:
     """Where room is short the duration goes first, then the description."""
     state = 9 if width < 70 else 15 if width < 140 else 25
-    longest = max(render.cells(short(entry.task.task_id, width)) for entry in board.entries)
+    longest = max(cells(short(entry.task.task_id, width)) for entry in board.entries)
     project = 16 if board.everywhere and width >= 100 else 0
     task_id = min(longest, 40, max(4, width - state - 2))
     took = _TAKEN
@@ -289,7 +289,7 @@ def _columns(board: Board, shown: "Sequence[tuple[Entry, Progress | None, str]]"
         return _Columns(state, took, task_id, project, 0, 0)
     if rest < _LEAST_BOTH or not any(more for _, _, more in shown):
         return _Columns(state, took, task_id, project, rest, 0)
-    text = min(max(_LEAST_TEXT, *(render.cells(_text(entry)[:width]) for entry, _, _ in shown)), rest * 45 // 100)
+    text = min(max(_LEAST_TEXT, *(cells(_text(entry)[:width]) for entry, _, _ in shown)), rest * 45 // 100)
     return _Columns(state, took, task_id, project, text, rest - text - 2)
 
 
@@ -302,23 +302,23 @@ def _task(board: Board, entry: Entry, progress: "Progress | None", more: str, co
         (" ", "plain"),
         _state(entry, progress, columns.state),
         ("" if not columns.took else f" {words.duration(took) if took is not None else '':>{columns.took}}", "plain"),
-        (f" {_fitted(short(entry.task.task_id, width), columns.id)} ", "plain"),
-        (f"{_fitted(_shown(os.path.basename(entry.task.project)), columns.project)} " if columns.project else "", "dim"),
-        (_fitted(text, columns.text), "plain"),
-        (f"  {_cut(more, columns.more)}" if columns.more else "", "dim"),
+        (f" {fitted(short(entry.task.task_id, width), columns.id)} ", "plain"),
+        (f"{fitted(_shown(os.path.basename(entry.task.project)), columns.project)} " if columns.project else "", "dim"),
+        (fitted(text, columns.text), "plain"),
+        (f"  {cut(more, columns.more)}" if columns.more else "", "dim"),
     ]
     if entry.task.task_id != board.selected:
         return row
     text = "".join(text for text, _ in row)
-    return [(_fitted(text, width), "selected")]
+    return [(fitted(text, width), "selected")]
 
 
 def _state(entry: Entry, progress: "Progress | None", width: int) -> Piece:
     if entry.live and entry.run and entry.run.cancel_requested_at is not None:
-        return _fitted("stopping", width), "cancelled"
+        return fitted("stopping", width), "cancelled"
     if progress and progress.fraction is not None:
         return f"{render.bar(progress.fraction, width - 5)} {render.percent(progress.fraction):>4}", entry.status
-    return _fitted("ready" if entry.ready else entry.status, width), entry.status
+    return fitted("ready" if entry.ready else entry.status, width), entry.status
 
 
 def _title(board: Board, entry: Entry, width: int) -> Row:
@@ -331,7 +331,7 @@ def _title(board: Board, entry: Entry, width: int) -> Row:
     for text, style in parts:
         row += [(" · ", "dim"), (text, style)] if text else []
     row = _row([*row, (" ", "plain")], width)
-    return [*row, ("─" * (width - sum(render.cells(text) for text, _ in row)), "dim")]
+    return [*row, ("─" * (width - sum(cells(text) for text, _ in row)), "dim")]
 
 
 def _output(board: Board, entry: Entry, height: int) -> list[Row]:
@@ -385,24 +385,7 @@ def _row(pieces: Iterable[Piece], width: int) -> Row:
     """As much of a row as fits."""
     row: Row = []
     for text, style in pieces:
-        if text := _cut(text, width):
+        if text := cut(text, width):
             row.append((text, style))
-            width -= render.cells(text)
+            width -= cells(text)
     return row
-
-
-def _fitted(text: str, width: int) -> str:
-    return render.fitted(_cut(text, width), width)
-
-
-def _cut(text: str, width: int) -> str:
-    """`text` in at most `width` columns. What is far beyond them is not looked at: this is done for every line of a screen."""
-    if width < 1:
-        return ""
-    text, room = text[: 8 * width], width + 1
-    for at, c in enumerate(text) if not text.isascii() else ():
-        room -= render.cells(c)
-        if room < 0:
-            text = text[: at + 1]
-            break
-    return render.cut(text, width)

@@ -28,7 +28,7 @@ def chat(args: argparse.Namespace, flags: dict[str, str]) -> int:
     """Talk until the person leaves, or once with `-m` or piped input."""
     environ = dict(os.environ)
     home = Home(locate(args.home, environ))
-    need("chat", "A chat needs")
+    need("tui", "A chat needs")
     args.cwd = cwd()
     piped = "" if sys.stdin.isatty() else sys.stdin.read(_LONGEST_INPUT + 1)
     if len(piped) > _LONGEST_INPUT:

@@ -197,7 +197,7 @@ def _harmless(line: str) -> str:
 
 
 def _columns(spans: list[Span]) -> int:
-    """How many columns of a terminal they take."""
+    """How many columns of a terminal they take. Unlike `cells` it counts an emoji made of several characters as one."""
     text = "".join([text for text, _ in spans])
     return len(text) if text.isascii() else sum(map(wcswidth, iter_graphemes(text)))
 
