@@ -98,7 +98,7 @@ def test_a_broken_file_keeps_the_settings_of_before_and_is_named_in_the_log_and_
     good = (place.root / "config.toml").read_text()
     place.configure(good + "[tasks\n")
     log = place.root / "engine.log"
-    wait_until(lambda: "the settings of before stay for channels and webhooks" in log.read_text(), "the log to say so", 40)
+    wait_until(lambda: "keeping the previous settings" in log.read_text(), "the log to say so", 40)
     assert settings.answer() == 401
     shown = place.cli("doctor").stdout
     assert "not valid TOML" in shown and "what runs keeps the settings of before" in shown

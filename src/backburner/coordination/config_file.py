@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from backburner.core.errors import BackburnerError, BadInput
+from backburner.core.errors import BadInput
 from backburner.core.settings import Config, resolve
 from backburner.system.home import Home, stamp
 
@@ -16,17 +16,14 @@ class ConfigFile:
         self.current = load_config(home, environ, flags)
 
     def reload_if_changed(self) -> bool:
-        """Read the file again if it changed; True if the settings did. An invalid file is logged, and the settings stay as they are."""
+        """Read the file again if it changed; True if the settings did.
+
+        BackburnerError for an invalid file, once: the settings stay as they are until the file changes again.
+        """
         if (seen := stamp(self._home.config)) == self._stamp:
             return False
         self._stamp = seen
-        try:
-            self.current = load_config(self._home, self._environ, self._flags)
-        except BackburnerError as error:
-            import logging  # slow to load, and only daemons come here
-
-            logging.getLogger("backburner").warning("Ignoring the changed config.toml and keeping the previous settings: %s", error)
-            return False
+        self.current = load_config(self._home, self._environ, self._flags)
         return True
 
 

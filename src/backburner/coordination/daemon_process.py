@@ -99,8 +99,7 @@ class DaemonProcess:
         loop, daemon = asyncio.get_running_loop(), self._daemon
         assert daemon is not None
         try:
-            if self._config.reload_if_changed():
-                daemon.config_changed(self._config.current)
+            self._reload_config(daemon)
             daemon.tick()
             busy = daemon.is_busy()
         except Exception as error:
@@ -114,6 +113,13 @@ class DaemonProcess:
         seconds = self._idle_exit(self._config.current)
         if not busy and seconds is not None:
             self._leaving = loop.call_later(seconds, self._leave)
+
+    def _reload_config(self, daemon: Daemon) -> None:
+        try:
+            if self._config.reload_if_changed():
+                daemon.config_changed(self._config.current)
+        except BackburnerError as error:
+            log.warning("Ignoring the changed config.toml and keeping the previous settings: %s", error)
 
     def _leave(self) -> None:
         """Stop listening, look once more, and only then leave, so that nobody is left waiting for a process that is gone."""

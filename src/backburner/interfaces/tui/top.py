@@ -64,7 +64,8 @@ class BoardTasks:
 
     def free_places(self) -> int:
         """How many more commands could run by the current settings, which the engine goes by, too."""
-        self._app.config_file.reload_if_changed()
+        with contextlib.suppress(BackburnerError):
+            self._app.config_file.reload_if_changed()
         most = self._app.config.whole("commands.max_concurrent")
         running = self._app.queries.list(self._caller, status=RunState.RUNNING, everywhere=True, limit=_MAX_LIVE)
         return max(0, most - sum(entry.run is not None and entry.run.runner == ENGINE for entry in running))

@@ -27,7 +27,7 @@ from backburner.core.terminal_text import cells
 from backburner.interfaces.cli.tasks import hint
 from backburner.interfaces.tui import board
 from backburner.interfaces.tui.top import BoardTasks
-from backburner.services.runtime import now_ms
+from backburner.services.app import now_ms
 from backburner.system.file_watch import FileWatch
 from backburner.system.wakeups import Ear
 
