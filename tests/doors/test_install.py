@@ -192,6 +192,32 @@ def test_undone_everything_is_as_it_was_to_the_byte(person: Person, client: str,
     assert person.everything() == before
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "mcp_servers = { other = { command = 'y' } } # mine\n\n[z]\na = 1\n",
+        "mcp_servers = {}",
+        "mcp_servers.other.command = 'y' # mine\r\n\r\n# about z\r\n[z]\r\n",
+        "[mcp_servers]\nother.command = 'y'\n\n# about z\n[z]\n[mcp_servers.third]",
+        "\ufeff['mcp_servers' . \"other\"]\n'a.b' = 1",
+        "[[profiles]]\na = 1\n[z]\n[[profiles]]\na = 2\n# last",
+        "# only a comment",
+        "\n\n",
+    ],
+)
+def test_codex_settings_in_any_form_are_as_before_when_it_is_undone(person: Person, text: str) -> None:
+    person.has(person.codex, text)
+    before = person.everything()
+    assert person.install("codex") == 0
+    after = tomllib.loads(person.codex.read_text().removeprefix("\ufeff"))
+    servers = after.pop("mcp_servers")
+    assert servers.pop("backburner")["command"] == LAUNCHER
+    expected = tomllib.loads(text.replace("\r\n", "\n").removeprefix("\ufeff"))
+    assert servers == expected.pop("mcp_servers", {}) and after == expected
+    assert person.install("codex", undo=True) == 0
+    assert person.everything() == before
+
+
 @pytest.mark.parametrize("client", CLIENTS)
 def test_the_second_time_there_is_nothing_to_change(person: Person, client: str, capsys: pytest.CaptureFixture[str]) -> None:
     person.install(client)
@@ -319,6 +345,8 @@ def test_new_files_are_private(person: Person) -> None:
         ("claude", "settings", '{"hooks": {"Stop": {}}}', '"hooks.Stop" is not a list'),
         ("codex", "codex", "a = = 1", "not valid TOML"),
         ("codex", "codex", "mcp_servers = 1", '"mcp_servers" is not a table'),
+        ("codex", "codex", "[[mcp_servers]]\ncommand = 'x'\n", '"mcp_servers" is not a table'),
+        ("codex", "codex", "[[a]]\n[b]\n[[a]]\n[mcp_servers]\nbackburner = {}\n", "no place for [mcp_servers.backburner]; add it by hand"),
         ("gemini", "gemini", "[]", "is not an object"),
         ("gemini", "gemini", '{"a": 1', "it ends too early"),
     ],
@@ -328,6 +356,23 @@ def test_settings_that_are_wrong_are_named_and_nothing_is_changed(person: Person
     person.has(wrong, text)
     code, message = person.refused(client)
     assert code == 2 and str(wrong) in message and says in message and "Nothing was changed." in message
+
+
+def test_without_tomlkit_only_codex_cannot_be_installed_and_the_extra_is_named(person: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    person.has(person.codex, "a = 1\n")
+    monkeypatch.setitem(sys.modules, "tomlkit", None)
+    needed = f"Editing {person.codex} needs the extra `mcp`: pip install 'backburner[mcp]'."
+    assert person.refused("codex") == (2, needed)
+    assert person.install("codex", undo=True) == 0 and person.install("claude") == 0
+    codex = next(one for one in wiring.examine(person.environ) if one.client == "codex")
+    assert codex == ("codex", True, False, f"does not know Backburner; {needed}")
+    monkeypatch.undo()
+    person.install("codex")
+    monkeypatch.setitem(sys.modules, "tomlkit", None)
+    assert "knows Backburner" in [one.detail for one in wiring.examine(person.environ) if one.client == "codex"]
+    person.has(person.codex, person.codex.read_text().replace(LAUNCHER, "/old"))
+    assert needed in [one.detail for one in wiring.examine(person.environ) if one.client == "codex"]
+    assert person.refused("codex", undo=True) == (2, needed)
 
 
 def test_settings_that_are_no_text_are_refused(person: Person) -> None:

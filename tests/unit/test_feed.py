@@ -137,3 +137,14 @@ def test_a_program_that_has_very_many_files_open_can_send_too(tmp_path: Path, re
         for descriptor in held:
             os.close(descriptor)
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_a_command_that_is_starting_is_waited_for(tmp_path: Path) -> None:
+    """A task that was started just now may not have opened its input yet."""
+    with ThreadPoolExecutor(1) as pool:
+        sending = pool.submit(feed, str(tmp_path), b"hello\n", "task_x", starting=True)
+        os.mkfifo(tmp_path / INPUT)
+        descriptor = os.open(tmp_path / INPUT, os.O_RDWR)
+        assert read(descriptor, 6) == b"hello\n"
+        sending.result()
+        os.close(descriptor)

@@ -1,8 +1,14 @@
 """Other people's TOML is edited as text: our table comes and goes, all the rest stays byte for byte and means the same."""
 
+import subprocess
+import sys
 import tomllib
 
 import pytest
+import tomlkit
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tomlkit.exceptions import TOMLKitError
 
 from backburner.core.errors import BadInput
 from backburner.interfaces.client_setup import toml_edit as toml
@@ -49,6 +55,17 @@ when = 2026-01-01T00:00:00Z
         "mcp_servers = {}\n",
         "# only a comment\n",
         "['mcp_servers'.\"other\"]\ncommand = 'y'\n",
+        "\ufeff",
+        "\n\n",
+        "  # indented\n  [a]\n    b.c = 1\n\n\n",
+        "mcp_servers = { }\r\n[a]\r\nb = [\r\n  1, # c\r\n]\r\n",
+        "\ufeffmcp_servers = {other.command='y',third={}}\n",
+        "mcp_servers.other = { command = 'y' } # mine",
+        "[mcp_servers.other]\ncommand = 'y'\n\n# about z\n[z]\n[mcp_servers.third]\nenv.A = 'b'\n",
+        '["mcp_\\u0073ervers" . other]\n"" = 1\n\'a.b\' = 2\n',
+        "[[profiles]]\na = 1\n\n[[profiles]] # second\n[profiles.env]\nb = 2\n[[hooks.Stop]]\n[[hooks.Stop.hooks]]\nc = 3\n",
+        "a = " + "[" * 200 + "]" * 200 + "\n",  # deeper than tomlkit reads
+        "[[a]]\nx = 1\n[b]\n[[a]]\nx = 2\n",  # tomlkit writes the second [[a]] before [b]
     ],
 )
 def test_what_is_put_in_and_taken_out_again_leaves_no_trace(text: str) -> None:
@@ -60,7 +77,7 @@ def test_what_is_put_in_and_taken_out_again_leaves_no_trace(text: str) -> None:
     assert servers == before.get("mcp_servers", {})
     assert repr({**after, "mcp_servers": 0}) == repr({**before, "mcp_servers": 0})
     assert toml.put(put, PATH, OURS) is put
-    assert toml.remove(put, PATH) == text
+    assert toml.remove(put, PATH) == (text if text.endswith("\n") or text in ("", "\ufeff") else text + "\n")
 
 
 def test_it_comes_as_a_table_of_its_own_at_the_end() -> None:
@@ -124,3 +141,191 @@ def test_what_cannot_be_read_or_has_no_place_for_us_is_refused(text: str, says: 
 def test_what_a_person_added_to_our_table_can_be_written_again() -> None:
     table = {**OURS, "env": {"A b": "c", "n": 1.5}, "empty": {}, "since": tomllib.loads("a = 2026-01-01")["a"]}
     assert tomllib.loads(toml.put("", PATH, table))["mcp_servers"]["backburner"] == table
+
+
+@pytest.mark.parametrize(
+    ("text", "put", "removed"),
+    [
+        # Separate tables, the first without a header of its own; both comments are about something else.
+        (
+            "[mcp_servers.backburner.env]\nA = 'b'\n\n# about y\n[y]\n[mcp_servers.backburner]\ncommand = 'old' # gone\n# last\n",
+            BLOCK + "\n# about y\n[y]\n# last\n",
+            "\n# about y\n[y]\n# last\n",
+        ),
+        # Dotted keys between others: a table in their place would take the pair below it.
+        (
+            "mcp_servers.backburner.command = 'old'\nb = 1\nmcp_servers.backburner.args = []\n[z]",
+            "b = 1\n[z]\n\n" + BLOCK,
+            "b = 1\n[z]",
+        ),
+        ("[[mcp_servers.backburner]]\na = 1\n# mine\n[[mcp_servers.backburner]]\n[z]\n", BLOCK + "# mine\n[z]\n", "# mine\n[z]\n"),
+        (
+            "['mcp_servers' . \"backb\\u0075rner\"] # old\r\ncommand = 'old'\r\n\r\n[z]\r\n",
+            (BLOCK + "\n[z]\n").replace("\n", "\r\n"),
+            "\r\n[z]\r\n",
+        ),
+        ("[a]\n\n  [mcp_servers.backburner]\n  command = 'old'", "[a]\n\n" + BLOCK, "[a]\n"),
+        ("[mcp_servers]\nbackburner = 3\n", "[mcp_servers]\n" + BLOCK, "[mcp_servers]\n"),
+    ],
+)
+def test_ours_in_another_form_is_replaced_and_removed(text: str, put: str, removed: str) -> None:
+    assert toml.put(text, PATH, OURS) == put
+    assert toml.remove(text, PATH) == removed
+
+
+def test_members_of_an_inline_table_are_replaced_and_removed() -> None:
+    text = "mcp_servers = { backburner.a = ',', x = 1 , 'backburner'.b = 2, y = '}' } # mine\n"
+    assert toml.remove(text, PATH) == "mcp_servers = { x = 1 , y = '}' } # mine\n"
+    put = toml.put(text, PATH, {"c": {"d": [1]}})
+    assert put == "mcp_servers = { backburner = {c = {d = [1]}}, x = 1 , y = '}' } # mine\n"
+
+
+def test_a_file_that_tomlkit_would_write_in_another_order_is_refused_where_ours_cannot_be_found() -> None:
+    text = "[[a]]\n[mcp_servers.backburner]\ncommand = 'old'\n[[a]]\n"
+    with pytest.raises(BadInput, match=r"^x.toml is written in a way that leaves no place for \[mcp_servers.backburner\]; add it by hand"):
+        toml.put(text, PATH, OURS, "x.toml")
+    with pytest.raises(BadInput, match=r"^x.toml is written in a way from which \[mcp_servers.backburner\] cannot be taken; remove it by"):
+        toml.remove(text, PATH, "x.toml")
+    ours = toml.put("[[a]]\n[b]\n[[a]]\n", PATH, OURS) + "[later]\n"
+    assert toml.put(ours, PATH, {"command": "new"}) == '[[a]]\n[b]\n[[a]]\n\n[mcp_servers.backburner]\ncommand = "new"\n[later]\n'
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "a = 1 # mine\n[b]\nc = 3\n",  # another value
+        "a = 2 # mine\n[b]\nc = 2\n",  # another pair changed
+        "a = 1\n[b]\nc = 2\n",  # a comment is missing
+        "[b]\nc = 2\na = 1 # mine\n",  # a pair moved into the table
+        "a = 1 # mine\n[b]\nc = 2\n[d]\n",  # another table added
+        "a = 1 # mine\n[b]\nc = \n",  # not valid
+    ],
+)
+def test_an_edit_that_changes_anything_else_is_not_used(wrong: str) -> None:
+    text, right = "a = 1 # mine\n", "a = 1 # mine\n[b]\nc = 2\n"
+    assert toml._checked([wrong, right], text, text, ("b",), {"c": 2}, "refused") == right
+    with pytest.raises(BadInput, match=r"^refused$"):
+        toml._checked([wrong], text, text, ("b",), {"c": 2}, "refused")
+    with pytest.raises(BadInput, match=r"^refused$"):
+        toml._checked(["a = 1 # yours\n"], "a = 1 # yours\n", right, ("b",), None, "refused")
+
+
+def test_a_file_that_is_too_deep_to_compare_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"^x\.toml is written in a way that leaves no place for"):
+        toml.put(f"[{'.'.join('a' * 5000)}]\n", PATH, OURS, "x.toml")
+
+
+def test_only_an_edit_imports_tomlkit() -> None:
+    code = """
+import sys
+from backburner.interfaces.cli import install, main
+from backburner.interfaces.client_setup import toml_edit, wiring
+text = toml_edit.put(toml_edit.remove("a = 1", ("b",)), ("c",), {"d": 1}) if len(sys.argv) > 1 else toml_edit.get("a = 1")
+print("tomlkit" in sys.modules)
+"""
+    for words, imported in (((), "False"), (("edit",), "True")):
+        done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=60, check=True)
+        assert done.stdout.strip() == imported
+
+
+_space = st.sampled_from(["", " ", "\t "])
+_names = st.sampled_from(["a", "b", "1", '""', '"é # {"', "'odd = [key]'", "other", "mcp_servers", "'mcp_servers'", '"mcp_\\u0073ervers"'])
+_scalars = st.sampled_from(
+    ["1", "nan", "true", "2026-01-01T00:00:00Z", "07:32:00", "'#'", '"\\"]}"', '"""a""""', "'''\n\n'''", "[]", "[ 1, # ]\n  [2],\n\n]"]
+    + ['"""\n[mcp_servers.backburner]\n# part of a string\n"""', "[{ x = 1 }, { y.z = '}' }]"]
+)
+_own = st.sampled_from(
+    ["[mcp_servers.backburner]", "command = 'old'", "[mcp_servers.backburner.env]", "[[mcp_servers.backburner]]", "[mcp_servers]"]
+    + ["backburner.x = 1", "mcp_servers.backburner.x = 1", "'backburner' = { x = 1 }", "mcp_servers = { x = 1, backburner = { y = 1 } }"]
+)
+
+
+@st.composite
+def _keys(draw: st.DrawFn) -> str:
+    return draw(st.sampled_from([".", ".", " . "])).join(draw(st.lists(_names, min_size=1, max_size=3)))
+
+
+@st.composite
+def _values(draw: st.DrawFn, depth: int = 2) -> str:
+    if depth == 0 or draw(st.integers(0, 2)):
+        return draw(_scalars)
+    pairs = (draw(_pairs(depth - 1)) + draw(_space) for _ in range(draw(st.integers(0, 3))))
+    return "{" + ",".join(pairs) + "}"
+
+
+@st.composite
+def _pairs(draw: st.DrawFn, depth: int = 2) -> str:
+    return f"{draw(_space)}{draw(_keys())}{draw(_space)}={draw(_space)}{draw(_values(depth))}"
+
+
+@st.composite
+def _headers(draw: st.DrawFn) -> str:
+    opening, closing = draw(st.sampled_from([("[", "]"), ("[", "]"), ("[[", "]]")]))
+    return f"{draw(_space)}{opening}{draw(_space)}{draw(_keys())}{draw(_space)}{closing}"
+
+
+@st.composite
+def _documents(draw: st.DrawFn, own: bool) -> str:
+    """A valid document, with comments on lines of their own that say `# own line`."""
+    lines = st.one_of(_pairs(), _pairs(), _headers(), _space, _space.map(lambda space: space + "# own line [a] {"))
+    text = ""
+    for line in draw(st.lists(st.one_of(lines, _own) if own else lines, max_size=10)):
+        longer = text + line + draw(st.sampled_from(["", "", " # note"] if "=" in line else [""])) + "\n"
+        text = longer if _valid(longer) else text
+    text = draw(st.sampled_from(["", "\ufeff"])) + (text.replace("\n", "\r\n") if draw(st.booleans()) else text)
+    shorter = text.removesuffix("\n").removesuffix("\r")
+    return shorter if draw(st.booleans()) and _valid(shorter.removeprefix("\ufeff")) else text
+
+
+def _valid(text: str) -> bool:
+    try:
+        return isinstance(tomllib.loads(text).get("mcp_servers", {}), dict)
+    except tomllib.TOMLDecodeError:
+        return False
+
+
+def _is_kept_by_tomlkit(text: str) -> bool:
+    text = text.removeprefix("\ufeff")
+    try:
+        return tomlkit.parse(text).as_string() == text
+    except TOMLKitError:
+        return False
+
+
+def _others(text: str) -> str:
+    """What a document says apart from our table."""
+    document = tomllib.loads(text.removeprefix("\ufeff"))
+    servers = document.pop("mcp_servers", {})
+    servers.pop("backburner", None)
+    return repr(({name: document[name] for name in sorted(document)}, {name: servers[name] for name in sorted(servers)}))
+
+
+@settings(max_examples=200, deadline=None)
+@given(_documents(own=False))
+@example("mcp_servers = { }")
+@example("\ufeff\r\n[[a]]\r\n[b]\r\n[[a]]\r\n")
+def test_any_document_is_the_same_after_an_edit_and_its_removal(text: str) -> None:
+    try:
+        put = toml.put(text, PATH, OURS)
+    except BadInput as error:
+        assert "leaves no place for" in str(error) and "{" in text and not _is_kept_by_tomlkit(text)
+        return
+    assert toml.get(put, PATH) == OURS and _others(put) == _others(text)
+    removed = toml.remove(put, PATH)
+    assert removed == text or (not text.endswith("\n") and removed in (text + "\n", text + "\r\n"))
+
+
+@settings(max_examples=200, deadline=None)
+@given(_documents(own=True))
+@example("a.b = 1\nmcp_servers.backburner.x = 1\n# own line\nc = 2\n")
+def test_ours_in_any_form_is_replaced_and_removed_and_nothing_else_changes(text: str) -> None:
+    for edit, ours in ((lambda: toml.put(text, PATH, OURS), OURS), (lambda: toml.remove(text, PATH), None)):
+        try:
+            edited = edit()
+        except BadInput as error:
+            assert "is written in a way" in str(error) and not _is_kept_by_tomlkit(text)
+            continue
+        assert toml.get(edited, PATH) == ours and _others(edited) == _others(text)
+        assert edited.count("# own line") == text.count("# own line")
+        kept = iter(edited)
+        assert all(character in kept for character in toml.remove(text, PATH))

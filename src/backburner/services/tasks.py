@@ -126,7 +126,7 @@ class Tasks:
         if not entry.task.stdin:
             raise BadInput(f"Task {entry.task.task_id} has no input: it was not started with `run --stdin`.")
         self._identity.require_own(entry.task, "send to", caller)
-        feed(self._runs.folder(entry), data, entry.task.task_id)
+        feed(self._runs.folder(entry), data, entry.task.task_id, starting=entry.run.process is None)
         self._event_store.note("input_sent", entry.task.task_id, entry.run.run_id, self._clock(), bytes=len(data))
         return entry
 

@@ -14,16 +14,9 @@ from backburner.system.run_files import INPUT
 _PATIENCE = 5.0  # seconds that a command may take to make room
 
 
-def feed(folder: str, data: bytes, task_id: str) -> None:
-    """Send all of it, or say how much was taken. Two who send at the same time do not mix."""
-    try:
-        descriptor = os.open(os.path.join(folder, INPUT), os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        raise BadInput(f"Task {task_id} has no open input yet, or none any more.") from None
-    except OSError as error:
-        if error.errno == errno.ENXIO:
-            raise BadInput(f"Task {task_id} has closed its input.") from None
-        raise BadInput(f"The input of task {task_id} cannot be written to ({error.strerror}); nothing was sent.") from None
+def feed(folder: str, data: bytes, task_id: str, *, starting: bool = False) -> None:
+    """Send all of it, or say how much was taken. Two who send at the same time do not mix. A command that is `starting` is waited for."""
+    descriptor = _open(folder, task_id, time.monotonic() + (_PATIENCE if starting else 0.0))
     try:
         if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
             raise BadInput(f"The input of task {task_id} was replaced by something else; nothing was sent.")
@@ -43,6 +36,22 @@ def feed(folder: str, data: bytes, task_id: str) -> None:
                 raise BadInput(f"Task {task_id} does not read its input: {sent} of {len(data)} bytes were taken in {_PATIENCE:g} s.")
     finally:
         os.close(descriptor)
+
+
+def _open(folder: str, task_id: str, deadline: float) -> int:
+    while True:
+        try:
+            return os.open(os.path.join(folder, INPUT), os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+        except OSError as error:
+            missing, unread = error.errno == errno.ENOENT, error.errno == errno.ENXIO
+            if (missing or unread) and time.monotonic() < deadline:
+                time.sleep(0.01)
+            elif missing:
+                raise BadInput(f"Task {task_id} has no open input yet, or none any more.") from None
+            elif unread:
+                raise BadInput(f"Task {task_id} has closed its input.") from None
+            else:
+                raise BadInput(f"The input of task {task_id} cannot be written to ({error.strerror}); nothing was sent.") from None
 
 
 def _alone(descriptor: int, deadline: float, task_id: str) -> None:

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import NamedTuple, Protocol
 
 from backburner.core.errors import BackburnerError, BadInput
+from backburner.core.optional_dependencies import is_installed
 from backburner.interfaces.client_setup import jsonc
 from backburner.interfaces.client_setup import toml_edit as toml
 from backburner.interfaces.client_setup.files import BACKUP, Change, read
@@ -230,15 +231,27 @@ def _examined(client: str, environ: dict[str, str], home: str | None) -> Examine
     found = is_found(client, environ)
     if not found:
         return Examined(client, False, False, "is not on this machine")
+    files = _client(client, environ, ()).files
     try:
         changes = plan(client, environ, own_command(environ, home))
     except BackburnerError as error:
-        return Examined(client, True, False, str(error))
+        # Without tomlkit no change of Codex's file can be planned; that is not wrong if Codex never knew Backburner.
+        unplanned = client == "codex" and not is_installed("toml") and not any(map(_has_ours, files))
+        return Examined(client, True, False, f"does not know Backburner; {error}" if unplanned else str(error))
     if not changes:
         return Examined(client, True, True, "knows Backburner")
-    new = len(changes) == len(_client(client, environ, ()).files) and all(change.first for change in changes)
+    new = len(changes) == len(files) and all(change.first for change in changes)
     told = "does not know Backburner" if new else "knows another Backburner, or not all of this one"
     return Examined(client, True, False, f"{told}; see: backburner install {client}")
+
+
+def _has_ours(file: File) -> bool:
+    """Whether a file holds anything of ours, or cannot be read to tell."""
+    try:
+        text = read(file.path)
+        return text is not None and file.unwired(text) != text
+    except BackburnerError:
+        return True
 
 
 def _client(client: str, environ: dict[str, str], command: tuple[str, ...]) -> Client:
