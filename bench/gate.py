@@ -5,8 +5,8 @@ import statistics
 import time
 
 from backburner.approval.policy import judge
-from backburner.core.models import Submission
 from backburner.system.command_context import Surroundings
+from backburner.testing.records import request
 from bench.turns import Figures, take_turns
 
 LINES = [
@@ -30,7 +30,7 @@ def measure(rounds: int) -> list[Figures]:
 
 def _judge(line: str) -> float:
     here, environ = os.getcwd(), dict(os.environ)
-    submission, took = Submission((line,), here, environ, shell=True), []
+    submission, took = request((line,), here, environ, shell=True), []
     for _ in range(_TIMES):
         start = time.perf_counter()
         judge(submission, Surroundings(here, environ))

@@ -6,10 +6,11 @@ Ours as a program that runs its own commands uses it: where there is room, submi
 import os
 import time
 
-from backburner.core.models import Approval, Ending, Entry, ProcessId, Submission
+from backburner.core.models import Approval, Ending, Entry, ProcessId
 from backburner.core.states import Result, RunState
 from backburner.store.ledger import Ledger, open_ledger
 from backburner.system.processes import myself
+from backburner.testing.records import request
 from bench import peers
 from bench.place import scratch
 from bench.turns import Contestant, Figures, take_turns
@@ -63,7 +64,7 @@ def now_ms() -> int:
 def submit(ledger: Ledger, owner: ProcessId | None = None) -> Entry:
     now = now_ms()
     return ledger.tasks.submit(
-        Submission(("true",), "/", dict(os.environ)),
+        request(("true",), "/", dict(os.environ)),
         project="/",
         wanted_id=f"task_{now}_true",
         approval=Approval("user", "library", now),

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 
-from backburner.core.models import ENGINE, Approval, Ending, Submission
+from backburner.core.models import ENGINE, Approval, Ending
 from backburner.core.schedule import Schedule, cron, every
 from backburner.core.settings import resolve
 from backburner.core.states import Result, RunState
@@ -20,6 +20,7 @@ from backburner.store.ledger import Ledger, open_ledger
 from backburner.store.sqlite import SqliteDatabase
 from backburner.system.processes import myself
 from backburner.testing import FakeClock
+from backburner.testing.records import request
 from bench.ledger import now_ms
 from bench.place import Place, exact_cpu_seconds, pss_mb, scratch, wait_until
 from bench.turns import Figures, take_turns
@@ -65,7 +66,7 @@ def _fill(path: Path, size: int, now: int, *, often: bool) -> None:
     with SqliteDatabase.transaction(database):
         for number in range(size):
             schedule = every(_OFTEN_MS, now) if often and number == 0 else _schedule(number, now)
-            submission = Submission(("true",), "/", {}, name=f"task{number}", schedule=schedule.fields(), notify="never")
+            submission = request(("true",), "/", {}, name=f"task{number}", schedule=schedule, notify="never")
             ledger.tasks.submit(
                 submission,
                 project="/",

@@ -33,7 +33,7 @@ def test_a_task_has_an_id_at_once_and_runs(office: Any, agent: str) -> None:
     asked = somebody.call("background_task", description="Wait", prompt='[[script: [{"hang": 50, "say": "never"}]]]', agent=agent)
     assert re.fullmatch(rf"task_\d{{8}}_\d{{6}}_{agent}(_\d+)?", asked["task_id"]) and asked["status"] == "running"
     entry = office.do(lambda runtime: runtime.show(asked["task_id"]))
-    assert entry.task.session == somebody.name and entry.task.agent == agent
+    assert entry.task.session == somebody.name and entry.task.spec.agent_name == agent
     wait_until(lambda: office.model.seen('"hang": 50'), "the model to be asked", PATIENCE)
     assert somebody.status(asked["task_id"]) == "running"
     assert somebody.call("background_cancel", task_id=asked["task_id"])["tasks"][0]["status"] == "cancelled"

@@ -22,6 +22,7 @@ from backburner.core.ports import Outcome
 from backburner.core.states import Result
 from backburner.services.app import App, open_app
 from backburner.system import processes as process
+from backburner.testing import records
 
 SCRIPTED = Path(__file__).parent / "scripted_acp.py"
 EXPIRED = "Session expired or was deleted. Start a new background_task to continue."
@@ -925,9 +926,8 @@ def test_an_error_is_told_with_its_reason(error: RequestError, words: str) -> No
     assert dialects.complaint(error) == words
 
 
-def task(**terms: object) -> Task:
-    blank: dict[str, Any] = dict.fromkeys(Task._fields)
-    return Task(**{**blank, "terms": terms})
+def task(**options: object) -> Task:
+    return records.task("task_x", agent="default", prompt="Look.", terms=options)
 
 
 def words_of(answer: str, **terms: object) -> Outcome:

@@ -11,8 +11,9 @@ from conftest import Place, caller
 from backburner.agents.external.message_fields import of_opencode
 from backburner.agents.permissions import Asked, judge
 from backburner.core.known_agents import READY, asks
-from backburner.core.models import Entry, Submission, Work
+from backburner.core.models import Entry, Work
 from backburner.services.app import App, open_app
+from backburner.testing import records
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def app(place: Place) -> Iterator[App]:
 def work(app: App, place: Place, **about: Any) -> Work:
     """A task of an agent in the project, as its host has it; nobody runs it."""
     entry: Entry = app.submissions.submit(
-        Submission(
+        records.request(
             (), str(place.cwd), dict(place.environ), agent="fake", prompt="Do it.", start_at=4_000_000_000_000, opened=str(place.cwd)
         ),
         caller(app),

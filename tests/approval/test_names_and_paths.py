@@ -9,7 +9,7 @@ import pytest
 from approval.world import ENVIRON, make_project, verdict, world_of
 from backburner.approval.effects import looks_secret, relied_on
 from backburner.approval.policy import judge
-from backburner.core.models import Submission
+from backburner.testing.records import request
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_a_name_that_leads_by_a_link_to_a_program_elsewhere_is_asked_about(proje
     planted.write_text("#!/bin/sh\n")
     planted.chmod(0o755)
     environ = {**ENVIRON, "PATH": f"{planted.parent}:{ENVIRON['PATH']}"}
-    assert judge(Submission(("ls",), str(project), environ), world_of(project, environ)).decision == "ask"
+    assert judge(request(("ls",), str(project), environ), world_of(project, environ)).decision == "ask"
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_program_inside_the_project_is_its_code_whatever_its_words(project: Pa
     (tools / words[0]).write_text("#!/bin/sh\n")
     (tools / words[0]).chmod(0o755)
     environ = {**ENVIRON, "PATH": f"{tools}:{ENVIRON['PATH']}"}
-    submission = Submission(words, str(project), environ)
+    submission = request(words, str(project), environ)
     found = judge(submission, world_of(project, environ))
     assert (found.decision, found.trust_would_do) == ("ask", True)
     assert judge(submission, world_of(project, environ), trusted=True).decision == "allow"
@@ -141,7 +141,7 @@ def test_git_does_not_show_the_content_of_secrets_that_it_keeps(tmp_path: Path) 
 def test_a_variable_of_the_environment_is_not_printed_whatever_its_case(project: Path) -> None:
     environ = {**ENVIRON, "database_url": "postgres://u:p@h/d"}
     for clean, trusted, line in ((False, False, "echo $database_url"), (True, True, "echo $database_url; make")):
-        found = judge(Submission((line,), str(project), environ, shell=True), world_of(project, environ, ours=clean), trusted=trusted)
+        found = judge(request((line,), str(project), environ, shell=True), world_of(project, environ, ours=clean), trusted=trusted)
         assert found.decision == "ask", line
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from approval.world import ENVIRON, world_of
 from backburner.approval.policy import Verdict, judge
-from backburner.core.models import Submission
 from backburner.system.command_context import Surroundings, may_be_project, project_for
+from backburner.testing.records import request
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def project(person: Path, cwd: str, opened: str | None, trusted: tuple[str, ...]
 def say(person: Path, line: str, cwd: str, opened: str | None) -> Verdict:
     place = str(person / cwd)
     found = project_for(place, None if opened is None else str(person / opened), (), environ(person))
-    return judge(Submission((line,), place, environ(person), shell=True), Surroundings(place, environ(person), project=found))
+    return judge(request((line,), place, environ(person), shell=True), Surroundings(place, environ(person), project=found))
 
 
 def test_the_project_is_the_git_root_of_the_folder_that_the_session_was_opened_in(person: Path) -> None:
@@ -127,7 +127,7 @@ def test_the_folder_of_backburner_is_inside_no_project(person: Path) -> None:
     def verdict(line: str, cwd: Path, opened: Path) -> Verdict:
         root = project_for(str(cwd), str(opened), (), environ(person), str(home))
         world = Surroundings(str(cwd), environ(person), project=root, home=str(home))
-        return judge(Submission((line,), str(cwd), environ(person), shell=True), world)
+        return judge(request((line,), str(cwd), environ(person), shell=True), world)
 
     app = person / "work" / "app"
     for line in (
@@ -156,7 +156,7 @@ def test_a_linked_worktree_is_a_repository_like_any_other(tmp_path: Path) -> Non
     subprocess.run([*git, "-C", str(main), "worktree", "add", "-q", str(linked)], check=True)
 
     def status() -> Verdict:
-        return judge(Submission(("git", "status"), str(linked), ENVIRON), world_of(linked, ENVIRON))
+        return judge(request(("git", "status"), str(linked), ENVIRON), world_of(linked, ENVIRON))
 
     assert status().decision == "allow", status().reasons
     (main / ".git" / "config").write_text('[filter "x"]\n\tclean = ./evil\n')

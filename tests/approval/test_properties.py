@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from approval.world import make_project, verdict, world_of
+from backburner.testing.records import request
 
 EXAMPLES = 2000 if os.environ.get("BACKBURNER_LONG") else 250
 DANGEROUS = [
@@ -91,17 +92,16 @@ def test_any_pieces_of_shell_get_an_answer(project: Path, pieces: list[str]) -> 
 @given(st.lists(st.text(min_size=1, max_size=20), min_size=1, max_size=6))
 def test_any_argv_gets_an_answer_and_an_unknown_program_asks(project: Path, words: list[str]) -> None:
     from backburner.approval.policy import judge
-    from backburner.core.models import Submission
 
     words = [word.replace("\0", "x") for word in words]
-    found = judge(Submission(("zz-" + words[0], *words[1:]), str(project), {}), world_of(project, {"PATH": "/usr/bin"}))
+    found = judge(request(("zz-" + words[0], *words[1:]), str(project), {}), world_of(project, {"PATH": "/usr/bin"}))
     assert found.decision == "ask"
 
 
 def test_a_plain_harmless_argv_does_not_load_the_parser(project: Path) -> None:
     code = (
         "import sys; from backburner.approval.policy import judge; from backburner.core.models import Submission; from backburner.system.command_context import Surroundings;"
-        f"v = judge(Submission(('ls', '-la'), {str(project)!r}, {{}}), Surroundings({str(project)!r}, {{'PATH': '/usr/bin:/bin'}}, project={str(project)!r}));"
+        f"v = judge(request(('ls', '-la'), {str(project)!r}, {{}}), Surroundings({str(project)!r}, {{'PATH': '/usr/bin:/bin'}}, project={str(project)!r}));"
         "print(v.decision, 'tree_sitter' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

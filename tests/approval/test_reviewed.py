@@ -13,7 +13,7 @@ import pytest
 
 from approval.world import world_of
 from backburner.approval.policy import Verdict, judge
-from backburner.core.models import Submission
+from backburner.testing.records import request
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -43,7 +43,7 @@ def verdict(
 ) -> Verdict:
     command = (line,) if isinstance(line, str) else line
     world = world_of(cwd, {"PATH": PATH}, hosts=["docs.example.org"], ours=ours)
-    return judge(Submission(command, str(cwd), {"PATH": PATH}, env=env or {}, shell=isinstance(line, str)), world, (), trusted=trusted)
+    return judge(request(command, str(cwd), {"PATH": PATH}, env=env or {}, shell=isinstance(line, str)), world, (), trusted=trusted)
 
 
 @contextmanager
@@ -615,7 +615,7 @@ def test_odd_input_gets_a_verdict_in_good_time(project: Path, command: str | tup
 
 
 def test_an_empty_line_gets_a_verdict(project: Path) -> None:
-    assert judge(Submission((), str(project), {}, shell=True), world_of(project, {"PATH": PATH})).decision == "ask"
+    assert judge(request((), str(project), {}, shell=True), world_of(project, {"PATH": PATH})).decision == "ask"
 
 
 @pytest.mark.parametrize("content", [b"gitdir: \xff\xfe", b"gitdir: a\0b", b"", b"\xff"])
@@ -633,7 +633,7 @@ def test_plain_words_are_judged_without_the_parser(project: Path) -> None:
     code = (
         "import sys; from backburner.approval.policy import judge; from backburner.core.models import Submission;"
         "from backburner.system.command_context import Surroundings; p = sys.argv[1];"
-        "print(judge(Submission(('ls', '-la'), p, {}), Surroundings(p, {'PATH': sys.argv[2]}, project=p)).decision, 'tree_sitter' in sys.modules)"
+        "print(judge(request(('ls', '-la'), p, {}), Surroundings(p, {'PATH': sys.argv[2]}, project=p)).decision, 'tree_sitter' in sys.modules)"
     )
     ran = subprocess.run([sys.executable, "-c", code, str(project), PATH], capture_output=True, text=True, check=True)
     assert ran.stdout.split() == ["allow", "False"]
@@ -641,7 +641,7 @@ def test_plain_words_are_judged_without_the_parser(project: Path) -> None:
 
 def test_a_verdict_takes_less_than_a_millisecond_once_warm(project: Path) -> None:
     world = world_of(project, {"PATH": PATH})
-    submission = Submission(("cd src && ls && git log --oneline -5",), str(project), {}, shell=True)
+    submission = request(("cd src && ls && git log --oneline -5",), str(project), {}, shell=True)
     judge(submission, world)
     rounds = []
     for _ in range(20):

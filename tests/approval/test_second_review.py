@@ -12,9 +12,9 @@ import pytest
 
 from approval.world import world_of
 from backburner.approval.policy import Decision, Rule, Verdict, judge
-from backburner.core.models import Submission
 from backburner.services.gate import Gate
 from backburner.services.identity import AGENT_VARIABLES
+from backburner.testing.records import request
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -51,7 +51,7 @@ def verdict(
     command = (line,) if isinstance(line, str) else line
     around = {"PATH": PATH, **(environ or {})}
     world = world_of(cwd, {**around, **(env or {})}, hosts=["docs.example.org"], ours=ours)
-    return judge(Submission(command, str(cwd), around, env=env or {}, shell=isinstance(line, str)), world, rules, trusted=trusted)
+    return judge(request(command, str(cwd), around, env=env or {}, shell=isinstance(line, str)), world, rules, trusted=trusted)
 
 
 # An option's value that is an expansion, a pattern or what xargs adds can be many words: options, or another command.
@@ -340,18 +340,18 @@ def _gate(*commands: tuple[str, ...]) -> Gate:
 )
 def test_what_is_always_allowed_is_allowed_letter_by_letter(project: Path, granted: tuple[str, ...], command: tuple[str, ...]) -> None:
     gate = _gate(granted)
-    assert gate.judge(Submission(granted, str(project), {"PATH": PATH})).decision == "allow"
-    assert gate.judge(Submission(command, str(project), {"PATH": PATH})).decision == "ask"
+    assert gate.judge(request(granted, str(project), {"PATH": PATH})).decision == "allow"
+    assert gate.judge(request(command, str(project), {"PATH": PATH})).decision == "ask"
 
 
 def test_what_is_always_allowed_is_allowed_as_it_was_asked_and_not_in_another_folder(project: Path) -> None:
-    submission = Submission(("cd src && make deploy",), str(project), {"PATH": PATH}, shell=True)
+    submission = request(("cd src && make deploy",), str(project), {"PATH": PATH}, shell=True)
     assert _gate(("make", "deploy")).judge(submission).decision == "ask"
 
 
 def _noticed(line: str | tuple[str, ...], cwd: Path, change: Callable[[], object], path: str = PATH) -> bool:
     command = (line,) if isinstance(line, str) else line
-    submission = Submission(command, str(cwd), {"PATH": path}, shell=isinstance(line, str))
+    submission = request(command, str(cwd), {"PATH": path}, shell=isinstance(line, str))
     before = _gate().fingerprint(submission)
     change()
     return _gate().fingerprint(submission) != before

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from backburner.approval.policy import Rule, Verdict, judge
-from backburner.core.models import Submission
 from backburner.system.command_context import Surroundings, project_for
+from backburner.testing.records import request
 
 ENVIRON = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/root"}
 
@@ -41,7 +41,7 @@ def verdict(
     import shlex
 
     command = tuple(shlex.split(line)) if argv else (line,)
-    submission = Submission(command, str(project), ENVIRON, shell=not argv, env=env or {})
+    submission = request(command, str(project), ENVIRON, shell=not argv, env=env or {})
     return judge(submission, world_of(project, {**ENVIRON, **(env or {})}, hosts, ours=ours), rules, trusted=trusted)
 
 

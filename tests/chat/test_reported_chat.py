@@ -13,8 +13,8 @@ from conftest import caller
 from terminal import Terminal
 
 import backburner.testing.scripted_model as scripted
-from backburner.core.models import Submission
 from backburner.services.app import open_app
+from backburner.testing.records import request
 
 ESC, CTRL_C, CTRL_D, CTRL_R = "\x1b", "\x03", "\x04", "\x12"
 
@@ -177,7 +177,7 @@ def test_a_question_whose_folder_is_gone_does_not_make_the_chat_deaf(chats: Chat
         terminal.type("hello\r")
         terminal.wait("You said: hello")
         with open_app(str(chats.place.root), dict(chats.place.environ)) as app:
-            app.submissions.submit(Submission(command=("rm", "x"), cwd=str(gone), environment={}, session=session_of(chats)), caller(app))
+            app.submissions.submit(request(command=("rm", "x"), cwd=str(gone), environment={}, session=session_of(chats)), caller(app))
         asked(terminal)
         terminal.type(ESC)
         terminal.wait("Put off")

@@ -13,10 +13,10 @@ from chatting import CONFIG, Chats, chats, house, idle, line_of  # noqa: F401
 from conftest import Place, wait_until
 from terminal import Terminal
 
-from backburner.core.models import Submission
 from backburner.services.app import now_ms, open_app
 from backburner.store.notice_writer import NoticeWriter
 from backburner.system import wakeups as wake
+from backburner.testing.records import request
 
 ESC, CTRL_C, CTRL_D, ALT_ENTER = "\x1b", "\x03", "\x04", "\x1b\r"
 
@@ -46,7 +46,7 @@ def test_many_notices_at_once_are_gathered_and_typing_goes_on(chats: Chats, monk
     monkeypatch.chdir(chats.place.cwd)
     with chats.open() as terminal, open_app(str(chats.place.root), dict(chats.place.environ)) as app:
         typed(terminal, "before")
-        known = app.submit(Submission(command=("true",), cwd=str(chats.place.cwd), environment={}))
+        known = app.submit(request(command=("true",), cwd=str(chats.place.cwd), environment={}))
         database = app._ledger.database
         with database.transaction():
             for number in range(200):

@@ -52,7 +52,7 @@ def test_slash_background_approval(chats: Chats) -> None:
         (task,) = _tasks(place)
         assert task["approved_by"] == "user"
         with open_app(str(place.root), dict(place.environ)) as app:
-            assert app.queries.find(str(task["task_id"]), caller(app)).task.approved_via == "chat"
+            assert app.queries.find(str(task["task_id"]), caller(app)).task.decision.via == "chat"
 
 
 def test_slash_tasks_list(chats: Chats) -> None:

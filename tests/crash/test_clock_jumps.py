@@ -10,12 +10,12 @@ import pytest
 from conftest import Place, caller, wait_until
 from witness import Witness, calm, change, query
 
-from backburner.core.models import Submission
 from backburner.execution.command import CommandExecutor
 from backburner.execution.runner import Runner
 from backburner.services.app import open_app
 from backburner.system import processes as process
 from backburner.system.home import Home
+from backburner.testing.records import request
 
 HOUR, DAY = 3_600_000, 86_400_000
 
@@ -51,7 +51,7 @@ async def test_no_run_ends_before_it_began_when_the_clock_is_set(tmp_path: Path,
             grace=1.0,
             changed=changed.set,
         )
-        line = Submission((f"read x <{gate}; exit 3",), str(tmp_path), dict(os.environ), shell=True, timeout_ms=60_000)
+        line = request((f"read x <{gate}; exit 3",), str(tmp_path), dict(os.environ), shell=True, timeout_ms=60_000)
         entry = app.submissions.submit(line, caller(app), approved_via="library")
         runner.tick()
         with open(await asyncio.to_thread(os.open, gate, os.O_WRONLY), "w") as opened:  # the command is at its gate

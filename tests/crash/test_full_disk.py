@@ -14,12 +14,12 @@ import pytest
 from conftest import Place, caller, wait_until
 from witness import Witness, calm, query
 
-from backburner.core.models import Submission
 from backburner.execution.command import CommandExecutor
 from backburner.execution.runner import Runner
 from backburner.services.app import now_ms, open_app
 from backburner.system import processes as process
 from backburner.system.home import Home
+from backburner.testing.records import request
 
 MEGABYTES = 8
 BALLAST = 2 << 20
@@ -241,7 +241,7 @@ async def test_a_start_for_which_there_is_no_room_is_tried_again_for_one_run_at_
             grace=1.0,
             changed=changed.set,
         )
-        line = Submission((f"echo ran >>{tmp_path}/proof",), str(tmp_path), dict(os.environ), shell=True, timeout_ms=60_000)
+        line = request((f"echo ran >>{tmp_path}/proof",), str(tmp_path), dict(os.environ), shell=True, timeout_ms=60_000)
         ids = [app.submissions.submit(line, caller(app), approved_via="library").task.task_id for _ in range(5)]
         runner.tick()
         assert executor.tries == 3, "as many as there are places were claimed"

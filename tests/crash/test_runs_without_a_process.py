@@ -9,12 +9,13 @@ import pytest
 from conftest import Place, caller, wait_until
 from witness import Witness, calm, change, query
 
-from backburner.core.models import Entry, Submission, Work
+from backburner.core.models import Entry, Work
 from backburner.execution.command import Command, CommandExecutor
 from backburner.execution.runner import Runner
 from backburner.services.app import now_ms, open_app
 from backburner.system import processes as process
 from backburner.system.home import Home
+from backburner.testing.records import request
 
 
 @pytest.fixture
@@ -82,7 +83,7 @@ async def run_to_the_end(tmp_path: Path, line: str, *, before: bool = False, aft
         runner = Runner(
             app._ledger.runs, app._ledger.queries, executor, home, now_ms, runner=mine, owner=owner, cap=1, grace=1.0, changed=changed.set
         )
-        asked = Submission((line,), str(tmp_path), dict(os.environ), shell=True)
+        asked = request((line,), str(tmp_path), dict(os.environ), shell=True)
         entry = app.submissions.submit(asked, caller(app), approved_via="library")
         runner.tick()
         async with asyncio.timeout(20):

@@ -22,7 +22,7 @@ import pytest
 from conftest import LONG, Place, wait_until
 from witness import calm, killed, query
 
-from backburner.core.models import Approval, ProcessId, Run, Submission
+from backburner.core.models import Approval, ProcessId, Run
 from backburner.core.schedule import every
 from backburner.core.settings import resolve
 from backburner.engine.scheduler import Scheduler
@@ -33,6 +33,7 @@ from backburner.store.run_writer import RunWriter
 from backburner.system import processes as process
 from backburner.system import run_files as folders
 from backburner.testing import FakeClock
+from backburner.testing.records import request
 
 ROUNDS = 500 if LONG else 100
 SEED = int(os.environ.get("BACKBURNER_SEED") or random.randrange(1 << 32))
@@ -286,9 +287,9 @@ def test_a_slot_is_advanced_and_its_run_added_in_one_transaction(
     with monkeypatch.context() as patched:
         patched.setattr(ledger_module, "RunWriter", kind)
         failing = open_ledger(path)
-    schedule = every(EVERY_MS, clock()).fields()
+    schedule = every(EVERY_MS, clock())
     task_id = sound.tasks.submit(
-        Submission(("true",), "/", {}, name="tick", schedule=schedule, notify="never"),
+        request(("true",), "/", {}, name="tick", schedule=schedule, notify="never"),
         project="/",
         wanted_id="task_tick",
         approval=Approval("user", "cli", clock()),
@@ -307,12 +308,17 @@ def test_a_slot_is_advanced_and_its_run_added_in_one_transaction(
         Scheduler(failing.recurring, "tasks", clock, SimpleNamespace(current=resolve(None, "", {}))).tick()
     for ledger in (sound, failing):
         after = ledger.queries.show(task_id)
-        assert after == before and after and after.task.next_run_at == slots[0] and (after.task.fired, after.task.run_count) == (0, 0)
+        assert (
+            after == before
+            and after
+            and after.task.recurring.next_run_at == slots[0]
+            and (after.task.recurring.fired, after.task.run_count) == (0, 0)
+        )
         assert ledger.queries.history(task_id, 100) == [] and ledger.events.events(0, 100) == events
 
     Scheduler(sound.recurring, "tasks", clock, SimpleNamespace(current=resolve(None, "", {}))).tick()
     entry = sound.queries.show(task_id)
-    assert entry and entry.task.next_run_at == slots[3] and (entry.task.fired, entry.task.run_count) == (1, 1)
+    assert entry and entry.task.recurring.next_run_at == slots[3] and (entry.task.recurring.fired, entry.task.run_count) == (1, 1)
     assert sorted((run.slot, str(run.state)) for run in sound.queries.history(task_id, 100)) == [
         (slots[0], "skipped"),
         (slots[1], "skipped"),

@@ -7,6 +7,7 @@ import pytest
 from conftest import Place, wait_until
 
 from backburner import ApprovalRequired, BackburnerSync, NotAPerson, TaskRunner, TaskStorage
+from backburner.testing.records import request
 
 ME = f"{sys.executable} -m backburner"
 CONFIG = "[approval]\nyes_without_terminal = true\n"
@@ -126,10 +127,9 @@ def test_a_process_in_the_session_of_a_task_is_known_by_it(place: Place) -> None
 
 def test_the_question_hides_nothing(place: Place) -> None:
     from backburner.approval.policy import Decision, Verdict
-    from backburner.core.models import Submission
     from backburner.interfaces.cli.approval_prompt import question
 
-    asked = question(Submission(("сat x  ",), "/p\n\x1b[2J", {}, shell=True, env={"A": "b\rc"}), Verdict(Decision.ASK, ("why",)))
+    asked = question(request(("сat x  ",), "/p\n\x1b[2J", {}, shell=True, env={"A": "b\rc"}), Verdict(Decision.ASK, ("why",)))
     assert "сat x␠␠" in asked and "U+0441" in asked and "/p\\n\\x1b[2J" in asked and "A=b\\rc" in asked
 
 

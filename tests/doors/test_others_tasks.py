@@ -11,8 +11,9 @@ from mcp_client import Raw
 from backburner import BackburnerSync, NotYourTask
 from backburner.coordination.supervision import EngineSupervisor
 from backburner.core.errors import NotResumable
-from backburner.core.models import AGENTS, Submission
+from backburner.core.models import AGENTS
 from backburner.services.app import open_app
+from backburner.testing.records import request
 
 OWN, OTHER = {"BACKBURNER_SESSION": "claude:1"}, {"BACKBURNER_SESSION": "claude:2"}
 STRANGERS = {"another session": OTHER, "an agent's command": {"CLAUDECODE": "1"}, "a task": {"BACKBURNER_TASK_ID": "task_x"}}
@@ -101,10 +102,10 @@ def test_only_its_session_or_a_person_talks_on_with_an_agent_that_a_person_appro
         '[approval]\nyes_without_terminal = true\n[agents.wild]\ntype = "acp"\ncommand = "sh"\n[agents.tame]\ntype = "acp"\ncommand = "sh"\nasks = "yes"\n'
     )
     with open_app(str(tmp_path), {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}) as app:
-        asked = Submission(command=(), cwd=str(tmp_path), environment=app.environ, agent="wild", prompt="Tidy up.", session="claude:1")
+        asked = request(command=(), cwd=str(tmp_path), environment=app.environ, agent="wild", prompt="Tidy up.", session="claude:1")
         wild = app.submissions.submit(asked, caller(app)).task.task_id
         app.approvals.approve(wild, caller(app)._replace(via="cli"))
-        tame = app.submissions.submit(asked._replace(agent="tame"), caller(app)).task
+        tame = app.submissions.submit(asked.with_spec(agent=asked.spec.agent._replace(name="tame")), caller(app)).task
         assert (tame.approved_by, tame.lane) == ("auto", AGENTS)
         for session, via in (("claude:2", "tool"), ("claude:2", "cli"), (None, "tool")):
             with pytest.raises(NotYourTask, match=f"Task {wild} was approved by a person"):

@@ -22,7 +22,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from backburner.core import task_text as render
-from backburner.core.models import Entry, Run, Submission, Task
+from backburner.core.models import Entry, Run
 from backburner.core.progress import Progress
 from backburner.core.states import Result, RunState, TaskState
 from backburner.core.terminal_text import cells
@@ -31,20 +31,10 @@ from backburner.interfaces.tui.board import Board, Row, Section, arranged, compo
 from backburner.interfaces.tui.top_screen import STYLES
 from backburner.services.app import open_app
 from backburner.system import wakeups as wake
+from backburner.testing import records
+from backburner.testing.records import request
 
 NOW = 1_770_647_500_000
-TASK = Task._make([None] * len(Task._fields))._replace(
-    task_id="task_20260209_143022_pytest",
-    state=TaskState.ACTIVE,
-    description="",
-    command=("pytest", "-q"),
-    shell=False,
-    cwd="/work/project",
-    project="/work/project",
-    created_at=NOW - 90_000,
-    reasons=("it runs the code of this project",),
-    priority=0,
-)
 RUN = Run._make([None] * len(Run._fields))._replace(state=RunState.RUNNING, run_id="x", n=1, blocked=False, priority=0)
 HOSTILE = "\x1b[2J\x1b]0;title\x07\x1b[8;1;1t\x9b31m\u202e\x00\r\t進捗\u0301🚀\ufe0f\x1bP+q\x1b\\"
 
@@ -52,7 +42,11 @@ HOSTILE = "\x1b[2J\x1b]0;title\x07\x1b[8;1;1t\x9b31m\u202e\x00\r\t進捗\u0301�
 def task(word: str, state: RunState | TaskState = RunState.RUNNING, n: int = 0, **fields: object) -> Entry:
     """A task in a state; `fields` go to the task or its run, by their names."""
     of_task = {name: fields.pop(name) for name in list(fields) if name in ("description", "command", "shell", "project", "after")}
-    one = TASK._replace(task_id=f"task_20260209_143022_{word}", created_at=NOW - 90_000 + n, **of_task)
+    one = records.task(
+        f"task_20260209_143022_{word}",
+        **{"command": ("pytest", "-q"), "cwd": "/work/project", "reasons": ("it runs the code of this project",), **of_task},
+        created_at=NOW - 90_000 + n,
+    )
     if isinstance(state, TaskState):
         return Entry(one._replace(state=state), None)
     started = NOW - 73_000 + n if state not in (RunState.PENDING, RunState.WAITING) else None
@@ -515,7 +509,7 @@ def test_tasks_appear_by_themselves_and_a_shows_those_of_all_projects(place: Pla
 
 
 def test_what_is_live_is_shown_however_many_are_younger(place: Place, opened: list[Terminal]) -> None:
-    submission = Submission(command=("install", "-d", "made"), cwd=str(place.cwd), environment={"PATH": os.environ["PATH"]})
+    submission = request(command=("install", "-d", "made"), cwd=str(place.cwd), environment={"PATH": os.environ["PATH"]})
     with open_app(place.home, place.environ) as app:
         ids = [app.submissions.submit(submission, caller(app)).task.task_id for _ in range(LISTED + 5)]
     terminal = top(opened, place)

@@ -19,6 +19,7 @@ from backburner.core.states import Result, RunState
 from backburner.services.app import App, open_app
 from backburner.services.schedule_requests import source_of
 from backburner.testing import FakeClock
+from backburner.testing.records import request
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 ME = ProcessId(1, "1", "boot")
@@ -43,9 +44,9 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
         yield opened
 
 
-def task(app: App, name: str, *, session: str | None = "claude:1", **more: Any) -> Submission:
-    made = Submission(command=(), cwd=os.getcwd(), environment={}, name=name, agent="default", prompt=f"Look at {name}.", session=session)
-    return made._replace(schedule=every(HOUR, app.now()).fields(), notify="on_change", **more)
+def task(app: App, called: str, *, session: str | None = "claude:1", **more: Any) -> Submission:
+    usual = {"agent": "default", "prompt": f"Look at {called}.", "schedule": every(HOUR, app.now()), "notify": "on_change"}
+    return request(cwd=os.getcwd(), session=session, **{**usual, "name": called, **more})
 
 
 def propose(app: App, name: str, **more: Any) -> Entry:
@@ -65,7 +66,7 @@ def test_a_proposal_never_stores_the_id_of_its_message(app: App) -> None:
     assert app.queries.get(entry.task.task_id).status == "proposed"
     app.approvals.answer(OUT + "chat", Answer("message-77", "9", True))
     after = app.queries.get(entry.task.task_id)
-    assert (after.status, after.task.approved_by, after.task.approved_via) == ("active", "user", "channel:chat:9")
+    assert (after.status, after.task.decision.by, after.task.decision.via) == ("active", "user", "channel:chat:9")
     assert list(app.deliveries.open_questions(OUT + "chat")) == []
 
 
@@ -76,7 +77,7 @@ def test_rejecting_deletes_what_the_cooldown_needs(app: App) -> None:
     app.tasks.clear([entry.task.task_id], caller(app))
     for again in ({"name": "Watch PR"}, {"name": "another", "prompt": "look  at WATCH-PR."}):
         with pytest.raises(ApprovalDenied, match="rejected"):
-            app.submissions.submit(task(app, "x", proposed=True)._replace(**again), caller(app))
+            app.submissions.submit(task(app, "x", **{"proposed": True, **again}), caller(app))
     app.clock.advance(24 * HOUR + 1)  # type: ignore[attr-defined]
     assert propose(app, "watch-pr").status == "proposed"
 
@@ -134,14 +135,14 @@ def test_what_an_agent_makes_has_no_more_tools_than_it_has(app: App) -> None:
     made = app.submissions.submit(
         task(app, "made", session=f"task:{maker.task.task_id}", terms={"tools": "files,commands,read"}), caller(app)
     )
-    assert made.task.terms["tools"] == "read"
+    assert made.task.spec.options.tools == "read"
     usual = app.submissions.submit(task(app, "usual", session=f"task:{maker.task.task_id}"), caller(app))
-    assert usual.task.terms["tools"] == "read"
+    assert usual.task.spec.options.tools == "read"
 
 
 def test_a_proposal_does_not_run_whatever_the_gate_would_say(app: App) -> None:
     entry = propose(app, "harmless", command=("true",), agent=None, prompt="")
-    assert entry.status == "proposed" and entry.task.next_run_at is None
+    assert entry.status == "proposed" and entry.task.recurring.next_run_at is None
 
 
 def test_an_old_yes_does_not_answer_what_is_asked_later(app: App) -> None:
@@ -246,7 +247,7 @@ def test_no_other_secret_than_githubs_is_sent_and_to_nobody_else() -> None:
     ):
         with pytest.raises(BadInput):
             source_of("github:owner/repo", wrong, "/")
-    assert source_of("github:owner/repo", {"token_env": "GH_WORK_TOKEN"}, "/")["token_env"] == "GH_WORK_TOKEN"
+    assert source_of("github:owner/repo", {"token_env": "GH_WORK_TOKEN"}, "/").token_env == "GH_WORK_TOKEN"
 
 
 def test_whatever_an_agent_makes_it_has_no_more_tools(app: App) -> None:
@@ -255,9 +256,9 @@ def test_whatever_an_agent_makes_it_has_no_more_tools(app: App) -> None:
     hook = app.submissions.submit(
         task(app, "hook", session=session, source={"kind": "webhook", "name": "h", "secret_env": "S"}), caller(app)
     )
-    assert hook.task.terms["tools"] == "read"  # what comes from outside does not reach commands
-    child = app.submissions.submit(Submission((), os.getcwd(), {}, agent="default", prompt="Do it.", session=session), caller(app))
-    assert child.task.terms["tools"] == "read,commands,background"
+    assert hook.task.spec.options.tools == "read"  # what comes from outside does not reach commands
+    child = app.submissions.submit(request((), os.getcwd(), {}, agent="default", prompt="Do it.", session=session), caller(app))
+    assert child.task.spec.options.tools == "read,commands,background"
 
 
 def test_an_agent_without_a_session_cannot_bring_back_what_was_deleted(app: App) -> None:
@@ -297,7 +298,7 @@ def test_a_simulated_week_of_looking(app: App) -> None:
     """Only while the person is about and silent, every half hour at the most, three proposals at a time, none again that was rejected."""
     clock: Any = app.clock
     chance = random.Random(5)
-    app.submissions.submit(Submission(command=("true",), cwd=os.getcwd(), environment={}), caller(app))
+    app.submissions.submit(request(command=("true",), cwd=os.getcwd(), environment={}), caller(app))
     seen, looks, proposed, rejected = 0, [], 0, {}
     names = [f"idea {number}" for number in range(12)]
     for _ in range(7 * 24 * 12):

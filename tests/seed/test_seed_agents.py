@@ -70,7 +70,11 @@ async def test_launch_background_task(session: Session, agency: Any) -> None:
     asked = await session.call("background_task", description="Look around", prompt="Hello", agent="default")
     assert re.fullmatch(r"task_\d{8}_\d{6}_default(_\d+)?", asked["task_id"]) and asked["status"] == "running"
     entry = await session.home.call(lambda app: app.queries.find(asked["task_id"], caller(app)))
-    assert entry.task.session == "seed:test-launch-background-task" and entry.task.agent == "default" and entry.task.prompt == "Hello"
+    assert (
+        entry.task.session == "seed:test-launch-background-task"
+        and entry.task.spec.agent_name == "default"
+        and entry.task.spec.prompt == "Hello"
+    )
     await session.block(asked["task_id"])
 
 

@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from backburner.core.models import ENGINE, Approval, Ending, Entry, ProcessId, Submission
+from backburner.core.models import ENGINE, Approval, Ending, Entry, ProcessId
 from backburner.core.states import Result, RunState
 from backburner.store.ledger import Ledger
+from backburner.testing.records import request
 
 OWNERS = (ProcessId(11, "111", "boot"), ProcessId(22, "222", "boot"))
 EMBEDDER = f"{OWNERS[1]}:token"
@@ -15,7 +16,7 @@ def submit(ledger: Ledger, now: int, *, approved: bool, runner: str = ENGINE, si
     """`size` is how many bytes of environment the task brings along, to fill pages; `more` is what else is asked for."""
     wanted, project, owner = more.pop("wanted", "task_x"), more.pop("project", "/p"), more.pop("owner", None)
     return ledger.tasks.submit(
-        Submission(("make",), "/p", {"FILL": "x" * size, "AT": str(now)}, **more),
+        request(("make",), "/p", {"FILL": "x" * size, "AT": str(now)}, **more),
         project=project,
         wanted_id=wanted,
         approval=Approval("user", "cli", now) if approved else None,

@@ -83,7 +83,7 @@ def test_runs_left_running_by_a_crash_are_never_reconciled(table: Timetable) -> 
     table.ledger.runs.settle([Ending(work.run.run_id, RunState.FAILED, Result.LOST, table.clock.now, error="its end was not observed")], ME)
     assert [row.cause for row in table.rows(task)] == ["schedule"] and len(table.notices()) == 1
     table.tick(HOUR)
-    assert table.settle(digest="x") and table.entry(task).task.failures == 0
+    assert table.settle(digest="x") and table.entry(task).task.recurring.failures == 0
 
 
 def test_pausing_after_failures_sends_two_messages(table: Timetable) -> None:
@@ -239,7 +239,10 @@ def test_no_budget_for_schedules(table: Timetable) -> None:
     for _ in range(5):
         table.tick(HOUR)
         table.settle(runner=LOCAL, usage={"tokens": 400}, digest="same")
-    assert table.entry(task).status == "paused" and table.entry(task).task.paused_because == "it has used 1,200 of 1,000 tokens today"
+    assert (
+        table.entry(task).status == "paused"
+        and table.entry(task).task.recurring.paused_because == "it has used 1,200 of 1,000 tokens today"
+    )
     assert [row.state for row in table.rows(task)] == ["completed"] * 3 + ["skipped"]
     table.ledger.recurring.unpause(task, table.clock.now, 20)  # as much again
     for _ in range(5):
@@ -258,7 +261,7 @@ def test_a_day_of_its_own_zone_begins_the_budget_anew(table: Timetable) -> None:
     runs = [row for row in table.rows(task) if row.n > 0]
     assert len(runs) == 3 and table.entry(task).status == "paused"
     table.ledger.recurring.unpause(task, table.clock.now, 20)
-    assert table.ledger.recurring.spent(task, table.entry(task).task.counted_from or 0)["runs"] == 0
+    assert table.ledger.recurring.spent(task, table.entry(task).task.recurring.counted_from or 0)["runs"] == 0
 
 
 def test_idle_sessions_burn_tokens_all_day(tmp_path: Path) -> None:
@@ -275,12 +278,12 @@ def test_idle_sessions_burn_tokens_all_day(tmp_path: Path) -> None:
 def test_runs_out_of_turn_bypass_the_interval(table: Timetable) -> None:
     """They leave the schedule as it is, and none is begun while one is under way."""
     task = table.add("ci")
-    due = table.entry(task).task.next_run_at
+    due = table.entry(task).task.recurring.next_run_at
     table.ledger.recurring.run_now(task, table.clock.now, "tasks")
     with pytest.raises(BadInput, match="has a run that is pending already"):
         table.ledger.recurring.run_now(task, table.clock.now, "tasks")
     table.settle()
-    assert table.entry(task).task.next_run_at == due and [row.cause for row in table.rows(task)] == ["manual"]
+    assert table.entry(task).task.recurring.next_run_at == due and [row.cause for row in table.rows(task)] == ["manual"]
 
 
 def test_the_clock_is_set_back_and_nothing_runs_for_a_year(table: Timetable) -> None:
@@ -363,7 +366,7 @@ def test_many_that_wait_their_turn_starve_the_rest(tmp_path: Path) -> None:
 def test_the_slot_is_claimed_in_another_transaction_than_the_run(table: Timetable, monkeypatch: pytest.MonkeyPatch) -> None:
     """A crash between the two would lose the slot or run it twice; there is no between."""
     task = table.add("ci")
-    due = table.entry(task).task.next_run_at
+    due = table.entry(task).task.recurring.next_run_at
 
     def crash(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
@@ -371,7 +374,7 @@ def test_the_slot_is_claimed_in_another_transaction_than_the_run(table: Timetabl
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(RunWriter, "add", crash)
         table.tick(HOUR)
-    assert table.entry(task).task.next_run_at == due and table.rows(task) == []
+    assert table.entry(task).task.recurring.next_run_at == due and table.rows(task) == []
     table.tick()
     assert [row.slot for row in table.rows(task)] == [due]
 

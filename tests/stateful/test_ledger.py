@@ -383,7 +383,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert entries.keys() == self.model.keys()
         for task_id, one in self.model.items():
             task, run = entries[task_id]
-            assert (task.state, task.run_count, task.key, task.after) == (one.state, one.n, one.key, one.after)
+            assert (task.state, task.run_count, task.spec.order.key, task.spec.order.after) == (one.state, one.n, one.key, one.after)
             assert (run.state if run else None) == one.run
             if run:
                 assert (run.owner, run.runner, run.cancel_requested_at is not None) == (one.owner, one.runner, one.cancel)
@@ -395,7 +395,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @invariant()
     def what_is_blocked_waits_for_something_that_is_not_over(self) -> None:
         for entry in self.ledger.queries.list(status="pending"):
-            undecided = [other for other in map(self.ledger.queries.show, entry.task.after) if other and not other.ended]
+            undecided = [other for other in map(self.ledger.queries.show, entry.task.spec.order.after) if other and not other.ended]
             assert entry.run is not None and entry.run.blocked == bool(undecided)
 
     @invariant()

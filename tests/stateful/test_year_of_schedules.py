@@ -18,13 +18,14 @@ import pytest
 from conftest import LONG
 
 from backburner.core.errors import BadInput
-from backburner.core.models import ENGINE, Approval, Ending, ProcessId, Submission, Work
+from backburner.core.models import ENGINE, Approval, Ending, ProcessId, Work
 from backburner.core.schedule import MISSED, MOST_ROWS, Schedule, cron, every, next_slot, slots
 from backburner.core.settings import resolve
 from backburner.core.states import Result, RunState
 from backburner.engine.scheduler import Scheduler
 from backburner.store.ledger import open_ledger
 from backburner.testing import FakeClock
+from backburner.testing.records import request
 
 SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
 START, NEVER = 1_770_000_000_000, 1 << 62  # it begins in February: both changes of the clocks are still to come, in either hemisphere
@@ -204,7 +205,7 @@ class Year:
     def submit(self, schedule: Schedule, **more: Any) -> None:
         task_id, now = f"task_{len(self.lives)}", self.clock.now
         self.lives[task_id] = Life(schedule, self.chance.choice([0.01, 0.01, 0.01, 0.3]))
-        wanted = Submission(("make",), "/p", {}, name=task_id, schedule=schedule.fields(), notify="on_failure", **more)
+        wanted = request(("make",), "/p", {}, name=task_id, schedule=schedule, notify="on_failure", **more)
         known = {"project": "/p", "wanted_id": task_id, "approval": Approval("user", "cli", now), "reasons": (), "expires_at": None}
         kind = "scheduled" if schedule.at is None else "oneshot"
         self.ledger.tasks.submit(wanted, **known, runner=ENGINE, folder="tasks", now=now, kind=kind, most_active=MANY)

@@ -4,13 +4,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from backburner.core.models import ENGINE, LOCAL, Approval, Ending, Entry, ProcessId, Run, Submission
+from backburner.core.models import ENGINE, LOCAL, Approval, Ending, Entry, ProcessId, Run
 from backburner.core.schedule import Schedule, every
 from backburner.core.settings import resolve
 from backburner.core.states import Result, RunState
 from backburner.engine.scheduler import Scheduler
 from backburner.store.ledger import open_ledger
 from backburner.testing import FakeClock
+from backburner.testing.records import request
 
 ME = ProcessId(1, "1", "boot")
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
@@ -32,11 +33,9 @@ class Timetable:
 
     def add(self, name: str, schedule: Schedule | None = None, **more: Any) -> str:
         agent = more.get("agent")
-        submission = Submission(
-            command=() if agent else ("true",), cwd="/p", environment={}, name=name, notify="on_change", timeout_ms=1000
-        )
-        submission = submission._replace(schedule=(schedule or every(HOUR, self.clock.now)).fields())._replace(**more)
-        kind = "event" if submission.after else "oneshot" if "at" in submission.schedule else "scheduled"
+        about = {"command": () if agent else ("true",), "notify": "on_change", "timeout_ms": 1000, **more}
+        submission = request(cwd="/p", name=name, schedule=schedule or every(HOUR, self.clock.now), **about)
+        kind = "event" if submission.spec.order.after else "oneshot" if submission.spec.schedule.at is not None else "scheduled"
         entry = self.ledger.tasks.submit(
             submission,
             project="/p",

@@ -16,7 +16,7 @@ async def test_one_task_comes_after_another_and_a_batch_holds_them_together(plac
         await bb.wait(build.task.task_id, check.task.task_id)
         (release,) = await bb.batches()
         assert release.counts == {"completed": 2}
-        assert [entry.task.after for entry in await bb.list(batch="release")] == [(build.task.task_id,), ()]
+        assert [entry.task.spec.order.after for entry in await bb.list(batch="release")] == [(build.task.task_id,), ()]
 
 
 async def test_what_comes_after_a_failure_fails_with_the_reason(place: Place) -> None:

@@ -8,9 +8,10 @@ from conftest import caller
 
 from backburner.coordination.supervision import EngineSupervisor
 from backburner.core.errors import BadInput, QuestionChanged
-from backburner.core.models import ENGINE, Caller, ProcessId, Submission
+from backburner.core.models import ENGINE, Caller, ProcessId
 from backburner.interfaces.cli.questions import open_questions, settle
 from backburner.services.app import App, open_app
+from backburner.testing.records import request
 
 ME = ProcessId(1, "1", "boot")
 SESSION = "chat:1"
@@ -31,7 +32,7 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
 
 
 def test_a_run_that_waits_before_its_beginning_is_asked_about(app: App, tmp_path: Path) -> None:
-    entry = app.submissions.submit(Submission(command=("echo", "x"), cwd=str(tmp_path), environment={}, session=SESSION), caller(app))
+    entry = app.submissions.submit(request(command=("echo", "x"), cwd=str(tmp_path), environment={}, session=SESSION), caller(app))
     (work,) = app._ledger.runs.claim(ENGINE, ME, 1, app.now())
     app._ledger.runs.park(work.run.run_id, ME, "it has changed since a person said yes", app.now())
     (question,) = open_questions(app, in_chat(app), SESSION)
@@ -46,7 +47,7 @@ def test_an_answer_in_a_chat_is_for_what_was_shown_there(app: App, tmp_path: Pat
     script.write_text("echo good\n")
     environment = {"PATH": "/usr/bin:/bin"}
     entry = app.submissions.submit(
-        Submission(command=("sh", "job.sh"), cwd=str(tmp_path), environment=environment, session=SESSION), caller(app)
+        request(command=("sh", "job.sh"), cwd=str(tmp_path), environment=environment, session=SESSION), caller(app)
     )
     (question,) = open_questions(app, in_chat(app), SESSION)
     assert f"Fingerprint: {question.seen[:12]}" in question.text

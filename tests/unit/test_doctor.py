@@ -8,13 +8,14 @@ from pathlib import Path
 import apsw
 import pytest
 
-from backburner.core.models import ENGINE, Approval, Ending, ProcessId, Submission
+from backburner.core.models import ENGINE, Approval, Ending, ProcessId
 from backburner.core.states import Result, RunState
 from backburner.interfaces.cli.doctor import Finding, examine
 from backburner.store.ledger import open_ledger
 from backburner.system import run_files as folders
 from backburner.system.home import Home
 from backburner.system.processes import MARK, engine_of, myself
+from backburner.testing.records import request
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def fill(home: Home, *, owner: ProcessId | None = None, end: bool = True, count:
     ledger = open_ledger(home.ledger)
     for _ in range(count):
         approval = Approval("auto", "gate", 1)
-        submission = Submission(("true",), "/tmp", {"LONG": "x" * 500})
+        submission = request(("true",), "/tmp", {"LONG": "x" * 500})
         options = {"project": "/tmp", "reasons": (), "folder": "tasks", "now": 1, "expires_at": None}
         ledger.tasks.submit(submission, wanted_id="task_x", approval=approval, runner=ENGINE, **options)
     claimed = ledger.runs.claim(ENGINE, owner, count, 2)

@@ -8,32 +8,24 @@ from pathlib import Path
 
 import pytest
 
-from backburner.core.models import Entry, ProcessId, Run, Task
-from backburner.core.states import Result, RunState, TaskState
+from backburner.core.models import Entry, ProcessId, Run
+from backburner.core.states import Result, RunState
 from backburner.system import run_files as folders
 from backburner.system.home import Home
 from backburner.system.log_file import header
+from backburner.testing import records
 
-TASK = Task._make([None] * len(Task._fields))._replace(
-    task_id="task_x",
-    type="command",
-    kind="oneshot",
-    state=TaskState.ACTIVE,
+TASK = records.task(
+    "task_x",
+    ("pytest", "-q"),
+    "/project",
     name="nightly",
     description="all tests",
-    command=("pytest", "-q"),
-    shell=False,
-    cwd="/project",
-    project="/project",
     env={"API_TOKEN": "hunter2", "LANG": "C"},
     created_at=1_770_647_422_007,
-    approved_by="user",
-    approved_via="cli",
-    approved_at=1_770_647_422_007,
+    at=1_770_647_422_007,
     reasons=("because",),
     rule="harmless",
-    fingerprint=None,
-    run_count=1,
 )
 RUN = Run._make([None] * len(Run._fields))._replace(
     run_id="task_x",
@@ -117,7 +109,7 @@ def test_what_never_started_took_no_time(tmp_path: Path) -> None:
 
 def test_words_that_are_not_text_are_written_and_read_again(tmp_path: Path) -> None:
     odd = os.fsdecode(b"caf\xe9\xff")
-    folders.write_metadata(str(tmp_path), TASK._replace(command=("echo", odd)), RUN)
+    folders.write_metadata(str(tmp_path), records.task("task_x", ("echo", odd), "/project"), RUN)
     assert folders.readable(str(tmp_path))
     assert os.fsencode(json.loads((tmp_path / "metadata.json").read_text())["command"][1]) == b"caf\xe9\xff"
 
@@ -128,7 +120,7 @@ def test_a_reader_sees_the_old_or_the_new_metadata_and_never_half_of_it(tmp_path
 
     def write() -> None:
         for n in range(300):
-            folders.write_metadata(folder, TASK._replace(description="x" * (n * 500 % 20_000)), RUN)
+            folders.write_metadata(folder, records.task("task_x", description="x" * (n * 500 % 20_000)), RUN)
         done.set()
 
     writer = threading.Thread(target=write)

@@ -10,10 +10,11 @@ import pytest
 
 from backburner import TaskMetadata, TaskStatus, TaskStorage, parse_command
 from backburner.core.errors import BackburnerError, BadInput, IllegalTransition, TaskNotFound
-from backburner.core.models import Approval, Ending, Submission
+from backburner.core.models import Approval, Ending
 from backburner.core.states import Result, RunState
 from backburner.store.ledger import open_ledger
 from backburner.system.processes import myself
+from backburner.testing.records import request
 
 NOW = datetime(2026, 2, 9, 14, 30, 22, 7000, UTC)
 
@@ -33,7 +34,7 @@ def run_by_backburner(storage: TaskStorage, *, end: bool) -> str:
     approval = Approval("user", "cli", 1)
     runner = f"{myself()}:test"
     entry = ledger.tasks.submit(
-        Submission(("sleep", "9"), "/tmp", {}), project="/tmp", wanted_id="task_held", approval=approval, reasons=(), runner=runner, folder="tasks", now=1, expires_at=None
+        request(("sleep", "9"), "/tmp", {}), project="/tmp", wanted_id="task_held", approval=approval, reasons=(), runner=runner, folder="tasks", now=1, expires_at=None
     )  # fmt: skip
     ledger.runs.claim(runner, myself(), 1, 2)
     if end:

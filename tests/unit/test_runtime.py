@@ -14,6 +14,7 @@ from backburner.store.ledger import Ledger, open_ledger
 from backburner.system.home import Home
 from backburner.system.processes import myself
 from backburner.testing import FakeClock
+from backburner.testing.records import request
 
 RUNNER = f"{myself()}:test"
 HOUR = 3_600_000
@@ -38,7 +39,7 @@ def app(home: Home, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def ask(*command: str, **more: object) -> Submission:
-    return Submission(command or ("make",), "/tmp", {"PATH": "/usr/bin:/bin"}, **more)  # type: ignore[arg-type]
+    return request(command or ("make",), "/tmp", {"PATH": "/usr/bin:/bin"}, **more)  # type: ignore[arg-type]
 
 
 def late_ledger(path: str) -> Ledger:
@@ -104,7 +105,7 @@ def test_inside_a_task_nobody_is_a_person(home: Home) -> None:
 @pytest.mark.parametrize(
     "submission",
     [
-        Submission((), "/tmp", {}),
+        request((), "/tmp", {}),
         ask(""),
         ask("  "),
         ask("a\0b"),
@@ -115,7 +116,7 @@ def test_inside_a_task_nobody_is_a_person(home: Home) -> None:
         ask(name="\udcff"),
         ask(description="\udcff"),
         ask(timeout_ms=0),
-        Submission(("true",), "/no/such/folder", {}),
+        request(("true",), "/no/such/folder", {}),
     ],
 )
 def test_what_cannot_be_run_is_refused_and_nothing_is_stored(app: App, submission: Submission) -> None:

@@ -29,6 +29,7 @@ from backburner.core.schedule import (
     plan,
     slots,
 )
+from backburner.core.task_spec import schedule_fields
 
 SKIP, ONCE, ALL = MISSED
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
@@ -387,7 +388,8 @@ def test_an_interval_is_told_to_the_millisecond(milliseconds: int) -> None:
 @given(standing(), st.integers(0, HOUR), st.none() | st.integers(1, 9))
 def test_a_schedule_comes_back_from_what_is_kept_of_it(case: tuple[Schedule, int, int], jitter: int, runs: int | None) -> None:
     for schedule in (case[0]._replace(jitter_ms=jitter, max_runs=runs), Schedule(at=7), Schedule()):
-        assert schedule.fields() and Schedule.of(schedule.fields()) == schedule
+        fields = schedule_fields(schedule)
+        assert fields and Schedule(**fields) == schedule
 
 
 def test_nothing_is_ever_added_to_a_time_of_day() -> None:

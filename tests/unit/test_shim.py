@@ -15,12 +15,11 @@ import pytest
 from conftest import wait_until
 
 from backburner.core.errors import BadInput
-from backburner.core.models import Task
-from backburner.core.states import TaskState
 from backburner.execution import shim
 from backburner.system.processes import INSIDE, is_inside
 from backburner.system.run_files import INPUT, exit_code
 from backburner.system.stdin_pipe import feed
+from backburner.testing import records
 
 SHOW = (sys.executable, "-c", "import json, os, sys; print(json.dumps([list(os.fsencode(word)) for word in sys.argv[1:]]))")
 
@@ -29,8 +28,7 @@ def prepare(
     folder: Path, command: tuple[str, ...], environment: dict[str, str], shell: bool = False, umask: int | None = None, **more: Any
 ) -> dict[str, str]:
     """A task of these words, as the ledger would have it."""
-    columns = {"task_id": "t", "state": TaskState.ACTIVE, "command": command, "shell": shell, "umask": umask, **more}
-    task = Task(**{**dict.fromkeys(Task._fields[: Task._fields.index("run_count") + 1]), **columns})
+    task = records.task("t", command, shell=shell, umask=umask, **more)
     return shim.prepare(str(folder), task, environment)
 
 

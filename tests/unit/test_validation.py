@@ -8,13 +8,14 @@ import pytest
 from backburner.core.errors import BadInput
 from backburner.core.models import Submission
 from backburner.services.validation import LIMITS, validate
+from backburner.testing.records import request
 
 LONE = "\ud800"  # half a character: no file system, no database and no terminal takes it
 RAW = b"\xff".decode("utf-8", "surrogateescape")  # a byte that is not text, as a command line may hold
 
 
 def asked(here: Path, **more: Any) -> Submission:
-    return Submission(**{"command": ("make", "all"), "cwd": str(here), "environment": {}, **more})
+    return request(**{"command": ("make", "all"), "cwd": str(here), "environment": {}, **more})
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,10 @@ import os
 import tempfile
 from typing import Any
 
-from backburner.core.models import ENGINE, RECORD, Approval, Ending, ProcessId, Submission
+from backburner.core.models import ENGINE, RECORD, Approval, Ending, ProcessId
 from backburner.core.states import Result, RunState
 from backburner.store.ledger import Ledger, open_ledger
+from backburner.testing.records import request
 
 NOW = 1_770_000_000_000
 OWNER = ProcessId(11, "111", "boot")
@@ -20,7 +21,7 @@ def fill(ledger: Ledger) -> None:
 
     def submit(status: str, approved: bool = True, **more: Any) -> None:
         ledger.tasks.submit(
-            Submission(
+            request(
                 ("echo", "it's", "日本語\n"), "/p/src", {"PATH": "/bin"}, description=status, name=f"a {status} one", env={"A": "b"}, **more
             ),
             project="/p",

@@ -12,6 +12,7 @@ import pytest
 from backburner.core.errors import LedgerTooNew
 from backburner.core.models import ENGINE, Approval, Ending, ProcessId
 from backburner.core.states import PauseKind, Result, RunState
+from backburner.core.task_spec import Limits
 from backburner.store.ledger import Ledger, open_ledger
 from backburner.store.migrations import MIGRATIONS, VERSION
 
@@ -73,12 +74,20 @@ def test_a_stored_ledger_lists_every_task_as_it_was(opened: Ledger) -> None:
     if blocked := found.get("task_blocked"):  # since version 3
         assert states.pop("task_blocked") == "pending"
         assert blocked.run and (blocked.run.blocked, blocked.run.due_at, blocked.run.priority) == (True, NOW + 5000, 1)
-        assert (blocked.task.after, blocked.task.batch, blocked.task.limits) == (("task_pending",), "nightly", {"nice": 5})
+        assert (blocked.task.spec.order.after, blocked.task.spec.order.batch, blocked.task.spec.command.limits) == (
+            ("task_pending",),
+            "nightly",
+            Limits(nice=5),
+        )
     assert states == {f"task_{status}": status for status in states.values()}
     assert len(states) == 8
     running = found["task_running"]
-    assert running.task.command == ("echo", "it's", "日本語\n")
-    assert (running.task.env, running.task.name, running.task.reasons) == ({"A": "b"}, "a running one", ("'echo' is on the list",))
+    assert running.task.spec.command.words == ("echo", "it's", "日本語\n")
+    assert (running.task.spec.env, running.task.spec.name, running.task.decision.reasons) == (
+        {"A": "b"},
+        "a running one",
+        ("'echo' is on the list",),
+    )
     assert running.run and running.run.owner == OWNER and running.run.process == ProcessId(77, "7", "boot")
     assert running.run.cancel_requested_at == NOW + 15
     failed = found["task_failed"].run
@@ -153,7 +162,10 @@ def test_what_older_ledgers_said_in_words_becomes_columns(tmp_path: Path) -> Non
     db = apsw.Connection(path)
     db.execute((Path(__file__).parent / "ledger-v8.sql").read_text()).fetchall()
     first, second = (row[0] for row in db.execute("SELECT task_id FROM tasks ORDER BY task_id LIMIT 2"))
-    db.execute("UPDATE tasks SET paused_because = 'budget: 3 runs a day', terms = '{\"chat\": true}' WHERE task_id = ?", (first,))
+    db.execute(
+        "UPDATE tasks SET paused_because = 'budget: 3 runs a day', agent = 'default', terms = '{\"chat\": true}' WHERE task_id = ?",
+        (first,),
+    )
     db.execute("UPDATE tasks SET paused_because = 'it failed twice' WHERE task_id = ?", (second,))
     db.execute(
         "INSERT INTO runs (run_id, task_id, n, state, result, error, folder, mark, trace_id, span_id, runner, created_at, ended_at, cause, slot)"
@@ -169,8 +181,16 @@ def test_what_older_ledgers_said_in_words_becomes_columns(tmp_path: Path) -> Non
     try:
         one, other = ledger.queries.show(first), ledger.queries.show(second)
         assert one and other
-        assert (one.task.pause_kind, one.task.paused_because, one.task.in_chat) == (PauseKind.BUDGET, "3 runs a day", True)
-        assert (other.task.pause_kind, other.task.paused_because, other.task.in_chat) == (PauseKind.OTHER, "it failed twice", False)
+        assert (one.task.recurring.pause_kind, one.task.recurring.paused_because, one.task.in_chat) == (
+            PauseKind.BUDGET,
+            "3 runs a day",
+            True,
+        )
+        assert (other.task.recurring.pause_kind, other.task.recurring.paused_because, other.task.in_chat) == (
+            PauseKind.OTHER,
+            "it failed twice",
+            False,
+        )
         kinds = {notice.key.split(":")[1]: str(notice.kind) for notice in ledger.notices.notices() if notice.key.startswith("a:")}
         assert kinds == {"proposed": "proposed", "waits": "waiting", "paused": "paused", "delayed": "delayed", "refused": "refused"}
     finally:

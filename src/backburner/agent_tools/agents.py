@@ -13,6 +13,7 @@ from backburner.core import formatting as words
 from backburner.core.errors import BadInput, NotRunning, TaskNotFound
 from backburner.core.models import Caller, Entry, Submission
 from backburner.core.states import AT_WORK
+from backburner.core.task_spec import AgentSpec, CommandSpec, Order, TaskSpec, options_from
 from backburner.core.terminal_text import readable, shortened
 from backburner.services.app import App, now_ms
 from backburner.system.caller_identity import handed_on
@@ -87,18 +88,16 @@ async def background_task(
 
     def ask(app: App) -> tuple[Entry, bool]:
         submission = Submission(
-            command=(),
-            cwd=folder_of(context, None),
+            spec=TaskSpec(
+                cwd=folder_of(context, None),
+                command=CommandSpec(umask=umask()),
+                agent=AgentSpec(agent, prompt, options_from({"worktree": True} if worktree else {})),
+                description=shortened(description, longest=500),
+                order=Order(batch=batch_id or context.message, key=key),
+            ),
             environment=handed_on(context.environ),
-            description=shortened(description, longest=500),
-            umask=umask(),
-            agent=agent,
-            prompt=prompt,
-            batch=batch_id or context.message,
-            key=key,
             session=context.session,
             message=context.message,
-            terms={"worktree": True} if worktree else {},
             opened=context.opened,
         )
         known = app.submissions.find_by_key(submission)
@@ -107,10 +106,10 @@ async def background_task(
     entry, again = await context.call(ask)
     known = entry.task.task_id
     before = "This was asked before, under the same key, and is not asked again: " if again else ""
-    display = f"{before}Background task started: {known} ({agent}): {entry.task.description}\nIts answer comes as a notice; background_output reads it."
+    display = f"{before}Background task started: {known} ({agent}): {entry.task.spec.description}\nIts answer comes as a notice; background_output reads it."
     if entry.status == "proposed":
         display = (
-            f"waiting for approval: {known}\nNothing has started. Tell the user: {'; '.join(entry.task.reasons)}. In a terminal of your own"
+            f"waiting for approval: {known}\nNothing has started. Tell the user: {'; '.join(entry.task.decision.reasons)}. In a terminal of your own"
             f" run:\nbackburner approve {known}  (or: backburner reject {known}). I cannot approve it for you."
         )
     asked = Asked(task_id=known, status=status_of(entry), display=display)
@@ -276,7 +275,7 @@ def agents_task(app: App, caller: Caller, reference: str) -> Entry:
         entry = app.queries.find(reference, caller)
     except TaskNotFound:
         raise AgentTaskNotFound(task_id=reference) from None
-    if entry.task.agent is None:
+    if entry.task.spec.agent_name is None:
         raise BadInput(f"Task {entry.task.task_id} is a command; use check_task_status and its like for it.")
     if entry.task.standing:
         raise BadInput(f"Task {entry.task.task_id} is a standing task; use task_list and its like for it.")
@@ -296,7 +295,7 @@ def _meant(app: App, caller: Caller, task_ids: list[str] | None, batch_id: str |
 
 
 def _is_agents(entry: Entry) -> bool:
-    return entry.task.agent is not None and not entry.task.standing
+    return entry.task.spec.agent_name is not None and not entry.task.standing
 
 
 def _many(context: ToolContext, entries: Sequence[Entry]) -> Many:
@@ -307,8 +306,8 @@ def _many(context: ToolContext, entries: Sequence[Entry]) -> Many:
             One(
                 task_id=entry.task.task_id,
                 status=status_of(entry),
-                agent=entry.task.agent or "",
-                description=shortened(entry.task.description, longest=200),
+                agent=entry.task.spec.agent_name or "",
+                description=shortened(entry.task.spec.description, longest=200),
                 resume_count=max(0, entry.task.run_count - 1),
                 duration_seconds=None if took is None else took / 1000,
             )
@@ -323,4 +322,4 @@ def _line(context: ToolContext, entry: Entry) -> str:
     took = words.elapsed(entry, now_ms())
     long = f" ({words.duration(took)})" if took is not None else ""
     error = f": {entry.run.error}" if entry.run and entry.run.error and entry.run.state not in AT_WORK else ""
-    return f"{entry.task.task_id} {status_of(entry)}{long} {shortened(entry.task.description)}{error}"
+    return f"{entry.task.task_id} {status_of(entry)}{long} {shortened(entry.task.spec.description)}{error}"

@@ -12,6 +12,7 @@ from backburner.core import task_text as render
 from backburner.core.command_words import words_of
 from backburner.core.errors import BadInput
 from backburner.core.models import Caller, Entry, Submission
+from backburner.core.task_spec import CommandSpec, Order, TaskSpec
 from backburner.core.terminal_text import readable, shortened
 from backburner.services.app import App, now_ms
 from backburner.system.caller_identity import handed_on
@@ -66,19 +67,15 @@ async def start_background_task(
 
     def start(app: App) -> tuple[Entry, bool]:
         submission = Submission(
-            command=argv,
-            cwd=folder_of(context, working_directory),
+            spec=TaskSpec(
+                cwd=folder_of(context, working_directory),
+                command=CommandSpec(words=argv, shell=shell, stdin=stdin, umask=umask(), ready_when=ready_when),
+                name=name,
+                description=shortened(description, longest=500),
+                timeout_ms=timeout_ms,
+                order=Order(batch=batch, key=key, after=tuple(after or ())),
+            ),
             environment=handed_on(context.environ),
-            description=shortened(description, longest=500),
-            name=name,
-            shell=shell,
-            timeout_ms=timeout_ms,
-            umask=umask(),
-            batch=batch,
-            key=key,
-            after=tuple(after or ()),
-            stdin=stdin,
-            ready_when=ready_when,
             session=context.session,
             opened=context.opened,
         )
@@ -144,7 +141,7 @@ async def list_background_tasks(ctx: Context, status_filter: str | None = None, 
             context.caller, status=status_filter, batch=batch, everywhere=context.cwd is None, limit=_MOST_LISTED + 1
         )
     )
-    shown, now = [entry for entry in entries[:_MOST_LISTED] if entry.task.agent is None], now_ms()
+    shown, now = [entry for entry in entries[:_MOST_LISTED] if entry.task.spec.agent_name is None], now_ms()
     display = render.table(shown, now, plain=True) if shown else "No background tasks."
     if len(entries) > _MOST_LISTED:
         display += f"\nThe newest {_MOST_LISTED}; there are more."
@@ -284,7 +281,7 @@ COMMANDS = (
 def command_task(app: App, caller: Caller, reference: str) -> Entry:
     """The command's task that is meant."""
     entry = app.queries.find(reference, caller)
-    if entry.task.agent is not None:
+    if entry.task.spec.agent_name is not None:
         raise BadInput(f"Task {entry.task.task_id} is an agent's; use background_output and its like for it.")
     return entry
 

@@ -12,6 +12,7 @@ from backburner.core.command_words import words_of
 from backburner.core.errors import BadInput
 from backburner.core.models import Caller, Entry, Submission
 from backburner.core.states import TaskState
+from backburner.core.task_spec import AgentSpec, CommandSpec, TaskSpec
 from backburner.core.terminal_text import readable, shortened, visible
 from backburner.services.app import App
 from backburner.services.schedule_requests import scheduled
@@ -157,20 +158,20 @@ async def _added(context: ToolContext, asked: dict[str, Any], *, proposed: bool)
 
     def store(app: App) -> Entry:
         submission = Submission(
-            command=() if not command else (command,) if shell else words_of(command),
-            cwd=folder_of(context, None),
+            spec=TaskSpec(
+                cwd=folder_of(context, None),
+                command=CommandSpec(
+                    words=() if not command else (command,) if shell else words_of(command), shell=shell and bool(command), umask=umask()
+                ),
+                agent=AgentSpec("default", prompt or "") if prompt else None,
+                name=name,
+                description=shortened(description, longest=500),
+                channels=tuple(asked["channels"] or ()),
+            ),
             environment=handed_on(context.environ),
-            name=name,
-            description=shortened(description, longest=500),
-            shell=shell and bool(command),
-            umask=umask(),
-            agent="default" if prompt else None,
-            prompt=prompt or "",
             session=context.session,
-            notify=asked["notify"],
-            channels=tuple(asked["channels"] or ()),
-            proposed=proposed,
             opened=context.opened,
+            proposed=proposed,
         )
         at_once = "now" if kind == "oneshot" and not at and not after else at
         return app.submissions.submit(
@@ -179,6 +180,7 @@ async def _added(context: ToolContext, asked: dict[str, Any], *, proposed: bool)
                 submission,
                 context.caller,
                 app.now(),
+                notify=asked["notify"],
                 every_=interval,
                 cron_=cron,
                 zone=asked["timezone"],
@@ -196,7 +198,7 @@ async def _added(context: ToolContext, asked: dict[str, Any], *, proposed: bool)
     if not entry.task.standing or entry.status == "proposed":
         return await started(context, entry)
     when = await context.call(lambda app: app.recurring.explain(entry.task))
-    display = f"Standing task {entry.task.task_id} ({visible(name)}): {when}. Tells: {entry.task.notify}."
+    display = f"Standing task {entry.task.task_id} ({visible(name)}): {when}. Tells: {entry.task.spec.notify}."
     return Started(task_id=entry.task.task_id, status=entry.status, display=display)
 
 
@@ -278,7 +280,7 @@ async def _done(context: ToolContext, task_id: str, act: Act, how: str) -> Done:
 def _standing(app: App, caller: Caller, reference: str) -> Entry:
     entry = app.queries.find(reference, caller)
     if not entry.task.standing:
-        other = "check_task_status" if entry.task.agent is None else "background_output"
+        other = "check_task_status" if entry.task.spec.agent_name is None else "background_output"
         raise BadInput(f"Task {entry.task.task_id} has no schedule; use {other} and its like for it.")
     return entry
 
@@ -287,18 +289,18 @@ def _planned(app: App, entry: Entry) -> Planned:
     task, run = entry
     planned = Planned(
         task_id=task.task_id,
-        name=visible(task.name or ""),
+        name=visible(task.spec.name or ""),
         status=entry.status,
         kind=task.kind,
         when=app.recurring.explain(task),
-        description=shortened(task.description, longest=200),
-        notify=task.notify or "",
+        description=shortened(task.spec.description, longest=200),
+        notify=task.spec.notify or "",
         run_count=task.run_count,
-        next_run_at=words.iso(task.next_run_at),
+        next_run_at=words.iso(task.recurring.next_run_at),
         last_run_at=words.iso(run.started_at) if run else None,
     )
     if run and (run.summary or run.error):
         planned["last_result"] = shortened(readable(f"{run.state}: {run.error or run.summary}"), longest=500)
-    if task.paused_because and entry.status == "paused":
-        planned["paused_because"] = task.paused_because
+    if task.recurring.paused_because and entry.status == "paused":
+        planned["paused_because"] = task.recurring.paused_because
     return planned

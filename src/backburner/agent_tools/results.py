@@ -86,18 +86,18 @@ async def started(context: ToolContext, entry: Entry, *, again: bool = False) ->
         with contextlib.suppress(BackburnerError):  # it is stored, whatever keeps it from starting
             (entry,) = await until(context, [known], _STARTING_SECONDS, lambda one: one.status != "pending", quiet=True)
     if entry.run is None and entry.status == "proposed":
-        line = shortened(words.command_line(task.command, task.shell), longest=400)
+        line = shortened(words.command_line(task.spec.command.words, task.spec.command.shell), longest=400)
         display = (
             f"waiting for approval: {known}\nNothing has started. Tell the user: "
-            f"`{line}` needs your yes ({'; '.join(task.reasons)}). In a terminal of your own run: {context.command} approve {known}"
+            f"`{line}` needs your yes ({'; '.join(task.decision.reasons)}). In a terminal of your own run: {context.command} approve {known}"
             f"  (or: {context.command} reject {known}). I cannot approve it for you."
         )
-        return Started(task_id=known, status=entry.status, reasons=list(task.reasons), display=shortened(display, longest=4000))
+        return Started(task_id=known, status=entry.status, reasons=list(task.decision.reasons), display=shortened(display, longest=4000))
     if again or (entry.ended and entry.status != "completed"):
         context.tells(entry)
         before = "This was started before, under the same key, and is not started again: " if again else ""
         return Started(task_id=known, status=entry.status, display=before + outcome(context, entry))
-    about = f": {task.description}" if task.description else ""
+    about = f": {task.spec.description}" if task.spec.description else ""
     if entry.status in ("pending", "waiting"):
         display = f"Background task {known}{about}\n{outcome(context, entry)}"
         return Started(task_id=known, status=entry.status, display=display + (": it starts by itself." * (entry.status == "pending")))
@@ -115,7 +115,7 @@ def status(app: App, entry: Entry, include_output: bool) -> Status:
     status = Status(
         task_id=known,
         status=entry.status,
-        description=entry.task.description,
+        description=entry.task.spec.description,
         duration_seconds=None if took is None else took / 1000,
         exit_code=entry.run.exit_code if entry.run else None,
         display="",
@@ -142,7 +142,7 @@ def summary(entry: Entry, now: int) -> Summary:
         status=entry.status,
         duration_seconds=None if took is None else took / 1000,
         exit_code=run.exit_code if run else None,
-        description=shortened(task.description or masked_line(task.command, task.shell), longest=200),
+        description=shortened(task.spec.description or masked_line(task.spec.command.words, task.spec.command.shell), longest=200),
     )
     if run and run.summary:
         summary["summary"] = run.summary
@@ -154,7 +154,7 @@ def outcome(context: ToolContext, entry: Entry) -> str:
     if entry.ended:
         return render.ended_line(entry, now_ms())
     if entry.status in ("proposed", "waiting"):
-        reason = "; ".join(entry.task.reasons) if entry.run is None else entry.run.error
+        reason = "; ".join(entry.task.decision.reasons) if entry.run is None else entry.run.error
         if entry.run and entry.run.waits_on not in (None, "budget", "tool"):
             return f"{entry.task.task_id} waits: {reason}"
         return f"{entry.task.task_id} waits for a person's approval ({reason}): {context.command} approve {entry.task.task_id}"

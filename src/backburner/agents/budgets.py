@@ -1,6 +1,7 @@
 """What a run of an agent may use up before it waits and asks, and whether it has."""
 
-from backburner.core.models import DAY, Work
+from backburner.core.models import Work
+from backburner.core.task_spec import set_fields
 from backburner.services.app import App
 
 _UNITS = {"tokens": "tokens", "tool_calls": "tool calls", "cost": "dollars", "seconds": "seconds"}
@@ -9,9 +10,9 @@ _UNITS = {"tokens": "tokens", "tool_calls": "tool calls", "cost": "dollars", "se
 def budget(app: App, work: Work) -> dict[str, float]:
     """What this run may use up by now: every grant of a person adds as much again."""
     usual = {name: app.config.number(f"agents.max_{name}") for name in ("tokens", "tool_calls", "cost")}
-    asked = {name: value for name, value in work.task.budget.items() if not name.startswith(DAY)}
+    asked = set_fields(work.task.spec.budget.per_run)
     found = {**{name: value for name, value in usual.items() if value}, **asked}
-    today = {name.removeprefix(DAY): value for name, value in work.task.budget.items() if name.startswith(DAY)}
+    today = set_fields(work.task.spec.budget.per_day)
     used = app.recurring.spent_today(work.task) if today else {}
     steps = dict(found)
     for name in today.keys() & {"tokens", "cost", "seconds"}:  # no more in this run than is left of the day

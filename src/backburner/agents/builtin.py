@@ -118,7 +118,7 @@ class BuiltinAgent:
 
     def _deps(self, work: Work) -> Deps:
         session = session_of(work.task)
-        context = ToolContext(self._home, session=session, cwd=work.task.cwd, environ=work.environment, opened=work.task.opened)
+        context = ToolContext(self._home, session=session, cwd=work.task.spec.cwd, environ=work.environment, opened=work.task.opened)
         return Deps(context, work)
 
     async def _number(self, name: str) -> float:

@@ -24,6 +24,7 @@ from backburner.approval.effects import looks_secret, relied_on
 from backburner.core.command_words import words_of
 from backburner.core.errors import BackburnerError, BadInput
 from backburner.core.models import Entry, Submission, Task, Work
+from backburner.core.task_spec import CommandSpec, Order, TaskSpec
 from backburner.core.terminal_text import readable, shortened, visible
 from backburner.services.app import App
 from backburner.services.validation import TOOL_SETS as SETS
@@ -168,15 +169,13 @@ async def run_command(ctx: Context, command: str, shell: bool = False) -> str:
     def submit(app: App) -> Entry:
         return app.submissions.submit(
             Submission(
-                command=(command,) if shell else words_of(command),
-                cwd=work.task.cwd,
+                spec=TaskSpec(
+                    cwd=work.task.spec.cwd,
+                    command=CommandSpec(words=(command,) if shell else words_of(command), shell=shell, umask=umask()),
+                    description=f"for {work.task.task_id}",
+                    order=Order(batch=work.task.spec.order.batch, key=f"{work.run.run_id}:{len(ctx.messages)}:{ctx.tool_call_id}"[:200]),
+                ),
                 environment=handed_on(work.environment),
-                description=f"for {work.task.task_id}",
-                shell=shell,
-                umask=umask(),
-                batch=work.task.batch,
-                # Whatever is tried again, it runs once; some servers give every call of a conversation the same id.
-                key=f"{work.run.run_id}:{len(ctx.messages)}:{ctx.tool_call_id}"[:200],
                 session=context.session,
                 opened=work.task.opened,
             ),
@@ -320,7 +319,7 @@ def _edit(path: str, old: str, new: str) -> str:
 
 
 def _search(folder: str, task: Task, home: str, text: str, files: str) -> str:
-    cwd, root = os.path.realpath(task.cwd), os.path.realpath(task.opened or "/")
+    cwd, root = os.path.realpath(task.spec.cwd), os.path.realpath(task.opened or "/")
     found = []
     for path in _below(folder, files, os.path.realpath(home)):
         name = os.path.relpath(path, cwd)

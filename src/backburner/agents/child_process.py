@@ -26,14 +26,14 @@ def environment(home: Home, work: Work) -> dict[str, str]:
     task, run = work.task, work.run
     return {
         **plain(work.environment),
-        **task.env,
+        **task.spec.env,
         "BACKBURNER_TASK_ID": task.task_id,
         "BACKBURNER_RUN_ID": run.run_id,
         "BACKBURNER_HOME": home.root,
         VARIABLE: session_of(task),
         process.MARK: run.mark,
         trace.VARIABLE: trace.render(run.trace_id, run.span_id),
-        "PWD": task.cwd,
+        "PWD": task.spec.cwd,
     }
 
 

@@ -83,8 +83,8 @@ class AgentExecutor:
         folder = self._app.home.folder(run.folder)
         conversation = self._app.conversations.path(task, run)
         try:
-            standing, model = task.standing or task.session == DISCOVERY, str(task.terms.get("model") or "")
-            settings = self._app.agents.settings(task.agent or "", standing=standing, model=model)
+            standing, model = task.standing or task.session == DISCOVERY, task.spec.options.model
+            settings = self._app.agents.settings(task.spec.agent_name or "", standing=standing, model=model)
             if task.session == DISCOVERY:
                 settings = {**settings, "fallback": ""}  # nobody asked for it: it never costs what a remote model does
         except BackburnerError as error:
@@ -100,14 +100,14 @@ class AgentExecutor:
             if fresh:
                 about = {
                     "Background task": task.task_id,
-                    "Agent": task.agent or "",
-                    "Prompt": task.prompt if task.standing else run.message or "",
+                    "Agent": task.spec.agent_name or "",
+                    "Prompt": task.spec.prompt if task.standing else run.message or "",
                     "Started": iso(run.started_at) or "",
                 }
                 with open(os.path.join(folder, NAME), "wb") as file:
                     file.write(header(about))
         place = self._app.conversations.worktree(task)
-        project = self._app.approvals.gate.project(task.cwd, task.opened, work.environment)
+        project = self._app.approvals.gate.project(task.spec.cwd, task.opened, work.environment)
         work = work._replace(task=_task_in_worktree(task, place, project) if place else task._replace(opened=project))
         turn = Turn(work, settings, folder, conversation, fresh, [], lambda leader: self._app.agent_runs.record_process(run, leader))
         asking = asyncio.get_running_loop().create_task(self._answer(turn, place))
@@ -131,7 +131,7 @@ class AgentExecutor:
         try:
             await asyncio.to_thread(place.make)
             outcome = await agent.answer(turn)
-            said = await asyncio.to_thread(place.finish, f"{task.description or task.task_id}\n\nBy {task.task_id}", turn.folder)
+            said = await asyncio.to_thread(place.finish, f"{task.spec.description or task.task_id}\n\nBy {task.task_id}", turn.folder)
         except WorktreeFailed as error:
             return Outcome(Result.EXIT, 1, str(error))
         return outcome._replace(answer=f"{outcome.answer or ''}\n\n{said}".strip()) if outcome.exit_code == 0 else outcome
@@ -145,13 +145,13 @@ def _approval_needed_before_prompt(turn: Turn) -> str | None:
     task, run = turn.work.task, turn.work.run
     if not turn.fresh or asks(turn.settings) or run.reply == "yes":
         return None
-    if task.approved_by == "user" and (task.standing or run.origin or run.message == task.prompt):
+    if task.decision.by == "user" and (task.standing or run.origin or run.message == task.spec.prompt):
         return None
     told = shortened(visible(run.message or ""), longest=4000)
-    return f"{task.agent} does not ask before it acts, and is to be told: {told}"
+    return f"{task.spec.agent_name} does not ask before it acts, and is to be told: {told}"
 
 
 def _task_in_worktree(task: Task, place: Worktree, project: str | None) -> Task:
     """A task as its agent sees it: in the checkout of its own, which counts as its project where the repository does."""
-    cwd = os.path.normpath(os.path.join(place.path, os.path.relpath(task.cwd, task.project)))
-    return task._replace(cwd=cwd, project=place.path, opened=place.path if project else None)
+    cwd = os.path.normpath(os.path.join(place.path, os.path.relpath(task.spec.cwd, task.project)))
+    return task._replace(spec=task.spec._replace(cwd=cwd), project=place.path, opened=place.path if project else None)

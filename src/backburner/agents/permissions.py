@@ -7,6 +7,7 @@ from backburner.approval.effects import looks_secret, relied_on
 from backburner.approval.policy import Decision
 from backburner.core.errors import BackburnerError, BadInput
 from backburner.core.models import Submission, Task, Work
+from backburner.core.task_spec import CommandSpec, TaskSpec
 from backburner.services.app import App
 from backburner.system.caller_identity import handed_on
 from backburner.system.command_context import Surroundings
@@ -31,13 +32,13 @@ def inside(task: Task, path: str, home: str) -> str:
     """A path of the project as it really is; BadInput for one that leads out of it, or to a secret."""
     if task.opened is None:
         raise BadInput(
-            f"{task.cwd} is no project: it is not the folder that this session was opened in, or it is a home or a shared folder."
+            f"{task.spec.cwd} is no project: it is not the folder that this session was opened in, or it is a home or a shared folder."
         )
     root = os.path.realpath(task.opened)
     if "\0" in path or len(path) > 4000:
         raise BadInput("That is not a path.")
-    full = os.path.realpath(os.path.join(task.cwd, os.path.expanduser(path)))
-    if not Surroundings(task.cwd, {}, project=root, home=home).inside(full):
+    full = os.path.realpath(os.path.join(task.spec.cwd, os.path.expanduser(path)))
+    if not Surroundings(task.spec.cwd, {}, project=root, home=home).inside(full):
         raise BadInput(f"{path} is outside the project {root}.")
     name = os.path.relpath(full, root)
     if looks_secret(name) or ".git" in name.lower().split(os.sep):
@@ -61,7 +62,7 @@ def _rest(text: str, longest: int) -> str:
 
 def may_change(app: App, task: Task) -> bool:
     """Whether what is in the project may be changed: in a trusted one, and in a checkout of the agent's own, at whose changes a person looks."""
-    return bool(task.terms.get("worktree")) or any(
+    return bool(task.spec.options.worktree) or any(
         grant.kind == "trust" and grant.project == task.project for grant in app.approvals.grants()
     )
 
@@ -71,8 +72,16 @@ def judge(app: App, work: Work, asked: Asked) -> tuple[Decision, str]:
     task = work.task
     match asked.kind:
         case "command" if asked.command.strip():
-            cwd = os.path.join(task.cwd, asked.cwd)
-            step = Submission((asked.command,), cwd, handed_on(work.environment), env=task.env, shell=True, opened=task.opened)
+            cwd = os.path.join(task.spec.cwd, asked.cwd)
+            step = Submission(
+                spec=TaskSpec(
+                    cwd=cwd,
+                    command=CommandSpec(words=(asked.command,), shell=True),
+                    env=task.spec.env,
+                ),
+                environment=handed_on(work.environment),
+                opened=task.opened,
+            )
             try:
                 verdict = app.approvals.judge(step, ours=False)
             except BackburnerError as error:

@@ -43,8 +43,8 @@ class Report(BaseModel):
 
 def result_type(task: Task) -> type[BaseModel]:
     """What a run must answer: the fields that its task declares, or else a report."""
-    fields = task.terms.get("fields")
-    if not isinstance(fields, list) or not fields:
+    fields = task.spec.options.fields
+    if not fields:
         return Report
     made: dict[str, Any] = {str(name): (str | float | int | bool | None, ...) for name in fields if name != "message"}
     return create_model(
@@ -54,7 +54,9 @@ def result_type(task: Task) -> type[BaseModel]:
 
 def instructions(task: Task) -> str:
     """How a standing task's agent is to work."""
-    return INSTRUCTIONS.format(description=task.description or task.name or "", rules=_FIELDS if task.terms.get("fields") else _REPORT)
+    return INSTRUCTIONS.format(
+        description=task.spec.description or task.spec.name or "", rules=_FIELDS if task.spec.options.fields else _REPORT
+    )
 
 
 def in_words(task: Task) -> str:
@@ -92,7 +94,7 @@ def outcome(result: BaseModel, done: Outcome) -> Outcome:
 def message(app: App, work: Work) -> str:
     """The prompt of a run, with what it is to know: what its command printed, what came before it, what is remembered."""
     task, run = work.task, work.run
-    parts = [task.prompt]
+    parts = [task.spec.prompt]
     folder = app.home.folder(run.folder)
     if task.gated and (printed := _printed(folder, GATE)):
         parts.append(_fenced("what the command in front of this task printed", printed))
@@ -100,14 +102,14 @@ def message(app: App, work: Work) -> str:
         parts.append(_fenced("what happened, from outside", shortened(run.payload, longest=_LONGEST)))
     if task.session == DISCOVERY:
         parts.append(_surroundings(app, task))
-    if task.source.get("compare") == "full" and run.origin:
+    if task.spec.source and task.spec.source.compare == "full" and run.origin:
         parts.append(_fenced("what is different in it", _difference(app, task, run.origin)))
     for task_id, origin in _before(app, task, run):
         parts.append(_fenced(f"the result of {task_id}, which this comes after", _printed(origin)))
-    if task.terms.get("last_result") and (last := _last(app, task, run)):
+    if task.spec.options.last_result and (last := _last(app, task, run)):
         parts.append(_fenced("your result of the last time", _printed(app.home.folder(last.folder))))
     kept = app.conversations.memory(task.project)
-    names = task.terms.get("memory")
+    names = task.spec.options.memory
     for name in names if isinstance(names, list) else ():
         parts.append(_fenced(f"what is remembered as {name}", kept.get(str(name), "nothing yet")))
     return "\n\n".join(parts)
@@ -121,15 +123,17 @@ def move_gate(folder: str) -> None:
 
 
 def _before(app: App, task: Task, run: Run) -> list[tuple[str, str]]:
-    if run.origin is None or not task.after:
+    if run.origin is None or not task.spec.order.after:
         return []
-    return [(task.after[-1], app.home.folder(os.path.join("tasks", run.origin)))]
+    return [(task.spec.order.after[-1], app.home.folder(os.path.join("tasks", run.origin)))]
 
 
 def _difference(app: App, task: Task, origin: str) -> str:
     """What the command that set a run off printed otherwise than the time before."""
     runs = [
-        one for one in app.queries.history(app.queries.get(task.after[-1]), _LOOKED_BACK) if one.n > 0 and one.state == RunState.COMPLETED
+        one
+        for one in app.queries.history(app.queries.get(task.spec.order.after[-1]), _LOOKED_BACK)
+        if one.n > 0 and one.state == RunState.COMPLETED
     ]
     known = [one.run_id for one in runs]
     if origin not in known or known.index(origin) + 1 >= len(known):
@@ -152,15 +156,17 @@ def _surroundings(app: App, task: Task) -> str:
         for entry in app.queries.list(current_caller("agent", app.environ), everywhere=True, limit=200, quiet=False)
         if entry.task.project == task.project
     ]
-    asked = [entry for entry in entries if entry.task.agent is not None and entry.task.session != DISCOVERY][:5]
+    asked = [entry for entry in entries if entry.task.spec.agent_name is not None and entry.task.session != DISCOVERY][:5]
     talk = "\n".join(
-        f"asked: {shortened(entry.run.message or entry.task.prompt, longest=500)}\nanswered: {shortened(_printed(app.runs.folder(entry)), longest=500)}"
+        f"asked: {shortened(entry.run.message or entry.task.spec.prompt, longest=500)}\nanswered: {shortened(_printed(app.runs.folder(entry)), longest=500)}"
         for entry in asked
         if entry.run
     )
     parts.append(_fenced("what was talked about lately", talk))
     open_tasks = "\n".join(
-        f"{entry.task.name or entry.task.task_id}: {entry.status}, {entry.task.description}" for entry in entries if not entry.ended
+        f"{entry.task.spec.name or entry.task.task_id}: {entry.status}, {entry.task.spec.description}"
+        for entry in entries
+        if not entry.ended
     )
     parts.append(_fenced("tasks that are open", open_tasks))
     parts.append(

@@ -99,20 +99,22 @@ _NEVER_ALWAYS = frozenset(
 
 def judge(submission: Submission, world: World, rules: Sequence[Rule] = (), *, trusted: bool = False) -> Verdict:
     """What the gate says to a command. `rules` come before the built-in ones. What cannot be judged asks."""
-    if not submission.command:
+    if not submission.spec.command.words:
         return Verdict(Decision.ASK, ("there is no command",), OTHERWISE.name)
     try:
         return _judge(submission, world, rules, trusted=trusted)
     except (ValueError, OSError, RecursionError) as error:
-        return Verdict(Decision.ASK, (visible(f"it cannot be judged: {error}"),), OTHERWISE.name, visible(submission.command[0][:200]))
+        return Verdict(
+            Decision.ASK, (visible(f"it cannot be judged: {error}"),), OTHERWISE.name, visible(submission.spec.command.words[0][:200])
+        )
 
 
 def _judge(submission: Submission, world: World, rules: Sequence[Rule], *, trusted: bool) -> Verdict:
-    parts = [part for part in dissect(submission.command, submission.shell) if part != Part()]
-    injected = [Found(Effect.INJECTION, f"sets {name}, which may change what runs") for name in submission.env if injects(name)]
+    parts = [part for part in dissect(submission.spec.command.words, submission.spec.command.shell) if part != Part()]
+    injected = [Found(Effect.INJECTION, f"sets {name}, which may change what runs") for name in submission.spec.env if injects(name)]
     if world.relative_path:
         injected.append(Found(Effect.INJECTION, "PATH holds a relative folder, so a name may mean any program"))
-    if submission.shell or submission.env:
+    if submission.spec.command.shell or submission.spec.env:
         rules = [rule for rule in rules if not rule.literal]
     ordered = (*rules, DEFAULT, *([TRUSTED] if trusted else []))
     judged, verdicts = _judged(parts, world, injected, ordered)
@@ -124,7 +126,7 @@ def _judge(submission: Submission, world: World, rules: Sequence[Rule], *, trust
     rule, part, _ = worst
     asking = [one for one in verdicts if one[0].decision == rule.decision]
     reasons = dict.fromkeys(hide_secrets(visible(reason)) for _, _, found in asking for reason in _reasons(rule, found))
-    if submission.stdin and rule.decision == Decision.ASK:
+    if submission.spec.command.stdin and rule.decision == Decision.ASK:
         reasons["its input stays open: whatever is sent to it later is not asked about"] = None
     kinds = {one.effect for _, found in judged for one in found}
     return Verdict(
@@ -204,7 +206,7 @@ def _matches(pattern: tuple[str, ...], part: Part) -> bool:
 
 def _narrow(submission: Submission, judged: Sequence[tuple[Part, Sequence[Found]]]) -> bool:
     """Whether "always" may be offered: one plain command, known word by word, by a program that does one thing."""
-    if submission.shell or submission.env or len(judged) != 1:
+    if submission.spec.command.shell or submission.spec.env or len(judged) != 1:
         return False
     part, found = judged[0]
     risky = {Effect.INTERPRETER, Effect.PRIVILEGE, Effect.INJECTION, Effect.DELETES}

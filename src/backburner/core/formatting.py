@@ -102,7 +102,7 @@ def agent_notice(task: Task, n: int, state: RunState, how: str, answer: str | No
     title = "[BACKGROUND RESUME COMPLETED]" if n > 1 else "[BACKGROUND TASK COMPLETED]"
     if state != RunState.COMPLETED:
         title = title.replace("COMPLETED", "CANCELLED" if state == RunState.CANCELLED else "ERROR")
-    lines = [f"{title} {task.task_id}: {visible(task.description)}", *([how] if state != RunState.COMPLETED else [])]
+    lines = [f"{title} {task.task_id}: {visible(task.spec.description)}", *([how] if state != RunState.COMPLETED else [])]
     if answer:
         lines.append(answer[:_LONGEST_ANSWER])
         if len(answer) > _LONGEST_ANSWER:

@@ -5,9 +5,10 @@ start-up once more. Times are integer milliseconds UTC, as in the ledger; the do
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backburner.core.states import LIVE, NoticeKind, PauseKind, Result, RunState, TaskState
+from backburner.core.task_spec import TaskSpec
 
 if TYPE_CHECKING:
     from backburner.core.progress import Progress
@@ -22,7 +23,6 @@ OTLP = "otlp"  # the cursor of who sends traces away
 RECORD = "record"  # the `runner` of rows an embedder keeps by hand; nobody runs them
 HOSTED = frozenset({AGENTS, LOCAL})
 OURS = frozenset({AGENTS, ENGINE, LOCAL})
-DAY = "day_"  # before the name of what a task may use in a day
 TURN = "turn:"  # what a run waits on that stands aside for a person, with the lane behind it
 ELSEWHERE = "elsewhere"  # what a run waits on for no time whose host ended: its agent goes on in a process of its own
 CHAT = "chat:"  # before the name of a session in which a person talks with an agent
@@ -78,139 +78,118 @@ class Caller(NamedTuple):
 
 
 class Submission(NamedTuple):
-    """What a door asks for, before the gate has seen it."""
+    """A request for a task, before the gate has judged it.
 
-    command: tuple[str, ...]
-    cwd: str
+    `environment` is that of whoever asks; `opened` the folder in which their session was opened, which the gate takes for its project
+    (None if there is none); `message` names the turn of the conversation that it belongs to; `proposed` asks a person in any case.
+    """
+
+    spec: TaskSpec
     environment: dict[str, str]
-    description: str = ""
-    name: str | None = None
-    env: dict[str, str] = {}
-    shell: bool = False
-    timeout_ms: int | None = None
-    umask: int | None = None
-    restarted_from: str | None = None
-    batch: str | None = None
-    key: str | None = None
-    priority: int = 0
-    after: tuple[str, ...] = ()
-    start_at: int | None = None
-    limits: dict[str, int] = {}
-    stdin: bool = False
-    ready_when: str | None = None
-    restarts: int = 0
     session: str | None = None
-    agent: str | None = None
-    prompt: str = ""
     message: str | None = None
-    budget: dict[str, float] = {}
-    schedule: dict[str, object] = {}
-    notify: str | None = None
-    terms: dict[str, object] = {}
-    channels: tuple[str, ...] = ()
-    source: dict[str, str] = {}
-    proposed: bool = False  # a person is to be asked, whatever the gate says
-    opened: str | None = None  # the folder that the session was opened in: what the gate takes for its project; None where there is none
+    opened: str | None = None
+    restarted_from: str | None = None
+    proposed: bool = False
 
     @property
     def standing(self) -> bool:
-        return bool(self.schedule)
+        return self.spec.recurrence is not None
+
+    def with_spec(self, **changes: Any) -> "Submission":
+        """The same request with another specification."""
+        return self._replace(spec=self.spec._replace(**changes))
 
 
 class Approval(NamedTuple):
-    """Who said yes (`auto` is the gate itself), through which door, and why it was or was not asked."""
+    """Who approved (`auto` is the gate itself), through which interface, and the fingerprint a person's approval is bound to."""
 
     by: str
     via: str
     at: int
-    fingerprint: str | None = None  # what a person's yes is bound to
+    fingerprint: str | None = None
 
 
-class Task(NamedTuple):
-    """What to do, who approved it, and where it stands. `run_count` is also the number of its latest run.
+class Decision(NamedTuple):
+    """Why a task may run or not: the gate's rule and reasons, and who approved it; `fingerprint` is what was approved or asked about."""
 
-    A standing one has a `schedule`; `terms` are its agent's tools, result fields and context, and when its command wakes that agent.
-    `fired` counts the slots that were run, `failures` those in a row; `result_hash` is what it found last, for `notify`, and `gate_hash`
-    what its command said when its agent was asked last. `fingerprint` is what a person's yes is bound to, or was asked for. What it used is counted from `counted_from` on, where a person granted more.
-    """
+    reasons: tuple[str, ...] = ()
+    rule: str = ""
+    by: str | None = None
+    via: str | None = None
+    at: int | None = None
+    fingerprint: str | None = None
 
-    task_id: str
-    type: str
-    kind: str
-    state: TaskState
-    name: str | None
-    description: str
-    command: tuple[str, ...]
-    shell: bool
-    cwd: str
-    project: str
-    env: dict[str, str]
-    timeout_ms: int | None
-    umask: int | None
-    restarted_from: str | None
-    created_at: int
-    expires_at: int | None
-    approved_by: str | None
-    approved_via: str | None
-    approved_at: int | None
-    reasons: tuple[str, ...]
-    rule: str
-    fingerprint: str | None
-    run_count: int
-    batch: str | None = None
-    key: str | None = None
-    priority: int = 0
-    after: tuple[str, ...] = ()
-    start_at: int | None = None
-    limits: dict[str, int] = {}
-    stdin: bool = False
-    ready_when: str | None = None
-    restarts: int = 0
+
+class TraceIds(NamedTuple):
+    """Where a task stands in a W3C trace."""
+
     trace_id: str = ""
     span_id: str = ""
     parent_span_id: str | None = None
-    session: str | None = None
-    agent: str | None = None
-    prompt: str = ""
-    message: str | None = None
-    budget: dict[str, float] = {}
-    retrieved_at: int | None = None
-    schedule: dict[str, object] = {}
-    notify: str | None = None
-    terms: dict[str, object] = {}
-    lane: str = ""
+
+
+class RecurringState(NamedTuple):
+    """How a recurring task stands.
+
+    `fired` counts the slots that were run, `failures` those in a row; `result_hash` is its last result, for `notify`, and
+    `precheck_hash` what its pre-check printed when its agent was asked last. What it used counts from `counted_from` on.
+    """
+
     next_run_at: int | None = None
     fired: int = 0
     failures: int = 0
     result_hash: str | None = None
-    gate_hash: str | None = None
+    precheck_hash: str | None = None
     paused_because: str | None = None
-    counted_from: int | None = None
-    channels: tuple[str, ...] = ()
-    source: dict[str, str] = {}
-    opened: str | None = None
     pause_kind: PauseKind | None = None
-    chat: bool = False
+    counted_from: int | None = None
+
+
+class Task(NamedTuple):
+    """What to do, why it may run, and how it stands. `run_count` is also the number of its latest run."""
+
+    task_id: str
+    spec: TaskSpec
+    kind: str
+    state: TaskState
+    project: str
+    created_at: int
+    decision: Decision = Decision()
+    trace: TraceIds = TraceIds()
+    recurring: RecurringState = RecurringState()
+    run_count: int = 0
+    lane: str = ""
+    session: str | None = None
+    message: str | None = None
+    opened: str | None = None
+    restarted_from: str | None = None
+    expires_at: int | None = None
+    retrieved_at: int | None = None
+
+    @property
+    def type(self) -> str:
+        return "agent" if self.spec.agent else "command"
 
     @property
     def unapproved(self) -> bool:
         """Whether only the built-in rule for harmless commands allowed it: no person, no rule or trust of theirs."""
-        return self.approved_by == "auto" and self.rule == HARMLESS
+        return self.decision.by == "auto" and self.decision.rule == HARMLESS
 
     @property
     def standing(self) -> bool:
-        """Whether it runs by a schedule, or each time after another one."""
-        return bool(self.schedule)
+        """Whether it runs by a schedule, by an event, or each time after another one."""
+        return self.spec.recurrence is not None
 
     @property
     def in_chat(self) -> bool:
         """Whether it is a conversation with a person who sits there."""
-        return self.chat
+        return self.spec.options.chat
 
     @property
     def gated(self) -> bool:
         """Whether a command decides each time if its agent is asked."""
-        return self.agent is not None and bool(self.command)
+        return self.spec.agent is not None and bool(self.spec.command.words)
 
 
 class Run(NamedTuple):
@@ -346,7 +325,7 @@ class Entry(NamedTuple):
         """The fingerprint of what a person is asked about, as it was when the question was made; None where nothing is asked."""
         if self.run and self.run.state == RunState.WAITING:
             return self.run.asked
-        return self.task.fingerprint if self.task.state == TaskState.PROPOSED else None
+        return self.task.decision.fingerprint if self.task.state == TaskState.PROPOSED else None
 
     @property
     def ended(self) -> bool:

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from backburner.core.models import DISCOVERY, Ending, Run, Submission, Task
 from backburner.core.states import Result, RunState, TaskEvent, TaskState
+from backburner.core.task_spec import SourceKind
 from backburner.core.terminal_text import readable, visible
 
 FAILURES = 2  # in a row: then it is paused
@@ -37,11 +38,11 @@ def tools_of(task: "Task | Submission", own: str = "") -> str:
     """The sets of tools that the agent of a task has; empty for all. `own` are those of its settings."""
     if task.session == DISCOVERY:
         return LOOKING_SETS
-    if said := task.terms.get("tools"):
-        return str(said)
+    if said := task.spec.options.tools:
+        return said
     if not task.standing:
         return own
-    return EVENT_SETS if task.source else STANDING_SETS
+    return EVENT_SETS if task.spec.source else STANDING_SETS
 
 
 def kind_of_problem(result: Result, problem: str | None) -> str:
@@ -51,59 +52,65 @@ def kind_of_problem(result: Result, problem: str | None) -> str:
 
 def is_over(task: Task, now: int) -> bool:
     """Whether nothing is to come any more of a task whose run has ended."""
-    most, until = task.schedule.get("max_runs"), task.schedule.get("until")
-    if (most is not None and task.fired >= int(str(most))) or ("at" in task.schedule and task.fired > 0):
+    schedule, fired = task.spec.schedule, task.recurring.fired
+    if (schedule.max_runs is not None and fired >= schedule.max_runs) or (schedule.at is not None and fired > 0):
         return True
     if task.kind == "event":
-        return until is not None and now > int(str(until))
-    return task.state == TaskState.ACTIVE and task.next_run_at is None  # one that is paused has none either
+        return schedule.until is not None and now > schedule.until
+    return task.state == TaskState.ACTIVE and task.recurring.next_run_at is None  # one that is paused has none either
 
 
 def sequel(task: Task, run: Run, ending: Ending, how: str, *, over: bool) -> Sequel:
     """What follows from the end of a run of a standing task. `how` says in words how it ended; `over`, that nothing is to come."""
     closing = over and task.state in (TaskState.ACTIVE, TaskState.PAUSED)
     if ending.state == RunState.COMPLETED:
-        changed = ending.digest != task.result_hash
-        tell = task.notify == "always" or (task.notify == "on_change" and changed and ending.report)
+        changed = ending.digest != task.recurring.result_hash
+        tell = task.spec.notify == "always" or (task.spec.notify == "on_change" and changed and ending.report)
         return Sequel(TaskEvent.DONE if closing else None, None, tell, 0, ending.digest)
     if ending.state == RunState.CANCELLED:
-        return Sequel(TaskEvent.CANCELLED if closing else None, None, task.notify == "always", task.failures, task.result_hash)
-    failures = task.failures + 1
+        return Sequel(
+            TaskEvent.CANCELLED if closing else None,
+            None,
+            task.spec.notify == "always",
+            task.recurring.failures,
+            task.recurring.result_hash,
+        )
+    failures = task.recurring.failures + 1
     if task.state != TaskState.ACTIVE:  # it was paused or cancelled meanwhile
-        return Sequel(TaskEvent.FAILED if closing else None, None, task.notify != "never", failures, None)
+        return Sequel(TaskEvent.FAILED if closing else None, None, task.spec.notify != "never", failures, None)
     again = run.cause != "retry" and ending.result not in _NEVER_AGAIN
     if again and failures < FAILURES:
-        return Sequel(None, _BACKOFF_MS[kind_of_problem(ending.result, ending.problem)], False, failures, task.result_hash)
+        return Sequel(None, _BACKOFF_MS[kind_of_problem(ending.result, ending.problem)], False, failures, task.recurring.result_hash)
     if closing:
         return Sequel(TaskEvent.FAILED, None, True, failures, None)
     if ending.result in (Result.DENIED, Result.BUDGET):
         return Sequel(TaskEvent.PAUSED, None, True, failures, None, "a person said no")
     if failures >= FAILURES:
         return Sequel(TaskEvent.PAUSED, None, True, failures, None, f"it failed twice in a row: {how}")
-    return Sequel(None, None, task.notify != "never", failures, None)
+    return Sequel(None, None, task.spec.notify != "never", failures, None)
 
 
 def wakes(task: Task, ending: Ending) -> bool:
     """Whether the command in front of a prompt says that the agent is to be asked."""
     if ending.result != Result.EXIT or ending.exit_code != 0:
         return False
-    match task.terms.get("wake", CHANGE):
+    match task.spec.options.wake or CHANGE:
         case "success":
             return True
         case "output":
             return bool(ending.lines)
         case _:
-            return ending.digest != task.gate_hash and (bool(ending.lines) or task.gate_hash is not None)
+            return ending.digest != task.recurring.precheck_hash and (bool(ending.lines) or task.recurring.precheck_hash is not None)
 
 
 def declined(task: Task, ending: Ending) -> bool:
     """Whether such a command said no in the way that is not a failure."""
-    return task.terms.get("wake") == SUCCESS and ending.result == Result.EXIT and ending.exit_code not in (0, None)
+    return task.spec.options.wake == SUCCESS and ending.result == Result.EXIT and ending.exit_code not in (0, None)
 
 
 def title(task: Task) -> str:
     """What a standing task is called where its notices are read."""
-    return visible(task.name or task.task_id)
+    return visible(task.spec.name or task.task_id)
 
 
 def notice(task: Task, run: Run, ending: Ending, after: Sequel, how: str, log: str) -> str:
@@ -121,7 +128,7 @@ def notice(task: Task, run: Run, ending: Ending, after: Sequel, how: str, log: s
             )
         case TaskEvent.DONE | TaskEvent.FAILED:
             lead += " (That was its last run.)" if task.kind == "scheduled" else ""
-    if task.agent is not None and ending.state == RunState.COMPLETED:
+    if task.spec.agent_name is not None and ending.state == RunState.COMPLETED:
         return lead
     return f"{lead}\nOutput: {log}"
 
@@ -147,16 +154,13 @@ def waiting(task: Task, reason: str, answer: str) -> str:
     return f"{title(task)} waits for you: {reason}. Yes: backburner approve {answer}; no: backburner reject {answer}"
 
 
-# The sources that trigger a task, each with the setting that says which one it is.
-SOURCES = {"file": "path", "command": "command", "github": "repo", "webhook": "name"}
-
-
 def explain_schedule(task: "Task | Submission", now: int, *, upcoming: bool = True) -> str:
     """When a recurring task runs, in plain words; with its next time unless nothing is `upcoming`."""
-    from backburner.core.schedule import Schedule, explain
+    from backburner.core.schedule import explain
 
-    if about := SOURCES.get(task.source.get("kind", "")):
-        return f"each time when {task.source['kind']} {visible(task.source[about])} changes" + " or is called" * (about == "name")
-    if task.after and (isinstance(task, Submission) or task.kind == "event"):
-        return f"each time after {', '.join(task.after)}"
-    return explain(Schedule.of(task.schedule), now, task.next_run_at if isinstance(task, Task) else None, upcoming=upcoming)
+    if (source := task.spec.source) and source.kind is not SourceKind.POLL:
+        called = " or is called" if source.kind is SourceKind.WEBHOOK else ""
+        return f"each time when {source.kind} {visible(source.target)} changes{called}"
+    if task.spec.order.after and (isinstance(task, Submission) or task.kind == "event"):
+        return f"each time after {', '.join(task.spec.order.after)}"
+    return explain(task.spec.schedule, now, task.recurring.next_run_at if isinstance(task, Task) else None, upcoming=upcoming)

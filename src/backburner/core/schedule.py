@@ -6,13 +6,14 @@ is walked by cronsim in the wall time of its zone, everything else is arithmetic
 
 import zlib
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from backburner.core.errors import BadInput
 from backburner.core.formatting import duration
+from backburner.core.task_spec import Schedule
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 SKIP, ONCE, ALL = "skip", "run_once", "run_all"
 MISSED = (SKIP, ONCE, ALL)
 GRACE_MS = 60_000  # a slot that is seen this late was not missed
-WINDOW_MS = 86_400_000
 MOST_ROWS = 1000  # missed slots that each leave a row; older ones share one
 _MOST_COUNTED = 20_000
 _LEAST_MS = 1000
@@ -35,32 +35,6 @@ _NICKNAMES = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
-
-
-class Schedule(NamedTuple):
-    """Just one of `every_ms` (from `anchor` on), `cron` (in `zone`), `at`, or none of them: then it comes after other tasks."""
-
-    every_ms: int | None = None
-    cron: str | None = None
-    zone: str = "UTC"
-    at: int | None = None
-    anchor: int = 0
-    until: int | None = None
-    max_runs: int | None = None
-    missed: str = ONCE
-    window_ms: int = WINDOW_MS
-    jitter_ms: int = 0
-
-    @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> "Schedule":
-        """From what the ledger keeps."""
-        return cls(**fields)
-
-    def fields(self) -> dict[str, object]:
-        """What the ledger keeps: only what was said, but always something."""
-        usual = Schedule()._asdict()
-        said = {name: value for name, value in self._asdict().items() if value != usual[name]}
-        return said or {"missed": self.missed}
 
 
 class Plan(NamedTuple):

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from backburner.core import formatting as words
 from backburner.core.ids import slug
 from backburner.core.masking import masked_line, masked_words
-from backburner.core.models import DAY, PRIORITIES, Entry, Event, Notice, Run, Task
+from backburner.core.models import PRIORITIES, Entry, Event, Notice, Run, Task
+from backburner.core.task_spec import budget_fields, options_fields, set_fields, source_fields
 from backburner.core.terminal_text import cells, clean, cut, fitted, shortened, visible
 
 if TYPE_CHECKING:
@@ -40,17 +41,17 @@ def as_json(entry: Entry, now: int, *, exact: bool = False) -> dict[str, object]
     took = words.elapsed(entry, now)
     return {
         "task_id": task.task_id,
-        "name": task.name,
+        "name": task.spec.name,
         "kind": task.kind,
         "type": task.type,
         "status": entry.status,
         "result": run.result if run else None,
-        "description": task.description,
-        "command": list(task.command) if exact else masked_words(task.command),
-        **({"agent": task.agent, "prompt": task.prompt} if task.agent is not None else {}),
-        **({"budget": task.budget} if task.agent is not None or task.standing else {}),
-        "shell": task.shell,
-        "cwd": task.cwd,
+        "description": task.spec.description,
+        "command": list(task.spec.command.words) if exact else masked_words(task.spec.command.words),
+        **({"agent": task.spec.agent_name, "prompt": task.spec.prompt} if task.spec.agent_name is not None else {}),
+        **({"budget": budget_fields(task.spec.budget)} if task.spec.agent_name is not None or task.standing else {}),
+        "shell": task.spec.command.shell,
+        "cwd": task.spec.cwd,
         "project": task.project,
         "created_at": words.iso(task.created_at),
         "started_at": words.iso(run.started_at) if run else None,
@@ -61,28 +62,28 @@ def as_json(entry: Entry, now: int, *, exact: bool = False) -> dict[str, object]
         "summary": run.summary if run else None,
         "pid": run.process.pid if run and run.process else None,
         "span_id": run.span_id if run else None,
-        "approved_by": task.approved_by,
-        "approved_via": task.approved_via,
-        "approved_at": words.iso(task.approved_at),
-        "rule": task.rule,
+        "approved_by": task.decision.by,
+        "approved_via": task.decision.via,
+        "approved_at": words.iso(task.decision.at),
+        "rule": task.decision.rule,
         "fingerprint": words.short(entry.asked),
-        "reasons": list(task.reasons),
+        "reasons": list(task.decision.reasons),
         "restarted_from": task.restarted_from,
-        "batch": task.batch,
-        "key": task.key,
-        "priority": next(name for name, value in PRIORITIES.items() if value == task.priority),
-        "after": list(task.after),
-        "limits": task.limits,
-        "stdin": task.stdin,
-        "ready_when": task.ready_when,
+        "batch": task.spec.order.batch,
+        "key": task.spec.order.key,
+        "priority": next(name for name, value in PRIORITIES.items() if value == task.spec.order.priority),
+        "after": list(task.spec.order.after),
+        "limits": set_fields(task.spec.command.limits),
+        "stdin": task.spec.command.stdin,
+        "ready_when": task.spec.command.ready_when,
         "ready_at": words.iso(run.ready_at) if run else None,
-        "restarts": task.restarts,
-        "trace_id": task.trace_id,
-        "notify": task.notify,
+        "restarts": task.spec.command.restarts,
+        "trace_id": task.trace.trace_id,
+        "notify": task.spec.notify,
         "run_count": task.run_count,
-        "next_run_at": words.iso(task.next_run_at or (run.due_at if run and run.state == "pending" else None)),
+        "next_run_at": words.iso(task.recurring.next_run_at or (run.due_at if run and run.state == "pending" else None)),
         "last_run_at": words.iso(run.started_at) if run else None,
-        "channels": list(task.channels),
+        "channels": list(task.spec.channels),
         **(_standing_json(entry) if task.standing else {}),
     }
 
@@ -93,18 +94,20 @@ def _standing_json(entry: Entry) -> dict[str, object]:
     shown = ("interval_ms", "cron", "timezone", "at", "until", "max_runs", "missed", "window_ms", "jitter_ms")
     fields = dict.fromkeys(shown) | {"missed": "run_once"}
     names = {"every_ms": "interval_ms", "zone": "timezone"}
-    for name, value in task.schedule.items():
+    for name, value in set_fields(task.spec.schedule).items():
         if (name := names.get(name, name)) in fields:
             fields[name] = words.iso(int(str(value))) if name in ("at", "until") else value  # type: ignore[assignment]
-    source = task.source.get("kind") if task.kind == "event" else None
+    source = task.spec.source_kind if task.kind == "event" else None
     return {
         **fields,
         "event_source": source or ("task" if task.kind == "event" else None),
-        "event_config": {name: value for name, value in task.source.items() if name != "kind"} if source else None,
-        **task.terms,
+        "event_config": {name: value for name, value in source_fields(task.spec.source).items() if name != "kind"}
+        if source and task.spec.source
+        else None,
+        **options_fields(task.spec.options),
         "run_status": run.state if run else None,
-        "failures": task.failures,
-        "paused_because": task.paused_because,
+        "failures": task.recurring.failures,
+        "paused_because": task.recurring.paused_because,
         "tokens_used": run.usage.get("tokens", 0) if run else 0,
     }
 
@@ -234,7 +237,7 @@ def rows(entries: Sequence[Entry], now: int) -> str:
 def _row(entry: Entry, now: int) -> tuple[str, str, str, str, str]:
     run = entry.run
     took = words.elapsed(entry, now)
-    text = clean(entry.task.description) or masked_line(entry.task.command, entry.task.shell)
+    text = clean(entry.task.spec.description) or masked_line(entry.task.spec.command.words, entry.task.spec.command.shell)
     if entry.task.standing:
         text = _standing_row(entry, now, text)
     return entry.task.task_id, entry.status, words.local(run.started_at if run else None), words.duration(took), text
@@ -248,10 +251,10 @@ def _standing_row(entry: Entry, now: int, text: str) -> str:
         state = f"{run.cause} in {words.duration(run.due_at - now)}"
     elif entry.live and run:
         state = f"{run.state} now"
-    elif task.next_run_at is not None:
-        state = f"next in {words.duration(max(0, task.next_run_at - now))}" if task.next_run_at > now else "due now"
-    name = "" if task.task_id.endswith(f"_{slug(task.name or '')}") else visible(task.name or "")  # the id says it
-    parts = [state, name, text or shortened(clean(task.prompt))]
+    elif task.recurring.next_run_at is not None:
+        state = f"next in {words.duration(max(0, task.recurring.next_run_at - now))}" if task.recurring.next_run_at > now else "due now"
+    name = "" if task.task_id.endswith(f"_{slug(task.spec.name or '')}") else visible(task.spec.name or "")  # the id says it
+    parts = [state, name, text or shortened(clean(task.spec.prompt))]
     return " · ".join(part for part in parts if part)
 
 
@@ -271,31 +274,31 @@ def details(entry: Entry, now: int, output: bytes, log: str, signs: "Signs", whe
     """Everything a person asks about one task."""
     task, run = entry
     lines = [f"Task: {task.task_id}", f"Status: {colour(entry.status)}"]
-    if task.name:
-        lines.append(f"Label: {visible(task.name)}")
-    if task.agent is not None:
-        lines += [f"Agent: {task.agent}", f"Prompt: {shortened(clean(task.prompt), longest=_LONGEST_LINE)}"]
-    if task.command:
-        lines.append(f"Command: {words.command_line(task.command, task.shell)}")
-    if task.description:
-        lines.append(f"Description: {clean(task.description)}")
-    lines.append(f"Directory: {visible(task.cwd)}")
+    if task.spec.name:
+        lines.append(f"Label: {visible(task.spec.name)}")
+    if task.spec.agent_name is not None:
+        lines += [f"Agent: {task.spec.agent_name}", f"Prompt: {shortened(clean(task.spec.prompt), longest=_LONGEST_LINE)}"]
+    if task.spec.command.words:
+        lines.append(f"Command: {words.command_line(task.spec.command.words, task.spec.command.shell)}")
+    if task.spec.description:
+        lines.append(f"Description: {clean(task.spec.description)}")
+    lines.append(f"Directory: {visible(task.spec.cwd)}")
     lines += _arrangements(entry, signs)
     if task.standing:
-        lines += [f"When: {when}", f"Tells: {', '.join([task.notify or '', *task.channels])}", *_terms(task)]
-        if task.paused_because and entry.status == "paused":
-            because = task.paused_because
+        lines += [f"When: {when}", f"Tells: {', '.join([task.spec.notify or '', *task.spec.channels])}", *_terms(task)]
+        if task.recurring.paused_because and entry.status == "paused":
+            because = task.recurring.paused_because
             lines += [f"Paused because: {because}", f"Go on: backburner unpause {task.task_id}"]
     if run is None and task.standing and entry.status in ("active", "paused"):
         return "\n".join([*lines, *(["", "Runs:", *history(runs)] if runs else ["No run yet."])])
     if run is None:
-        lines.append(f"Asks because: {'; '.join(task.reasons)}")
+        lines.append(f"Asks because: {'; '.join(task.decision.reasons)}")
         if entry.status == "proposed":
             lines.append(f"Expires: {words.local(task.expires_at)}")
             lines += [f"Fingerprint: {words.short(entry.asked)}"] if entry.asked else []
             lines.append(f"Answer: backburner approve {task.task_id}")
         return "\n".join(lines)
-    lines.append(f"Approved: {task.approved_by} at {words.local(task.approved_at)} (rule: {task.rule or '-'})")
+    lines.append(f"Approved: {task.decision.by} at {words.local(task.decision.at)} (rule: {task.decision.rule or '-'})")
     if task.standing:
         lines += ["", "Runs:", *history(runs), "", "The latest:"]
     if run.state == "waiting":
@@ -311,7 +314,7 @@ def details(entry: Entry, now: int, output: bytes, log: str, signs: "Signs", whe
         if run.started_at is not None:
             lines.append(f"Exit code: {words.exit_text(run.exit_code)}")
         if run.result != "exit" or run.error:
-            lines.append(f"Ended: {words.ending(run.result, run.exit_code, run.error, task.timeout_ms)}")
+            lines.append(f"Ended: {words.ending(run.result, run.exit_code, run.error, task.spec.timeout_ms)}")
         if run.error and run.result == "exit":
             lines.append(f"Note: {run.error}")
     elif run.process:
@@ -327,16 +330,16 @@ def details(entry: Entry, now: int, output: bytes, log: str, signs: "Signs", whe
 def _arrangements(entry: Entry, signs: "Signs") -> list[str]:
     """When and how it was to run, where anything was said about that."""
     task, run = entry
-    lines = [f"Batch: {visible(task.batch)}"] if task.batch else []
-    if task.priority:
-        lines.append(f"Priority: {next(name for name, value in PRIORITIES.items() if value == task.priority)}")
-    if task.after:
-        lines.append(f"After: {', '.join(task.after)}")
-    if task.limits:
+    lines = [f"Batch: {visible(task.spec.order.batch)}"] if task.spec.order.batch else []
+    if task.spec.order.priority:
+        lines.append(f"Priority: {next(name for name, value in PRIORITIES.items() if value == task.spec.order.priority)}")
+    if task.spec.order.after:
+        lines.append(f"After: {', '.join(task.spec.order.after)}")
+    if limits := set_fields(task.spec.command.limits):
         units = {"memory_mb": "{} MiB of memory", "cpu_seconds": "{} s of CPU time", "nice": "nice {}"}
-        lines.append(f"Limits: {', '.join(units[name].format(value) for name, value in task.limits.items())}")
-    if task.restarts and run:
-        lines.append(f"Restarts: on failure, up to {task.restarts} in a row; this is run {run.n}")
+        lines.append(f"Limits: {', '.join(units[name].format(value) for name, value in limits.items())}")
+    if task.spec.command.restarts and run:
+        lines.append(f"Restarts: on failure, up to {task.spec.command.restarts} in a row; this is run {run.n}")
     if signs.waits_for:
         lines.append(f"Waits for: {signs.waits_for}")
     return lines
@@ -345,12 +348,13 @@ def _arrangements(entry: Entry, signs: "Signs") -> list[str]:
 def _terms(task: Task) -> list[str]:
     """What else was said of a standing task."""
     lines = []
-    if "missed" in task.schedule and task.schedule["missed"] != "run_once":
-        lines.append(f"Missed slots: {task.schedule['missed']}")
-    if task.budget:
-        names = {name: f"{name.removeprefix(DAY)} a day" if name.startswith(DAY) else f"{name} a run" for name in task.budget}
-        lines.append(f"Budget: {', '.join(f'{value:,.6g} {names[name]}' for name, value in task.budget.items())}")
-    for term, value in task.terms.items():
+    if task.spec.schedule.missed != "run_once":
+        lines.append(f"Missed slots: {task.spec.schedule.missed}")
+    budget = [f"{value:,.6g} {name} a run" for name, value in set_fields(task.spec.budget.per_run).items()]
+    budget += [f"{value:,.6g} {name} a day" for name, value in set_fields(task.spec.budget.per_day).items()]
+    if budget:
+        lines.append(f"Budget: {', '.join(budget)}")
+    for term, value in options_fields(task.spec.options).items():
         lines.append(f"{term.capitalize().replace('_', ' ')}: {', '.join(value) if isinstance(value, list) else value}")
     return lines
 
@@ -363,9 +367,11 @@ def _signs(entry: Entry, signs: "Signs") -> list[str]:
             f"{bar(progress.fraction, 20)} {percent(progress.fraction)} " if progress.fraction is not None and sys.stdout.isatty() else ""
         )
         lines.append(f"Progress: {shown}{progress.text}")
-    if entry.task.ready_when is not None and entry.run and entry.live:
+    if entry.task.spec.command.ready_when is not None and entry.run and entry.live:
         at = entry.run.ready_at
-        lines.append(f"Ready: {words.local(at) if at is not None else f'not yet (waits for {visible(entry.task.ready_when)})'}")
+        lines.append(
+            f"Ready: {words.local(at) if at is not None else f'not yet (waits for {visible(entry.task.spec.command.ready_when)})'}"
+        )
     if signs.ports:
         lines.append(f"Listens on: {', '.join(map(str, signs.ports))}")
     if signs.artifacts:
@@ -385,6 +391,6 @@ def ended_line(entry: Entry, now: int) -> str:
     took = words.elapsed(entry, now)
     parts = [words.duration(took)] if took is not None else []
     if run and run.result:
-        parts.insert(0, words.ending(run.result, run.exit_code, run.error, entry.task.timeout_ms))
+        parts.insert(0, words.ending(run.result, run.exit_code, run.error, entry.task.spec.timeout_ms))
     told = f": {run.summary}" if run and run.summary else ""
     return f"{entry.task.task_id} {entry.status} ({', '.join(parts)}){told}"

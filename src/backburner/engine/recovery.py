@@ -80,7 +80,7 @@ class RunRecovery:
         process.end_all(run.process, run.mark)
         with contextlib.suppress(StaleRun):
             work = self._queue.adopt(run, self._owner)
-            if run.cancel_requested_at is None and self._runs_in_external_server(work.task.agent or ""):
+            if run.cancel_requested_at is None and self._runs_in_external_server(work.task.spec.agent_name or ""):
                 self._queue.park(run.run_id, self._owner, "its agent host ended; it goes on", self._clock(), ELSEWHERE)
                 self._changed()
                 return

@@ -9,7 +9,7 @@ import contextlib
 from backburner.coordination.config_file import ConfigFile
 from backburner.core.formatting import local
 from backburner.core.models import Clock, Entry, Run, Task
-from backburner.core.schedule import Plan, Schedule, plan, slots
+from backburner.core.schedule import Plan, plan, slots
 from backburner.core.states import RunState
 from backburner.core.store_ports import RecurringStore
 from backburner.services.budgets import daily_limit_reached
@@ -44,9 +44,9 @@ class Scheduler:
     def _decide(self, entry: Entry, now: int) -> tuple[Plan, str | None]:
         """What becomes of the slots of one task, and why it is to be paused, where it is."""
         task = entry.task
-        assert task.next_run_at is not None
-        schedule = Schedule.of(task.schedule)
-        made = plan(schedule, task.next_run_at, now, busy=_busy(entry.run) if entry.live and entry.run else None)
+        assert task.recurring.next_run_at is not None
+        schedule = task.spec.schedule
+        made = plan(schedule, task.recurring.next_run_at, now, busy=_busy(entry.run) if entry.live and entry.run else None)
         if made.run is None:
             return made, None
         return made, self._recurring.over_day(task, now) or daily_limit_reached(self._recurring, self._config.current, task, now)
@@ -59,8 +59,8 @@ class Scheduler:
                 self._replan_one(task, now)
 
     def _replan_one(self, task: Task, now: int) -> None:
-        for slot in slots(Schedule.of(task.schedule), now):
-            if task.next_run_at is None or slot >= task.next_run_at:
+        for slot in slots(task.spec.schedule, now):
+            if task.recurring.next_run_at is None or slot >= task.recurring.next_run_at:
                 break
             if not self._recurring.ran(task.task_id, slot):
                 self._recurring.replan(task.task_id, slot, now)

@@ -58,7 +58,7 @@ class CommandExecutor:
         """Start the command; it lives on whatever becomes of us."""
         task, run, environment = work
         folder = self._home.folder(run.folder)
-        env = {**(clean_environment(environment) if task.unapproved else environment), **task.env}
+        env = {**(clean_environment(environment) if task.unapproved else environment), **task.spec.env}
         self._check(work, env.get("PATH", os.defpath))
         env |= {
             "BACKBURNER_TASK_ID": task.task_id,
@@ -70,7 +70,7 @@ class CommandExecutor:
             trace.VARIABLE: trace.render(run.trace_id, run.span_id),
         }
         if "PWD" in env:
-            env["PWD"] = task.cwd
+            env["PWD"] = task.spec.cwd
         stream = None
         try:
             folders.make(folder)
@@ -78,13 +78,13 @@ class CommandExecutor:
             env = shim.prepare(folder, task, env, self._files)
             stream = self._stream(os.path.join(folder, NAME))
             os.write(stream.log, log_header(work))
-            leader = self._spawn(folder, stream.writer, task.cwd, env)
+            leader = self._spawn(folder, stream.writer, task.spec.cwd, env)
         except OSError as error:
             if stream:
                 stream.abandon()
             if error.errno in NO_ROOM:
                 raise StartLater(error.strerror) from None
-            raise CannotStart(f"{hide_secrets(task.command[0])} could not be started: {error.strerror or error}") from None
+            raise CannotStart(f"{hide_secrets(task.spec.command.words[0])} could not be started: {error.strerror or error}") from None
         stream.close()
         found = process.identify(leader.pid)
         command = Command(self, folder, run.mark, found or ProcessId(leader.pid, "0", process.boot_id()))
@@ -145,11 +145,11 @@ class CommandExecutor:
 
     def _check(self, work: Work, path: str) -> None:
         task = work.task
-        if not os.path.isdir(task.cwd):
-            raise CannotStart(f"the working directory {task.cwd} does not exist any more")
-        if not task.shell and not process.executable_of(task.command[0], task.cwd, path):
-            name = task.command[0]
-            exists = os.path.exists(os.path.join(task.cwd, name)) and "/" in name
+        if not os.path.isdir(task.spec.cwd):
+            raise CannotStart(f"the working directory {task.spec.cwd} does not exist any more")
+        if not task.spec.command.shell and not process.executable_of(task.spec.command.words[0], task.spec.cwd, path):
+            name = task.spec.command.words[0]
+            exists = os.path.exists(os.path.join(task.spec.cwd, name)) and "/" in name
             raise CannotStart(f"{name}: {'cannot be executed' if exists else 'command not found'}", 126 if exists else 127)
 
     # -- looking after the size of logs
@@ -362,10 +362,8 @@ class Command:
 def log_header(work: Work) -> bytes:
     """The lines that say what ran, and who approved it."""
     task, run, _ = work
-    command = command_line(task.command, task.shell)
-    approved = (
-        f"{task.approved_by} at {iso(task.approved_at)} via {task.approved_via} (rule: {task.rule or 'none'}; {'; '.join(task.reasons)})"
-    )
+    command = command_line(task.spec.command.words, task.spec.command.shell)
+    approved = f"{task.decision.by} at {iso(task.decision.at)} via {task.decision.via} (rule: {task.decision.rule or 'none'}; {'; '.join(task.decision.reasons)})"
     return header({"Background task": run.run_id, "Command": command, "Approved by": approved, "Started": iso(run.started_at) or ""})
 
 

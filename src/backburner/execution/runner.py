@@ -244,8 +244,8 @@ class Runner:
         task = asyncio.get_running_loop().create_task(self._watch(work, handle, cancelled))
         task.add_done_callback(lambda done: self._failed(work, done))
         self._live[work.run.run_id] = _Live(work, handle, cancelled, task)
-        if work.task.ready_when is not None and work.run.ready_at is None:
-            ready = asyncio.get_running_loop().create_task(self._await_ready(work, handle, work.task.ready_when))
+        if work.task.spec.command.ready_when is not None and work.run.ready_at is None:
+            ready = asyncio.get_running_loop().create_task(self._await_ready(work, handle, work.task.spec.command.ready_when))
             task.add_done_callback(lambda _: ready.cancel())
 
     async def _await_ready(self, work: Work, handle: Handle, when: str) -> None:
@@ -303,12 +303,12 @@ class Runner:
         state, result = _meaning(outcome, stopped, cancelled.is_set())
         summary, lines = await self._close(handle)
         error = outcome.error
-        if outcome.exit_code == _CPU_TIME_UP and (seconds := work.task.limits.get("cpu_seconds")):
+        if outcome.exit_code == _CPU_TIME_UP and (seconds := work.task.spec.command.limits.cpu_seconds):
             error = f"it used up its CPU time of {duration(seconds * 1000)}"
         if outcome.exit_code == _FILE_TOO_LARGE and work.task.unapproved:
             error = f"it wrote a file of more than {MAX_FILE_BYTES >> 30} GiB, which a command that nobody approved may not"
         if result in (Result.TIMEOUT, Result.AMBIGUOUS):
-            error = f"timed out after {duration(work.task.timeout_ms)}"
+            error = f"timed out after {duration(work.task.spec.timeout_ms)}"
         ended_at = outcome.ended_at or self._clock()
         ending = Ending(work.run.run_id, state, result, ended_at, outcome.exit_code, error, summary, lines, process=handle.process)
         ending = ending._replace(answer=outcome.answer, usage=outcome.usage, report=outcome.report, problem=outcome.problem)
@@ -347,10 +347,10 @@ class Runner:
         return handle.close()
 
     def _remaining(self, work: Work) -> float | None:
-        if work.task.timeout_ms is None:
+        if work.task.spec.timeout_ms is None:
             return None
         spent = max(0, self._clock() - (work.run.started_at or 0))
-        return max(0.0, work.task.timeout_ms - spent) / 1000
+        return max(0.0, work.task.spec.timeout_ms - spent) / 1000
 
     def _conclude(self, work: Work, ending: Ending) -> None:
         """Files first, then the ledger: who learns of the end from the ledger finds the files complete."""

@@ -28,7 +28,7 @@ _EXEC = "import json,os,sys; e=json.load(open(sys.argv[1])); os.execvpe(sys.argv
 
 def prepare(folder: str, task: Task, environment: dict[str, str], files: int | None = None) -> dict[str, str]:
     """Write the script and the blank exit file of one run; the environment to start the shim with."""
-    argv = ("/bin/sh", "-c", task.command[0]) if task.shell else task.command
+    argv = ("/bin/sh", "-c", task.spec.command.words[0]) if task.spec.command.shell else task.spec.command.words
     given = environment
     if any(map(_SPECIAL.match, environment)):
         # Rare, and an interpreter's start dearer: a shell in between would lose part of the environment.
@@ -36,24 +36,25 @@ def prepare(folder: str, task: Task, environment: dict[str, str], files: int | N
         _write(path, json.dumps(environment).encode())
         argv = (sys.executable, "-ISc", _EXEC, path, *argv)
         given = {name: value for name, value in environment.items() if not _SPECIAL.match(name)}
-    limits = task.limits
-    if "nice" in limits:
+    limits = task.spec.command.limits
+    if limits.nice is not None:
         # by its path: the command's own PATH may lead elsewhere
-        argv = (executable_of("nice", "/", os.defpath) or "/usr/bin/nice", "-n", str(limits["nice"]), *argv)
+        argv = (executable_of("nice", "/", os.defpath) or "/usr/bin/nice", "-n", str(limits.nice), *argv)
     words = " ".join(map(shlex.quote, argv))
     code = shlex.quote(os.path.join(folder, EXIT))
     source, fifo = "</dev/null", os.path.join(folder, INPUT)
-    if task.stdin:
+    if task.spec.command.stdin:
         with contextlib.suppress(FileExistsError):  # of a start that had to be tried again
             os.mkfifo(fifo, 0o600)
         source = f"<{shlex.quote(fifo)} 4>&-"
     lines = [
         "trap : TERM INT HUP",
-        *([f"umask {task.umask:04o}"] if task.umask is not None else []),
+        *([f"umask {task.spec.command.umask:04o}"] if task.spec.command.umask is not None else []),
         *([f"ulimit -Sn {files}"] if files is not None else []),
         "exec 3>&2 2>/dev/null",  # the shell's own words about the command's end are not the command's output
         f"ulimit -w {INSIDE} || ulimit -x {INSIDE}",  # file locks: -w in dash and ash, -x in bash and ksh; see process.INSIDE
-        *([f"exec 4<>{shlex.quote(fifo)}"] if task.stdin else []),  # held open, so that the input does not end between two sends
+        # held open, so that the input does not end between two sends
+        *([f"exec 4<>{shlex.quote(fifo)}"] if task.spec.command.stdin else []),
         f"printf s 1<>{code}",
         f"({_limits(task)}exec {source} 2>&3 3>&- {words})",
         f"printf '%-4s' \"$?\" 1<>{code}",
@@ -66,9 +67,9 @@ def prepare(folder: str, task: Task, environment: dict[str, str], files: int | N
 
 def _limits(task: Task) -> str:
     """What the shell sets for the command alone. RLIMIT_DATA: address space merely reserved, as many runtimes do, is not counted."""
-    limits = task.limits
-    lines = [f"ulimit -d {limits['memory_mb'] * 1024}"] if "memory_mb" in limits else []
-    if seconds := limits.get("cpu_seconds"):
+    limits = task.spec.command.limits
+    lines = [f"ulimit -d {limits.memory_mb * 1024}"] if limits.memory_mb is not None else []
+    if seconds := limits.cpu_seconds:
         lines += [f"ulimit -St {seconds}", f"ulimit -Ht {seconds + _CPU_GRACE}"]
     if task.unapproved:
         lines.append(f"ulimit -f {MAX_FILE_BYTES // 512}")

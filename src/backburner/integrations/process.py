@@ -19,6 +19,7 @@ from backburner.core.models import OUT
 from backburner.core.optional_dependencies import need
 from backburner.core.ports import Answer, Channel, Letter, Undelivered
 from backburner.core.settings import Config
+from backburner.core.task_spec import SourceKind
 from backburner.integrations.delivery import Worker
 from backburner.integrations.source_watcher import Watcher, received
 from backburner.services.daemon_parts import IntegrationParts, Services, open_integration_parts
@@ -182,9 +183,9 @@ class IntegrationsProcess:
             if name in asked:
                 wanted[f"answers of {name}"] = worker.listen
         for task in watched:
-            if task.source["kind"] != "webhook":
+            if task.spec.source_kind != SourceKind.WEBHOOK:
                 wanted[f"source of {task.task_id}"] = Watcher(self._services, task).run
-        if any(task.source["kind"] == "webhook" for task in watched):
+        if any(task.spec.source_kind == SourceKind.WEBHOOK for task in watched):
             wanted["webhooks"] = self._receive
         return wanted
 
@@ -230,11 +231,10 @@ def _hook(parts: IntegrationParts, name: str) -> Any:
     from backburner.integrations.sources.webhook import Hook
 
     task = parts.triggers.task_of_webhook(name)
-    if task is None:
+    if task is None or task.spec.source is None:
         return None
-    variable = task.source.get("secret_env", "")
-    secret = parts.queries.environment(parts.queries.get(task.task_id)).get(variable, "")
-    style = "github" if task.source.get("style") == "github" else "backburner"
+    secret = parts.queries.environment(parts.queries.get(task.task_id)).get(task.spec.source.secret_env, "")
+    style = "github" if task.spec.source.style == "github" else "backburner"
     return Hook(name, secret, style) if secret else None
 
 

@@ -9,6 +9,7 @@ from backburner.core.errors import BadInput
 from backburner.core.models import Task
 from backburner.core.optional_dependencies import need
 from backburner.core.ports import Happening, Source
+from backburner.core.task_spec import SourceKind, source_fields
 from backburner.integrations.sources import SourceBroken
 from backburner.services.daemon_parts import IntegrationParts, Services
 
@@ -18,14 +19,16 @@ _AGAIN_SECONDS, _LONGEST_AGAIN_SECONDS = 5.0, 600.0
 
 def open_source(task: Task, environ: dict[str, str], parts: IntegrationParts) -> Source:
     """The source of a task; its keys come from the environment of whoever added it."""
-    need(task.source["kind"], "It needs")
-    if task.source["kind"] == "file":
+    source = task.spec.source
+    assert source is not None
+    need(source.kind, "It needs")
+    if source.kind is SourceKind.FILE:
         from backburner.integrations.sources import file
 
-        return file.open_source(task.source, parts.clock)
+        return file.open_source(source_fields(source), parts.clock)
     from backburner.integrations.sources import github
 
-    return github.open_source(task.source, environ, parts.clock, base_url=task.source.get("base_url") or "https://api.github.com")
+    return github.open_source(source_fields(source), environ, parts.clock, base_url=source.base_url or "https://api.github.com")
 
 
 class Watcher:

@@ -22,7 +22,7 @@ class AgentCatalog:
 
     def settings_for(self, submission: Submission) -> dict[str, str]:
         """The settings of the agent that a submission names."""
-        return self.settings(submission.agent or "", standing=submission.standing or submission.session == DISCOVERY)
+        return self.settings(submission.spec.agent_name or "", standing=submission.standing or submission.session == DISCOVERY)
 
     def has_models(self) -> bool:
         """Whether the built-in agent has any model."""
@@ -47,10 +47,10 @@ class AgentCatalog:
 
     def lane(self, submission: Submission) -> str:
         """The lane that serves a submission: empty for commands, otherwise by where the agent's model runs."""
-        if submission.agent is None:
+        if submission.spec.agent_name is None:
             return ""
-        standing, model = submission.standing or submission.session == DISCOVERY, str(submission.terms.get("model") or "")
-        return self.lane_of(submission.agent, standing=standing, model=model)
+        standing, model = submission.standing or submission.session == DISCOVERY, submission.spec.options.model
+        return self.lane_of(submission.spec.agent_name, standing=standing, model=model)
 
     def lane_of(self, agent: str, *, standing: bool = False, model: str | None = None) -> str:
         """The lane of an agent's model: a model on this machine has a lane of its own."""
@@ -70,12 +70,12 @@ class AgentCatalog:
         from backburner.system.processes import executable_of
 
         settings = self.settings_for(submission)
-        if settings["type"] and submission.terms.get("chat"):
+        if settings["type"] and submission.spec.options.chat:
             raise BadInput(
                 f"The chat is with the built-in agent; ask {settings['name']} in the background: backburner ask --agent {settings['name']}"
             )
         if settings["type"] and not settings.get("url"):
             program = words_of(settings["command"])[0]
-            if executable_of(program, submission.cwd, environ.get("PATH", os.defpath)) is None:
+            if executable_of(program, submission.spec.cwd, environ.get("PATH", os.defpath)) is None:
                 how = f" Get it with: npm install -g {settings['package']}" if settings.get("package") else ""
                 raise BadInput(f"The agent {settings['name']} needs the program {program}, which is not on the PATH.{how}")

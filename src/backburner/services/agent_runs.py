@@ -46,5 +46,5 @@ class AgentRuns:
     def cancel_commands_of(self, task: Task) -> None:
         """Cancel the commands that a run of a recurring task started: its time is up, and nobody waits for them."""
         for entry in self._queries.requested_by(session_of(task)) if task.standing else ():
-            if entry.live and entry.task.agent is None:
+            if entry.live and entry.task.spec.agent_name is None:
                 self._publisher.publish(self._task_store.request_cancel(entry.task.task_id, self._clock()))

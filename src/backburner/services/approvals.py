@@ -87,22 +87,27 @@ class Approvals:
         from backburner.services.gate import submission_of
 
         task, run = entry
-        if run and run.state == RunState.WAITING and (run.waits_on is not None or not task.command):
+        if run and run.state == RunState.WAITING and (run.waits_on is not None or not task.spec.command.words):
             return _digest("step", run.run_id, run.waits_on, run.error, run.extensions)
         if task.state == TaskState.PAUSED:
-            return _digest("paused", task.task_id, task.paused_because)
+            return _digest("paused", task.task_id, task.recurring.paused_because)
         submission = submission_of(task, self._ledger_queries.environment(task.task_id))
-        return self.fingerprint_of(submission._replace(terms=task.terms, schedule=task.schedule, source=task.source))
+        return self.fingerprint_of(submission.with_spec(recurrence=task.spec.recurrence))
 
     def fingerprint_of(self, submission: Submission) -> str:
         """The fingerprint of a submission: of its command as the gate sees it, otherwise of the prompt and its agent's settings."""
-        if submission.command:
+        if submission.spec.command.words:
             return self.gate.fingerprint(submission)
         settings: dict[str, str] = {}
         with contextlib.suppress(BadInput):  # there is no such agent any more
             settings = self._catalog.settings_for(submission)
         return _digest(
-            "prompt", submission.cwd, submission.env, settings, tools_of(submission, settings.get("tools", "")), submission.prompt
+            "prompt",
+            submission.spec.cwd,
+            submission.spec.env,
+            settings,
+            tools_of(submission, settings.get("tools", "")),
+            submission.spec.prompt,
         )
 
     def approve(self, reference: str, caller: Caller, *, seen: str | None = None) -> Entry:
@@ -127,7 +132,7 @@ class Approvals:
         waits = run is not None and run.state == RunState.WAITING
         if task.state == TaskState.PAUSED and not waits:
             return self._recurring.unpause_approved(task)
-        approval = Approval("user", via, self._clock(), fingerprint if task.command else None)
+        approval = Approval("user", via, self._clock(), fingerprint if task.spec.command.words else None)
         most = self._config.current.whole("tasks.max_active")
         entry = self._task_store.approve(
             task.task_id, approval, runner=task.lane or self._runner, folder=self._home.tasks, most_active=most
@@ -171,10 +176,14 @@ class Approvals:
     def _ask_again(self, task_id: str, entry: Entry) -> None:
         """Tell the channels of a task that what they approved has changed, and ask about what it is now."""
         task, asked = entry.task, self.fingerprint(entry)
-        what = masked_line(task.command, task.shell) if task.command else f"ask {task.agent}: {visible(task.prompt)}"
+        what = (
+            masked_line(task.spec.command.words, task.spec.command.shell)
+            if task.spec.command.words
+            else f"ask {task.spec.agent_name}: {visible(task.spec.prompt)}"
+        )
         text = (
             f"{title(task)}: what it would run has changed since you were asked, so your yes was not taken.\n"
-            f"It would run now: {shortened(what, longest=4000)}\nDirectory: {visible(task.cwd)}\nFingerprint: {short(asked)}\n"
+            f"It would run now: {shortened(what, longest=4000)}\nDirectory: {visible(task.spec.cwd)}\nFingerprint: {short(asked)}\n"
             f"Yes: backburner approve {task.task_id}; no: backburner reject {task.task_id}"
         )
         self._task_store.ask_again(task_id, task.task_id, asked, text, self._clock())
@@ -200,7 +209,7 @@ class Approvals:
         self._identity.require_person(caller)
         if not self.judge(submission).always:
             raise BadInput("That is not narrow enough to be allowed for good.")
-        self._grant_store.grant("always", project_of(submission.cwd), submission.command, caller.via, self._clock())
+        self._grant_store.grant("always", project_of(submission.spec.cwd), submission.spec.command.words, caller.via, self._clock())
 
     def grants(self) -> Sequence[Grant]:
         """The permanent permissions of all projects."""

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 def daily_limit_reached(recurring: "RecurringStore", config: Config, task: Task, now: int) -> str | None:
     """Which daily limit all recurring tasks together have reached; None if there is something left, or this task uses no model."""
-    if task.agent is None:
+    if task.spec.agent_name is None:
         return None
-    from backburner.core.schedule import Schedule, day_of
+    from backburner.core.schedule import day_of
 
-    since = max(day_of(Schedule.of(task.schedule), now), task.counted_from or 0)
+    since = max(day_of(task.spec.schedule, now), task.recurring.counted_from or 0)
     for name in ("tokens", "cost"):
         limit = config.number(f"tasks.max_{name}_per_day")
         if limit and (spent := recurring.spent(None, since, now)[name]) >= limit:

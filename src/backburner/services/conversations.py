@@ -53,7 +53,7 @@ class Conversations:
 
         entry = self._queries.find(reference, caller)
         task, run = entry
-        if task.agent is None or run is None:
+        if task.spec.agent_name is None or run is None:
             raise NotResumable(f"Task {task.task_id} is a command; only agents can be talked to again.")
         if task.standing:
             raise NotResumable(f"Task {task.task_id} begins a new conversation with every run; ask anew: backburner run-now {task.task_id}")
@@ -102,8 +102,8 @@ class Conversations:
         entry = self.chat(session)
         if entry is None or entry.live:
             raise BadInput("It answers just now; choose another model afterwards.")
-        terms, lane = {**entry.task.terms, "model": model or ""}, self._catalog.lane_of(agent, model=model)
-        self._task_store.choose(entry.task.task_id, agent, terms, lane)
+        options, lane = entry.task.spec.options._replace(model=model or ""), self._catalog.lane_of(agent, model=model)
+        self._task_store.choose(entry.task.task_id, agent, options, lane)
         return self._queries.get(entry.task.task_id)
 
     def mark_retrieved(self, entry: Entry) -> None:
@@ -130,7 +130,7 @@ class Conversations:
 
 def worktree_of(home: Home, task: Task) -> "Worktree | None":
     """The git worktree that a task has of its own, if it asked for one."""
-    if not task.terms.get("worktree"):
+    if not task.spec.options.worktree:
         return None
     from backburner.system.git_worktree import Worktree
 

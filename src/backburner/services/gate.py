@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from backburner.approval.policy import Decision, Rule, Verdict, judge
 from backburner.coordination.config_file import ConfigFile
 from backburner.core.models import Submission, Task
+from backburner.core.task_spec import Order
 from backburner.system.command_context import Surroundings, project_for
 from backburner.system.home import project_of
 
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
     from backburner.core.store_ports import GrantStore
 
 _LARGEST_SCRIPT = 16 << 20
-# What would be asked for again. A key, a time and what it came after were for once.
-_ASKED = ("command", "cwd", "description", "name", "env", "shell", "timeout_ms", "umask", "batch", "priority", "limits")
-_ASKED += ("stdin", "ready_when", "restarts", "session", "agent", "prompt", "message", "budget", "opened")
 
 
 class Gate:
@@ -35,7 +33,7 @@ class Gate:
         world = world or self.world(submission)
         always = [
             Rule(f"always, grant {grant.grant_id}", Decision.ALLOW, grant.command, literal=True)
-            for grant in self._grant_store.grants(project_of(submission.cwd))
+            for grant in self._grant_store.grants(project_of(submission.spec.cwd))
             if grant.kind == "always"
         ]
         # what config denies or asks comes first: a grant of yesterday does not undo a rule of today
@@ -52,26 +50,26 @@ class Gate:
         from backburner.approval.shell_parser import dissect
 
         world = world or self.world(submission)
-        env = {**submission.environment, **submission.env}
-        parts = dissect(submission.command, submission.shell)
+        env = {**submission.environment, **submission.spec.env}
+        parts = dissect(submission.spec.command.words, submission.spec.command.shell)
         programs = {part.name: _stamp(world.executable(part.name)) for part in parts if part.name}
         bound = {
-            "command": submission.command,
-            "shell": submission.shell,
-            "cwd": (submission.cwd, world.cwd),
-            "env": submission.env,
+            "command": submission.spec.command.words,
+            "shell": submission.spec.command.shell,
+            "cwd": (submission.spec.cwd, world.cwd),
+            "env": submission.spec.env,
             "environment": {name: value for name, value in sorted(env.items()) if injects(name) and not name.startswith("BACKBURNER_")},
             "programs": programs,
             "scripts": {path: _content(path) for path in scripts_of(parts, world)},
-            **({"stdin": True} if submission.stdin else {}),
+            **({"stdin": True} if submission.spec.command.stdin else {}),
         }
         return hashlib.sha256(json.dumps(bound, sort_keys=True).encode("utf-8", "surrogateescape")).hexdigest()
 
     def changed(self, task: Task, environment: dict[str, str]) -> tuple[str, str] | None:
         """Why a task may not start after all, with the fingerprint of what would; None where what was approved is what would run."""
         submission = submission_of(task, environment)
-        if task.approved_by == "user":
-            if task.fingerprint is not None and (now := self.fingerprint(submission)) != task.fingerprint:
+        if task.decision.by == "user":
+            if task.decision.fingerprint is not None and (now := self.fingerprint(submission)) != task.decision.fingerprint:
                 return "what would run has changed since a person said yes", now
             return None
         verdict = self.judge(submission)
@@ -82,9 +80,9 @@ class Gate:
 
     def world(self, submission: Submission, *, ours: bool = True) -> Surroundings:
         """The machine as the command would find it now; `ours` where Backburner itself would start it."""
-        environ = {**submission.environment, **submission.env}
-        project = self.project(submission.cwd, submission.opened, environ)
-        return Surroundings(submission.cwd, environ, self._config.current.hosts, project=project, home=self._home, clean=ours)
+        environ = {**submission.environment, **submission.spec.env}
+        project = self.project(submission.spec.cwd, submission.opened, environ)
+        return Surroundings(submission.spec.cwd, environ, self._config.current.hosts, project=project, home=self._home, clean=ours)
 
     def project(self, cwd: str, opened: str | None, environ: Mapping[str, str]) -> str | None:
         """The project that what happens in `cwd` is judged by, for a session that was opened in `opened`; None where it is outside."""
@@ -95,8 +93,10 @@ class Gate:
 
 
 def submission_of(task: Task, environment: dict[str, str]) -> Submission:
-    """What was asked for, from what the ledger kept of it."""
-    return Submission(environment=environment, **{name: getattr(task, name) for name in _ASKED})
+    """What to submit in order to ask for a task once more. Its key, its start and what it came after were for once."""
+    order = Order(batch=task.spec.order.batch, priority=task.spec.order.priority)
+    spec = task.spec._replace(order=order, recurrence=None, channels=())
+    return Submission(spec, environment, session=task.session, message=task.message, opened=task.opened)
 
 
 def _stamp(path: str | None) -> list[object] | None:

@@ -52,7 +52,7 @@ class Identity:
 
         `act` is what the caller wants to do. What the gate allowed without a person is open to all.
         """
-        if task.approved_by != "user" or (caller.session is not None and caller.session == task.session):
+        if task.decision.by != "user" or (caller.session is not None and caller.session == task.session):
             return
         try:
             if caller.session is not None and not caller.session.startswith(CHAT):  # in a chat a person types, too

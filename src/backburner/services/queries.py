@@ -111,7 +111,7 @@ class Queries:
 
     def trace(self, reference: str | None, caller: Caller, *, span_id: str | None = None) -> Sequence[Span]:
         """All spans of the trace that a task or a span belongs to."""
-        trace_id = self._ledger_queries.trace_of(span_id) if span_id else self.find(reference or "last", caller).task.trace_id
+        trace_id = self._ledger_queries.trace_of(span_id) if span_id else self.find(reference or "last", caller).task.trace.trace_id
         if trace_id is None:
             raise SpanNotFound(span_id=span_id)
         return self._ledger_queries.spans(trace_id)

@@ -53,7 +53,7 @@ class RecurringTasks:
     def unpause(self, reference: str, caller: Caller) -> Entry:
         """Let a paused task continue. If it was paused for its budget, a person approves as much again."""
         task = self._queries.find(reference, caller).task
-        if task.state == TaskState.PAUSED and task.pause_kind == PauseKind.BUDGET:
+        if task.state == TaskState.PAUSED and task.recurring.pause_kind == PauseKind.BUDGET:
             self._identity.require_person(caller)
         return self.unpause_approved(task)
 
@@ -78,12 +78,12 @@ class RecurringTasks:
 
     def spent_today(self, task: Task) -> dict[str, float]:
         """What a task has used today, counted from when a person last granted more."""
-        from backburner.core.schedule import Schedule, day_of
+        from backburner.core.schedule import day_of
 
         now = self._clock()
-        return self._recurring_store.spent(task.task_id, max(day_of(Schedule.of(task.schedule), now), task.counted_from or 0), now)
+        return self._recurring_store.spent(task.task_id, max(day_of(task.spec.schedule, now), task.recurring.counted_from or 0), now)
 
 
 def _watcher_of(task: Task) -> str | None:
     """The task that runs the watch command of a task which is triggered by a command's output."""
-    return task.after[0] if task.source.get("kind") == "command" else None
+    return task.spec.order.after[0] if task.spec.source_kind == "command" else None

@@ -24,15 +24,15 @@ class Refusals:
 
     def record(self, task: Task, why: str) -> None:
         """Remember that a person did not want a recurring or proposed task; `why` is REJECTED or DELETED."""
-        if task.standing or task.rule == "proposal":
-            self._refusal_store.bury(task, _digest(task.command, task.prompt), why, self._clock())
+        if task.standing or task.decision.rule == "proposal":
+            self._refusal_store.bury(task, _digest(task.spec.command.words, task.spec.prompt), why, self._clock())
 
     def require_not_refused(self, submission: Submission, *, by_agent: bool) -> None:
         """Raise ApprovalDenied if an agent submits again what a person refused."""
         if not by_agent or not (submission.standing or submission.proposed):
             return
-        now, digest = self._clock(), _digest(submission.command, submission.prompt)
-        project, name = project_of(submission.cwd), submission.name or ""
+        now, digest = self._clock(), _digest(submission.spec.command.words, submission.spec.prompt)
+        project, name = project_of(submission.spec.cwd), submission.spec.name or ""
         if self._refusal_store.buried(project, name, digest, now - _DELETED_MS, DELETED) is not None:
             raise ApprovalDenied(reason=f"the user cancelled '{name}'; only they can add it again")
         if self._refusal_store.buried(project, name, digest, now - _REJECTED_MS, REJECTED) is not None:

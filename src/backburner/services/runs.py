@@ -82,7 +82,7 @@ class Runs:
 
         if entry.run is None or entry.run.state not in AT_WORK:
             return None
-        if entry.task.agent is not None:
+        if entry.task.spec.agent_name is not None:
             return run_inspection.of_agent(self.activity(entry))
         return run_inspection.progress(self.folder(entry))
 
@@ -113,7 +113,11 @@ class Runs:
         if run is None or run.state != RunState.PENDING:
             return None
         if run.blocked:
-            others = [other for other in map(self._ledger_queries.show, entry.task.after) if other and other.status != RunState.COMPLETED]
+            others = [
+                other
+                for other in map(self._ledger_queries.show, entry.task.spec.order.after)
+                if other and other.status != RunState.COMPLETED
+            ]
             return ", ".join(f"{other.task.task_id} ({other.status})" for other in others)
         if run.due_at is not None and run.due_at > self._clock():
             return f"{formatting.local(run.due_at)} (in {formatting.duration(run.due_at - self._clock())})"

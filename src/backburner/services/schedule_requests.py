@@ -6,7 +6,8 @@ import re
 from backburner.core.errors import BadInput
 from backburner.core.models import Caller, Submission
 from backburner.core.optional_dependencies import need
-from backburner.core.schedule import Schedule, cron, every, zone_of
+from backburner.core.schedule import cron, every, zone_of
+from backburner.core.task_spec import AgentOptions, Recurrence, Schedule, Source, SourceKind
 from backburner.core.time_input import duration_ms, moment_ms
 from backburner.services.queries import Queries
 from backburner.system.timezone import zone_name
@@ -20,6 +21,7 @@ def scheduled(
     caller: Caller,
     now: int,
     *,
+    notify: str | None = None,
     every_: str | None = None,
     cron_: str | None = None,
     zone: str | None = None,
@@ -41,6 +43,7 @@ def scheduled(
         raise BadInput("A time zone is for cron; an interval counts, and a time has its own.")
     here = zone_name(caller.environ)
     zone_of(here)
+    source: Source | None = None
     if every_ is not None:
         schedule = every(duration_ms(every_), now)._replace(zone=here)
     elif cron_ is not None:
@@ -48,16 +51,23 @@ def scheduled(
     elif at is not None:
         schedule = Schedule(at=now + _AT_ONCE_MS if at == "now" else moment_ms(at, now), zone=here)
     elif on is not None:
-        submission, schedule = submission._replace(source=source_of(on, about or {}, submission.cwd)), Schedule(zone=here)
+        source, schedule = source_of(on, about or {}, submission.spec.cwd), Schedule(zone=here)
     else:
         other = queries.find(after or "", caller)
         if not other.task.standing:  # it completes once: this one, too, runs once
-            if (submission.prompt and submission.command) or submission.terms or max_runs or until or jitter:
+            if (
+                (submission.spec.prompt and submission.spec.command.words)
+                or submission.spec.options != AgentOptions()
+                or max_runs
+                or until
+                or jitter
+            ):
                 raise BadInput(f"{other.task.task_id} runs once; what comes after it is a command or a prompt, with no more to say.")
-            return submission._replace(after=(other.task.task_id,), notify=None)
+            return submission.with_spec(order=submission.spec.order._replace(after=(other.task.task_id,)))
         if other.ended:
             raise BadInput(f"{other.task.task_id} is {other.status}; nothing will come after it.")
-        submission, schedule = submission._replace(after=(other.task.task_id,)), Schedule(zone=here)
+        submission = submission.with_spec(order=submission.spec.order._replace(after=(other.task.task_id,)))
+        schedule = Schedule(zone=here)
     if max_runs is not None and (max_runs < 1 or at is not None):
         raise BadInput("How often at the most is a number from 1 on, and for what runs more than once.")
     spread = duration_ms(jitter) if jitter else 0
@@ -70,7 +80,7 @@ def scheduled(
         window_ms=duration_ms(window) if window else schedule.window_ms,
         jitter_ms=spread,
     )
-    return submission._replace(schedule=schedule.fields())
+    return submission.with_spec(recurrence=Recurrence(schedule, notify, source))
 
 
 _OPTIONS = {
@@ -82,7 +92,7 @@ _OPTIONS = {
 _COMPARED = ("hash", "full", "exit")
 
 
-def source_of(text: str, about: dict[str, str], cwd: str) -> dict[str, str]:
+def source_of(text: str, about: dict[str, str], cwd: str) -> Source:
     """What `file:PATH`, `command:LINE`, `github:OWNER/REPO` or `webhook:NAME` means, with what else was said of it."""
     kind, _, rest = text.partition(":")
     if kind not in _OPTIONS or not rest.strip():
@@ -90,15 +100,14 @@ def source_of(text: str, about: dict[str, str], cwd: str) -> dict[str, str]:
     if unknown := [name for name in about if name not in _OPTIONS[kind]]:
         raise BadInput(f"A {kind} has no '{unknown[0]}'; it has {', '.join(_OPTIONS[kind])}.")
     need(kind, f"A {kind} as a source needs")
-    source = {"kind": kind, **about}
     match kind:
         case "file":
-            return {**source, "path": os.path.normpath(os.path.join(cwd, os.path.expanduser(rest)))}
+            return Source(SourceKind.FILE, os.path.normpath(os.path.join(cwd, os.path.expanduser(rest))), **about)
         case "command":
             duration_ms(about.get("every", "1m"))
             if about.get("compare", "hash") not in _COMPARED:
                 raise BadInput(f"A command is compared by {', '.join(_COMPARED)}, not by '{about['compare']}'.")
-            return {**source, "command": rest}
+            return Source(SourceKind.COMMAND, rest, **about)
         case "github":
             if not re.fullmatch(r"https?://(127\.0\.0\.1|localhost)(:\d+)?", about.get("base_url", "http://localhost")):
                 raise BadInput("A base_url is for a server on this machine.")
@@ -106,10 +115,10 @@ def source_of(text: str, about: dict[str, str], cwd: str) -> dict[str, str]:
                 raise BadInput("The token of GitHub is in a variable such as GITHUB_TOKEN or GH_WORK_TOKEN; no other is sent.")
             if not re.fullmatch(r"[\w.-]+/[\w.-]+", rest):
                 raise BadInput(f"'{rest}' is not a repository; write OWNER/REPO.")
-            return {**source, "repo": rest}
+            return Source(SourceKind.GITHUB, rest, **about)
         case _:
             if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", rest):
                 raise BadInput("A webhook is named with letters, digits, - and _.")
             if not about.get("secret_env"):
                 raise BadInput("A webhook needs the variable that holds its secret: --with secret_env=NAME")
-            return {**source, "name": rest}
+            return Source(SourceKind.WEBHOOK, rest, **about)

@@ -14,7 +14,8 @@ from backburner.core.formatting import short
 from backburner.core.masking import masked_line
 from backburner.core.models import DISCOVERY, RECORD, Approval, Caller, Clock, Entry, ProcessId, Submission
 from backburner.core.optional_dependencies import need
-from backburner.core.recurring import SOURCES, explain_schedule, tools_of
+from backburner.core.recurring import explain_schedule, tools_of
+from backburner.core.task_spec import Budget, CommandSpec, Recurrence, Source, SourceKind
 from backburner.core.terminal_text import shortened, visible
 from backburner.services.agent_catalog import AgentCatalog
 from backburner.services.approvals import Approvals
@@ -90,24 +91,25 @@ class Submissions:
             return existing
         submission = self._with_defaults(submission)
         self._refusals.require_not_refused(submission, by_agent=submission.session is not None or started_by_agent(caller.environ))
-        submission = self._limit_tools_to_parent(submission._replace(channels=self._channels(submission)))
+        submission = self._limit_tools_to_parent(submission.with_spec(channels=self._channels(submission)))
         validate(submission)
         if watcher := self._watcher(submission):
-            self._recurring_store.room(submission.name, project_of(submission.cwd))
-            submission = submission._replace(after=(self.submit(watcher, caller, approved_via=approved_via).task.task_id,))
+            self._recurring_store.room(submission.spec.name, project_of(submission.spec.cwd))
+            task_id = self.submit(watcher, caller, approved_via=approved_via).task.task_id
+            submission = submission.with_spec(order=submission.spec.order._replace(after=(task_id,)))
         submission, parent = self._resolve_dependencies(submission, caller)
         self._home.make_bells()
         now = self._clock()
-        if submission.agent is not None:
+        if submission.spec.agent_name is not None:
             need("agent", "Agents need")
-            self._catalog.require_usable(submission, {**submission.environment, **submission.env})
+            self._catalog.require_usable(submission, {**submission.environment, **submission.spec.env})
             self._limit_depth(submission)
         decision = self._decide(submission, approved_via, seen, now)
         asked = self._approvals.fingerprint_of(submission) if decision.approval is None else None
         lane = self._catalog.lane(submission)
         entry = self._task_store.submit(
             submission,
-            project=project_of(submission.cwd),
+            project=project_of(submission.spec.cwd),
             wanted_id=ids.base_id(_word_for_id(submission)),
             approval=decision.approval,
             reasons=decision.reasons,
@@ -129,13 +131,16 @@ class Submissions:
 
     def find_by_key(self, submission: Submission) -> Entry | None:
         """The task that was submitted under the same key before; BadInput if that was another command or prompt."""
-        if submission.key is None:
+        if submission.spec.order.key is None:
             return None
-        entry = self._ledger_queries.by_key(project_of(submission.cwd), submission.key)
-        asked = submission.command, submission.shell, submission.agent, submission.prompt
-        if entry and (entry.task.command, entry.task.shell, entry.task.agent, entry.task.prompt) != asked:
-            what = "command" if submission.agent is None else "prompt"
-            raise BadInput(f"The key '{submission.key}' belongs to {entry.task.task_id}, which is another {what}.")
+        entry = self._ledger_queries.by_key(project_of(submission.spec.cwd), submission.spec.order.key)
+        asked = submission.spec.command.words, submission.spec.command.shell, submission.spec.agent_name, submission.spec.prompt
+        if (
+            entry
+            and (entry.task.spec.command.words, entry.task.spec.command.shell, entry.task.spec.agent_name, entry.task.spec.prompt) != asked
+        ):
+            what = "command" if submission.spec.agent_name is None else "prompt"
+            raise BadInput(f"The key '{submission.spec.order.key}' belongs to {entry.task.task_id}, which is another {what}.")
         return entry
 
     def copy_of(self, entry: Entry, environment: dict[str, str], caller: Caller) -> Submission:
@@ -144,19 +149,21 @@ class Submissions:
 
         self._identity.require_own(entry.task, "restart", caller)
         asked = submission_of(entry.task, environment)
-        return asked._replace(umask=umask(), restarted_from=entry.task.task_id, session=caller.session)
+        asked = asked.with_spec(command=asked.spec.command._replace(umask=umask()))
+        return asked._replace(restarted_from=entry.task.task_id, session=caller.session)
 
     # -- the steps of submit, in their order
 
     def _with_defaults(self, submission: Submission) -> Submission:
-        if not submission.standing:
+        recurrence = submission.spec.recurrence
+        if recurrence is None:
             return submission
-        timeout = submission.timeout_ms or self._config.current.whole("tasks.task_timeout_ms")
-        return submission._replace(timeout_ms=timeout, notify=submission.notify or "on_change")
+        timeout_ms = submission.spec.timeout_ms or self._config.current.whole("tasks.task_timeout_ms")
+        return submission.with_spec(timeout_ms=timeout_ms, recurrence=recurrence._replace(notify=recurrence.notify or "on_change"))
 
     def _channels(self, submission: Submission) -> tuple[str, ...]:
         """The channels it reports to besides the inbox: those it names, or those of `[notify] to`."""
-        config, wanted = self._config.current, submission.channels
+        config, wanted = self._config.current, submission.spec.channels
         if not wanted and submission.session != DISCOVERY and (submission.session is None or submission.standing or submission.proposed):
             usual = [name.strip() for name in config.text("notify.to").split(",")]
             wanted = tuple(name for name in usual if name in config.channels)
@@ -164,26 +171,27 @@ class Submissions:
             if name not in config.channels and name != "inbox":
                 known = ", ".join(sorted(config.channels)) or "none yet: see [channels.NAME] in docs/channels.md"
                 raise BadInput(f"There is no channel '{name}'; there are {known}.")
-            if name in submission.channels and name != "inbox":
+            if name in submission.spec.channels and name != "inbox":
                 need(config.channels[name]["type"], f"The channel {name} needs")
         return tuple(name for name in dict.fromkeys(wanted) if name != "inbox")
 
     def _limit_tools_to_parent(self, submission: Submission) -> Submission:
         """Give what an agent submits no more tools than the agent has, and let the one that suggests work suggest only a few tasks."""
         parent = self._requesting_agent(submission.session)
-        if parent is None or parent.task.agent is None:
+        if parent is None or parent.task.spec.agent_name is None:
             return submission
         if parent.task.session == DISCOVERY and len(self._ledger_queries.asked_by(str(submission.session))) >= _MAX_SUGGESTIONS:
             raise BadInput(f"That is enough: at most {_MAX_SUGGESTIONS} proposals at a time.")
-        if submission.agent is None:
+        if (agent := submission.spec.agent) is None:
             return submission
         agents = self._config.current.agents
-        if not (limit := tools_of(parent.task, agents.get(parent.task.agent, {}).get("tools", ""))):
+        if not (limit := tools_of(parent.task, agents.get(parent.task.spec.agent_name, {}).get("tools", ""))):
             return submission
         allowed = {name.strip() for name in limit.split(",")}
-        wanted = tools_of(submission, agents.get(submission.agent, {}).get("tools", "")) or ",".join(TOOL_SETS)
+        wanted = tools_of(submission, agents.get(agent.name, {}).get("tools", "")) or ",".join(TOOL_SETS)
         fewer = [name for name in map(str.strip, wanted.split(",")) if name in allowed or (name == "read" and "files" in allowed)]
-        return submission._replace(terms={**submission.terms, "tools": ",".join(fewer) or "read"})
+        options = agent.options._replace(tools=",".join(fewer) or "read")
+        return submission.with_spec(agent=agent._replace(options=options))
 
     def _requesting_agent(self, session: str | None) -> Entry | None:
         """The task of the agent whose session this is; None for a client's or a person's."""
@@ -191,7 +199,8 @@ class Submissions:
 
     def _watcher(self, submission: Submission) -> Submission | None:
         """The task that runs the watch command of a task which is triggered by a command's output."""
-        if submission.source.get("kind") != "command" or submission.after:
+        source = submission.spec.source
+        if source is None or source.kind is not SourceKind.COMMAND or submission.spec.order.after:
             return None
         if submission.proposed:
             raise BadInput(
@@ -201,29 +210,30 @@ class Submissions:
         from backburner.core.schedule import every
         from backburner.core.time_input import duration_ms
 
-        line, shell = submission.source["command"], submission.source.get("shell") == "true"
-        return submission._replace(
-            command=(line,) if shell else words_of(line),
-            shell=shell,
+        shell = source.shell == "true"
+        every_ms = duration_ms(source.every or "1m")
+        return submission.with_spec(
+            command=CommandSpec((source.target,) if shell else words_of(source.target), shell, umask=submission.spec.command.umask),
             agent=None,
-            prompt="",
-            terms={},
-            budget={},
-            key=None,
-            name=f"{submission.name}:watch"[:80],
-            description=f"Watches for {submission.name}",
-            schedule=every(duration_ms(submission.source.get("every", "1m")), self._clock()).fields(),
-            notify="never",
+            budget=Budget(),
+            order=submission.spec.order._replace(key=None),
+            name=f"{submission.spec.name}:watch"[:80],
+            description=f"Watches for {submission.spec.name}",
+            recurrence=Recurrence(
+                every(every_ms, self._clock()), notify="never", source=Source(SourceKind.POLL, compare=source.compare or "hash")
+            ),
             channels=(),
-            source={"kind": "poll", "compare": submission.source.get("compare", "hash")},
         )
 
     def _resolve_dependencies(self, submission: Submission, caller: Caller) -> tuple[Submission, trace_context.Parent | None]:
         """The submission with the ids of the tasks it comes after, and its place in a trace; the traceparent is not kept with it."""
-        env = {**submission.environment, **submission.env}
+        env = {**submission.environment, **submission.spec.env}
         kept = {name: value for name, value in submission.environment.items() if name != trace_context.VARIABLE}
-        after = tuple(dict.fromkeys(self._resolve_dependency(reference, submission.name, caller) for reference in submission.after))
-        return submission._replace(environment=kept, after=after), trace_context.parse(env.get(trace_context.VARIABLE))
+        after = tuple(
+            dict.fromkeys(self._resolve_dependency(reference, submission.spec.name, caller) for reference in submission.spec.order.after)
+        )
+        placed = submission.with_spec(order=submission.spec.order._replace(after=after))._replace(environment=kept)
+        return placed, trace_context.parse(env.get(trace_context.VARIABLE))
 
     def _resolve_dependency(self, reference: str, name: str | None, caller: Caller) -> str:
         try:
@@ -249,17 +259,17 @@ class Submissions:
     def _decide(self, submission: Submission, approved_via: str | None, seen: str | None, now: int) -> Decision:
         """Whether it may run: by the gate, by a person's approval, or not yet. ApprovalDenied if a rule forbids it."""
         if submission.proposed:
-            if submission.command:
+            if submission.spec.command.words:
                 self._judge(submission, None, now)  # what is denied is not proposed
             return Decision(None, ("an agent proposes it",), "proposal")
-        if not submission.command:
+        if not submission.spec.command.words:
             if self._catalog.asks_before_acting(submission):
                 return Decision(Approval("auto", "prompt", now), ("a prompt; what its agent does is asked for",), "prompt")
             return Decision(Approval("user", approved_via, now) if approved_via else None, (_DOES_NOT_ASK,), "agent")
         decision = self._judge(submission, approved_via, now)
         if seen is not None and decision.approval and decision.approval.fingerprint not in (None, seen):
             raise ApprovalDenied(reason="what would run has changed while it was asked about; ask for it again to see it as it is now")
-        unasked = submission.agent is not None and not self._catalog.asks_before_acting(submission)
+        unasked = submission.spec.agent_name is not None and not self._catalog.asks_before_acting(submission)
         if unasked and decision.approval and not approved_via:
             return Decision(None, (_DOES_NOT_ASK,), "agent")
         return decision
@@ -281,16 +291,18 @@ class Submissions:
 
     def _question(self, submission: Submission, reasons: Sequence[str], asked: str) -> Callable[[str], str] | None:
         """The text that asks a person about a proposal, given the id of its task; None if they are at the interface themselves."""
-        if not submission.channels and not (submission.session and submission.standing) and not submission.proposed:
+        if not submission.spec.channels and not (submission.session and submission.standing) and not submission.proposed:
             return None
-        parts = [f"Proposed: {visible(submission.name or '')}".rstrip(": "), visible(submission.description)]
+        parts = [f"Proposed: {visible(submission.spec.name or '')}".rstrip(": "), visible(submission.spec.description)]
         if submission.standing:
             parts.append(f"When: {explain_schedule(submission, self._clock())}")
-        if submission.command:
-            parts.append(f"It would run: {shortened(masked_line(submission.command, submission.shell), longest=4000)}")
-        if submission.prompt:
+        if submission.spec.command.words:
             parts.append(
-                f"It would ask an agent, with the tools {tools_of(submission)}: {shortened(visible(submission.prompt), longest=4000)}"
+                f"It would run: {shortened(masked_line(submission.spec.command.words, submission.spec.command.shell), longest=4000)}"
+            )
+        if submission.spec.prompt:
+            parts.append(
+                f"It would ask an agent, with the tools {tools_of(submission)}: {shortened(visible(submission.spec.prompt), longest=4000)}"
             )
         parts.append(f"It asks because: {visible('; '.join(reasons))}")
         parts.append(f"Fingerprint: {short(asked)}")
@@ -299,12 +311,12 @@ class Submissions:
 
 
 def _kind(submission: Submission) -> str:
-    if not submission.standing or "at" in submission.schedule:
+    if not submission.standing or submission.spec.schedule.at is not None:
         return "oneshot"
-    return "event" if submission.after or submission.source.get("kind") in SOURCES else "scheduled"
+    return "event" if submission.spec.order.after or submission.spec.source_kind not in (None, SourceKind.POLL) else "scheduled"
 
 
 def _word_for_id(submission: Submission) -> str:
     """The readable part of the task's id: from its label, its agent or its command."""
-    word = ids.slug(submission.name or submission.agent or "") if submission.name or submission.agent else ""
-    return word or ids.stem(submission.command, submission.shell)
+    word = ids.slug(submission.spec.name or submission.spec.agent_name or "") if submission.spec.name or submission.spec.agent_name else ""
+    return word or ids.stem(submission.spec.command.words, submission.spec.command.shell)

@@ -6,6 +6,7 @@ from backburner.coordination.config_file import ConfigFile
 from backburner.core.errors import BadInput
 from backburner.core.models import DISCOVERY, Caller, Clock, Submission
 from backburner.core.settings import agent_settings, is_local
+from backburner.core.task_spec import AgentSpec, Order, TaskSpec
 from backburner.services.queries import Queries
 from backburner.services.sessions import Sessions
 from backburner.services.submissions import Submissions
@@ -58,16 +59,16 @@ class Suggestions:
         latest = entries[0]
         self._submissions.submit(
             Submission(
-                command=(),
-                cwd=latest.task.project,
-                opened=latest.task.opened,
+                spec=TaskSpec(
+                    cwd=latest.task.project,
+                    agent=AgentSpec("default", _PROMPT),
+                    description="Looks for work to propose",
+                    timeout_ms=self._config.current.whole("tasks.task_timeout_ms"),
+                    order=Order(priority=-1),
+                ),
                 environment=self._queries.environment(latest),
-                description="Looks for work to propose",
-                agent="default",
-                prompt=_PROMPT,
                 session=DISCOVERY,
-                priority=-1,
-                timeout_ms=self._config.current.whole("tasks.task_timeout_ms"),
+                opened=latest.task.opened,
             ),
             caller,
         )

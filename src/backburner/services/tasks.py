@@ -71,9 +71,9 @@ class Tasks:
             _stop_external_agent(waiting)
         if permanent and not only_run:
             self._refusals.record(entry.task, DELETED)
-        if entry.task.source.get("kind") == "command" and not only_run:  # its watcher was made for it
-            self._task_store.request_cancel(entry.task.after[0], self._clock())
-        if entry.task.agent is not None:
+        if entry.task.spec.source_kind == "command" and not only_run:  # its watcher was made for it
+            self._task_store.request_cancel(entry.task.spec.order.after[0], self._clock())
+        if entry.task.spec.agent_name is not None:
             self._reject_questions_of(entry)
         return entry
 
@@ -81,7 +81,7 @@ class Tasks:
         """Nobody waits any more for the answers to what a cancelled agent asked."""
         of_turn = f"{entry.run.run_id}:" if entry.task.in_chat and entry.run else ""  # what a chat started besides goes on
         for asked in self._queries.requested_by(session_of(entry.task)):
-            if asked.status == TaskState.PROPOSED and str(asked.task.key).startswith(of_turn):
+            if asked.status == TaskState.PROPOSED and str(asked.task.spec.order.key).startswith(of_turn):
                 self._publisher.publish(self._task_store.refuse(asked.task.task_id, expired=False, now=self._clock()))
 
     def clear(
@@ -123,7 +123,7 @@ class Tasks:
         entry = self._queries.find(reference, caller)
         if not entry.live or entry.run is None:
             raise NotRunning(task_id=entry.task.task_id, status=entry.status)
-        if not entry.task.stdin:
+        if not entry.task.spec.command.stdin:
             raise BadInput(f"Task {entry.task.task_id} has no input: it was not started with `run --stdin`.")
         self._identity.require_own(entry.task, "send to", caller)
         feed(self._runs.folder(entry), data, entry.task.task_id, starting=entry.run.process is None)

@@ -74,4 +74,4 @@ class Triggers:
 
     def broken_reason(self, task: Task) -> str | None:
         """Why the source of a task cannot be watched; None if it can."""
-        return self._trigger_store.broken_sources().get(task.task_id) if task.source else None
+        return self._trigger_store.broken_sources().get(task.task_id) if task.spec.source else None

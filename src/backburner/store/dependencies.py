@@ -20,7 +20,7 @@ class Dependencies:
     def block(self, task: Task) -> tuple[bool, str | None]:
         """Note what has not completed of that which a task comes after: whether it still may, and why the task cannot start at all."""
         blocked, failed = False, None
-        for after_id in task.after:
+        for after_id in task.spec.order.after:
             other = self._reader.find(after_id)
             if other is None:
                 noted = self._db.one("SELECT 1 FROM dependencies WHERE task_id = ? AND after_id = ?", (task.task_id, after_id))

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from backburner.core.errors import BadInput, StaleRun, StaleTask
 from backburner.core.models import RECORD, Run, Task
 from backburner.core.states import event_between, task_event_between
-from backburner.store.rows import plain
+from backburner.store.rows import plain, task_row
 
 if TYPE_CHECKING:
     from backburner.store.database import Database
@@ -24,7 +24,7 @@ class ExternalTaskRepository:
         with self._db.transaction():
             if self._db.one("SELECT 1 FROM tasks WHERE task_id = ?", (task.task_id,)):
                 raise BadInput(f"There is a task {task.task_id} already.")
-            self._db.insert("tasks", task._asdict())
+            self._db.insert("tasks", task_row(task))
             self._db.insert("runs", run._asdict())
             self._events.write(task.created_at, "task_recorded", task.task_id, run.run_id)
 
@@ -39,7 +39,7 @@ class ExternalTaskRepository:
                 self._events.write(at, event_between(before.state, run.state), task.task_id, run.run_id)
             if known.state != task.state:
                 task_event_between(known.state, task.state)
-            if not self._overwrite("tasks", "task_id", task._asdict(), known.state):
+            if not self._overwrite("tasks", "task_id", task_row(task), known.state):
                 raise StaleTask(task_id=task.task_id)
             if not self._overwrite("runs", "run_id", run._asdict(), before.state):
                 raise StaleRun(run_id=run.run_id)

@@ -28,7 +28,7 @@ class NoticeWriter:
         owed = [INBOX if person or task.in_chat else channel_of(task.session)]
         if run and owed[0] != INBOX and str(task.session).startswith(CHAT):
             owed.append(INBOX)  # the person sits beside the agent that asked; their own no they know
-        for channel in (*owed, *(OUT + name for name in task.channels)):
+        for channel in (*owed, *(OUT + name for name in task.spec.channels)):
             self._db.insert("notices", {**row, "key": f"{run_id or task.task_id}{what}:{channel}", "channel": channel})
 
     def proposal_answered(self, task_id: str, now: int) -> None:

@@ -138,7 +138,7 @@ class QueryRepository:
             return []
         task = task_of(row)
         runs = self._db.execute(f"SELECT {RUN} FROM runs r WHERE r.task_id = ? ORDER BY r.n", (task_id,))
-        return [*([span_of_task(task)] if task.span_id else []), *(span_of_run(task, run_of(row)) for row in runs)]
+        return [*([span_of_task(task)] if task.trace.span_id else []), *(span_of_run(task, run_of(row)) for row in runs)]
 
     def trace_of(self, span_id: str) -> str | None:
         """The trace that a span belongs to."""

@@ -69,7 +69,7 @@ class RecurringRepository:
             with self._db.transaction():
                 for task_id, _, _ in rows:
                     entry = self._reader.get(task_id)
-                    if entry.task.next_run_at is None or entry.task.next_run_at > now:
+                    if entry.task.recurring.next_run_at is None or entry.task.recurring.next_run_at > now:
                         continue  # another engine was quicker
                     try:
                         plan, over = decide(entry)
@@ -79,7 +79,7 @@ class RecurringRepository:
                         text = f"{recurring.title(entry.task)} is paused: its schedule cannot be read ({error})."
                         self._transitions.pause(entry.task, f"its schedule cannot be read: {error}", now, text)
                         continue
-                    if plan.next != entry.task.next_run_at:
+                    if plan.next != entry.task.recurring.next_run_at:
                         self._fire(entry, plan, over, now, folder)
                         moved += 1
             last = rows[-1][1:]
@@ -93,16 +93,16 @@ class RecurringRepository:
         """The clock was set back: what it skips lies in the future after all, and is due when it comes."""
         with self._db.transaction():
             task = self._reader.get(task_id).task
-            if task.next_run_at is None or task.next_run_at <= due:
+            if task.recurring.next_run_at is None or task.recurring.next_run_at <= due:
                 return
             early = self._counted_before(task, now)
             self._db.write("DELETE FROM runs WHERE task_id = ? AND n < 0 AND cause = 'schedule' AND slot > ?", (task_id, now))
             if early and early[0] not in self._dealt_with(task_id, early[0], early[0]):
                 self._runs.skip(task, [early], now, cause="schedule")
             moved = "UPDATE tasks SET next_run_at = ? WHERE task_id = ? AND next_run_at = ?"
-            if not self._db.write(moved, (due, task_id, task.next_run_at)):
+            if not self._db.write(moved, (due, task_id, task.recurring.next_run_at)):
                 raise StaleTask(task_id=task_id)
-            self._events.write(now, "task_replanned", task_id, None, before=task.next_run_at, after=due)
+            self._events.write(now, "task_replanned", task_id, None, before=task.recurring.next_run_at, after=due)
 
     def ran(self, task_id: str, slot: int) -> bool:
         """Whether a slot was run."""
@@ -119,7 +119,7 @@ class RecurringRepository:
         """Go on with the next slot that comes; failures are forgotten, and what it may use in a day is counted anew."""
         with self._db.transaction():
             task = self._transitions.apply(self._recurring_task(task_id), TaskEvent.UNPAUSED, now)
-            anew = now if task.pause_kind == PauseKind.BUDGET else task.counted_from
+            anew = now if task.recurring.pause_kind == PauseKind.BUDGET else task.recurring.counted_from
             self._db.write(
                 "UPDATE tasks SET failures = 0, paused_because = NULL, pause_kind = NULL, counted_from = ? WHERE task_id = ?",
                 (anew, task_id),
@@ -127,7 +127,7 @@ class RecurringRepository:
             self._activation.activate(task, now, most_active)
             self._db.write("UPDATE runs SET blocked = 0 WHERE task_id = ? AND state = 'pending'", (task_id,))
             entry = self._reader.get(task_id)
-            if task.source and not entry.live:
+            if task.spec.source and not entry.live:
                 self._pending.start_run(entry.task, folder, now)
         return self._reader.get(task_id)
 
@@ -185,28 +185,28 @@ class RecurringRepository:
         return [folder for _, folder in rows if folder]
 
     def _fire(self, entry: Entry, plan: "Plan", over: str | None, now: int, folder: str) -> None:
-        from backburner.core.schedule import Schedule, delay
+        from backburner.core.schedule import delay
 
         task = entry.task
         # Where the clock was set back, some were dealt with before.
-        known = self._dealt_with(task.task_id, task.next_run_at or 0, now)
+        known = self._dealt_with(task.task_id, task.recurring.next_run_at or 0, now)
         plan = plan._replace(run=None if plan.run in known else plan.run)
         skipped = [(slot, reason, 0) for slot, reason in plan.skipped if slot not in known]
         if plan.uncounted and skipped:
             skipped[0] = (*skipped[0][:2], plan.uncounted)
-        if over is not None and plan.run is not None and "at" not in task.schedule:  # once is not skipped: it waits for the answer
+        if over is not None and plan.run is not None and task.spec.schedule.at is None:  # once is not skipped: it waits for the answer
             skipped.append((plan.run, over, 0))
         self._runs.skip(task, skipped, now, cause="schedule")
-        fired = task.fired + (plan.run is not None and over is None)
-        schedule = Schedule.of(task.schedule)
+        fired = task.recurring.fired + (plan.run is not None and over is None)
+        schedule = task.spec.schedule
         following = None if schedule.max_runs is not None and fired >= schedule.max_runs else plan.next
         advanced = self._db.write(
             "UPDATE tasks SET next_run_at = ?, fired = ? WHERE task_id = ? AND next_run_at = ?",
-            (following, fired, task.task_id, task.next_run_at),
+            (following, fired, task.task_id, task.recurring.next_run_at),
         )
         if not advanced:
             raise StaleTask(task_id=task.task_id)
-        task = task._replace(next_run_at=following, fired=fired)
+        task = task._replace(recurring=task.recurring._replace(next_run_at=following, fired=fired))
         if over is not None and plan.run is not None:
             self._transitions.pause_over_budget(task, over, now)
         elif plan.run is not None:
@@ -222,11 +222,11 @@ class RecurringRepository:
 
     def _counted_before(self, task: Task, now: int) -> tuple[int, str, int] | None:
         """What a row that goes, because it lies in the future, has counted of slots that do not: as a row for the last of them."""
-        from backburner.core.schedule import Schedule, latest, slots
+        from backburner.core.schedule import latest, slots
 
         shared = "task_id = ? AND n < 0 AND cause = 'schedule' AND slot > ? AND skipped_before > 0"
         row = self._db.one(f"SELECT slot, error, skipped_before FROM runs WHERE {shared} ORDER BY slot LIMIT 1", (task.task_id, now))
-        schedule = Schedule.of(task.schedule)
+        schedule = task.spec.schedule
         if not row or (last := latest(schedule, now)) is None:
             return None
         future = sum(1 for _ in takewhile(lambda slot: slot < row[0], slots(schedule, now)))

@@ -17,28 +17,28 @@ class RecurringActivation:
 
     def activate(self, task: Task, now: int, most_active: int) -> Entry:
         """Set when a task is due first and what it comes after; BadInput where it would never be due, or there is no room."""
-        from backburner.core.schedule import Schedule, next_slot  # dates are slow to load, and most interfaces need none
+        from backburner.core.schedule import next_slot  # dates are slow to load, and most interfaces need none
 
         self.check_room(task, most_active)
-        schedule = Schedule.of(task.schedule)
+        schedule = task.spec.schedule
         due = next_slot(schedule, now) if task.kind != "event" else None
-        if schedule.at is not None and task.fired == 0:
+        if schedule.at is not None and task.recurring.fired == 0:
             due = schedule.at  # also where it is past: it was put off
-        if schedule.max_runs is not None and task.fired >= schedule.max_runs:
-            raise BadInput(f"It has run {task.fired} times, which is all it was to: backburner cancel {task.task_id}")
+        if schedule.max_runs is not None and task.recurring.fired >= schedule.max_runs:
+            raise BadInput(f"It has run {task.recurring.fired} times, which is all it was to: backburner cancel {task.task_id}")
         if due is None and task.kind != "event":
             raise BadInput(f"Its time is over, and it would never be due again: backburner cancel {task.task_id}")
         self._db.write("UPDATE tasks SET next_run_at = ?, expires_at = NULL WHERE task_id = ?", (due, task.task_id))
-        if task.kind == "event" and task.after:
+        if task.kind == "event" and task.spec.order.after:
             self._db.write(
                 "INSERT INTO chains (task_id, after_id, changed) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
-                (task.task_id, task.after[0], int(bool(task.source))),
+                (task.task_id, task.spec.order.after[0], int(bool(task.spec.source))),
             )
-        return Entry(task._replace(next_run_at=due), None)
+        return Entry(task._replace(recurring=task.recurring._replace(next_run_at=due)), None)
 
     def check_room(self, task: Task, most_active: int) -> None:
         """BadInput where too many are active at once, or another open one has the same name."""
-        self.check_name(task.name, task.project, task.task_id)
+        self.check_name(task.spec.name, task.project, task.task_id)
         active = "SELECT count(*) FROM tasks WHERE schedule <> '{}' AND task_id <> ? AND state = 'active' AND kind <> 'oneshot'"
         if task.kind != "oneshot" and self._db.one(active, (task.task_id,))[0] >= most_active:
             raise BadInput(f"There are {most_active} active standing tasks already; pause or cancel one, or raise [tasks] max_active.")

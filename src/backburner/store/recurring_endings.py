@@ -51,12 +51,12 @@ class RecurringEndings:
         `woken` is whether the agent behind its command was asked, or there is none.
         """
         now = ending.ended_at
-        how = ending_words(ending.result, ending.exit_code, ending.error, task.timeout_ms)
+        how = ending_words(ending.result, ending.exit_code, ending.error, task.spec.timeout_ms)
         if ending.result == Result.EXIT and ending.error:
             how = ending.error
         after = recurring.sequel(task, run, ending, how, over=recurring.is_over(task, now) or self._follows_nothing(task))
         if not woken:
-            after = after._replace(tell=False, result_hash=task.result_hash)
+            after = after._replace(tell=False, result_hash=task.recurring.result_hash)
         about = {"result": ending.result, "exit_code": ending.exit_code, "summary": ending.summary, "cause": run.cause, "slot": run.slot}
         self._events.write(now, event, task.task_id, run.run_id, **about, **({"retry_in_ms": after.retry_ms} if after.retry_ms else {}))
         self._remember(task, run, ending, after)
@@ -72,9 +72,9 @@ class RecurringEndings:
             self._notices.write(task, run, recurring.notice(task, run, ending, after, how, log), now)
         ended: list[EndedTask] = []
         if ending.state == RunState.COMPLETED and woken:
-            changed = ending.digest != task.result_hash and task.result_hash is not None
+            changed = ending.digest != task.recurring.result_hash and task.recurring.result_hash is not None
             ended += self._start_followers(task, run, now, changed=changed)
-        if task.source and after.retry_ms is None and not after.event:
+        if task.spec.source and after.retry_ms is None and not after.event:
             self._pending.start_run(task, folder, now)
         if reached is not None and reached != TaskState.PAUSED:
             ended.append(EndedTask(task.task_id, reached))
@@ -94,7 +94,7 @@ class RecurringEndings:
                 self._transitions.pause(other.task, reason, now, f"{recurring.title(other.task)} is paused: {reason}.")
 
     def _remember(self, task: Task, run: Run, ending: Ending, after: recurring.Sequel) -> None:
-        gate_hash = run.digest if ending.state == RunState.COMPLETED and run.digest else task.gate_hash
+        gate_hash = run.digest if ending.state == RunState.COMPLETED and run.digest else task.recurring.precheck_hash
         self._db.write(
             "UPDATE tasks SET failures = ?, result_hash = ?, gate_hash = ? WHERE task_id = ?",
             (after.failures, after.result_hash, gate_hash, task.task_id),
@@ -104,14 +104,14 @@ class RecurringEndings:
 
     def _follows_nothing(self, task: Task) -> bool:
         """Whether a task comes after one that is over."""
-        if task.kind != "event" or not task.after:
+        if task.kind != "event" or not task.spec.order.after:
             return False
-        other = self._reader.find(task.after[0])
+        other = self._reader.find(task.spec.order.after[0])
         return other is None or other.task.state in (TaskState.DONE, TaskState.FAILED, TaskState.CANCELLED)
 
     def _end_watcher(self, task: Task, now: int) -> None:
         """End what runs a command to see what it prints: it was made for the one task that is set off by it."""
-        watcher = self._reader.find(task.after[0]) if task.source.get("kind") == "command" else None
+        watcher = self._reader.find(task.spec.order.after[0]) if task.spec.source_kind == "command" else None
         if watcher and watcher.task.state in (TaskState.ACTIVE, TaskState.PAUSED):
             self._transitions.apply(watcher.task, TaskEvent.CANCELLED, now)
 
@@ -131,7 +131,7 @@ class RecurringEndings:
             return self.finish(other.task, TaskEvent.DONE, now)
         if reason := self._usage.over_day(other.task, now):
             self._transitions.pause_over_budget(other.task, reason, now)
-        elif other.live and other.task.source:
+        elif other.live and other.task.spec.source:
             self._pending.add(task_id, {"summary": f"what {task.task_id} prints has changed", "run": run.run_id})
         elif other.live:
             self._skip(other.task, f"{run.run_id} completed while the run before was still at work", run, now)

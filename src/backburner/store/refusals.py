@@ -19,7 +19,7 @@ class RefusalRepository:
     def bury(self, task: Task, digest: str, why: str, now: int) -> None:
         """Record that a person did not want a task; old refusals are forgotten."""
         with self._db.transaction():
-            refused = {"project": task.project, "name": normal(task.name or ""), "digest": digest, "why": why, "at": now}
+            refused = {"project": task.project, "name": normal(task.spec.name or ""), "digest": digest, "why": why, "at": now}
             self._db.insert("tombstones", refused)
             self._db.write("DELETE FROM tombstones WHERE at < ?", (now - _KEPT_MS,))
 

@@ -4,12 +4,40 @@ import json
 
 from backburner.core.formatting import iso
 from backburner.core.masking import masked_line
-from backburner.core.models import OUT, Entry, Notice, ProcessId, Run, Span, Task
+from backburner.core.models import OUT, Decision, Entry, Notice, ProcessId, RecurringState, Run, Span, Task, TraceIds
 from backburner.core.states import NoticeKind, PauseKind, Result, RunState, TaskState
+from backburner.core.task_spec import (
+    AgentOptions,
+    AgentSpec,
+    Budget,
+    CommandSpec,
+    Limits,
+    Order,
+    Recurrence,
+    Schedule,
+    TaskSpec,
+    budget_fields,
+    budget_from,
+    options_fields,
+    options_from,
+    schedule_fields,
+    set_fields,
+    source_fields,
+    source_from,
+)
 
-TASK = ", ".join(f"t.{field}" for field in Task._fields)
+# The columns of a task in the order in which `task_of` reads them.
+_TASK_COLUMNS = (
+    *("task_id", "kind", "state", "name", "description", "command", "shell", "cwd", "project", "env", "timeout_ms", "umask"),
+    *("restarted_from", "created_at", "expires_at", "approved_by", "approved_via", "approved_at", "reasons", "rule", "fingerprint"),
+    *("run_count", "batch", "key", "priority", "after", "start_at", "limits", "stdin", "ready_when", "restarts"),
+    *("trace_id", "span_id", "parent_span_id", "session", "agent", "prompt", "message", "budget", "retrieved_at", "schedule", "notify"),
+    *("terms", "lane", "next_run_at", "fired", "failures", "result_hash", "gate_hash", "paused_because", "counted_from", "channels"),
+    *("source", "opened", "pause_kind"),
+)
+TASK = ", ".join(f"t.{column}" for column in _TASK_COLUMNS)
 RUN = ", ".join(f"r.{field}" for field in Run._fields)
-WIDTH = len(Task._fields)
+WIDTH = len(_TASK_COLUMNS)
 # A one-shot task shows its run's state, a standing one its own.
 STATUS = "CASE WHEN t.schedule = '{}' THEN coalesce(r.state, t.state) ELSE t.state END"
 ENTRY = f"SELECT {TASK}, {RUN} FROM tasks t LEFT JOIN runs r ON r.task_id = t.task_id AND r.n = t.run_count"
@@ -47,24 +75,124 @@ def _table(text: object) -> dict:
 
 
 def task_of(row: tuple) -> Task:
-    task = Task._make(row)
-    return task._replace(
-        state=TaskState(task.state),
-        command=tuple(_list(task.command)),
-        shell=bool(task.shell),
-        env=_table(task.env),
-        reasons=tuple(_list(task.reasons)),
-        after=tuple(_list(task.after)),
-        limits=_table(task.limits),
-        budget=_table(task.budget),
-        schedule=_table(task.schedule),
-        terms=_table(task.terms),
-        channels=tuple(_list(task.channels)),
-        source=_table(task.source),
-        stdin=bool(task.stdin),
-        pause_kind=PauseKind(task.pause_kind) if task.pause_kind else None,
-        chat=bool(task.chat),
+    """A task from its columns."""
+    c = dict(zip(_TASK_COLUMNS, row, strict=False))
+    agent = recurrence = None
+    if c["agent"] is not None:
+        agent = AgentSpec(c["agent"], c["prompt"], options_from(_table(c["terms"])) if c["terms"] != "{}" else AgentOptions())
+    if c["schedule"] != "{}":
+        recurrence = Recurrence(Schedule(**_table(c["schedule"])), c["notify"], source_from(_table(c["source"])))
+    spec = TaskSpec(
+        cwd=c["cwd"],
+        command=CommandSpec(
+            words=tuple(_list(c["command"])),
+            shell=bool(c["shell"]),
+            stdin=bool(c["stdin"]),
+            umask=c["umask"],
+            ready_when=c["ready_when"],
+            restarts=c["restarts"],
+            limits=Limits(**_table(c["limits"])) if c["limits"] != "{}" else Limits(),
+        ),
+        agent=agent,
+        env=_table(c["env"]),
+        name=c["name"],
+        description=c["description"],
+        order=Order(c["batch"], c["key"], c["priority"], tuple(_list(c["after"])), c["start_at"]),
+        timeout_ms=c["timeout_ms"],
+        budget=budget_from(_table(c["budget"])) if c["budget"] != "{}" else Budget(),
+        recurrence=recurrence,
+        channels=tuple(_list(c["channels"])),
     )
+    return Task(
+        task_id=c["task_id"],
+        spec=spec,
+        kind=c["kind"],
+        state=TaskState(c["state"]),
+        project=c["project"],
+        created_at=c["created_at"],
+        decision=Decision(tuple(_list(c["reasons"])), c["rule"], c["approved_by"], c["approved_via"], c["approved_at"], c["fingerprint"]),
+        trace=TraceIds(c["trace_id"], c["span_id"], c["parent_span_id"]),
+        recurring=RecurringState(
+            next_run_at=c["next_run_at"],
+            fired=c["fired"],
+            failures=c["failures"],
+            result_hash=c["result_hash"],
+            precheck_hash=c["gate_hash"],
+            paused_because=c["paused_because"],
+            pause_kind=PauseKind(c["pause_kind"]) if c["pause_kind"] else None,
+            counted_from=c["counted_from"],
+        ),
+        run_count=c["run_count"],
+        lane=c["lane"],
+        session=c["session"],
+        message=c["message"],
+        opened=c["opened"],
+        restarted_from=c["restarted_from"],
+        expires_at=c["expires_at"],
+        retrieved_at=c["retrieved_at"],
+    )
+
+
+def task_row(task: Task) -> dict[str, object]:
+    """The columns of a task, for its insertion."""
+    spec, command, order, decision, recurring = task.spec, task.spec.command, task.spec.order, task.decision, task.recurring
+    return {
+        "task_id": task.task_id,
+        "type": task.type,
+        "kind": task.kind,
+        "state": task.state,
+        "name": spec.name,
+        "description": spec.description,
+        "command": command.words,
+        "shell": command.shell,
+        "cwd": spec.cwd,
+        "project": task.project,
+        "env": spec.env,
+        "timeout_ms": spec.timeout_ms,
+        "umask": command.umask,
+        "restarted_from": task.restarted_from,
+        "created_at": task.created_at,
+        "expires_at": task.expires_at,
+        "approved_by": decision.by,
+        "approved_via": decision.via,
+        "approved_at": decision.at,
+        "reasons": decision.reasons,
+        "rule": decision.rule,
+        "fingerprint": decision.fingerprint,
+        "run_count": task.run_count,
+        "batch": order.batch,
+        "key": order.key,
+        "priority": order.priority,
+        "after": order.after,
+        "start_at": order.start_at,
+        "limits": set_fields(command.limits),
+        "stdin": command.stdin,
+        "ready_when": command.ready_when,
+        "restarts": command.restarts,
+        **task.trace._asdict(),
+        "session": task.session,
+        "agent": spec.agent_name,
+        "prompt": spec.prompt,
+        "message": task.message,
+        "budget": budget_fields(spec.budget),
+        "retrieved_at": task.retrieved_at,
+        "schedule": schedule_fields(spec.schedule) if spec.recurrence else {},
+        "notify": spec.notify,
+        "terms": options_fields(spec.options),
+        "chat": spec.options.chat,
+        "lane": task.lane,
+        "next_run_at": recurring.next_run_at,
+        "fired": recurring.fired,
+        "failures": recurring.failures,
+        "result_hash": recurring.result_hash,
+        "gate_hash": recurring.precheck_hash,
+        "paused_because": recurring.paused_because,
+        "pause_kind": recurring.pause_kind,
+        "counted_from": recurring.counted_from,
+        "channels": spec.channels,
+        "source": source_fields(spec.source) if spec.source else {},
+        "opened": task.opened,
+    }
 
 
 def run_of(row: tuple) -> Run:
@@ -91,14 +219,14 @@ def entry_of(row: tuple) -> Entry:
 def span_of_task(task: Task) -> Span:
     """A task being asked for: until it was approved, at once or by a person."""
     return Span(
-        span_id=task.span_id,
-        trace_id=task.trace_id,
-        parent_span_id=task.parent_span_id,
+        span_id=task.trace.span_id,
+        trace_id=task.trace.trace_id,
+        parent_span_id=task.trace.parent_span_id,
         name="background_task_start",
         task_id=task.task_id,
         run_id=None,
         started_at=task.created_at,
-        ended_at=task.approved_at,
+        ended_at=task.decision.at,
         status=str(task.state),
         attributes=_attributes(task, str(task.state)),
     )
@@ -110,7 +238,7 @@ def span_of_run(task: Task, run: Run) -> Span:
     return Span(
         span_id=run.span_id,
         trace_id=run.trace_id,
-        parent_span_id=task.span_id or None,
+        parent_span_id=task.trace.span_id or None,
         name="background_task_execute",
         task_id=task.task_id,
         run_id=run.run_id,
@@ -122,8 +250,8 @@ def span_of_run(task: Task, run: Run) -> Span:
 
 
 def _attributes(task: Task, status: str) -> dict[str, object]:
-    command = masked_line(task.command, task.shell)
+    command = masked_line(task.spec.command.words, task.spec.command.shell)
     about = {"task.id": task.task_id, "task.command": command, "task.status": status}
-    if task.approved_by:
-        about |= {"task.approved_by": task.approved_by, "task.approved_at": iso(task.approved_at) or ""}
+    if task.decision.by:
+        about |= {"task.decision.by": task.decision.by, "task.decision.at": iso(task.decision.at) or ""}
     return about

@@ -11,6 +11,7 @@ from backburner.core.formatting import ending as ending_words
 from backburner.core.formatting import notice as notice_words
 from backburner.core.models import HOSTED, Ending, Entry, Run, Task
 from backburner.core.states import Result, RunEvent, RunState, TaskEvent, TaskState, advance, ending_of_task, event_between, restart_delay
+from backburner.core.task_spec import SourceKind
 from backburner.store.dependencies import dependency_failed, failure_reason
 from backburner.store.recurring_endings import EndedTask
 from backburner.store.rows import plain
@@ -84,8 +85,8 @@ class RunEndings:
                 return []
             if ending.state == RunState.COMPLETED or recurring.declined(task, ending):
                 woken, ending = False, ending._replace(state=RunState.COMPLETED, summary="nothing new; its agent was not asked")
-        source = task.source
-        if source.get("kind") == "poll" and source.get("compare") == "exit" and ending.result == Result.EXIT:
+        source = task.spec.source
+        if source and source.kind is SourceKind.POLL and source.compare == "exit" and ending.result == Result.EXIT:
             ending = ending._replace(state=RunState.COMPLETED, digest=str(ending.exit_code))  # its exit code is what it found
         event = event_between(run.state, ending.state)
         self._write_run(run, ending)
@@ -129,7 +130,7 @@ class RunEndings:
     def _restart(self, task: Task, run: Run, ending: Ending) -> tuple[int, int | None]:
         """How often in a row a task that is to be restarted failed, and after how many milliseconds it is run again."""
         by_itself = ending.state == RunState.FAILED and ending.result in (Result.EXIT, Result.SIGNAL)
-        if not task.restarts or not by_itself or run.cancel_requested_at is not None:
+        if not task.spec.command.restarts or not by_itself or run.cancel_requested_at is not None:
             return 0, None
         failures = 0
         latest_first = "SELECT started_at, ended_at FROM runs WHERE task_id = ? ORDER BY n DESC"
@@ -137,13 +138,13 @@ class RunEndings:
             failures += 1
             if ended - started >= _STEADY_MS:
                 break
-        return failures, restart_delay(task.restarts, failures)
+        return failures, restart_delay(task.spec.command.restarts, failures)
 
     def _text(self, task: Task, run: Run, ending: Ending, failures: int) -> str:
-        how = ending_words(ending.result, ending.exit_code, ending.error, task.timeout_ms)
+        how = ending_words(ending.result, ending.exit_code, ending.error, task.spec.timeout_ms)
         if failures > 1:
             how += f", {failures} times in a row"
-        if task.agent is not None:
+        if task.spec.agent_name is not None:
             return agent_notice_words(task, run.n, ending.state, how, ending.answer)
         log = os.path.join(self._root, run.folder, "output.log")
         return notice_words(task.task_id, ending.state, how, ending.summary, log, ending.artifacts)

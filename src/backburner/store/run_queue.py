@@ -194,6 +194,6 @@ class RunQueueRepository:
             if other.status != TaskState.PROPOSED:
                 return
             answer = other.task.task_id
-            line = masked_line(other.task.command, other.task.shell)
-            reason = f"it wants to run `{shortened(line, longest=400)}` ({'; '.join(other.task.reasons)})"
+            line = masked_line(other.task.spec.command.words, other.task.spec.command.shell)
+            reason = f"it wants to run `{shortened(line, longest=400)}` ({'; '.join(other.task.decision.reasons)})"
         self._notices.write(entry.task, entry.run, recurring.waiting(entry.task, reason, answer), now, NoticeKind.WAITING, again=True)

@@ -58,7 +58,7 @@ class RunWriter:
             lines=None,
             folder=os.path.join(folder, run_id),
             mark=os.urandom(8).hex(),
-            trace_id=task.trace_id or trace.new_trace_id(),
+            trace_id=task.trace.trace_id or trace.new_trace_id(),
             span_id=trace.new_span_id(),
             runner=runner,
             owner=None,
@@ -67,7 +67,7 @@ class RunWriter:
             started_at=None,
             ended_at=None,
             cancel_requested_at=None,
-            priority=task.priority,
+            priority=task.spec.order.priority,
             blocked=blocked,
             due_at=due_at,
             message=message,
@@ -81,14 +81,14 @@ class RunWriter:
 
     def add_recurring(self, task: Task, folder: str, now: int, *, cause: str, due_at: int | None = None, **about: Any) -> Run:
         """Add one more run of a recurring task: for the engine where it has a command, else for its agent's host."""
-        runner = ENGINE if task.command else task.lane
-        message = task.prompt if task.agent is not None else None
+        runner = ENGINE if task.spec.command.words else task.lane
+        message = task.spec.prompt if task.spec.agent_name is not None else None
         return self.add(self.count_up(task), runner, folder, now, due_at=due_at, message=message, cause=cause, **about)
 
     def skip(self, task: Task, skipped: Sequence[tuple[int, str, int]], now: int, *, cause: str, origin: str | None = None) -> None:
         """Add a row for every slot that is not run, with the reason, and how many more before it share the row."""
         lowest = self._db.one("SELECT min(n) FROM runs WHERE task_id = ? AND n < 0", (task.task_id,))[0] or 0
-        blank = {"mark": "", "trace_id": task.trace_id, "span_id": "", "folder": "", "runner": ENGINE, "usage": "{}"}
+        blank = {"mark": "", "trace_id": task.trace.trace_id, "span_id": "", "folder": "", "runner": ENGINE, "usage": "{}"}
         for place, (slot, reason, before) in enumerate(skipped, 1):
             n = lowest - place
             known = {"run_id": ids.run_id(task.task_id, n), "task_id": task.task_id, "n": n, "cause": cause, "slot": slot, "origin": origin}

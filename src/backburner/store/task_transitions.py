@@ -22,8 +22,8 @@ class TaskTransitions:
     def apply(self, task: Task, event: TaskEvent, now: int, approval: Approval | None = None, **about: object) -> Task:
         """The task after `event`; IllegalTransition where it cannot happen, StaleTask where the task was changed meanwhile."""
         state = advance_task(task.state, event)
-        fingerprint = approval.fingerprint if approval else task.fingerprint
-        by, via, at = (approval.by, approval.via, approval.at) if approval else (task.approved_by, task.approved_via, task.approved_at)
+        fingerprint = approval.fingerprint if approval else task.decision.fingerprint
+        by, via, at = (approval.by, approval.via, approval.at) if approval else (task.decision.by, task.decision.via, task.decision.at)
         due = "next_run_at" if state == TaskState.ACTIVE else "NULL"
         changed = self._db.write(
             f"UPDATE tasks SET state = ?, approved_by = ?, approved_via = ?, approved_at = ?, fingerprint = ?, next_run_at = {due}"
@@ -33,9 +33,10 @@ class TaskTransitions:
         if not changed:
             raise StaleTask(task_id=task.task_id)
         self._events.write(now, event, task.task_id, None, **({"by": by, "via": via} if approval else {}), **about)
-        next_run_at = task.next_run_at if state == TaskState.ACTIVE else None
         return task._replace(
-            state=state, approved_by=by, approved_via=via, approved_at=at, fingerprint=fingerprint, next_run_at=next_run_at
+            state=state,
+            decision=task.decision._replace(by=by, via=via, at=at, fingerprint=fingerprint),
+            recurring=task.recurring if state == TaskState.ACTIVE else task.recurring._replace(next_run_at=None),
         )
 
     def pause(self, task: Task, because: str, now: int, told: str = "", kind: PauseKind = PauseKind.OTHER) -> None:

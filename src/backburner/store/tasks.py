@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from backburner.core import trace_context as trace
 from backburner.core.errors import BadInput, StaleRun
 from backburner.core.formatting import refusal
-from backburner.core.models import CHAT, RECORD, TURN, Approval, Ending, Entry, ProcessId, Run, Submission, Task
+from backburner.core.models import CHAT, RECORD, TURN, Approval, Decision, Ending, Entry, ProcessId, Run, Submission, Task, TraceIds
 from backburner.core.states import LIVE, NoticeKind, Result, RunState, TaskEvent, TaskState
+from backburner.core.task_spec import AgentOptions, options_fields
 from backburner.store.dependencies import dependency_failed
 from backburner.store.parameters import groups, places
-from backburner.store.rows import OUTGOING, plain
+from backburner.store.rows import OUTGOING, plain, task_row
 
 if TYPE_CHECKING:
     from backburner.store.claims import Claims
@@ -83,61 +84,30 @@ class TaskRepository:
         """
         try:
             with self._db.transaction():
-                if submission.key is not None and (existing := self._reader.by_key(project, submission.key)):
+                if submission.spec.order.key is not None and (existing := self._reader.by_key(project, submission.spec.order.key)):
                     return existing
-                for after_id in submission.after:
+                for after_id in submission.spec.order.after:
                     self._reader.get(after_id)
                 task = Task(
                     task_id=self._free_id(wanted_id),
-                    type="agent" if submission.agent is not None else "command",
+                    spec=submission.spec,
                     kind=kind,
                     state=TaskState.ACTIVE if approval else TaskState.PROPOSED,
-                    name=submission.name,
-                    description=submission.description,
-                    command=submission.command,
-                    shell=submission.shell,
-                    cwd=submission.cwd,
                     project=project,
-                    env=submission.env,
-                    timeout_ms=submission.timeout_ms,
-                    umask=submission.umask,
-                    restarted_from=submission.restarted_from,
                     created_at=now,
-                    expires_at=None if approval else expires_at,
-                    approved_by=approval.by if approval else None,
-                    approved_via=approval.via if approval else None,
-                    approved_at=approval.at if approval else None,
-                    reasons=reasons,
-                    rule=rule,
-                    fingerprint=approval.fingerprint if approval else asked,
+                    decision=_decision(reasons, rule, approval, asked),
+                    trace=TraceIds(
+                        parent.trace_id if parent else trace.new_trace_id(), trace.new_span_id(), parent.span_id if parent else None
+                    ),
                     run_count=1 if approval and not submission.standing else 0,
-                    batch=submission.batch,
-                    key=submission.key,
-                    priority=submission.priority,
-                    after=submission.after,
-                    start_at=submission.start_at,
-                    limits=submission.limits,
-                    stdin=submission.stdin,
-                    ready_when=submission.ready_when,
-                    restarts=submission.restarts,
-                    trace_id=parent.trace_id if parent else trace.new_trace_id(),
-                    span_id=trace.new_span_id(),
-                    parent_span_id=parent.span_id if parent else None,
-                    session=submission.session,
-                    agent=submission.agent,
-                    prompt=submission.prompt,
-                    message=submission.message,
-                    budget=submission.budget,
-                    schedule=submission.schedule,
-                    notify=submission.notify,
-                    terms=submission.terms,
-                    channels=submission.channels,
-                    source=submission.source,
-                    opened=submission.opened,
-                    chat=bool(submission.terms.get("chat")),
                     lane=lane,
+                    session=submission.session,
+                    message=submission.message,
+                    opened=submission.opened,
+                    restarted_from=submission.restarted_from,
+                    expires_at=None if approval else expires_at,
                 )
-                self._db.insert("tasks", {**task._asdict(), "environment_id": self._environments.store(submission.environment)})
+                self._db.insert("tasks", {**task_row(task), "environment_id": self._environments.store(submission.environment)})
                 about = {"by": approval.by, "via": approval.via} if approval else {}
                 event = "task_submitted" if approval else "task_proposed"
                 self._events.write(now, event, task.task_id, None, **about, rule=rule, reasons=list(reasons))
@@ -219,10 +189,12 @@ class TaskRepository:
         with self._db.transaction(durable=False):
             self._db.write("UPDATE tasks SET retrieved_at = ? WHERE task_id = ? AND retrieved_at IS NULL", (now, task_id))
 
-    def choose(self, task_id: str, agent: str, terms: dict[str, object], lane: str) -> None:
+    def choose(self, task_id: str, agent: str, options: AgentOptions, lane: str) -> None:
         """Have another agent go on with a conversation from its next run on."""
         with self._db.transaction():
-            self._db.write("UPDATE tasks SET agent = ?, terms = ?, lane = ? WHERE task_id = ?", (agent, plain(terms), lane, task_id))
+            self._db.write(
+                "UPDATE tasks SET agent = ?, terms = ?, lane = ? WHERE task_id = ?", (agent, plain(options_fields(options)), lane, task_id)
+            )
 
     def ask_again(self, task_id: str, about: str, asked: str, text: str, now: int) -> None:
         """Ask anew in the channels of a task about what has changed since: `about` is what waits for the yes, the task itself or another one.
@@ -277,9 +249,9 @@ class TaskRepository:
     def _begin(self, task: Task, runner: str, folder: str, now: int) -> Entry:
         """The first run of an approved task: pending, blocked by what it comes after, or failed with that at once."""
         blocked, failed = self._dependencies.block(task)
-        message = task.prompt if task.agent is not None else None
-        origin = self._reader.latest_run(task.after[-1]) if task.after and not blocked else None
-        made = self._runs.add(task, runner, folder, now, blocked=blocked, due_at=task.start_at, message=message, origin=origin)
+        message = task.spec.prompt if task.spec.agent_name is not None else None
+        origin = self._reader.latest_run(task.spec.order.after[-1]) if task.spec.order.after and not blocked else None
+        made = self._runs.add(task, runner, folder, now, blocked=blocked, due_at=task.spec.order.start_at, message=message, origin=origin)
         entry = Entry(task, made)
         if failed is None:
             return entry
@@ -352,3 +324,9 @@ class TaskRepository:
             or self._db.one(f"SELECT 1 FROM notices WHERE task_id = ? AND {OUTGOING}", (task_id,))
             or self._db.one(f"SELECT 1 FROM tasks WHERE task_id = ? AND ({unended})", (task_id,))
         )
+
+
+def _decision(reasons: tuple[str, ...], rule: str, approval: Approval | None, asked: str | None) -> Decision:
+    if approval is None:
+        return Decision(reasons, rule, fingerprint=asked)
+    return Decision(reasons, rule, approval.by, approval.via, approval.at, approval.fingerprint)

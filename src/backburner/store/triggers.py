@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from backburner.core import recurring
 from backburner.core.models import Task
 from backburner.core.states import TaskEvent, TaskState
+from backburner.core.task_spec import SourceKind
 
 if TYPE_CHECKING:
     from backburner.store.database import Database
@@ -72,7 +73,7 @@ class TriggerRepository:
         """
         with self._db.transaction():
             entry = self._reader.get(task_id)
-            if delivery and not self._receive(str(entry.task.source.get("name", task_id)), set(delivery.split("\n")), now):
+            if delivery and not self._receive(_name_of(entry.task), set(delivery.split("\n")), now):
                 return False
             self._pending.make_room(task_id)
             if state is not None:
@@ -92,7 +93,7 @@ class TriggerRepository:
 
     def hook(self, name: str) -> Task | None:
         """The active task that a webhook of this name is for."""
-        return next((task for task in self.watched() if task.source.get("kind") == "webhook" and task.source.get("name") == name), None)
+        return next((task for task in self.watched() if task.spec.source_kind is SourceKind.WEBHOOK and _name_of(task) == name), None)
 
     def _receive(self, hook: str, deliveries: set[str], now: int) -> bool:
         """Remember deliveries of a webhook; False where one of them was received before."""
@@ -102,3 +103,8 @@ class TriggerRepository:
             self._db.write("INSERT INTO received (hook, delivery, at) VALUES (?, ?, ?)", (hook, one, now))
         self._db.write("DELETE FROM received WHERE at < ?", (now - _RECEIVED_KEPT_MS,))
         return True
+
+
+def _name_of(task: Task) -> str:
+    """The name of a task's webhook."""
+    return task.spec.source.target if task.spec.source else task.task_id

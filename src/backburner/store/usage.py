@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from backburner.core import recurring
-from backburner.core.models import DAY, Task
+from backburner.core.models import Task
+from backburner.core.task_spec import set_fields
 
 if TYPE_CHECKING:
     from backburner.store.database import Database
@@ -37,12 +38,12 @@ class Usage:
 
     def over_day(self, task: Task, now: int) -> str | None:
         """What a task has used up of what it may in a day; None where there is something left."""
-        limits = {name.removeprefix(DAY): most for name, most in task.budget.items() if name.startswith(DAY)}
+        limits = set_fields(task.spec.budget.per_day)
         if not limits:
             return None
-        from backburner.core.schedule import Schedule, day_of
+        from backburner.core.schedule import day_of
 
-        used = self.spent(task.task_id, max(day_of(Schedule.of(task.schedule), now), task.counted_from or 0), now)
+        used = self.spent(task.task_id, max(day_of(task.spec.schedule, now), task.recurring.counted_from or 0), now)
         for name, most in limits.items():
             if used[name] >= most:
                 return recurring.used_up(used[name], most, name)

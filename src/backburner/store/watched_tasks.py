@@ -21,4 +21,4 @@ class WatchedTasks:
         rows = self._db.execute(
             f"SELECT {TASK} FROM tasks t WHERE t.source <> '{{}}' AND t.state = 'active' AND t.kind = 'event' ORDER BY t.seq"
         )
-        return [task for task in map(task_of, rows) if task.source.get("kind") != "command"]
+        return [task for task in map(task_of, rows) if task.spec.source_kind != "command"]

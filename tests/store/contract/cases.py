@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
-from backburner.core.models import AGENTS, ENGINE, Approval, Ending, Entry, ProcessId, Run, Submission, Task
+from backburner.core.models import AGENTS, ENGINE, Approval, Ending, Entry, ProcessId, Run, Task
 from backburner.core.schedule import Plan, Schedule, every, plan
 from backburner.core.states import Result, RunState
 from backburner.store.ledger import Ledger
+from backburner.testing.records import request
 
 NOW = 1_770_000_000_000
 DAY = 86_400_000
@@ -23,7 +24,7 @@ def propose(
 ) -> Entry:
     runner, expires = more.pop("runner", ENGINE), more.pop("expires_at", now + DAY)
     options = {name: more.pop(name) for name in _OPTIONS if name in more}
-    submission = Submission(**{"command": ("make", "all"), "cwd": "/p/src", "environment": {"PATH": "/bin", "N": "1"}, **more})
+    submission = request(**{"command": ("make", "all"), "cwd": "/p/src", "environment": {"PATH": "/bin", "N": "1"}, **more})
     return ledger.tasks.submit(
         submission, project=project, wanted_id=wanted, approval=approval, reasons=("why",), runner=runner, folder="tasks", now=now,
         expires_at=expires, **options
@@ -36,7 +37,7 @@ def submit(ledger: Ledger, wanted: str = "task_x", **more: Any) -> Entry:
 
 def recurring(ledger: Ledger, wanted: str = "task_r", schedule: Schedule | None = None, **more: Any) -> Task:
     """An active task that runs every hour from now on, or by another schedule."""
-    fields = (schedule or every(HOUR, NOW)).fields()
+    fields = schedule or every(HOUR, NOW)
     kind = more.pop("kind", "event" if more.get("after") or more.get("source") else "scheduled")
     asked = {"notify": "always", "most_active": 100, "name": wanted.removeprefix("task_"), **more}
     return submit(ledger, wanted, schedule=fields, kind=kind, **asked).task
@@ -63,7 +64,7 @@ def asking(ledger: Ledger, wanted: str = "task_g", waits_on: str | None = "tool"
 def at(now: int) -> Callable[[Entry], tuple[Plan, str | None]]:
     """What the scheduler decides at a moment about a task without limits."""
     return lambda entry: (
-        plan(Schedule.of(entry.task.schedule), entry.task.next_run_at or 0, now, busy="it is busy" if entry.live else None),
+        plan(entry.task.spec.schedule, entry.task.recurring.next_run_at or 0, now, busy="it is busy" if entry.live else None),
         None,
     )
 

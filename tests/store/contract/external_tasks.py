@@ -6,6 +6,7 @@ from backburner.core.errors import BadInput, IllegalTransition, LedgerUnavailabl
 from backburner.core.models import RECORD, Run, Task
 from backburner.core.states import Result, RunState, TaskState
 from backburner.store.ledger import Ledger
+from backburner.testing.records import changed
 from contract.cases import NOW, OURS, failed, latest, propose, running, shown, whole
 
 
@@ -40,8 +41,8 @@ class ExternalTaskContract:
         run = running(ledger, restarts=1)
         ledger.runs.settle([failed(run)], OURS)
         task, again = shown(ledger, "task_x")
-        ledger.external_tasks.change_record(task._replace(description="tried again"), again)
-        assert shown(ledger, "task_x") == (task._replace(description="tried again"), again)
+        ledger.external_tasks.change_record(changed(task, description="tried again"), again)
+        assert shown(ledger, "task_x") == (changed(task, description="tried again"), again)
 
     @pytest.mark.parametrize(
         "impossible",
@@ -79,7 +80,6 @@ class ExternalTaskContract:
             {"approved_by": "robot"},
             {"state": TaskState.PROPOSED},
             {"state": "strange"},
-            {"type": "strange"},
             {"kind": "strange"},
             {"timeout_ms": 0},
             {"task_id": ""},
@@ -94,7 +94,7 @@ class ExternalTaskContract:
         task, run = by_hand(ledger)
         unchanged = whole(ledger)
         with pytest.raises(LedgerUnavailable):
-            ledger.external_tasks.record(task._replace(**impossible), run._replace(task_id=impossible.get("task_id", run.task_id)))
+            ledger.external_tasks.record(changed(task, **impossible), run._replace(task_id=impossible.get("task_id", run.task_id)))
         assert whole(ledger) == unchanged
 
     def test_the_task_of_a_row_kept_by_hand_changes_as_a_task_can_go(self, ledger: Ledger) -> None:
@@ -103,7 +103,7 @@ class ExternalTaskContract:
         unchanged = whole(ledger)
         for state in (TaskState.REJECTED, TaskState.EXPIRED, TaskState.PROPOSED):
             with pytest.raises(IllegalTransition, match=f"A task that is active cannot become {state}"):
-                ledger.external_tasks.change_record(task._replace(state=state, approved_by=None, approved_at=None, run_count=0), run)
+                ledger.external_tasks.change_record(changed(task, state=state, approved_by=None, approved_at=None, run_count=0), run)
         assert whole(ledger) == unchanged
 
     def test_what_is_not_there_cannot_be_changed_by_hand(self, ledger: Ledger) -> None:

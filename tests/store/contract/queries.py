@@ -131,8 +131,8 @@ class QueryContract:
         task, again = shown(ledger, "task_a").task, latest(ledger, "task_a")
         spans = ledger.queries.spans("a" * 32)
         assert [(span.task_id, span.run_id, span.parent_span_id) for span in spans] == [
-            ("task_a", None, "b" * 16), ("task_a", "task_a", task.span_id), ("task_a", "task_a.2", task.span_id),
-            ("task_b", None, run.span_id), ("task_b", "task_b", shown(ledger, "task_b").task.span_id)
+            ("task_a", None, "b" * 16), ("task_a", "task_a", task.trace.span_id), ("task_a", "task_a.2", task.trace.span_id),
+            ("task_b", None, run.span_id), ("task_b", "task_b", shown(ledger, "task_b").task.trace.span_id)
         ]  # fmt: skip
         assert len({span.span_id for span in spans}) == 5 and {span.trace_id for span in spans} == {"a" * 32} == {again.trace_id}
         assert [(span.started_at, span.ended_at, span.status) for span in ledger.queries.task_spans("task_a")] == [
@@ -142,7 +142,7 @@ class QueryContract:
         assert ledger.queries.trace_of("c" * 16) is None and ledger.queries.task_spans("task_missing") == [] == ledger.queries.spans(
             "d" * 32
         )
-        own = shown(ledger, "task_else").task.trace_id
+        own = shown(ledger, "task_else").task.trace.trace_id
         assert len(own) == 32 and own == latest(ledger, "task_else").trace_id != "a" * 32
 
     def test_a_task_is_found_by_one_of_its_runs_and_by_a_part_in_any_case(self, ledger: Ledger) -> None:

@@ -57,7 +57,7 @@ class RecurringContract:
         assert fire(ledger, NOW + HOUR) == 1
         task, run = shown(open_ledger(), "task_r")
         assert run and (run.n, run.slot, run.cause, run.state, run.runner) == (1, NOW + HOUR, "schedule", RunState.PENDING, ENGINE)
-        assert (task.next_run_at, task.fired, task.run_count) == (NOW + 2 * HOUR, 1, 1)
+        assert (task.recurring.next_run_at, task.recurring.fired, task.run_count) == (NOW + 2 * HOUR, 1, 1)
         assert fire(open_ledger(), NOW + HOUR) == 0
 
     def test_slots_that_were_missed_leave_a_row_with_the_reason(self, ledger: Ledger) -> None:
@@ -76,7 +76,7 @@ class RecurringContract:
     def test_a_task_whose_slots_are_used_up_is_done_with_its_last_run(self, ledger: Ledger) -> None:
         recurring(ledger, schedule=every(HOUR, NOW)._replace(max_runs=1))
         fire(ledger, NOW + HOUR)
-        assert shown(ledger, "task_r").task.next_run_at is None
+        assert shown(ledger, "task_r").task.recurring.next_run_at is None
         run_ends(ledger, NOW + HOUR)
         assert shown(ledger, "task_r").task.state == TaskState.DONE
 
@@ -96,7 +96,7 @@ class RecurringContract:
 
         assert ledger.recurring.fire(decide, NOW + HOUR, "tasks") == 1
         bad = shown(ledger, "task_bad").task
-        assert (bad.state, bad.paused_because) == (TaskState.PAUSED, "its schedule cannot be read: what is this?")
+        assert (bad.state, bad.recurring.paused_because) == (TaskState.PAUSED, "its schedule cannot be read: what is this?")
         assert [notice.kind for notice in ledger.notices.notices()] == [NoticeKind.PAUSED] and claimed(ledger, now=NOW + HOUR) == [
             "task_good"
         ]
@@ -110,7 +110,7 @@ class RecurringContract:
         recurring(ledger)
         assert fire(ledger, NOW + HOUR, over="it has used 3 of 3 runs today") == 1
         task = shown(ledger, "task_r").task
-        assert (task.state, task.pause_kind, task.fired) == (TaskState.PAUSED, PauseKind.BUDGET, 0)
+        assert (task.state, task.recurring.pause_kind, task.recurring.fired) == (TaskState.PAUSED, PauseKind.BUDGET, 0)
         assert slots(ledger) == [(NOW + HOUR, "skipped")] and "it has used 3 of 3 runs today" in ledger.notices.notices()[0].text
 
     # -- a clock that was set back
@@ -120,12 +120,12 @@ class RecurringContract:
         fire(ledger, NOW + 4 * HOUR)
         run_ends(ledger, NOW + 4 * HOUR)
         ledger.recurring.replan("task_r", NOW + 2 * HOUR, NOW + HOUR + 1)
-        assert shown(ledger, "task_r").task.next_run_at == NOW + 2 * HOUR
+        assert shown(ledger, "task_r").task.recurring.next_run_at == NOW + 2 * HOUR
         assert slots(ledger) == [(NOW + HOUR, "skipped"), (NOW + 4 * HOUR, "completed")] and kinds(ledger)[-1] == "task_replanned"
         fire(ledger, NOW + 2 * HOUR)
         run_ends(ledger, NOW + 2 * HOUR)
         fire(ledger, NOW + 4 * HOUR)
-        assert ledger.recurring.ran("task_r", NOW + 2 * HOUR) and shown(ledger, "task_r").task.next_run_at == NOW + 5 * HOUR
+        assert ledger.recurring.ran("task_r", NOW + 2 * HOUR) and shown(ledger, "task_r").task.recurring.next_run_at == NOW + 5 * HOUR
         assert slots(ledger)[2:] == [(NOW + 3 * HOUR, "skipped"), (NOW + 4 * HOUR, "completed")]  # none is run twice
 
     @pytest.mark.parametrize("due", [NOW + HOUR, NOW + 2 * HOUR])
@@ -155,13 +155,22 @@ class RecurringContract:
         recurring(ledger)
         fire(ledger, NOW + HOUR)
         task, run = ledger.recurring.pause("task_r", "by hand", NOW + HOUR)
-        assert run and (task.state, task.paused_because, task.pause_kind) == (TaskState.PAUSED, "by hand", PauseKind.OTHER)
-        assert (task.next_run_at, run.blocked, ledger.recurring.next_slot_at()) == (None, True, None) and claimed(
+        assert run and (task.state, task.recurring.paused_because, task.recurring.pause_kind) == (
+            TaskState.PAUSED,
+            "by hand",
+            PauseKind.OTHER,
+        )
+        assert (task.recurring.next_run_at, run.blocked, ledger.recurring.next_slot_at()) == (None, True, None) and claimed(
             ledger, now=NOW + DAY
         ) == []
         assert ledger.notices.notices() == []
         task, run = ledger.recurring.unpause("task_r", NOW + 3 * HOUR, 9)
-        assert run and (task.state, task.paused_because, task.next_run_at, run.blocked) == (TaskState.ACTIVE, None, NOW + 4 * HOUR, False)
+        assert run and (task.state, task.recurring.paused_because, task.recurring.next_run_at, run.blocked) == (
+            TaskState.ACTIVE,
+            None,
+            NOW + 4 * HOUR,
+            False,
+        )
         assert kinds(ledger)[-1] == "task_unpaused"
 
     def test_pausing_and_going_on_are_refused_where_they_make_no_sense(self, ledger: Ledger) -> None:
@@ -195,7 +204,7 @@ class RecurringContract:
         ledger.recurring.unpause("task_r", NOW + HOUR + 1, 9)
         assert ledger.recurring.over_day(shown(ledger, "task_r").task, NOW + HOUR + 2) is None
         ledger.recurring.set_back(NOW + 5)
-        assert shown(ledger, "task_r").task.counted_from == NOW + 5
+        assert shown(ledger, "task_r").task.recurring.counted_from == NOW + 5
 
     def test_a_name_is_free_once_its_recurring_task_is_over(self, ledger: Ledger) -> None:
         ledger.recurring.room("r", "/p")
@@ -214,7 +223,7 @@ class RecurringContract:
         before = recurring(ledger)
         task, run = ledger.recurring.run_now("task_r", NOW + 5, "tasks")
         assert run and (run.cause, run.slot, run.state, run.folder) == ("manual", None, RunState.PENDING, "tasks/task_r")
-        assert (task.next_run_at, task.fired, task.run_count) == (before.next_run_at, 0, 1)
+        assert (task.recurring.next_run_at, task.recurring.fired, task.run_count) == (before.recurring.next_run_at, 0, 1)
         with pytest.raises(BadInput, match="a run that is pending already: task_r"):
             ledger.recurring.run_now("task_r", NOW + 6, "tasks")
 
@@ -245,27 +254,27 @@ class RecurringContract:
             now = len(ledger.notices.notices())
             counts.append(now - before)
             before = now
-        assert counts == told and shown(ledger, "task_r").task.result_hash == "b"
+        assert counts == told and shown(ledger, "task_r").task.recurring.result_hash == "b"
 
     def test_a_failure_is_tried_once_more_and_then_the_task_is_paused(self, ledger: Ledger) -> None:
         recurring(ledger)
         fire(ledger, NOW + HOUR)
         run_ends(ledger, NOW + HOUR, fails=True)
         task, retry = shown(ledger, "task_r")
-        assert retry and (task.failures, retry.cause, retry.slot, retry.due_at) == (1, "retry", NOW + HOUR, NOW + HOUR + 30_000)
+        assert retry and (task.recurring.failures, retry.cause, retry.slot, retry.due_at) == (1, "retry", NOW + HOUR, NOW + HOUR + 30_000)
         assert ledger.notices.notices() == [] and claimed(ledger, now=NOW + HOUR + 29_999) == []
         run_ends(ledger, NOW + HOUR + 30_000, fails=True)
         task = shown(ledger, "task_r").task
-        assert (task.state, task.failures, task.pause_kind) == (TaskState.PAUSED, 2, PauseKind.OTHER)
+        assert (task.state, task.recurring.failures, task.recurring.pause_kind) == (TaskState.PAUSED, 2, PauseKind.OTHER)
         assert "is paused because it failed twice in a row" in ledger.notices.notices()[0].text
-        assert ledger.recurring.unpause("task_r", NOW + 2 * HOUR, 9).task.failures == 0
+        assert ledger.recurring.unpause("task_r", NOW + 2 * HOUR, 9).task.recurring.failures == 0
 
     def test_what_may_have_had_its_effect_is_not_tried_again(self, ledger: Ledger) -> None:
         recurring(ledger)
         fire(ledger, NOW + HOUR)
         run_ends(ledger, NOW + HOUR, fails=True, result=Result.LOST)
         task, run = shown(ledger, "task_r")
-        assert run and (task.state, task.failures, run.n) == (TaskState.ACTIVE, 1, 1) and len(ledger.notices.notices()) == 1
+        assert run and (task.state, task.recurring.failures, run.n) == (TaskState.ACTIVE, 1, 1) and len(ledger.notices.notices()) == 1
 
     # -- tasks that run after others
 
@@ -274,7 +283,7 @@ class RecurringContract:
         recurring(ledger, "task_b", Schedule(), after=("task_a",))
         run = run_once(ledger, first, NOW)
         task, after = shown(ledger, "task_b")
-        assert after and (task.fired, after.cause, after.origin, after.state) == (1, "after", run.run_id, RunState.PENDING)
+        assert after and (task.recurring.fired, after.cause, after.origin, after.state) == (1, "after", run.run_id, RunState.PENDING)
         run_once(ledger, first, NOW + 1)
         assert [(one.n, one.error) for one in ledger.queries.history("task_b", 9)] == [
             (-1, "task_a.2 completed while the run before was still at work"), (1, None)
@@ -289,7 +298,7 @@ class RecurringContract:
         ledger.recurring.unpause("task_b", NOW, 9)
         ledger.tasks.request_cancel("task_a", NOW + 1)
         task = shown(ledger, "task_b").task
-        assert (task.state, task.paused_because) == (TaskState.PAUSED, "task_a, which it comes after, is cancelled")
+        assert (task.state, task.recurring.paused_because) == (TaskState.PAUSED, "task_a, which it comes after, is cancelled")
 
     def test_a_task_that_is_over_is_done_when_the_one_before_completes(self, ledger: Ledger) -> None:
         first = recurring(ledger, "task_a")
@@ -304,7 +313,7 @@ class RecurringContract:
         run_once(ledger, second, NOW)
         run_once(ledger, first, NOW + 1)
         task = shown(ledger, "task_b").task
-        assert (task.state, task.pause_kind) == (TaskState.PAUSED, PauseKind.BUDGET)
+        assert (task.state, task.recurring.pause_kind) == (TaskState.PAUSED, PauseKind.BUDGET)
 
     # -- what was used, and forgetting
 
@@ -343,7 +352,7 @@ class RecurringContract:
         assert shown(ledger, "task_x").status == "completed"
 
     def test_a_proposed_recurring_task_is_not_due(self, ledger: Ledger) -> None:
-        propose(ledger, "task_r", schedule=every(HOUR, NOW).fields(), kind="scheduled", most_active=9)
+        propose(ledger, "task_r", schedule=every(HOUR, NOW), kind="scheduled", most_active=9)
         assert ledger.recurring.next_slot_at() is None and fire(ledger, NOW + DAY) == 0
 
     def test_a_scheduled_task_that_is_busy_waits_for_its_next_slot(self, ledger: Ledger) -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from backburner.core.models import Task
 from backburner.store.ledger import Ledger
+from backburner.testing.records import changed
 from contract.cases import DAY, NOW, propose
 
 
@@ -27,10 +28,10 @@ class RefusalContract:
         assert ledger.refusals.buried("/p", "", "digest", NOW + 6, "rejected") is None
 
     def test_tasks_without_a_name_have_none_in_common(self, ledger: Ledger, task: Task) -> None:
-        ledger.refusals.bury(task._replace(name=None), "digest", "rejected", NOW)
+        ledger.refusals.bury(changed(task, name=None), "digest", "rejected", NOW)
         assert ledger.refusals.buried("/p", "", "other", 0, "rejected") is None
 
     def test_a_refusal_is_forgotten_after_a_year(self, ledger: Ledger, task: Task) -> None:
         ledger.refusals.bury(task, "old", "rejected", NOW)
-        ledger.refusals.bury(task._replace(name="other"), "new", "rejected", NOW + 366 * DAY)
+        ledger.refusals.bury(changed(task, name="other"), "new", "rejected", NOW + 366 * DAY)
         assert ledger.refusals.buried("/p", "", "old", 0, "rejected") is None

@@ -546,7 +546,7 @@ class RunQueueContract:
         assert (handed.run_id, handed.state, handed.runner, handed.owner) == (run.run_id, RunState.PENDING, AGENTS, None)
         assert kinds(ledger)[-1] == "run_handed" and ledger.notices.notices() == []
         ledger.runs.settle([done(ledger.runs.claim(AGENTS, OURS, 1, NOW)[0].run, answer="found it")], OURS)
-        assert "found it" in ledger.notices.notices()[0].text and shown(ledger, task.task_id).task.gate_hash == "d1"
+        assert "found it" in ledger.notices.notices()[0].text and shown(ledger, task.task_id).task.recurring.precheck_hash == "d1"
 
     def test_a_run_is_over_where_its_command_finds_nothing_for_the_agent(self, ledger: Ledger) -> None:
         task = recurring(ledger, agent="claude", prompt="look", terms={"wake": "output"}, lane=AGENTS)

@@ -9,7 +9,9 @@ from backburner.core.errors import BadInput, IllegalTransition, StaleRun, TaskNo
 from backburner.core.models import AGENTS, ENGINE, LOCAL, Approval, PersonsTurn, Session
 from backburner.core.schedule import every
 from backburner.core.states import NoticeKind, Result, RunState, TaskState
+from backburner.core.task_spec import AgentOptions, AgentSpec
 from backburner.store.ledger import Ledger
+from backburner.testing.records import request
 from contract.cases import (
     DAY,
     EMBEDDER,
@@ -44,9 +46,9 @@ class TaskContract:
         entry = submit(ledger, name="nightly", description="all", env={"A": "b"}, timeout_ms=5, restarted_from="task_w")
         task, run = entry
         assert (task.task_id, task.state, task.run_count) == ("task_x", TaskState.ACTIVE, 1)
-        assert (task.command, task.cwd, task.project, task.env) == (("make", "all"), "/p/src", "/p", {"A": "b"})
-        assert (task.name, task.description, task.timeout_ms, task.restarted_from) == ("nightly", "all", 5, "task_w")
-        assert (task.approved_by, task.approved_via, task.approved_at, task.reasons) == ("user", "cli", NOW, ("why",))
+        assert (task.spec.command.words, task.spec.cwd, task.project, task.spec.env) == (("make", "all"), "/p/src", "/p", {"A": "b"})
+        assert (task.spec.name, task.spec.description, task.spec.timeout_ms, task.restarted_from) == ("nightly", "all", 5, "task_w")
+        assert (task.decision.by, task.decision.via, task.decision.at, task.decision.reasons) == ("user", "cli", NOW, ("why",))
         assert task.expires_at is None
         assert run is not None
         assert (run.run_id, run.n, run.state, run.runner, run.folder) == ("task_x", 1, RunState.PENDING, ENGINE, "tasks/task_x")
@@ -60,7 +62,7 @@ class TaskContract:
 
     def test_a_task_that_nobody_approved_is_a_proposal_without_a_run(self, ledger: Ledger) -> None:
         task, run = propose(ledger)
-        assert (task.state, task.run_count, task.expires_at, task.approved_by, run) == (TaskState.PROPOSED, 0, NOW + DAY, None, None)
+        assert (task.state, task.run_count, task.expires_at, task.decision.by, run) == (TaskState.PROPOSED, 0, NOW + DAY, None, None)
         assert kinds(ledger) == ["task_proposed"]
         assert ledger.runs.claim(ENGINE, OURS, 5, NOW) == []
 
@@ -88,12 +90,12 @@ class TaskContract:
         odd = ("'\"\\\n\t%_", "日本語", b"\xff\xfe".decode("utf-8", "surrogateescape"), "")
         submit(ledger, command=odd, env={"Ü=": "\n"}, description="é\n", name="a'b")
         task = shown(open_ledger(), "task_x").task
-        assert (task.command, task.env, task.description, task.name) == (odd, {"Ü=": "\n"}, "é\n", "a'b")
+        assert (task.spec.command.words, task.spec.env, task.spec.description, task.spec.name) == (odd, {"Ü=": "\n"}, "é\n", "a'b")
 
     def test_a_yes_makes_a_proposal_a_pending_run(self, ledger: Ledger) -> None:
         propose(ledger)
         task, run = ledger.tasks.approve("task_x", Approval("user", "chat", NOW + 5), runner=ENGINE, folder="tasks")
-        assert (task.state, task.run_count, task.approved_by, task.approved_via, task.approved_at) == (
+        assert (task.state, task.run_count, task.decision.by, task.decision.via, task.decision.at) == (
             TaskState.ACTIVE,
             1,
             "user",
@@ -240,9 +242,9 @@ class TaskContract:
         }  # fmt: skip
         submit(ledger, "task_a")
         entry = submit(ledger, **asked, after=("task_a",))
-        assert {name: getattr(entry.task, name) for name in asked} == asked
+        assert entry.task.spec == request(("make", "all"), "/p/src", **asked, after=("task_a",)).spec
         run = latest(ledger, "task_x")
-        assert (entry.task.after, run.blocked, run.due_at, run.priority) == (("task_a",), True, NOW + 5, -1)
+        assert (entry.task.spec.order.after, run.blocked, run.due_at, run.priority) == (("task_a",), True, NOW + 5, -1)
         assert open_ledger().queries.show("task_x") == entry
 
     @pytest.mark.parametrize(
@@ -317,12 +319,12 @@ class TaskContract:
         assert ledger.notices.notices() == [] == ledger.deliveries.outgoing()
 
     def test_a_recurring_task_is_due_first_when_it_is_approved(self, ledger: Ledger) -> None:
-        fields = every(HOUR, NOW).fields()
+        fields = every(HOUR, NOW)
         proposed = propose(ledger, "task_r", schedule=fields, kind="scheduled", notify="always", most_active=1)
-        assert (proposed.task.state, proposed.task.next_run_at, proposed.run) == (TaskState.PROPOSED, None, None)
+        assert (proposed.task.state, proposed.task.recurring.next_run_at, proposed.run) == (TaskState.PROPOSED, None, None)
         late = Approval("user", "cli", NOW + 90 * 60 * SECOND)
         task, run = ledger.tasks.approve("task_r", late, runner=ENGINE, folder="tasks", most_active=1)
-        assert (task.state, task.next_run_at, task.run_count, run) == (TaskState.ACTIVE, NOW + 2 * HOUR, 0, None)
+        assert (task.state, task.recurring.next_run_at, task.run_count, run) == (TaskState.ACTIVE, NOW + 2 * HOUR, 0, None)
         assert shown(ledger, "task_r").task == task._replace(expires_at=None)
 
     def test_there_is_room_for_so_many_active_recurring_tasks_and_one_of_a_name(self, ledger: Ledger) -> None:
@@ -354,7 +356,7 @@ class TaskContract:
             None,
         )
         assert (again.reply, again.extensions, again.error) == ("yes", extensions, None)
-        assert (task.approved_via, task.fingerprint) == (("chat", "print2") if waits_on is None else ("cli", None))
+        assert (task.decision.via, task.decision.fingerprint) == (("chat", "print2") if waits_on is None else ("cli", None))
         assert kinds(ledger)[-1] == "run_requeued"
         assert ledger.runs.claim(AGENTS, THEIRS, 1, NOW + 10)[0].run.extensions == extensions
 
@@ -418,9 +420,11 @@ class TaskContract:
 
     def test_another_agent_goes_on_with_a_conversation(self, ledger: Ledger) -> None:
         before = agent(ledger).task
-        ledger.tasks.choose("task_g", "local", {"model": "small"}, LOCAL)
-        assert shown(ledger, "task_g").task == before._replace(agent="local", terms={"model": "small"}, lane=LOCAL)
-        ledger.tasks.choose("task_missing", "local", {}, LOCAL)
+        options = AgentOptions(model="small")
+        ledger.tasks.choose("task_g", "local", options, LOCAL)
+        spec = before.spec._replace(agent=AgentSpec("local", "look", options))
+        assert shown(ledger, "task_g").task == before._replace(spec=spec, lane=LOCAL)
+        ledger.tasks.choose("task_missing", "local", AgentOptions(), LOCAL)
 
     def test_a_proposal_that_changed_is_asked_about_again(self, ledger: Ledger) -> None:
         propose(ledger, channels=("phone",), question=lambda _: "May it?", asked="print1")
@@ -456,14 +460,18 @@ class TaskContract:
         recurring(ledger)
         ledger.recurring.run_now("task_r", NOW, "tasks")
         task, run = ledger.tasks.request_cancel("task_r", NOW + 5)
-        assert run and (task.state, task.next_run_at, run.state) == (TaskState.CANCELLED, None, RunState.CANCELLED)
+        assert run and (task.state, task.recurring.next_run_at, run.state) == (TaskState.CANCELLED, None, RunState.CANCELLED)
         assert ledger.recurring.next_slot_at() is None
 
     def test_only_the_run_of_a_recurring_task_can_be_cancelled(self, ledger: Ledger) -> None:
         before = recurring(ledger)
         ledger.recurring.run_now("task_r", NOW, "tasks")
         task, run = ledger.tasks.request_cancel("task_r", NOW + 5, only_run=True)
-        assert run and (task.state, task.next_run_at, run.state) == (TaskState.ACTIVE, before.next_run_at, RunState.CANCELLED)
+        assert run and (task.state, task.recurring.next_run_at, run.state) == (
+            TaskState.ACTIVE,
+            before.recurring.next_run_at,
+            RunState.CANCELLED,
+        )
 
     def test_what_is_recurring_proposed_or_still_to_be_delivered_is_never_cleared(self, ledger: Ledger) -> None:
         recurring(ledger)

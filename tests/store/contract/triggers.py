@@ -51,7 +51,7 @@ class TriggerContract:
         watching(ledger, "task_paused")
         ledger.recurring.pause("task_paused", "by hand", NOW)
         watching(ledger, "task_command", {"kind": "command"}, after=("task_timed",))
-        propose(ledger, "task_asked", schedule=Schedule().fields(), kind="event", source=HOOK, most_active=9)
+        propose(ledger, "task_asked", schedule=Schedule(), kind="event", source=HOOK, most_active=9)
         assert [task.task_id for task in ledger.triggers.watched()] == ["task_a", "task_b"]
 
     def test_a_webhook_is_for_the_active_task_of_its_name(self, ledger: Ledger) -> None:
@@ -68,7 +68,7 @@ class TriggerContract:
         assert happened(ledger)
         assert open_ledger().triggers.watch_state("task_w") == {"seen": "a file came"}
         task, run = shown(ledger, "task_w")
-        assert run and (task.fired, task.run_count, run.state, run.cause) == (1, 1, RunState.PENDING, "event")
+        assert run and (task.recurring.fired, task.run_count, run.state, run.cause) == (1, 1, RunState.PENDING, "event")
         assert json.loads(run.payload or "") == {"events": [{"summary": "a file came"}], "more": 0}
         assert kinds(ledger)[-1] == "source_event"
 
@@ -165,7 +165,7 @@ class TriggerContract:
         assert shown(ledger, "task_poll").task.state == TaskState.CANCELLED
 
     def test_a_proposal_is_watched_once_it_is_approved(self, ledger: Ledger) -> None:
-        propose(ledger, "task_w", schedule=Schedule().fields(), kind="event", source=HOOK, most_active=9)
+        propose(ledger, "task_w", schedule=Schedule(), kind="event", source=HOOK, most_active=9)
         assert ledger.triggers.hook("deploy") is None
         approve(ledger, "task_w", most_active=9)
         assert ledger.triggers.hook("deploy") is not None

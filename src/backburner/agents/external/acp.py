@@ -50,7 +50,7 @@ class AcpAgent:
         work, settings = talk.turn.work, talk.turn.settings
         env = {**child.environment(self._home, work), **_ASKING.get(settings["name"], {})}
         errors = os.path.join(talk.turn.folder, ERRORS)
-        async with started(settings, env, work.task.cwd, work.run.mark, errors, talk.turn.began) as line:
+        async with started(settings, env, work.task.spec.cwd, work.run.mark, errors, talk.turn.began) as line:
             patience = await talk.home.call(lambda app: app.config.number("models.timeout_seconds"))
             peer = _Peer(talk, line, patience)
             outcome = None
@@ -128,7 +128,7 @@ class _Peer:
 
     async def _open(self, capabilities: dict[str, Any]) -> None:
         self._closes = "close" in (capabilities.get("sessionCapabilities") or {})
-        cwd, session = self._talk.turn.work.task.cwd, self._talk.session
+        cwd, session = self._talk.turn.work.task.spec.cwd, self._talk.session
         about: dict[str, Any] = {"cwd": cwd, "mcpServers": []}
         resumes = "resume" in (capabilities.get("sessionCapabilities") or {})
         if session:

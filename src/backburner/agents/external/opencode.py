@@ -66,7 +66,7 @@ class _Turn:
         self._talk, self._server, self._patience = talk, server, patience
         self._moved_at = self._told_at = asyncio.get_running_loop().time()
         self._passed: set[str] = set()  # calls whose commands were asked for with the folders they lead to
-        self._directory = talk.turn.work.task.cwd
+        self._directory = talk.turn.work.task.spec.cwd
         self._seen = Transcript(talk)
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._refusals, self._quiet, self._stuck = 0, 0, 0
@@ -116,7 +116,7 @@ class _Turn:
         task, settings = self._talk.turn.work.task, self._talk.turn.settings
         rules = [{"permission": name, "pattern": "*", "action": action} for name, action in OPENCODE_RULES.items()]
         rules += await self._denied()
-        title = shortened(" ".join(f"{task.description or task.name or ''} ({task.task_id})".split()), longest=120)
+        title = shortened(" ".join(f"{task.spec.description or task.spec.name or ''} ({task.task_id})".split()), longest=120)
         body: dict[str, Any] = {"title": title, "permission": rules}
         if settings.get("mode"):
             body["agent"] = settings["mode"]

@@ -88,7 +88,7 @@ class Talk:
     @property
     def environment(self) -> dict[str, str]:
         """What the agent is to work in."""
-        return {**self.turn.work.environment, **self.turn.work.task.env}
+        return {**self.turn.work.environment, **self.turn.work.task.spec.env}
 
     def keep(self, **about: Any) -> None:
         """Remember something of the conversation, on disk before this returns."""
@@ -136,7 +136,7 @@ class Talk:
 
     async def permit(self, asked: Asked) -> tuple[bool, str]:
         """Whether the agent may do what it asks for, and why not: by the gate, or by a person's word, however long that takes."""
-        here = self.turn.work.task.cwd
+        here = self.turn.work.task.spec.cwd
         elsewhere = asked.cwd and os.path.realpath(os.path.join(here, asked.cwd)) != os.path.realpath(here)
         asked = asked._replace(words=visible(cut(f"{asked.words} in {asked.cwd}" if elsewhere else asked.words, _LONGEST_WORDS)))
         words = dict(self.record.get("words") or {})

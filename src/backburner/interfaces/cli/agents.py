@@ -10,6 +10,7 @@ from backburner.core.errors import ApprovalRequired, BackburnerError, BadInput
 from backburner.core.models import PRIORITIES, Caller, Entry, Submission
 from backburner.core.optional_dependencies import need
 from backburner.core.states import Result
+from backburner.core.task_spec import AgentSpec, Order, TaskSpec, budget_from, options_from
 from backburner.core.terminal_text import readable, shortened, visible
 from backburner.interfaces.cli.run import amounts, cwd, milliseconds
 from backburner.interfaces.cli.tasks import hint, told
@@ -22,22 +23,18 @@ def ask(app: App, caller: Caller, args: argparse.Namespace) -> int:
     prompt = sys.stdin.read() if args.prompt == "-" else args.prompt
     here = os.path.normpath(os.path.join(cwd(), args.cwd or "."))
     submission = Submission(
-        command=(),
-        cwd=here,
-        opened=cwd(),
+        spec=TaskSpec(
+            cwd=here,
+            agent=AgentSpec(args.agent, prompt, options_from({"worktree": True} if args.worktree else {})),
+            name=args.name,
+            description=args.description or shortened(" ".join(prompt.split()), longest=80),
+            timeout_ms=milliseconds(args.timeout),
+            order=Order(batch=args.batch, key=args.key, priority=PRIORITIES["high" if args.wait else "normal"], after=tuple(args.after)),
+            budget=budget_from(amounts("--budget", args.budget)),
+        ),
         environment=handed_on(caller.environ),
-        description=args.description or shortened(" ".join(prompt.split()), longest=80),
-        name=args.name,
-        agent=args.agent,
-        prompt=prompt,
-        batch=args.batch,
-        key=args.key,
-        after=tuple(args.after),
-        timeout_ms=milliseconds(args.timeout),
-        terms={"worktree": True} if args.worktree else {},
-        budget=amounts("--budget", args.budget),
         session=caller.session,
-        priority=PRIORITIES["high" if args.wait else "normal"],  # somebody waits for it
+        opened=cwd(),
     )
     return _asked(app, caller, app.submissions.submit(submission, caller), args)
 
@@ -50,7 +47,7 @@ def resume(app: App, caller: Caller, args: argparse.Namespace) -> int:
 def _asked(app: App, caller: Caller, entry: Entry, args: argparse.Namespace) -> int:
     task_id = entry.task.task_id
     if entry.status == "proposed":
-        raise ApprovalRequired(task_id=task_id, reason="; ".join(entry.task.reasons))
+        raise ApprovalRequired(task_id=task_id, reason="; ".join(entry.task.decision.reasons))
     if not args.wait:
         render.print_json(render.as_json(entry, now_ms())) if args.json else print(task_id)
         if sys.stderr.isatty() and not args.json:

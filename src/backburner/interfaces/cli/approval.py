@@ -20,12 +20,15 @@ def check(app: App, caller: Caller, args: argparse.Namespace) -> int:
     """What the gate would say; nothing is stored and nothing runs."""
     submission = submission_from(caller, args)
     verdict = app.approvals.judge(submission)
-    parts = [{"command": part.text, "inside": list(part.inside)} for part in dissect(submission.command, submission.shell)]
+    parts = [
+        {"command": part.text, "inside": list(part.inside)}
+        for part in dissect(submission.spec.command.words, submission.spec.command.shell)
+    ]
     if args.json:
         about = {"rule": verdict.rule, "part": verdict.part, "reasons": list(verdict.reasons), "effects": list(verdict.effects)}
         render.print_json({"verdict": verdict.decision, **about, "parts": parts})
     else:
-        print(f"{verdict.decision}: {words.command_line(submission.command, submission.shell)}")
+        print(f"{verdict.decision}: {words.command_line(submission.spec.command.words, submission.spec.command.shell)}")
         for part in parts if len(parts) > 1 else []:
             through = f"  (through {', '.join(part['inside'])})" if part["inside"] else ""
             print(f"  would run: {visible(str(part['command']))}{through}")
@@ -70,8 +73,10 @@ def audit(app: App, caller: Caller, args: argparse.Namespace) -> int:
         render.print_json([{key: render.as_json(entry, 0)[key] for key in keys} for entry in entries])
         return 0
     for task, _ in reversed(entries):
-        who = f"{task.approved_by} via {task.approved_via}" if task.approved_by else str(task.state)
-        print(f"{words.local(task.approved_at or task.created_at)}  {who:<18} {task.task_id}  {masked_line(task.command, task.shell)}")
-        print(f"{'':21}rule: {task.rule or '-'}; {'; '.join(task.reasons)}")
+        who = f"{task.decision.by} via {task.decision.via}" if task.decision.by else str(task.state)
+        print(
+            f"{words.local(task.decision.at or task.created_at)}  {who:<18} {task.task_id}  {masked_line(task.spec.command.words, task.spec.command.shell)}"
+        )
+        print(f"{'':21}rule: {task.decision.rule or '-'}; {'; '.join(task.decision.reasons)}")
     sys.stdout.flush()
     return 0

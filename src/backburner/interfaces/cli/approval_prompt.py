@@ -26,20 +26,22 @@ def can_ask() -> bool:
 
 def question(submission: Submission, verdict: Verdict, when: str | None = None, seen: str = "") -> str:
     """Exactly what would run, what it would do and why it asks, with its fingerprint. Nothing in it can hide or pretend to be ours."""
-    lines = ["Command requires approval:", f"  {command_line(submission.command, submission.shell)}", ""]
+    lines = ["Command requires approval:", f"  {command_line(submission.spec.command.words, submission.spec.command.shell)}", ""]
     parts = (
-        [part.text for part in dissect(submission.command, submission.shell) if part.words and not part.inside] if submission.shell else []
+        [part.text for part in dissect(submission.spec.command.words, submission.spec.command.shell) if part.words and not part.inside]
+        if submission.spec.command.shell
+        else []
     )
     if len(parts) > 1:
         lines += ["This task will execute:", *(f"  {number}. {visible(part)}" for number, part in enumerate(parts, 1)), ""]
-    if odd := sorted({c for word in submission.command for c in word if not c.isascii() and c.isalpha()}):
+    if odd := sorted({c for word in submission.spec.command.words for c in word if not c.isascii() and c.isalpha()}):
         lines += [f"Note: it holds letters that may look like others: {' '.join(f'{c} (U+{ord(c):04X})' for c in odd[:8])}", ""]
     if when:
         lines.append(f"When: {visible(when)}")
-    if submission.prompt:
-        lines.append(f"In front of the prompt: {shortened(visible(submission.prompt), longest=400)}")
-    lines.append(f"Directory: {visible(submission.cwd)}")
-    lines += [f"Environment: {visible(name)}={visible(value)}" for name, value in submission.env.items()]
+    if submission.spec.prompt:
+        lines.append(f"In front of the prompt: {shortened(visible(submission.spec.prompt), longest=400)}")
+    lines.append(f"Directory: {visible(submission.spec.cwd)}")
+    lines += [f"Environment: {visible(name)}={visible(value)}" for name, value in submission.spec.env.items()]
     lines += ["It asks because this:", *(f"  - {reason}" for reason in verdict.reasons)]
     if "project_code" in verdict.effects:
         lines.append("A yes holds for these words and the scripts they name, not for what those import.")

@@ -56,7 +56,7 @@ def question_of(app: App, entry: Entry) -> Question | None:
     if entry.run and entry.run.state == RunState.WAITING:
         return _step(app, entry) if _asks(entry) else None
     if entry.task.state == TaskState.PAUSED:
-        text = f"{entry.task.task_id} is paused: {visible(str(entry.task.paused_because))}"
+        text = f"{entry.task.task_id} is paused: {visible(str(entry.task.recurring.paused_because))}"
         return Question(entry.task.task_id, text, "Let it go on? [y/n]", YES_NO, seen=app.approvals.fingerprint(entry))
     return None
 
@@ -65,7 +65,7 @@ def _step(app: App, entry: Entry) -> Question:
     seen = app.approvals.fingerprint(entry)  # before anything is shown: what changes meanwhile is not what was seen
     who = "The agent asks" if entry.task.in_chat else f"{entry.task.task_id} asks"
     text = f"{who}: {visible(str(entry.run and entry.run.error))}"
-    if entry.run and entry.run.waits_on is None and entry.task.command:
+    if entry.run and entry.run.waits_on is None and entry.task.spec.command.words:
         text += f"\n{_command(app, entry, seen)[0]}"
     else:
         text += f"\nFingerprint: {short(seen)}"
@@ -80,11 +80,14 @@ def _proposal(app: App, entry: Entry) -> Question:
     task, seen = entry.task, app.approvals.fingerprint(entry)
     when = app.recurring.explain(task) if task.standing else None
     last = "Have it run like that?" if when else "Start in background?"
-    if not task.command:
-        about = [f"Proposed: {visible(task.name)}"] if task.name else []
+    if not task.spec.command.words:
+        about = [f"Proposed: {visible(task.spec.name)}"] if task.spec.name else []
         about += [f"When: {when}"] if when else []
-        about += [f"It would ask {task.agent}: {shortened(visible(task.prompt), longest=_TOLD_LENGTH)}", f"Directory: {visible(task.cwd)}"]
-        about += [f"It asks because: {visible('; '.join(task.reasons))}", f"Fingerprint: {short(seen)}"]
+        about += [
+            f"It would ask {task.spec.agent_name}: {shortened(visible(task.spec.prompt), longest=_TOLD_LENGTH)}",
+            f"Directory: {visible(task.spec.cwd)}",
+        ]
+        about += [f"It asks because: {visible('; '.join(task.decision.reasons))}", f"Fingerprint: {short(seen)}"]
         return Question(task.task_id, "\n".join(about), f"{last} [y/n]", YES_NO, seen=seen)
     text, verdict = _command(app, entry, seen)
     answers, offered = dict(YES_NO), "[y/n]"
@@ -105,7 +108,7 @@ def _command(app: App, entry: Entry, seen: str) -> "tuple[str, Verdict | None]":
     try:
         verdict = app.approvals.judge(submission)
     except BackburnerError as error:  # its folder is gone, say: a yes would not start it
-        text = f"Command requires approval:\n  {command_line(task.command, task.shell)}\n\nDirectory: {visible(task.cwd)}\n{error}"
+        text = f"Command requires approval:\n  {command_line(task.spec.command.words, task.spec.command.shell)}\n\nDirectory: {visible(task.spec.cwd)}\n{error}"
         return f"{text}\nFingerprint: {short(seen)}", None
     return question(submission, verdict, app.recurring.explain(task) if task.standing else None, seen).rstrip(), verdict
 
@@ -119,7 +122,7 @@ def settle(app: App, caller: Caller, question: Question, answer: str) -> Entry:
         case "no":
             return app.approvals.reject(question.about, caller)
         case "trust":
-            app.approvals.trust_project(app.queries.find(question.about, caller).task.cwd, caller)
+            app.approvals.trust_project(app.queries.find(question.about, caller).task.spec.cwd, caller)
         case "always":
             app.approvals.allow_always(_submission(app, app.queries.find(question.about, caller)), caller)
     return app.approvals.approve(question.about, caller, seen=question.seen or None)

@@ -7,6 +7,7 @@ import sys
 from backburner.core import task_text as render
 from backburner.core.errors import ApprovalRequired, BadInput
 from backburner.core.models import TURN, Caller, Entry, Submission
+from backburner.core.task_spec import AgentSpec, CommandSpec, TaskSpec, budget_from, options_from
 from backburner.core.terminal_text import readable
 from backburner.interfaces.cli.run import amounts, cwd, env_of, milliseconds, shell_line, submit
 from backburner.interfaces.cli.tasks import hint, told
@@ -34,7 +35,7 @@ def add(app: App, caller: Caller, args: argparse.Namespace) -> int:
     if entry.status == "proposed":
         if not args.json:
             print(task_id)
-        raise ApprovalRequired(task_id=task_id, reason="; ".join(entry.task.reasons))
+        raise ApprovalRequired(task_id=task_id, reason="; ".join(entry.task.decision.reasons))
     when = app.recurring.explain(entry.task) if entry.task.standing else ""
     render.print_json({**render.as_json(entry, now_ms()), "when": when}) if args.json else print(task_id)
     if not args.json:
@@ -59,29 +60,33 @@ def _submission(app: App, caller: Caller, args: argparse.Namespace) -> Submissio
         **({"tools": args.tools} if args.tools else {}),
     }
     submission = Submission(
-        command=(shell_line(args.command) if args.shell else tuple(args.command)) if args.command else (),
-        cwd=os.path.normpath(os.path.join(cwd(), args.cwd or ".")),
-        opened=cwd(),
+        spec=TaskSpec(
+            cwd=os.path.normpath(os.path.join(cwd(), args.cwd or ".")),
+            command=CommandSpec(
+                words=(shell_line(args.command) if args.shell else tuple(args.command)) if args.command else (),
+                shell=args.shell,
+                umask=umask(),
+            ),
+            agent=AgentSpec(args.agent, prompt or "", options_from(terms)) if prompt is not None else None,
+            env=env_of(args.env),
+            name=args.name,
+            description=args.description or "",
+            timeout_ms=milliseconds(args.timeout),
+            channels=tuple(args.to),
+            budget=budget_from(
+                {**amounts("--budget", args.budget), **{f"day_{name}": n for name, n in amounts("--per-day", args.per_day).items()}}
+            ),
+        ),
         environment=handed_on(caller.environ),
-        env=env_of(args.env),
         session=caller.session,
-        shell=args.shell,
-        umask=umask(),
-        name=args.name,
-        description=args.description or "",
-        agent=args.agent if prompt is not None else None,
-        prompt=prompt or "",
-        timeout_ms=milliseconds(args.timeout),
-        budget={**amounts("--budget", args.budget), **{f"day_{name}": n for name, n in amounts("--per-day", args.per_day).items()}},
-        notify=args.notify,
-        terms=terms,
-        channels=tuple(args.to),
+        opened=cwd(),
     )
     return scheduled(
         app.queries,
         submission,
         caller,
         now_ms(),
+        notify=args.notify,
         every_=args.every,
         cron_=args.cron,
         zone=args.tz,

@@ -9,6 +9,7 @@ from backburner.core.errors import ApprovalDenied, ApprovalRequired, BadInput, N
 from backburner.core.ids import masked
 from backburner.core.models import PRIORITIES, Caller, Entry, Submission
 from backburner.core.states import Result
+from backburner.core.task_spec import CommandSpec, Limits, Order, TaskSpec
 from backburner.core.terminal_text import visible
 from backburner.interfaces.cli.tasks import hint, told
 from backburner.services.app import App, now_ms
@@ -39,32 +40,17 @@ def submission_from(caller: Caller, args: argparse.Namespace) -> Submission:
     if not args.command:
         raise BadInput("There is no command to run. Write it after `--`: -- COMMAND ARG…")
     here = args.cwd if args.cwd and os.path.isabs(args.cwd) else os.path.normpath(os.path.join(cwd(), args.cwd or "."))
-    submission = Submission(
-        command=shell_line(args.command) if args.shell else tuple(args.command),
-        cwd=here,
-        environment=handed_on(caller.environ),
-        env=env_of(args.env),
-        session=caller.session,
-        shell=args.shell,
-        umask=umask(),
-        opened=cwd(),
-    )
-    if not hasattr(args, "batch"):
-        return submission  # `check` asks about the command alone
-    return submission._replace(
-        description=args.description or "",
-        name=args.name,
-        batch=args.batch,
-        key=args.key,
-        priority=PRIORITIES[args.priority],
-        after=tuple(args.after),
-        start_at=_start_at(args),
-        timeout_ms=milliseconds(args.timeout),
-        limits=_limits(args),
-        ready_when=args.ready_when,
-        restarts=_restarts(args.restart),
-        stdin=args.stdin,
-    )
+    command = CommandSpec(words=shell_line(args.command) if args.shell else tuple(args.command), shell=args.shell, umask=umask())
+    spec = TaskSpec(cwd=here, command=command, env=env_of(args.env))
+    if hasattr(args, "batch"):  # `check` asks about the command alone
+        spec = spec._replace(
+            command=command._replace(stdin=args.stdin, ready_when=args.ready_when, restarts=_restarts(args.restart), limits=_limits(args)),
+            name=args.name,
+            description=args.description or "",
+            order=Order(args.batch, args.key, PRIORITIES[args.priority], tuple(args.after), _start_at(args)),
+            timeout_ms=milliseconds(args.timeout),
+        )
+    return Submission(spec, handed_on(caller.environ), session=caller.session, opened=cwd())
 
 
 def milliseconds(text: str | None) -> int | None:
@@ -85,15 +71,15 @@ def _start_at(args: argparse.Namespace) -> int | None:
     return moment_ms(args.at, now_ms())
 
 
-def _limits(args: argparse.Namespace) -> dict[str, int]:
-    limits = {} if args.nice is None else {"nice": args.nice}
+def _limits(args: argparse.Namespace) -> Limits:
+    memory_mb = cpu_seconds = None
     if args.memory is not None:
         from backburner.core.time_input import size_mb
 
-        limits["memory_mb"] = size_mb(args.memory)
+        memory_mb = size_mb(args.memory)
     if args.cpu_time is not None:
-        limits["cpu_seconds"] = max(1, (milliseconds(args.cpu_time) or 0) // 1000)
-    return limits
+        cpu_seconds = max(1, (milliseconds(args.cpu_time) or 0) // 1000)
+    return Limits(memory_mb, cpu_seconds, args.nice)
 
 
 def _restarts(text: str | None) -> int:
@@ -140,7 +126,7 @@ def _change(name: str, old: str | None, new: str | None) -> str:
 
 def submit(app: App, caller: Caller, submission: Submission, yes: bool) -> Entry:
     """Through the gate: ask where somebody sits, park where nobody does. A prompt is asked without that: what its agent does is not."""
-    if not submission.command:
+    if not submission.spec.command.words:
         return app.submissions.submit(submission, caller)
     verdict = app.approvals.judge(submission)
     if yes:
@@ -156,7 +142,7 @@ def submit(app: App, caller: Caller, submission: Submission, yes: bool) -> Entry
             case Answer.NO:
                 raise ApprovalDenied(reason="you said no")
             case Answer.TRUST:
-                app.approvals.trust_project(submission.cwd, caller)
+                app.approvals.trust_project(submission.spec.cwd, caller)
             case Answer.ALWAYS:
                 app.approvals.allow_always(submission, caller)
         yes = True
@@ -178,7 +164,7 @@ def _started(app: App, caller: Caller, entry: Entry, args: argparse.Namespace, m
     if entry.run is None:
         if not args.json:
             print(task_id)
-        raise ApprovalRequired(task_id=task_id, reason="; ".join(entry.task.reasons))
+        raise ApprovalRequired(task_id=task_id, reason="; ".join(entry.task.decision.reasons))
     if args.wait is None:
         render.print_json({**render.as_json(entry, now_ms()), **more}) if args.json else print(task_id)
         if sys.stderr.isatty() and not args.json:

@@ -49,7 +49,7 @@ def status(app: App, caller: Caller, args: argparse.Namespace) -> int:
     output = app.runs.tail(entry, 20, longest=_MOST_OUTPUT) if entry.run else b""
     if args.json:
         more: dict[str, object] = {"output": output.decode("utf-8", "replace"), "log": app.runs.log_path(entry) or None}
-        if entry.task.agent is not None and entry.run:
+        if entry.task.spec.agent_name is not None and entry.run:
             more |= {"usage": dict(entry.run.usage) or render.used_json(app.runs.activity(entry))}
         if entry.task.standing:
             more |= {
@@ -73,8 +73,8 @@ def wait(app: App, caller: Caller, args: argparse.Namespace) -> int:
     for task_id in task_ids:
         entry = app.queries.find(task_id, caller)
         if entry.status == "proposed":
-            raise ApprovalRequired(task_id=task_id, reason="; ".join(entry.task.reasons))
-        if args.ready and entry.task.ready_when is None:
+            raise ApprovalRequired(task_id=task_id, reason="; ".join(entry.task.decision.reasons))
+        if args.ready and entry.task.spec.command.ready_when is None:
             raise BadInput(f"Task {task_id} was not started with `run --ready-when`, so nobody can tell when it is ready.")
     entries = wait_for(app, task_ids, args.timeout, silent=args.json, ready=args.ready)
     if args.ready:

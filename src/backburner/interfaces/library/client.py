@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from backburner.core.errors import WaitTimedOut
 from backburner.core.models import PRIORITIES, Batch, Entry, Event, Notice, Run, Span, Submission
 from backburner.core.progress import Progress
+from backburner.core.task_spec import AgentSpec, CommandSpec, Order, TaskSpec, limits_from
 from backburner.services.app import App, now_ms, open_app
 from backburner.services.async_app import AsyncApp
 from backburner.services.schedule_requests import scheduled
@@ -50,25 +51,31 @@ def submission(
 
         command = (command,) if shell else parse_command(command)
     return Submission(
-        command=tuple(command),
-        cwd=os.path.abspath(cwd or os.getcwd()),
-        opened=os.getcwd(),
+        spec=TaskSpec(
+            cwd=os.path.abspath(cwd or os.getcwd()),
+            command=CommandSpec(
+                words=tuple(command),
+                shell=shell,
+                stdin=stdin,
+                umask=umask(),
+                ready_when=None if ready_when is None else str(ready_when),
+                restarts=restarts,
+                limits=limits_from(limits or {}),
+            ),
+            env=env or {},
+            name=name,
+            description=description,
+            timeout_ms=None if timeout is None else int(timeout * 1000),
+            order=Order(
+                batch=batch,
+                key=key,
+                priority=PRIORITIES.get(priority, 9),
+                after=tuple(after),
+                start_at=None if delay is None else now_ms() + int(delay * 1000),
+            ),
+        ),
         environment=handed_on(os.environ),
-        description=description,
-        name=name,
-        env=env or {},
-        shell=shell,
-        timeout_ms=None if timeout is None else int(timeout * 1000),
-        umask=umask(),
-        batch=batch,
-        key=key,
-        priority=PRIORITIES.get(priority, 9),
-        after=tuple(after),
-        start_at=None if delay is None else now_ms() + int(delay * 1000),
-        limits=limits or {},
-        stdin=stdin,
-        ready_when=None if ready_when is None else str(ready_when),
-        restarts=restarts,
+        opened=os.getcwd(),
     )
 
 
@@ -122,12 +129,13 @@ class BackburnerSync:
         """
         if approved:
             self._app.identity.require_person(self._caller)
-        asked = submission(command, name=name, **options)._replace(agent=agent if prompt else None, prompt=prompt, notify=notify)
+        asked = submission(command, name=name, **options).with_spec(agent=AgentSpec(agent, prompt) if prompt else None)
         planned = scheduled(
             self._app.queries,
             asked,
             self._caller,
             now_ms(),
+            notify=notify,
             every_=every,
             cron_=cron,
             zone=timezone,

@@ -17,8 +17,9 @@ from typing import Any
 from backburner.core.errors import ApprovalRequired, BadInput, TaskNotFound
 from backburner.core.formatting import iso
 from backburner.core.ids import generate_task_id
-from backburner.core.models import RECORD, Entry, Run, Submission, Task, Work
+from backburner.core.models import RECORD, Decision, Entry, Run, Submission, Task, Work
 from backburner.core.states import ENDED, Result, RunState, TaskState, ending_of_task
+from backburner.core.task_spec import CommandSpec, TaskSpec
 from backburner.execution.command import CommandExecutor
 from backburner.execution.runner import Runner
 from backburner.services.app import App, now_ms, open_app
@@ -116,7 +117,7 @@ class TaskStorage:
             setattr(metadata, name, value)
         task, run = _rows(metadata, self.home.tasks)
         if before.run and before.run.runner != RECORD:
-            task = before.task._replace(description=task.description)
+            task = before.task._replace(spec=before.task.spec._replace(description=task.spec.description))
             run = before.run._replace(
                 span_id=run.span_id, state=run.state, exit_code=run.exit_code, process=before.run.process if metadata.pid == _metadata(before).pid else run.process
             )  # fmt: skip
@@ -188,12 +189,19 @@ class TaskRunner:
         if approved_by == "user":
             app.identity.require_person(caller)
         submission = Submission(
-            tuple(command), os.path.abspath(cwd), dict(os.environ), description, env=env or {}, umask=umask(), opened=os.getcwd()
+            spec=TaskSpec(
+                cwd=os.path.abspath(cwd),
+                command=CommandSpec(words=tuple(command), umask=umask()),
+                env=env or {},
+                description=description,
+            ),
+            environment=dict(os.environ),
+            opened=os.getcwd(),
         )
         via = "library" if approved_by == "user" else None
         task, run = app.submissions.submit(submission, caller, approved_via=via, owner=runner.owner if runner.has_room else None)
         if run is None:
-            raise ApprovalRequired(task_id=task.task_id, reason="; ".join(task.reasons))
+            raise ApprovalRequired(task_id=task.task_id, reason="; ".join(task.decision.reasons))
         if run.state == RunState.RUNNING:
             runner.start(Work(task, run, submission.environment))
         elif not runner.full:  # something else comes first, or the machine has no room; else the next end claims it
@@ -331,18 +339,18 @@ def _datetime(at: int | None) -> datetime | None:
 def _metadata(entry: Entry) -> TaskMetadata:
     task, run = entry
     assert run is not None
-    created, approved = _datetime(task.created_at), _datetime(task.approved_at)
+    created, approved = _datetime(task.created_at), _datetime(task.decision.at)
     assert created and approved
     return TaskMetadata(
         task_id=task.task_id,
         created_at=created,
         status=TaskStatus(str(run.state)),
-        command=list(task.command),
-        cwd=task.cwd,
-        description=task.description,
-        approved_by=task.approved_by or "auto",
+        command=list(task.spec.command.words),
+        cwd=task.spec.cwd,
+        description=task.spec.description,
+        approved_by=task.decision.by or "auto",
         approved_at=approved,
-        env=dict(task.env) or None,
+        env=dict(task.spec.env) or None,
         started_at=_datetime(run.started_at),
         completed_at=_datetime(run.ended_at),
         pid=run.process.pid if run.process else None,
@@ -367,30 +375,19 @@ def _rows(metadata: TaskMetadata, tasks: str) -> tuple[Task, Run]:
         of_task = {"task_done": TaskState.DONE, "task_failed": TaskState.FAILED, "task_cancelled": TaskState.CANCELLED}[
             ending_of_task(state)
         ]
-    command = tuple(metadata.command)
     task = Task(
         task_id=metadata.task_id,
-        type="command",
+        spec=TaskSpec(
+            cwd=metadata.cwd,
+            command=CommandSpec(words=tuple(metadata.command)),
+            env=metadata.env or {},
+            description=metadata.description,
+        ),
         kind="oneshot",
         state=of_task,
-        name=None,
-        description=metadata.description,
-        command=command,
-        shell=False,
-        cwd=metadata.cwd,
         project=project_of(metadata.cwd),
-        env=metadata.env or {},
-        timeout_ms=None,
-        umask=None,
-        restarted_from=None,
         created_at=created,
-        expires_at=None,
-        approved_by=metadata.approved_by,
-        approved_via="library",
-        approved_at=_ms(metadata.approved_at),
-        reasons=(),
-        rule="",
-        fingerprint=None,
+        decision=Decision(by=metadata.approved_by, via="library", at=_ms(metadata.approved_at)),
         run_count=1,
     )
     owner = myself()

@@ -159,7 +159,7 @@ class McpServer:
         return types.ListResourcesResult(
             resources=[
                 types.Resource(
-                    uri=f"{_TASK}://{task.task_id}", name=task.task_id, description=task.description, mime_type="application/json"
+                    uri=f"{_TASK}://{task.task_id}", name=task.task_id, description=task.spec.description, mime_type="application/json"
                 )
                 for task, _ in entries
             ]

@@ -260,11 +260,11 @@ def _beside(board: Board, entry: Entry, width: int = _WIDE) -> "tuple[Progress |
         case Section.PENDING:
             return None, f"waits {_for(board, entry, width)}"
         case Section.WAITING:
-            return None, _shown((run and run.error) or "; ".join(task.reasons))
+            return None, _shown((run and run.error) or "; ".join(task.decision.reasons))
         case Section.RECENT:
             how = ""
             if run and run.result and run.state != RunState.COMPLETED:
-                how = words.ending(run.result, run.exit_code, run.error, task.timeout_ms)
+                how = words.ending(run.result, run.exit_code, run.error, task.spec.timeout_ms)
             return None, " · ".join(part for part in (_shown(how), _shown((run and run.summary) or "")) if part)
         case _:
             assert_never(section)
@@ -355,7 +355,7 @@ def _instead(board: Board, entry: Entry) -> list[str]:
     """What to say of a task without output."""
     task, _ = entry
     section = section_of(entry)
-    about = [f"Command: {_command(entry)}", f"Directory: {_shown(task.cwd)}"]
+    about = [f"Command: {_command(entry)}", f"Directory: {_shown(task.spec.cwd)}"]
     match section:
         case Section.RUNNING:
             return ["No output yet."]
@@ -370,11 +370,11 @@ def _instead(board: Board, entry: Entry) -> list[str]:
 
 
 def _text(entry: Entry) -> str:
-    return _shown(entry.task.description) or _command(entry)
+    return _shown(entry.task.spec.description) or _command(entry)
 
 
 def _command(entry: Entry) -> str:
-    return _shown(masked_line(entry.task.command, entry.task.shell))
+    return _shown(masked_line(entry.task.spec.command.words, entry.task.spec.command.shell))
 
 
 def _shown(text: str) -> str:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from backburner.core.errors import BackburnerError, BadInput, TaskNotFound
 from backburner.core.models import CHAT, PRIORITIES, Caller, Entry, Submission
 from backburner.core.notice_text import MARK
+from backburner.core.task_spec import AgentSpec, Order, TaskSpec, options_from
 from backburner.core.terminal_text import shortened
 from backburner.services.app import App
 from backburner.services.async_app import AsyncApp
@@ -67,7 +68,7 @@ class Talk:
 
         self.entry = await self.home.call(register)
         if self.entry:
-            self.agent, self.model = self.entry.task.agent or self.agent, str(self.entry.task.terms.get("model") or "")
+            self.agent, self.model = self.entry.task.spec.agent_name or self.agent, self.entry.task.spec.options.model
 
     async def model_name(self) -> str:
         """The model that answers; BadInput, with how to get one, where there is none."""
@@ -95,16 +96,15 @@ class Talk:
                 return app.conversations.resume(self.entry.task.task_id, message, self.caller)
             return app.submissions.submit(
                 Submission(
-                    command=(),
-                    cwd=self.cwd,
-                    opened=self.cwd,
+                    spec=TaskSpec(
+                        cwd=self.cwd,
+                        agent=AgentSpec(self.agent, message, options_from({"chat": True, **({"model": self.model} if self.model else {})})),
+                        description=shortened(" ".join(message.split()), longest=80),
+                        order=Order(priority=PRIORITIES["high"]),
+                    ),
                     environment=handed_on(self.caller.environ),
-                    description=shortened(" ".join(message.split()), longest=80),
-                    agent=self.agent,
-                    prompt=message,
                     session=self.session,
-                    priority=PRIORITIES["high"],  # somebody waits for it
-                    terms={"chat": True, **({"model": self.model} if self.model else {})},
+                    opened=self.cwd,
                 ),
                 self.caller,
             )

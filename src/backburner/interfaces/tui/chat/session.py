@@ -316,7 +316,7 @@ class Room:
     def _read_along(self, app: App, notice: Notice) -> bool:
         """Whether the agent is about to say itself how a command of its own turn ended."""
         entry = app.queries.get_or_none(notice.task_id) if self.doing and time.time() * 1000 - notice.created_at < _READ_ALONG_MS else None
-        return entry is not None and str(entry.task.key).startswith(f"{self._chat_id()}")
+        return entry is not None and str(entry.task.spec.order.key).startswith(f"{self._chat_id()}")
 
     async def _tell(self, notices: Sequence[Notice]) -> int:
         """Each of a few; of many how many: those stay in the inbox. How many were told."""
@@ -354,7 +354,7 @@ def _stands(app: App, entries: Sequence[Entry], chat: Entry | None, questions: S
     for run in app.queries.history(chat, _LISTED) if chat else ():
         used.update({name: value for name, value in run.usage.items() if name in ("tokens", "cost")})  # type: ignore[arg-type]
     spent = f"${used['cost']:.2f}" if used["cost"] else _tokens(used["tokens"])
-    tasks = [(entry.task.task_id, entry.task.description) for entry in entries]
+    tasks = [(entry.task.task_id, entry.task.spec.description) for entry in entries]
     return Standing(len(at_work), len(waiting), unread, spent, model, tasks)
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from backburner.core.errors import ApprovalRequired, BadInput
 from backburner.core.models import Caller, Entry, Submission
+from backburner.core.task_spec import CommandSpec, TaskSpec
 from backburner.core.terminal_text import readable
 from backburner.services.app import App, open_app
 from backburner.system.caller_identity import VARIABLE, current_caller, handed_on
@@ -90,14 +91,14 @@ def start(app: App, caller: Caller, line: str) -> Entry:
     line = line.removeprefix("--shell ").strip()
     return app.submissions.submit(
         Submission(
-            command=(line,) if shell else command_of(line),
-            shell=shell,
-            cwd=caller.cwd,
-            opened=caller.cwd,
+            spec=TaskSpec(
+                cwd=caller.cwd,
+                command=CommandSpec(words=(line,) if shell else command_of(line), shell=shell, umask=umask()),
+                description=line[:200],
+            ),
             environment=handed_on(caller.environ),
-            description=line[:200],
-            umask=umask(),
             session=caller.session,
+            opened=caller.cwd,
         ),
         caller,
     )

@@ -1,0 +1,250 @@
+"""What was asked for, as typed records: a command, an agent's prompt, when it runs, and its limits.
+
+A TaskSpec is stored once and submitted again by `restart`. Named tuples, because the lean commands must not import `dataclasses`.
+"""
+
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from backburner.core.errors import BadInput
+
+
+class Limits(NamedTuple):
+    """What the processes of a command may use."""
+
+    memory_mb: int | None = None
+    cpu_seconds: int | None = None
+    nice: int | None = None
+
+
+class CommandSpec(NamedTuple):
+    """A command: its words, or one line for the shell. Without words there is none."""
+
+    words: tuple[str, ...] = ()
+    shell: bool = False
+    stdin: bool = False
+    umask: int | None = None
+    ready_when: str | None = None
+    restarts: int = 0
+    limits: Limits = Limits()
+
+
+class AgentOptions(NamedTuple):
+    """How an agent works: its model and tools, what it is given, what its result has, and when its pre-check has it asked."""
+
+    chat: bool = False
+    model: str = ""
+    worktree: bool = False
+    wake: str | None = None
+    fields: tuple[str, ...] = ()
+    memory: tuple[str, ...] = ()
+    last_result: bool = False
+    tools: str = ""
+
+
+class AgentSpec(NamedTuple):
+    """A prompt and the agent that gets it."""
+
+    name: str
+    prompt: str
+    options: AgentOptions = AgentOptions()
+
+
+class RunBudget(NamedTuple):
+    """What one run may use before it waits and asks; None is no limit."""
+
+    tokens: float | None = None
+    tool_calls: float | None = None
+    cost: float | None = None
+    seconds: float | None = None
+
+
+class DayBudget(NamedTuple):
+    """What all runs of a day may use before the task is paused; None is no limit."""
+
+    tokens: float | None = None
+    cost: float | None = None
+    runs: float | None = None
+    seconds: float | None = None
+
+
+class Budget(NamedTuple):
+    """What a task may use."""
+
+    per_run: RunBudget = RunBudget()
+    per_day: DayBudget = DayBudget()
+
+
+class SourceKind(StrEnum):
+    """What triggers a task by an event. POLL is the task that runs the watch command of another one."""
+
+    FILE = "file"
+    COMMAND = "command"
+    GITHUB = "github"
+    WEBHOOK = "webhook"
+    POLL = "poll"
+
+
+class Source(NamedTuple):
+    """An event source: `target` is the path, the command line, the repository or the name; the options belong to one kind each."""
+
+    kind: SourceKind
+    target: str = ""
+    debounce_ms: str = ""
+    pattern: str = ""
+    every: str = ""
+    compare: str = ""
+    shell: str = ""
+    events: str = ""
+    branch: str = ""
+    interval_seconds: str = ""
+    token_env: str = ""
+    base_url: str = ""
+    secret_env: str = ""
+    style: str = ""
+
+
+class Schedule(NamedTuple):
+    """Exactly one of `every_ms` (counted from `anchor`), `cron` (in `zone`) and `at`; none of them for a task that follows others."""
+
+    every_ms: int | None = None
+    cron: str | None = None
+    zone: str = "UTC"
+    at: int | None = None
+    anchor: int = 0
+    until: int | None = None
+    max_runs: int | None = None
+    missed: str = "run_once"
+    window_ms: int = 86_400_000
+    jitter_ms: int = 0
+
+
+class Recurrence(NamedTuple):
+    """When a task runs again, what triggers it, and when its results are told."""
+
+    schedule: Schedule
+    notify: str | None = None
+    source: Source | None = None
+
+
+class Order(NamedTuple):
+    """Where a task stands among others."""
+
+    batch: str | None = None
+    key: str | None = None
+    priority: int = 0
+    after: tuple[str, ...] = ()
+    start_at: int | None = None
+
+
+class TaskSpec(NamedTuple):
+    """What to do, and when. With a command and an agent the command is a pre-check that decides whether the agent is asked."""
+
+    cwd: str
+    command: CommandSpec = CommandSpec()
+    agent: AgentSpec | None = None
+    env: dict[str, str] = {}
+    name: str | None = None
+    description: str = ""
+    order: Order = Order()
+    timeout_ms: int | None = None
+    budget: Budget = Budget()
+    recurrence: Recurrence | None = None
+    channels: tuple[str, ...] = ()
+
+    @property
+    def agent_name(self) -> str | None:
+        """The agent that is asked; None for a command."""
+        return self.agent.name if self.agent else None
+
+    @property
+    def prompt(self) -> str:
+        return self.agent.prompt if self.agent else ""
+
+    @property
+    def options(self) -> AgentOptions:
+        return self.agent.options if self.agent else AgentOptions()
+
+    @property
+    def schedule(self) -> Schedule:
+        """When a recurring task runs."""
+        return self.recurrence.schedule if self.recurrence else Schedule()
+
+    @property
+    def source(self) -> Source | None:
+        return self.recurrence.source if self.recurrence else None
+
+    @property
+    def source_kind(self) -> SourceKind | None:
+        return self.source.kind if self.source else None
+
+    @property
+    def notify(self) -> str | None:
+        return self.recurrence.notify if self.recurrence else None
+
+
+def set_fields(record: Any) -> dict[str, Any]:
+    """The fields of a named tuple that differ from their defaults, as JSON can hold them."""
+    defaults = record._field_defaults
+    return {name: value for name, value in record._asdict().items() if name not in defaults or value != defaults[name]}
+
+
+# -- as JSON: in the ledger, in `--json` and in requests
+
+_TARGETS = {SourceKind.FILE: "path", SourceKind.COMMAND: "command", SourceKind.GITHUB: "repo", SourceKind.WEBHOOK: "name"}
+_PER_DAY = "day_"
+BUDGET_NAMES = (*RunBudget._fields, *(f"{_PER_DAY}{name}" for name in DayBudget._fields))
+
+
+def schedule_fields(schedule: Schedule) -> dict[str, Any]:
+    """A schedule as JSON: what is set, but never nothing, because that stands for no schedule in the ledger."""
+    return set_fields(schedule) or {"missed": schedule.missed}
+
+
+def source_fields(source: Source) -> dict[str, str]:
+    """A source as JSON: its kind, its target under the name of the kind, and the options that are set."""
+    target = {_TARGETS[source.kind]: source.target} if source.kind in _TARGETS else {}
+    options = {name: value for name, value in set_fields(source).items() if name not in ("kind", "target")}
+    return {"kind": str(source.kind), **target, **options}
+
+
+def source_from(fields: dict[str, str]) -> Source | None:
+    """The source that was written as JSON; None for none."""
+    if not fields:
+        return None
+    kind = SourceKind(fields["kind"])
+    target = _TARGETS.get(kind, "")
+    return Source(kind, fields.get(target, ""), **{name: value for name, value in fields.items() if name not in ("kind", target)})
+
+
+def budget_fields(budget: Budget) -> dict[str, float]:
+    """A budget as JSON: what a run may use, and with `day_` in front what a day may."""
+    return {**set_fields(budget.per_run), **{f"{_PER_DAY}{name}": value for name, value in set_fields(budget.per_day).items()}}
+
+
+def budget_from(fields: dict[str, float]) -> Budget:
+    """The budget that was written as JSON; BadInput for a name that there is not."""
+    per_run = {name: value for name, value in fields.items() if not name.startswith(_PER_DAY)}
+    per_day = {name.removeprefix(_PER_DAY): value for name, value in fields.items() if name.startswith(_PER_DAY)}
+    for amounts, known, prefix in ((per_run, RunBudget._fields, ""), (per_day, DayBudget._fields, _PER_DAY)):
+        for name, value in amounts.items():
+            if name not in known:
+                raise BadInput(f"A budget has {', '.join(BUDGET_NAMES)}, each above 0; not {prefix}{name} = {value}.")
+    return Budget(RunBudget(**per_run), DayBudget(**per_day))
+
+
+def limits_from(fields: dict[str, int]) -> Limits:
+    """Limits by their names; BadInput for a name that there is not."""
+    for name in fields:
+        if name not in Limits._fields:
+            raise BadInput(f"There is no limit '{name}'; there are {', '.join(Limits._fields)}.")
+    return Limits(**fields)
+
+
+def options_fields(options: AgentOptions) -> dict[str, Any]:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in set_fields(options).items()}
+
+
+def options_from(fields: dict[str, Any]) -> AgentOptions:
+    typed: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+    return AgentOptions(**typed)

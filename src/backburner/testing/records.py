@@ -1,0 +1,86 @@
+"""Builds submissions and tasks for tests from flat arguments, as a caller would name them."""
+
+from typing import Any
+
+from backburner.core.models import Decision, RecurringState, Submission, Task, TraceIds
+from backburner.core.states import TaskState
+from backburner.core.task_spec import (
+    AgentSpec,
+    CommandSpec,
+    Order,
+    Recurrence,
+    Schedule,
+    TaskSpec,
+    budget_from,
+    limits_from,
+    options_from,
+    source_from,
+)
+
+_COMMAND = ("shell", "stdin", "umask", "ready_when", "restarts")
+_SPEC = ("name", "description", "env", "timeout_ms", "channels")
+_REQUEST = ("session", "message", "opened", "restarted_from")
+
+
+def spec(command: Any = (), cwd: str = "/tmp", **flat: Any) -> TaskSpec:
+    """A specification from flat arguments; what is left over is an error."""
+    limits = limits_from(flat.pop("limits", {}))
+    prompt, options = flat.pop("prompt", ""), options_from(flat.pop("terms", {}))
+    agent, budget, notify = flat.pop("agent", None), budget_from(flat.pop("budget", {})), flat.pop("notify", None)
+    schedule, source = flat.pop("schedule", None), source_from(flat.pop("source", {}))
+    if isinstance(schedule, dict):
+        schedule = Schedule(**schedule) if schedule else None
+    made = TaskSpec(
+        cwd=cwd,
+        command=CommandSpec(words=tuple(command), limits=limits, **_taken(flat, _COMMAND)),
+        agent=AgentSpec(agent, prompt, options) if agent is not None else None,
+        order=Order(**_taken(flat, Order._fields)),
+        budget=budget,
+        recurrence=Recurrence(schedule, notify, source) if schedule is not None else None,
+        **_taken(flat, _SPEC),
+    )
+    assert not flat, f"no such fields: {', '.join(flat)}"
+    return made
+
+
+def request(
+    command: Any = (), cwd: str = "/tmp", environment: dict[str, str] | None = None, description: str = "", **flat: Any
+) -> Submission:
+    """A submission from flat arguments."""
+    request = _taken(flat, (*_REQUEST, "proposed"))
+    return Submission(spec(command, cwd, description=description, **flat), environment or {}, **request)
+
+
+def task(task_id: str, command: Any = (), cwd: str = "/tmp", **flat: Any) -> Task:
+    """A task from flat arguments; active, one-shot and approved by a person unless they say otherwise."""
+    about: dict[str, Any] = {"kind": "oneshot", "state": TaskState.ACTIVE, "project": cwd, "created_at": 0, "run_count": 1}
+    about |= _taken(flat, (*about, *_REQUEST, "lane", "expires_at", "retrieved_at"))
+    trace = TraceIds(**_taken(flat, TraceIds._fields))
+    recurring = RecurringState(**_taken(flat, RecurringState._fields))
+    decision = Decision(**{"by": "user", "via": "cli", "at": 0, **_taken(flat, Decision._fields)})
+    return Task(task_id, spec(command, cwd, **flat), decision=decision, trace=trace, recurring=recurring, **about)
+
+
+def _taken(flat: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: flat.pop(name) for name in names if name in flat}
+
+
+_DECISION = {
+    "approved_by": "by",
+    "approved_via": "via",
+    "approved_at": "at",
+    "reasons": "reasons",
+    "rule": "rule",
+    "fingerprint": "fingerprint",
+}
+
+
+def changed(task: Task, **flat: Any) -> Task:
+    """A task with other values, by their flat names."""
+    command = {name: flat.pop(name) for name in _COMMAND if name in flat}
+    order = _taken(flat, Order._fields)
+    parts = {**_taken(flat, _SPEC), **({"cwd": flat.pop("cwd")} if "cwd" in flat else {})}
+    decision = {_DECISION[name]: flat.pop(name) for name in _DECISION if name in flat}
+    recurring = _taken(flat, RecurringState._fields)
+    spec = task.spec._replace(command=task.spec.command._replace(**command), order=task.spec.order._replace(**order), **parts)
+    return task._replace(spec=spec, decision=task.decision._replace(**decision), recurring=task.recurring._replace(**recurring), **flat)
