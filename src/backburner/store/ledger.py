@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from backburner.store.claims import Claims
@@ -9,26 +10,18 @@ from backburner.store.deliveries import DeliveryRepository
 from backburner.store.dependencies import Dependencies
 from backburner.store.environments import Environments
 from backburner.store.event_writer import EventWriter
-from backburner.store.events import EventRepository
-from backburner.store.external_tasks import ExternalTaskRepository
-from backburner.store.grants import GrantRepository
-from backburner.store.memory import MemoryRepository
 from backburner.store.notice_writer import NoticeWriter
-from backburner.store.notices import NoticeRepository
 from backburner.store.pending_triggers import PendingTriggers
 from backburner.store.queries import QueryRepository
 from backburner.store.recurring import RecurringRepository
 from backburner.store.recurring_activation import RecurringActivation
 from backburner.store.recurring_endings import RecurringEndings
-from backburner.store.refusals import RefusalRepository
 from backburner.store.run_endings import RunEndings
 from backburner.store.run_queue import RunQueueRepository
 from backburner.store.run_writer import RunWriter
-from backburner.store.sessions import SessionRepository
 from backburner.store.task_reader import TaskReader
 from backburner.store.task_transitions import TaskTransitions
 from backburner.store.tasks import TaskRepository
-from backburner.store.triggers import TriggerRepository
 from backburner.store.usage import Usage
 from backburner.store.waiting_runs import WaitingRuns
 from backburner.store.watched_tasks import WatchedTasks
@@ -73,16 +66,60 @@ class Ledger:
         )
         self.runs: RunQueue = RunQueueRepository(db, reader, events, notices, claims, waiting, endings)
         self.queries: LedgerQueries = QueryRepository(db, reader)
-        self.events: EventStore = EventRepository(db, events)
-        self.notices: NoticeStore = NoticeRepository(db)
-        self.deliveries: DeliveryStore = DeliveryRepository(db, events, watched)
-        self.triggers: TriggerStore = TriggerRepository(db, reader, events, watched, pending, endings)
-        self.sessions: SessionStore = SessionRepository(db, waiting)
         self.recurring: RecurringStore = RecurringRepository(db, reader, events, transitions, activation, runs, usage, pending, endings)
-        self.grants: GrantStore = GrantRepository(db, events)
-        self.memory: MemoryStore = MemoryRepository(db)
-        self.refusals: RefusalStore = RefusalRepository(db)
-        self.external_tasks: ExternalTaskStore = ExternalTaskRepository(db, reader, events)
+        self.deliveries: DeliveryStore = DeliveryRepository(db, events, watched)
+        self._reader, self._events, self._waiting = reader, events, waiting
+        self._watched, self._pending, self._endings = watched, pending, endings
+
+    # Most commands need none of the following: each is loaded when it is first used.
+
+    @cached_property
+    def events(self) -> "EventStore":
+        from backburner.store.events import EventRepository
+
+        return EventRepository(self.database, self._events)
+
+    @cached_property
+    def notices(self) -> "NoticeStore":
+        from backburner.store.notices import NoticeRepository
+
+        return NoticeRepository(self.database)
+
+    @cached_property
+    def triggers(self) -> "TriggerStore":
+        from backburner.store.triggers import TriggerRepository
+
+        return TriggerRepository(self.database, self._reader, self._events, self._watched, self._pending, self._endings)
+
+    @cached_property
+    def sessions(self) -> "SessionStore":
+        from backburner.store.sessions import SessionRepository
+
+        return SessionRepository(self.database, self._waiting)
+
+    @cached_property
+    def grants(self) -> "GrantStore":
+        from backburner.store.grants import GrantRepository
+
+        return GrantRepository(self.database, self._events)
+
+    @cached_property
+    def memory(self) -> "MemoryStore":
+        from backburner.store.memory import MemoryRepository
+
+        return MemoryRepository(self.database)
+
+    @cached_property
+    def refusals(self) -> "RefusalStore":
+        from backburner.store.refusals import RefusalRepository
+
+        return RefusalRepository(self.database)
+
+    @cached_property
+    def external_tasks(self) -> "ExternalTaskStore":
+        from backburner.store.external_tasks import ExternalTaskRepository
+
+        return ExternalTaskRepository(self.database, self._reader, self._events)
 
     def fold(self) -> None:
         """Write a log that the database may keep beside the ledger back into it, so that a copy of the ledger alone is whole."""

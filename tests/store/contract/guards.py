@@ -71,7 +71,6 @@ class GuardContract:
             ledger.runs.settle([done(run)], OURS)
             monkeypatch.setattr(ledger.runs._reader, "by_latest_run", lambda _: old["task_x"])  # type: ignore[attr-defined]
         else:
-            ledger.recurring.fire(at(NOW + HOUR), NOW + HOUR, "tasks")
             monkeypatch.setattr(ledger.recurring._reader, "get", lambda _: old["task_r"])  # type: ignore[attr-defined]
             monkeypatch.setattr(ledger.recurring, "next_slot_at", lambda: NOW + HOUR)
             ledger.database.write("UPDATE tasks SET next_run_at = ? WHERE task_id = 'task_r'", (NOW + HOUR + 1,))

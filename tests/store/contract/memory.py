@@ -20,6 +20,7 @@ class MemoryContract:
     def test_nothing_is_forgotten_but_by_its_name(self, ledger: Ledger) -> None:
         for key in ("a", "b"):
             ledger.memory.remember("/p", key, key, NOW)
+        ledger.memory.remember("/q", "a", "a", NOW)
         for key in ("a", "missing"):
             ledger.memory.remember("/p", key, None, NOW)
-        assert ledger.memory.memory("/p") == {"b": "b"}
+        assert ledger.memory.memory("/p") == {"b": "b"} and ledger.memory.memory("/q") == {"a": "a"}

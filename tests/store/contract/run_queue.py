@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from backburner.core.errors import BackburnerError, StaleRun
-from backburner.core.models import AGENTS, ELSEWHERE, ENGINE, ProcessId
+from backburner.core.models import AGENTS, ELSEWHERE, ENGINE, PersonsTurn, ProcessId
 from backburner.core.states import NoticeKind, Result, RunState, TaskState
 from backburner.store.ledger import Ledger
 from contract.cases import (
@@ -500,6 +500,16 @@ class RunQueueContract:
         assert "it changed (fingerprint abcdef" in told[0] and "backburner approve task_r" in told[0]
         assert "it wants to run `make all` (why)" in told[1] and "backburner approve task_p" in told[1]
         assert len(told) == 3
+
+    def test_nobody_is_told_that_a_recurring_task_stands_aside_or_waits_for_a_task_at_work(self, ledger: Ledger) -> None:
+        running(ledger)
+        ledger.sessions.begin_turn(PersonsTurn(THEIRS, AGENTS, None, NOW))
+        for number, waits_on in enumerate((f"turn:{AGENTS}", "task_x")):
+            recurring(ledger, f"task_{number}")
+            ledger.recurring.run_now(f"task_{number}", NOW, "tasks")
+            ledger.runs.park(ledger.runs.claim(ENGINE, OURS, 1, NOW)[0].run.run_id, OURS, "it waits", NOW + 1, waits_on)
+            assert latest(ledger, f"task_{number}").state == RunState.WAITING
+        assert ledger.notices.notices() == []
 
     def test_a_run_goes_on_without_a_persons_word_where_it_waited_for_one_on_a_step(self, ledger: Ledger) -> None:
         run = asking(ledger)
