@@ -38,7 +38,10 @@ class Database(Protocol):
         ...
 
     def change_counter(self) -> int:
-        """A number that is another one as soon as another connection has committed, so that what was read may be kept until then."""
+        """A number that is another one as soon as another connection has committed, so that what was read may be kept until then.
+
+        An adapter that cannot tell returns another number at every call.
+        """
         ...
 
     def fold(self) -> None:
