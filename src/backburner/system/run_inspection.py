@@ -55,7 +55,7 @@ def progress(folder: str) -> "Progress | None":
 
 def _end_of_progress_file(folder: str) -> bytes:
     """The end of what the command wrote there; nothing where there is no plain file, but something that would block or never end."""
-    with contextlib.suppress(OSError), _opened(folder) as (place, _):
+    with contextlib.suppress(OSError), _open_command_folder(folder) as (place, _):
         descriptor = os.open(PROGRESS, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW, dir_fd=place)
         try:
             found = os.fstat(descriptor)
@@ -74,7 +74,7 @@ def artifacts(folder: str) -> tuple[str, ...]:
 
 
 def _left(folder: str) -> Iterator[str]:
-    with contextlib.suppress(OSError), _opened(folder) as (place, among_ours), os.scandir(place) as found:
+    with contextlib.suppress(OSError), _open_command_folder(folder) as (place, among_ours), os.scandir(place) as found:
         for number, one in enumerate(found):
             if number >= _MOST_LOOKED_AT:
                 return
@@ -84,7 +84,7 @@ def _left(folder: str) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _opened(folder: str) -> Generator[tuple[int, bool]]:
+def _open_command_folder(folder: str) -> Generator[tuple[int, bool]]:
     """Open the folder that the command of a run writes in: its descriptor, and whether our own files are in it too.
 
     That is `work/`. A run without it was started before there was one: its command wrote into the folder of the run itself.
