@@ -33,6 +33,6 @@ def _judge(line: str) -> float:
     submission, took = request((line,), here, environ, shell=True), []
     for _ in range(_TIMES):
         start = time.perf_counter()
-        judge(submission, Surroundings(here, environ))
+        judge(submission, Surroundings(here, environ, project=here))
         took.append((time.perf_counter() - start) * 1000)
     return statistics.median(took)

@@ -80,13 +80,13 @@ def test_a_host_killed_in_the_middle_of_everything_loses_no_word_and_runs_no_too
 def test_two_hosts_never_hold_one_session(home: Place) -> None:
     import subprocess
 
-    from backburner.coordination.launcher import engine_command
+    from backburner.coordination.launcher import process_command
     from backburner.system.home import Home
 
     task_id = home.ok("ask", '[[script: [{"hang": 2, "say": "once"}]]]').strip()
     wait_until(lambda: status(home, task_id)["status"] == "running", "it to start", 40)
     others = [
-        subprocess.run(engine_command(Home(str(home.root)), "agents.process"), env=home.environ, timeout=30).returncode for _ in range(2)
+        subprocess.run(process_command(Home(str(home.root)), "agents.process"), env=home.environ, timeout=30).returncode for _ in range(2)
     ]
     assert others == [3, 3], "there is one already"
     wait_until(lambda: status(home, task_id)["status"] == "completed", "it to end", 40)

@@ -64,7 +64,7 @@ async def test_no_run_ends_before_it_began_when_the_clock_is_set(tmp_path: Path,
         done = app._ledger.queries.show(entry.task.task_id)
         executor.close()
     assert done and done.run and done.run.started_at is not None and done.run.ended_at is not None
-    assert (done.status, done.run.result, done.run.exit_code) == ("failed", "exit", 3), "the jump was taken for a timeout"
+    assert (done.status, done.run.end.result, done.run.end.exit_code) == ("failed", "exit", 3), "the jump was taken for a timeout"
     assert done.run.ended_at >= done.run.started_at
     told = json.loads((Path(home.folder(done.run.folder)) / "result.json").read_text())
     assert told["duration_seconds"] >= 0

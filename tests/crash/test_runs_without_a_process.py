@@ -97,14 +97,14 @@ async def run_to_the_end(tmp_path: Path, line: str, *, before: bool = False, aft
 
 async def test_a_start_that_fails_in_an_unexpected_way_ends_the_run_with_the_error_as_its_text(tmp_path: Path) -> None:
     done = await run_to_the_end(tmp_path, f"echo ran >{tmp_path}/proof", before=True)
-    assert done.run and (done.status, done.run.result) == ("failed", "unstarted")
+    assert done.run and (done.status, done.run.end.result) == ("failed", "unstarted")
     assert "nobody thought of this" in str(done.run.error)
     assert not (tmp_path / "proof").exists()
 
 
 async def test_a_command_that_was_started_before_the_error_is_watched_to_its_true_end(tmp_path: Path) -> None:
     done = await run_to_the_end(tmp_path, f"echo ran >>{tmp_path}/proof; exit 3", after=True)
-    assert done.run and (done.status, done.run.result, done.run.exit_code) == ("failed", "exit", 3)
+    assert done.run and (done.status, done.run.end.result, done.run.end.exit_code) == ("failed", "exit", 3)
     assert (tmp_path / "proof").read_text() == "ran\n"
 
 

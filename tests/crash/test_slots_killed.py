@@ -319,7 +319,7 @@ def test_a_slot_is_advanced_and_its_run_added_in_one_transaction(
     Scheduler(sound.recurring, "tasks", clock, SimpleNamespace(current=resolve(None, "", {}))).tick()
     entry = sound.queries.show(task_id)
     assert entry and entry.task.recurring.next_run_at == slots[3] and (entry.task.recurring.fired, entry.task.run_count) == (1, 1)
-    assert sorted((run.slot, str(run.state)) for run in sound.queries.history(task_id, 100)) == [
+    assert sorted((run.cause.slot, str(run.state)) for run in sound.queries.history(task_id, 100)) == [
         (slots[0], "skipped"),
         (slots[1], "skipped"),
         (slots[2], "pending"),

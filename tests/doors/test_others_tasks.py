@@ -106,7 +106,7 @@ def test_only_its_session_or_a_person_talks_on_with_an_agent_that_a_person_appro
         wild = app.submissions.submit(asked, caller(app)).task.task_id
         app.approvals.approve(wild, caller(app)._replace(via="cli"))
         tame = app.submissions.submit(asked.with_spec(agent=asked.spec.agent._replace(name="tame")), caller(app)).task
-        assert (tame.approved_by, tame.lane) == ("auto", AGENTS)
+        assert (tame.decision.by, tame.lane) == ("auto", AGENTS)
         for session, via in (("claude:2", "tool"), ("claude:2", "cli"), (None, "tool")):
             with pytest.raises(NotYourTask, match=f"Task {wild} was approved by a person"):
                 app.conversations.resume(wild, "And delete the rest.", caller(app)._replace(session=session, via=via))

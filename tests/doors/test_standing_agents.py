@@ -163,7 +163,7 @@ def test_a_model_that_costs_money_is_woken_only_for_the_changes(home: Place, mod
             app.recurring.run_now(task_id, caller(app))
             app.waiting.wait([task_id], 40)
         runs = app.queries.history(app.queries.find(task_id, caller(app)), 2000)
-    asked = [run for run in runs if run.usage]
+    asked = [run for run in runs if run.end.usage]
     assert len(runs) == 1000 and {run.state for run in runs} == {"completed"}
     assert len(asked) == len(changes) == len(prompts(model)) and len(told(home)) == len(changes)
 

@@ -22,7 +22,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from backburner.core import task_text as render
-from backburner.core.models import Entry, Run
+from backburner.core.models import Entry
 from backburner.core.progress import Progress
 from backburner.core.states import Result, RunState, TaskState
 from backburner.core.terminal_text import cells
@@ -35,7 +35,6 @@ from backburner.testing import records
 from backburner.testing.records import request
 
 NOW = 1_770_647_500_000
-RUN = Run._make([None] * len(Run._fields))._replace(state=RunState.RUNNING, run_id="x", n=1, blocked=False, priority=0)
 HOSTILE = "\x1b[2J\x1b]0;title\x07\x1b[8;1;1t\x9b31m\u202e\x00\r\t進捗\u0301🚀\ufe0f\x1bP+q\x1b\\"
 
 
@@ -52,9 +51,7 @@ def task(word: str, state: RunState | TaskState = RunState.RUNNING, n: int = 0, 
     started = NOW - 73_000 + n if state not in (RunState.PENDING, RunState.WAITING) else None
     ended = NOW - 1000 + n if state in (RunState.COMPLETED, RunState.FAILED, RunState.CANCELLED, RunState.SKIPPED) else None
     result = Result.EXIT if ended else None
-    return Entry(
-        one, RUN._replace(**{"state": state, "run_id": word, "started_at": started, "ended_at": ended, "result": result, **fields})
-    )
+    return Entry(one, records.run(word, **{"state": state, "started_at": started, "ended_at": ended, "result": result, **fields}))
 
 
 def board(entries: list[Entry], output: bytes = b"", progress: Progress | None = None, **fields: object) -> Board:

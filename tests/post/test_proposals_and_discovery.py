@@ -15,7 +15,7 @@ from backburner.core.errors import ApprovalDenied, BadInput, QuestionChanged
 from backburner.core.models import DISCOVERY, ENGINE, LOCAL, OUT, Ending, Entry, ProcessId, Submission
 from backburner.core.ports import Answer, Happening
 from backburner.core.schedule import every
-from backburner.core.states import Result, RunState
+from backburner.core.states import Result, RunState, WaitKind
 from backburner.services.app import App, open_app
 from backburner.services.schedule_requests import source_of
 from backburner.testing import FakeClock
@@ -103,11 +103,11 @@ def test_event_baselines_are_in_memory(app: App) -> None:
     for number in (3, 4):
         app.triggers.record(task_id, {"seen": number}, Happening("more", {"n": number}))
     first = app.queries.get(task_id).run
-    assert first is not None and first.cause == "event" and app.triggers.state(task_id) == {"seen": 4}
+    assert first is not None and first.cause.kind == "event" and app.triggers.state(task_id) == {"seen": 4}
     (work,) = app._ledger.runs.claim(LOCAL, ME, 5, app.now())
     app._ledger.runs.settle([Ending(work.run.run_id, RunState.COMPLETED, Result.EXIT, app.now(), 0, digest="x")], ME)
     second = app.queries.get(task_id).run
-    assert second is not None and second.n == 2 and '"n": 3' in str(second.payload) and '"n": 4' in str(second.payload)
+    assert second is not None and second.n == 2 and '"n": 3' in str(second.cause.payload) and '"n": 4' in str(second.cause.payload)
 
 
 def test_a_repeated_delivery_is_none(app: App) -> None:
@@ -152,7 +152,7 @@ def test_an_old_yes_does_not_answer_what_is_asked_later(app: App) -> None:
     app.approvals.answer(OUT + "chat", Answer("100", "9", True))
     app.recurring.run_now(entry.task.task_id, caller(app))
     (work,) = app._ledger.runs.claim(LOCAL, ME, 5, app.now())
-    app._ledger.runs.park(work.run.run_id, ME, "it wants to write prod.cfg", app.now(), "tool")
+    app._ledger.runs.park(work.run.run_id, ME, "it wants to write prod.cfg", app.now(), WaitKind.TOOL)
     (notice,) = app.deliveries.pending(OUT + "chat")
     app.deliveries.mark_delivered([notice.notice_id], "101")
     assert list(app.deliveries.open_questions(OUT + "chat")) == ["101"]
@@ -229,11 +229,11 @@ def test_a_yes_to_one_step_of_an_agent_is_none_to_its_next(app: App) -> None:
     entry = app.submissions.submit(task(app, "watch", session=None), caller(app))
     app.recurring.run_now(entry.task.task_id, caller(app))
     (work,) = app._ledger.runs.claim(LOCAL, ME, 5, app.now())
-    app._ledger.runs.park(work.run.run_id, ME, "it wants to read a.txt", app.now(), "tool")
+    app._ledger.runs.park(work.run.run_id, ME, "it wants to read a.txt", app.now(), WaitKind.TOOL)
     seen = app.approvals.fingerprint(app.queries.get(entry.task.task_id))
     app.approvals.approve(entry.task.task_id, caller(app))
     (work,) = app._ledger.runs.claim(LOCAL, ME, 5, app.now())
-    app._ledger.runs.park(work.run.run_id, ME, "it wants to write prod.cfg", app.now(), "tool")
+    app._ledger.runs.park(work.run.run_id, ME, "it wants to write prod.cfg", app.now(), WaitKind.TOOL)
     with pytest.raises(QuestionChanged):
         app.approvals.approve(entry.task.task_id, caller(app), seen=seen)
     assert app.queries.get(entry.task.task_id).run.state == "waiting"  # type: ignore[union-attr]
@@ -285,10 +285,10 @@ def test_what_happens_while_a_task_is_paused_is_dealt_with_when_it_goes_on(app: 
     app.triggers.record(task_id, {"seen": 2}, Happening("two", {"n": 2}))
     app.recurring.unpause(task_id, caller(app))
     (work,) = app._ledger.runs.claim(LOCAL, ME, 5, app.now())
-    assert '"n": 1' in str(work.run.payload)
+    assert '"n": 1' in str(work.run.cause.payload)
     app._ledger.runs.settle([Ending(work.run.run_id, RunState.COMPLETED, Result.EXIT, app.now(), 0, digest="x")], ME)
     run = app.queries.get(task_id).run
-    assert run is not None and run.state == "pending" and '"n": 2' in str(run.payload)
+    assert run is not None and run.state == "pending" and '"n": 2' in str(run.cause.payload)
 
 
 # -- looking for work

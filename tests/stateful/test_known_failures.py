@@ -47,7 +47,7 @@ def test_failures_of_events_get_no_backoff(table: Timetable) -> None:
     table.settle()  # the first completes
     table.settle("failed")  # the second, which comes after it, does not
     retry = table.rows(task)[-1]
-    assert (retry.cause, retry.state, retry.due_at) == ("retry", "pending", table.clock.now + 30_000)
+    assert (retry.cause.kind, retry.state, retry.due_at) == ("retry", "pending", table.clock.now + 30_000)
     table.pass_time(30_000)
     table.settle("failed")
     assert table.entry(task).status == "paused" and len([text for text in table.notices() if "second" in text]) == 1
@@ -60,7 +60,7 @@ def test_failures_of_oneshots_get_no_backoff(table: Timetable) -> None:
     assert table.settle("failed") == []  # not before its time
     table.pass_time(30_000)
     table.settle("failed")
-    assert table.entry(task).status == "failed" and [row.cause for row in table.rows(task)] == ["schedule", "retry"]
+    assert table.entry(task).status == "failed" and [row.cause.kind for row in table.rows(task)] == ["schedule", "retry"]
     table.tick(DAY)
     assert len(table.notices()) == 1 and len(table.rows(task)) == 2
 
@@ -71,7 +71,7 @@ def test_tokens_used_is_never_written(table: Timetable) -> None:
     table.settle(runner=LOCAL, usage={"tokens": 1234, "cost": 0.5})
     table.tick(HOUR)
     table.settle("failed", runner=LOCAL, usage={"tokens": 66})
-    assert [row.usage.get("tokens") for row in table.rows(task) if row.ended_at] == [1234, 66]
+    assert [row.end.usage.get("tokens") for row in table.rows(task) if row.ended_at] == [1234, 66]
     assert table.ledger.recurring.spent(task, 0) == {"tokens": 1300, "cost": 0.5, "seconds": 0, "runs": 3}
 
 
@@ -81,7 +81,7 @@ def test_runs_left_running_by_a_crash_are_never_reconciled(table: Timetable) -> 
     table.tick(HOUR)
     (work,) = table.ledger.runs.claim(ENGINE, ME, 1, table.clock.now)
     table.ledger.runs.settle([Ending(work.run.run_id, RunState.FAILED, Result.LOST, table.clock.now, error="its end was not observed")], ME)
-    assert [row.cause for row in table.rows(task)] == ["schedule"] and len(table.notices()) == 1
+    assert [row.cause.kind for row in table.rows(task)] == ["schedule"] and len(table.notices()) == 1
     table.tick(HOUR)
     assert table.settle(digest="x") and table.entry(task).task.recurring.failures == 0
 
@@ -161,7 +161,7 @@ def test_a_timeout_after_the_side_effect_makes_it_run_again(table: Timetable) ->
     task = table.add("deploy")
     table.tick(HOUR)
     table.settle("failed", result=Result.AMBIGUOUS)
-    assert [row.cause for row in table.rows(task)] == ["schedule"] and "may or may not have happened" in table.notices()[0]
+    assert [row.cause.kind for row in table.rows(task)] == ["schedule"] and "may or may not have happened" in table.notices()[0]
 
 
 def test_sleep_skips_three_daily_runs_silently(table: Timetable) -> None:
@@ -174,7 +174,9 @@ def test_sleep_skips_three_daily_runs_silently(table: Timetable) -> None:
     for _ in range(3):
         table.settle()
         table.tick()
-    seen = {policy: [row.state for row in sorted(table.rows(task), key=lambda row: row.slot or 0)] for policy, task in policies.items()}
+    seen = {
+        policy: [row.state for row in sorted(table.rows(task), key=lambda row: row.cause.slot or 0)] for policy, task in policies.items()
+    }
     assert seen == {
         "run_once": ["skipped", "skipped", "completed"],
         "skip": ["skipped", "skipped", "skipped"],
@@ -186,15 +188,15 @@ def test_a_missed_slot_leaves_no_row(table: Timetable) -> None:
     task = table.add("ci", every(MINUTE, table.clock.now))
     table.tick(HOUR)
     skipped = [row for row in table.rows(task) if row.state == "skipped"]
-    assert len(skipped) == 59 and all(row.error and row.slot for row in skipped)
+    assert len(skipped) == 59 and all(row.error and row.cause.slot for row in skipped)
 
 
 def test_a_machine_that_slept_for_years_fills_the_disk_with_rows(table: Timetable) -> None:
     task = table.add("ci", every(1000, table.clock.now))
     table.tick(2 * 365 * DAY)
     rows = table.rows(task)
-    assert len(rows) == 1000 and rows[0].skipped_before > 60_000_000 and "slots before it" in str(run_error(rows[0]))
-    assert rows[-1].slot == table.clock.now and rows[-1].state == "pending"
+    assert len(rows) == 1000 and rows[0].cause.skipped_before > 60_000_000 and "slots before it" in str(run_error(rows[0]))
+    assert rows[-1].cause.slot == table.clock.now and rows[-1].state == "pending"
 
 
 def test_a_blocked_job_fails_silently_twenty_three_times(table: Timetable) -> None:
@@ -272,7 +274,7 @@ def test_idle_sessions_burn_tokens_all_day(tmp_path: Path) -> None:
         table.tick(HOUR)
         table.settle(runner=LOCAL, usage={"tokens": 250}, digest="same")
     assert {table.entry(task).status for task in tasks} == {"paused"}
-    assert sum(row.usage.get("tokens", 0) for task in tasks for row in table.rows(task)) == 1500
+    assert sum(row.end.usage.get("tokens", 0) for task in tasks for row in table.rows(task)) == 1500
 
 
 def test_runs_out_of_turn_bypass_the_interval(table: Timetable) -> None:
@@ -283,7 +285,7 @@ def test_runs_out_of_turn_bypass_the_interval(table: Timetable) -> None:
     with pytest.raises(BadInput, match="has a run that is pending already"):
         table.ledger.recurring.run_now(task, table.clock.now, "tasks")
     table.settle()
-    assert table.entry(task).task.recurring.next_run_at == due and [row.cause for row in table.rows(task)] == ["manual"]
+    assert table.entry(task).task.recurring.next_run_at == due and [row.cause.kind for row in table.rows(task)] == ["manual"]
 
 
 def test_the_clock_is_set_back_and_nothing_runs_for_a_year(table: Timetable) -> None:
@@ -292,7 +294,7 @@ def test_the_clock_is_set_back_and_nothing_runs_for_a_year(table: Timetable) -> 
     table.tick(365 * DAY)
     table.settle()
     ahead = table.entry(hourly).run
-    assert ahead is not None and ahead.slot == table.clock.now
+    assert ahead is not None and ahead.cause.slot == table.clock.now
     table.tick(-365 * DAY + 5 * MINUTE)
     assert [row.state for row in table.rows(hourly)] == ["completed"]
     for _ in range(5):
@@ -310,7 +312,7 @@ def test_the_clock_is_set_back_by_an_hour_and_the_hour_runs_twice(table: Timetab
     for _ in range(12):
         table.tick(10 * MINUTE)
         table.settle()
-    slots = [row.slot for row in table.rows(task)]
+    slots = [row.cause.slot for row in table.rows(task)]
     assert len(slots) == len(set(slots)) == 18
 
 
@@ -330,7 +332,7 @@ def test_a_slot_that_ran_before_the_clock_was_set_back_stops_all_others(table: T
         table.settle()
         table.pass_time(MINUTE)
     for one in (task, other):
-        slots = sorted((row.slot - start) // MINUTE for row in table.rows(one) if row.slot)
+        slots = sorted((row.cause.slot - start) // MINUTE for row in table.rows(one) if row.cause.slot)
         assert slots == [1, 2, 3, 4] and {row.state for row in table.rows(one)} == {"completed"}
 
 
@@ -376,7 +378,7 @@ def test_the_slot_is_claimed_in_another_transaction_than_the_run(table: Timetabl
         table.tick(HOUR)
     assert table.entry(task).task.recurring.next_run_at == due and table.rows(task) == []
     table.tick()
-    assert [row.slot for row in table.rows(task)] == [due]
+    assert [row.cause.slot for row in table.rows(task)] == [due]
 
 
 def test_more_active_tasks_than_are_allowed(tmp_path: Path) -> None:

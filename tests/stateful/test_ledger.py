@@ -389,8 +389,8 @@ class LedgerMachine(RuleBasedStateMachine):
                 assert (run.owner, run.runner, run.cancel_requested_at is not None) == (one.owner, one.runner, one.cancel)
                 assert (run.run_id, run.folder) == (self.run_id(task_id), f"tasks/{self.run_id(task_id)}")
                 assert (run.due_at, run.priority, run.blocked) == (one.due, one.priority, one.run == "pending" and bool(one.waits))
-                assert (run.ended_at is not None) == (run.result is not None) == (one.run not in ("pending", "running"))
-                assert run.result == one.result
+                assert (run.ended_at is not None) == (run.end.result is not None) == (one.run not in ("pending", "running"))
+                assert run.end.result == one.result
 
     @invariant()
     def what_is_blocked_waits_for_something_that_is_not_over(self) -> None:
@@ -403,7 +403,7 @@ class LedgerMachine(RuleBasedStateMachine):
         for task_id, fallen in self.fell:
             found = self.ledger.queries.fallen(task_id)
             assert fallen in {entry.task.task_id for entry in found}
-            assert {entry.run.result for entry in found if entry.run} == {"dependency"}
+            assert {entry.run.end.result for entry in found if entry.run} == {"dependency"}
         self.fell = []
 
     @invariant()
@@ -492,7 +492,7 @@ def chain(length: int) -> Ledger:
 def test_a_chain_of_any_length_falls_with_its_first_task() -> None:
     with contextlib.closing(chain(5000)) as ledger:
         ledger.runs.settle([ending("task_0", RunState.FAILED, NOW)], OWNERS[0])
-        fell = [entry for entry in ledger.queries.list(status="failed") if entry.run and entry.run.result == "dependency"]
+        fell = [entry for entry in ledger.queries.list(status="failed") if entry.run and entry.run.end.result == "dependency"]
         assert len(fell) == 4999 and ledger.runs.live_runs() == []
         assert len({notice.task_id for notice in ledger.notices.notices(unread=False)}) == len(ledger.notices.notices(unread=False)) == 5000
 

@@ -288,10 +288,10 @@ class Year:
 
     def begin(self, claimed: Sequence[Work]) -> None:
         for work in claimed:
-            if work.run.cause == "schedule":
-                assert (work.run.task_id, work.run.slot) not in self.started, "a slot ran twice"
-                self.started.add((work.run.task_id, work.run.slot))
-            short = work.run.cause != "manual" and self.maybe(0.97)
+            if work.run.cause.kind == "schedule":
+                assert (work.run.task_id, work.run.cause.slot) not in self.started, "a slot ran twice"
+                self.started.add((work.run.task_id, work.run.cause.slot))
+            short = work.run.cause.kind != "manual" and self.maybe(0.97)
             self.ends[work.run.run_id] = self.clock.now + (self.some(SECOND, HOUR) if short else self.some(HOUR, 4 * DAY))
 
     def tick(self) -> None:

@@ -15,7 +15,7 @@ async def test_start_something_go_on_talking_and_be_told(place: Place) -> None:
         assert entry.status == "pending"  # stored, on disk, and the engine has been woken
 
         (entry,) = await bb.wait(entry.task.task_id)
-        assert entry.status == "completed" and entry.run and entry.run.exit_code == 0
+        assert entry.status == "completed" and entry.run and entry.run.end.exit_code == 0
         assert await bb.tail(entry.task.task_id) == "hello\n"
 
         (notice,) = await bb.notices()

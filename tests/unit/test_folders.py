@@ -27,8 +27,8 @@ TASK = records.task(
     reasons=("because",),
     rule="harmless",
 )
-RUN = Run._make([None] * len(Run._fields))._replace(
-    run_id="task_x",
+RUN = records.run(
+    "task_x",
     task_id="task_x",
     n=1,
     state=RunState.RUNNING,
@@ -42,8 +42,8 @@ RUN = Run._make([None] * len(Run._fields))._replace(
     created_at=1_770_647_422_007,
     started_at=1_770_647_422_100,
 )
-ENDED = RUN._replace(
-    state=RunState.FAILED, result=Result.EXIT, exit_code=2, summary="1 failed in 3s", lines=7, ended_at=1_770_647_425_600, error="why"
+ENDED = records.changed_run(
+    RUN, state=RunState.FAILED, result=Result.EXIT, exit_code=2, summary="1 failed in 3s", lines=7, ended_at=1_770_647_425_600, error="why"
 )
 
 
@@ -203,7 +203,7 @@ def home(tmp_path: Path) -> Home:
 
 OUTPUT = header({"Background task": "task_first", "Started": "now"}) + b"the number is 42\n"
 LIMIT = 1 << 16
-AFTER = RUN._replace(origin="task_first")
+AFTER = records.changed_run(RUN, origin="task_first")
 
 
 def handed_on(home: Home, run: Run = AFTER, limit: int = LIMIT) -> dict[str, Path]:
@@ -237,7 +237,7 @@ def test_whatever_is_done_to_the_copies_the_results_themselves_stay(home: Home) 
 
 
 def test_what_happened_is_handed_on_as_a_read_only_file(home: Home) -> None:
-    copies = handed_on(home, RUN._replace(payload='{"summary": "caf\u00e9"}'))
+    copies = handed_on(home, records.changed_run(RUN, payload='{"summary": "caf\u00e9"}'))
     (path,) = copies.values()
     assert list(copies) == ["BACKBURNER_EVENT"] and path == Path(home.folder(RUN.folder)) / "inputs" / "event.json"
     assert json.loads(path.read_text()) == {"summary": "caf\u00e9"} and path.stat().st_mode & 0o222 == 0
@@ -275,7 +275,7 @@ def test_a_run_that_is_repeated_gets_the_copies_of_the_run_before_when_the_resul
 
 def test_a_run_after_another_one_does_not_get_the_results_of_a_run_before(home: Home) -> None:
     handed_on(home)
-    other = AFTER._replace(run_id="task_x.2", n=2, folder="tasks/task_x.2", origin="task_first.2")
+    other = records.changed_run(AFTER, run_id="task_x.2", n=2, folder="tasks/task_x.2", origin="task_first.2")
     assert not any(path.exists() for path in handed_on(home, other).values())
 
 

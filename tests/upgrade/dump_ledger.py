@@ -10,7 +10,7 @@ from typing import Any
 from backburner.core.models import ENGINE, RECORD, Approval, Ending, ProcessId
 from backburner.core.states import Result, RunState
 from backburner.store.ledger import Ledger, open_ledger
-from backburner.testing.records import request
+from backburner.testing.records import changed, request
 
 NOW = 1_770_000_000_000
 OWNER = ProcessId(11, "111", "boot")
@@ -52,7 +52,7 @@ def fill(ledger: Ledger) -> None:
     task, run = ledger.queries.show("task_running")  # type: ignore[misc]
     assert run is not None
     kept = run._replace(run_id="task_kept", task_id="task_kept", runner=RECORD, folder="tasks/task_kept")
-    ledger.external_tasks.record(task._replace(task_id="task_kept", name=None), kept)
+    ledger.external_tasks.record(changed(task, task_id="task_kept", name=None), kept)
 
 
 def dump(ledger: Ledger) -> str:

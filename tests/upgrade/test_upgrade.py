@@ -91,7 +91,7 @@ def test_a_stored_ledger_lists_every_task_as_it_was(opened: Ledger) -> None:
     assert running.run and running.run.owner == OWNER and running.run.process == ProcessId(77, "7", "boot")
     assert running.run.cancel_requested_at == NOW + 15
     failed = found["task_failed"].run
-    assert failed and (failed.result, failed.summary, failed.lines, failed.ended_at) == (Result.LOST, "a summary", 3, NOW + 20)
+    assert failed and (failed.end.result, failed.end.summary, failed.end.lines, failed.ended_at) == (Result.LOST, "a summary", 3, NOW + 20)
     assert opened.check() == []
 
 

@@ -299,8 +299,8 @@ def _planned(app: App, entry: Entry) -> Planned:
         next_run_at=words.iso(task.recurring.next_run_at),
         last_run_at=words.iso(run.started_at) if run else None,
     )
-    if run and (run.summary or run.error):
-        planned["last_result"] = shortened(readable(f"{run.state}: {run.error or run.summary}"), longest=500)
+    if run and (run.end.summary or run.error):
+        planned["last_result"] = shortened(readable(f"{run.state}: {run.error or run.end.summary}"), longest=500)
     if task.recurring.paused_because and entry.status == "paused":
         planned["paused_because"] = task.recurring.paused_because
     return planned

@@ -117,11 +117,11 @@ def status(app: App, entry: Entry, include_output: bool) -> Status:
         status=entry.status,
         description=entry.task.spec.description,
         duration_seconds=None if took is None else took / 1000,
-        exit_code=entry.run.exit_code if entry.run else None,
+        exit_code=entry.run.end.exit_code if entry.run else None,
         display="",
     )
-    if entry.run and entry.run.summary:
-        status["summary"] = entry.run.summary
+    if entry.run and entry.run.end.summary:
+        status["summary"] = entry.run.end.summary
     if signs.progress:
         status["progress"] = signs.progress.text
     if signs.ports:
@@ -141,11 +141,11 @@ def summary(entry: Entry, now: int) -> Summary:
         task_id=task.task_id,
         status=entry.status,
         duration_seconds=None if took is None else took / 1000,
-        exit_code=run.exit_code if run else None,
+        exit_code=run.end.exit_code if run else None,
         description=shortened(task.spec.description or masked_line(task.spec.command.words, task.spec.command.shell), longest=200),
     )
-    if run and run.summary:
-        summary["summary"] = run.summary
+    if run and run.end.summary:
+        summary["summary"] = run.end.summary
     return summary
 
 
@@ -155,7 +155,7 @@ def outcome(context: ToolContext, entry: Entry) -> str:
         return render.ended_line(entry, now_ms())
     if entry.status in ("proposed", "waiting"):
         reason = "; ".join(entry.task.decision.reasons) if entry.run is None else entry.run.error
-        if entry.run and entry.run.waits_on not in (None, "budget", "tool"):
+        if entry.run and entry.run.wait and not entry.run.wait.is_for_person:
             return f"{entry.task.task_id} waits: {reason}"
         return f"{entry.task.task_id} waits for a person's approval ({reason}): {context.command} approve {entry.task.task_id}"
     return f"{entry.task.task_id} {'ready' if entry.ready else entry.status}"

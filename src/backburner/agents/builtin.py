@@ -30,10 +30,10 @@ from backburner.agents.live_stream import Aloud
 from backburner.agents.model_factory import escalated, model_of, said_of
 from backburner.core import recurring as standing
 from backburner.core.errors import BackburnerError
-from backburner.core.models import TURN, Task, Work, session_of
+from backburner.core.models import Task, Work, session_of
 from backburner.core.notice_text import fitting, notification
 from backburner.core.ports import Outcome, Parked, Turn
-from backburner.core.states import Result
+from backburner.core.states import Result, WaitKind
 from backburner.core.terminal_text import clean, shortened
 from backburner.services.async_app import AsyncApp
 from backburner.system.home import read_plain, write_atomically
@@ -201,7 +201,7 @@ class _Run:
             self._deps.escalating = False
             raise _Escalated
         if await self._home.call(lambda app: app.sessions.must_yield(task)):
-            raise Parked("a person's turn on the same model comes first", TURN + task.lane)
+            raise Parked("a person's turn on the same model comes first", WaitKind.INTERACTIVE, task.lane)
 
     async def _news(self, request: Any) -> list[int]:
         """At a safe point: what ended since, marked as nobody's words. The notices that count as told once this is on disk."""
@@ -217,7 +217,7 @@ class _Run:
         """Go on, or wait for a person to say that it may use up as much again. `calls` are about to be made."""
         used = {**self._used(usage), "seconds": time.monotonic() - self._started}
         if reason := spending.over(self._budget, used, calls):
-            raise Parked(reason, "budget")
+            raise Parked(reason, WaitKind.BUDGET)
 
     def _used(self, usage: Any) -> dict[str, float]:
         """What this run used, of all that the conversation did."""
@@ -235,12 +235,12 @@ class _Run:
             if "again" in about:  # it blocked on other agents
                 result, running = await self._deps.blocked(about["again"])
                 if running:
-                    raise Parked(f"it waits for {running[0]}", running[0])
+                    raise Parked(f"it waits for {running[0]}", WaitKind.TASK, running[0])
                 calls[call.tool_call_id] = result
                 continue
             entry = await self._home.call(lambda app, task_id=task_id: app.queries.get_or_none(task_id))
             if entry is not None and not entry.ended and (entry.status == "proposed" or not self._turn.work.task.in_chat):
-                raise Parked(outcome_line(self._deps.context, entry), task_id)
+                raise Parked(outcome_line(self._deps.context, entry), WaitKind.TASK, task_id)
             calls[call.tool_call_id] = await self._deps.approved(entry, about) if entry else "It has ended, and was cleared since."
         return requests.build_results(calls=calls, approvals=self._approvals(requests))
 
@@ -251,14 +251,14 @@ class _Run:
         with contextlib.suppress(OSError, ValueError):
             given = json.loads(read_plain(path, 1 << 20))
         run = self._turn.work.run
-        fresh = run.reply if run.waits_on == "tool" else None
+        fresh = run.reply if run.wait_kind is WaitKind.TOOL else None
         for call in requests.approvals:
             name = f"{place}:{call.tool_call_id}"
             if name not in given and fresh:
                 given[name], fresh = fresh, None
                 write_atomically(path, json.dumps(given))
             if name not in given:
-                raise Parked(_reason(requests, call.tool_call_id), "tool")
+                raise Parked(_reason(requests, call.tool_call_id), WaitKind.TOOL)
         answers = {call.tool_call_id: given[f"{place}:{call.tool_call_id}"] for call in requests.approvals}
         return {call: True if answer == "yes" else ToolDenied("A person said no.") for call, answer in answers.items()}
 
@@ -324,8 +324,8 @@ def _baseline(turn: Turn, conversation: Conversation) -> tuple[float, float]:
 def _waiting(requests: DeferredToolRequests) -> Parked:
     if requests.calls:
         about = requests.metadata.get(requests.calls[0].tool_call_id, {})
-        return Parked(str(about.get("reason", "")), str(about.get("task_id", "")))
-    return Parked(_reason(requests, requests.approvals[0].tool_call_id) if requests.approvals else "a tool asks", "tool")
+        return Parked(str(about.get("reason", "")), WaitKind.TASK, str(about.get("task_id", "")))
+    return Parked(_reason(requests, requests.approvals[0].tool_call_id) if requests.approvals else "a tool asks", WaitKind.TOOL)
 
 
 def _reason(requests: DeferredToolRequests, call_id: str) -> str:

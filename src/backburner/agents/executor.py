@@ -13,7 +13,7 @@ from backburner.core.known_agents import asks
 from backburner.core.models import DISCOVERY, Task, Work
 from backburner.core.ports import Agent, CannotStart, Outcome, Parked, Turn
 from backburner.core.progress import summarize
-from backburner.core.states import Result
+from backburner.core.states import Result, WaitKind
 from backburner.core.terminal_text import shortened, visible
 from backburner.services.app import App
 from backburner.system import run_files as folders
@@ -89,8 +89,8 @@ class AgentExecutor:
                 settings = {**settings, "fallback": ""}  # nobody asked for it: it never costs what a remote model does
         except BackburnerError as error:
             raise CannotStart(str(error)) from None
-        fresh = run.waits_on is None
-        if fresh and (task.standing or run.origin or task.session == DISCOVERY):
+        fresh = run.wait_kind in (None, WaitKind.APPROVAL)
+        if fresh and (task.standing or run.cause.origin or task.session == DISCOVERY):
             if task.gated:
                 prompts.move_gate(folder)
             work = work._replace(run=run._replace(message=prompts.message(self._app, work)))
@@ -123,7 +123,7 @@ class AgentExecutor:
     async def _answer(self, turn: Turn, place: Worktree | None) -> Outcome:
         """The agent's answer; from a checkout of its own comes with it what it changed there."""
         if why := _approval_needed_before_prompt(turn):
-            raise Parked(why, None)
+            raise Parked(why, WaitKind.APPROVAL)
         agent = self._agent(turn.settings["type"])
         if place is None:
             return await agent.answer(turn)
@@ -145,7 +145,7 @@ def _approval_needed_before_prompt(turn: Turn) -> str | None:
     task, run = turn.work.task, turn.work.run
     if not turn.fresh or asks(turn.settings) or run.reply == "yes":
         return None
-    if task.decision.by == "user" and (task.standing or run.origin or run.message == task.spec.prompt):
+    if task.decision.by == "user" and (task.standing or run.cause.origin or run.message == task.spec.prompt):
         return None
     told = shortened(visible(run.message or ""), longest=4000)
     return f"{task.spec.agent_name} does not ask before it acts, and is to be told: {told}"

@@ -98,12 +98,12 @@ def message(app: App, work: Work) -> str:
     folder = app.home.folder(run.folder)
     if task.gated and (printed := _printed(folder, GATE)):
         parts.append(_fenced("what the command in front of this task printed", printed))
-    if run.payload:
-        parts.append(_fenced("what happened, from outside", shortened(run.payload, longest=_LONGEST)))
+    if run.cause.payload:
+        parts.append(_fenced("what happened, from outside", shortened(run.cause.payload, longest=_LONGEST)))
     if task.session == DISCOVERY:
         parts.append(_surroundings(app, task))
-    if task.spec.source and task.spec.source.compare == "full" and run.origin:
-        parts.append(_fenced("what is different in it", _difference(app, task, run.origin)))
+    if task.spec.source and task.spec.source.compare == "full" and run.cause.origin:
+        parts.append(_fenced("what is different in it", _difference(app, task, run.cause.origin)))
     for task_id, origin in _before(app, task, run):
         parts.append(_fenced(f"the result of {task_id}, which this comes after", _printed(origin)))
     if task.spec.options.last_result and (last := _last(app, task, run)):
@@ -123,9 +123,9 @@ def move_gate(folder: str) -> None:
 
 
 def _before(app: App, task: Task, run: Run) -> list[tuple[str, str]]:
-    if run.origin is None or not task.spec.order.after:
+    if run.cause.origin is None or not task.spec.order.after:
         return []
-    return [(task.spec.order.after[-1], app.home.folder(os.path.join("tasks", run.origin)))]
+    return [(task.spec.order.after[-1], app.home.folder(os.path.join("tasks", run.cause.origin)))]
 
 
 def _difference(app: App, task: Task, origin: str) -> str:

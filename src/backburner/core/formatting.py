@@ -51,8 +51,8 @@ def exit_text(code: int | None) -> str:
 
 def run_error(run: Run) -> str | None:
     """Why a run failed, waits, or was skipped; a skipped one may stand for more slots than its own."""
-    if run.error and run.skipped_before:
-        return f"{run.error} (and {run.skipped_before:,} slots before it)"
+    if run.error and run.cause.skipped_before:
+        return f"{run.error} (and {run.cause.skipped_before:,} slots before it)"
     return run.error
 
 

@@ -7,7 +7,7 @@ start-up once more. Times are integer milliseconds UTC, as in the ledger; the do
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from backburner.core.states import LIVE, NoticeKind, PauseKind, Result, RunState, TaskState
+from backburner.core.states import LIVE, NoticeKind, PauseKind, Result, RunState, TaskState, WaitKind
 from backburner.core.task_spec import TaskSpec
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ OTLP = "otlp"  # the cursor of who sends traces away
 RECORD = "record"  # the `runner` of rows an embedder keeps by hand; nobody runs them
 HOSTED = frozenset({AGENTS, LOCAL})
 OURS = frozenset({AGENTS, ENGINE, LOCAL})
-TURN = "turn:"  # what a run waits on that stands aside for a person, with the lane behind it
-ELSEWHERE = "elsewhere"  # what a run waits on for no time whose host ended: its agent goes on in a process of its own
 CHAT = "chat:"  # before the name of a session in which a person talks with an agent
 DISCOVERY = "discovery"  # the session of an agent that looks for work by itself
 HARMLESS = "harmless"  # the built-in rule for commands that change nothing and give nothing away
@@ -192,52 +190,95 @@ class Task(NamedTuple):
         return self.spec.agent is not None and bool(self.spec.command.words)
 
 
-class Run(NamedTuple):
-    """One execution of a task. `runner` says who may claim it, `owner` which process holds it while it is at work.
+class Wait(NamedTuple):
+    """What a run waits for, or waited for last: `target` is the task or the lane that it names, if any.
 
-    A pending one is not claimed before `due_at`, nor while `blocked` by a task that it comes after. `message` is what an agent is
-    asked in it; one that waits does so for a task's end, for a person's turn on its lane, or for their `reply` to a `budget` or a `tool`
-    (`waits_on`). `cause` says what made it (schedule, retry, manual, after) and `slot` for when, `origin` the run that it comes after;
-    `problem` is the kind of its failure; `asked` is the fingerprint of what a person was asked about when it began to wait for a yes. Slots that were skipped leave one, too: their `n` counts downwards from -1.
+    `reply` is a person's answer, `extensions` how often a budget was granted again, `asked` the fingerprint of what they were asked about.
+    """
+
+    kind: WaitKind
+    target: str | None = None
+    reply: str | None = None
+    extensions: int = 0
+    asked: str | None = None
+
+    @property
+    def is_for_person(self) -> bool:
+        """Whether a person has to answer."""
+        return self.kind in (WaitKind.APPROVAL, WaitKind.BUDGET, WaitKind.TOOL)
+
+
+class RunCause(NamedTuple):
+    """What made a run: its `kind` (schedule, retry, manual, after, event; empty for the first run of a one-shot task) and for which slot.
+
+    `origin` is the run that it comes after, `payload` what a source saw; `skipped_before` counts the slots that share the row of a
+    skipped one.
+    """
+
+    kind: str = ""
+    slot: int | None = None
+    origin: str | None = None
+    payload: str | None = None
+    skipped_before: int = 0
+
+
+class RunEnd(NamedTuple):
+    """How a run ended, as far as that is known. `problem` is the kind of its failure, `digest` stands for what it found."""
+
+    result: Result | None = None
+    exit_code: int | None = None
+    summary: str | None = None
+    lines: int | None = None
+    usage: dict[str, float] = {}
+    problem: str | None = None
+    digest: str | None = None
+
+
+class Run(NamedTuple):
+    """One execution of a task. `runner` says who may claim it, `owner` which process holds it while it runs.
+
+    A pending one is not claimed before `due_at`, nor while `blocked` by a task that it comes after. `message` is what an agent is asked
+    in it; `error` says why it failed, waits or cannot start yet. Skipped slots are runs, too: their `n` counts downwards from -1.
     """
 
     run_id: str
     task_id: str
     n: int
     state: RunState
-    result: Result | None
-    exit_code: int | None
-    error: str | None
-    summary: str | None
-    lines: int | None
     folder: str
     mark: str
     trace_id: str
     span_id: str
     runner: str
-    owner: ProcessId | None
-    process: ProcessId | None
     created_at: int
-    started_at: int | None
-    ended_at: int | None
-    cancel_requested_at: int | None
+    owner: ProcessId | None = None
+    process: ProcessId | None = None
+    started_at: int | None = None
+    ended_at: int | None = None
+    cancel_requested_at: int | None = None
     priority: int = 0
     blocked: bool = False
     due_at: int | None = None
     ready_at: int | None = None
     message: str | None = None
-    waits_on: str | None = None
-    reply: str | None = None
-    extensions: int = 0
-    usage: dict[str, float] = {}
-    cause: str = ""
-    slot: int | None = None
-    origin: str | None = None
-    problem: str | None = None
-    digest: str | None = None
-    payload: str | None = None
-    asked: str | None = None
-    skipped_before: int = 0  # of a skipped slot: how many more before it share its row
+    error: str | None = None
+    wait: Wait | None = None
+    cause: RunCause = RunCause()
+    end: RunEnd = RunEnd()
+
+    @property
+    def wait_kind(self) -> WaitKind | None:
+        return self.wait.kind if self.wait else None
+
+    @property
+    def reply(self) -> str | None:
+        """What a person answered to what it waited for last."""
+        return self.wait.reply if self.wait else None
+
+    @property
+    def extensions(self) -> int:
+        """How often its budget was granted again."""
+        return self.wait.extensions if self.wait else 0
 
 
 class Session(NamedTuple):
@@ -324,7 +365,7 @@ class Entry(NamedTuple):
     def asked(self) -> str | None:
         """The fingerprint of what a person is asked about, as it was when the question was made; None where nothing is asked."""
         if self.run and self.run.state == RunState.WAITING:
-            return self.run.asked
+            return self.run.wait.asked if self.run.wait else None
         return self.task.decision.fingerprint if self.task.state == TaskState.PROPOSED else None
 
     @property

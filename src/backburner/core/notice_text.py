@@ -68,6 +68,6 @@ def _line(entry: Entry, now: int) -> str:
     task, run = entry
     took = words.elapsed(entry, now)
     how = f"{entry.status}{f' {words.duration(took)}' if took is not None else ''}"
-    summary = f": {run.summary}" if run and run.summary and run.state not in LIVE else ""
+    summary = f": {run.end.summary}" if run and run.end.summary and run.state not in LIVE else ""
     what = clean(task.spec.description) or masked_line(task.spec.command.words, task.spec.command.shell)
     return "- " + shortened(f"{task.task_id} ({how}) {shortened(what, longest=100)}{summary}", longest=240)

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import NamedTuple, Protocol
 
 from backburner.core.models import ProcessId, Work
-from backburner.core.states import Result
+from backburner.core.states import Result, WaitKind
 
 
 class Outcome(NamedTuple):
@@ -53,14 +53,11 @@ class Executor(Protocol):
 
 
 class Parked(Exception):
-    """An agent cannot go on for now; the message says why. It waits for the end of a task, or a person's word (`waits_on`).
+    """An agent cannot go on for now; the message says why, `kind` and `target` what it waits for."""
 
-    None stands for a yes to the run itself, before it has begun.
-    """
-
-    def __init__(self, reason: str, waits_on: str | None) -> None:
+    def __init__(self, reason: str, kind: WaitKind, target: str | None = None) -> None:
         super().__init__(reason)
-        self.waits_on = waits_on
+        self.kind, self.target = kind, target
 
 
 class Turn(NamedTuple):

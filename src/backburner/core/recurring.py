@@ -78,7 +78,7 @@ def sequel(task: Task, run: Run, ending: Ending, how: str, *, over: bool) -> Seq
     failures = task.recurring.failures + 1
     if task.state != TaskState.ACTIVE:  # it was paused or cancelled meanwhile
         return Sequel(TaskEvent.FAILED if closing else None, None, task.spec.notify != "never", failures, None)
-    again = run.cause != "retry" and ending.result not in _NEVER_AGAIN
+    again = run.cause.kind != "retry" and ending.result not in _NEVER_AGAIN
     if again and failures < FAILURES:
         return Sequel(None, _BACKOFF_MS[kind_of_problem(ending.result, ending.problem)], False, failures, task.recurring.result_hash)
     if closing:

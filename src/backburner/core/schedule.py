@@ -63,6 +63,8 @@ def next_slot(schedule: Schedule, after: int) -> int | None:
 
 
 def _slots(schedule: Schedule, after: int) -> Iterator[int]:
+    if schedule.unreadable:
+        raise ValueError(schedule.unreadable)
     if schedule.at is not None:
         yield from [schedule.at] if schedule.at > after else []
     elif schedule.every_ms is not None:
@@ -221,6 +223,8 @@ def day_of(schedule: Schedule, now: int) -> int:
 
 def explain(schedule: Schedule, now: int, due: int | None = None, *, upcoming: bool = True) -> str:
     """A schedule in plain words, for the person who says yes to it, with its next slot if one is `upcoming`: `due`, where that is known."""
+    if schedule.unreadable:
+        return f"never: its schedule cannot be read ({schedule.unreadable})"
     words = _when(schedule)
     if schedule.max_runs is not None:
         words += f", {schedule.max_runs} time{'s' * (schedule.max_runs != 1)} at the most"

@@ -59,6 +59,17 @@ class NoticeKind(StrEnum):
     DELAYED = "delayed"
 
 
+class WaitKind(StrEnum):
+    """What a run waits for."""
+
+    APPROVAL = "approval"  # of the run itself, before it has begun
+    BUDGET = "budget"  # a person has to grant more
+    TOOL = "tool"  # a person has to approve a step of the agent
+    TASK = "task"  # the end of another task
+    INTERACTIVE = "interactive"  # a person uses the model of its lane
+    REATTACH = "reattach"  # its agent goes on in a server of its own; the next agent process finds it there
+
+
 class PauseKind(StrEnum):
     """Why a task is paused. Only one that used up its budget asks a person."""
 

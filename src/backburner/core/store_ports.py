@@ -25,6 +25,7 @@ from backburner.core.models import (
     Task,
     Work,
 )
+from backburner.core.states import WaitKind
 from backburner.core.task_spec import AgentOptions
 from backburner.core.trace_context import Parent
 
@@ -91,7 +92,16 @@ class RunQueue(Protocol):
     def record_ready(self, run_id: str, owner: ProcessId, now: int) -> None: ...
     def put_off(self, run_id: str, owner: ProcessId, reason: str, now: int, *, tell: bool) -> None: ...
     def delayed_because(self) -> str | None: ...
-    def park(self, run_id: str, owner: ProcessId, reason: str, now: int, waits_on: str | None = None, asked: str | None = None) -> None: ...
+    def park(
+        self,
+        run_id: str,
+        owner: ProcessId,
+        reason: str,
+        now: int,
+        kind: WaitKind = WaitKind.APPROVAL,
+        target: str | None = None,
+        asked: str | None = None,
+    ) -> None: ...
     def unpark(self, run_id: str, now: int) -> None: ...
 
 
@@ -107,7 +117,16 @@ class RunnerQueue(Protocol):
     def record_process(self, run_id: str, owner: ProcessId, process: ProcessId) -> None: ...
     def record_ready(self, run_id: str, owner: ProcessId, now: int) -> None: ...
     def put_off(self, run_id: str, owner: ProcessId, reason: str, now: int, *, tell: bool) -> None: ...
-    def park(self, run_id: str, owner: ProcessId, reason: str, now: int, waits_on: str | None = None, asked: str | None = None) -> None: ...
+    def park(
+        self,
+        run_id: str,
+        owner: ProcessId,
+        reason: str,
+        now: int,
+        kind: WaitKind = WaitKind.APPROVAL,
+        target: str | None = None,
+        asked: str | None = None,
+    ) -> None: ...
 
 
 class LiveRuns(Protocol):

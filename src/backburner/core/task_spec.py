@@ -117,6 +117,7 @@ class Schedule(NamedTuple):
     missed: str = "run_once"
     window_ms: int = 86_400_000
     jitter_ms: int = 0
+    unreadable: str = ""  # why the ledger's text is no schedule; the task is paused when it is due
 
 
 class Recurrence(NamedTuple):

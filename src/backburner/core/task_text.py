@@ -45,7 +45,7 @@ def as_json(entry: Entry, now: int, *, exact: bool = False) -> dict[str, object]
         "kind": task.kind,
         "type": task.type,
         "status": entry.status,
-        "result": run.result if run else None,
+        "result": run.end.result if run else None,
         "description": task.spec.description,
         "command": list(task.spec.command.words) if exact else masked_words(task.spec.command.words),
         **({"agent": task.spec.agent_name, "prompt": task.spec.prompt} if task.spec.agent_name is not None else {}),
@@ -57,9 +57,9 @@ def as_json(entry: Entry, now: int, *, exact: bool = False) -> dict[str, object]
         "started_at": words.iso(run.started_at) if run else None,
         "completed_at": words.iso(run.ended_at) if run else None,
         "duration_seconds": None if took is None else took / 1000,
-        "exit_code": run.exit_code if run else None,
+        "exit_code": run.end.exit_code if run else None,
         "error": run.error if run else None,
-        "summary": run.summary if run else None,
+        "summary": run.end.summary if run else None,
         "pid": run.process.pid if run and run.process else None,
         "span_id": run.span_id if run else None,
         "approved_by": task.decision.by,
@@ -108,7 +108,7 @@ def _standing_json(entry: Entry) -> dict[str, object]:
         "run_status": run.state if run else None,
         "failures": task.recurring.failures,
         "paused_because": task.recurring.paused_because,
-        "tokens_used": run.usage.get("tokens", 0) if run else 0,
+        "tokens_used": run.end.usage.get("tokens", 0) if run else 0,
     }
 
 
@@ -118,18 +118,18 @@ def run_json(run: Run) -> dict[str, object]:
     return {
         "run_id": run.run_id,
         "status": run.state,
-        "cause": run.cause,
-        "slot": words.iso(run.slot),
+        "cause": run.cause.kind,
+        "slot": words.iso(run.cause.slot),
         "started_at": words.iso(run.started_at),
         "completed_at": words.iso(run.ended_at),
         "duration_seconds": took,
-        "exit_code": run.exit_code,
-        "result": run.summary,
+        "exit_code": run.end.exit_code,
+        "result": run.end.summary,
         "error": words.run_error(run),
-        "problem": run.problem,
-        "tokens_used": run.usage.get("tokens", 0),
-        "cost": run.usage.get("cost"),
-        "origin": run.origin,
+        "problem": run.end.problem,
+        "tokens_used": run.end.usage.get("tokens", 0),
+        "cost": run.end.usage.get("cost"),
+        "origin": run.cause.origin,
     }
 
 
@@ -248,7 +248,7 @@ def _standing_row(entry: Entry, now: int, text: str) -> str:
     task, run = entry
     state = ""
     if entry.live and run and run.due_at is not None and run.due_at > now:
-        state = f"{run.cause} in {words.duration(run.due_at - now)}"
+        state = f"{run.cause.kind} in {words.duration(run.due_at - now)}"
     elif entry.live and run:
         state = f"{run.state} now"
     elif task.recurring.next_run_at is not None:
@@ -262,11 +262,13 @@ def history(runs: Sequence[Run]) -> list[str]:
     """The runs of a standing task, newest first."""
     lines = []
     for run in runs:
-        at = run.started_at or run.slot or run.created_at
+        at = run.started_at or run.cause.slot or run.created_at
         took = None if run.started_at is None or run.ended_at is None else run.ended_at - run.started_at
-        tokens = f", {run.usage['tokens']:,.0f} tokens" if run.usage.get("tokens") else ""
-        about = (words.run_error(run) if run.state in ("skipped", "failed", "waiting") else None) or run.summary or ""
-        lines.append(f"  {words.local(at)}  {run.state:9} {run.cause:8} {words.duration(took)}{tokens}  {shortened(clean(about))}".rstrip())
+        tokens = f", {run.end.usage['tokens']:,.0f} tokens" if run.end.usage.get("tokens") else ""
+        about = (words.run_error(run) if run.state in ("skipped", "failed", "waiting") else None) or run.end.summary or ""
+        lines.append(
+            f"  {words.local(at)}  {run.state:9} {run.cause.kind:8} {words.duration(took)}{tokens}  {shortened(clean(about))}".rstrip()
+        )
     return lines
 
 
@@ -302,7 +304,7 @@ def details(entry: Entry, now: int, output: bytes, log: str, signs: "Signs", whe
     if task.standing:
         lines += ["", "Runs:", *history(runs), "", "The latest:"]
     if run.state == "waiting":
-        answer = task.task_id if run.waits_on in (None, "budget", "tool") else run.waits_on
+        answer = run.wait.target if run.wait and run.wait.target else task.task_id
         lines += [f"Waits because: {run.error}", *([f"Fingerprint: {words.short(entry.asked)}"] if entry.asked else [])]
         lines.append(f"Answer: backburner approve {answer}")
         return "\n".join(lines)
@@ -310,16 +312,16 @@ def details(entry: Entry, now: int, output: bytes, log: str, signs: "Signs", whe
     if run.ended_at is not None:
         lines.append(f"Completed: {words.local(run.ended_at)}")
     lines.append(f"Duration: {words.duration(words.elapsed(entry, now))}")
-    if run.result:
+    if run.end.result:
         if run.started_at is not None:
-            lines.append(f"Exit code: {words.exit_text(run.exit_code)}")
-        if run.result != "exit" or run.error:
-            lines.append(f"Ended: {words.ending(run.result, run.exit_code, run.error, task.spec.timeout_ms)}")
-        if run.error and run.result == "exit":
+            lines.append(f"Exit code: {words.exit_text(run.end.exit_code)}")
+        if run.end.result != "exit" or run.error:
+            lines.append(f"Ended: {words.ending(run.end.result, run.end.exit_code, run.error, task.spec.timeout_ms)}")
+        if run.error and run.end.result == "exit":
             lines.append(f"Note: {run.error}")
     elif run.process:
         lines.append(f"Process: {run.process.pid}")
-    lines += [*_used(run.usage), *_signs(entry, signs)]
+    lines += [*_used(run.end.usage), *_signs(entry, signs)]
     shown = [shortened(clean(line), longest=_LONGEST_LINE) for line in output.decode("utf-8", "replace").splitlines()]
     if shown:
         lines += ["", f"Recent output (last {len(shown)} lines):", _RULE * 60, *shown]
@@ -390,7 +392,7 @@ def ended_line(entry: Entry, now: int) -> str:
     run = entry.run
     took = words.elapsed(entry, now)
     parts = [words.duration(took)] if took is not None else []
-    if run and run.result:
-        parts.insert(0, words.ending(run.result, run.exit_code, run.error, entry.task.spec.timeout_ms))
-    told = f": {run.summary}" if run and run.summary else ""
+    if run and run.end.result:
+        parts.insert(0, words.ending(run.end.result, run.end.exit_code, run.error, entry.task.spec.timeout_ms))
+    told = f": {run.end.summary}" if run and run.end.summary else ""
     return f"{entry.task.task_id} {entry.status} ({', '.join(parts)}){told}"

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 from backburner.core.errors import BackburnerError, StaleRun
 from backburner.core.known_agents import OPENCODE
-from backburner.core.models import ELSEWHERE, HOSTED, OURS, Clock, Ending, ProcessId, Run
-from backburner.core.states import AT_WORK, Result, RunState
+from backburner.core.models import HOSTED, OURS, Clock, Ending, ProcessId, Run
+from backburner.core.states import AT_WORK, Result, RunState, WaitKind
 from backburner.core.store_ports import RunQueue, SessionStore
 from backburner.execution.runner import Runner
 from backburner.services.agent_catalog import AgentCatalog
@@ -81,7 +81,7 @@ class RunRecovery:
         with contextlib.suppress(StaleRun):
             work = self._queue.adopt(run, self._owner)
             if run.cancel_requested_at is None and self._runs_in_external_server(work.task.spec.agent_name or ""):
-                self._queue.park(run.run_id, self._owner, "its agent host ended; it goes on", self._clock(), ELSEWHERE)
+                self._queue.park(run.run_id, self._owner, "its agent host ended; it goes on", self._clock(), WaitKind.REATTACH)
                 self._changed()
                 return
             if not work.task.standing:
@@ -90,7 +90,11 @@ class RunRecovery:
             ending = Ending(run.run_id, RunState.FAILED, Result.LOST, self._clock(), error=why, usage=used)
             self._queue.settle([ending], self._owner)
             with contextlib.suppress(OSError):
-                folders.write(self._home.folder(run.folder), work.task, run._replace(state=ending.state, result=ending.result, error=why))
+                folders.write(
+                    self._home.folder(run.folder),
+                    work.task,
+                    run._replace(state=ending.state, end=run.end._replace(result=ending.result), error=why),
+                )
             self._changed()
 
     def _runs_in_external_server(self, agent: str) -> bool:

@@ -69,6 +69,6 @@ class Scheduler:
 
 def _busy(run: Run) -> str:
     """Why a slot is skipped while another run is under way."""
-    if run.state == RunState.PENDING and run.cause == "retry":
+    if run.state == RunState.PENDING and run.cause.kind == "retry":
         return f"a retry is to come first, at {local(run.due_at)}"
     return f"the run before it ({run.run_id}) is still {run.state}"

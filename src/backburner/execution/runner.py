@@ -14,7 +14,7 @@ from backburner.core.errors import LedgerUnavailable, StaleRun
 from backburner.core.formatting import duration
 from backburner.core.models import Clock, Ending, ProcessId, Run, Task, Work
 from backburner.core.ports import NO_ROOM, CannotStart, Executor, Handle, Outcome, Parked, StartLater
-from backburner.core.states import Result, RunState
+from backburner.core.states import Result, RunState, WaitKind
 from backburner.core.store_ports import LedgerQueries, RunQueue
 from backburner.execution.delays import Delays
 from backburner.system import log_file as output
@@ -177,7 +177,7 @@ class Runner:
             if not just_approved and (changed := self._changed_since(work)):
                 reason, fingerprint = changed
                 log.warning("%s waits for approval: %s", work.run.run_id, reason)
-                self._queue.park(work.run.run_id, self._owner, reason, self._clock(), asked=fingerprint)
+                self._queue.park(work.run.run_id, self._owner, reason, self._clock(), WaitKind.APPROVAL, asked=fingerprint)
                 return
             handle = self._executor.launch(work)
         except CannotStart as error:
@@ -322,7 +322,7 @@ class Runner:
         """A run that cannot go on for now gives its place back."""
         self._live.pop(work.run.run_id, None)
         try:
-            self._queue.park(work.run.run_id, self._owner, str(parked), self._clock(), parked.waits_on)
+            self._queue.park(work.run.run_id, self._owner, str(parked), self._clock(), parked.kind, parked.target)
         except LedgerUnavailable as error:
             log.warning("%s", error)
             asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._park, work, parked)
@@ -354,8 +354,9 @@ class Runner:
 
     def _conclude(self, work: Work, ending: Ending) -> None:
         """Files first, then the ledger: who learns of the end from the ledger finds the files complete."""
-        run = work.run._replace(state=ending.state, result=ending.result, exit_code=ending.exit_code, error=ending.error)
-        run = run._replace(summary=ending.summary, lines=ending.lines, ended_at=max(ending.ended_at, run.started_at or 0))
+        end = work.run.end._replace(result=ending.result, exit_code=ending.exit_code, summary=ending.summary, lines=ending.lines)
+        ended_at = max(ending.ended_at, work.run.started_at or 0)
+        run = work.run._replace(state=ending.state, end=end, error=ending.error, ended_at=ended_at)
         self._write_files(work.task, run)
         self._ended.append((work.task, ending))
         if self._settling is None:

@@ -15,7 +15,7 @@ from backburner.core.formatting import short
 from backburner.core.masking import masked_line
 from backburner.core.models import OUT, Approval, Caller, Clock, Entry, Grant, Submission
 from backburner.core.recurring import title, tools_of
-from backburner.core.states import RunState, TaskState
+from backburner.core.states import RunState, TaskState, WaitKind
 from backburner.core.terminal_text import shortened, visible
 from backburner.services.agent_catalog import AgentCatalog
 from backburner.services.identity import Identity
@@ -87,8 +87,8 @@ class Approvals:
         from backburner.services.gate import submission_of
 
         task, run = entry
-        if run and run.state == RunState.WAITING and (run.waits_on is not None or not task.spec.command.words):
-            return _digest("step", run.run_id, run.waits_on, run.error, run.extensions)
+        if run and run.state == RunState.WAITING and (run.wait_kind not in (None, WaitKind.APPROVAL) or not task.spec.command.words):
+            return _digest("step", run.run_id, run.wait and run.wait[:2], run.error, run.extensions)
         if task.state == TaskState.PAUSED:
             return _digest("paused", task.task_id, task.recurring.paused_because)
         submission = submission_of(task, self._ledger_queries.environment(task.task_id))
@@ -162,8 +162,8 @@ class Approvals:
         if notice is None or given.message not in self._delivery_store.questions(channel):
             return  # it asks nothing, was answered, or what it asked about is over
         run, task_id = self._queries.get(notice.task_id).run, notice.task_id
-        if run and run.state == RunState.WAITING and run.waits_on not in (None, "budget", "tool"):
-            task_id = str(run.waits_on)
+        if run and run.state == RunState.WAITING and run.wait_kind is WaitKind.TASK and run.wait:
+            task_id = str(run.wait.target)
         self._sessions.record_activity(channel)
         if not given.yes:
             self._reject(self._queries.get(task_id))

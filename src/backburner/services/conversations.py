@@ -64,13 +64,13 @@ class Conversations:
             raise BadInput(f"A message has at most {LONGEST_PROMPT:,} characters; put the rest into a file.")
         if run.n > 1 and run.state in LIVE:
             raise NotResumable(_BEING_RESUMED)
-        if entry.status != RunState.COMPLETED and run.result != Result.LOST and not (task.in_chat and entry.ended):
+        if entry.status != RunState.COMPLETED and run.end.result != Result.LOST and not (task.in_chat and entry.ended):
             status = {"failed": "error", "pending": "running"}.get(entry.status, entry.status)
             raise NotResumable(f"Cannot resume task: status is '{status}'. Only completed tasks can be resumed.")
         kept = self._read(task)
-        if kept is None and (run.result != Result.LOST or run.n > 1) and not task.in_chat:
+        if kept is None and (run.end.result != Result.LOST or run.n > 1) and not task.in_chat:
             raise NotResumable("Session expired or was deleted. Start a new background_task to continue.")
-        if run.result == Result.LOST and run.message and json.dumps(run.message, ensure_ascii=False)[1:-1] not in (kept or ""):
+        if run.end.result == Result.LOST and run.message and json.dumps(run.message, ensure_ascii=False)[1:-1] not in (kept or ""):
             message = f"{run.message}\n\n{message}"  # it was interrupted before the agent received the previous message
         try:
             entry = self._task_store.resume(task.task_id, message, runner=task.lane or AGENTS, now=self._clock())

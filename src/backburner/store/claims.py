@@ -34,7 +34,7 @@ class Claims:
 
     def take(self, run: Run, owner: ProcessId, now: int) -> Run:
         """Make one run the owner's; StaleRun where somebody else was quicker."""
-        event = RunEvent.RESUMED if run.runner in HOSTED and run.n > 1 and not run.cause else RunEvent.CLAIMED
+        event = RunEvent.RESUMED if run.runner in HOSTED and run.n > 1 and not run.cause.kind else RunEvent.CLAIMED
         after = advance(run.state, event)
         taken = self._db.write(
             "UPDATE runs SET state = ?, owner = ?, started_at = ? WHERE run_id = ? AND state = ?",

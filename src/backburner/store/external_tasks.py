@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from backburner.core.errors import BadInput, StaleRun, StaleTask
 from backburner.core.models import RECORD, Run, Task
 from backburner.core.states import event_between, task_event_between
-from backburner.store.rows import plain, task_row
+from backburner.store.rows import plain, run_row, task_row
 
 if TYPE_CHECKING:
     from backburner.store.database import Database
@@ -25,7 +25,7 @@ class ExternalTaskRepository:
             if self._db.one("SELECT 1 FROM tasks WHERE task_id = ?", (task.task_id,)):
                 raise BadInput(f"There is a task {task.task_id} already.")
             self._db.insert("tasks", task_row(task))
-            self._db.insert("runs", run._asdict())
+            self._db.insert("runs", run_row(run))
             self._events.write(task.created_at, "task_recorded", task.task_id, run.run_id)
 
     def change_record(self, task: Task, run: Run) -> None:
@@ -41,7 +41,7 @@ class ExternalTaskRepository:
                 task_event_between(known.state, task.state)
             if not self._overwrite("tasks", "task_id", task_row(task), known.state):
                 raise StaleTask(task_id=task.task_id)
-            if not self._overwrite("runs", "run_id", run._asdict(), before.state):
+            if not self._overwrite("runs", "run_id", run_row(run), before.state):
                 raise StaleRun(run_id=run.run_id)
 
     def _overwrite(self, table: str, key: str, row: dict[str, object], state: str) -> int:

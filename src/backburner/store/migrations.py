@@ -438,5 +438,17 @@ MIGRATIONS: tuple[str, ...] = (
     """
     CREATE INDEX notices_outgoing ON notices (notice_id) WHERE told_at IS NULL AND dead_at IS NULL AND substr(channel, 1, 3) = 'to:';
     """,
+    # 11: what a run waits for as a kind and a target
+    """
+    ALTER TABLE runs ADD COLUMN wait_kind TEXT;
+    UPDATE runs SET wait_kind = CASE
+        WHEN waits_on IN ('budget', 'tool') THEN waits_on
+        WHEN waits_on = 'elsewhere' THEN 'reattach'
+        WHEN waits_on LIKE 'turn:%' THEN 'interactive'
+        WHEN waits_on IS NOT NULL THEN 'task'
+        WHEN state = 'waiting' THEN 'approval' END;
+    UPDATE runs SET waits_on = CASE wait_kind WHEN 'task' THEN waits_on WHEN 'interactive' THEN substr(waits_on, 6) END;
+    ALTER TABLE runs RENAME COLUMN waits_on TO wait_target;
+    """,
 )
 VERSION = len(MIGRATIONS)

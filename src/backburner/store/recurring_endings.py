@@ -57,7 +57,13 @@ class RecurringEndings:
         after = recurring.sequel(task, run, ending, how, over=recurring.is_over(task, now) or self._follows_nothing(task))
         if not woken:
             after = after._replace(tell=False, result_hash=task.recurring.result_hash)
-        about = {"result": ending.result, "exit_code": ending.exit_code, "summary": ending.summary, "cause": run.cause, "slot": run.slot}
+        about = {
+            "result": ending.result,
+            "exit_code": ending.exit_code,
+            "summary": ending.summary,
+            "cause": run.cause.kind,
+            "slot": run.cause.slot,
+        }
         self._events.write(now, event, task.task_id, run.run_id, **about, **({"retry_in_ms": after.retry_ms} if after.retry_ms else {}))
         self._remember(task, run, ending, after)
         reached = self._transitions.apply(task, after.event, now, because=after.because).state if after.event else None
@@ -65,7 +71,7 @@ class RecurringEndings:
             self._end_watcher(task, now)
         folder = os.path.dirname(run.folder)
         if after.retry_ms is not None:
-            about = {"slot": run.slot, "origin": run.origin, "payload": run.payload}
+            about = {"slot": run.cause.slot, "origin": run.cause.origin, "payload": run.cause.payload}
             self._runs.add_recurring(task, folder, now, cause="retry", due_at=now + after.retry_ms, **about)
         elif after.tell:
             log = os.path.join(self._root, run.folder, "output.log")
@@ -94,7 +100,7 @@ class RecurringEndings:
                 self._transitions.pause(other.task, reason, now, f"{recurring.title(other.task)} is paused: {reason}.")
 
     def _remember(self, task: Task, run: Run, ending: Ending, after: recurring.Sequel) -> None:
-        gate_hash = run.digest if ending.state == RunState.COMPLETED and run.digest else task.recurring.precheck_hash
+        gate_hash = run.end.digest if ending.state == RunState.COMPLETED and run.end.digest else task.recurring.precheck_hash
         self._db.write(
             "UPDATE tasks SET failures = ?, result_hash = ?, gate_hash = ? WHERE task_id = ?",
             (after.failures, after.result_hash, gate_hash, task.task_id),

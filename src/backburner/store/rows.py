@@ -4,8 +4,22 @@ import json
 
 from backburner.core.formatting import iso
 from backburner.core.masking import masked_line
-from backburner.core.models import OUT, Decision, Entry, Notice, ProcessId, RecurringState, Run, Span, Task, TraceIds
-from backburner.core.states import NoticeKind, PauseKind, Result, RunState, TaskState
+from backburner.core.models import (
+    OUT,
+    Decision,
+    Entry,
+    Notice,
+    ProcessId,
+    RecurringState,
+    Run,
+    RunCause,
+    RunEnd,
+    Span,
+    Task,
+    TraceIds,
+    Wait,
+)
+from backburner.core.states import NoticeKind, PauseKind, Result, RunState, TaskState, WaitKind
 from backburner.core.task_spec import (
     AgentOptions,
     AgentSpec,
@@ -36,7 +50,13 @@ _TASK_COLUMNS = (
     *("source", "opened", "pause_kind"),
 )
 TASK = ", ".join(f"t.{column}" for column in _TASK_COLUMNS)
-RUN = ", ".join(f"r.{field}" for field in Run._fields)
+_RUN_COLUMNS = (
+    *("run_id", "task_id", "n", "state", "folder", "mark", "trace_id", "span_id", "runner", "created_at", "owner", "process", "started_at"),
+    *("ended_at", "cancel_requested_at", "priority", "blocked", "due_at", "ready_at", "message", "error"),
+    *("wait_kind", "wait_target", "reply", "extensions", "asked", "cause", "slot", "origin", "payload", "skipped_before"),
+    *("result", "exit_code", "summary", "lines", "usage", "problem", "digest"),
+)
+RUN = ", ".join(f"r.{column}" for column in _RUN_COLUMNS)
 WIDTH = len(_TASK_COLUMNS)
 # A one-shot task shows its run's state, a standing one its own.
 STATUS = "CASE WHEN t.schedule = '{}' THEN coalesce(r.state, t.state) ELSE t.state END"
@@ -74,6 +94,13 @@ def _table(text: object) -> dict:
     return json.loads(str(text)) if text != "{}" else {}
 
 
+def _schedule(fields: dict) -> Schedule:
+    try:
+        return Schedule(**fields)
+    except TypeError as error:  # one task that cannot be read must not hide the others
+        return Schedule(unreadable=str(error))
+
+
 def task_of(row: tuple) -> Task:
     """A task from its columns."""
     c = dict(zip(_TASK_COLUMNS, row, strict=False))
@@ -81,7 +108,7 @@ def task_of(row: tuple) -> Task:
     if c["agent"] is not None:
         agent = AgentSpec(c["agent"], c["prompt"], options_from(_table(c["terms"])) if c["terms"] != "{}" else AgentOptions())
     if c["schedule"] != "{}":
-        recurrence = Recurrence(Schedule(**_table(c["schedule"])), c["notify"], source_from(_table(c["source"])))
+        recurrence = Recurrence(_schedule(_table(c["schedule"])), c["notify"], source_from(_table(c["source"])))
     spec = TaskSpec(
         cwd=c["cwd"],
         command=CommandSpec(
@@ -196,15 +223,52 @@ def task_row(task: Task) -> dict[str, object]:
 
 
 def run_of(row: tuple) -> Run:
-    run = Run._make(row)
-    return run._replace(
-        state=RunState(run.state),
-        result=Result(run.result) if run.result else None,
-        blocked=bool(run.blocked),
-        usage=_table(run.usage),
-        owner=ProcessId.parse(str(run.owner)) if run.owner else None,
-        process=ProcessId.parse(str(run.process)) if run.process else None,
+    """A run from its columns."""
+    c = dict(zip(_RUN_COLUMNS, row, strict=False))
+    wait = None
+    if c["wait_kind"]:
+        wait = Wait(WaitKind(c["wait_kind"]), c["wait_target"], c["reply"], c["extensions"], c["asked"])
+    result = Result(c["result"]) if c["result"] else None
+    return Run(
+        run_id=c["run_id"],
+        task_id=c["task_id"],
+        n=c["n"],
+        state=RunState(c["state"]),
+        folder=c["folder"],
+        mark=c["mark"],
+        trace_id=c["trace_id"],
+        span_id=c["span_id"],
+        runner=c["runner"],
+        created_at=c["created_at"],
+        owner=ProcessId.parse(c["owner"]) if c["owner"] else None,
+        process=ProcessId.parse(c["process"]) if c["process"] else None,
+        started_at=c["started_at"],
+        ended_at=c["ended_at"],
+        cancel_requested_at=c["cancel_requested_at"],
+        priority=c["priority"],
+        blocked=bool(c["blocked"]),
+        due_at=c["due_at"],
+        ready_at=c["ready_at"],
+        message=c["message"],
+        error=c["error"],
+        wait=wait,
+        cause=RunCause(c["cause"], c["slot"], c["origin"], c["payload"], c["skipped_before"]),
+        end=RunEnd(result, c["exit_code"], c["summary"], c["lines"], _table(c["usage"]), c["problem"], c["digest"]),
     )
+
+
+def run_row(run: Run) -> dict[str, object]:
+    """The columns of a run, for its insertion."""
+    wait = run.wait
+    flat = {name: value for name, value in run._asdict().items() if name not in ("wait", "cause", "end")}
+    cause = {**run.cause._asdict(), "cause": run.cause.kind}
+    del cause["kind"]
+    waits = (
+        {"wait_kind": wait.kind, "wait_target": wait.target, "reply": wait.reply, "extensions": wait.extensions, "asked": wait.asked}
+        if wait
+        else {}
+    )
+    return {**flat, **waits, **cause, **run.end._asdict()}
 
 
 def notice_of(row: tuple) -> Notice:
@@ -234,7 +298,7 @@ def span_of_task(task: Task) -> Span:
 
 def span_of_run(task: Task, run: Run) -> Span:
     """A run of a task."""
-    more = {"task.pid": run.process.pid if run.process else None, "task.exit_code": run.exit_code, "task.run": run.n}
+    more = {"task.pid": run.process.pid if run.process else None, "task.exit_code": run.end.exit_code, "task.run": run.n}
     return Span(
         span_id=run.span_id,
         trace_id=run.trace_id,

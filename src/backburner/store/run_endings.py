@@ -10,7 +10,18 @@ from backburner.core.formatting import agent_notice as agent_notice_words
 from backburner.core.formatting import ending as ending_words
 from backburner.core.formatting import notice as notice_words
 from backburner.core.models import HOSTED, Ending, Entry, Run, Task
-from backburner.core.states import Result, RunEvent, RunState, TaskEvent, TaskState, advance, ending_of_task, event_between, restart_delay
+from backburner.core.states import (
+    Result,
+    RunEvent,
+    RunState,
+    TaskEvent,
+    TaskState,
+    WaitKind,
+    advance,
+    ending_of_task,
+    event_between,
+    restart_delay,
+)
 from backburner.core.task_spec import SourceKind
 from backburner.store.dependencies import dependency_failed, failure_reason
 from backburner.store.recurring_endings import EndedTask
@@ -66,7 +77,7 @@ class RunEndings:
         ended = [EndedTask(task_id, state)]
         while ended:
             after_id, state = ended.pop(0)
-            self._waiting.wake(after_id, now)
+            self._waiting.wake(WaitKind.TASK, after_id, now)
             for dependent in self._dependencies.dependents(after_id):
                 entry = self._reader.get(dependent)
                 if state == TaskState.DONE:
@@ -101,7 +112,7 @@ class RunEndings:
         self._events.write(ending.ended_at, event, task.task_id, run.run_id, **about, **restarts)
         if delay is not None:
             folder, due_at = os.path.dirname(run.folder), ending.ended_at + delay
-            self._runs.add(self._runs.count_up(task), run.runner, folder, ending.ended_at, due_at=due_at, origin=run.origin)
+            self._runs.add(self._runs.count_up(task), run.runner, folder, ending.ended_at, due_at=due_at, origin=run.cause.origin)
             return []
         self._notices.write(task, run, self._text(task, run, ending, failures), ending.ended_at)
         return [EndedTask(task.task_id, reached)] if reached else []
@@ -109,7 +120,7 @@ class RunEndings:
     def _write_run(self, run: Run, ending: Ending) -> None:
         changed = self._db.write(
             "UPDATE runs SET state = ?, result = ?, exit_code = ?, error = ?, summary = ?, lines = ?, blocked = 0, process = coalesce(?, process),"
-            " ended_at = CASE WHEN started_at > ? THEN started_at ELSE ? END, usage = ?, problem = ?, waits_on = NULL WHERE run_id = ? AND state = ?",
+            " ended_at = CASE WHEN started_at > ? THEN started_at ELSE ? END, usage = ?, problem = ?, wait_kind = NULL, wait_target = NULL WHERE run_id = ? AND state = ?",
             (ending.state, ending.result, ending.exit_code, ending.error, ending.summary, ending.lines, plain(ending.process))
             + (ending.ended_at, ending.ended_at, plain(ending.usage), ending.problem, ending.run_id, run.state),
         )

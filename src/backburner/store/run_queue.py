@@ -4,14 +4,14 @@ Every verb is one transaction, guarded by the state and the owner it expects: St
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from backburner.core import recurring
 from backburner.core.errors import StaleRun
 from backburner.core.formatting import no_room, short
 from backburner.core.masking import masked_line
-from backburner.core.models import ELSEWHERE, ENGINE, HOSTED, RECORD, TURN, Ending, Entry, ProcessId, Run, Settled, Work
-from backburner.core.states import AT_WORK, LIVE, NoticeKind, Result, RunEvent, RunState, TaskState, advance
+from backburner.core.models import ENGINE, HOSTED, RECORD, Ending, Entry, ProcessId, Run, Settled, Work
+from backburner.core.states import AT_WORK, LIVE, NoticeKind, Result, RunEvent, RunState, TaskState, WaitKind, advance
 from backburner.core.terminal_text import shortened
 from backburner.store.claims import QUEUE
 from backburner.store.rows import LIVE_RUNS, RUN, run_of
@@ -138,19 +138,25 @@ class RunQueueRepository:
         row = self._db.one(f"SELECT error FROM runs WHERE {LIVE_RUNS} AND {delayed} LIMIT 1")
         return row[0] if row else None
 
-    def park(self, run_id: str, owner: ProcessId, reason: str, now: int, waits_on: str | None = None, asked: str | None = None) -> None:
-        """A run waits: a command that has not begun for a person's yes, an agent for that, a budget, or the end of a task.
-
-        `asked` is the fingerprint of the command that a yes would be for.
-        """
+    def park(
+        self,
+        run_id: str,
+        owner: ProcessId,
+        reason: str,
+        now: int,
+        kind: WaitKind = WaitKind.APPROVAL,
+        target: str | None = None,
+        asked: str | None = None,
+    ) -> None:
+        """Let a running run wait; `target` is the task or the lane that it waits for, `asked` the fingerprint of what a yes would be for."""
         with self._db.transaction():
             row = self._db.one("SELECT state, task_id FROM runs WHERE run_id = ? AND owner = ?", (run_id, str(owner)))
             if not row or row[0] not in AT_WORK:
                 raise StaleRun(run_id=run_id)
             before, task_id = RunState(row[0]), row[1]
             parked = self._db.write(
-                "UPDATE runs SET state = ?, error = ?, waits_on = ?, reply = NULL, asked = ? WHERE run_id = ? AND state = ? AND owner = ?",
-                (advance(before, RunEvent.PARKED), reason, waits_on, asked, run_id, before, str(owner)),
+                "UPDATE runs SET state = ?, error = ?, wait_kind = ?, wait_target = ?, reply = NULL, asked = ? WHERE run_id = ? AND state = ? AND owner = ?",
+                (advance(before, RunEvent.PARKED), reason, kind, target, asked, run_id, before, str(owner)),
             )
             if not parked:
                 raise StaleRun(run_id=run_id)
@@ -158,42 +164,46 @@ class RunQueueRepository:
             entry = self._reader.get(task_id)
             if entry.run and entry.run.cancel_requested_at is not None:  # it was to be stopped: it does not wait for anybody
                 self._endings.end(entry, Ending(run_id, RunState.CANCELLED, Result.SIGNAL, now, error="it was stopped"))
-            elif self._is_over(waits_on):
+            elif self._is_over(kind, target):
                 self._waiting.requeue(run_id, now, task_id=task_id)  # that ended before it waited
             elif entry.task.standing:
-                self._tell_waiting(entry, reason, waits_on, asked, now)
+                self._tell_waiting(entry, reason, kind, target, asked, now)
 
     def unpark(self, run_id: str, now: int) -> None:
         """A run waits for a person no more, without their word. Guarded: it waits for one on a step."""
         with self._db.transaction():
-            row = self._db.one("SELECT task_id FROM runs WHERE run_id = ? AND state = 'waiting' AND waits_on = 'tool'", (run_id,))
+            row = self._db.one("SELECT task_id FROM runs WHERE run_id = ? AND state = 'waiting' AND wait_kind = 'tool'", (run_id,))
             if not row:
                 raise StaleRun(run_id=run_id)
             self._waiting.requeue(run_id, now, task_id=row[0])
 
-    def _is_over(self, waits_on: str | None) -> bool:
+    def _is_over(self, kind: WaitKind, target: str | None) -> bool:
         """Whether what a run waits for has ended already."""
-        if waits_on in (None, "budget", "tool"):
-            return False
-        if waits_on == ELSEWHERE:
-            return True
-        if waits_on.startswith(TURN):
-            return not self._db.one("SELECT 1 FROM turns WHERE lane = ?", (waits_on.removeprefix(TURN),))
-        other = self._reader.find(waits_on)
-        return other is None or other.ended
+        match kind:
+            case WaitKind.APPROVAL | WaitKind.BUDGET | WaitKind.TOOL:
+                return False
+            case WaitKind.REATTACH:
+                return True
+            case WaitKind.INTERACTIVE:
+                return not self._db.one("SELECT 1 FROM turns WHERE lane = ?", (target,))
+            case WaitKind.TASK:
+                other = self._reader.find(target or "")
+                return other is None or other.ended
+            case _:
+                assert_never(kind)
 
-    def _tell_waiting(self, entry: Entry, reason: str, waits_on: str | None, asked: str | None, now: int) -> None:
-        """Nobody looks on while a recurring task runs: a person is told, each time anew, where only they can let it go on."""
+    def _tell_waiting(self, entry: Entry, reason: str, kind: WaitKind, target: str | None, asked: str | None, now: int) -> None:
+        """Nobody looks on while a recurring task runs: a person is told, each time anew, if only they can let it go on."""
         answer = entry.task.task_id
-        if waits_on is not None and waits_on.startswith(TURN):
+        if kind is WaitKind.INTERACTIVE:
             return
-        if waits_on in (None, "budget", "tool"):
-            reason = f"{reason} (fingerprint {short(asked)})" if asked else reason
-        else:
-            other = self._reader.get(waits_on)
+        if kind is WaitKind.TASK:
+            other = self._reader.get(target or "")
             if other.status != TaskState.PROPOSED:
                 return
             answer = other.task.task_id
             line = masked_line(other.task.spec.command.words, other.task.spec.command.shell)
             reason = f"it wants to run `{shortened(line, longest=400)}` ({'; '.join(other.task.decision.reasons)})"
+        elif asked:
+            reason = f"{reason} (fingerprint {short(asked)})"
         self._notices.write(entry.task, entry.run, recurring.waiting(entry.task, reason, answer), now, NoticeKind.WAITING, again=True)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from backburner.core import ids
 from backburner.core import trace_context as trace
 from backburner.core.errors import StaleTask
-from backburner.core.models import ENGINE, Run, Task
+from backburner.core.models import ENGINE, Run, RunCause, Task
 from backburner.core.states import Result, RunEvent, RunState
+from backburner.store.rows import run_row
 
 if TYPE_CHECKING:
     from backburner.store.database import Database
@@ -51,32 +52,19 @@ class RunWriter:
             task_id=task.task_id,
             n=task.run_count,
             state=RunState.PENDING,
-            result=None,
-            exit_code=None,
-            error=None,
-            summary=None,
-            lines=None,
             folder=os.path.join(folder, run_id),
             mark=os.urandom(8).hex(),
             trace_id=task.trace.trace_id or trace.new_trace_id(),
             span_id=trace.new_span_id(),
             runner=runner,
-            owner=None,
-            process=None,
             created_at=now,
-            started_at=None,
-            ended_at=None,
-            cancel_requested_at=None,
             priority=task.spec.order.priority,
             blocked=blocked,
             due_at=due_at,
             message=message,
-            cause=cause,
-            slot=slot,
-            origin=origin,
-            payload=payload,
+            cause=RunCause(cause, slot, origin, payload),
         )
-        self._db.insert("runs", run._asdict())
+        self._db.insert("runs", run_row(run))
         return run
 
     def add_recurring(self, task: Task, folder: str, now: int, *, cause: str, due_at: int | None = None, **about: Any) -> Run:

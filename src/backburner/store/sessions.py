@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from backburner.core.models import TURN, PersonsTurn, ProcessId, Session
+from backburner.core.models import PersonsTurn, ProcessId, Session
+from backburner.core.states import WaitKind
 from backburner.store.parameters import places
 from backburner.store.rows import LIVE_RUNS, plain
 
@@ -63,7 +64,7 @@ class SessionRepository:
             row = self._db.one("SELECT lane FROM turns WHERE process = ?", (str(process),))
             self._db.write("DELETE FROM turns WHERE process = ?", (str(process),))
             if row and not self._db.one("SELECT 1 FROM turns WHERE lane = ?", (row[0],)):
-                self._waiting.wake(TURN + row[0], now)
+                self._waiting.wake(WaitKind.INTERACTIVE, row[0], now)
         return bool(row)
 
     def turns(self) -> Sequence[PersonsTurn]:

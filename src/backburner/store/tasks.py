@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from backburner.core import trace_context as trace
 from backburner.core.errors import BadInput, StaleRun
 from backburner.core.formatting import refusal
-from backburner.core.models import CHAT, RECORD, TURN, Approval, Decision, Ending, Entry, ProcessId, Run, Submission, Task, TraceIds
-from backburner.core.states import LIVE, NoticeKind, Result, RunState, TaskEvent, TaskState
+from backburner.core.models import CHAT, RECORD, Approval, Decision, Ending, Entry, ProcessId, Run, Submission, Task, TraceIds
+from backburner.core.states import LIVE, NoticeKind, Result, RunState, TaskEvent, TaskState, WaitKind
 from backburner.core.task_spec import AgentOptions, options_fields
 from backburner.store.dependencies import dependency_failed
 from backburner.store.parameters import groups, places
@@ -141,7 +141,7 @@ class TaskRepository:
                 return self._activation.activate(task, approval.at, most_active)
             task = self._runs.count_up(task)
             if str(task.session).startswith(CHAT):
-                self._waiting.wake(task_id, approval.at)  # whoever talks with the person does not wait for its end
+                self._waiting.wake(WaitKind.TASK, task_id, approval.at)  # whoever talks with the person does not wait for its end
             return self._begin(task, runner, folder, approval.at)
 
     def refuse(self, task_id: str, *, expired: bool, now: int) -> Entry:
@@ -205,7 +205,7 @@ class TaskRepository:
             task, run = self._reader.get(task_id)
             waits = run if run and run.state == RunState.WAITING else None
             changed = self._db.write("UPDATE tasks SET fingerprint = ? WHERE task_id = ? AND state = 'proposed'", (asked, about))
-            waiting = "task_id = ? AND state = 'waiting' AND waits_on IS NULL"
+            waiting = "task_id = ? AND state = 'waiting' AND wait_kind = 'approval'"
             changed += self._db.write(f"UPDATE runs SET asked = ? WHERE {waiting}", (asked, about))
             if changed:
                 self._notices.write(task, waits, text, now, NoticeKind.WAITING if waits else NoticeKind.PROPOSED, again=True)
@@ -261,7 +261,7 @@ class TaskRepository:
     def _approve_waiting(self, task: Task, run: Run, approval: Approval) -> Entry:
         self._check_waits_for_person(task.task_id, run, "approve")
         self._waiting.requeue(run.run_id, approval.at, task_id=task.task_id, reply="yes", by=approval.by, via=approval.via)
-        if run.waits_on is None:  # a yes to a budget or a tool is not one to the command
+        if run.wait_kind in (None, WaitKind.APPROVAL):  # a yes to a budget or a tool is not one to the command
             self._db.write(
                 "UPDATE tasks SET approved_by = ?, approved_via = ?, approved_at = ?, fingerprint = ? WHERE task_id = ?",
                 (approval.by, approval.via, approval.at, approval.fingerprint, task.task_id),
@@ -270,20 +270,20 @@ class TaskRepository:
 
     def _refuse_waiting(self, entry: Entry, run: Run, now: int) -> None:
         self._check_waits_for_person(entry.task.task_id, run, "reject")
-        match run.waits_on:
-            case "tool":
+        match run.wait_kind:
+            case WaitKind.TOOL:
                 self._waiting.requeue(run.run_id, now, task_id=entry.task.task_id, reply="no")
-            case "budget":
+            case WaitKind.BUDGET:
                 self._endings.end(entry, Ending(run.run_id, RunState.FAILED, Result.BUDGET, now, error=run.error))
             case _:
                 self._endings.end(entry, Ending(run.run_id, RunState.FAILED, Result.DENIED, now, error="a person said no"))
 
     def _check_waits_for_person(self, task_id: str, run: Run, verb: str) -> None:
         """BadInput where a run waits for something else than a person's answer."""
-        if run.waits_on is not None and run.waits_on.startswith(TURN):
+        if run.wait_kind is WaitKind.INTERACTIVE:
             raise BadInput(f"Task {task_id} waits for your own turn on the same model to end; it goes on by itself.")
-        if run.waits_on not in (None, "budget", "tool"):
-            raise BadInput(f"Task {task_id} waits for {run.waits_on}; answer that: backburner {verb} {run.waits_on}")
+        if run.wait and not run.wait.is_for_person:
+            raise BadInput(f"Task {task_id} waits for {run.wait.target}; answer that: backburner {verb} {run.wait.target}")
 
     def _refuse_proposal(self, task: Task, event: TaskEvent, now: int) -> Task:
         task = self._transitions.apply(task, event, now)

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from backburner.core.errors import StaleRun
-from backburner.core.states import RunEvent, RunState, advance
+from backburner.core.states import RunEvent, RunState, WaitKind, advance
 
 if TYPE_CHECKING:
     from backburner.store.database import Database
@@ -22,15 +22,15 @@ class WaitingRuns:
         after = advance(before, RunEvent.REQUEUED)
         changed = self._db.write(
             "UPDATE runs SET state = ?, owner = NULL, process = NULL, started_at = NULL, error = NULL, reply = ?,"
-            " extensions = extensions + CASE WHEN waits_on = 'budget' AND ? = 'yes' THEN 1 ELSE 0 END WHERE run_id = ? AND state = ?",
+            " extensions = extensions + CASE WHEN wait_kind = 'budget' AND ? = 'yes' THEN 1 ELSE 0 END WHERE run_id = ? AND state = ?",
             (after, reply, reply, run_id, before),
         )
         if not changed:
             raise StaleRun(run_id=run_id)
         self._events.write(now, RunEvent.REQUEUED, task_id, run_id, **about)
 
-    def wake(self, waits_on: str, now: int) -> None:
-        """Make every run pending again that waits for this: the end of a task, or of a person's turn."""
-        waiting = "SELECT run_id, task_id FROM runs WHERE waits_on = ? AND state = 'waiting'"
-        for run_id, task_id in self._db.execute(waiting, (waits_on,)):
+    def wake(self, kind: WaitKind, target: str, now: int) -> None:
+        """Make every run pending again that waits for this: the end of a task, or of interactive use of a lane."""
+        waiting = "SELECT run_id, task_id FROM runs WHERE wait_target = ? AND wait_kind = ? AND state = 'waiting'"
+        for run_id, task_id in self._db.execute(waiting, (target, kind)):
             self.requeue(run_id, now, task_id=task_id)

@@ -39,7 +39,7 @@ def metadata(task: Task, run: Run) -> dict[str, object]:
         "started_at": words.iso(run.started_at),
         "completed_at": words.iso(run.ended_at),
         "status": str(run.state),
-        "result": run.result,
+        "result": run.end.result,
         "error": run.error,
         **({"agent": task.spec.agent_name, "prompt": task.spec.prompt, "message": run.message} if task.spec.agent_name is not None else {}),
         "command": list(task.spec.command.words),
@@ -49,7 +49,7 @@ def metadata(task: Task, run: Run) -> dict[str, object]:
         "name": task.spec.name,
         "description": task.spec.description,
         "pid": run.process.pid if run.process else None,
-        "exit_code": run.exit_code,
+        "exit_code": run.end.exit_code,
         "span_id": run.span_id,
         "trace_id": run.trace_id,
         "approved_by": task.decision.by,
@@ -115,12 +115,12 @@ def write_result(folder: str, run: Run) -> None:
     """Write how the run ended."""
     took = None if run.started_at is None or run.ended_at is None else max(0, run.ended_at - run.started_at) / 1000
     result = {
-        "exit_code": run.exit_code,
-        "result": run.result,
+        "exit_code": run.end.exit_code,
+        "result": run.end.result,
         "duration_seconds": took,
-        "stdout_lines": run.lines or 0,
+        "stdout_lines": run.end.lines or 0,
         "stderr_lines": 0,
-        "summary": run.summary,
+        "summary": run.end.summary,
         "error": run.error,
         "completed_at": words.iso(run.ended_at),
     }
@@ -168,19 +168,19 @@ def write_inputs(home: Home, run: Run, max_log_bytes: int) -> dict[str, str]:
 
     Gives the variables that name the copies.
     """
-    if run.origin is None and run.payload is None:
+    if run.cause.origin is None and run.cause.payload is None:
         return {}
     inputs = _make_inside(home.folder(run.folder), INPUTS)
     variables = {}
-    if run.origin is not None:
-        copies = _make_inside(inputs, run.origin)
-        _copy_results(home, run, run.origin, copies, max_log_bytes)
-        variables["BACKBURNER_AFTER_RUN_ID"] = run.origin
+    if run.cause.origin is not None:
+        copies = _make_inside(inputs, run.cause.origin)
+        _copy_results(home, run, run.cause.origin, copies, max_log_bytes)
+        variables["BACKBURNER_AFTER_RUN_ID"] = run.cause.origin
         variables["BACKBURNER_AFTER_LOG"] = os.path.join(copies, NAME)
         variables["BACKBURNER_AFTER_RESULT"] = os.path.join(copies, RESULT)
-    if run.payload is not None:
+    if run.cause.payload is not None:
         variables["BACKBURNER_EVENT"] = event = os.path.join(inputs, EVENT)
-        write_atomically(event, run.payload, _READ_ONLY)
+        write_atomically(event, run.cause.payload, _READ_ONLY)
     return variables
 
 

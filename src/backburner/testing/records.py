@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from backburner.core.models import Decision, RecurringState, Submission, Task, TraceIds
-from backburner.core.states import TaskState
+from backburner.core.models import Decision, RecurringState, Run, RunCause, RunEnd, Submission, Task, TraceIds
+from backburner.core.states import RunState, TaskState
 from backburner.core.task_spec import (
     AgentSpec,
     CommandSpec,
@@ -57,7 +57,8 @@ def task(task_id: str, command: Any = (), cwd: str = "/tmp", **flat: Any) -> Tas
     about |= _taken(flat, (*about, *_REQUEST, "lane", "expires_at", "retrieved_at"))
     trace = TraceIds(**_taken(flat, TraceIds._fields))
     recurring = RecurringState(**_taken(flat, RecurringState._fields))
-    decision = Decision(**{"by": "user", "via": "cli", "at": 0, **_taken(flat, Decision._fields)})
+    given: dict[str, Any] = {"by": "user", "via": "cli", "at": 0, **_taken(flat, Decision._fields)}
+    decision = Decision(**given)
     return Task(task_id, spec(command, cwd, **flat), decision=decision, trace=trace, recurring=recurring, **about)
 
 
@@ -84,3 +85,16 @@ def changed(task: Task, **flat: Any) -> Task:
     recurring = _taken(flat, RecurringState._fields)
     spec = task.spec._replace(command=task.spec.command._replace(**command), order=task.spec.order._replace(**order), **parts)
     return task._replace(spec=spec, decision=task.decision._replace(**decision), recurring=task.recurring._replace(**recurring), **flat)
+
+
+def run(run_id: str = "task_x", **flat: Any) -> Run:
+    """A run from flat arguments; running unless they say otherwise."""
+    made = Run(run_id, run_id, 1, RunState.RUNNING, f"tasks/{run_id}", "", "", "", "engine", 0)
+    return changed_run(made, **flat)
+
+
+def changed_run(run: Run, **flat: Any) -> Run:
+    """A run with other values, by their flat names; `cause` is its kind."""
+    end = _taken(flat, RunEnd._fields)
+    cause = {("kind" if name == "cause" else name): value for name, value in _taken(flat, ("cause", *RunCause._fields)).items()}
+    return run._replace(end=run.end._replace(**end), cause=run.cause._replace(**cause), **flat)

@@ -5,7 +5,7 @@ from typing import Any
 
 from backburner.core.models import AGENTS, ENGINE, Approval, Ending, Entry, ProcessId, Run, Task
 from backburner.core.schedule import Plan, Schedule, every, plan
-from backburner.core.states import Result, RunState
+from backburner.core.states import Result, RunState, WaitKind
 from backburner.store.ledger import Ledger
 from backburner.testing.records import request
 
@@ -53,11 +53,11 @@ def agent(ledger: Ledger, wanted: str = "task_g", **more: Any) -> Entry:
     return submit(ledger, wanted, **{"command": (), "agent": "claude", "prompt": "look", "runner": AGENTS, "lane": AGENTS, **more})
 
 
-def asking(ledger: Ledger, wanted: str = "task_g", waits_on: str | None = "tool", **more: Any) -> Run:
+def asking(ledger: Ledger, wanted: str = "task_g", waits_on: tuple[WaitKind, str | None] = (WaitKind.TOOL, None), **more: Any) -> Run:
     """A run of an agent that waits."""
     agent(ledger, wanted, **more)
     (work,) = ledger.runs.claim(AGENTS, OURS, 1, NOW)
-    ledger.runs.park(work.run.run_id, OURS, "it wants to write a file", NOW + 1, waits_on)
+    ledger.runs.park(work.run.run_id, OURS, "it wants to write a file", NOW + 1, *waits_on)
     return latest(ledger, wanted)
 
 

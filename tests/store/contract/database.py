@@ -5,6 +5,8 @@ import pytest
 from backburner.core.errors import LedgerUnavailable
 from backburner.core.states import RunState
 from backburner.store.ledger import Ledger
+from backburner.store.rows import run_row
+from backburner.testing.records import changed_run
 from contract.cases import NOW, OURS, Open, done, ended, running, shown, submit
 
 COUNT = "SELECT count(*) FROM cursors"
@@ -33,11 +35,11 @@ class DatabaseContract:
 
     def test_a_row_is_added_with_records_as_the_ledger_keeps_them(self, ledger: Ledger) -> None:
         run = running(ledger)
-        row = run._replace(run_id="task_x.2", n=2, state=RunState.PENDING, owner=None, started_at=None, usage={"tokens": 1.5})._asdict()
+        added = changed_run(run, run_id="task_x.2", n=2, state=RunState.PENDING, owner=None, started_at=None, usage={"tokens": 1.5})
         with ledger.database.transaction():
-            ledger.database.insert("runs", row)
+            ledger.database.insert("runs", run_row(added))
             ledger.database.write("UPDATE tasks SET run_count = 2 WHERE task_id = ?", ("task_x",))
-        assert shown(ledger, "task_x").run == run._replace(**row)
+        assert shown(ledger, "task_x").run == added
 
     @pytest.mark.parametrize("durable", [True, False])
     def test_a_transaction_is_seen_by_others_when_it_has_ended_and_not_before(

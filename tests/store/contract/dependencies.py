@@ -47,7 +47,7 @@ class DependencyContract:
             assert (task.state, run.state, ledger.queries.fallen("task_a")) == (TaskState.ACTIVE, RunState.PENDING, [])
             assert claimed(ledger) == ["task_b"]
             return
-        assert (task.state, run.state, run.result, run.started_at) == (TaskState.FAILED, RunState.FAILED, Result.DEPENDENCY, None)
+        assert (task.state, run.state, run.end.result, run.started_at) == (TaskState.FAILED, RunState.FAILED, Result.DEPENDENCY, None)
         assert run.error is not None and run.error.startswith("task_a, which it comes after, ")
         assert told(ledger).count("task_b") == 1 and kinds(ledger, "task_b") == ["task_submitted", "task_failed", "run_failed"]
         assert late or ledger.queries.fallen("task_a") == [(task, run)]
@@ -133,7 +133,7 @@ class DependencyContract:
             assert latest(ledger, "task_c").blocked
             return
         fell = [latest(ledger, task_id) for task_id in ("task_b", "task_c")]
-        assert {(run.state, run.result, run.ended_at) for run in fell} == {(RunState.FAILED, Result.DEPENDENCY, NOW + 2000)}
+        assert {(run.state, run.end.result, run.ended_at) for run in fell} == {(RunState.FAILED, Result.DEPENDENCY, NOW + 2000)}
         assert [told(ledger).count(task_id) for task_id in ("task_b", "task_c")] == [1, 1]
         assert [one.task.task_id for one in ledger.queries.fallen("task_b")] == ["task_c"]
 

@@ -6,7 +6,7 @@ from backburner.core.errors import BadInput, IllegalTransition, LedgerUnavailabl
 from backburner.core.models import RECORD, Run, Task
 from backburner.core.states import Result, RunState, TaskState
 from backburner.store.ledger import Ledger
-from backburner.testing.records import changed
+from backburner.testing.records import changed, changed_run
 from contract.cases import NOW, OURS, failed, latest, propose, running, shown, whole
 
 
@@ -22,7 +22,7 @@ class ExternalTaskContract:
     def test_a_task_kept_by_hand_changes_as_a_run_can_go(self, ledger: Ledger) -> None:
         task, run = by_hand(ledger)
         ledger.external_tasks.record(task, run)
-        over = run._replace(state=RunState.COMPLETED, result=Result.EXIT, ended_at=NOW + 1000)
+        over = changed_run(run, state=RunState.COMPLETED, result=Result.EXIT, ended_at=NOW + 1000)
         ledger.external_tasks.change_record(task._replace(state=TaskState.DONE), over)
         assert shown(ledger, "task_hand").status == "completed"
         with pytest.raises(IllegalTransition):
@@ -33,7 +33,7 @@ class ExternalTaskContract:
         run = running(ledger)
         with pytest.raises(BadInput):
             ledger.external_tasks.change_record(
-                shown(ledger, "task_x").task, run._replace(state=RunState.COMPLETED, result=Result.EXIT, ended_at=NOW + 1000)
+                shown(ledger, "task_x").task, changed_run(run, state=RunState.COMPLETED, result=Result.EXIT, ended_at=NOW + 1000)
             )
         assert shown(ledger, "task_x").run == run
 
@@ -68,7 +68,7 @@ class ExternalTaskContract:
         task, run = by_hand(ledger)
         unchanged = whole(ledger)
         with pytest.raises(LedgerUnavailable):
-            ledger.external_tasks.record(task, run._replace(**impossible))
+            ledger.external_tasks.record(task, changed_run(run, **impossible))
         assert whole(ledger) == unchanged
 
     @pytest.mark.parametrize(

@@ -183,7 +183,7 @@ class QueryContract:
         task = recurring(ledger)
         ledger.recurring.fire(at(NOW + 3 * HOUR), NOW + 3 * HOUR, "tasks")
         runs = ledger.queries.history("task_r", 9)
-        assert [(run.n, run.slot, run.state) for run in runs] == [
+        assert [(run.n, run.cause.slot, run.state) for run in runs] == [
             (1, NOW + 3 * HOUR, RunState.PENDING), (-2, NOW + 2 * HOUR, RunState.SKIPPED), (-1, NOW + HOUR, RunState.SKIPPED)
         ]  # fmt: skip
         assert task.run_count == 0 and [run.n for run in ledger.queries.history("task_r", 2)] == [1, -2]

@@ -36,7 +36,7 @@ def fire(ledger: Ledger, now: int, over: str | None = None) -> int:
 
 
 def slots(ledger: Ledger, task_id: str = "task_r") -> list[tuple[int | None, str]]:
-    return sorted((run.slot, str(run.state)) for run in ledger.queries.history(task_id, 99))
+    return sorted((run.cause.slot, str(run.state)) for run in ledger.queries.history(task_id, 99))
 
 
 class RecurringContract:
@@ -56,7 +56,13 @@ class RecurringContract:
         assert fire(ledger, NOW + HOUR - 1) == 0
         assert fire(ledger, NOW + HOUR) == 1
         task, run = shown(open_ledger(), "task_r")
-        assert run and (run.n, run.slot, run.cause, run.state, run.runner) == (1, NOW + HOUR, "schedule", RunState.PENDING, ENGINE)
+        assert run and (run.n, run.cause.slot, run.cause.kind, run.state, run.runner) == (
+            1,
+            NOW + HOUR,
+            "schedule",
+            RunState.PENDING,
+            ENGINE,
+        )
         assert (task.recurring.next_run_at, task.recurring.fired, task.run_count) == (NOW + 2 * HOUR, 1, 1)
         assert fire(open_ledger(), NOW + HOUR) == 0
 
@@ -143,7 +149,7 @@ class RecurringContract:
         (run_id,) = claimed(ledger, now=NOW + DAY)
         ledger.runs.settle([failed(run_id, ended_at=NOW + DAY)], OURS)
         retry = latest(ledger, "task_r")
-        assert (retry.cause, retry.due_at) == ("retry", NOW + DAY + 30_000)
+        assert (retry.cause.kind, retry.due_at) == ("retry", NOW + DAY + 30_000)
         ledger.recurring.set_back(NOW + 5)
         assert (latest(ledger, "task_r").due_at, latest(ledger, "task_r").created_at) == (NOW + 5 + 30_000, NOW + 5)
         ledger.recurring.set_back(NOW + 9)
@@ -222,7 +228,7 @@ class RecurringContract:
     def test_a_manual_run_leaves_the_schedule_as_it_is(self, ledger: Ledger) -> None:
         before = recurring(ledger)
         task, run = ledger.recurring.run_now("task_r", NOW + 5, "tasks")
-        assert run and (run.cause, run.slot, run.state, run.folder) == ("manual", None, RunState.PENDING, "tasks/task_r")
+        assert run and (run.cause.kind, run.cause.slot, run.state, run.folder) == ("manual", None, RunState.PENDING, "tasks/task_r")
         assert (task.recurring.next_run_at, task.recurring.fired, task.run_count) == (before.recurring.next_run_at, 0, 1)
         with pytest.raises(BadInput, match="a run that is pending already: task_r"):
             ledger.recurring.run_now("task_r", NOW + 6, "tasks")
@@ -261,7 +267,12 @@ class RecurringContract:
         fire(ledger, NOW + HOUR)
         run_ends(ledger, NOW + HOUR, fails=True)
         task, retry = shown(ledger, "task_r")
-        assert retry and (task.recurring.failures, retry.cause, retry.slot, retry.due_at) == (1, "retry", NOW + HOUR, NOW + HOUR + 30_000)
+        assert retry and (task.recurring.failures, retry.cause.kind, retry.cause.slot, retry.due_at) == (
+            1,
+            "retry",
+            NOW + HOUR,
+            NOW + HOUR + 30_000,
+        )
         assert ledger.notices.notices() == [] and claimed(ledger, now=NOW + HOUR + 29_999) == []
         run_ends(ledger, NOW + HOUR + 30_000, fails=True)
         task = shown(ledger, "task_r").task
@@ -283,7 +294,12 @@ class RecurringContract:
         recurring(ledger, "task_b", Schedule(), after=("task_a",))
         run = run_once(ledger, first, NOW)
         task, after = shown(ledger, "task_b")
-        assert after and (task.recurring.fired, after.cause, after.origin, after.state) == (1, "after", run.run_id, RunState.PENDING)
+        assert after and (task.recurring.fired, after.cause.kind, after.cause.origin, after.state) == (
+            1,
+            "after",
+            run.run_id,
+            RunState.PENDING,
+        )
         run_once(ledger, first, NOW + 1)
         assert [(one.n, one.error) for one in ledger.queries.history("task_b", 9)] == [
             (-1, "task_a.2 completed while the run before was still at work"), (1, None)

@@ -5,9 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from backburner.core.errors import BackburnerError, StaleRun
-from backburner.core.models import AGENTS, ELSEWHERE, ENGINE, PersonsTurn, ProcessId
-from backburner.core.states import NoticeKind, Result, RunState, TaskState
+from backburner.core.models import AGENTS, ENGINE, PersonsTurn, ProcessId, Wait
+from backburner.core.states import NoticeKind, Result, RunState, TaskState, WaitKind
 from backburner.store.ledger import Ledger
+from backburner.testing.records import changed_run
 from contract.cases import (
     DAY,
     EMBEDDER,
@@ -111,8 +112,8 @@ class RunQueueContract:
         ]
         task, after = shown(ledger, "task_x")
         assert task.state == TaskState.FAILED
-        assert after == run._replace(
-            state=RunState.FAILED, result=Result.EXIT, exit_code=2, summary="1 failed", lines=9, error="why", ended_at=NOW + 1000
+        assert after == changed_run(
+            run, state=RunState.FAILED, result=Result.EXIT, exit_code=2, summary="1 failed", lines=9, error="why", ended_at=NOW + 1000
         )
         (notice,) = ledger.notices.notices(project=None, unread=True)
         assert (notice.task_id, notice.run_id, notice.project, notice.told_at) == ("task_x", "task_x", "/q", None)
@@ -136,7 +137,7 @@ class RunQueueContract:
         run = running(ledger)
         ledger.runs.settle([done(run, state, result)], OURS)
         entry = shown(ledger, "task_x")
-        assert (entry.status, entry.run.result, entry.task.state, entry.ended) == (state, result, of_task, True)  # type: ignore[union-attr]
+        assert (entry.status, entry.run.end.result, entry.task.state, entry.ended) == (state, result, of_task, True)  # type: ignore[union-attr]
 
     def test_the_end_that_another_owner_tells_is_ignored(self, ledger: Ledger) -> None:
         run = running(ledger)
@@ -320,7 +321,7 @@ class RunQueueContract:
         submit(ledger, "task_x", after=("task_a",), restarts=1)
         ((_, run, _),) = ledger.runs.claim(ENGINE, OURS, 9, NOW)
         ledger.runs.settle([failed(run)], OURS)
-        assert (run.origin, latest(ledger, "task_x").n, latest(ledger, "task_x").origin) == ("task_a", 2, "task_a")
+        assert (run.cause.origin, latest(ledger, "task_x").n, latest(ledger, "task_x").cause.origin) == ("task_a", 2, "task_a")
 
     @pytest.mark.parametrize(
         ("state", "result"),
@@ -351,7 +352,7 @@ class RunQueueContract:
         submit(ledger, "task_after", after=("task_x",))
         ledger.runs.settle([failed(run)], OURS)
         task, last = ledger.tasks.request_cancel("task_x", NOW + 1500)
-        assert (task.state, task.run_count, last.run_id, last.result) == (TaskState.CANCELLED, 2, "task_x.2", Result.UNSTARTED)
+        assert (task.state, task.run_count, last.run_id, last.end.result) == (TaskState.CANCELLED, 2, "task_x.2", Result.UNSTARTED)
         assert claimed(ledger, now=NOW + DAY) == [] and ledger.runs.next_due(ENGINE, NOW) is None
         assert latest(ledger, "task_after").error == "task_x, which it comes after, was cancelled"
         assert sorted(told(ledger)) == ["task_after", "task_x"]
@@ -438,13 +439,13 @@ class RunQueueContract:
 
     # -- runs that wait
 
-    @pytest.mark.parametrize("waits_on", [None, "tool", "budget"])
-    def test_a_run_waits_for_a_person(self, ledger: Ledger, waits_on: str | None) -> None:
+    @pytest.mark.parametrize("kind", [WaitKind.APPROVAL, WaitKind.TOOL, WaitKind.BUDGET])
+    def test_a_run_waits_for_a_person(self, ledger: Ledger, kind: WaitKind) -> None:
         agent(ledger)
         run = ledger.runs.claim(AGENTS, OURS, 1, NOW)[0].run
-        ledger.runs.park(run.run_id, OURS, "it wants more", NOW + 1, waits_on, asked="print1")
+        ledger.runs.park(run.run_id, OURS, "it wants more", NOW + 1, kind, asked="print1")
         waiting = latest(ledger, "task_g")
-        assert (waiting.state, waiting.error, waiting.waits_on, waiting.asked) == (RunState.WAITING, "it wants more", waits_on, "print1")
+        assert (waiting.state, waiting.error, waiting.wait) == (RunState.WAITING, "it wants more", Wait(kind, asked="print1"))
         assert (waiting.owner, waiting.started_at) == (OURS, NOW)
         assert kinds(ledger)[-1] == "run_parked" and ledger.runs.claim(AGENTS, OURS, 9, NOW + 2) == []
 
@@ -476,25 +477,25 @@ class RunQueueContract:
     @pytest.mark.parametrize("how", ENDS)
     def test_a_run_that_waits_for_a_task_goes_on_with_its_end(self, ledger: Ledger, how: str) -> None:
         begun(ledger, how)
-        waiting = asking(ledger, waits_on="task_a")
+        waiting = asking(ledger, waits_on=(WaitKind.TASK, "task_a"))
         assert waiting.state == RunState.WAITING
         over(ledger, how)
         assert latest(ledger, "task_g").state == RunState.PENDING
-        asking(ledger, "task_late", waits_on="task_a", priority=1)
+        asking(ledger, "task_late", waits_on=(WaitKind.TASK, "task_a"), priority=1)
         assert latest(ledger, "task_late").state == RunState.PENDING  # that ended before it waited
 
     def test_a_run_that_waits_for_what_is_not_known_goes_on(self, ledger: Ledger) -> None:
-        assert asking(ledger, "task_a", waits_on="task_missing").state == RunState.PENDING
-        assert asking(ledger, "task_b", waits_on=ELSEWHERE, priority=1).state == RunState.PENDING
-        assert asking(ledger, "task_c", waits_on=f"turn:{AGENTS}", priority=1).state == RunState.PENDING
+        assert asking(ledger, "task_a", waits_on=(WaitKind.TASK, "task_missing")).state == RunState.PENDING
+        assert asking(ledger, "task_b", waits_on=(WaitKind.REATTACH, None), priority=1).state == RunState.PENDING
+        assert asking(ledger, "task_c", waits_on=(WaitKind.INTERACTIVE, AGENTS), priority=1).state == RunState.PENDING
 
     def test_a_person_is_told_that_a_recurring_task_waits_for_them_each_time_anew(self, ledger: Ledger) -> None:
         recurring(ledger)
         propose(ledger, "task_p")
-        for number, waits_on in enumerate((None, "task_p", "budget")):
+        for number, waits_on in enumerate(((WaitKind.APPROVAL, None), (WaitKind.TASK, "task_p"), (WaitKind.BUDGET, None))):
             ledger.recurring.run_now("task_r", NOW, "tasks")
             run = ledger.runs.claim(ENGINE, OURS, 1, NOW)[0].run
-            ledger.runs.park(run.run_id, OURS, "it changed", NOW + 1, waits_on, asked="abcdef0123456789" if number == 0 else None)
+            ledger.runs.park(run.run_id, OURS, "it changed", NOW + 1, *waits_on, asked="abcdef0123456789" if number == 0 else None)
             ledger.tasks.request_cancel("task_r", NOW + 2, only_run=True)
         told = [notice.text for notice in ledger.notices.notices() if notice.kind == NoticeKind.WAITING]
         assert "it changed (fingerprint abcdef" in told[0] and "backburner approve task_r" in told[0]
@@ -504,10 +505,10 @@ class RunQueueContract:
     def test_nobody_is_told_that_a_recurring_task_stands_aside_or_waits_for_a_task_at_work(self, ledger: Ledger) -> None:
         running(ledger)
         ledger.sessions.begin_turn(PersonsTurn(THEIRS, AGENTS, None, NOW))
-        for number, waits_on in enumerate((f"turn:{AGENTS}", "task_x")):
+        for number, waits_on in enumerate(((WaitKind.INTERACTIVE, AGENTS), (WaitKind.TASK, "task_x"))):
             recurring(ledger, f"task_{number}")
             ledger.recurring.run_now(f"task_{number}", NOW, "tasks")
-            ledger.runs.park(ledger.runs.claim(ENGINE, OURS, 1, NOW)[0].run.run_id, OURS, "it waits", NOW + 1, waits_on)
+            ledger.runs.park(ledger.runs.claim(ENGINE, OURS, 1, NOW)[0].run.run_id, OURS, "it waits", NOW + 1, *waits_on)
             assert latest(ledger, f"task_{number}").state == RunState.WAITING
         assert ledger.notices.notices() == []
 
@@ -519,9 +520,9 @@ class RunQueueContract:
         with pytest.raises(StaleRun):
             ledger.runs.unpark(run.run_id, NOW + 6)
 
-    @pytest.mark.parametrize("waits_on", [None, "budget"])
-    def test_nothing_else_goes_on_without_a_persons_word(self, ledger: Ledger, waits_on: str | None) -> None:
-        run = asking(ledger, waits_on=waits_on)
+    @pytest.mark.parametrize("kind", [WaitKind.APPROVAL, WaitKind.BUDGET])
+    def test_nothing_else_goes_on_without_a_persons_word(self, ledger: Ledger, kind: WaitKind) -> None:
+        run = asking(ledger, waits_on=(kind, None))
         unchanged = whole(ledger)
         for run_id in (run.run_id, "task_missing"):
             with pytest.raises(StaleRun):
@@ -562,5 +563,5 @@ class RunQueueContract:
         task = recurring(ledger, agent="claude", prompt="look", terms={"wake": "output"}, lane=AGENTS)
         ledger.recurring.run_now(task.task_id, NOW, "tasks")
         ledger.runs.settle([done(ledger.runs.claim(ENGINE, OURS, 1, NOW)[0].run, lines=0)], OURS)
-        assert latest(ledger, task.task_id).summary == "nothing new; its agent was not asked"
+        assert latest(ledger, task.task_id).end.summary == "nothing new; its agent was not asked"
         assert ledger.notices.notices() == []

@@ -1,7 +1,7 @@
 """Who asks, who is here, and whose turn it is."""
 
 from backburner.core.models import AGENTS, LOCAL, PersonsTurn, Session
-from backburner.core.states import RunState
+from backburner.core.states import RunState, WaitKind
 from backburner.store.ledger import Ledger
 from contract.cases import NOW, OURS, THEIRS, Open, asking, done, latest, propose, running, submit
 
@@ -47,8 +47,8 @@ class SessionContract:
     def test_what_stood_aside_goes_on_after_the_last_turn_in_its_lane(self, ledger: Ledger) -> None:
         ledger.sessions.begin_turn(PersonsTurn(OURS, AGENTS, None, NOW))
         ledger.sessions.begin_turn(PersonsTurn(THEIRS, AGENTS, None, NOW))
-        assert asking(ledger, "task_a", waits_on=f"turn:{AGENTS}").state == RunState.WAITING
-        asking(ledger, "task_b", waits_on="tool")
+        assert asking(ledger, "task_a", waits_on=(WaitKind.INTERACTIVE, AGENTS)).state == RunState.WAITING
+        asking(ledger, "task_b", waits_on=(WaitKind.TOOL, None))
         ledger.sessions.end_turn(OURS, NOW + 5)
         assert latest(ledger, "task_a").state == RunState.WAITING
         ledger.sessions.end_turn(THEIRS, NOW + 6)

@@ -8,7 +8,7 @@ import pytest
 from backburner.core.errors import BadInput, IllegalTransition, StaleRun, TaskNotFound
 from backburner.core.models import AGENTS, ENGINE, LOCAL, Approval, PersonsTurn, Session
 from backburner.core.schedule import every
-from backburner.core.states import NoticeKind, Result, RunState, TaskState
+from backburner.core.states import NoticeKind, Result, RunState, TaskState, WaitKind
 from backburner.core.task_spec import AgentOptions, AgentSpec
 from backburner.store.ledger import Ledger
 from backburner.testing.records import request
@@ -52,7 +52,7 @@ class TaskContract:
         assert task.expires_at is None
         assert run is not None
         assert (run.run_id, run.n, run.state, run.runner, run.folder) == ("task_x", 1, RunState.PENDING, ENGINE, "tasks/task_x")
-        assert (run.owner, run.process, run.started_at, run.ended_at, run.result) == (None,) * 5
+        assert (run.owner, run.process, run.started_at, run.ended_at, run.end.result) == (None,) * 5
         assert kinds(ledger) == ["task_submitted"]
 
     def test_what_submit_returns_is_what_is_stored_for_everybody(self, ledger: Ledger, open_ledger: Open) -> None:
@@ -153,7 +153,7 @@ class TaskContract:
     def test_a_pending_run_is_cancelled_at_once_and_told(self, ledger: Ledger) -> None:
         submit(ledger)
         entry = ledger.tasks.request_cancel("task_x", NOW + 5)
-        assert (entry.status, entry.task.state, entry.run.result, entry.run.ended_at) == (
+        assert (entry.status, entry.task.state, entry.run.end.result, entry.run.ended_at) == (
             "cancelled",
             TaskState.CANCELLED,
             Result.UNSTARTED,
@@ -278,7 +278,7 @@ class TaskContract:
     def test_what_nobody_approved_or_what_cannot_run_is_not_claimed_by_who_submits_it(self, ledger: Ledger) -> None:
         ended(ledger, "task_a", state=RunState.FAILED)
         assert propose(ledger, "task_b", owner=OURS).run is None
-        assert submit(ledger, "task_c", owner=OURS, after=("task_a",)).run.result == Result.DEPENDENCY  # type: ignore[union-attr]
+        assert submit(ledger, "task_c", owner=OURS, after=("task_a",)).run.end.result == Result.DEPENDENCY  # type: ignore[union-attr]
 
     def test_a_key_that_was_used_gives_the_task_of_then_whatever_became_of_it(self, ledger: Ledger, open_ledger: Open) -> None:
         submit(ledger, "task_a", key="k")
@@ -344,9 +344,9 @@ class TaskContract:
 
     # -- answering a run that waits
 
-    @pytest.mark.parametrize(("waits_on", "extensions"), [(None, 0), ("tool", 0), ("budget", 1)])
-    def test_a_yes_lets_a_run_go_on_that_waits_for_a_person(self, ledger: Ledger, waits_on: str | None, extensions: int) -> None:
-        run = asking(ledger, waits_on=waits_on)
+    @pytest.mark.parametrize(("kind", "extensions"), [(WaitKind.APPROVAL, 0), (WaitKind.TOOL, 0), (WaitKind.BUDGET, 1)])
+    def test_a_yes_lets_a_run_go_on_that_waits_for_a_person(self, ledger: Ledger, kind: WaitKind, extensions: int) -> None:
+        run = asking(ledger, waits_on=(kind, None))
         yes = Approval("user", "chat", NOW + 9, "print2")
         task, again = ledger.tasks.approve("task_g", yes, runner=ENGINE, folder="tasks")
         assert again is not None and (again.run_id, again.state, again.owner, again.started_at) == (
@@ -356,16 +356,16 @@ class TaskContract:
             None,
         )
         assert (again.reply, again.extensions, again.error) == ("yes", extensions, None)
-        assert (task.decision.via, task.decision.fingerprint) == (("chat", "print2") if waits_on is None else ("cli", None))
+        assert (task.decision.via, task.decision.fingerprint) == (("chat", "print2") if kind is WaitKind.APPROVAL else ("cli", None))
         assert kinds(ledger)[-1] == "run_requeued"
         assert ledger.runs.claim(AGENTS, THEIRS, 1, NOW + 10)[0].run.extensions == extensions
 
     def test_a_no_ends_a_run_that_waits_or_lets_it_go_on_without_the_step(self, ledger: Ledger) -> None:
-        ends = {None: Result.DENIED, "budget": Result.BUDGET}
-        for number, (waits_on, result) in enumerate(ends.items()):
-            asking(ledger, f"task_{number}", waits_on=waits_on)
+        ends = {WaitKind.APPROVAL: Result.DENIED, WaitKind.BUDGET: Result.BUDGET}
+        for number, (kind, result) in enumerate(ends.items()):
+            asking(ledger, f"task_{number}", waits_on=(kind, None))
             task, run = ledger.tasks.refuse(f"task_{number}", expired=False, now=NOW + 9)
-            assert run and (task.state, run.state, run.result, run.waits_on) == (TaskState.FAILED, RunState.FAILED, result, None)
+            assert run and (task.state, run.state, run.end.result, run.wait) == (TaskState.FAILED, RunState.FAILED, result, None)
         asking(ledger, "task_step")
         task, run = ledger.tasks.refuse("task_step", expired=False, now=NOW + 9)
         assert run and (task.state, run.state, run.reply) == (TaskState.ACTIVE, RunState.PENDING, "no")
@@ -374,8 +374,8 @@ class TaskContract:
     def test_what_waits_for_another_task_or_for_a_turn_cannot_be_answered(self, ledger: Ledger, answer: str) -> None:
         propose(ledger, "task_other")
         ledger.sessions.begin_turn(PersonsTurn(THEIRS, AGENTS, None, NOW))
-        asking(ledger, "task_a", waits_on="task_other")
-        asking(ledger, "task_b", waits_on=f"turn:{AGENTS}")
+        asking(ledger, "task_a", waits_on=(WaitKind.TASK, "task_other"))
+        asking(ledger, "task_b", waits_on=(WaitKind.INTERACTIVE, AGENTS))
         unchanged = whole(ledger)
         for task_id, why in (("task_a", f"backburner {answer} task_other"), ("task_b", "your own turn")):
             with pytest.raises(BadInput, match=why):

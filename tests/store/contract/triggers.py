@@ -39,7 +39,7 @@ def settle(ledger: Ledger, now: int = NOW) -> list[str]:
     """Let everything run that is pending; what was handed to it."""
     works = ledger.runs.claim(ENGINE, OURS, 99, now)
     ledger.runs.settle([done(work.run, ended_at=now) for work in works], OURS)
-    return [event["summary"] for work in works for event in json.loads(work.run.payload or '{"events": []}')["events"]]
+    return [event["summary"] for work in works for event in json.loads(work.run.cause.payload or '{"events": []}')["events"]]
 
 
 class TriggerContract:
@@ -68,8 +68,8 @@ class TriggerContract:
         assert happened(ledger)
         assert open_ledger().triggers.watch_state("task_w") == {"seen": "a file came"}
         task, run = shown(ledger, "task_w")
-        assert run and (task.recurring.fired, task.run_count, run.state, run.cause) == (1, 1, RunState.PENDING, "event")
-        assert json.loads(run.payload or "") == {"events": [{"summary": "a file came"}], "more": 0}
+        assert run and (task.recurring.fired, task.run_count, run.state, run.cause.kind) == (1, 1, RunState.PENDING, "event")
+        assert json.loads(run.cause.payload or "") == {"events": [{"summary": "a file came"}], "more": 0}
         assert kinds(ledger)[-1] == "source_event"
 
     def test_the_first_sight_of_a_source_starts_nothing(self, ledger: Ledger) -> None:
@@ -85,7 +85,7 @@ class TriggerContract:
             happened(ledger, f"event {number}")
         assert shown(ledger, "task_w").task.run_count == 1
         ledger.runs.settle([done(work.run)], OURS)
-        payload = json.loads(latest(ledger, "task_w").payload or "")
+        payload = json.loads(latest(ledger, "task_w").cause.payload or "")
         assert [event["summary"] for event in payload["events"]] == [f"event {number}" for number in range(20)]
         assert payload["more"] == 5 and shown(ledger, "task_w").task.run_count == 2
         assert len(settle(ledger)) == 20 and settle(ledger) == []
@@ -136,7 +136,7 @@ class TriggerContract:
     def test_what_comes_in_is_cut_where_it_is_too_long(self, ledger: Ledger) -> None:
         watching(ledger)
         ledger.triggers.happened("task_w", None, {"summary": "big", "body": "x" * 100_000}, NOW, "tasks")
-        (event,) = json.loads(latest(ledger, "task_w").payload or "")["events"]
+        (event,) = json.loads(latest(ledger, "task_w").cause.payload or "")["events"]
         assert event["cut"] and event["summary"] == "big" and len(event["text"]) == 65_536
         assert ledger.triggers.watch_state("task_w") == {}
 
@@ -160,7 +160,7 @@ class TriggerContract:
         for number, code in enumerate((0, 0, 1)):
             run_once(ledger, watcher, NOW + number, exit_code=code)
         task, run = shown(ledger, "task_w")
-        assert run and (task.run_count, run.cause, run.origin) == (1, "after", "task_poll.3")
+        assert run and (task.run_count, run.cause.kind, run.cause.origin) == (1, "after", "task_poll.3")
         ledger.tasks.request_cancel("task_w", NOW + 9)
         assert shown(ledger, "task_poll").task.state == TaskState.CANCELLED
 

@@ -18,6 +18,7 @@ from backburner.core.known_agents import OPENCODE_RULES
 from backburner.core.models import Notice
 from backburner.core.notice_text import notification
 from backburner.core.ports import Outcome
+from backburner.core.states import WaitKind
 from backburner.core.terminal_text import shortened
 from backburner.system.home import Home
 
@@ -142,7 +143,7 @@ class _Turn:
         if pending := self._talk.record.get("pending"):
             await self._send(pending)
             return await self._look()
-        stopped = self._talk.turn.work.run.waits_on == "budget"  # by us, so that its error is none
+        stopped = self._talk.turn.work.run.wait_kind is WaitKind.BUDGET  # by us, so that its error is none
         if mine and (await self._busy() or self._seen.answered() or (not stopped and (self._seen.last() or {}).get("error"))):
             return await self._look()
         await self._say(await self._talk.words(), interrupted=bool(mine) and not stopped)

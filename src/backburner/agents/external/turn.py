@@ -23,7 +23,7 @@ from backburner.core.errors import BackburnerError, LedgerUnavailable
 from backburner.core.models import Notice, session_of
 from backburner.core.notice_text import fitting, notification
 from backburner.core.ports import Outcome, Parked, Turn
-from backburner.core.states import Result
+from backburner.core.states import Result, WaitKind
 from backburner.core.terminal_text import clean, shortened, visible
 from backburner.services.async_app import AsyncApp
 from backburner.system.home import read_plain, write_atomically
@@ -104,7 +104,7 @@ class Talk:
             if not self.record.get("heard"):
                 own = self.turn.settings.get("instructions", "")
                 text = "\n\n".join(part for part in (own, briefing.in_words(task) if task.standing else "", text) if part)
-        elif run.waits_on == "tool":
+        elif run.wait_kind is WaitKind.TOOL:
             text = (_YES if run.reply == "yes" else _NO).format(asked=self.record.get("asked", ""))
         else:
             text = GO_ON
@@ -204,7 +204,7 @@ class Talk:
         run = self.turn.work.run
         if self.turn.fresh and self.record.get("words"):
             self.keep(words={})
-        elif not self.turn.fresh and run.waits_on == "tool" and run.reply and (known := self.record.get("digest")):
+        elif not self.turn.fresh and run.wait_kind is WaitKind.TOOL and run.reply and (known := self.record.get("digest")):
             self.keep(words={**(self.record.get("words") or {}), known: run.reply == "yes"})
         self._driver = asyncio.get_running_loop().create_task(self._drive(driver))
 
@@ -245,11 +245,11 @@ class Talk:
                 return self._driver.result()
             if reason := spending.over(self._limits, {**self.used, "seconds": time.monotonic() - self._started}):
                 await self.stop()
-                raise Parked(reason, "budget")
+                raise Parked(reason, WaitKind.BUDGET)
             if (first := next((one for one in self._requests if not one.word.done()), None)) is not None:
                 self.keep(asked=first.asked.words, digest=_digest(first.asked))
                 self._parked, self._parked_at = first, time.monotonic()
-                raise Parked(f"it wants to {first.asked.words} ({first.why})", "tool")
+                raise Parked(f"it wants to {first.asked.words} ({first.why})", WaitKind.TOOL)
             seconds = self._limits["seconds"] - (time.monotonic() - self._started) if "seconds" in self._limits else None
             news = asyncio.ensure_future(self._news.wait())
             try:
@@ -309,7 +309,7 @@ class OutsideAgent:
         try:
             outcome = await talk.result()
         except Parked as parked:
-            if parked.waits_on != "tool":
+            if parked.kind is not WaitKind.TOOL:
                 del self._talks[run_id]
             self._spare()
             raise

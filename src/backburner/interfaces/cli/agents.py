@@ -65,7 +65,7 @@ def _asked(app: App, caller: Caller, entry: Entry, args: argparse.Namespace) -> 
     else:
         sys.stdout.write(output)
         if entry.status != "completed":
-            why = f": {entry.run.error}" if entry.run and entry.run.result == Result.EXIT and entry.run.error else ""
+            why = f": {entry.run.error}" if entry.run and entry.run.end.result == Result.EXIT and entry.run.error else ""
             hint(f"{render.ended_line(entry, now_ms())}{why}")
     told(app, caller, [task_id])
     return 0 if entry.status == "completed" else 1

@@ -48,7 +48,7 @@ def logs(app: App, caller: Caller, args: argparse.Namespace) -> int:
 
 def _missing(app: App, entry: Entry, *, as_json: bool) -> None:
     """There is no log: nothing was printed yet, or it is gone."""
-    if entry.run and entry.run.result not in (None, Result.UNSTARTED, Result.DENIED, Result.DEPENDENCY):
+    if entry.run and entry.run.end.result not in (None, Result.UNSTARTED, Result.DENIED, Result.DEPENDENCY):
         raise BadInput(f"The output of {entry.task.task_id} is gone: {app.runs.log_path(entry)} does not exist.")
     if as_json:
         about = {"task_id": entry.task.task_id, "log": app.runs.log_path(entry), "output": "", "cursor": f"{entry.task.run_count}:0"}

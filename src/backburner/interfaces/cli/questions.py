@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from backburner.core.errors import BackburnerError, BadInput
 from backburner.core.formatting import command_line, short
 from backburner.core.models import Caller, Entry, Submission
-from backburner.core.states import RunState, TaskState
+from backburner.core.states import RunState, TaskState, WaitKind
 from backburner.core.terminal_text import shortened, visible
 from backburner.services.app import App
 
@@ -46,7 +46,7 @@ def open_questions(app: App, caller: Caller, session: str, also: Collection[str]
 
 
 def _asks(entry: Entry) -> bool:
-    return entry.run is not None and entry.run.waits_on in (None, "tool", "budget")
+    return entry.run is not None and (entry.run.wait is None or entry.run.wait.is_for_person)
 
 
 def question_of(app: App, entry: Entry) -> Question | None:
@@ -65,7 +65,7 @@ def _step(app: App, entry: Entry) -> Question:
     seen = app.approvals.fingerprint(entry)  # before anything is shown: what changes meanwhile is not what was seen
     who = "The agent asks" if entry.task.in_chat else f"{entry.task.task_id} asks"
     text = f"{who}: {visible(str(entry.run and entry.run.error))}"
-    if entry.run and entry.run.waits_on is None and entry.task.spec.command.words:
+    if entry.run and entry.run.wait_kind in (None, WaitKind.APPROVAL) and entry.task.spec.command.words:
         text += f"\n{_command(app, entry, seen)[0]}"
     else:
         text += f"\nFingerprint: {short(seen)}"

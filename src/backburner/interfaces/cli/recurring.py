@@ -6,7 +6,8 @@ import sys
 
 from backburner.core import task_text as render
 from backburner.core.errors import ApprovalRequired, BadInput
-from backburner.core.models import TURN, Caller, Entry, Submission
+from backburner.core.models import Caller, Entry, Submission
+from backburner.core.states import WaitKind
 from backburner.core.task_spec import AgentSpec, CommandSpec, TaskSpec, budget_from, options_from
 from backburner.core.terminal_text import readable
 from backburner.interfaces.cli.run import amounts, cwd, env_of, milliseconds, shell_line, submit
@@ -131,7 +132,7 @@ def run_now(app: App, caller: Caller, args: argparse.Namespace) -> int:
     task_id = entry.task.task_id
     for (entry,) in app.waiting.watch([task_id], None):
         run = entry.run
-        if run and run.state == "waiting" and not str(run.waits_on).startswith(TURN):
+        if run and run.state == "waiting" and run.wait_kind is not WaitKind.INTERACTIVE:
             raise ApprovalRequired(task_id=task_id, reason=run.error)
         if not entry.live or (run and run.run_id != run_id):  # a retry is another run
             break

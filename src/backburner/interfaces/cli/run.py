@@ -203,10 +203,10 @@ def _own_code(entry: Entry) -> int:
     """The command's own exit code, as `--wait` passes it on."""
     run = entry.run
     assert run is not None
-    if run.result in (Result.TIMEOUT, Result.AMBIGUOUS):
+    if run.end.result in (Result.TIMEOUT, Result.AMBIGUOUS):
         return TIMED_OUT
-    if run.exit_code is not None:
-        return run.exit_code
+    if run.end.exit_code is not None:
+        return run.end.exit_code
     return 1 if run.state == "cancelled" else OURS_FAILED
 
 

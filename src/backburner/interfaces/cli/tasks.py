@@ -50,7 +50,7 @@ def status(app: App, caller: Caller, args: argparse.Namespace) -> int:
     if args.json:
         more: dict[str, object] = {"output": output.decode("utf-8", "replace"), "log": app.runs.log_path(entry) or None}
         if entry.task.spec.agent_name is not None and entry.run:
-            more |= {"usage": dict(entry.run.usage) or render.used_json(app.runs.activity(entry))}
+            more |= {"usage": dict(entry.run.end.usage) or render.used_json(app.runs.activity(entry))}
         if entry.task.standing:
             more |= {
                 "when": app.recurring.explain(entry.task),

@@ -17,7 +17,7 @@ from typing import Any
 from backburner.core.errors import ApprovalRequired, BadInput, TaskNotFound
 from backburner.core.formatting import iso
 from backburner.core.ids import generate_task_id
-from backburner.core.models import RECORD, Decision, Entry, Run, Submission, Task, Work
+from backburner.core.models import RECORD, Decision, Entry, Run, RunEnd, Submission, Task, Work
 from backburner.core.states import ENDED, Result, RunState, TaskState, ending_of_task
 from backburner.core.task_spec import CommandSpec, TaskSpec
 from backburner.execution.command import CommandExecutor
@@ -119,7 +119,7 @@ class TaskStorage:
         if before.run and before.run.runner != RECORD:
             task = before.task._replace(spec=before.task.spec._replace(description=task.spec.description))
             run = before.run._replace(
-                span_id=run.span_id, state=run.state, exit_code=run.exit_code, process=before.run.process if metadata.pid == _metadata(before).pid else run.process
+                span_id=run.span_id, state=run.state, end=before.run.end._replace(exit_code=run.end.exit_code), process=before.run.process if metadata.pid == _metadata(before).pid else run.process
             )  # fmt: skip
         self._app.embedding.change_record(task, run)
         self._write(Entry(task, run))
@@ -354,7 +354,7 @@ def _metadata(entry: Entry) -> TaskMetadata:
         started_at=_datetime(run.started_at),
         completed_at=_datetime(run.ended_at),
         pid=run.process.pid if run.process else None,
-        exit_code=run.exit_code,
+        exit_code=run.end.exit_code,
         span_id=run.span_id,
     )
 
@@ -396,11 +396,7 @@ def _rows(metadata: TaskMetadata, tasks: str) -> tuple[Task, Run]:
         task_id=metadata.task_id,
         n=1,
         state=state,
-        result=Result.EXIT if state in ENDED else None,
-        exit_code=metadata.exit_code,
-        error=None,
-        summary=None,
-        lines=None,
+        end=RunEnd(Result.EXIT if state in ENDED else None, metadata.exit_code),
         folder=os.path.join(tasks, metadata.task_id),
         mark="",
         trace_id="",

@@ -263,9 +263,9 @@ def _beside(board: Board, entry: Entry, width: int = _WIDE) -> "tuple[Progress |
             return None, _shown((run and run.error) or "; ".join(task.decision.reasons))
         case Section.RECENT:
             how = ""
-            if run and run.result and run.state != RunState.COMPLETED:
-                how = words.ending(run.result, run.exit_code, run.error, task.spec.timeout_ms)
-            return None, " · ".join(part for part in (_shown(how), _shown((run and run.summary) or "")) if part)
+            if run and run.end.result and run.state != RunState.COMPLETED:
+                how = words.ending(run.end.result, run.end.exit_code, run.error, task.spec.timeout_ms)
+            return None, " · ".join(part for part in (_shown(how), _shown((run and run.end.summary) or "")) if part)
         case _:
             assert_never(section)
 

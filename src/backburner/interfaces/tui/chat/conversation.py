@@ -149,7 +149,7 @@ class Talk:
                 now = entry.run.error or "" if entry.run and entry.status == "waiting" else ""
                 if now != waits:
                     waits = now
-                    yield Piece("waits", now, str(entry.run.waits_on if entry.run else ""))
+                    yield Piece("waits", now, (entry.run.wait.target or entry.run.wait.kind) if entry.run and entry.run.wait else "")
                 while not nudged.is_set():  # nobody but the agent has done anything: only that is looked at
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(_LOOK_SECONDS):
@@ -271,9 +271,9 @@ def _how(entry: Entry) -> str:
         return ""
     if entry.status == "cancelled":
         return "Stopped."
-    if run.result == "lost":
+    if run.end.result == "lost":
         return "It was interrupted. What it did up to its last step is kept: say something, and it goes on from there."
-    return f"It failed: {run.error or run.result}"
+    return f"It failed: {run.error or run.end.result}"
 
 
 def _said(message: dict[str, list[dict[str, str]]]) -> list[Past]:

@@ -352,7 +352,7 @@ def _stands(app: App, entries: Sequence[Entry], chat: Entry | None, questions: S
     waiting = {entry.task.task_id for entry in entries if entry.status == "proposed"} | {one.about for one in questions}
     used: Counter[str] = Counter()
     for run in app.queries.history(chat, _LISTED) if chat else ():
-        used.update({name: value for name, value in run.usage.items() if name in ("tokens", "cost")})  # type: ignore[arg-type]
+        used.update({name: value for name, value in run.end.usage.items() if name in ("tokens", "cost")})  # type: ignore[arg-type]
     spent = f"${used['cost']:.2f}" if used["cost"] else _tokens(used["tokens"])
     tasks = [(entry.task.task_id, entry.task.spec.description) for entry in entries]
     return Standing(len(at_work), len(waiting), unread, spent, model, tasks)
