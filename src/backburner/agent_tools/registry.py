@@ -16,8 +16,8 @@ from backburner.agent_tools.context import ToolContext
 from backburner.core.errors import BackburnerError, BadInput
 from backburner.core.models import Caller, Notice, ProcessId
 from backburner.core.notice_text import fitting, notification
+from backburner.core.sessions import UNATTENDED, SessionId
 from backburner.services.app import App
-from backburner.system.caller_identity import client_of
 from backburner.system.home import project_of
 
 Function = types.FunctionType
@@ -158,10 +158,11 @@ class Desk:
         session, now = context.session, context.home.now()
         if session is None or now - self._met.get(session, -1e9) < _MEET_SECONDS:
             return
+        client = SessionId.parse(session).client
         with contextlib.suppress(BackburnerError):
-            await context.home.call(lambda app: app.sessions.register(session, client_of(session), project_of(context.caller.cwd), process))
-            if not session.startswith(("agent:", "task:")):  # those work when nobody is there
-                await context.home.call(lambda app: app.sessions.record_activity(client_of(session)))
+            await context.home.call(lambda app: app.sessions.register(session, client, project_of(context.caller.cwd), process))
+            if client not in UNATTENDED:
+                await context.home.call(lambda app: app.sessions.record_activity(client))
             self._met[session] = now
 
     async def _with_notices(self, context: ToolContext, result: dict[str, Any], failed: bool) -> Answer:

@@ -179,6 +179,7 @@ async def run_command(ctx: Context, command: str, shell: bool = False) -> str:
                 key=f"{work.run.run_id}:{len(ctx.messages)}:{ctx.tool_call_id}"[:200],
                 session=context.session,
                 opened=work.task.opened,
+                parent_run=work.run.run_id,
             ),
             context.caller,
         )

@@ -16,7 +16,6 @@ Clock = Callable[[], int]  # milliseconds UTC
 PRIORITIES = {"high": 1, "normal": 0, "low": -1}
 AGENTS = "agents"  # the `runner` of what the agent host of the home may claim, with a model elsewhere
 ENGINE = "engine"  # the `runner` of what the engine of the home may claim
-INBOX = "inbox"  # the channel of the person
 LOCAL = "agents:local"  # the same with a model on this machine: a lane of its own, with few seats
 OTLP = "otlp"  # the cursor of who sends traces away
 RECORD = "record"  # the `runner` of rows an embedder keeps by hand; nobody runs them
@@ -25,7 +24,6 @@ OURS = frozenset({AGENTS, ENGINE, LOCAL})
 DAY = "day_"  # before the name of what a task may use in a day
 TURN = "turn:"  # what a run waits on that stands aside for a person, with the lane behind it
 ELSEWHERE = "elsewhere"  # what a run waits on for no time whose host ended: its agent goes on in a process of its own
-CHAT = "chat:"  # before the name of a session in which a person talks with an agent
 DISCOVERY = "discovery"  # the session of an agent that looks for work by itself
 HARMLESS = "harmless"  # the built-in rule for commands that change nothing and give nothing away
 NOTIFY = ("always", "on_change", "on_failure", "never")
@@ -45,24 +43,6 @@ class ProcessId(NamedTuple):
     def parse(cls, text: str) -> "ProcessId":
         pid, started, boot = text.split(":")[:3]
         return cls(int(pid), started, boot)
-
-
-OUT = "to:"  # before the name of a channel that leads out of the house
-
-
-def channel_of(session: str | None) -> str:
-    """Where what is owed to a session is kept; without one it is owed to the person."""
-    return INBOX if session is None else f"session:{session}"
-
-
-def session_of(task: "Task") -> str:
-    """The session that an agent's task works in, as whoever asks: a standing one has a fresh conversation in each run.
-
-    A chat's own is the person's as well: what either of them starts is told to both.
-    """
-    if task.in_chat and task.session:
-        return task.session
-    return f"task:{task.task_id}" if task.standing else f"agent:{task.task_id}"
 
 
 class Caller(NamedTuple):
@@ -111,6 +91,7 @@ class Submission(NamedTuple):
     source: dict[str, str] = {}
     proposed: bool = False  # a person is to be asked, whatever the gate says
     opened: str | None = None  # the folder that the session was opened in: what the gate takes for its project; None where there is none
+    parent_run: str | None = None  # the run of an agent whose tool call this is, and which waits for it
 
     @property
     def standing(self) -> bool:
@@ -191,6 +172,8 @@ class Task(NamedTuple):
     opened: str | None = None
     pause_kind: PauseKind | None = None
     chat: bool = False
+    parent_task: str | None = None  # the task whose agent asked for this one
+    parent_run: str | None = None  # the run of that agent, where it waits for this task as for a tool call
 
     @property
     def unapproved(self) -> bool:

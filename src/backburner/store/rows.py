@@ -4,7 +4,8 @@ import json
 
 from backburner.core.formatting import iso
 from backburner.core.masking import masked_line
-from backburner.core.models import OUT, Entry, Notice, ProcessId, Run, Span, Task
+from backburner.core.models import Entry, Notice, ProcessId, Run, Span, Task
+from backburner.core.recipients import RecipientKind
 from backburner.core.states import NoticeKind, PauseKind, Result, RunState, TaskState
 
 TASK = ", ".join(f"t.{field}" for field in Task._fields)
@@ -16,7 +17,7 @@ ENTRY = f"SELECT {TASK}, {RUN} FROM tasks t LEFT JOIN runs r ON r.task_id = t.ta
 # Through the small index of what is live, whatever the planner thinks of it: the cost must not grow with history.
 LIVE_RUNS = "seq IN (SELECT seq FROM runs WHERE ended_at IS NULL)"
 NOTICE = ", ".join(Notice._fields)
-TO_CHANNEL = f"substr(channel, 1, {len(OUT)}) = '{OUT}'"  # the notices that leave for a channel
+TO_CHANNEL = f"recipient = '{RecipientKind.CHANNEL}'"  # the notices that leave for a channel
 OUTGOING = f"told_at IS NULL AND dead_at IS NULL AND {TO_CHANNEL}"  # word for word as in the index of that
 
 

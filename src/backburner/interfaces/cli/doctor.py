@@ -11,6 +11,7 @@ from typing import NamedTuple
 from backburner.coordination.config_file import load_config
 from backburner.core.errors import BackburnerError
 from backburner.core.models import HOSTED, Entry, Run
+from backburner.core.recipients import Recipient
 from backburner.core.settings import Config, agent_settings
 from backburner.core.states import AT_WORK
 from backburner.services.health import Health, open_health
@@ -72,7 +73,7 @@ def _post(home: Home) -> Iterator[Finding]:
         for notice in health.failed_deliveries()[:10]:
             yield Finding(
                 False,
-                f"a letter to {notice.channel.partition(':')[2]} came back: {notice.error}",
+                f"a letter to {Recipient.parse(notice.channel).name} came back: {notice.error}",
                 "mend that, then: backburner inbox --again",
             )
         for task_id, reason in health.broken_sources().items():

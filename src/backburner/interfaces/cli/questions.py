@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from backburner.core.errors import BackburnerError, BadInput
 from backburner.core.formatting import command_line, short
 from backburner.core.models import Caller, Entry, Submission
+from backburner.core.sessions import Client, SessionId
 from backburner.core.states import RunState, TaskState
 from backburner.core.terminal_text import shortened, visible
 from backburner.services.app import App
@@ -38,11 +39,17 @@ class Question(NamedTuple):
 
 def open_questions(app: App, caller: Caller, session: str, also: Collection[str] = ()) -> list[Question]:
     """What a chat's agent, those it asked, and the person in it want to do, and nobody has answered; oldest first."""
-    asked, sessions = app.queries.descendants_of(session)
+    asked = app.queries.descendants_of(session)
     proposed = reversed(app.queries.list(caller, status="proposed", everywhere=True))
-    found = [_proposal(app, entry) for entry in proposed if entry.task.session in sessions or entry.task.task_id in also]
+    found = [_proposal(app, entry) for entry in proposed if _is_asked_here(entry, asked) or entry.task.task_id in also]
     waiting = reversed(app.queries.list(caller, status="waiting", everywhere=True))
     return [*found, *(_step(app, entry) for entry in waiting if entry.task.task_id in {*asked, *also} and _asks(entry))]
+
+
+def _is_asked_here(entry: Entry, asked: Collection[str]) -> bool:
+    """Whether a proposal is one of the `asked` tasks; what a recurring task proposes is asked in the inbox."""
+    session = entry.task.session
+    return entry.task.task_id in asked and (session is None or SessionId.parse(session).client != Client.RECURRING)
 
 
 def _asks(entry: Entry) -> bool:

@@ -12,8 +12,9 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import NamedTuple
 
 from backburner.core.errors import BackburnerError, BadInput, TaskNotFound
-from backburner.core.models import CHAT, PRIORITIES, Caller, Entry, Submission
+from backburner.core.models import PRIORITIES, Caller, Entry, Submission
 from backburner.core.notice_text import MARK
+from backburner.core.sessions import Client, SessionId
 from backburner.core.terminal_text import shortened
 from backburner.services.app import App
 from backburner.services.async_app import AsyncApp
@@ -45,7 +46,7 @@ class Past(NamedTuple):
 
 def fresh_session() -> str:
     """A name for a chat that nobody had before."""
-    return f"{CHAT}{time.strftime('%Y%m%d_%H%M%S')}_{os.urandom(2).hex()}"
+    return str(SessionId(Client.CHAT, f"{time.strftime('%Y%m%d_%H%M%S')}_{os.urandom(2).hex()}"))
 
 
 class Talk:
@@ -61,7 +62,7 @@ class Talk:
         """Be there: what is owed to the chat waits for it from now on."""
 
         def register(app: App) -> Entry | None:
-            app.sessions.register(self.session, CHAT.rstrip(":"), project_of(self.caller.cwd), myself())
+            app.sessions.register(self.session, Client.CHAT, project_of(self.caller.cwd), myself())
             app.sessions.record_activity("chat")
             return app.conversations.chat(self.session)
 

@@ -316,7 +316,7 @@ class Room:
     def _read_along(self, app: App, notice: Notice) -> bool:
         """Whether the agent is about to say itself how a command of its own turn ended."""
         entry = app.queries.get_or_none(notice.task_id) if self.doing and time.time() * 1000 - notice.created_at < _READ_ALONG_MS else None
-        return entry is not None and str(entry.task.key).startswith(f"{self._chat_id()}")
+        return entry is not None and entry.task.parent_run is not None and entry.task.parent_task == self._chat_id()
 
     async def _tell(self, notices: Sequence[Notice]) -> int:
         """Each of a few; of many how many: those stay in the inbox. How many were told."""
