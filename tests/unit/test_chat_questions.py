@@ -41,6 +41,18 @@ def test_a_run_that_waits_before_its_beginning_is_asked_about(app: App, tmp_path
         settle(app, in_chat(app), question, "yes")
 
 
+def test_what_agents_of_a_chat_propose_is_asked_there_but_not_what_its_recurring_tasks_propose(app: App, tmp_path: Path) -> None:
+    def propose(name: str, session: str | None) -> str:
+        submission = Submission(command=("rm", name), cwd=str(tmp_path), environment={"PATH": "/usr/bin:/bin"}, session=session)
+        return app.submissions.submit(submission, caller(app)).task.task_id
+
+    first = propose("a", SESSION)
+    asked = [first, propose("b", f"agent:{first}")]
+    propose("c", f"task:{first}")
+    propose("d", "agent:another")
+    assert [question.about for question in open_questions(app, in_chat(app), SESSION)] == asked
+
+
 def test_an_answer_in_a_chat_is_for_what_was_shown_there(app: App, tmp_path: Path) -> None:
     script = tmp_path / "job.sh"
     script.write_text("echo good\n")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from backburner.coordination.publisher import Publisher
 from backburner.core.errors import BadInput, NotRunning, WaitTimedOut
+from backburner.core.ids import is_later_run
 from backburner.core.models import HOSTED, RECORD, Caller, Clock, Entry, Run
 from backburner.core.sessions import session_of
 from backburner.core.states import RunState, TaskState
@@ -60,7 +61,7 @@ class Tasks:
         With `permanent`, agents may not add a recurring task again.
         """
         entry = self._queries.find(reference, caller)
-        only_run = entry.task.standing and reference.startswith(f"{entry.task.task_id}.")
+        only_run = entry.task.standing and is_later_run(reference, entry.task.task_id)
         if only_run and not (entry.live and entry.run and entry.run.run_id == reference):
             raise NotRunning(task_id=reference, status="over")
         if entry.ended or (entry.run and entry.run.runner == RECORD):

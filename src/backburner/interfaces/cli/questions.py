@@ -19,17 +19,24 @@ _TOLD_LENGTH = 4000
 
 
 class Question(NamedTuple):
-    """`about` is the task that waits, `text` what the person decides on, `line` what they are asked, `answers` the words that count.
+    """`about` is the task that waits, `text` what the person decides on, `asks` what they are asked, `answers` the words that count,
+    `offered` how those are shown.
 
     `step` tells one step of an agent from its next; `seen` is the fingerprint of what is shown.
     """
 
     about: str
     text: str
-    line: str
+    asks: str
     answers: dict[str, str]
     step: str = ""
     seen: str = ""
+    offered: str = "[y/n]"
+
+    @property
+    def line(self) -> str:
+        """What they are asked, with the answers there are."""
+        return f"{self.asks} {self.offered}"
 
     @property
     def what(self) -> tuple[str, str]:
@@ -64,7 +71,7 @@ def question_of(app: App, entry: Entry) -> Question | None:
         return _step(app, entry) if _asks(entry) else None
     if entry.task.state == TaskState.PAUSED:
         text = f"{entry.task.task_id} is paused: {visible(str(entry.task.paused_because))}"
-        return Question(entry.task.task_id, text, "Let it go on? [y/n]", YES_NO, seen=app.approvals.fingerprint(entry))
+        return Question(entry.task.task_id, text, "Let it go on?", YES_NO, seen=app.approvals.fingerprint(entry))
     return None
 
 
@@ -76,7 +83,7 @@ def _step(app: App, entry: Entry) -> Question:
         text += f"\n{_command(app, entry, seen)[0]}"
     else:
         text += f"\nFingerprint: {short(seen)}"
-    return Question(entry.task.task_id, text, "Let it? [y/n]", YES_NO, _step_of(entry), seen)
+    return Question(entry.task.task_id, text, "Let it?", YES_NO, _step_of(entry), seen)
 
 
 def _step_of(entry: Entry) -> str:
@@ -92,7 +99,7 @@ def _proposal(app: App, entry: Entry) -> Question:
         about += [f"When: {when}"] if when else []
         about += [f"It would ask {task.agent}: {shortened(visible(task.prompt), longest=_TOLD_LENGTH)}", f"Directory: {visible(task.cwd)}"]
         about += [f"It asks because: {visible('; '.join(task.reasons))}", f"Fingerprint: {short(seen)}"]
-        return Question(task.task_id, "\n".join(about), f"{last} [y/n]", YES_NO, seen=seen)
+        return Question(task.task_id, "\n".join(about), last, YES_NO, seen=seen)
     text, verdict = _command(app, entry, seen)
     answers, offered = dict(YES_NO), "[y/n]"
     if verdict and verdict.trust_would_do and not task.standing:
@@ -101,7 +108,7 @@ def _proposal(app: App, entry: Entry) -> Question:
     elif verdict and verdict.always and not task.standing:
         answers |= {"a": "always", "always": "always"}
         offered = "[y/n, a: always allow just this here]"
-    return Question(task.task_id, text, f"{last} {offered}", answers, seen=seen)
+    return Question(task.task_id, text, last, answers, seen=seen, offered=offered)
 
 
 def _command(app: App, entry: Entry, seen: str) -> "tuple[str, Verdict | None]":

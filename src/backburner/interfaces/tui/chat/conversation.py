@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from backburner.core.errors import BackburnerError, BadInput, TaskNotFound
 from backburner.core.models import PRIORITIES, Caller, Entry, Submission
-from backburner.core.notice_text import MARK
+from backburner.core.notice_text import is_notification
 from backburner.core.sessions import Client, SessionId
 from backburner.core.terminal_text import shortened
 from backburner.services.app import App
@@ -285,4 +285,4 @@ def _said(message: dict[str, list[dict[str, str]]]) -> list[Past]:
         "tool-call": lambda part: Past("tool", part["tool_name"]),
     }
     found = [who[part["part_kind"]](part) for part in message["parts"] if part.get("part_kind") in who]
-    return [one for one in found if isinstance(one.text, str) and not one.text.startswith(MARK)]
+    return [one for one in found if isinstance(one.text, str) and not is_notification(one.text)]
