@@ -8,9 +8,8 @@ import subprocess
 import sys
 
 import pytest
-from backburner.services.runtime import now_ms
 from chatting import CONFIG, Chats, chats, house, idle, line_of  # noqa: F401
-from conftest import Place, wait_until
+from conftest import Place, caller, wait_until
 from terminal import Terminal
 
 from backburner.services.app import now_ms, open_app
@@ -46,18 +45,19 @@ def test_many_notices_at_once_are_gathered_and_typing_goes_on(chats: Chats, monk
     monkeypatch.chdir(chats.place.cwd)
     with chats.open() as terminal, open_app(str(chats.place.root), dict(chats.place.environ)) as app:
         typed(terminal, "before")
-        known = app.submit(request(command=("true",), cwd=str(chats.place.cwd), environment={}))
+        known = app.submissions.submit(request(command=("true",), cwd=str(chats.place.cwd)), caller(app))
+        app.waiting.wait([known.task.task_id], 60)
         database = app._ledger.database
         with database.transaction():
             for number in range(200):
-                NoticeWriter(database).write(known.task, None, f"Background task {number} completed: x.", now_ms(), again=True)
+                NoticeWriter(database).write(known.task, known.run, f"Background task {number}: x.", now_ms(), again=True)
         wake.ring_all(app.home.bells)
         terminal.wait(lambda t: re.search(r"\d+ notices: \d+ completed. /inbox shows them.", t.history))
         typed(terminal, " after")
         assert line_of(terminal) == "› before after" and len(terminal.history.split("\n")) < 60
         terminal.wait(lambda t: re.search("(199|20[01]) unread", t.text))
         terminal.type(f"{CTRL_C}/inbox\r")
-        terminal.wait("Background task 199 completed", 30)
+        terminal.wait("Background task 199: x.", 30)
         terminal.wait(lambda t: "unread" not in t.text)
 
 

@@ -365,7 +365,7 @@ def test_without_tomlkit_only_codex_cannot_be_installed_and_the_extra_is_named(p
     assert person.refused("codex") == (2, needed)
     assert person.install("codex", undo=True) == 0 and person.install("claude") == 0
     codex = next(one for one in wiring.examine(person.environ) if one.client == "codex")
-    assert codex == ("codex", True, False, f"does not know Backburner; {needed}")
+    assert codex == ("codex", True, False, f"does not know Backburner; {needed}", True)
     monkeypatch.undo()
     person.install("codex")
     monkeypatch.setitem(sys.modules, "tomlkit", None)
@@ -459,9 +459,10 @@ def test_the_examination_tells_found_and_wired_and_never_raises(person: Person) 
     person.install("claude")
     person.has(person.opencode, '{"mcp": {"backburner": {"type": "local", "command": ["/old"]}}}')
     found = {one.client: one for one in wiring.examine(person.environ)}
-    assert found["claude"][1:] == (True, True, "knows Backburner")
+    assert found["claude"][1:] == (True, True, "knows Backburner", False)
     assert not found["codex"].wired and "not valid TOML" in found["codex"].detail
     assert found["gemini"][1:3] == (True, False) and "backburner install gemini" in found["gemini"].detail
+    assert {client for client, one in found.items() if one.never_wired} == {"gemini"}
     assert found["opencode"][1:3] == (True, False) and "another Backburner" in found["opencode"].detail
 
 

@@ -55,6 +55,22 @@ async def test_a_client_starts_waits_for_and_reads_a_task(place: Place, era: str
         assert rest and first["output"] + rest["output"] == (place.cwd / "notes.txt").read_text() and not rest["more"]
 
 
+async def test_output_is_in_a_result_once_whatever_it_says(place: Place) -> None:
+    (place.cwd / "notes.txt").write_text("one\n\nRecent output of mine\ntwo\n")
+    async with _client(place, "legacy") as client:
+        started = (await client.call_tool("start_background_task", {"command": "cat notes.txt", "description": "Read"})).structured_content
+        assert started
+        known = {"task_id": started["task_id"]}
+        await client.call_tool("wait_for_background_tasks", {"task_ids": [started["task_id"]]})
+        looked = await client.call_tool("check_task_status", known)
+        shown = looked.structured_content
+        assert shown and shown["output"] == "one\n\nRecent output of mine\ntwo\n"
+        assert shown["display"].startswith("Task: ") and "Exit code: 0" in shown["display"] and "Recent output" not in shown["display"]
+        assert "Recent output (last 4 lines):" in looked.content[0].text and "Full output: " in looked.content[0].text  # type: ignore[union-attr]
+        read = (await client.call_tool("read_background_output", known)).structured_content
+        assert read and read["output"] == shown["output"] and read["display"] == ""
+
+
 async def test_the_tools_say_what_they_do(place: Place) -> None:
     async with _client(place, "legacy") as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}

@@ -12,7 +12,7 @@ from conftest import caller
 
 from backburner.coordination.supervision import EngineSupervisor
 from backburner.core.errors import ApprovalDenied, BadInput, QuestionChanged
-from backburner.core.models import DISCOVERY, ENGINE, LOCAL, OUT, Ending, Entry, ProcessId, Submission
+from backburner.core.models import DISCOVERY, ENGINE, LOCAL, Ending, Entry, ProcessId, Submission
 from backburner.core.ports import Answer, Happening
 from backburner.core.schedule import every
 from backburner.core.states import Result, RunState, WaitKind
@@ -59,15 +59,15 @@ def propose(app: App, name: str, **more: Any) -> Entry:
 def test_a_proposal_never_stores_the_id_of_its_message(app: App) -> None:
     """A reaction finds the proposal by the message that it was sent as, also after a restart."""
     entry = propose(app, "watch-pr", channels=("chat",))
-    (notice,) = app.deliveries.pending(OUT + "chat")
+    (notice,) = app.deliveries.pending("chat")
     app.deliveries.mark_delivered([notice.notice_id], "message-77")
-    assert list(app.deliveries.open_questions(OUT + "chat")) == ["message-77"]
-    app.approvals.answer(OUT + "chat", Answer("another-message", "9", True))
+    assert list(app.deliveries.open_questions("chat")) == ["message-77"]
+    app.approvals.answer("chat", Answer("another-message", "9", True))
     assert app.queries.get(entry.task.task_id).status == "proposed"
-    app.approvals.answer(OUT + "chat", Answer("message-77", "9", True))
+    app.approvals.answer("chat", Answer("message-77", "9", True))
     after = app.queries.get(entry.task.task_id)
     assert (after.status, after.task.decision.by, after.task.decision.via) == ("active", "user", "channel:chat:9")
-    assert list(app.deliveries.open_questions(OUT + "chat")) == []
+    assert list(app.deliveries.open_questions("chat")) == []
 
 
 def test_rejecting_deletes_what_the_cooldown_needs(app: App) -> None:
@@ -147,24 +147,24 @@ def test_a_proposal_does_not_run_whatever_the_gate_would_say(app: App) -> None:
 
 def test_an_old_yes_does_not_answer_what_is_asked_later(app: App) -> None:
     entry = propose(app, "watch", channels=("chat",))
-    (notice,) = app.deliveries.pending(OUT + "chat")
+    (notice,) = app.deliveries.pending("chat")
     app.deliveries.mark_delivered([notice.notice_id], "100")
-    app.approvals.answer(OUT + "chat", Answer("100", "9", True))
+    app.approvals.answer("chat", Answer("100", "9", True))
     app.recurring.run_now(entry.task.task_id, caller(app))
     (work,) = app._ledger.runs.claim(LOCAL, ME, 5, app.now())
     app._ledger.runs.park(work.run.run_id, ME, "it wants to write prod.cfg", app.now(), WaitKind.TOOL)
-    (notice,) = app.deliveries.pending(OUT + "chat")
+    (notice,) = app.deliveries.pending("chat")
     app.deliveries.mark_delivered([notice.notice_id], "101")
-    assert list(app.deliveries.open_questions(OUT + "chat")) == ["101"]
-    app.approvals.answer(OUT + "chat", Answer("100", "9", True))
+    assert list(app.deliveries.open_questions("chat")) == ["101"]
+    app.approvals.answer("chat", Answer("100", "9", True))
     assert app.queries.get(entry.task.task_id).run.state == "waiting"  # type: ignore[union-attr]
-    app.approvals.answer(OUT + "chat", Answer("101", "9", True))
+    app.approvals.answer("chat", Answer("101", "9", True))
     assert app.queries.get(entry.task.task_id).run.state == "pending"  # type: ignore[union-attr]
 
 
 def _sent(app: App, message: str) -> str:
     """The question that is on its way, as delivered under a name; its text."""
-    (notice,) = app.deliveries.pending(OUT + "chat")
+    (notice,) = app.deliveries.pending("chat")
     app.deliveries.mark_delivered([notice.notice_id], message)
     return notice.text
 
@@ -179,14 +179,14 @@ def test_a_yes_to_an_old_message_does_not_approve_what_has_changed_since(app: Ap
     entry = propose(app, "job", channels=("chat",), command=("sh", "job.sh"), agent=None, prompt="")
     first = _fingerprint(_sent(app, "100"))
     script.write_text("echo evil\n")
-    app.approvals.answer(OUT + "chat", Answer("100", "9", True))
+    app.approvals.answer("chat", Answer("100", "9", True))
     assert app.queries.get(entry.task.task_id).status == "proposed"
     again = _sent(app, "101")
     assert "has changed since you were asked" in again and "sh job.sh" in again and _fingerprint(again) != first
-    assert list(app.deliveries.open_questions(OUT + "chat")) == ["101"]
-    app.approvals.answer(OUT + "chat", Answer("100", "9", True))  # the old message asks nothing any more
-    assert app.queries.get(entry.task.task_id).status == "proposed" and not app.deliveries.pending(OUT + "chat")
-    app.approvals.answer(OUT + "chat", Answer("101", "9", True))
+    assert list(app.deliveries.open_questions("chat")) == ["101"]
+    app.approvals.answer("chat", Answer("100", "9", True))  # the old message asks nothing any more
+    assert app.queries.get(entry.task.task_id).status == "proposed" and not app.deliveries.pending("chat")
+    app.approvals.answer("chat", Answer("101", "9", True))
     assert app.queries.get(entry.task.task_id).status == "active"
 
 
@@ -195,7 +195,7 @@ def test_a_yes_to_a_run_that_was_parked_is_for_what_it_was_parked_with(app: App)
     script.write_text("echo good\n")
     entry = propose(app, "job", channels=("chat",), command=("sh", "job.sh"), agent=None, prompt="")
     _sent(app, "100")
-    app.approvals.answer(OUT + "chat", Answer("100", "9", True))
+    app.approvals.answer("chat", Answer("100", "9", True))
     app.recurring.run_now(entry.task.task_id, caller(app))
     (work,) = app._ledger.runs.claim(ENGINE, ME, 5, app.now())
     script.write_text("echo worse\n")
@@ -204,10 +204,10 @@ def test_a_yes_to_a_run_that_was_parked_is_for_what_it_was_parked_with(app: App)
     app._ledger.runs.park(work.run.run_id, ME, changed[0], app.now(), asked=changed[1])
     first = _fingerprint(_sent(app, "101"))
     script.write_text("echo evil\n")
-    app.approvals.answer(OUT + "chat", Answer("101", "9", True))
+    app.approvals.answer("chat", Answer("101", "9", True))
     assert app.queries.get(entry.task.task_id).run.state == "waiting"  # type: ignore[union-attr]
-    assert _fingerprint(_sent(app, "102")) != first and list(app.deliveries.open_questions(OUT + "chat")) == ["102"]
-    app.approvals.answer(OUT + "chat", Answer("102", "9", True))
+    assert _fingerprint(_sent(app, "102")) != first and list(app.deliveries.open_questions("chat")) == ["102"]
+    app.approvals.answer("chat", Answer("102", "9", True))
     assert app.queries.get(entry.task.task_id).run.state == "pending"  # type: ignore[union-attr]
 
 
@@ -219,7 +219,7 @@ def test_a_yes_to_a_prompt_is_for_the_agent_that_was_shown(app: App) -> None:
     for said in (seen, None):
         with pytest.raises(QuestionChanged):
             app.approvals.approve(entry.task.task_id, caller(app), seen=said)
-    app.approvals.answer(OUT + "chat", Answer("100", "9", True))
+    app.approvals.answer("chat", Answer("100", "9", True))
     assert app.queries.get(entry.task.task_id).status == "proposed"
     now = app.approvals.fingerprint(app.queries.get(entry.task.task_id))
     assert app.approvals.approve(entry.task.task_id, caller(app), seen=now).status == "active"

@@ -4,7 +4,8 @@ import os
 
 import pytest
 
-from backburner.system.caller_identity import ancestors, client_of, handed_on, named, process_of, session_of
+from backburner.core.sessions import SessionId
+from backburner.system.caller_identity import ancestors, handed_on, named, process_of, session_of
 from backburner.system.processes import identify, myself
 
 
@@ -26,7 +27,7 @@ def test_a_session_is_known_by_what_its_client_sets(environ: dict[str, str], ses
 def test_nothing_strange_gets_into_a_name() -> None:
     assert named("My Client!", "a/b\n../\x1b[31m;") == "my-client:a-b-..-31m-"
     assert len(named("x" * 500, "y" * 500)) < 200
-    assert client_of(named("claude", "x:y")) == "claude"
+    assert SessionId.parse(named("claude", "x:y")) == ("claude", "x-y")
 
 
 def test_a_command_is_not_handed_the_key_to_its_client() -> None:

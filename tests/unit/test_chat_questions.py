@@ -8,7 +8,7 @@ from conftest import caller
 
 from backburner.coordination.supervision import EngineSupervisor
 from backburner.core.errors import BadInput, QuestionChanged
-from backburner.core.models import ENGINE, Caller, ProcessId
+from backburner.core.models import AGENTS, ENGINE, Approval, Caller, ProcessId
 from backburner.interfaces.cli.questions import open_questions, settle
 from backburner.services.app import App, open_app
 from backburner.testing.records import request
@@ -40,6 +40,32 @@ def test_a_run_that_waits_before_its_beginning_is_asked_about(app: App, tmp_path
     assert settle(app, in_chat(app), question, "yes").status == "pending" and not open_questions(app, in_chat(app), SESSION)
     with pytest.raises(BadInput):
         settle(app, in_chat(app), question, "yes")
+
+
+def test_what_agents_of_a_chat_propose_is_asked_there_but_not_what_its_recurring_tasks_propose(app: App, tmp_path: Path) -> None:
+    def propose(name: str, session: str | None) -> str:
+        submission = request(command=("rm", name), cwd=str(tmp_path), environment={"PATH": "/usr/bin:/bin"}, session=session)
+        return app.submissions.submit(submission, caller(app)).task.task_id
+
+    first = propose("a", SESSION)
+    asked = [first, propose("b", f"agent:{first}")]
+    propose("c", f"task:{first}")
+    propose("d", "agent:another")
+    assert [question.about for question in open_questions(app, in_chat(app), SESSION)] == asked
+
+
+def test_a_turn_that_is_stopped_takes_its_own_questions_back_and_no_others(app: App, tmp_path: Path) -> None:
+    asked = request(command=(), cwd=str(tmp_path), environment={}, agent="default", prompt="hello", session=SESSION, terms={"chat": True})
+    chat = app._ledger.tasks.submit(
+        asked, project=str(tmp_path), wanted_id="task_chat", approval=Approval("auto", "prompt", app.now()), reasons=(), runner=AGENTS,
+        folder="tasks", now=app.now(), expires_at=None
+    )  # fmt: skip
+    assert chat.run is not None
+    own = request(command=("rm", "a"), cwd=str(tmp_path), environment={}, session=SESSION, parent_run=chat.run.run_id)
+    besides = request(command=("rm", "b"), cwd=str(tmp_path), environment={}, session=SESSION, key=f"{chat.run.run_id}:1:b")
+    proposed = [app.submissions.submit(one, caller(app)).task.task_id for one in (own, besides)]
+    app.tasks.cancel(chat.task.task_id, in_chat(app))
+    assert [app.queries.get(task_id).status for task_id in proposed] == ["rejected", "proposed"]
 
 
 def test_an_answer_in_a_chat_is_for_what_was_shown_there(app: App, tmp_path: Path) -> None:

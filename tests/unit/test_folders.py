@@ -357,9 +357,9 @@ def test_what_is_wrong_in_a_folder_of_runs_is_told(tmp_path: Path) -> None:
     (tmp_path / "task_unknown").mkdir()
     (tmp_path / "notes.txt").touch()
     assert folders.problems(str(tmp_path), known) == [
-        (f"{tmp_path}/task_damaged/metadata.json", "damaged or missing"),
-        (f"{tmp_path}/task_unknown", "the ledger does not know it; it is skipped"),
-        (f"{tmp_path}/task_gone", "the folder of a known task is missing; its output is gone"),
+        (f"{tmp_path}/task_damaged/metadata.json", folders.FolderProblem.DAMAGED),
+        (f"{tmp_path}/task_unknown", folders.FolderProblem.UNKNOWN),
+        (f"{tmp_path}/task_gone", folders.FolderProblem.MISSING),
     ]
 
 

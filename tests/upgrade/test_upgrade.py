@@ -11,6 +11,7 @@ import pytest
 
 from backburner.core.errors import LedgerTooNew
 from backburner.core.models import ENGINE, Approval, Ending, ProcessId
+from backburner.core.recipients import INBOX
 from backburner.core.states import PauseKind, Result, RunState
 from backburner.core.task_spec import Limits
 from backburner.store.ledger import Ledger, open_ledger
@@ -198,3 +199,78 @@ def test_what_older_ledgers_said_in_words_becomes_columns(tmp_path: Path) -> Non
     db = apsw.Connection(path)
     assert list(db.execute("SELECT error, skipped_before FROM runs WHERE run_id = 'skipped'")) == [("the machine was off", 1234)]
     db.close()
+
+
+def test_who_asked_and_who_is_told_become_columns(tmp_path: Path) -> None:
+    """Up to version 10 these were read back out of the texts of sessions, keys and channels."""
+    path = str(tmp_path / "ledger.db")
+    db = apsw.Connection(path)
+    db.execute((Path(__file__).parent / "ledger-v10.sql").read_text()).fetchall()
+    db.execute("UPDATE tasks SET agent = 'default' WHERE task_id = 'task_running'")
+    sessions = {
+        "task_proposed": "agent:task_running",
+        "task_rejected": "task:task_running",
+        "task_expired": "agent:a-program-of-my-own",
+        "task_completed": "chat:20260101_000000_abcd",
+        "task_failed": "claude:task_running",
+        "task_cancelled": "discovery",
+    }
+    for task_id, session in sessions.items():
+        db.execute("UPDATE tasks SET session = ? WHERE task_id = ?", (session, task_id))
+    keys = {"task_completed": "task_running:3:call_1", "task_failed": "task_pending:1:x", "task_pending": "task_running:1:mine"}
+    for task_id, key in keys.items():
+        db.execute("UPDATE tasks SET key = ? WHERE task_id = ?", (key, task_id))
+    for channel in ("to:phone", "session:claude:1"):
+        db.execute(
+            "INSERT INTO notices (key, task_id, project, channel, text, created_at) VALUES (?, 'task_failed', '/p', ?, 'x', 1)",
+            (f"task_failed:{channel}", channel),
+        )
+    db.close()
+    ledger = open_ledger(path)
+    try:
+        parents = {entry.task.task_id: (entry.task.parent_task, entry.task.parent_run) for entry in ledger.queries.list()}
+        assert {task_id: parent for task_id, parent in parents.items() if parent != (None, None)} == {
+            "task_proposed": ("task_running", None),
+            "task_rejected": ("task_running", None),
+            "task_completed": ("task_running", "task_running"),
+        }
+        assert [notice.channel for notice in ledger.deliveries.outgoing()] == ["to:phone"]
+        assert sorted(ledger.notices.owing()) == [INBOX, "session:claude:1"]
+    finally:
+        ledger.close()
+    db = apsw.Connection(path)
+    clients = dict(db.execute("SELECT task_id, client FROM tasks WHERE client IS NOT NULL"))
+    assert clients == {task_id: session.partition(":")[0] for task_id, session in sessions.items()}
+    kinds = dict(db.execute("SELECT channel, recipient FROM notices"))
+    assert kinds == {"to:phone": "channel", "session:claude:1": "session", INBOX: "person"}
+    db.close()
+
+
+def test_what_a_run_waited_for_becomes_a_kind_and_a_target(tmp_path: Path) -> None:
+    """Up to version 11 one text held a word, the id of a task or a lane behind a prefix."""
+    path = str(tmp_path / "ledger.db")
+    db = apsw.Connection(path)
+    db.execute((Path(__file__).parent / "ledger-v11.sql").read_text()).fetchall()
+    (task_id,) = next(db.execute("SELECT task_id FROM tasks LIMIT 1"))
+    before = {
+        None: "approval",
+        "budget": "budget",
+        "tool": "tool",
+        "task_other": "task",
+        "turn:agents": "interactive",
+        "elsewhere": "reattach",
+    }
+    for n, waits_on in enumerate(before, 100):
+        db.execute(
+            "INSERT INTO runs (run_id, task_id, n, state, folder, mark, trace_id, span_id, runner, owner, created_at, started_at, waits_on)"
+            " VALUES (?, ?, ?, 'waiting', '', '', '', '', 'agents', '1:2:b', 1, 1, ?)",
+            (f"run{n}", task_id, n, waits_on),
+        )
+    db.close()
+    ledger = open_ledger(path)
+    try:
+        waits = {run.run_id: run.wait for run in ledger.queries.history(task_id, 1000) if run.run_id.startswith("run1")}
+        assert [wait and str(wait.kind) for _, wait in sorted(waits.items())] == list(before.values())
+        assert [wait and wait.target for _, wait in sorted(waits.items())] == [None, None, None, "task_other", "agents", None]
+    finally:
+        ledger.close()

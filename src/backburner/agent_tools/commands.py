@@ -98,11 +98,11 @@ async def check_task_status(ctx: Context, task_id: str, include_output: bool = T
     """
     context = ctx.deps
 
-    def look(app: App) -> tuple[Status, Entry]:
+    def look(app: App) -> tuple[Status, str, Entry]:
         entry = command_task(app, context.caller, task_id)
-        return status(app, entry, include_output), entry
+        return *status(app, entry, include_output), entry
 
-    found, entry = await context.call(look)
+    found, context.brief, entry = await context.call(look)
     context.tells(entry)
     return found
 

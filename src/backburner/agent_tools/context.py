@@ -23,7 +23,7 @@ class ToolContext:
     which the gate takes for its project.
 
     No call takes longer than `longest_wait` seconds. `told` are the tasks whose end the answer under way tells of, `owed` what was owed
-    when the ledger was last looked at.
+    when the ledger was last looked at, and `brief` the display of the answer under way without output that its result has by itself.
     """
 
     def __init__(
@@ -45,6 +45,7 @@ class ToolContext:
         self.opened = opened
         self.told: set[str] = set()
         self.owed: Sequence[Notice] = ()
+        self.brief: str | None = None
 
     @property
     def caller(self) -> Caller:

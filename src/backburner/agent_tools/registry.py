@@ -16,8 +16,8 @@ from backburner.agent_tools.context import ToolContext
 from backburner.core.errors import BackburnerError, BadInput
 from backburner.core.models import Caller, Notice, ProcessId
 from backburner.core.notice_text import fitting, notification
+from backburner.core.sessions import UNATTENDED, SessionId
 from backburner.services.app import App
-from backburner.system.caller_identity import client_of
 from backburner.system.home import project_of
 
 Function = types.FunctionType
@@ -121,6 +121,7 @@ def toolset(names: str | None = None) -> dict[str, Tool]:
 class Answer(NamedTuple):
     """What a call came to. `result` is the tool's dict, with `notices` where something ended; an error has `error` instead.
 
+    `brief` is its display without what `result` has as `output`, for who shows the whole result.
     Once the answer has reached the context, `delivered` must be awaited: only then counts as told what it tells.
     """
 
@@ -128,6 +129,7 @@ class Answer(NamedTuple):
     text: str
     failed: bool
     delivered: Callable[[], Awaitable[None]]
+    brief: str
 
 
 class Desk:
@@ -140,7 +142,7 @@ class Desk:
     async def answer(self, context: ToolContext, name: str, arguments: Mapping[str, Any], process: ProcessId | None = None) -> Answer:
         """Call a tool. Whatever is wrong is a sentence in the answer, never an exception."""
         context.told.clear()
-        failed = False
+        context.brief, failed = None, False
         try:
             if (tool := self.tools.get(name)) is None:
                 raise BadInput(f"There is no tool '{name[:100]}'; there are {', '.join(self.tools)}.")
@@ -158,17 +160,21 @@ class Desk:
         session, now = context.session, context.home.now()
         if session is None or now - self._met.get(session, -1e9) < _MEET_SECONDS:
             return
+        client = SessionId.parse(session).client
         with contextlib.suppress(BackburnerError):
-            await context.home.call(lambda app: app.sessions.register(session, client_of(session), project_of(context.caller.cwd), process))
-            if not session.startswith(("agent:", "task:")):  # those work when nobody is there
-                await context.home.call(lambda app: app.sessions.record_activity(client_of(session)))
+            await context.home.call(lambda app: app.sessions.register(session, client, project_of(context.caller.cwd), process))
+            if client not in UNATTENDED:
+                await context.home.call(lambda app: app.sessions.record_activity(client))
             self._met[session] = now
 
     async def _with_notices(self, context: ToolContext, result: dict[str, Any], failed: bool) -> Answer:
         """What is owed to the context goes with the answer, but for what the answer itself tells of."""
         text, told = str(result["display"]), set(context.told)
+        brief = text if context.brief is None or failed else context.brief
+        if result.get("output") == brief:
+            brief = ""
         if not context.owed or context.session is None:
-            return Answer(result, text, failed, _nothing)
+            return Answer(result, text, failed, _nothing, brief)
 
         def take(app: App) -> Sequence[Notice]:
             owed = app.inbox.pending(context.session or "")  # anew: another answer may have told some meanwhile
@@ -179,7 +185,7 @@ class Desk:
         try:
             taken = await context.home.call(take)
         except BackburnerError:
-            return Answer(result, text, failed, _nothing)
+            return Answer(result, text, failed, _nothing, brief)
         if news := [notice for notice in taken if notice.task_id not in told]:
             notices = notification(news)
             result, text = {**result, "notices": notices}, f"{text}\n\n{notices}"
@@ -188,7 +194,7 @@ class Desk:
             with contextlib.suppress(BackburnerError):
                 await context.home.call(lambda app: app.inbox.acknowledge(notice_ids=[notice.notice_id for notice in taken]))
 
-        return Answer(result, text, failed, delivered if taken else _nothing)
+        return Answer(result, text, failed, delivered if taken else _nothing, brief)
 
 
 async def _nothing() -> None:

@@ -105,7 +105,8 @@ async def started(context: ToolContext, entry: Entry, *, again: bool = False) ->
     return Started(task_id=known, status="running", display=f"Started background task {known}{about}\nCheck status: /status {known}")
 
 
-def status(app: App, entry: Entry, include_output: bool) -> Status:
+def status(app: App, entry: Entry, include_output: bool) -> tuple[Status, str]:
+    """How a task stands, and its display without the output."""
     app.runs.repair_metadata(entry)
     signs, now = app.runs.inspect(entry), now_ms()
     output = app.runs.tail(entry, RECENT_LINES, longest=4 * _RECENT) if entry.run and include_output else b""
@@ -130,8 +131,9 @@ def status(app: App, entry: Entry, include_output: bool) -> Status:
         status["files"] = list(signs.artifacts)
     if include_output:
         status["output"] = text
-    status["display"] = readable(render.details(entry, now, text.encode(), app.runs.log_path(entry), signs))
-    return status
+    details = render.details(entry, now, text.encode(), app.runs.log_path(entry), signs)
+    status["display"] = readable(str(details))
+    return status, readable(details.about)
 
 
 def summary(entry: Entry, now: int) -> Summary:

@@ -30,9 +30,10 @@ from backburner.agents.live_stream import Aloud
 from backburner.agents.model_factory import escalated, model_of, said_of
 from backburner.core import recurring as standing
 from backburner.core.errors import BackburnerError
-from backburner.core.models import Task, Work, session_of
+from backburner.core.models import Task, Work
 from backburner.core.notice_text import fitting, notification
 from backburner.core.ports import Outcome, Parked, Turn
+from backburner.core.sessions import session_of
 from backburner.core.states import Result, WaitKind
 from backburner.core.terminal_text import clean, shortened
 from backburner.services.async_app import AsyncApp

@@ -178,6 +178,7 @@ async def run_command(ctx: Context, command: str, shell: bool = False) -> str:
                 environment=handed_on(work.environment),
                 session=context.session,
                 opened=work.task.opened,
+                parent_run=work.run.run_id,
             ),
             context.caller,
         )

@@ -43,6 +43,11 @@ def run_id(task_id: str, n: int) -> str:
     return task_id if n == 1 else f"{task_id}.{n}"
 
 
+def is_later_run(reference: str, task_id: str) -> bool:
+    """Whether a reference is the id of a run of this task after its first, whose id is the task's own."""
+    return reference.startswith(f"{task_id}.")
+
+
 _SECRET = re.compile(r"(?i)(secret|token|passw|pwd$|api_?key|access_?key|private|credential|auth|cookie|session)")
 
 

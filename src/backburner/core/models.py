@@ -17,13 +17,11 @@ Clock = Callable[[], int]  # milliseconds UTC
 PRIORITIES = {"high": 1, "normal": 0, "low": -1}
 AGENTS = "agents"  # the `runner` of what the agent host of the home may claim, with a model elsewhere
 ENGINE = "engine"  # the `runner` of what the engine of the home may claim
-INBOX = "inbox"  # the channel of the person
 LOCAL = "agents:local"  # the same with a model on this machine: a lane of its own, with few seats
 OTLP = "otlp"  # the cursor of who sends traces away
 RECORD = "record"  # the `runner` of rows an embedder keeps by hand; nobody runs them
 HOSTED = frozenset({AGENTS, LOCAL})
 OURS = frozenset({AGENTS, ENGINE, LOCAL})
-CHAT = "chat:"  # before the name of a session in which a person talks with an agent
 DISCOVERY = "discovery"  # the session of an agent that looks for work by itself
 HARMLESS = "harmless"  # the built-in rule for commands that change nothing and give nothing away
 NOTIFY = ("always", "on_change", "on_failure", "never")
@@ -43,24 +41,6 @@ class ProcessId(NamedTuple):
     def parse(cls, text: str) -> "ProcessId":
         pid, started, boot = text.split(":")[:3]
         return cls(int(pid), started, boot)
-
-
-OUT = "to:"  # before the name of a channel that leads out of the house
-
-
-def channel_of(session: str | None) -> str:
-    """Where what is owed to a session is kept; without one it is owed to the person."""
-    return INBOX if session is None else f"session:{session}"
-
-
-def session_of(task: "Task") -> str:
-    """The session that an agent's task works in, as whoever asks: a standing one has a fresh conversation in each run.
-
-    A chat's own is the person's as well: what either of them starts is told to both.
-    """
-    if task.in_chat and task.session:
-        return task.session
-    return f"task:{task.task_id}" if task.standing else f"agent:{task.task_id}"
 
 
 class Caller(NamedTuple):
@@ -88,6 +68,7 @@ class Submission(NamedTuple):
     message: str | None = None
     opened: str | None = None
     restarted_from: str | None = None
+    parent_run: str | None = None  # the run of an agent whose tool call this is, and which waits for it
     proposed: bool = False
 
     @property
@@ -145,7 +126,10 @@ class RecurringState(NamedTuple):
 
 
 class Task(NamedTuple):
-    """What to do, why it may run, and how it stands. `run_count` is also the number of its latest run."""
+    """What to do, why it may run, and how it stands. `run_count` is also the number of its latest run.
+
+    `parent_task` is the task whose agent asked for it, `parent_run` the run of that agent if it waits for this task as for a tool call.
+    """
 
     task_id: str
     spec: TaskSpec
@@ -164,6 +148,8 @@ class Task(NamedTuple):
     restarted_from: str | None = None
     expires_at: int | None = None
     retrieved_at: int | None = None
+    parent_task: str | None = None
+    parent_run: str | None = None
 
     @property
     def type(self) -> str:

@@ -35,6 +35,11 @@ def notification(notices: Sequence[Notice], *, plain: bool = False) -> str:
     return "\n".join([MARK, *(_block(notice, plain) for notice in notices)])
 
 
+def is_notification(text: str) -> bool:
+    """Whether a text of a conversation is a notification of ours, and not what a person wrote."""
+    return text.startswith(MARK)
+
+
 def _block(notice: Notice, plain: bool) -> str:
     if plain:
         return "- " + shortened(notice.text, longest=_ONE)

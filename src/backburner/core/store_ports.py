@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from backburner.core.models import (
-    INBOX,
     Approval,
     Batch,
     Ending,
@@ -25,6 +24,7 @@ from backburner.core.models import (
     Task,
     Work,
 )
+from backburner.core.recipients import INBOX
 from backburner.core.states import WaitKind
 from backburner.core.task_spec import AgentOptions
 from backburner.core.trace_context import Parent

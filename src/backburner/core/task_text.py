@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backburner.core import formatting as words
 from backburner.core.ids import slug
@@ -272,7 +272,17 @@ def history(runs: Sequence[Run]) -> list[str]:
     return lines
 
 
-def details(entry: Entry, now: int, output: bytes, log: str, signs: "Signs", when: str = "", runs: Sequence[Run] = ()) -> str:
+class Details(NamedTuple):
+    """What a person asks about one task. `output` are its recent lines and where the rest is; empty where there are none."""
+
+    about: str
+    output: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.about}\n\n{self.output}" if self.output else self.about
+
+
+def details(entry: Entry, now: int, output: bytes, log: str, signs: "Signs", when: str = "", runs: Sequence[Run] = ()) -> Details:
     """Everything a person asks about one task."""
     task, run = entry
     lines = [f"Task: {task.task_id}", f"Status: {colour(entry.status)}"]
@@ -292,14 +302,14 @@ def details(entry: Entry, now: int, output: bytes, log: str, signs: "Signs", whe
             because = task.recurring.paused_because
             lines += [f"Paused because: {because}", f"Go on: backburner unpause {task.task_id}"]
     if run is None and task.standing and entry.status in ("active", "paused"):
-        return "\n".join([*lines, *(["", "Runs:", *history(runs)] if runs else ["No run yet."])])
+        return Details("\n".join([*lines, *(["", "Runs:", *history(runs)] if runs else ["No run yet."])]))
     if run is None:
         lines.append(f"Asks because: {'; '.join(task.decision.reasons)}")
         if entry.status == "proposed":
             lines.append(f"Expires: {words.local(task.expires_at)}")
             lines += [f"Fingerprint: {words.short(entry.asked)}"] if entry.asked else []
             lines.append(f"Answer: backburner approve {task.task_id}")
-        return "\n".join(lines)
+        return Details("\n".join(lines))
     lines.append(f"Approved: {task.decision.by} at {words.local(task.decision.at)} (rule: {task.decision.rule or '-'})")
     if task.standing:
         lines += ["", "Runs:", *history(runs), "", "The latest:"]
@@ -307,7 +317,7 @@ def details(entry: Entry, now: int, output: bytes, log: str, signs: "Signs", whe
         answer = run.wait.target if run.wait and run.wait.target else task.task_id
         lines += [f"Waits because: {run.error}", *([f"Fingerprint: {words.short(entry.asked)}"] if entry.asked else [])]
         lines.append(f"Answer: backburner approve {answer}")
-        return "\n".join(lines)
+        return Details("\n".join(lines))
     lines.append(f"Started: {words.local(run.started_at)}")
     if run.ended_at is not None:
         lines.append(f"Completed: {words.local(run.ended_at)}")
@@ -323,10 +333,10 @@ def details(entry: Entry, now: int, output: bytes, log: str, signs: "Signs", whe
         lines.append(f"Process: {run.process.pid}")
     lines += [*_used(run.end.usage), *_signs(entry, signs)]
     shown = [shortened(clean(line), longest=_LONGEST_LINE) for line in output.decode("utf-8", "replace").splitlines()]
+    more = ["", f"Full output: {log}", f"Trace: backburner traces --span {run.span_id}"]
     if shown:
-        lines += ["", f"Recent output (last {len(shown)} lines):", _RULE * 60, *shown]
-    lines += ["", f"Full output: {log}", f"Trace: backburner traces --span {run.span_id}"]
-    return "\n".join(lines)
+        return Details("\n".join(lines), "\n".join([f"Recent output (last {len(shown)} lines):", _RULE * 60, *shown, *more]))
+    return Details("\n".join([*lines, *more]))
 
 
 def _arrangements(entry: Entry, signs: "Signs") -> list[str]:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from backburner.core.errors import BackburnerError
-from backburner.core.models import OUT, Notice
+from backburner.core.models import Notice
 from backburner.core.notice_text import asks
 from backburner.core.ports import Answer, Channel, Letter, Undelivered
 from backburner.core.settings import Config
@@ -91,7 +91,7 @@ class Worker:
 
     async def _next(self) -> Parcel | None:
         def look(parts: IntegrationParts) -> Parcel | None:
-            return next_parcel(parts.deliveries.pending(OUT + self.name), parts.config, parts.clock())
+            return next_parcel(parts.deliveries.pending(self.name), parts.config, parts.clock())
 
         return await self._services.call(look)
 
@@ -121,7 +121,7 @@ class Worker:
         """Carry out what people answer, also what they answered while nobody listened."""
         catch_up = getattr(self.channel, "catch_up", None)
         if catch_up is not None:
-            asked = await self._services.call(lambda parts: parts.deliveries.open_questions(OUT + self.name))
+            asked = await self._services.call(lambda parts: parts.deliveries.open_questions(self.name))
             for answer in await catch_up(asked) if asked else ():
                 await self.answered(answer)
         async for answer in self.channel.answers():
@@ -130,7 +130,7 @@ class Worker:
 
     async def answered(self, answer: Answer) -> None:
         with contextlib.suppress(BackburnerError):  # it was answered elsewhere, or is over
-            await self._services.call(lambda parts: parts.approvals.answer(OUT + self.name, answer))
+            await self._services.call(lambda parts: parts.approvals.answer(self.name, answer))
 
 
 def _title(notice: Notice) -> str:

@@ -15,9 +15,9 @@ from typing import Any
 from backburner.coordination.config_file import ConfigFile
 from backburner.coordination.daemon_process import DaemonProcess, run_alone
 from backburner.core.errors import BackburnerError
-from backburner.core.models import OUT
 from backburner.core.optional_dependencies import need
 from backburner.core.ports import Answer, Channel, Letter, Undelivered
+from backburner.core.recipients import Recipient
 from backburner.core.settings import Config
 from backburner.core.task_spec import SourceKind
 from backburner.integrations.delivery import Worker
@@ -166,8 +166,8 @@ class IntegrationsProcess:
         """What is to be at work now, by name: how to start it."""
 
         def look(parts: IntegrationParts) -> tuple[set[str], set[str], list[Any], dict[str, dict[str, str]]]:
-            owed = {notice.channel.removeprefix(OUT) for notice in parts.deliveries.pending()}
-            asked = {name for name in parts.config.channels if parts.deliveries.open_questions(OUT + name)}
+            owed = {Recipient.parse(notice.channel).name for notice in parts.deliveries.pending()}
+            asked = {name for name in parts.config.channels if parts.deliveries.open_questions(name)}
             return owed, asked, list(parts.triggers.watched_tasks()), parts.config.channels
 
         owed, asked, watched, channels = await self._services.call(look)
@@ -223,7 +223,7 @@ class IntegrationsProcess:
 
 def _without_channel(parts: IntegrationParts, name: str) -> None:
     """A channel that config.toml has no more: what was owed to it is a dead letter."""
-    ids = [notice.notice_id for notice in parts.deliveries.pending(OUT + name)]
+    ids = [notice.notice_id for notice in parts.deliveries.pending(name)]
     parts.deliveries.mark_failed(ids, f"there is no [channels.{name}] in config.toml", None)
 
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 from backburner.coordination.changes import ChangeFeed
 from backburner.coordination.publisher import Publisher
 from backburner.core.errors import LedgerUnavailable, StaleRun
-from backburner.core.models import Clock, ProcessId, Run, Task, session_of
+from backburner.core.models import Clock, ProcessId, Run, Task
+from backburner.core.sessions import session_of
 from backburner.services.queries import Queries
 from backburner.system.processes import myself
 

@@ -13,7 +13,8 @@ from backburner.coordination.publisher import Publisher
 from backburner.core.errors import BadInput, IllegalTransition, QuestionChanged
 from backburner.core.formatting import short
 from backburner.core.masking import masked_line
-from backburner.core.models import OUT, Approval, Caller, Clock, Entry, Grant, Submission
+from backburner.core.models import Approval, Caller, Clock, Entry, Grant, Submission
+from backburner.core.recipients import to_channel
 from backburner.core.recurring import title, tools_of
 from backburner.core.states import RunState, TaskState, WaitKind
 from backburner.core.terminal_text import shortened, visible
@@ -158,18 +159,19 @@ class Approvals:
 
         For the integrations process alone: nothing else makes an Answer.
         """
-        notice = self._delivery_store.sent_as(channel, given.message)
-        if notice is None or given.message not in self._delivery_store.questions(channel):
+        recipient = to_channel(channel)
+        notice = self._delivery_store.sent_as(recipient, given.message)
+        if notice is None or given.message not in self._delivery_store.questions(recipient):
             return  # it asks nothing, was answered, or what it asked about is over
         run, task_id = self._queries.get(notice.task_id).run, notice.task_id
         if run and run.state == RunState.WAITING and run.wait_kind is WaitKind.TASK and run.wait:
             task_id = str(run.wait.target)
-        self._sessions.record_activity(channel)
+        self._sessions.record_activity(recipient)
         if not given.yes:
             self._reject(self._queries.get(task_id))
             return
         try:
-            self._approve(self._queries.get(task_id), f"channel:{channel.removeprefix(OUT)}:{given.person}")
+            self._approve(self._queries.get(task_id), f"channel:{channel}:{given.person}")
         except QuestionChanged:
             self._ask_again(notice.task_id, self._queries.get(task_id))
 

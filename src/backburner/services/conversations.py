@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from backburner.coordination.publisher import Publisher
 from backburner.core.errors import BadInput, NotResumable, StaleRun
-from backburner.core.models import AGENTS, CHAT, Caller, Clock, Entry, Run, Session, Task
+from backburner.core.models import AGENTS, Caller, Clock, Entry, Run, Session, Task
+from backburner.core.sessions import Client
 from backburner.core.states import LIVE, Result, RunState
 from backburner.services.agent_catalog import AgentCatalog
 from backburner.services.identity import Identity
@@ -95,7 +96,7 @@ class Conversations:
     def chats(self, caller: Caller) -> Sequence[Session]:
         """The chats of the caller's project, latest first."""
         here = project_of(caller.cwd)
-        return [session for session in self._session_store.sessions(CHAT.rstrip(":")) if session.project == here]
+        return [session for session in self._session_store.sessions(Client.CHAT) if session.project == here]
 
     def set_model(self, session: str, agent: str, model: str | None) -> Entry:
         """Use another agent or model for the next answers of a chat."""

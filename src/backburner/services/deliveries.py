@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from backburner.coordination.changes import ChangeFeed
 from backburner.coordination.supervision import EngineSupervisor
 from backburner.core.models import Clock, Notice
+from backburner.core.recipients import to_channel
 
 if TYPE_CHECKING:
     from backburner.core.store_ports import DeliveryStore
@@ -19,7 +20,7 @@ class Deliveries:
 
     def pending(self, channel: str | None = None) -> Sequence[Notice]:
         """The notices that a channel, or any, still has to send, in order."""
-        return self._delivery_store.outgoing(channel)
+        return self._delivery_store.outgoing(None if channel is None else to_channel(channel))
 
     def mark_delivered(self, notice_ids: Sequence[int], message_id: str | None) -> None:
         """Record that a channel accepted these notices, and what it calls the message if an answer to it can come back."""
@@ -41,4 +42,4 @@ class Deliveries:
 
     def open_questions(self, channel: str) -> Sequence[str]:
         """The messages of a channel that ask something and have no answer yet."""
-        return self._delivery_store.questions(channel)
+        return self._delivery_store.questions(to_channel(channel))

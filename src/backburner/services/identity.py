@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from backburner.coordination.config_file import ConfigFile
 from backburner.core.errors import NotAPerson, NotYourTask
-from backburner.core.models import CHAT, Caller, Task
+from backburner.core.models import Caller, Task
+from backburner.core.sessions import is_chat
 from backburner.system.processes import inherited_variables, is_alive, is_inside
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Identity:
         if task.decision.by != "user" or (caller.session is not None and caller.session == task.session):
             return
         try:
-            if caller.session is not None and not caller.session.startswith(CHAT):  # in a chat a person types, too
+            if caller.session is not None and not is_chat(caller.session):  # in a chat a person types, too
                 raise NotAPerson(reason=f"this is asked by the session {caller.session}")
             self.require_person(caller)
         except NotAPerson as error:

@@ -92,10 +92,9 @@ class Queries:
         """The tasks that a session asked for, and those that its agents asked for in turn."""
         return [entry for entry in map(self.get_or_none, self._ledger_queries.asked_by(session)) if entry]
 
-    def descendants_of(self, session: str) -> tuple[set[str], set[str]]:
-        """The ids of the tasks that a session or its agents asked for, and the sessions of all of them."""
-        task_ids = set(self._ledger_queries.asked_by(session))
-        return task_ids, {session, *(f"agent:{task_id}" for task_id in task_ids)}
+    def descendants_of(self, session: str) -> set[str]:
+        """The ids of the tasks that a session asked for, and of those that its agents asked for in turn."""
+        return set(self._ledger_queries.asked_by(session))
 
     def history(self, entry: Entry, limit: int = 10) -> Sequence[Run]:
         """The latest runs of a task and the slots that were skipped, newest first."""

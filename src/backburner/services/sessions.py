@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from backburner.coordination.changes import ChangeFeed
 from backburner.core.errors import LedgerUnavailable
-from backburner.core.models import CHAT, Clock, PersonsTurn, ProcessId, Session, Task, session_of
+from backburner.core.models import Clock, PersonsTurn, ProcessId, Session, Task
+from backburner.core.sessions import Client, session_of
 from backburner.system.processes import is_alive, myself
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Sessions:
 
     def chat_is_open(self) -> bool:
         """Whether a person sits at a chat now."""
-        return any(is_alive(session.process) for session in self.list(CHAT.rstrip(":")))
+        return any(is_alive(session.process) for session in self.list(Client.CHAT))
 
     # -- user activity
 

@@ -15,6 +15,7 @@ from backburner.core.masking import masked_line
 from backburner.core.models import DISCOVERY, RECORD, Approval, Caller, Clock, Entry, ProcessId, Submission
 from backburner.core.optional_dependencies import need
 from backburner.core.recurring import explain_schedule, tools_of
+from backburner.core.sessions import agent_task
 from backburner.core.task_spec import Budget, CommandSpec, Recurrence, Source, SourceKind
 from backburner.core.terminal_text import shortened, visible
 from backburner.services.agent_catalog import AgentCatalog
@@ -177,7 +178,7 @@ class Submissions:
 
     def _limit_tools_to_parent(self, submission: Submission) -> Submission:
         """Give what an agent submits no more tools than the agent has, and let the one that suggests work suggest only a few tasks."""
-        parent = self._requesting_agent(submission.session)
+        parent = self._task_or_none(agent_task(submission.session))
         if parent is None or parent.task.spec.agent_name is None:
             return submission
         if parent.task.session == DISCOVERY and len(self._ledger_queries.asked_by(str(submission.session))) >= _MAX_SUGGESTIONS:
@@ -193,9 +194,8 @@ class Submissions:
         options = agent.options._replace(tools=",".join(fewer) or "read")
         return submission.with_spec(agent=agent._replace(options=options))
 
-    def _requesting_agent(self, session: str | None) -> Entry | None:
-        """The task of the agent whose session this is; None for a client's or a person's."""
-        return self._queries.get_or_none(session.partition(":")[2]) if session else None
+    def _task_or_none(self, task_id: str | None) -> Entry | None:
+        return self._queries.get_or_none(task_id) if task_id is not None else None
 
     def _watcher(self, submission: Submission) -> Submission | None:
         """The task that runs the watch command of a task which is triggered by a command's output."""
@@ -248,12 +248,12 @@ class Submissions:
 
     def _limit_depth(self, submission: Submission) -> None:
         """Agents may ask agents, but not without end."""
-        session = submission.session
+        task_id = agent_task(submission.session)
         for _ in range(_MAX_AGENT_DEPTH):
-            parent = self._requesting_agent(session) if session and session.startswith(("agent:", "task:")) else None
+            parent = self._task_or_none(task_id)
             if parent is None:
                 return
-            session = parent.task.session
+            task_id = parent.task.parent_task
         raise BadInput(f"Agents may ask agents {_MAX_AGENT_DEPTH} deep, not deeper: do this one yourself.")
 
     def _decide(self, submission: Submission, approved_via: str | None, seen: str | None, now: int) -> Decision:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from backburner.coordination.publisher import Publisher
 from backburner.core.errors import BadInput, NotRunning, WaitTimedOut
-from backburner.core.models import HOSTED, RECORD, Caller, Clock, Entry, Run, session_of
+from backburner.core.ids import is_later_run
+from backburner.core.models import HOSTED, RECORD, Caller, Clock, Entry, Run
+from backburner.core.sessions import session_of
 from backburner.core.states import RunState, TaskState
 from backburner.services.identity import Identity
 from backburner.services.proposals import Proposals
@@ -59,7 +61,7 @@ class Tasks:
         With `permanent`, agents may not add a recurring task again.
         """
         entry = self._queries.find(reference, caller)
-        only_run = entry.task.standing and reference.startswith(f"{entry.task.task_id}.")
+        only_run = entry.task.standing and is_later_run(reference, entry.task.task_id)
         if only_run and not (entry.live and entry.run and entry.run.run_id == reference):
             raise NotRunning(task_id=reference, status="over")
         if entry.ended or (entry.run and entry.run.runner == RECORD):
@@ -79,9 +81,9 @@ class Tasks:
 
     def _reject_questions_of(self, entry: Entry) -> None:
         """Nobody waits any more for the answers to what a cancelled agent asked."""
-        of_turn = f"{entry.run.run_id}:" if entry.task.in_chat and entry.run else ""  # what a chat started besides goes on
+        turn = entry.run.run_id if entry.task.in_chat and entry.run else None  # what a chat started besides goes on
         for asked in self._queries.requested_by(session_of(entry.task)):
-            if asked.status == TaskState.PROPOSED and str(asked.task.spec.order.key).startswith(of_turn):
+            if asked.status == TaskState.PROPOSED and turn in (None, asked.task.parent_run):
                 self._publisher.publish(self._task_store.refuse(asked.task.task_id, expired=False, now=self._clock()))
 
     def clear(

@@ -438,7 +438,29 @@ MIGRATIONS: tuple[str, ...] = (
     """
     CREATE INDEX notices_outgoing ON notices (notice_id) WHERE told_at IS NULL AND dead_at IS NULL AND substr(channel, 1, 3) = 'to:';
     """,
-    # 11: what a run waits for as a kind and a target
+    # 11: who asked for a task and who a notice is for, so that nothing is read out of the text of a session, a key or a channel
+    """
+    ALTER TABLE tasks ADD COLUMN client TEXT;
+    UPDATE tasks SET client = CASE WHEN instr(session, ':') > 0 THEN substr(session, 1, instr(session, ':') - 1) ELSE session END;
+    ALTER TABLE tasks ADD COLUMN parent_task TEXT;
+    UPDATE tasks SET parent_task = (SELECT p.task_id FROM tasks p WHERE p.task_id = substr(tasks.session, length(tasks.client) + 2))
+        WHERE client IN ('agent', 'task');
+    CREATE INDEX tasks_by_parent ON tasks (parent_task) WHERE parent_task IS NOT NULL;
+    ALTER TABLE tasks ADD COLUMN parent_run TEXT;
+    -- the built-in agent gave what its tool calls ran keys that begin with the id of its run
+    UPDATE tasks SET parent_run = (SELECT r.run_id FROM runs r JOIN tasks p ON p.task_id = r.task_id
+        WHERE r.run_id = substr(tasks.key, 1, instr(tasks.key, ':') - 1) AND p.agent IS NOT NULL)
+        WHERE session IS NOT NULL AND instr(key, ':') > 0;
+    UPDATE tasks SET parent_task = (SELECT r.task_id FROM runs r WHERE r.run_id = tasks.parent_run) WHERE parent_run IS NOT NULL;
+    ALTER TABLE notices ADD COLUMN recipient TEXT NOT NULL DEFAULT 'person';
+    UPDATE notices SET recipient = CASE
+        WHEN substr(channel, 1, 3) = 'to:' THEN 'channel'
+        WHEN substr(channel, 1, 8) = 'session:' THEN 'session'
+        ELSE 'person' END;
+    DROP INDEX notices_outgoing;
+    CREATE INDEX notices_outgoing ON notices (notice_id) WHERE told_at IS NULL AND dead_at IS NULL AND recipient = 'channel';
+    """,
+    # 12: what a run waits for as a kind and a target
     """
     ALTER TABLE runs ADD COLUMN wait_kind TEXT;
     UPDATE runs SET wait_kind = CASE

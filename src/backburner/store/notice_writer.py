@@ -3,7 +3,9 @@
 import os
 from typing import TYPE_CHECKING
 
-from backburner.core.models import CHAT, INBOX, OUT, Run, Task, channel_of
+from backburner.core.models import Run, Task
+from backburner.core.recipients import PERSON, Recipient, RecipientKind, recipient_of
+from backburner.core.sessions import is_chat
 from backburner.core.states import NoticeKind
 
 if TYPE_CHECKING:
@@ -25,11 +27,13 @@ class NoticeWriter:
         person = kind in (NoticeKind.PROPOSED, NoticeKind.DELAYED)  # it is for the person to do something about it
         row = {"task_id": task.task_id, "run_id": run_id, "project": task.project, "text": text, "created_at": now, "kind": kind}
         row["priority"] = 0 if kind in (NoticeKind.ENDED, NoticeKind.REFUSED) else 1
-        owed = [INBOX if person or task.in_chat else channel_of(task.session)]
-        if run and owed[0] != INBOX and str(task.session).startswith(CHAT):
-            owed.append(INBOX)  # the person sits beside the agent that asked; their own no they know
-        for channel in (*owed, *(OUT + name for name in task.spec.channels)):
-            self._db.insert("notices", {**row, "key": f"{run_id or task.task_id}{what}:{channel}", "channel": channel})
+        recipients = [PERSON if person or task.in_chat else recipient_of(task.session)]
+        if run and recipients[0] != PERSON and is_chat(task.session):
+            recipients.append(PERSON)  # the person sits beside the agent that asked; their own no they know
+        recipients += [Recipient(RecipientKind.CHANNEL, name) for name in task.spec.channels]
+        for one in recipients:
+            about = {"key": f"{run_id or task.task_id}{what}:{one}", "channel": str(one), "recipient": one.kind}
+            self._db.insert("notices", {**row, **about})
 
     def proposal_answered(self, task_id: str, now: int) -> None:
         """Nobody needs to be asked about a proposal any more."""

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from backburner.core.models import Batch, Entry, Run, Span
+from backburner.core.sessions import Client
 from backburner.core.states import LIVE
 from backburner.store.rows import ENTRY, LIVE_RUNS, RUN, STATUS, TASK, entry_of, run_of, span_of_run, span_of_task, task_of
 
@@ -71,7 +72,7 @@ class QueryRepository:
         """Tasks with their latest runs, newest first."""
         where, values = ["t.schedule <> '{}'" if standing else "1 = 1"], []
         if quiet:  # what recurring tasks ran, and ended well, is in their own history; a chat is a place, not a task
-            where.append("NOT (coalesce(t.session, '') LIKE 'task:%' AND coalesce(r.state, '') = 'completed')")
+            where.append(f"NOT (coalesce(t.client, '') = '{Client.RECURRING}' AND coalesce(r.state, '') = 'completed')")
             where.append("t.chat = 0")
         if status in LIVE:
             where.append(f"t.task_id IN (SELECT task_id FROM runs WHERE {LIVE_RUNS} AND state = ?)")
@@ -116,7 +117,7 @@ class QueryRepository:
         """The tasks that a session asked for, and those that the agents among them asked for, and so on."""
         rows = self._db.execute(
             "WITH RECURSIVE asked (task_id) AS (SELECT task_id FROM tasks WHERE session = ?"
-            " UNION SELECT t.task_id FROM asked a JOIN tasks t ON t.session IN ('agent:' || a.task_id, 'task:' || a.task_id))"
+            " UNION SELECT t.task_id FROM asked a JOIN tasks t ON t.parent_task = a.task_id)"
             " SELECT task_id FROM asked",
             (session,),
         )

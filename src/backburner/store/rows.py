@@ -5,7 +5,6 @@ import json
 from backburner.core.formatting import iso
 from backburner.core.masking import masked_line
 from backburner.core.models import (
-    OUT,
     Decision,
     Entry,
     Notice,
@@ -19,6 +18,7 @@ from backburner.core.models import (
     TraceIds,
     Wait,
 )
+from backburner.core.recipients import RecipientKind
 from backburner.core.states import NoticeKind, PauseKind, Result, RunState, TaskState, WaitKind
 from backburner.core.task_spec import (
     AgentOptions,
@@ -47,7 +47,7 @@ _TASK_COLUMNS = (
     *("run_count", "batch", "key", "priority", "after", "start_at", "limits", "stdin", "ready_when", "restarts"),
     *("trace_id", "span_id", "parent_span_id", "session", "agent", "prompt", "message", "budget", "retrieved_at", "schedule", "notify"),
     *("terms", "lane", "next_run_at", "fired", "failures", "result_hash", "gate_hash", "paused_because", "counted_from", "channels"),
-    *("source", "opened", "pause_kind"),
+    *("source", "opened", "pause_kind", "parent_task", "parent_run"),
 )
 TASK = ", ".join(f"t.{column}" for column in _TASK_COLUMNS)
 _RUN_COLUMNS = (
@@ -64,7 +64,7 @@ ENTRY = f"SELECT {TASK}, {RUN} FROM tasks t LEFT JOIN runs r ON r.task_id = t.ta
 # Through the small index of what is live, whatever the planner thinks of it: the cost must not grow with history.
 LIVE_RUNS = "seq IN (SELECT seq FROM runs WHERE ended_at IS NULL)"
 NOTICE = ", ".join(Notice._fields)
-TO_CHANNEL = f"substr(channel, 1, {len(OUT)}) = '{OUT}'"  # the notices that leave for a channel
+TO_CHANNEL = f"recipient = '{RecipientKind.CHANNEL}'"  # the notices that leave for a channel
 OUTGOING = f"told_at IS NULL AND dead_at IS NULL AND {TO_CHANNEL}"  # word for word as in the index of that
 
 
@@ -157,6 +157,8 @@ def task_of(row: tuple) -> Task:
         restarted_from=c["restarted_from"],
         expires_at=c["expires_at"],
         retrieved_at=c["retrieved_at"],
+        parent_task=c["parent_task"],
+        parent_run=c["parent_run"],
     )
 
 
@@ -219,6 +221,8 @@ def task_row(task: Task) -> dict[str, object]:
         "channels": spec.channels,
         "source": source_fields(spec.source) if spec.source else {},
         "opened": task.opened,
+        "parent_task": task.parent_task,
+        "parent_run": task.parent_run,
     }
 
 

@@ -99,8 +99,8 @@ class RunQueueRepository:
 
     def processes(self, pid: int) -> Sequence[ProcessId]:
         """The processes of live runs that had this pid."""
-        rows = self._db.execute(f"SELECT process FROM runs WHERE {LIVE_RUNS} AND process LIKE ?", (f"{pid}:%",))
-        return [ProcessId.parse(row[0]) for row in rows]
+        rows = self._db.execute(f"SELECT process FROM runs WHERE {LIVE_RUNS} AND process IS NOT NULL")
+        return [process for process in (ProcessId.parse(row[0]) for row in rows) if process.pid == pid]
 
     def record_process(self, run_id: str, owner: ProcessId, process: ProcessId) -> None:
         """Remember which process a run became. Not waited for: a crash finds it again by its mark."""

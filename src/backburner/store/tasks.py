@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from backburner.core import trace_context as trace
 from backburner.core.errors import BadInput, StaleRun
 from backburner.core.formatting import refusal
-from backburner.core.models import CHAT, RECORD, Approval, Decision, Ending, Entry, ProcessId, Run, Submission, Task, TraceIds
+from backburner.core.models import RECORD, Approval, Decision, Ending, Entry, ProcessId, Run, Submission, Task, TraceIds
+from backburner.core.sessions import SessionId, agent_task, is_chat
 from backburner.core.states import LIVE, NoticeKind, Result, RunState, TaskEvent, TaskState, WaitKind
 from backburner.core.task_spec import AgentOptions, options_fields
 from backburner.store.dependencies import dependency_failed
@@ -106,8 +107,12 @@ class TaskRepository:
                     opened=submission.opened,
                     restarted_from=submission.restarted_from,
                     expires_at=None if approval else expires_at,
+                    parent_task=self._parent_task(submission),
+                    parent_run=submission.parent_run,
                 )
-                self._db.insert("tasks", {**task_row(task), "environment_id": self._environments.store(submission.environment)})
+                client = SessionId.parse(task.session).client if task.session is not None else None
+                environment_id = self._environments.store(submission.environment)
+                self._db.insert("tasks", {**task_row(task), "client": client, "environment_id": environment_id})
                 about = {"by": approval.by, "via": approval.via} if approval else {}
                 event = "task_submitted" if approval else "task_proposed"
                 self._events.write(now, event, task.task_id, None, **about, rule=rule, reasons=list(reasons))
@@ -140,7 +145,7 @@ class TaskRepository:
             if task.standing:
                 return self._activation.activate(task, approval.at, most_active)
             task = self._runs.count_up(task)
-            if str(task.session).startswith(CHAT):
+            if is_chat(task.session):
                 self._waiting.wake(WaitKind.TASK, task_id, approval.at)  # whoever talks with the person does not wait for its end
             return self._begin(task, runner, folder, approval.at)
 
@@ -293,6 +298,16 @@ class TaskRepository:
             self._notices.write(task, None, text, now, NoticeKind.REFUSED)
         self._endings.follow_up(task.task_id, task.state, now)
         return task
+
+    def _parent_task(self, submission: Submission) -> str | None:
+        """The task whose agent asks, if there is one: the agent's run says it, or its session."""
+        if submission.parent_run is not None:
+            row = self._db.one("SELECT task_id FROM runs WHERE run_id = ?", (submission.parent_run,))
+        elif (task_id := agent_task(submission.session)) is not None:
+            row = self._db.one("SELECT task_id FROM tasks WHERE task_id = ?", (task_id,))
+        else:
+            return None
+        return row[0] if row else None
 
     def _free_id(self, wanted: str) -> str:
         """An id that no task has or had: what somebody remembers must not come to mean another one.

@@ -52,11 +52,6 @@ def handed_on(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if not name.startswith("CLAUDE_CODE_MESSAGING_")}
 
 
-def client_of(session: str) -> str:
-    """The client that a session is a conversation with."""
-    return session.partition(":")[0]
-
-
 def ancestors() -> Iterator[ProcessId]:
     """The processes above this one, nearest first."""
     pid = parent_of(os.getpid())

@@ -9,6 +9,7 @@ import json
 import os
 import stat
 from collections.abc import Mapping
+from enum import StrEnum
 
 from backburner.core import formatting as words
 from backburner.core.ids import masked, run_id
@@ -214,20 +215,28 @@ def remove(folder: str) -> None:
         subprocess.run(["rm", "-rf", "--", folder], env={"PATH": os.defpath}, stdin=subprocess.DEVNULL, capture_output=True)
 
 
-def problems(tasks: str, known: dict[str, Entry]) -> list[tuple[str, str]]:
-    """What is wrong in a folder of runs: (path, what). `known` is by the name of the run's folder."""
+class FolderProblem(StrEnum):
+    """What can be wrong with the folder of a run."""
+
+    DAMAGED = "damaged"  # its metadata cannot be read
+    UNKNOWN = "unknown"  # the ledger has no such run
+    MISSING = "missing"
+
+
+def problems(tasks: str, known: dict[str, Entry]) -> list[tuple[str, FolderProblem]]:
+    """What is wrong in a folder of runs, with its path. `known` is by the name of the run's folder."""
     found = []
     for name in sorted(os.listdir(tasks)) if os.path.isdir(tasks) else []:
         path = os.path.join(tasks, name)
         if name not in known:
             if name.startswith("task_"):
-                found.append((path, "the ledger does not know it; it is skipped"))
+                found.append((path, FolderProblem.UNKNOWN))
             continue
         if not readable(path):
-            found.append((os.path.join(path, METADATA), "damaged or missing"))
+            found.append((os.path.join(path, METADATA), FolderProblem.DAMAGED))
     for name, entry in known.items():
         if entry.ended and not os.path.isdir(os.path.join(tasks, name)):
-            found.append((os.path.join(tasks, name), "the folder of a known task is missing; its output is gone"))
+            found.append((os.path.join(tasks, name), FolderProblem.MISSING))
     return found
 
 

@@ -47,14 +47,14 @@ def request(
     command: Any = (), cwd: str = "/tmp", environment: dict[str, str] | None = None, description: str = "", **flat: Any
 ) -> Submission:
     """A submission from flat arguments."""
-    request = _taken(flat, (*_REQUEST, "proposed"))
+    request = _taken(flat, (*_REQUEST, "parent_run", "proposed"))
     return Submission(spec(command, cwd, description=description, **flat), environment or {}, **request)
 
 
 def task(task_id: str, command: Any = (), cwd: str = "/tmp", **flat: Any) -> Task:
     """A task from flat arguments; active, one-shot and approved by a person unless they say otherwise."""
     about: dict[str, Any] = {"kind": "oneshot", "state": TaskState.ACTIVE, "project": cwd, "created_at": 0, "run_count": 1}
-    about |= _taken(flat, (*about, *_REQUEST, "lane", "expires_at", "retrieved_at"))
+    about |= _taken(flat, (*about, *_REQUEST, "lane", "expires_at", "retrieved_at", "parent_task", "parent_run"))
     trace = TraceIds(**_taken(flat, TraceIds._fields))
     recurring = RecurringState(**_taken(flat, RecurringState._fields))
     given: dict[str, Any] = {"by": "user", "via": "cli", "at": 0, **_taken(flat, Decision._fields)}

@@ -176,8 +176,33 @@ class QueryContract:
         asked = {"task_a": "claude:1", "task_b": "agent:task_a", "task_c": "agent:task_b", "task_d": "task:task_c", "task_e": "claude:2"}
         for name, session in asked.items():
             submit(ledger, name, session=session)
+        assert [shown(ledger, name).task.parent_task for name in asked] == [None, "task_a", "task_b", "task_c", None]
         assert sorted(ledger.queries.asked_by("claude:1")) == ["task_a", "task_b", "task_c", "task_d"]
         assert ledger.queries.asked_by("agent:task_b") == ["task_c", "task_d"] and ledger.queries.asked_by("nobody") == []
+
+    def test_an_agent_that_is_no_task_is_no_parent(self, ledger: Ledger) -> None:
+        submit(ledger, "task_a", session="agent:a-program-of-my-own")
+        submit(ledger, "task_b", session="claude:task_a")
+        assert [shown(ledger, name).task.parent_task for name in ("task_a", "task_b")] == [None, None]
+        assert ledger.queries.asked_by("agent:a-program-of-my-own") == ["task_a"] and ledger.queries.asked_by("agent:task_a") == []
+
+    def test_the_run_that_waits_for_a_task_says_who_asked(self, ledger: Ledger) -> None:
+        agent(ledger, "task_chat", session="chat:1", terms={"chat": True})
+        submit(ledger, "task_a", session="chat:1", parent_run="task_chat")
+        submit(ledger, "task_b", session="chat:1", parent_run="gone")
+        parents = [(task.parent_task, task.parent_run) for task in (shown(ledger, name).task for name in ("task_a", "task_b"))]
+        assert parents == [("task_chat", "task_chat"), (None, "gone")]
+        assert sorted(ledger.queries.asked_by("chat:1")) == ["task_a", "task_b", "task_chat"]
+
+    def test_a_quiet_list_hides_what_a_recurring_task_did_also_when_that_was_cleared(self, ledger: Ledger) -> None:
+        recurring(ledger)
+        submit(ledger, "task_a", session="task:task_r", owner=OURS)
+        submit(ledger, "task_b", session="agent:task_r", owner=OURS)
+        ledger.runs.settle([done("task_a"), done("task_b")], OURS)
+        ledger.tasks.request_cancel("task_r", NOW + 1)
+        ledger.tasks.clear(["task_r"], NOW + 2)
+        assert [entry.task.task_id for entry in ledger.queries.list()] == ["task_b", "task_a"]
+        assert [entry.task.task_id for entry in ledger.queries.list(quiet=True)] == ["task_b"]
 
     def test_the_history_of_a_task_has_its_runs_and_skipped_slots_newest_first(self, ledger: Ledger) -> None:
         task = recurring(ledger)

@@ -455,7 +455,7 @@ class RunQueueContract:
         ledger.tasks.resume("task_g", "go on", runner=AGENTS, now=NOW + 2000)
         run = ledger.runs.claim(AGENTS, OURS, 1, NOW + 2001)[0].run
         assert run.state == RunState.RESUMED
-        ledger.runs.park(run.run_id, OURS, "it wants more", NOW + 2002, "tool")
+        ledger.runs.park(run.run_id, OURS, "it wants more", NOW + 2002, WaitKind.TOOL)
         assert latest(ledger, "task_g").state == RunState.WAITING
 
     def test_only_the_owner_can_have_a_run_wait_and_only_one_at_work(self, ledger: Ledger) -> None:

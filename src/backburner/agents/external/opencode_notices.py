@@ -7,10 +7,10 @@ from backburner.agents.external.opencode_server import Gone, Server, Servers, Un
 from backburner.agents.external.turn import Failed
 from backburner.core.models import Notice
 from backburner.core.notice_text import fitting, notification
+from backburner.core.sessions import SessionId
 from backburner.services.app import App
 from backburner.services.async_app import AsyncApp
 
-CLIENT = "opencode:"
 _LATEST = 100  # messages of a session that are looked at
 
 
@@ -36,7 +36,7 @@ class Parents:
 
     async def _told(self, session: str, settings: dict[str, str]) -> bool:
         environ = await self._home.call(lambda app: _asked_from(app, session))
-        known = session.removeprefix(CLIENT)
+        known = SessionId.parse(session).key
         try:
             server = await self._servers.find(settings, environ)
             said = await server.call("GET", f"/session/{known}/message?limit={_LATEST}") or []

@@ -20,9 +20,10 @@ from backburner.agents import prompts as briefing
 from backburner.agents.permissions import Asked, cut, judge
 from backburner.approval.policy import Decision
 from backburner.core.errors import BackburnerError, LedgerUnavailable
-from backburner.core.models import Notice, session_of
+from backburner.core.models import Notice
 from backburner.core.notice_text import fitting, notification
 from backburner.core.ports import Outcome, Parked, Turn
+from backburner.core.sessions import session_of
 from backburner.core.states import Result, WaitKind
 from backburner.core.terminal_text import clean, shortened, visible
 from backburner.services.async_app import AsyncApp

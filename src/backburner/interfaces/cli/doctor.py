@@ -6,11 +6,12 @@ import shutil
 import stat
 import time
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 from backburner.coordination.config_file import load_config
-from backburner.core.errors import BackburnerError
+from backburner.core.errors import BackburnerError, LedgerTooNew
 from backburner.core.models import HOSTED, Entry, Run
+from backburner.core.recipients import Recipient
 from backburner.core.settings import Config, agent_settings
 from backburner.core.states import AT_WORK
 from backburner.services.health import Health, open_health
@@ -72,7 +73,7 @@ def _post(home: Home) -> Iterator[Finding]:
         for notice in health.failed_deliveries()[:10]:
             yield Finding(
                 False,
-                f"a letter to {notice.channel.partition(':')[2]} came back: {notice.error}",
+                f"a letter to {Recipient.parse(notice.channel).name} came back: {notice.error}",
                 "mend that, then: backburner inbox --again",
             )
         for task_id, reason in health.broken_sources().items():
@@ -116,9 +117,9 @@ def _clients(environ: dict[str, str], root: str) -> Iterator[Finding]:
     from backburner.interfaces.client_setup import wiring
 
     usual = os.path.abspath(locate(None, {**environ, "BACKBURNER_HOME": ""}))
-    for client, found, wired, detail in wiring.examine(environ, root if root != usual else None):
-        if found:
-            yield Finding(wired or detail.startswith("does not know"), f"{client}: {detail}")
+    for one in wiring.examine(environ, root if root != usual else None):
+        if one.found:
+            yield Finding(one.wired or one.never_wired, f"{one.client}: {one.detail}")
 
 
 def _telemetry(endpoint: str) -> Finding:
@@ -185,7 +186,7 @@ def _ledger(home: Home) -> Iterator[Finding]:
         wrong = health.damage()
     except BackburnerError as error:
         aside = f"{_aside(home)} (the output of tasks stays in {home.root}/tasks), then run any command"
-        newer = error.code == "ledger_too_new"
+        newer = isinstance(error, LedgerTooNew)
         yield Finding(False, str(error), "upgrade Backburner" if newer else f"restore it from a copy, or set it aside: {aside}")
         return
     if wrong:
@@ -253,14 +254,16 @@ def _tasks(home: Home, health: Health) -> Iterator[Finding]:
             if entry.task.standing:
                 known |= {run.run_id: entry for run in health.runs_of(entry) if run.n > 0}
     wrong = folders.problems(os.path.join(home.root, "tasks"), known)
-    for path, what in wrong[:10]:
-        fix = (
-            "backburner status ID writes it anew"
-            if what.startswith("damaged")
-            else f"look at it, then: rm -r {shlex.quote(path)}"
-            if "skipped" in what
-            else "backburner clear ID"
-        )
+    for path, problem in wrong[:10]:
+        match problem:
+            case folders.FolderProblem.DAMAGED:
+                what, fix = "damaged or missing", "backburner status ID writes it anew"
+            case folders.FolderProblem.UNKNOWN:
+                what, fix = "the ledger does not know it; it is skipped", f"look at it, then: rm -r {shlex.quote(path)}"
+            case folders.FolderProblem.MISSING:
+                what, fix = "the folder of a known task is missing; its output is gone", "backburner clear ID"
+            case _:
+                assert_never(problem)
         yield Finding(False, f"{path}: {what}", fix)
     if not wrong:
         yield Finding(True, f"folders of {len(known)} tasks")

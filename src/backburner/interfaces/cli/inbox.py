@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from backburner.core import formatting as words
 from backburner.core import task_text as render
 from backburner.core.models import Caller, Notice
+from backburner.core.recipients import Recipient
 from backburner.core.terminal_text import readable, visible
 from backburner.interfaces.cli.tasks import hint
 from backburner.services.app import App
@@ -74,4 +75,4 @@ def box(notice: Notice) -> str:
 
 def _undelivered(dead: Sequence[Notice]) -> str:
     first = dead[0]
-    return f"{len(dead)} could not be delivered ({first.channel.partition(':')[2]}: {first.error}). Try again: backburner inbox --again"
+    return f"{len(dead)} could not be delivered ({Recipient.parse(first.channel).name}: {first.error}). Try again: backburner inbox --again"

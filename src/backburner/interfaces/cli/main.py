@@ -61,7 +61,8 @@ class _Parser(Parser):
     """Says what is wrong in one sentence."""
 
     def error(self, message: str) -> NoReturn:
-        raise BadInput(f"{message[0].upper()}{message[1:]}. See: {self.prog} --help")
+        problem = f"{message[0].upper()}{message[1:]}."
+        raise BadInput(f"{problem} See: {self.prog} --help", problem=problem)
 
 
 def verb_parser(verb: str) -> Parser:

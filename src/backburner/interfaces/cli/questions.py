@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from backburner.core.errors import BackburnerError, BadInput
 from backburner.core.formatting import command_line, short
 from backburner.core.models import Caller, Entry, Submission
+from backburner.core.sessions import Client, SessionId
 from backburner.core.states import RunState, TaskState, WaitKind
 from backburner.core.terminal_text import shortened, visible
 from backburner.services.app import App
@@ -18,17 +19,24 @@ _TOLD_LENGTH = 4000
 
 
 class Question(NamedTuple):
-    """`about` is the task that waits, `text` what the person decides on, `line` what they are asked, `answers` the words that count.
+    """`about` is the task that waits, `text` what the person decides on, `asks` what they are asked, `answers` the words that count,
+    `offered` how those are shown.
 
     `step` tells one step of an agent from its next; `seen` is the fingerprint of what is shown.
     """
 
     about: str
     text: str
-    line: str
+    asks: str
     answers: dict[str, str]
     step: str = ""
     seen: str = ""
+    offered: str = "[y/n]"
+
+    @property
+    def line(self) -> str:
+        """What they are asked, with the answers there are."""
+        return f"{self.asks} {self.offered}"
 
     @property
     def what(self) -> tuple[str, str]:
@@ -38,11 +46,17 @@ class Question(NamedTuple):
 
 def open_questions(app: App, caller: Caller, session: str, also: Collection[str] = ()) -> list[Question]:
     """What a chat's agent, those it asked, and the person in it want to do, and nobody has answered; oldest first."""
-    asked, sessions = app.queries.descendants_of(session)
+    asked = app.queries.descendants_of(session)
     proposed = reversed(app.queries.list(caller, status="proposed", everywhere=True))
-    found = [_proposal(app, entry) for entry in proposed if entry.task.session in sessions or entry.task.task_id in also]
+    found = [_proposal(app, entry) for entry in proposed if _is_asked_here(entry, asked) or entry.task.task_id in also]
     waiting = reversed(app.queries.list(caller, status="waiting", everywhere=True))
     return [*found, *(_step(app, entry) for entry in waiting if entry.task.task_id in {*asked, *also} and _asks(entry))]
+
+
+def _is_asked_here(entry: Entry, asked: Collection[str]) -> bool:
+    """Whether a proposal is one of the `asked` tasks; what a recurring task proposes is asked in the inbox."""
+    session = entry.task.session
+    return entry.task.task_id in asked and (session is None or SessionId.parse(session).client != Client.RECURRING)
 
 
 def _asks(entry: Entry) -> bool:
@@ -57,7 +71,7 @@ def question_of(app: App, entry: Entry) -> Question | None:
         return _step(app, entry) if _asks(entry) else None
     if entry.task.state == TaskState.PAUSED:
         text = f"{entry.task.task_id} is paused: {visible(str(entry.task.recurring.paused_because))}"
-        return Question(entry.task.task_id, text, "Let it go on? [y/n]", YES_NO, seen=app.approvals.fingerprint(entry))
+        return Question(entry.task.task_id, text, "Let it go on?", YES_NO, seen=app.approvals.fingerprint(entry))
     return None
 
 
@@ -69,7 +83,7 @@ def _step(app: App, entry: Entry) -> Question:
         text += f"\n{_command(app, entry, seen)[0]}"
     else:
         text += f"\nFingerprint: {short(seen)}"
-    return Question(entry.task.task_id, text, "Let it? [y/n]", YES_NO, _step_of(entry), seen)
+    return Question(entry.task.task_id, text, "Let it?", YES_NO, _step_of(entry), seen)
 
 
 def _step_of(entry: Entry) -> str:
@@ -88,7 +102,7 @@ def _proposal(app: App, entry: Entry) -> Question:
             f"Directory: {visible(task.spec.cwd)}",
         ]
         about += [f"It asks because: {visible('; '.join(task.decision.reasons))}", f"Fingerprint: {short(seen)}"]
-        return Question(task.task_id, "\n".join(about), f"{last} [y/n]", YES_NO, seen=seen)
+        return Question(task.task_id, "\n".join(about), last, YES_NO, seen=seen)
     text, verdict = _command(app, entry, seen)
     answers, offered = dict(YES_NO), "[y/n]"
     if verdict and verdict.trust_would_do and not task.standing:
@@ -97,7 +111,7 @@ def _proposal(app: App, entry: Entry) -> Question:
     elif verdict and verdict.always and not task.standing:
         answers |= {"a": "always", "always": "always"}
         offered = "[y/n, a: always allow just this here]"
-    return Question(task.task_id, text, f"{last} {offered}", answers, seen=seen)
+    return Question(task.task_id, text, last, answers, seen=seen, offered=offered)
 
 
 def _command(app: App, entry: Entry, seen: str) -> "tuple[str, Verdict | None]":

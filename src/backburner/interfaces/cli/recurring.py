@@ -7,6 +7,7 @@ import sys
 from backburner.core import task_text as render
 from backburner.core.errors import ApprovalRequired, BadInput
 from backburner.core.models import Caller, Entry, Submission
+from backburner.core.sessions import SessionId
 from backburner.core.states import WaitKind
 from backburner.core.task_spec import AgentSpec, CommandSpec, TaskSpec, budget_from, options_from
 from backburner.core.terminal_text import readable
@@ -14,7 +15,7 @@ from backburner.interfaces.cli.run import amounts, cwd, env_of, milliseconds, sh
 from backburner.interfaces.cli.tasks import hint, told
 from backburner.services.app import App, now_ms
 from backburner.services.schedule_requests import scheduled
-from backburner.system.caller_identity import client_of, handed_on, process_of
+from backburner.system.caller_identity import handed_on, process_of
 from backburner.system.home import project_of
 from backburner.system.processes import umask
 
@@ -31,7 +32,8 @@ def add(app: App, caller: Caller, args: argparse.Namespace) -> int:
     submission = _submission(app, caller, args)
     entry = submit(app, caller, submission, args.yes)
     if submission.session is not None:
-        app.sessions.register(submission.session, client_of(submission.session), project_of(caller.cwd), process_of(caller.environ))
+        client = SessionId.parse(submission.session).client
+        app.sessions.register(submission.session, client, project_of(caller.cwd), process_of(caller.environ))
     task_id = entry.task.task_id
     if entry.status == "proposed":
         if not args.json:

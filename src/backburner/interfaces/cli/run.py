@@ -8,12 +8,13 @@ from backburner.core import task_text as render
 from backburner.core.errors import ApprovalDenied, ApprovalRequired, BadInput, NotAPerson
 from backburner.core.ids import masked
 from backburner.core.models import PRIORITIES, Caller, Entry, Submission
+from backburner.core.sessions import SessionId
 from backburner.core.states import Result
 from backburner.core.task_spec import CommandSpec, Limits, Order, TaskSpec
 from backburner.core.terminal_text import visible
 from backburner.interfaces.cli.tasks import hint, told
 from backburner.services.app import App, now_ms
-from backburner.system.caller_identity import client_of, handed_on, process_of
+from backburner.system.caller_identity import handed_on, process_of
 from backburner.system.home import project_of
 from backburner.system.processes import umask
 
@@ -31,7 +32,8 @@ def run(app: App, caller: Caller, args: argparse.Namespace) -> int:
         return _started(app, caller, known, args)
     entry = submit(app, caller, submission, args.yes)
     if submission.session is not None:
-        app.sessions.register(submission.session, client_of(submission.session), project_of(caller.cwd), process_of(caller.environ))
+        client = SessionId.parse(submission.session).client
+        app.sessions.register(submission.session, client, project_of(caller.cwd), process_of(caller.environ))
     return _started(app, caller, entry, args)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from backburner.core import formatting as words
 from backburner.core import task_text as render
 from backburner.core.errors import ApprovalDenied, ApprovalRequired, BadInput, NotRunning, QuestionChanged, WaitTimedOut
+from backburner.core.ids import is_later_run
 from backburner.core.models import Caller, Entry
 from backburner.core.terminal_text import visible
 from backburner.services.app import App, now_ms
@@ -118,7 +119,7 @@ def cancel(app: App, caller: Caller, args: argparse.Namespace) -> int:
 
     code, asked = 0, []
     by_person = caller.session is None and not started_by_agent(caller.environ)
-    runs = {task_id: known for known in args.id if known.startswith(f"{(task_id := app.queries.find(known, caller).task.task_id)}.")}
+    runs = {task_id: known for known in args.id if is_later_run(known, task_id := app.queries.find(known, caller).task.task_id)}
     for task_id in _meant(app, caller, args, live=True):
         try:
             asked.append(app.tasks.cancel(runs.get(task_id, task_id), caller, permanent=by_person).task.task_id)
@@ -166,7 +167,7 @@ def _approved(app: App, caller: Caller, task_id: str, seen: str | None) -> Entry
 
     app.identity.require_person(caller)
     if seen is None and can_ask() and (question := question_of(app, app.queries.find(task_id, caller))):
-        if answered(f"{question.text}\n", f"{question.line.partition(' [')[0]} [y/n]", YES_NO) != "yes":
+        if answered(f"{question.text}\n", f"{question.asks} [y/n]", YES_NO) != "yes":
             raise ApprovalDenied(reason=f"you did not say yes. It still waits; a no for good is: backburner reject {task_id}")
         seen = question.seen
     try:

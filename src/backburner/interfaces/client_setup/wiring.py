@@ -159,6 +159,7 @@ class Examined(NamedTuple):
     found: bool
     wired: bool
     detail: str
+    never_wired: bool = False  # nothing of ours is in its settings
 
 
 def plan(client: str, environ: dict[str, str], command: tuple[str, ...], *, undo: bool = False) -> list[Change]:
@@ -237,12 +238,12 @@ def _examined(client: str, environ: dict[str, str], home: str | None) -> Examine
     except BackburnerError as error:
         # Without tomlkit no change of Codex's file can be planned; that is not wrong if Codex never knew Backburner.
         unplanned = client == "codex" and not is_installed("toml") and not any(map(_has_ours, files))
-        return Examined(client, True, False, f"does not know Backburner; {error}" if unplanned else str(error))
+        return Examined(client, True, False, f"does not know Backburner; {error}" if unplanned else str(error), unplanned)
     if not changes:
         return Examined(client, True, True, "knows Backburner")
     new = len(changes) == len(files) and all(change.first for change in changes)
     told = "does not know Backburner" if new else "knows another Backburner, or not all of this one"
-    return Examined(client, True, False, f"{told}; see: backburner install {client}")
+    return Examined(client, True, False, f"{told}; see: backburner install {client}", new)
 
 
 def _has_ours(file: File) -> bool:

@@ -16,8 +16,9 @@ from typing import Any
 
 from backburner.core.models import Caller, Notice, ProcessId
 from backburner.core.notice_text import brief, fitting, notification
+from backburner.core.sessions import SessionId
 from backburner.services.app import App, now_ms
-from backburner.system.caller_identity import ancestors, client_of, named, process_of
+from backburner.system.caller_identity import ancestors, named, process_of
 from backburner.system.home import project_of
 from backburner.system.processes import is_alive
 
@@ -179,7 +180,7 @@ class _Follower:
                 if isinstance(session := said.get("session"), str):
                     self._sessions[session] = named("opencode", session)
                     name, parent = self._sessions[session], next(ancestors(), None)
-                    self._app.sessions.register(name, client_of(name), project_of(self._caller.cwd), parent)
+                    self._app.sessions.register(name, SessionId.parse(name).client, project_of(self._caller.cwd), parent)
                 if isinstance(gone := said.get("gone"), str):
                     self._sessions.pop(gone, None)
                 if isinstance(told := said.get("told"), list):

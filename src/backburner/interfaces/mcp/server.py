@@ -118,9 +118,7 @@ class McpServer:
             return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=True)
         await self._deliver(ctx, answer)
         # Clients show the model either the text or the structure: each has everything, and output only once.
-        structure = {**answer.result, "display": str(answer.result["display"]).partition("\n\nRecent output")[0]}
-        if "output" in structure and structure["display"] == structure["output"]:
-            structure["display"] = ""
+        structure = {**answer.result, "display": answer.brief}
         content = [types.TextContent(type="text", text=answer.text)]
         return types.CallToolResult(content=content, structured_content=structure, is_error=answer.failed)
 

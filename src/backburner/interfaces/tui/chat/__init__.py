@@ -9,8 +9,8 @@ import signal
 import sys
 
 from backburner.core.errors import BackburnerError, BadInput
-from backburner.core.models import CHAT
 from backburner.core.optional_dependencies import need
+from backburner.core.sessions import SessionId
 from backburner.core.terminal_text import clean, readable, shortened
 from backburner.interfaces.cli.run import cwd
 from backburner.interfaces.tui.chat.conversation import Talk, fresh_session
@@ -52,7 +52,7 @@ async def _opened(awaited: AsyncApp, args: argparse.Namespace) -> Talk:
     session = fresh_session()
     if args.resume is not None:
         known = [one.session_id for one in await awaited.call(lambda app: app.conversations.chats(current_caller("chat", app.environ)))]
-        meant = [one for one in known if args.resume in one.removeprefix(CHAT)] if args.resume else known[:1]
+        meant = [one for one in known if args.resume in SessionId.parse(one).key] if args.resume else known[:1]
         if not meant:
             raise BadInput("There is no chat here to go on with." if not args.resume else f"There is no chat '{args.resume}' here.")
         if len(meant) > 1 and args.resume:
@@ -120,9 +120,8 @@ async def _screen(home: Home, environ: dict[str, str], flags: dict[str, str], ar
                             task.cancel()
                     await asyncio.gather(living, leaving, return_exceptions=True)
                     if talk.live:
-                        screen.show(
-                            f"The answer goes on without you. See it: backburner chat --resume {talk.session.removeprefix(CHAT)}", "hint"
-                        )
+                        known = SessionId.parse(talk.session).key
+                        screen.show(f"The answer goes on without you. See it: backburner chat --resume {known}", "hint")
                     await screen.settled()
         except BackburnerError as error:
             failed.append(error)

@@ -12,8 +12,9 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import NamedTuple
 
 from backburner.core.errors import BackburnerError, BadInput, TaskNotFound
-from backburner.core.models import CHAT, PRIORITIES, Caller, Entry, Submission
-from backburner.core.notice_text import MARK
+from backburner.core.models import PRIORITIES, Caller, Entry, Submission
+from backburner.core.notice_text import is_notification
+from backburner.core.sessions import Client, SessionId
 from backburner.core.task_spec import AgentSpec, Order, TaskSpec, options_from
 from backburner.core.terminal_text import shortened
 from backburner.services.app import App
@@ -46,7 +47,7 @@ class Past(NamedTuple):
 
 def fresh_session() -> str:
     """A name for a chat that nobody had before."""
-    return f"{CHAT}{time.strftime('%Y%m%d_%H%M%S')}_{os.urandom(2).hex()}"
+    return str(SessionId(Client.CHAT, f"{time.strftime('%Y%m%d_%H%M%S')}_{os.urandom(2).hex()}"))
 
 
 class Talk:
@@ -62,7 +63,7 @@ class Talk:
         """Be there: what is owed to the chat waits for it from now on."""
 
         def register(app: App) -> Entry | None:
-            app.sessions.register(self.session, CHAT.rstrip(":"), project_of(self.caller.cwd), myself())
+            app.sessions.register(self.session, Client.CHAT, project_of(self.caller.cwd), myself())
             app.sessions.record_activity("chat")
             return app.conversations.chat(self.session)
 
@@ -284,4 +285,4 @@ def _said(message: dict[str, list[dict[str, str]]]) -> list[Past]:
         "tool-call": lambda part: Past("tool", part["tool_name"]),
     }
     found = [who[part["part_kind"]](part) for part in message["parts"] if part.get("part_kind") in who]
-    return [one for one in found if isinstance(one.text, str) and not one.text.startswith(MARK)]
+    return [one for one in found if isinstance(one.text, str) and not is_notification(one.text)]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from backburner.core.errors import BackburnerError, BadInput, NotResumable, QuestionChanged
 from backburner.core.models import Caller, Entry, Notice
-from backburner.core.states import AT_WORK, RunState
+from backburner.core.states import AT_WORK, NoticeKind, RunState
 from backburner.core.terminal_text import clean, readable, shortened
 from backburner.interfaces.cli.questions import Question, open_questions, settle
 from backburner.interfaces.tui.chat import slash_commands as commands
@@ -23,6 +23,7 @@ _MOST_NOTICES = 5  # that are shown one by one; more are gathered
 _GATHER_SECONDS, _AGAIN_SECONDS = 0.2, 1.0
 _READ_ALONG_MS = 1500  # how long an agent has to say itself how a command of its turn ended
 _LISTED = 200
+_ENDINGS = frozenset({RunState.COMPLETED, RunState.FAILED, RunState.CANCELLED})
 
 
 class Face(Protocol):
@@ -316,13 +317,13 @@ class Room:
     def _read_along(self, app: App, notice: Notice) -> bool:
         """Whether the agent is about to say itself how a command of its own turn ended."""
         entry = app.queries.get_or_none(notice.task_id) if self.doing and time.time() * 1000 - notice.created_at < _READ_ALONG_MS else None
-        return entry is not None and str(entry.task.spec.order.key).startswith(f"{self._chat_id()}")
+        return entry is not None and entry.task.parent_run is not None and entry.task.parent_task == self._chat_id()
 
     async def _tell(self, notices: Sequence[Notice]) -> int:
         """Each of a few; of many how many: those stay in the inbox. How many were told."""
         if len(notices) > _MOST_NOTICES:
             self._shown |= {one.notice_id for one in notices}
-            kinds = Counter(_kind(one) for one in notices)
+            kinds = Counter(await self._home.call(lambda app: [_ending(app, one) for one in notices]))
             counts = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
             self._face.show(f"{len(notices)} notices: {counts}. /inbox shows them.", "notice")
             return 0
@@ -338,8 +339,15 @@ def not_said(line: str) -> str:
     return f"Not said: {shortened(readable(line), longest=200)}"
 
 
-def _kind(notice: Notice) -> str:
-    return next((word for word in ("completed", "failed", "cancelled") if f" {word}" in notice.text.partition("\n")[0]), "more")
+def _ending(app: App, notice: Notice) -> str:
+    """How the run ended that a notice is about; `more` where it is about something else."""
+    entry = app.queries.get_or_none(notice.task_id)
+    if entry is None or notice.kind != NoticeKind.ENDED:
+        return "more"
+    run = entry.run
+    if run is None or run.run_id != notice.run_id:  # a recurring task has run again since
+        run = next((one for one in app.queries.history(entry, _LISTED) if one.run_id == notice.run_id), None)
+    return str(run.state) if run and run.state in _ENDINGS else "more"
 
 
 def _asker(app: App, notice: Notice) -> str | None:

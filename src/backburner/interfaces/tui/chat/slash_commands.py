@@ -135,7 +135,7 @@ def call(name: str, rest: str, home: str, emit: Emit, *, session: str, terminal:
         if command:
             args.command = [*args.command, *command]
     except BadInput as error:
-        raise BadInput(f"{str(error).partition(' See: ')[0]} Write: {SLASHES[name].usage}") from None
+        raise BadInput(f"{error.fields.get('problem', error)} Write: {SLASHES[name].usage}") from None
     except SystemExit:
         raise BadInput(f"Write: {SLASHES[name].usage}") from None
     door = import_module(f"backburner.interfaces.cli.{_MODULES.get(verb, 'tasks')}")
