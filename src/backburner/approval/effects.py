@@ -47,7 +47,8 @@ class World(Protocol):
     """What has to be known of the machine to judge a command."""
 
     cwd: str
-    clean: bool  # it would run in a clean environment, with git's settings overridden
+    ours: bool  # it would be started by Backburner
+    clean: bool  # it would run in a clean environment, with git's repository and settings given
     project: str | None
 
     @property

@@ -48,13 +48,19 @@ def environment(_: View) -> Iterator[Found]:
 
 
 def env(view: View) -> Iterator[Found]:
-    """With a command it only runs that; without one it prints everything."""
+    """With a command it only runs that; without one it prints everything. The variables that are set for git must stay."""
     at = 0
     while at < len(view.words) and (view.words[at].text.startswith("-") or "=" in view.words[at].text):
-        name, equals, _ = view.words[at].text.partition("=")
+        text = view.words[at].text
+        name, equals, _ = text.partition("=")
+        if text in ("-u", "--unset"):
+            at += 1
+            text = f"-u{view.words[at].text}" if at < len(view.words) else text
         if equals and not name.startswith("-") and injects(name):
             yield Found(Effect.INJECTION, f"sets {name}, which may change what runs")
-        at += 2 if view.words[at].text in ("-u", "--unset") else 1
+        if text.startswith("-") and text not in ("-v", "--debug") and not re.fullmatch(r"(-u|--unset=)(?!GIT_)\w+", text):
+            yield Found(Effect.INJECTION, f"'{text}' may take away variables that are set for git")
+        at += 1
     if at >= len(view.words):
         yield from environment(view)
     else:
