@@ -82,7 +82,10 @@ _SECRET = (
 _RELIED_ON = frozenset(
     ["conftest.py", "sitecustomize.py", "usercustomize.py", "setup.py", "pyproject.toml", "tox.ini", "noxfile.py", "pytest.ini", "setup.cfg"]
     + ["makefile", "gnumakefile", "justfile", "rakefile", "package.json", "opencode.json", "opencode.jsonc", "build.rs"]
-    + ["dockerfile", "docker-compose.yml", "docker-compose.yaml", "compose.yml", "compose.yaml"]
+    + ["dockerfile", "containerfile", "vagrantfile", "procfile", "tiltfile", "earthfile", "jenkinsfile", "mise.toml", "devbox.json", "devenv.nix"]
+    + [f"{name}.{ending}" for name in ("docker-compose", "compose", "docker-compose.override", "compose.override") for ending in ("yml", "yaml")]
+    + [f"{name}.{ending}" for name in ("lefthook", "lefthook-local", "taskfile", "taskfile.dist") for ending in ("yml", "yaml", "toml", "json")]
+    + [f"{name}.{ending}" for name in ("azure-pipelines", "bitbucket-pipelines", "appveyor", "cloudbuild", "buildspec") for ending in ("yml", "yaml")]
 )  # fmt: skip
 _NO_HARM = frozenset([".", "..", ".gitkeep", ".keep"])
 _COPY = r"(~|\.(bak|backup|old|orig|save|swp))+$"  # what editors and people put behind the name of a copy
