@@ -1,4 +1,4 @@
-"""Git in allowed lines: which repository it would use, and whether a line could take away what is set for it."""
+"""Git in allowed lines: which repository it would use, whether a line could take away what is set for it, and what it could show."""
 
 import os
 import subprocess
@@ -102,3 +102,67 @@ def test_an_agent_from_outside_that_waits_before_it_uses_git_is_asked_about(proj
         assert by_an_agent(project, line).decision == "allow", "the repository of this folder is found before any other"
     for line in ("git status", "cd . && git diff | head -n 5", "echo x; git log"):
         assert by_an_agent(project, line, "src").decision == "allow", line
+
+
+@pytest.fixture
+def history(project: Path) -> Path:
+    """The project after a secret was committed and removed again."""
+    (project / ".env").write_text("KEY=abc123\n")
+    git(project, "add", ".env")
+    git(project, "commit", "-q", "-m", "second")
+    git(project, "rm", "-q", ".env")
+    git(project, "commit", "-q", "-m", "third")
+    return project
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["git show", "git show HEAD", "git show HEAD~1", "git show main^", "git show {commit}", "git show {short}", "git show v1", "git diff {short} HEAD"]
+    + ["git diff main...HEAD", "git diff HEAD~2..HEAD", "git log -p -1", "git diff src", "git diff -- src", "git show HEAD:src/main.py"]
+    + ["git diff v1 -- src/main.py", "git show origin/main", "git show packed"],
+)  # fmt: skip
+def test_git_shows_commits_by_any_name(history: Path, line: str) -> None:
+    commit = git(history, "rev-parse", "HEAD~1")
+    git(history, "tag", "-a", "-m", "x", "v1")
+    git(history, "branch", "packed")
+    git(history, "update-ref", "refs/remotes/origin/main", "HEAD")
+    git(history, "pack-refs", "--all")
+    found = verdict(history, line.format(commit=commit, short=commit[:8]))
+    assert found.decision == "allow", found
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["git show {blob}", "git show {short}", "git diff {short} HEAD:src/main.py", "git show x-0-g{short}", "git show leak", "git show leak^{{}}"]
+    + ["git show {tree}:plain.txt", "git diff {tree} {tree}", "git show {short} --", "git show -- ; git show {short} -- src", "git show {short}..HEAD"]
+    + ["git log -p -a", "git diff -a HEAD~1", "git log -pa", "git show --text HEAD~1", "git log -p --binary", "git show HEAD~1:.env", "git show nothing"],
+)  # fmt: skip
+def test_git_is_asked_about_where_it_could_show_a_file_without_its_name(history: Path, line: str) -> None:
+    blob, tree = git(history, "rev-parse", "HEAD~1:.env"), git(history, "rev-parse", "HEAD:src")
+    git(history, "tag", "leak", blob)
+    (history / blob[:8]).touch()  # with `--` behind it, this does not make it a file
+    line = line.format(blob=blob, short=blob[:9], tree=tree) if "--" not in line else line.format(short=blob[:8])
+    assert verdict(history, line).decision == "ask"
+
+
+@pytest.mark.parametrize(
+    "attributes", ["* diff\n", ".env text diff\n", "/config/*.env diff=x\n", "[attr]shown diff\n.env shown\n", '".env" diff\n']
+)
+def test_attributes_that_have_git_print_secrets_make_their_history_asked_about(history: Path, attributes: str) -> None:
+    (history / ".gitattributes").write_text("*.py diff=python\n*.lock -diff\n")
+    assert verdict(history, "git log -p").decision == "allow"
+    (history / ".gitattributes").write_text(attributes)
+    assert ".env" in verdict(history, "git log -p").reasons[0]
+
+
+def test_an_agent_from_outside_is_asked_about_a_history_with_secrets(project: Path) -> None:
+    for line in ("git log -p", "git show HEAD", "git diff HEAD"):
+        assert by_an_agent(project, line).decision == "allow", line
+    (project / "config").mkdir()
+    (project / "config" / "Secrets.yml").write_text("KEY: abc123\n")
+    git(project, "add", "-f", ".")
+    git(project, "commit", "-q", "-m", "second")
+    git(project, "reset", "-q", "--hard", "HEAD~1")
+    for line in ("git log -p", "git show HEAD", "git diff HEAD"):
+        assert "config/Secrets.yml" in by_an_agent(project, line).reasons[0], line
+    assert by_an_agent(project, "git log --oneline").decision == "allow"

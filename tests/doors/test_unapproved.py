@@ -263,3 +263,42 @@ def test_a_program_that_appears_in_the_project_while_a_line_waits_is_not_run(pla
     program.chmod(0o755)
     go_on(place, task_id)
     assert not (tmp_path / "canary").exists()
+
+
+SECRETS = """.env .env.production config/prod.env .ENV deploy/id_rsa server.key tls/server.pem .npmrc terraform.tfstate secrets/plain.txt credentials.json
+api_token.txt kubeconfig config/Secrets.yml .ssh/config"""
+
+
+def test_git_shows_no_content_of_secrets_that_the_history_holds(place: Place, repository: Path) -> None:
+    """Files with secret names were committed, changed in two branches, merged, and removed; everything else is shown as ever."""
+    for name in SECRETS.split():
+        (repository / name).parent.mkdir(parents=True, exist_ok=True)
+        (repository / name).write_text("KEY=abc123\nmore=abc123\n")
+    (repository / "tokenizer.py").write_text("shown = 1\n")
+    git(repository, "add", "-f", ".")
+    git(repository, "commit", "-q", "-m", "second")
+    git(repository, "checkout", "-q", "-b", "other")
+    (repository / ".env").write_text("KEY=abc123abc\nmore=abc123\n")
+    git(repository, "commit", "-q", "-a", "-m", "third")
+    git(repository, "checkout", "-q", "main")
+    (repository / ".env").write_text("KEY=abc123def\nmore=abc123\n")
+    git(repository, "commit", "-q", "-a", "-m", "fourth")
+    git(repository, "merge", "-q", "-s", "ours", "-m", "merged", "other")
+    (repository / ".env").rename(repository / "renamed.txt")
+    git(repository, "rm", "-q", "-r", "--ignore-unmatch", *SECRETS.split())
+    git(repository, "commit", "-q", "-m", "removed")
+    (repository / "renamed.txt").unlink()
+    for line in (
+        "git log -p",
+        "git log -p --cc",
+        "git diff HEAD~1",
+        "git show HEAD~1 --cc",
+        "git show main",
+        "git diff HEAD~4 --word-diff",
+        "git log --patch -U9",
+    ):
+        done = place.cli("run", "--wait", "--shell", "--", line)
+        assert done.returncode == 0, (line, done.stderr)
+        assert "abc123" not in done.stdout, line
+    shown = place.ok("run", "--wait", "--shell", "--", "git log -p")
+    assert "+shown = 1" in shown and "Binary files /dev/null and b/.env differ" in shown

@@ -67,6 +67,7 @@ class World(Protocol):
     def executable(self, name: str) -> str | None: ...
     def git_traps(self, folders: Iterable[str]) -> list[str]: ...  # what would make git run a program there
     def git_secrets(self, folders: Iterable[str], *, contents: bool) -> list[str]: ...  # what git could show there
+    def git_unknown(self, folders: Iterable[str], names: Iterable[str]) -> str | None: ...  # the first name that is no commit's
     def hosts(self) -> Iterable[str]: ...  # hosts that may be read from
 
 

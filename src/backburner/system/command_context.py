@@ -1,5 +1,6 @@
 """The world the gate asks about: which files there are, which program a name means, what a repository's settings run. Reads only."""
 
+import itertools
 import os
 import pwd
 import re
@@ -7,10 +8,10 @@ import stat
 from collections.abc import Iterable, Mapping
 
 from backburner.approval.effects import looks_secret, relied_on
-from backburner.system.git_repository import OddRepository, Repository, content_of, repository_of
+from backburner.system.git_repository import OddRepository, Repository, content_of, is_commit, repository_of
 from backburner.system.home import is_below, project_above
 from backburner.system.processes import executable_of
-from backburner.system.unapproved import clean_environment, safe_directories
+from backburner.system.unapproved import SECRET_NAMES, clean_environment, safe_directories
 
 # Settings of a repository that only say how it is kept. Any other one may make git run something.
 _SETTINGS = (
@@ -34,10 +35,29 @@ _CODE = (
     r"\.(py|pyi|pyc|js|cjs|mjs|jsx|ts|cts|mts|tsx|map|rs|rlib|rmeta|d|o|go|c|cc|cpp|h|hpp|java|class|rb|php|css|scss|html|md|rst|svg|snap)$"
 )
 _CREDENTIALS = rb"(?i)://[^/\s:@]*:[^/\s@]+@|https?://[^/\s@]+@|extraheader|token|passw|secret"
+# How such a name can end. Each begins with the same letters always, which makes the search several times faster.
+_TRACKED_ENDINGS = (
+    rb"\.(?:env(?:\.\w{1,11})?|netrc|git-credentials|p12|pfx|p8|ppk|jks|keystore|kdbx|tfstate)\0",
+    rb"id_(?:rsa|dsa|ecdsa|ed25519)\0",
+    rb"credentials\.json\0",
+    rb"secrets\.ya?ml\0",
+)
 _TRACKED_SECRET = (
     rb"(?:^|[/\0-\x1f])(\.env(?:\.(?:local|prod|production|dev|development|staging|test))?|id_(?:rsa|dsa|ecdsa|ed25519)|[^/\0]{1,80}\.(?:p12|pfx|p8|ppk|jks|keystore|kdbx)"
     rb"|\.netrc|\.git-credentials|terraform\.tfstate|credentials\.json|secrets\.ya?ml)\0"
 )
+_SECRET_SAMPLES = (
+    ".env",
+    "prod.env",
+    "id_rsa",
+    "server.pem",
+    "server.key",
+    ".npmrc",
+    "credentials.json",
+    "secrets.yml",
+    "terraform.tfstate",
+)
+_GIT_TIMEOUT = 2.0  # seconds
 _LARGEST_SETTINGS = 256 * 1024
 _LARGEST_INDEX = 64 << 20
 _MOST_MATCHES = 10_000
@@ -142,7 +162,6 @@ class Surroundings:
     def matches(self, folder: str, pattern: str) -> list[str]:
         """As a shell would expand it in a folder: a leading dot is only fitted by a dot."""
         import glob
-        import itertools
 
         found = [os.path.join(folder, hit) for hit in itertools.islice(glob.iglob(pattern, root_dir=folder), _MOST_MATCHES)]
         return found if len(found) < _MOST_MATCHES else [*found, "/"]  # too many to look at all of them
@@ -250,9 +269,64 @@ class Surroundings:
                 continue  # one of its traps
             if repository and not contents and _holds_credentials(os.path.join(repository.common, "config")):
                 found.append("an address with a password")
-            if repository and contents and (name := re.search(_TRACKED_SECRET, _index(repository.git) or b"")):
-                found.append(name.group(1).decode("utf-8", "replace"))
+            if repository and contents and (name := _tracked_secret(repository)):
+                found.append(name)
+            elif repository and contents and (not self.ours or _prints_secrets(repository)):
+                found += self._secrets_of_history(repository)
         return found
+
+    def git_unknown(self, folders: Iterable[str], names: Iterable[str]) -> str | None:
+        """The first of these names that may be something else than a commit, or a tag of one."""
+        try:
+            found = next(filter(None, map(repository_of, folders)), None)
+        except OddRepository:
+            return None  # one of its traps
+        asked = [name for name in names if found and not is_commit(found, name)]
+        if not found or not asked:
+            return None
+        types = self._git(found, "cat-file", "--batch-check=%(objecttype)", given="".join(f"{name}^{{}}\n" for name in asked)) or ""
+        return next((name for name, kind in itertools.zip_longest(asked, types.splitlines()) if kind != "commit"), None)
+
+    def _secrets_of_history(self, repository: Repository) -> list[str]:
+        """A file with a secret name that any commit changed, where git is not kept from printing it."""
+        with open(SECRET_NAMES, encoding="utf-8") as file:
+            lines = [line.split() for line in file if not line.startswith("#")]
+        paths = [f":({'exclude,' if how == '!diff' else ''}glob){'' if name.startswith('**') else '**/'}{name}" for name, how in lines]
+        changed = self._git(repository, "log", "--all", "--reflog", "-n1", "--format=", "--name-only", "--", *paths)
+        return ["files of a history that is too long to look through"] if changed is None else changed.splitlines()[:1]
+
+    def _git(self, repository: Repository, *words: str, given: str = "") -> str | None:
+        """What git says of a repository without traps; None where that takes too long."""
+        import subprocess
+
+        environ = clean_environment(self._environ, [repository.top], self.project)
+        try:
+            done = subprocess.run(
+                ["git", *words], cwd=repository.top, env=environ, input=given, capture_output=True, text=True, errors="replace", timeout=_GIT_TIMEOUT
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return done.stdout
+
+
+def _prints_secrets(repository: Repository) -> bool:
+    """Whether attributes of a repository itself, which come first, may have git print files with secret names."""
+    import fnmatch
+
+    for path in (os.path.join(repository.top, ".gitattributes"), os.path.join(repository.common, "info", "attributes")):
+        try:
+            lines = content_of(path, _LARGEST_SETTINGS).decode("utf-8", "replace").splitlines()
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return True
+        for line in lines:
+            pattern, *attributes = line.split() or ("#",)
+            sets_diff = any(re.match(r"!?diff(=|$)", attribute) for attribute in attributes)
+            name = pattern.rstrip("/").rpartition("/")[2]
+            if sets_diff and (pattern.startswith(("[attr]", '"')) or any(fnmatch.fnmatch(secret, name) for secret in _SECRET_SAMPLES)):
+                return True
+    return False
 
 
 def _holds_credentials(path: str) -> bool:
@@ -275,6 +349,13 @@ def _index(git: str) -> bytes | None:
     except OSError:
         return None
     return None if split or len(index) > _LARGEST_INDEX else index
+
+
+def _tracked_secret(repository: Repository) -> str | None:
+    """A file with a secret name that a repository keeps now."""
+    index = _index(repository.git) or b""
+    found = re.search(_TRACKED_SECRET, index) if any(re.search(ending, index) for ending in _TRACKED_ENDINGS) else None
+    return found.group(1).decode("utf-8", "replace") if found else None
 
 
 def _holds_submodules(git: str) -> bool:

@@ -1,9 +1,12 @@
 """Finds the repository that git would use in a folder, and says which files it is made of. Reads only, and runs nothing."""
 
 import os
+import re
 from typing import NamedTuple
 
 from backburner.system.home import read_plain
+
+_LARGEST_REFS = 4 << 20
 
 
 class OddRepository(Exception):
@@ -43,6 +46,28 @@ def repository_of(folder: str) -> Repository | None:
     except (OSError, ValueError):
         pass
     raise OddRepository("its settings lie elsewhere")
+
+
+def is_commit(repository: Repository, name: str) -> bool:
+    """Whether a name can only mean a commit: HEAD, a branch, or one before them. Without asking git, so not every one is known."""
+    found = re.fullmatch(r"([\w./-]*)((?:[~^]\d*|@\{[^{}]*\})*)", name)
+    if found is None:
+        return False
+    base = found.group(1)
+    if base in ("HEAD", "ORIG_HEAD") or name == "@" or (not base and name.startswith("@{")):
+        return True
+    if not base or base.startswith((".", "/", "-")) or "/." in base or re.fullmatch(r"[0-9a-fA-F]{40,}", base):
+        return False
+    if any(os.path.lexists(os.path.join(repository.common, folder, base)) for folder in ("", "refs", "refs/tags")):
+        return False
+    try:
+        packed = content_of(os.path.join(repository.common, "packed-refs"), _LARGEST_REFS)
+    except OSError:
+        packed = b""
+    branches = [f"{folder}/{base}" for folder in ("refs/heads", "refs/remotes")]
+    if f" refs/tags/{base}\n".encode() in packed:
+        return False
+    return any(os.path.isfile(os.path.join(repository.common, branch)) or f" {branch}\n".encode() in packed for branch in branches)
 
 
 def content_of(path: str, most: int) -> bytes:

@@ -13,6 +13,8 @@ from backburner.system.home import is_below, read_plain
 
 MAX_FILE_BYTES = 1 << 30
 
+# Attributes that keep git from printing files with secret names: their content is not shown in any diff, of any commit.
+SECRET_NAMES = os.path.join(os.path.dirname(__file__), "secret_names.gitattributes")
 # All that is handed on. Whatever else a client, a shell or an agent has set may change what a program does.
 _NAMES = (
     r"PATH|HOME|PWD|USER|LOGNAME|SHELL|TMPDIR|LANG|LANGUAGE|LC_[A-Z]+|TZ|TERM|COLUMNS|LINES|NO_COLOR|FORCE_COLOR|CLICOLOR|BACKBURNER_HOME"
@@ -23,7 +25,7 @@ _GIT_SETTINGS = {
     "core.hooksPath": "/dev/null",
     "core.pager": "cat",
     "core.sshCommand": "false",
-    "core.attributesFile": "/dev/null",
+    "core.attributesFile": SECRET_NAMES,
     "log.showSignature": "false",
     "safe.bareRepository": "explicit",
 }
