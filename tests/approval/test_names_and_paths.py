@@ -147,7 +147,9 @@ def test_a_variable_of_the_environment_is_not_printed_whatever_its_case(project:
 
 PROTECTED = """.claude/settings.json .mcp.json .vscode/tasks.json .idea/x.xml .cursor/mcp.json .gemini/settings.json .codex/config.toml opencode.json
 .opencode/plugin/x.js .husky/pre-commit .devcontainer/devcontainer.json .zed/tasks.json .envrc .github/workflows/x.yml .gitlab-ci.yml .git/hooks/post-checkout
-.pre-commit-config.yaml conftest.py src/conftest.py sitecustomize.py evil.pth CLAUDE.md AGENTS.md .Claude/settings.json .MCP.json Opencode.json .gitattributes"""
+.pre-commit-config.yaml conftest.py src/conftest.py sitecustomize.py evil.pth CLAUDE.md AGENTS.md .Claude/settings.json .MCP.json Opencode.json .gitattributes
+lefthook.yml lefthook-local.yaml lefthook.toml Jenkinsfile ci/Jenkinsfile Taskfile.yml taskfile.dist.yaml .gitlab-ci.yml azure-pipelines.yml
+bitbucket-pipelines.yml cloudbuild.yaml buildspec.yml Containerfile compose.override.yml Vagrantfile Procfile mise.toml"""
 
 
 @pytest.mark.parametrize("name", PROTECTED.split())

@@ -14,9 +14,10 @@ ENVIRON = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/root"}
 def make_project(root: Path) -> Path:
     """A git project with sources, a secret, a link that leads out, and a program that borrows a name."""
     project = root / "project"
-    for folder in (".git/hooks", "src", "tests", "build", "bin"):
+    for folder in (".git/hooks", ".git/refs/heads", "src", "tests", "build", "bin"):
         (project / folder).mkdir(parents=True)
     (project / ".git/config").write_text("[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n")
+    (project / ".git/refs/heads/main").write_text("0" * 40 + "\n")
     for name in ("README.md", "LICENSE", "Makefile", "package.json", "setup.py", "src/main.py", "data.csv", ".env", "run.sh", "bin/ls"):
         (project / name).write_text("x\n")
     for name in ("run.sh", "bin/ls"):

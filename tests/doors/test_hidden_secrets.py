@@ -10,6 +10,7 @@ SECRET = "abc123abc"
 
 def test_secrets_in_arguments_are_hidden_in_lists_audit_events_and_traces(place: Place) -> None:
     words = ("true", "--token", SECRET, f"Authorization: Bearer {SECRET}", f"https://ann:{SECRET}@example.org")
+    words += (f"ftp://u:a/{SECRET}@h", "--api-key", f"-{SECRET}", f'Authorization: Digest u="x", response="{SECRET}"')
     task_id = place.run(*words)
     place.ok("wait", task_id)
     asked = place.cli("run", "--", "curl", "-H", f"Authorization: Bearer {SECRET}", "https://example.org")

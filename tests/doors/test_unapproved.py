@@ -46,8 +46,8 @@ def test_a_command_that_nobody_approved_gets_a_clean_environment(place: Place) -
     )
     place.ok("cancel", task_id)
     assert {"PATH", "HOME", "LC_ALL", "BACKBURNER_TASK_ID"} <= set(environ)
-    assert not {"LD_LIBRARY_PATH", "GIT_DIR", "AWS_SECRET_ACCESS_KEY", "http_proxy"} & set(environ)
-    assert environ["GIT_CONFIG_GLOBAL"] == "/dev/null"
+    assert not {"LD_LIBRARY_PATH", "AWS_SECRET_ACCESS_KEY", "http_proxy"} & set(environ)
+    assert (environ["GIT_CONFIG_GLOBAL"], environ["GIT_DIR"]) == ("/dev/null", "/dev/null")
 
 
 def test_a_command_that_a_person_approved_gets_the_environment_of_whoever_asked(place: Place) -> None:
@@ -193,3 +193,112 @@ def test_trust_is_refused_for_a_home_and_its_hidden_folders(place: Place) -> Non
     for folder in (home, home / ".config", home.parent):
         done = place.cli("trust", str(folder))
         assert done.returncode == 2 and "cannot be trusted" in done.stderr, folder
+
+
+LAID_OUT = (
+    "mkdir -p e3/objects/info e3/refs/heads e3/info w",
+    "echo 'ref: refs/heads/main' > e3/HEAD",
+    r"printf '[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tworktree = ../w\n\tfsmonitor = {run}\n"
+    r'[diff]\n\texternal = {run}\n[diff "x"]\n\ttextconv = {run}\n[filter "x"]\n\tclean = {run}\n'
+    "' > e3/config",
+    "echo '*.txt diff=x filter=x' > e3/info/attributes",
+    "echo ../../.git/objects > e3/objects/info/alternates",
+    "cp .git/index e3/index",
+    "echo different > w/a.txt",
+)
+
+
+def started(place: Place, *words: str, env: dict[str, str] | None = None) -> str:
+    """Start a line that waits for a line of input; its id once it runs."""
+    done = place.cli("run", "--stdin", "--shell", *words, env=env)
+    assert done.returncode == 0, done.stderr
+    task_id = done.stdout.strip()
+    wait_until(lambda: (found := place.status(task_id))["status"] == "running" and found["pid"], "it to run")
+    return task_id
+
+
+def go_on(place: Place, task_id: str) -> None:
+    """Let the line go on, and wait for its end."""
+    wait_until(lambda: place.cli("send", task_id, "go on").returncode == 0, "its input")
+    place.cli("wait", task_id)
+
+
+@pytest.mark.parametrize(
+    "line", ["head -n 1; git diff", "head -n 1; git status", "head -n 1; cd e3; git diff", "cd e3; head -n 1 && git diff"]
+)
+def test_a_folder_that_becomes_a_repository_while_a_line_waits_is_not_used(
+    place: Place, repository: Path, tmp_path: Path, line: str
+) -> None:
+    """The line waits for its input before git starts; meanwhile allowed commands lay a folder out as a repository with settings that run a program."""
+    (repository / "e3").mkdir()
+    folder = repository if "cd e3" in line else repository / "e3"
+    task_id = started(place, "--cwd", str(folder), "--", line)
+    for step in LAID_OUT:
+        done = place.cli("run", "--wait", "--shell", "--", step.replace("{run}", f"touch {tmp_path}/canary"))
+        assert done.returncode == 0, (step, done.stderr)
+    go_on(place, task_id)
+    assert not (tmp_path / "canary").exists()
+    assert b"a.txt" in place.log(task_id), "git looked at the repository that was there when the line was judged"
+
+
+def test_a_folder_without_a_repository_gets_none_while_a_line_waits(place: Place, tmp_path: Path) -> None:
+    Path(place.environ["HOME"]).mkdir()
+    task_id = started(place, "--", "head -n 1; git status; git diff")
+    git(place.cwd, "init", "-q", "--bare", ".")
+    git(place.cwd, "config", "core.bare", "false")
+    git(place.cwd, "config", "core.worktree", str(place.cwd))
+    git(place.cwd, "config", "diff.external", f"touch {tmp_path}/canary")
+    git(place.cwd, "config", "core.fsmonitor", f"touch {tmp_path}/canary")
+    go_on(place, task_id)
+    assert not (tmp_path / "canary").exists() and b"not a git repository" in place.log(task_id)
+
+
+def test_a_program_that_appears_in_the_project_while_a_line_waits_is_not_run(place: Place, tmp_path: Path) -> None:
+    """PATH leads through a folder of the project, as direnv has it; a program of a known name is put there after the line was judged."""
+    (place.cwd / "tools").mkdir()
+    path = f"{place.cwd / 'tools'}:{place.environ['PATH']}"
+    task_id = started(place, "--", "head -n 1; wc -l a.txt", env={"PATH": path})
+    program = place.cwd / "tools" / "wc"
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/canary\n")
+    program.chmod(0o755)
+    go_on(place, task_id)
+    assert not (tmp_path / "canary").exists()
+
+
+SECRETS = """.env .env.production config/prod.env .ENV deploy/id_rsa server.key tls/server.pem .npmrc terraform.tfstate secrets/plain.txt credentials.json
+api_token.txt kubeconfig config/Secrets.yml .ssh/config"""
+
+
+def test_git_shows_no_content_of_secrets_that_the_history_holds(place: Place, repository: Path) -> None:
+    """Files with secret names were committed, changed in two branches, merged, and removed; everything else is shown as ever."""
+    for name in SECRETS.split():
+        (repository / name).parent.mkdir(parents=True, exist_ok=True)
+        (repository / name).write_text("KEY=abc123\nmore=abc123\n")
+    (repository / "tokenizer.py").write_text("shown = 1\n")
+    git(repository, "add", "-f", ".")
+    git(repository, "commit", "-q", "-m", "second")
+    git(repository, "checkout", "-q", "-b", "other")
+    (repository / ".env").write_text("KEY=abc123abc\nmore=abc123\n")
+    git(repository, "commit", "-q", "-a", "-m", "third")
+    git(repository, "checkout", "-q", "main")
+    (repository / ".env").write_text("KEY=abc123def\nmore=abc123\n")
+    git(repository, "commit", "-q", "-a", "-m", "fourth")
+    git(repository, "merge", "-q", "-s", "ours", "-m", "merged", "other")
+    (repository / ".env").rename(repository / "renamed.txt")
+    git(repository, "rm", "-q", "-r", "--ignore-unmatch", *SECRETS.split())
+    git(repository, "commit", "-q", "-m", "removed")
+    (repository / "renamed.txt").unlink()
+    for line in (
+        "git log -p",
+        "git log -p --cc",
+        "git diff HEAD~1",
+        "git show HEAD~1 --cc",
+        "git show main",
+        "git diff HEAD~4 --word-diff",
+        "git log --patch -U9",
+    ):
+        done = place.cli("run", "--wait", "--shell", "--", line)
+        assert done.returncode == 0, (line, done.stderr)
+        assert "abc123" not in done.stdout, line
+    shown = place.ok("run", "--wait", "--shell", "--", "git log -p")
+    assert "+shown = 1" in shown and "Binary files /dev/null and b/.env differ" in shown

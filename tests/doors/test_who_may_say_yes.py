@@ -95,3 +95,20 @@ def test_no_word_about_where_a_yes_comes_from_makes_it_a_person_s(place: Place, 
             with pytest.raises(NotAPerson):
                 said()
     assert place.status(proposal)["status"] == "proposed"
+
+
+@pytest.mark.parametrize(("env", "taken"), [({}, True), ({"CLAUDECODE": "1"}, False), ({"BACKBURNER_TASK_ID": "task_x"}, False)])
+def test_a_program_gives_its_word_through_the_library_without_a_terminal_but_not_from_inside(
+    place: Place, env: dict[str, str], taken: bool
+) -> None:
+    """The command line is refused where there is no terminal; a program that embeds the library is not."""
+    place.configure("")
+    proposal = _proposal(place)
+    refused = place.cli("approve", proposal, start_new_session=True)
+    assert refused.returncode == 3 and "there is no terminal here" in refused.stderr
+    line = f"from backburner import BackburnerSync\nwith BackburnerSync.open({str(place.root)!r}) as bb: bb.approve({proposal!r})"
+    done = subprocess.run(
+        [sys.executable, "-c", line], env={**place.environ, **env}, start_new_session=True, capture_output=True, text=True, timeout=40
+    )
+    assert (done.returncode == 0) == taken and ("NotAPerson" in done.stderr) == (not taken), done.stderr
+    assert (place.status(proposal)["status"] == "proposed") == (not taken)

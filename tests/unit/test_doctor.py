@@ -4,6 +4,7 @@ import os
 import random
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import apsw
 import pytest
@@ -221,6 +222,18 @@ def test_a_run_whose_owner_lives_and_that_has_a_process_is_fine(home: Home) -> N
 def test_a_run_that_is_said_to_be_running_and_has_no_process_is_told(home: Home) -> None:
     (task_id,) = fill(home, end=False)
     assert only(wrong(home)).what == f"running without a process: {task_id}"
+
+
+@pytest.mark.parametrize("full", [{"f_bavail": 0}, {"f_favail": 0}], ids=["space", "inodes"])
+def test_nobody_is_told_to_run_something_on_a_full_disk(home: Home, monkeypatch: pytest.MonkeyPatch, full: dict[str, int]) -> None:
+    fill(home, end=False)
+    assert only(wrong(home)).fix.startswith("backburner run -- true")
+    there = os.statvfs(home.root)
+    names = [name for name in dir(there) if name.startswith("f_")]
+    values = SimpleNamespace(**{**{name: getattr(there, name) for name in names}, "f_files": 9, **full})
+    monkeypatch.setattr(os, "statvfs", lambda path: values)
+    fixes = [finding.fix for finding in wrong(home) if "without a process" in finding.what]
+    assert fixes == ["make room first, then: backburner run -- true has the engine look at them; if they stay: backburner cancel ID"]
 
 
 def test_a_remedy_can_be_typed_as_it_stands(tmp_path: Path) -> None:

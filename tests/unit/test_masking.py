@@ -21,6 +21,35 @@ HIDDEN = [
     ("curl 'https://h/x?api_key=abc123&y=1'", "curl 'https://h/x?api_key=***&y=1'"),
     ("curl -s -u ann:abc123 https://h", "curl -s -u ann:*** https://h"),
     ("curl --user=ann:abc123 https://h", "curl --user=ann:*** https://h"),
+    ("""curl -H "Authorization: Bearer 'abc123'" h""", 'curl -H "Authorization: ***" h'),
+    ("""curl -H 'Authorization: Digest username="u", response="abc123"' h""", "curl -H 'Authorization: ***' h"),
+    ("curl -H Authorization:\\ Bearer\\ 'abc123' h", "curl -H Authorization:***"),
+    ("""curl -d '{"password": "abc123", "x": 1}' h""", """curl -d '{"password": ***, "x": 1}' h"""),
+    ("tool --token -abc123 x", "tool --token *** x"),
+    ("tool --token --abc_123 x", "tool --token *** x"),
+    ("curl ftp://u:abc/123@h/x", "curl ftp://u:***@h/x"),
+    ("curl ftp://u:a/b/123@h/x?mail=a@b", "curl ftp://u:***@h/x?mail=a@b"),
+    ("mysql -uroot -pabc123 db", "mysql -uroot -p*** db"),
+    ("/usr/bin/mysqldump -P3306 -p'abc 123' db > x", "/usr/bin/mysqldump -P3306 -p*** db > x"),
+    ("redis-cli -h h -a abc123 ping", "redis-cli -h h -a *** ping"),
+    ("redis-cli --pass abc123 ping", "redis-cli --pass *** ping"),
+    ("sshpass -p abc123 ssh h", "sshpass -p *** ssh h"),
+    ("sshpass -pabc123 ssh h", "sshpass -p*** ssh h"),
+]
+WORDS = [
+    (["curl", "-H", "Authorization: Bearer 'abc123'"], ["curl", "-H", "Authorization: ***"]),
+    (["curl", "-HAuthorization: Bearer abc123"], ["curl", "-HAuthorization: ***"]),
+    (["curl", "-H", 'Authorization: Digest username="u", response="abc123"'], ["curl", "-H", "Authorization: ***"]),
+    (["wget", '--header=Authorization: Digest response="abc123"'], ["wget", "--header=Authorization: ***"]),
+    (["tool", "--token", "-abc123", "x"], ["tool", "--token", "***", "x"]),
+    (["tool", "--token", "--verbose", "-v"], ["tool", "--token", "--verbose", "-v"]),
+    (["tool", "--password", "-v", "x"], ["tool", "--password", "-v", "x"]),
+    (["curl", "ftp://u:abc/123@h"], ["curl", "ftp://u:***@h"]),
+    (["/usr/bin/mysql", "-P3306", "-pabc123", "-p", "db"], ["/usr/bin/mysql", "-P3306", "-p***", "-p", "db"]),
+    (["mariadb-dump", "-pabc123"], ["mariadb-dump", "-p***"]),
+    (["redis-cli", "-a", "abc123", "ping"], ["redis-cli", "-a", "***", "ping"]),
+    (["sshpass", "-p", "abc123", "ssh", "h"], ["sshpass", "-p", "***", "ssh", "h"]),
+    (["sshpass", "-pabc123", "ssh", "h"], ["sshpass", "-p***", "ssh", "h"]),
 ]
 SHOWN = [
     "git log --author=ann",
@@ -32,6 +61,12 @@ SHOWN = [
     "grep -rn password src",
     "make all KEYS=2",
     "curl https://example.org/a:b",
+    "npm install http://localhost:4873/@scope/package",
+    "mysql -P3306 -p db",
+    "mkdir -p abc123",
+    "ls -a src",
+    "tool --token --verbose -v",
+    "grep 'token: ' src",
 ]
 
 
@@ -72,6 +107,20 @@ def test_a_secret_in_words_is_hidden_by_the_word_before_it() -> None:
     assert masked_line(("tool", "--token", "a b"), False) == "tool --token ***"
 
 
+@pytest.mark.parametrize(("command", "shown"), WORDS)
+def test_a_secret_among_the_words_of_a_command_is_hidden(command: list[str], shown: list[str]) -> None:
+    assert masked_words(command) == shown
+
+
 def test_long_lines_are_looked_at_quickly() -> None:
-    for line in ("a" * 200_000, "--token " * 20_000, "://" * 50_000, "curl -u " * 20_000, "authauthauth" * 10_000):
+    for line in (
+        "a" * 200_000,
+        "--token " * 20_000,
+        "://" * 50_000,
+        "curl -u " * 20_000,
+        "://a:" * 20_000,
+        "mysql -p" * 20_000,
+        "'token: " * 20_000,
+        "authauthauth" * 10_000,
+    ):
         hide_secrets(line)

@@ -195,12 +195,44 @@ def test_a_clock_that_leaps_deletes_nothing_also_when_it_is_set_back(app: App, c
     assert {entry.task.task_id for entry in app.queries.list(caller(app), everywhere=True)} == {kept, later}
 
 
-def test_a_machine_that_was_off_for_long_is_cleaned_up_a_day_later(app: App, clock: FakeClock) -> None:
-    gone = ended(app)
+@pytest.mark.parametrize("days", [1, 2, 7])
+def test_a_clock_that_leaps_again_and_again_deletes_nothing(app: App, home: Home, clock: FakeClock, days: int) -> None:
+    Path(home.config).write_text(f"[commands]\nretention_days = {days}\n")
+    kept = ended(app)
+    upkeep(app)
+    for leap in (400, 402, 900):
+        clock.now = clock.now + leap * 24 * HOUR
+        assert [upkeep(app) for _ in range(3)] == [[]] * 3, leap
+    clock.advance(-1702 * 24 * HOUR)
+    for _ in range(3 * days):
+        assert upkeep(app) == []
+        clock.advance(6 * HOUR)
+    assert [entry.task.task_id for entry in app.queries.list(caller(app), everywhere=True)] == [kept]
+
+
+def test_the_retention_is_kept_after_a_clock_that_was_ahead_for_days_is_set_right(app: App, clock: FakeClock) -> None:
     upkeep(app)
     clock.advance(400 * 24 * HOUR)
-    assert upkeep(app) == []
-    clock.advance(24 * HOUR)
+    for _ in range(10):
+        upkeep(app)
+        clock.advance(24 * HOUR)
+    clock.advance(-410 * 24 * HOUR)
+    kept = ended(app)
+    for _ in range(8):
+        assert upkeep(app) == []
+        clock.advance(24 * HOUR)
+    assert upkeep(app) == [kept]
+
+
+def test_a_machine_that_was_off_for_long_is_cleaned_up_after_a_week_of_use(app: App, clock: FakeClock) -> None:
+    """The time that it was off counts as one day, because a clock that leaps looks the same."""
+    gone = ended(app)
+    clock.advance(1)
+    upkeep(app)
+    clock.advance(400 * 24 * HOUR)
+    for _ in range(6):
+        assert upkeep(app) == []
+        clock.advance(24 * HOUR)
     assert upkeep(app) == [gone]
 
 
@@ -214,8 +246,10 @@ def test_an_engine_that_stays_forgets_what_ended_within_a_day_and_a_few_hours_of
 
 
 def test_a_machine_that_is_used_once_a_week_is_cleaned_up(app: App, clock: FakeClock) -> None:
+    """Each week counts as one day of use, so it takes seven of them."""
     ended(app)
-    for _ in range(4):
+    clock.advance(1)
+    for _ in range(8):
         upkeep(app)
         clock.advance(7 * 24 * HOUR)
     assert app.queries.list(caller(app), everywhere=True) == []

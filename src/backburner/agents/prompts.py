@@ -179,7 +179,12 @@ def _git(folder: str, *words: str) -> str:
     """What git says, with nothing run that a repository could name."""
     try:
         done = subprocess.run(
-            ["git", *words], cwd=folder, env=clean_environment(os.environ), stdin=subprocess.DEVNULL, capture_output=True, timeout=5
+            ["git", *words],
+            cwd=folder,
+            env=clean_environment(os.environ, [os.path.realpath(folder)]),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=5,
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""

@@ -47,7 +47,8 @@ class World(Protocol):
     """What has to be known of the machine to judge a command."""
 
     cwd: str
-    clean: bool  # it would run in a clean environment, with git's settings overridden
+    ours: bool  # it would be started by Backburner
+    clean: bool  # it would run in a clean environment, with git's repository and settings given
     project: str | None
 
     @property
@@ -66,6 +67,7 @@ class World(Protocol):
     def executable(self, name: str) -> str | None: ...
     def git_traps(self, folders: Iterable[str]) -> list[str]: ...  # what would make git run a program there
     def git_secrets(self, folders: Iterable[str], *, contents: bool) -> list[str]: ...  # what git could show there
+    def git_unknown(self, folders: Iterable[str], names: Iterable[str]) -> str | None: ...  # the first name that is no commit's
     def hosts(self) -> Iterable[str]: ...  # hosts that may be read from
 
 
@@ -81,7 +83,10 @@ _SECRET = (
 _RELIED_ON = frozenset(
     ["conftest.py", "sitecustomize.py", "usercustomize.py", "setup.py", "pyproject.toml", "tox.ini", "noxfile.py", "pytest.ini", "setup.cfg"]
     + ["makefile", "gnumakefile", "justfile", "rakefile", "package.json", "opencode.json", "opencode.jsonc", "build.rs"]
-    + ["dockerfile", "docker-compose.yml", "docker-compose.yaml", "compose.yml", "compose.yaml"]
+    + ["dockerfile", "containerfile", "vagrantfile", "procfile", "tiltfile", "earthfile", "jenkinsfile", "mise.toml", "devbox.json", "devenv.nix"]
+    + [f"{name}.{ending}" for name in ("docker-compose", "compose", "docker-compose.override", "compose.override") for ending in ("yml", "yaml")]
+    + [f"{name}.{ending}" for name in ("lefthook", "lefthook-local", "taskfile", "taskfile.dist") for ending in ("yml", "yaml", "toml", "json")]
+    + [f"{name}.{ending}" for name in ("azure-pipelines", "bitbucket-pipelines", "appveyor", "cloudbuild", "buildspec") for ending in ("yml", "yaml")]
 )  # fmt: skip
 _NO_HARM = frozenset([".", "..", ".gitkeep", ".keep"])
 _COPY = r"(~|\.(bak|backup|old|orig|save|swp))+$"  # what editors and people put behind the name of a copy

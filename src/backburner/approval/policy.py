@@ -121,7 +121,10 @@ def _judge(submission: Submission, world: World, rules: Sequence[Rule], *, trust
     # What a person has to approve, or has by a rule or trust, runs in the environment of whoever asks.
     world.clean = world.clean and all(rule is DEFAULT for rule, _, _ in verdicts)
     if not world.clean:
-        judged, verdicts = _judged(parts, world, [*injected, *_inherited(submission.environment)], ordered)
+        again, others = _judged(parts, world, [*injected, *_inherited(submission.environment)], ordered)
+        # Where nothing but the built-in rule would allow it there, it would run in a clean one after all: then the first judgement stands.
+        if not world.ours or any(rule is not DEFAULT for rule, _, _ in others):
+            judged, verdicts = again, others
     worst = max(verdicts, key=lambda verdict: (_ORDER[verdict[0].decision], verdict[0] is not DEFAULT))
     rule, part, _ = worst
     asking = [one for one in verdicts if one[0].decision == rule.decision]

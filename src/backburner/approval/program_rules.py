@@ -48,13 +48,19 @@ def environment(_: View) -> Iterator[Found]:
 
 
 def env(view: View) -> Iterator[Found]:
-    """With a command it only runs that; without one it prints everything."""
+    """With a command it only runs that; without one it prints everything. The variables that are set for git must stay."""
     at = 0
     while at < len(view.words) and (view.words[at].text.startswith("-") or "=" in view.words[at].text):
-        name, equals, _ = view.words[at].text.partition("=")
+        text = view.words[at].text
+        name, equals, _ = text.partition("=")
+        if text in ("-u", "--unset"):
+            at += 1
+            text = f"-u{view.words[at].text}" if at < len(view.words) else text
         if equals and not name.startswith("-") and injects(name):
             yield Found(Effect.INJECTION, f"sets {name}, which may change what runs")
-        at += 2 if view.words[at].text in ("-u", "--unset") else 1
+        if text.startswith("-") and text not in ("-v", "--debug") and not re.fullmatch(r"(-u|--unset=)(?!GIT_)\w+", text):
+            yield Found(Effect.INJECTION, f"'{text}' may take away variables that are set for git")
+        at += 1
     if at >= len(view.words):
         yield from environment(view)
     else:
@@ -237,7 +243,7 @@ def awk(view: View) -> Iterator[Found]:
 
 
 _GIT_FLAGS = (
-    "-s -b -p -u -z -n -w -v -a -r -vv --short --branch --porcelain --oneline --stat --shortstat --numstat --name-only --name-status --graph --all"
+    "-s -b -p -u -z -n -w -v -r -vv --short --branch --porcelain --oneline --stat --shortstat --numstat --name-only --name-status --graph --all"
     " --decorate --no-color --cached --staged --follow --no-merges --merges --first-parent --reverse --patch --no-patch --abbrev-ref --show-toplevel"
     " --show-current --list --ignored --summary --word-diff --ignore-all-space --color --raw --cc --date-order --topo-order --abbrev-commit --quiet -q -l"
     " --others --modified --deleted --exclude-standard --tags --always --no-ext-diff --no-textconv --full-history --date --is-inside-work-tree"
@@ -307,6 +313,8 @@ def _git_words(view: View, verb: str, rest: list[Word]) -> Iterator[Found]:
     )
     if odd:
         yield Found(Effect.UNKNOWN, f"'{odd}' of git {verb} is not known to be harmless")
+    if verb in ("show", "diff") and not odd:
+        yield from _git_objects(view, verb, rest, operands)
     if any(re.search("%[-+ ]?G", word.text) for word in [*values, *rest]):
         yield Found(Effect.UNKNOWN, "checking a signature runs a program")
     for word in operands:
@@ -314,6 +322,18 @@ def _git_words(view: View, verb: str, rest: list[Word]) -> Iterator[Found]:
             yield Found(Effect.UNKNOWN, f"'{word.text}' is only known when it runs")
         else:
             yield from view.reads([Word(word.text), Word(word.text.rpartition(":")[2] or ".")])
+
+
+def _git_objects(view: View, verb: str, rest: list[Word], operands: list[Word]) -> Iterator[Found]:
+    """What is shown must be of a commit, where each file has its name. The content of a file can be asked for by its id alone."""
+    texts = [word.text for word in rest]
+    if "--" in texts:
+        operands = operands[: len(operands) - (len(texts) - texts.index("--") - 1)]
+    else:  # git does not take a name for a commit where there is a file of that name
+        operands = [word for word in operands if not any(map(view.world.exists, view.paths(word)))]
+    names = [name for word in operands for name in re.split(r"\.{2,3}", word.text.partition(":")[0].removeprefix("^")) if name]
+    if unknown := view.world.git_unknown(view.folders, names):
+        yield Found(Effect.READS_SECRETS, f"git {verb} could show any file, for {unknown} is not known to be a commit")
 
 
 _CURL_FLAGS = frozenset(

@@ -64,12 +64,13 @@ _SPECIAL: dict[str, Callable[[View], Iterable[Found]]] = {
 _NO_FILES = ("/dev/", "/proc/", "/sys/")  # not the same for everybody who looks
 _SHOWN = frozenset(["HOME", "PWD", "USER", "SHELL", "LANG"])
 _LOOKS_AROUND = frozenset(("ls", "du", "tree", "rg", "find", "git"))  # they read the folder they are in, without being told to
+_NO_TIME = frozenset(("cd", "echo", "printf", "pwd", "true", "test", "[", "head", "git"))  # they neither wait nor take long
 _LEADING_PATTERNS = frozenset(("cat", "ls", "stat"))  # no file's name could be an option of theirs that matters
 
 
 def effects_of(parts: list[Part], world: World) -> list[tuple[Part, list[Found]]]:
     """Each part with everything it would do. A `cd` counts for all parts: each path is judged from every folder it may start from."""
-    folders, lost = _folders(parts, world)
+    folders, lost = folders_of(parts, world)
     judged = []
     for part in parts:
         view = View(part, world, folders)
@@ -86,6 +87,10 @@ def effects_of(parts: list[Part], world: World) -> list[tuple[Part, list[Found]]
         for part, found in judged:
             if part.name == "git" or any(one.effect == Effect.PROJECT_CODE for one in found):
                 found.append(Found(Effect.UNKNOWN, "uses what the same line creates"))
+    if not world.ours and any(part.name not in _NO_TIME for part in parts):
+        for part, found in judged:
+            if part.name == "git" and not all(world.exists(os.path.join(folder, ".git")) for folder in folders):
+                found.append(Found(Effect.UNKNOWN, "git would look for a repository after other commands, and might find a new one"))
     return judged
 
 
@@ -104,7 +109,7 @@ def _dynamic(view: View) -> list[Found]:
     return []
 
 
-def _folders(parts: list[Part], world: World) -> tuple[list[str], str | None]:
+def folders_of(parts: list[Part], world: World) -> tuple[list[str], str | None]:
     """The folders that commands may run in, and where to if that cannot be told. A shell's `cd ..` forgets links, ours does not: both count."""
     folders = [world.cwd]
     for part in parts:
@@ -356,7 +361,7 @@ _DATA_ONLY = {"cp", "touch", "mkdir", "git", "tar", "zip", "gzip", "bzip2", "xz"
 
 def scripts_of(parts: list[Part], world: World) -> list[str]:
     """The files whose content may decide what the commands do: every file that is named but as data, and what build tools read first."""
-    folders, _ = _folders(parts, world)
+    folders, _ = folders_of(parts, world)
     names = set()
     for part in parts:
         if part.name in DELETES or part.name in CHANGES or part.name in _DATA_ONLY:

@@ -39,7 +39,7 @@ WRAPPERS: dict[str, Options] = {
     "setsid": _options("-c --ctty -f --fork -w --wait"),
     "time": _options("-p -v --verbose"),
     "command": _options("-p"),
-    "exec": _options("-c -l", "-a"),
+    "exec": _options("-l", "-a"),
     "busybox": _options(),
     "toybox": _options(),
     "xargs": _options("-0 --null -r --no-run-if-empty -t --verbose -x", "-n -P -L -d -s --max-args --max-procs --delimiter"),

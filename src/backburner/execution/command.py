@@ -24,13 +24,13 @@ from backburner.execution import shim
 from backburner.execution.output_limit import Cap
 from backburner.execution.output_pipe import Child, Stream, open_log, pour
 from backburner.execution.ready_pattern import Lines
+from backburner.execution.unapproved_environment import unapproved_environment
 from backburner.system import processes as process
 from backburner.system import run_files as folders
 from backburner.system import run_inspection as signs
 from backburner.system.file_watch import FileWatch
 from backburner.system.home import SPARE, Home, is_locked
 from backburner.system.log_file import NAME, Log, header
-from backburner.system.unapproved import clean_environment
 
 _KILL_SECONDS = 5.0  # how long the dead may take to be gone after SIGKILL
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0  # seconds between two looks at the ports of a command that is not ready
@@ -58,7 +58,7 @@ class CommandExecutor:
         """Start the command; it lives on whatever becomes of us."""
         task, run, environment = work
         folder = self._home.folder(run.folder)
-        env = {**(clean_environment(environment) if task.unapproved else environment), **task.spec.env}
+        env = {**(unapproved_environment(task, environment, self._home.root) if task.unapproved else environment), **task.spec.env}
         self._check(work, env.get("PATH", os.defpath))
         env |= {
             "BACKBURNER_TASK_ID": task.task_id,

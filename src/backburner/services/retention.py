@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from backburner.core.store_ports import EventStore, LedgerQueries, RecurringStore, TaskStore
 
 _DAY_MS = 86_400_000
-_TIME_SEEN = "time_seen"  # the cursor of clean-ups: the time that the clock said at the last one
+_HOUR_MS = 3_600_000
+_COUNT, _MARK = "retention_marks", "retention_mark_"  # cursors: how many marks there were, and what the clock said at the last of them
+_MARKS = 367  # so many are kept: enough for a year of days
+_FEWEST_MARKS = 4  # that a task must have ended before, however short the retention
 
 
 class Retention:
@@ -74,15 +77,30 @@ class Retention:
         return len(folders)
 
     def confirmed_time(self) -> int | None:
-        """The time of the previous call, once the clock has gone on for a day since then; None before that, or if it was set back.
+        """The time that a clean-up may go by now; None where there is nothing to clean up yet.
 
-        A clock that jumps ahead is believed only after a day in which it was not set back, so that nothing is deleted because of it.
+        Each call at least about a day after the one before leaves a mark. What had ended at a mark may go once as many marks have
+        followed as the retention has days, and the clock agrees. So however far a clock leaps, it counts as one day.
         """
-        now, seen = self._clock(), self._event_store.cursor(_TIME_SEEN)
-        if seen and seen <= now < seen + _DAY_MS:
-            return None
+        now, retention = self._clock(), int(self._config.current.number("commands.retention_days") * _DAY_MS)
+        needed = min(max(_FEWEST_MARKS, -(-retention // _DAY_MS)), _MARKS - 1)
+        count = self._event_store.cursor(_COUNT)
         try:
-            self._event_store.advance_cursor(_TIME_SEEN, now)
+            self._lower_marks(count, now)
+            if count and now < self._mark(count - 1) + max(_HOUR_MS, min(22 * _HOUR_MS, retention // needed)):
+                return None
+            self._event_store.advance_cursor(_MARK + str(count % _MARKS), now)
+            self._event_store.advance_cursor(_COUNT, count + 1)
         except LedgerUnavailable:
             return None  # perhaps the disk is full; it is tried again later
-        return seen if 0 < seen < now else None
+        return min(now, self._mark(count - needed) + retention) if count >= needed else None
+
+    def _lower_marks(self, count: int, now: int) -> None:
+        """Where the clock was set back, marks cannot be later than now: what ends from now on had not ended at them."""
+        for number in range(count - 1, max(-1, count - _MARKS - 1), -1):
+            if self._mark(number) <= now:
+                break
+            self._event_store.advance_cursor(_MARK + str(number % _MARKS), now)
+
+    def _mark(self, number: int) -> int:
+        return self._event_store.cursor(_MARK + str(number % _MARKS))

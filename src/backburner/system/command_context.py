@@ -1,16 +1,17 @@
 """The world the gate asks about: which files there are, which program a name means, what a repository's settings run. Reads only."""
 
+import itertools
 import os
 import pwd
 import re
 import stat
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
-from backburner.approval.effects import looks_secret
-from backburner.system.home import project_above, read_plain
+from backburner.approval.effects import looks_secret, relied_on
+from backburner.system.git_repository import OddRepository, Repository, content_of, is_commit, repository_of
+from backburner.system.home import is_below, project_above
 from backburner.system.processes import executable_of
-from backburner.system.unapproved import clean_environment
+from backburner.system.unapproved import SECRET_NAMES, clean_environment, safe_directories
 
 # Settings of a repository that only say how it is kept. Any other one may make git run something.
 _SETTINGS = (
@@ -34,10 +35,29 @@ _CODE = (
     r"\.(py|pyi|pyc|js|cjs|mjs|jsx|ts|cts|mts|tsx|map|rs|rlib|rmeta|d|o|go|c|cc|cpp|h|hpp|java|class|rb|php|css|scss|html|md|rst|svg|snap)$"
 )
 _CREDENTIALS = rb"(?i)://[^/\s:@]*:[^/\s@]+@|https?://[^/\s@]+@|extraheader|token|passw|secret"
+# How such a name can end. Each begins with the same letters always, which makes the search several times faster.
+_TRACKED_ENDINGS = (
+    rb"\.(?:env(?:\.\w{1,11})?|netrc|git-credentials|p12|pfx|p8|ppk|jks|keystore|kdbx|tfstate)\0",
+    rb"id_(?:rsa|dsa|ecdsa|ed25519)\0",
+    rb"credentials\.json\0",
+    rb"secrets\.ya?ml\0",
+)
 _TRACKED_SECRET = (
     rb"(?:^|[/\0-\x1f])(\.env(?:\.(?:local|prod|production|dev|development|staging|test))?|id_(?:rsa|dsa|ecdsa|ed25519)|[^/\0]{1,80}\.(?:p12|pfx|p8|ppk|jks|keystore|kdbx)"
     rb"|\.netrc|\.git-credentials|terraform\.tfstate|credentials\.json|secrets\.ya?ml)\0"
 )
+_SECRET_SAMPLES = (
+    ".env",
+    "prod.env",
+    "id_rsa",
+    "server.pem",
+    "server.key",
+    ".npmrc",
+    "credentials.json",
+    "secrets.yml",
+    "terraform.tfstate",
+)
+_GIT_TIMEOUT = 2.0  # seconds
 _LARGEST_SETTINGS = 256 * 1024
 _LARGEST_INDEX = 64 << 20
 _MOST_MATCHES = 10_000
@@ -94,11 +114,6 @@ def _own_home() -> str:
         return ""
 
 
-def is_below(path: str, folder: str) -> bool:
-    """Whether a path is a folder or lies in it; both absolute."""
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
-
-
 class Surroundings:
     """The machine as a command would find it. Without a `project` all of it is outside; so is `home`, the one of Backburner, always.
 
@@ -116,7 +131,7 @@ class Surroundings:
         clean: bool = True,
     ) -> None:
         self.cwd = os.path.realpath(cwd)
-        self.clean = clean
+        self.clean = self.ours = clean
         self.project = project
         self._home = os.path.realpath(home) if home else None
         self._resolved: dict[str, str] = {}  # for as long as one question takes
@@ -147,7 +162,6 @@ class Surroundings:
     def matches(self, folder: str, pattern: str) -> list[str]:
         """As a shell would expand it in a folder: a leading dot is only fitted by a dot."""
         import glob
-        import itertools
 
         found = [os.path.join(folder, hit) for hit in itertools.islice(glob.iglob(pattern, root_dir=folder), _MOST_MATCHES)]
         return found if len(found) < _MOST_MATCHES else [*found, "/"]  # too many to look at all of them
@@ -214,18 +228,21 @@ class Surroundings:
 
     def git_traps(self, folders: Iterable[str]) -> list[str]:
         """What would make git run a program in any of these folders, or cannot be told: settings, a hook, submodules, odd layouts."""
-        return [trap for folder in dict.fromkeys(folders) for trap in self._traps_of(folder)]
-
-    def _traps_of(self, folder: str) -> list[str]:
         try:
-            found = _repository(folder)
-        except _OddRepository as error:
+            found = dict.fromkeys(filter(None, map(repository_of, dict.fromkeys(folders))))
+        except OddRepository as error:
             return [str(error)]
-        if found is None:
-            return []
-        top, git, common = found
+        several = ["its folders belong to several repositories"] if self.clean and len(found) > 1 else []
+        return [*several, *(trap for repository in found for trap in self._traps_of(repository))]
+
+    def _traps_of(self, repository: Repository) -> list[str]:
+        top, git, common = repository
         if not self.inside(top):
             return [f"it is {top}, outside the project"]
+        if self.inside(common) and not relied_on(self.shortened(common)):
+            return [f"{common} is not protected: commands may create files in it"]
+        if not all(map(self._may_be_used, {top, git, common})):
+            return ["it belongs to somebody else"]
         names = ("modules", "config.worktree", "objects/info/alternates", *(["commondir"] if git == common else []))
         traps = [f"it has {name}" for name in names for place in {git, common} if os.path.lexists(os.path.join(place, name))]
         if not self.clean and os.access(os.path.join(common, "hooks", "post-index-change"), os.X_OK):
@@ -234,79 +251,88 @@ class Surroundings:
             traps.append("it has submodules")
         return [*traps, *_odd_settings(os.path.join(common, "config"), _SETTINGS + (_OVERRIDDEN if self.clean else ""))]
 
+    def _may_be_used(self, folder: str) -> bool:
+        """Whether git would use a repository of its own accord: with its folder given, it does not look at whose it is."""
+        try:
+            owner = os.stat(folder).st_uid
+        except OSError:
+            return False
+        return owner == os.geteuid() or not {"*", folder, os.path.dirname(folder)}.isdisjoint(safe_directories(self._environ))
+
     def git_secrets(self, folders: Iterable[str], *, contents: bool) -> list[str]:
         """What git could show of a repository that may be a secret: a password in an address, or with `contents` files that it keeps."""
         found = []
         for folder in dict.fromkeys(folders):
             try:
-                repository = _repository(folder)
-            except _OddRepository:
+                repository = repository_of(folder)
+            except OddRepository:
                 continue  # one of its traps
             if repository and not contents and _holds_credentials(os.path.join(repository.common, "config")):
                 found.append("an address with a password")
-            if repository and contents and (name := re.search(_TRACKED_SECRET, _index(repository.git) or b"")):
-                found.append(name.group(1).decode("utf-8", "replace"))
+            if repository and contents and (name := _tracked_secret(repository)):
+                found.append(name)
+            elif repository and contents and (not self.ours or _prints_secrets(repository)):
+                found += self._secrets_of_history(repository)
         return found
 
-
-class _OddRepository(Exception):
-    """Git would find its settings where they are not looked for."""
-
-
-class _Repository(NamedTuple):
-    """`top` is the work tree, `git` its own folder and `common` the one with the settings: the same but in a linked worktree."""
-
-    top: str
-    git: str
-    common: str
-
-
-def _repository(folder: str) -> _Repository | None:
-    """The repository that a folder belongs to; None where there is none."""
-    while True:
-        there = {name for name in ("HEAD", "objects", "refs", "commondir") if os.path.lexists(os.path.join(folder, name))}
-        if "HEAD" in there and ("commondir" in there or there >= {"objects", "refs"}):
-            raise _OddRepository(f"{folder} is laid out as a repository of its own")
-        git = os.path.join(folder, ".git")
-        if os.path.lexists(git):
-            break
-        above = os.path.dirname(folder)
-        if above == folder:
+    def git_unknown(self, folders: Iterable[str], names: Iterable[str]) -> str | None:
+        """The first of these names that may be something else than a commit, or a tag of one."""
+        try:
+            found = next(filter(None, map(repository_of, folders)), None)
+        except OddRepository:
+            return None  # one of its traps
+        asked = [name for name in names if found and not is_commit(found, name)]
+        if not found or not asked:
             return None
-        folder = above
-    if os.path.isdir(git) and not os.path.islink(git):
-        return _Repository(folder, git, git)
-    # a linked worktree: its folder lies in the repository, and each of both names the other
-    try:
-        own = os.path.realpath(os.path.join(folder, _line(git).removeprefix("gitdir: ")))
-        common = os.path.dirname(os.path.dirname(own))
-        linked = os.path.basename(os.path.dirname(own)) == "worktrees" and os.path.realpath(_line(os.path.join(own, "gitdir"))) == git
-        if linked and _line(os.path.join(own, "commondir")) == "../.." and os.path.isdir(os.path.join(common, "objects")):
-            return _Repository(folder, own, common)
-    except (OSError, ValueError):
-        pass
-    raise _OddRepository("its settings lie elsewhere")
+        types = self._git(found, "cat-file", "--batch-check=%(objecttype)", given="".join(f"{name}^{{}}\n" for name in asked)) or ""
+        return next((name for name, kind in itertools.zip_longest(asked, types.splitlines()) if kind != "commit"), None)
+
+    def _secrets_of_history(self, repository: Repository) -> list[str]:
+        """A file with a secret name that any commit changed, where git is not kept from printing it."""
+        with open(SECRET_NAMES, encoding="utf-8") as file:
+            lines = [line.split() for line in file if not line.startswith("#")]
+        paths = [f":({'exclude,' if how == '!diff' else ''}glob){'' if name.startswith('**') else '**/'}{name}" for name, how in lines]
+        changed = self._git(repository, "log", "--all", "--reflog", "-n1", "--format=", "--name-only", "--", *paths)
+        return ["files of a history that is too long to look through"] if changed is None else changed.splitlines()[:1]
+
+    def _git(self, repository: Repository, *words: str, given: str = "") -> str | None:
+        """What git says of a repository without traps; None where that takes too long."""
+        import subprocess
+
+        environ = clean_environment(self._environ, [repository.top], self.project)
+        try:
+            done = subprocess.run(
+                ["git", *words], cwd=repository.top, env=environ, input=given, capture_output=True, text=True, errors="replace", timeout=_GIT_TIMEOUT
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return done.stdout
 
 
-def _line(path: str) -> str:
-    """The only line of a small file that is no link."""
-    return _content(path, 4096).decode().removesuffix("\n")
+def _prints_secrets(repository: Repository) -> bool:
+    """Whether attributes of a repository itself, which come first, may have git print files with secret names."""
+    import fnmatch
 
-
-def _content(path: str, most: int) -> bytes:
-    """The beginning of a file of git; FileNotFoundError where there is none, another OSError where it is a link, a pipe or the like."""
-    try:
-        return read_plain(path, most)
-    except FileNotFoundError:
-        if os.path.lexists(path):
-            raise OSError(f"{path} is not a plain file") from None
-        raise
+    for path in (os.path.join(repository.top, ".gitattributes"), os.path.join(repository.common, "info", "attributes")):
+        try:
+            lines = content_of(path, _LARGEST_SETTINGS).decode("utf-8", "replace").splitlines()
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return True
+        for line in lines:
+            pattern, *attributes = line.split() or ("#",)
+            sets_diff = any(re.match(r"!?diff(=|$)", attribute) for attribute in attributes)
+            name = pattern.rstrip("/").rpartition("/")[2]
+            if sets_diff and (pattern.startswith(("[attr]", '"')) or any(fnmatch.fnmatch(secret, name) for secret in _SECRET_SAMPLES)):
+                return True
+    return False
 
 
 def _holds_credentials(path: str) -> bool:
     """Whether settings of git hold a password or a token, or cannot be looked at."""
     try:
-        return re.search(_CREDENTIALS, _content(path, _LARGEST_SETTINGS)) is not None
+        return re.search(_CREDENTIALS, content_of(path, _LARGEST_SETTINGS)) is not None
     except FileNotFoundError:
         return False
     except OSError:
@@ -316,13 +342,20 @@ def _holds_credentials(path: str) -> bool:
 def _index(git: str) -> bytes | None:
     """The list of files that a repository keeps; None where it cannot be looked at as a whole."""
     try:
-        index = _content(os.path.join(git, "index"), _LARGEST_INDEX + 1)
+        index = content_of(os.path.join(git, "index"), _LARGEST_INDEX + 1)
         split = any(name.startswith("sharedindex") for name in os.listdir(git))
     except FileNotFoundError:
         return b""
     except OSError:
         return None
     return None if split or len(index) > _LARGEST_INDEX else index
+
+
+def _tracked_secret(repository: Repository) -> str | None:
+    """A file with a secret name that a repository keeps now."""
+    index = _index(repository.git) or b""
+    found = re.search(_TRACKED_SECRET, index) if any(re.search(ending, index) for ending in _TRACKED_ENDINGS) else None
+    return found.group(1).decode("utf-8", "replace") if found else None
 
 
 def _holds_submodules(git: str) -> bool:
@@ -334,7 +367,7 @@ def _holds_submodules(git: str) -> bool:
 def _odd_settings(path: str, known: str) -> list[str]:
     """The settings in a file that are not known to be harmless; anything that does not read as plain settings is odd, too."""
     try:
-        text = _content(path, _LARGEST_SETTINGS + 1).decode()
+        text = content_of(path, _LARGEST_SETTINGS + 1).decode()
     except FileNotFoundError:
         return []
     except (OSError, UnicodeDecodeError):

@@ -178,6 +178,11 @@ def project_above(cwd: str) -> str:
     return folder
 
 
+def is_below(path: str, folder: str) -> bool:
+    """Whether a path is a folder or lies in it; both absolute."""
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
 def create(path: str, mode: int = 0o600) -> int:
     """A new file, open for writing; what was there goes, and is not written through."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL

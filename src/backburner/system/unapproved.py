@@ -1,16 +1,20 @@
-"""How a command runs that nobody approved: in a clean environment, with git's settings overridden, and with a bound on file sizes.
+"""How a command runs that nobody approved: in a clean environment, with git's repository and settings given, and with a bound on file sizes.
 
-Only what the built-in rule for harmless commands allows runs like this; what a person approved, trusted or has a rule for does not.
+Between the moment in which a command is judged and the one in which git starts, other commands may have made folders and files. So git
+does not look for a repository: it gets the one that was judged. Only what the built-in rule for harmless commands allows runs like this; what a person approved, trusted or has a rule for does not.
 """
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
-from backburner.system.home import read_plain
+from backburner.system.git_repository import OddRepository, repository_of
+from backburner.system.home import is_below, read_plain
 
 MAX_FILE_BYTES = 1 << 30
 
+# Attributes that keep git from printing files with secret names: their content is not shown in any diff, of any commit.
+SECRET_NAMES = os.path.join(os.path.dirname(__file__), "secret_names.gitattributes")
 # All that is handed on. Whatever else a client, a shell or an agent has set may change what a program does.
 _NAMES = (
     r"PATH|HOME|PWD|USER|LOGNAME|SHELL|TMPDIR|LANG|LANGUAGE|LC_[A-Z]+|TZ|TERM|COLUMNS|LINES|NO_COLOR|FORCE_COLOR|CLICOLOR|BACKBURNER_HOME"
@@ -21,8 +25,9 @@ _GIT_SETTINGS = {
     "core.hooksPath": "/dev/null",
     "core.pager": "cat",
     "core.sshCommand": "false",
-    "core.attributesFile": "/dev/null",
+    "core.attributesFile": SECRET_NAMES,
     "log.showSignature": "false",
+    "safe.bareRepository": "explicit",
 }
 _GIT = {
     "GIT_CONFIG_GLOBAL": "/dev/null",
@@ -38,15 +43,35 @@ _GIT = {
 _MAX_SETTINGS = 256 * 1024
 
 
-def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """What of an environment such a command gets, and what is set for git."""
+def clean_environment(environ: Mapping[str, str], folders: Iterable[str] = (), project: str | None = None) -> dict[str, str]:
+    """What of an environment such a command gets, and what is set for git.
+
+    `folders` are those that it may run in, without links in their paths: git uses their repository, or none. Programs of `project` are not found.
+    """
     kept = {name: value for name, value in environ.items() if re.fullmatch(_NAMES, name)}
-    settings = [*_GIT_SETTINGS.items(), *(("safe.directory", folder) for folder in _safe_directories(environ))]
+    if project is not None and "PATH" in kept:
+        # One that is not there yet could be made while an earlier command of the line runs.
+        outside = [folder for folder in kept["PATH"].split(os.pathsep) if not is_below(os.path.realpath(folder), project)]
+        kept["PATH"] = os.pathsep.join(outside) or os.defpath
+    settings = [*_GIT_SETTINGS.items(), *(("safe.directory", folder) for folder in safe_directories(environ))]
     pairs = {f"GIT_CONFIG_{part}_{at}": text for at, pair in enumerate(settings) for part, text in zip(("KEY", "VALUE"), pair, strict=True)}
-    return {**kept, **_GIT, "GIT_CONFIG_COUNT": str(len(settings)), **pairs}
+    return {**kept, **_GIT, **_repository(folders), "GIT_CONFIG_COUNT": str(len(settings)), **pairs}
 
 
-def _safe_directories(environ: Mapping[str, str]) -> Iterator[str]:
+def _repository(folders: Iterable[str]) -> dict[str, str]:
+    """The repository that git is to use: the one that all these folders belong to, but for those that belong to none."""
+    found = None
+    try:
+        repositories = {repository for folder in folders if (repository := repository_of(folder))}
+        found = repositories.pop() if len(repositories) == 1 else None
+    except OddRepository:
+        pass
+    if found is None:
+        return {"GIT_DIR": "/dev/null"}
+    return {"GIT_DIR": found.git, "GIT_WORK_TREE": found.top}
+
+
+def safe_directories(environ: Mapping[str, str]) -> Iterator[str]:
     """The folders of other owners that git may read, from the files that are not read otherwise."""
     home = environ.get("HOME", "")
     folder = environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")

@@ -21,6 +21,7 @@ from backburner.system.home import Home, is_locked, locate
 from backburner.system.processes import engine_of, is_alive, members, state_of
 
 _LITTLE = 100 << 20
+_TASK_BYTES = 1 << 20  # what a new task takes at most, with its folder and the ledger's log
 _SETTLE_SECONDS = 0.5
 
 
@@ -173,8 +174,15 @@ def _engine(home: Home) -> Finding:
     if state_of(engine.pid) == "T":
         return Finding(False, f"engine: stopped (pid {engine.pid})", f"kill -CONT {engine.pid}")
     if not listens:
-        return Finding(False, f"engine: running (pid {engine.pid}) but its socket is gone", "any command mends it: backburner run -- true")
+        return Finding(False, f"engine: running (pid {engine.pid}) but its socket is gone", f"any command mends it: {_run_something(home)}")
     return Finding(True, f"engine: running (pid {engine.pid})")
+
+
+def _run_something(home: Home) -> str:
+    """How to wake the engine. A new task is refused where it cannot be stored."""
+    disk = os.statvfs(home.root)
+    full = disk.f_bavail * disk.f_frsize < _TASK_BYTES or (disk.f_files > 0 and disk.f_favail == 0)
+    return f"{'make room first, then: ' if full else ''}backburner run -- true"
 
 
 def _ledger(home: Home) -> Iterator[Finding]:
@@ -246,7 +254,7 @@ def _tasks(home: Home, health: Health) -> Iterator[Finding]:
         yield Finding(False, f"cannot be started yet ({reason}): {', '.join(late[:5])}", "make room; they start by themselves then")
     if gone := _without_process(home, health):
         what = f"running without a process: {', '.join(gone[:5])}"
-        yield Finding(False, what, "backburner run -- true has the engine look at them; if they stay: backburner cancel ID")
+        yield Finding(False, what, f"{_run_something(home)} has the engine look at them; if they stay: backburner cancel ID")
     known: dict[str, Entry] = {}
     for entry in health.tasks():
         if entry.run and os.path.dirname(entry.run.folder) == "tasks":

@@ -1,0 +1,85 @@
+"""Finds the repository that git would use in a folder, and says which files it is made of. Reads only, and runs nothing."""
+
+import os
+import re
+from typing import NamedTuple
+
+from backburner.system.home import read_plain
+
+_LARGEST_REFS = 4 << 20
+
+
+class OddRepository(Exception):
+    """Git would find its settings where they are not looked for."""
+
+
+class Repository(NamedTuple):
+    """`top` is the work tree, `git` its own folder and `common` the one with the settings: the same but in a linked worktree."""
+
+    top: str
+    git: str
+    common: str
+
+
+def repository_of(folder: str) -> Repository | None:
+    """The repository that a folder belongs to; None where there is none. `folder` is absolute, without links in it."""
+    while True:
+        there = {name for name in ("HEAD", "objects", "refs", "commondir") if os.path.lexists(os.path.join(folder, name))}
+        if "HEAD" in there and ("commondir" in there or there >= {"objects", "refs"}):
+            raise OddRepository(f"{folder} is laid out as a repository of its own")
+        git = os.path.join(folder, ".git")
+        if os.path.lexists(git):
+            break
+        above = os.path.dirname(folder)
+        if above == folder:
+            return None
+        folder = above
+    if os.path.isdir(git) and not os.path.islink(git):
+        return Repository(folder, git, git)
+    # a linked worktree: its folder lies in the repository, and each of both names the other
+    try:
+        own = os.path.realpath(os.path.join(folder, _line(git).removeprefix("gitdir: ")))
+        common = os.path.dirname(os.path.dirname(own))
+        linked = os.path.basename(os.path.dirname(own)) == "worktrees" and os.path.realpath(_line(os.path.join(own, "gitdir"))) == git
+        if linked and _line(os.path.join(own, "commondir")) == "../.." and os.path.isdir(os.path.join(common, "objects")):
+            return Repository(folder, own, common)
+    except (OSError, ValueError):
+        pass
+    raise OddRepository("its settings lie elsewhere")
+
+
+def is_commit(repository: Repository, name: str) -> bool:
+    """Whether a name can only mean a commit: HEAD, a branch, or one before them. Without asking git, so not every one is known."""
+    found = re.fullmatch(r"([\w./-]*)((?:[~^]\d*|@\{[^{}]*\})*)", name)
+    if found is None:
+        return False
+    base = found.group(1)
+    if base in ("HEAD", "ORIG_HEAD") or name == "@" or (not base and name.startswith("@{")):
+        return True
+    if not base or base.startswith((".", "/", "-")) or "/." in base or re.fullmatch(r"[0-9a-fA-F]{40,}", base):
+        return False
+    if any(os.path.lexists(os.path.join(repository.common, folder, base)) for folder in ("", "refs", "refs/tags")):
+        return False
+    try:
+        packed = content_of(os.path.join(repository.common, "packed-refs"), _LARGEST_REFS)
+    except OSError:
+        packed = b""
+    branches = [f"{folder}/{base}" for folder in ("refs/heads", "refs/remotes")]
+    if f" refs/tags/{base}\n".encode() in packed:
+        return False
+    return any(os.path.isfile(os.path.join(repository.common, branch)) or f" {branch}\n".encode() in packed for branch in branches)
+
+
+def content_of(path: str, most: int) -> bytes:
+    """The beginning of a file of git; FileNotFoundError where there is none, another OSError where it is a link, a pipe or the like."""
+    try:
+        return read_plain(path, most)
+    except FileNotFoundError:
+        if os.path.lexists(path):
+            raise OSError(f"{path} is not a plain file") from None
+        raise
+
+
+def _line(path: str) -> str:
+    """The only line of a small file that is no link."""
+    return content_of(path, 4096).decode().removesuffix("\n")
