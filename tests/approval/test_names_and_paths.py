@@ -133,7 +133,7 @@ def test_git_does_not_show_the_content_of_secrets_that_it_keeps(tmp_path: Path) 
         assert verdict(tmp_path, line).decision == "allow", line
     (tmp_path / ".env").write_text("KEY=1")
     subprocess.run(["git", "add", "-f", ".env"], cwd=tmp_path, check=True)
-    for line in ("git diff --cached", "git show abcd1234", "git log -p", "git blame a.py"):
+    for line in ("git diff --cached", "git show abcd1234", "git log -p", "git log -pw", "git log -wU3", "git status -v", "git blame a.py"):
         assert verdict(tmp_path, line).decision == "ask", line
     assert verdict(tmp_path, "git log --oneline").decision == "allow"
 
@@ -143,6 +143,15 @@ def test_a_variable_of_the_environment_is_not_printed_whatever_its_case(project:
     for clean, trusted, line in ((False, False, "echo $database_url"), (True, True, "echo $database_url; make")):
         found = judge(request((line,), str(project), environ, shell=True), world_of(project, environ, ours=clean), trusted=trusted)
         assert found.decision == "ask", line
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "decision"),
+    [("TZ", "Europe/Berlin", "allow"), ("LC_ALL", "C.UTF-8", "allow"), ("TZ", ":/etc/passwd", "ask"), ("LANGUAGE", "../../x", "ask")]
+    + [("LC_ALL", "/srv/x", "ask"), ("TERM", "./x", "ask"), ("LANGUAGE", "x/../../y", "ask")],
+)
+def test_a_harmless_variable_that_leads_to_a_file_is_asked_about(project: Path, name: str, value: str, decision: str) -> None:
+    assert verdict(project, "ls", env={name: value}).decision == decision
 
 
 PROTECTED = """.claude/settings.json .mcp.json .vscode/tasks.json .idea/x.xml .cursor/mcp.json .gemini/settings.json .codex/config.toml opencode.json

@@ -5,10 +5,13 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from conftest import CONFIG, Place, wait_until
 
+from backburner.core.errors import WorktreeFailed
+from backburner.system.git_worktree import Worktree
 from backburner.testing.scripted_model import ScriptedModel
 
 
@@ -119,3 +122,20 @@ def test_without_a_repository_it_is_a_sentence(home: Place) -> None:
     subprocess.run(["git", "init", "--quiet"], cwd=home.cwd.parent / "empty", check=True, timeout=30)
     done = home.cli("ask", "--worktree", "--wait", "x", cwd=home.cwd.parent / "empty")
     assert done.returncode == 1 and "could not be used" in done.stderr
+
+
+def test_a_folder_that_is_laid_out_as_a_repository_is_not_checked_out(tmp_path: Path) -> None:
+    """Commands that nobody approved can create such files, with a filter that would run when files are checked out."""
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
+    made, laid_out = tmp_path / "made", tmp_path / "laid_out"
+    subprocess.run([*git, "init", "-q", str(made)], check=True)
+    (made / "a.txt").write_text("x\n")
+    for words in (["add", "."], ["commit", "-q", "-m", "x"]):
+        subprocess.run([*git, *words], cwd=made, check=True)
+    (made / ".git").rename(laid_out)
+    (laid_out / "info" / "attributes").write_text("* filter=x\n")
+    with open(laid_out / "config", "a") as config:
+        config.write(f'[filter "x"]\n\tsmudge = "touch {tmp_path}/canary; cat"\n')
+    with pytest.raises(WorktreeFailed):
+        Worktree(str(laid_out), str(tmp_path / "worktrees" / "task_x"), "task_x").make()
+    assert not (tmp_path / "canary").exists()

@@ -4,6 +4,7 @@ For each part the first rule from the top that fits decides; over all parts deny
 """
 
 import os
+import re
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
@@ -91,6 +92,7 @@ INHERITED = [
     "PS4",
     "PERL5OPT",
 ]
+_ELSEWHERE = r"^[:/~.]|\.\."  # in the value of a harmless variable: a file that a program would read, such as `TZ=:/path`
 _ORDER = {Decision.ALLOW: 0, Decision.ASK: 1, Decision.DENY: 2}
 _NEVER_ALWAYS = frozenset(
     ["sh", "bash", "dash", "zsh", "ksh", "fish", "python", "python3", "node", "deno", "bun", "perl", "ruby", "php", "lua", "awk", "gawk", "sed", "env", "sudo", "su", "doas", "git", "rm", "xargs", "find", "eval", "exec", "source", ".", "busybox", "toybox", "ssh", "nc", "curl", "wget"]
@@ -111,7 +113,11 @@ def judge(submission: Submission, world: World, rules: Sequence[Rule] = (), *, t
 
 def _judge(submission: Submission, world: World, rules: Sequence[Rule], *, trusted: bool) -> Verdict:
     parts = [part for part in dissect(submission.spec.command.words, submission.spec.command.shell) if part != Part()]
-    injected = [Found(Effect.INJECTION, f"sets {name}, which may change what runs") for name in submission.spec.env if injects(name)]
+    injected = [
+        Found(Effect.INJECTION, f"sets {name}, which may change what runs")
+        for name, value in submission.spec.env.items()
+        if injects(name) or re.search(_ELSEWHERE, value)
+    ]
     if world.relative_path:
         injected.append(Found(Effect.INJECTION, "PATH holds a relative folder, so a name may mean any program"))
     if submission.spec.command.shell or submission.spec.env:

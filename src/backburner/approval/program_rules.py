@@ -297,8 +297,11 @@ def git(view: View) -> Iterator[Found]:
     for trap in view.world.git_traps(view.folders):
         yield Found(Effect.UNKNOWN, f"this repository makes git run a program, or may ({trap})")
     texts = {word.text for word in rest}
-    patches = bool(texts & _GIT_PATCHES) or any(text.startswith("-U") for text in texts)
-    contents = verb == "blame" or (verb == "log" and patches) or (verb in ("diff", "show") and (patches or not texts & _GIT_SUMMARIES))
+    patches = bool(texts & _GIT_PATCHES) or any(re.match("-[A-Za-z]*[puU]", text) for text in texts)
+    staged = verb == "status" and any(re.match("-[A-Za-z]*v", text) for text in texts)
+    contents = (
+        verb == "blame" or staged or (verb == "log" and patches) or (verb in ("diff", "show") and (patches or not texts & _GIT_SUMMARIES))
+    )
     if contents or (verb == "remote" and "-v" in texts):
         for secret in view.world.git_secrets(view.folders, contents=contents):
             yield Found(Effect.READS_SECRETS, f"git {verb} could show {secret}")

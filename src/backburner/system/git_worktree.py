@@ -19,6 +19,7 @@ _PATIENCE_SECONDS = 120
 _SAFE = (
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
+    "safe.bareRepository=explicit",  # a folder that is laid out as a repository is none: commands that nobody approved can make one
     "commit.gpgSign=false",
     "user.name=Backburner",
     "user.email=backburner@localhost",
