@@ -100,7 +100,7 @@ def test_any_argv_gets_an_answer_and_an_unknown_program_asks(project: Path, word
 
 def test_a_plain_harmless_argv_does_not_load_the_parser(project: Path) -> None:
     code = (
-        "import sys; from backburner.approval.policy import judge; from backburner.core.models import Submission; from backburner.system.command_context import Surroundings;"
+        "import sys; from backburner.approval.policy import judge; from backburner.testing.records import request; from backburner.system.command_context import Surroundings;"
         f"v = judge(request(('ls', '-la'), {str(project)!r}, {{}}), Surroundings({str(project)!r}, {{'PATH': '/usr/bin:/bin'}}, project={str(project)!r}));"
         "print(v.decision, 'tree_sitter' in sys.modules)"
     )

@@ -631,7 +631,7 @@ def test_a_broken_common_folder_gets_a_verdict(project: Path) -> None:
 
 def test_plain_words_are_judged_without_the_parser(project: Path) -> None:
     code = (
-        "import sys; from backburner.approval.policy import judge; from backburner.core.models import Submission;"
+        "import sys; from backburner.approval.policy import judge; from backburner.testing.records import request; "
         "from backburner.system.command_context import Surroundings; p = sys.argv[1];"
         "print(judge(request(('ls', '-la'), p, {}), Surroundings(p, {'PATH': sys.argv[2]}, project=p)).decision, 'tree_sitter' in sys.modules)"
     )
