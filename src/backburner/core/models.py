@@ -132,11 +132,11 @@ class Task(NamedTuple):
     """
 
     task_id: str
-    spec: TaskSpec
     kind: str
     state: TaskState
     project: str
     created_at: int
+    spec: TaskSpec
     decision: Decision = Decision()
     trace: TraceIds = TraceIds()
     recurring: RecurringState = RecurringState()

@@ -23,10 +23,10 @@ class CommandSpec(NamedTuple):
     words: tuple[str, ...] = ()
     shell: bool = False
     stdin: bool = False
+    limits: Limits = Limits()
     umask: int | None = None
     ready_when: str | None = None
     restarts: int = 0
-    limits: Limits = Limits()
 
 
 class AgentOptions(NamedTuple):
@@ -142,16 +142,16 @@ class TaskSpec(NamedTuple):
     """What to do, and when. With a command and an agent the command is a pre-check that decides whether the agent is asked."""
 
     cwd: str
-    command: CommandSpec = CommandSpec()
-    agent: AgentSpec | None = None
     env: dict[str, str] = {}
+    budget: Budget = Budget()
+    channels: tuple[str, ...] = ()
     name: str | None = None
     description: str = ""
-    order: Order = Order()
     timeout_ms: int | None = None
-    budget: Budget = Budget()
+    command: CommandSpec = CommandSpec()
+    agent: AgentSpec | None = None
+    order: Order = Order()
     recurrence: Recurrence | None = None
-    channels: tuple[str, ...] = ()
 
     @property
     def agent_name(self) -> str | None:

@@ -1,6 +1,7 @@
 """The ledger's rows as records, and records as rows: JSON for what has parts, text for identities."""
 
 import json
+from itertools import pairwise
 
 from backburner.core.formatting import iso
 from backburner.core.masking import masked_line
@@ -21,7 +22,6 @@ from backburner.core.models import (
 from backburner.core.recipients import RecipientKind
 from backburner.core.states import NoticeKind, PauseKind, Result, RunState, TaskState, WaitKind
 from backburner.core.task_spec import (
-    AgentOptions,
     AgentSpec,
     Budget,
     CommandSpec,
@@ -40,22 +40,36 @@ from backburner.core.task_spec import (
     source_from,
 )
 
-# The columns of a task in the order in which `task_of` reads them.
-_TASK_COLUMNS = (
-    *("task_id", "kind", "state", "name", "description", "command", "shell", "cwd", "project", "env", "timeout_ms", "umask"),
-    *("restarted_from", "created_at", "expires_at", "approved_by", "approved_via", "approved_at", "reasons", "rule", "fingerprint"),
-    *("run_count", "batch", "key", "priority", "after", "start_at", "limits", "stdin", "ready_when", "restarts"),
-    *("trace_id", "span_id", "parent_span_id", "session", "agent", "prompt", "message", "budget", "retrieved_at", "schedule", "notify"),
-    *("terms", "lane", "next_run_at", "fired", "failures", "result_hash", "gate_hash", "paused_because", "counted_from", "channels"),
-    *("source", "opened", "pause_kind", "parent_task", "parent_run"),
-)
+# The columns of a task, grouped by the records that hold them. A plain field that is added at the end of CommandSpec, Order, Decision
+# or RecurringState needs a column of its name, and nothing here.
+_GROUPS: dict[str, tuple[str, ...]] = {
+    "first": Task._fields[:5],
+    "spec": TaskSpec._fields[:7],
+    "command": ("command", *CommandSpec._fields[1:]),
+    "agent": ("agent", "prompt", "terms"),
+    "order": Order._fields,
+    "recurrence": ("schedule", "notify", "source"),
+    "decision": ("reasons", "rule", "approved_by", "approved_via", "approved_at", *Decision._fields[5:]),
+    "trace": TraceIds._fields,
+    "recurring": tuple("gate_hash" if field == "precheck_hash" else field for field in RecurringState._fields),
+    "rest": Task._fields[9:],
+}
+_TASK_COLUMNS = tuple(column for columns in _GROUPS.values() for column in columns)
+_ENDS = [sum(len(columns) for columns in list(_GROUPS.values())[:n]) for n in range(len(_GROUPS) + 1)]
+_SLICES = [slice(start, end) for start, end in pairwise(_ENDS)]
 TASK = ", ".join(f"t.{column}" for column in _TASK_COLUMNS)
+_WAIT = {"kind": "wait_kind", "target": "wait_target"}
+_CAUSE = {"kind": "cause"}
+_RUN = Run._fields[: Run._fields.index("wait")]
 _RUN_COLUMNS = (
-    *("run_id", "task_id", "n", "state", "folder", "mark", "trace_id", "span_id", "runner", "created_at", "owner", "process", "started_at"),
-    *("ended_at", "cancel_requested_at", "priority", "blocked", "due_at", "ready_at", "message", "error"),
-    *("wait_kind", "wait_target", "reply", "extensions", "asked", "cause", "slot", "origin", "payload", "skipped_before"),
-    *("result", "exit_code", "summary", "lines", "usage", "problem", "digest"),
+    *_RUN,
+    *(_WAIT.get(field, field) for field in Wait._fields),
+    *(_CAUSE.get(field, field) for field in RunCause._fields),
+    *RunEnd._fields,
 )
+_WAITS = slice(len(_RUN), len(_RUN) + len(Wait._fields))
+_CAUSES = slice(_WAITS.stop, _WAITS.stop + len(RunCause._fields))
+_RUN_END = slice(_CAUSES.stop, None)
 RUN = ", ".join(f"r.{column}" for column in _RUN_COLUMNS)
 WIDTH = len(_TASK_COLUMNS)
 # A one-shot task shows its run's state, a standing one its own.
@@ -65,6 +79,7 @@ ENTRY = f"SELECT {TASK}, {RUN} FROM tasks t LEFT JOIN runs r ON r.task_id = t.ta
 LIVE_RUNS = "seq IN (SELECT seq FROM runs WHERE ended_at IS NULL)"
 NOTICE = ", ".join(Notice._fields)
 TO_CHANNEL = f"recipient = '{RecipientKind.CHANNEL}'"  # the notices that leave for a channel
+_NO_LIMITS, _NO_BUDGET = Limits(), Budget()
 OUTGOING = f"told_at IS NULL AND dead_at IS NULL AND {TO_CHANNEL}"  # word for word as in the index of that
 
 
@@ -86,12 +101,12 @@ def plain(value: object) -> object:
             return value
 
 
-def _list(text: object) -> list[str]:
-    return json.loads(str(text)) if text != "[]" else []
-
-
 def _table(text: object) -> dict:
     return json.loads(str(text)) if text != "{}" else {}
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(json.loads(text)) if text != "[]" else ()
 
 
 def _schedule(fields: dict) -> Schedule:
@@ -103,176 +118,89 @@ def _schedule(fields: dict) -> Schedule:
 
 def task_of(row: tuple) -> Task:
     """A task from its columns."""
-    c = dict(zip(_TASK_COLUMNS, row, strict=False))
-    agent = recurrence = None
-    if c["agent"] is not None:
-        agent = AgentSpec(c["agent"], c["prompt"], options_from(_table(c["terms"])) if c["terms"] != "{}" else AgentOptions())
-    if c["schedule"] != "{}":
-        recurrence = Recurrence(_schedule(_table(c["schedule"])), c["notify"], source_from(_table(c["source"])))
-    spec = TaskSpec(
-        cwd=c["cwd"],
-        command=CommandSpec(
-            words=tuple(_list(c["command"])),
-            shell=bool(c["shell"]),
-            stdin=bool(c["stdin"]),
-            umask=c["umask"],
-            ready_when=c["ready_when"],
-            restarts=c["restarts"],
-            limits=Limits(**_table(c["limits"])) if c["limits"] != "{}" else Limits(),
-        ),
-        agent=agent,
-        env=_table(c["env"]),
-        name=c["name"],
-        description=c["description"],
-        order=Order(c["batch"], c["key"], c["priority"], tuple(_list(c["after"])), c["start_at"]),
-        timeout_ms=c["timeout_ms"],
-        budget=budget_from(_table(c["budget"])) if c["budget"] != "{}" else Budget(),
-        recurrence=recurrence,
-        channels=tuple(_list(c["channels"])),
-    )
+    first, spec, command, agent, order, recurrence, decision, trace, recurring, rest = [row[part] for part in _SLICES]
+    task_id, kind, state, project, created_at = first
+    cwd, env, budget, channels, *words = spec
+    line, shell, stdin, limits, *others = command
+    batch, key, priority, after, *later = order
+    name, prompt, terms = agent
+    schedule, notify, source = recurrence
+    recurs = RecurringState(*recurring)
     return Task(
-        task_id=c["task_id"],
-        spec=spec,
-        kind=c["kind"],
-        state=TaskState(c["state"]),
-        project=c["project"],
-        created_at=c["created_at"],
-        decision=Decision(tuple(_list(c["reasons"])), c["rule"], c["approved_by"], c["approved_via"], c["approved_at"], c["fingerprint"]),
-        trace=TraceIds(c["trace_id"], c["span_id"], c["parent_span_id"]),
-        recurring=RecurringState(
-            next_run_at=c["next_run_at"],
-            fired=c["fired"],
-            failures=c["failures"],
-            result_hash=c["result_hash"],
-            precheck_hash=c["gate_hash"],
-            paused_because=c["paused_because"],
-            pause_kind=PauseKind(c["pause_kind"]) if c["pause_kind"] else None,
-            counted_from=c["counted_from"],
+        task_id,
+        kind,
+        TaskState(state),
+        project,
+        created_at,
+        TaskSpec(
+            cwd,
+            _table(env),
+            budget_from(_table(budget)) if budget != "{}" else _NO_BUDGET,
+            _words(channels),
+            *words,
+            CommandSpec(_words(line), bool(shell), bool(stdin), Limits(**_table(limits)) if limits != "{}" else _NO_LIMITS, *others),
+            AgentSpec(name, prompt, options_from(_table(terms))) if name is not None else None,
+            Order(batch, key, priority, _words(after), *later),
+            Recurrence(_schedule(_table(schedule)), notify, source_from(_table(source))) if schedule != "{}" else None,
         ),
-        run_count=c["run_count"],
-        lane=c["lane"],
-        session=c["session"],
-        message=c["message"],
-        opened=c["opened"],
-        restarted_from=c["restarted_from"],
-        expires_at=c["expires_at"],
-        retrieved_at=c["retrieved_at"],
-        parent_task=c["parent_task"],
-        parent_run=c["parent_run"],
+        Decision(_words(decision[0]), *decision[1:]),
+        TraceIds(*trace),
+        recurs._replace(pause_kind=PauseKind(recurs.pause_kind)) if recurs.pause_kind else recurs,
+        *rest,
     )
 
 
 def task_row(task: Task) -> dict[str, object]:
     """The columns of a task, for its insertion."""
-    spec, command, order, decision, recurring = task.spec, task.spec.command, task.spec.order, task.decision, task.recurring
-    return {
-        "task_id": task.task_id,
+    spec, command = task.spec, task.spec.command
+    agent = (spec.agent_name, spec.prompt, options_fields(spec.options))
+    recurrence: tuple[object, ...] = ({}, None, {})
+    if spec.recurrence:
+        recurrence = (schedule_fields(spec.schedule), spec.notify, source_fields(spec.source) if spec.source else {})
+    values = (
+        *task[:5],
+        *spec[:7],
+        *command,
+        *agent,
+        *spec.order,
+        *recurrence,
+        *task.decision,
+        *task.trace,
+        *task.recurring,
+        *task[9:],
+    )
+    row: dict[str, object] = dict(zip(_TASK_COLUMNS, values, strict=True))
+    return row | {
         "type": task.type,
-        "kind": task.kind,
-        "state": task.state,
-        "name": spec.name,
-        "description": spec.description,
-        "command": command.words,
-        "shell": command.shell,
-        "cwd": spec.cwd,
-        "project": task.project,
-        "env": spec.env,
-        "timeout_ms": spec.timeout_ms,
-        "umask": command.umask,
-        "restarted_from": task.restarted_from,
-        "created_at": task.created_at,
-        "expires_at": task.expires_at,
-        "approved_by": decision.by,
-        "approved_via": decision.via,
-        "approved_at": decision.at,
-        "reasons": decision.reasons,
-        "rule": decision.rule,
-        "fingerprint": decision.fingerprint,
-        "run_count": task.run_count,
-        "batch": order.batch,
-        "key": order.key,
-        "priority": order.priority,
-        "after": order.after,
-        "start_at": order.start_at,
-        "limits": set_fields(command.limits),
-        "stdin": command.stdin,
-        "ready_when": command.ready_when,
-        "restarts": command.restarts,
-        **task.trace._asdict(),
-        "session": task.session,
-        "agent": spec.agent_name,
-        "prompt": spec.prompt,
-        "message": task.message,
-        "budget": budget_fields(spec.budget),
-        "retrieved_at": task.retrieved_at,
-        "schedule": schedule_fields(spec.schedule) if spec.recurrence else {},
-        "notify": spec.notify,
-        "terms": options_fields(spec.options),
         "chat": spec.options.chat,
-        "lane": task.lane,
-        "next_run_at": recurring.next_run_at,
-        "fired": recurring.fired,
-        "failures": recurring.failures,
-        "result_hash": recurring.result_hash,
-        "gate_hash": recurring.precheck_hash,
-        "paused_because": recurring.paused_because,
-        "pause_kind": recurring.pause_kind,
-        "counted_from": recurring.counted_from,
-        "channels": spec.channels,
-        "source": source_fields(spec.source) if spec.source else {},
-        "opened": task.opened,
-        "parent_task": task.parent_task,
-        "parent_run": task.parent_run,
+        "limits": set_fields(command.limits),
+        "budget": budget_fields(spec.budget),
     }
 
 
 def run_of(row: tuple) -> Run:
     """A run from its columns."""
-    c = dict(zip(_RUN_COLUMNS, row, strict=False))
-    wait = None
-    if c["wait_kind"]:
-        wait = Wait(WaitKind(c["wait_kind"]), c["wait_target"], c["reply"], c["extensions"], c["asked"])
-    result = Result(c["result"]) if c["result"] else None
+    run_id, task_id, n, state, folder, mark, trace_id, span_id, runner, created_at, owner, process, *times = row[: len(_RUN)]
+    started_at, ended_at, cancel_requested_at, priority, blocked, *others = times
+    wait, cause = row[_WAITS], row[_CAUSES]
+    result, exit_code, summary, lines, usage, *more = row[_RUN_END]
     return Run(
-        run_id=c["run_id"],
-        task_id=c["task_id"],
-        n=c["n"],
-        state=RunState(c["state"]),
-        folder=c["folder"],
-        mark=c["mark"],
-        trace_id=c["trace_id"],
-        span_id=c["span_id"],
-        runner=c["runner"],
-        created_at=c["created_at"],
-        owner=ProcessId.parse(c["owner"]) if c["owner"] else None,
-        process=ProcessId.parse(c["process"]) if c["process"] else None,
-        started_at=c["started_at"],
-        ended_at=c["ended_at"],
-        cancel_requested_at=c["cancel_requested_at"],
-        priority=c["priority"],
-        blocked=bool(c["blocked"]),
-        due_at=c["due_at"],
-        ready_at=c["ready_at"],
-        message=c["message"],
-        error=c["error"],
-        wait=wait,
-        cause=RunCause(c["cause"], c["slot"], c["origin"], c["payload"], c["skipped_before"]),
-        end=RunEnd(result, c["exit_code"], c["summary"], c["lines"], _table(c["usage"]), c["problem"], c["digest"]),
+        *(run_id, task_id, n, RunState(state), folder, mark, trace_id, span_id, runner, created_at),
+        ProcessId.parse(owner) if owner else None,
+        ProcessId.parse(process) if process else None,
+        *(started_at, ended_at, cancel_requested_at, priority, bool(blocked), *others),
+        Wait(WaitKind(wait[0]), *wait[1:]) if wait[0] else None,
+        RunCause(*cause),
+        RunEnd(Result(result) if result else None, exit_code, summary, lines, _table(usage), *more),
     )
 
 
 def run_row(run: Run) -> dict[str, object]:
     """The columns of a run, for its insertion."""
-    wait = run.wait
     flat = {name: value for name, value in run._asdict().items() if name not in ("wait", "cause", "end")}
-    cause = {**run.cause._asdict(), "cause": run.cause.kind}
-    del cause["kind"]
-    waits = (
-        {"wait_kind": wait.kind, "wait_target": wait.target, "reply": wait.reply, "extensions": wait.extensions, "asked": wait.asked}
-        if wait
-        else {}
-    )
-    return {**flat, **waits, **cause, **run.end._asdict()}
+    cause = {_CAUSE.get(field, field): value for field, value in run.cause._asdict().items()}
+    wait = {_WAIT.get(field, field): value for field, value in run.wait._asdict().items()} if run.wait else {}
+    return {**flat, **wait, **cause, **run.end._asdict()}
 
 
 def notice_of(row: tuple) -> Notice:
@@ -321,5 +249,5 @@ def _attributes(task: Task, status: str) -> dict[str, object]:
     command = masked_line(task.spec.command.words, task.spec.command.shell)
     about = {"task.id": task.task_id, "task.command": command, "task.status": status}
     if task.decision.by:
-        about |= {"task.decision.by": task.decision.by, "task.decision.at": iso(task.decision.at) or ""}
+        about |= {"task.approved_by": task.decision.by, "task.approved_at": iso(task.decision.at) or ""}
     return about

@@ -59,7 +59,7 @@ def task(task_id: str, command: Any = (), cwd: str = "/tmp", **flat: Any) -> Tas
     recurring = RecurringState(**_taken(flat, RecurringState._fields))
     given: dict[str, Any] = {"by": "user", "via": "cli", "at": 0, **_taken(flat, Decision._fields)}
     decision = Decision(**given)
-    return Task(task_id, spec(command, cwd, **flat), decision=decision, trace=trace, recurring=recurring, **about)
+    return Task(task_id, spec=spec(command, cwd, **flat), decision=decision, trace=trace, recurring=recurring, **about)
 
 
 def _taken(flat: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
