@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from backburner.agent_tools.context import ToolContext
-from backburner.agent_tools.registry import Desk, toolset
+from backburner.agent_tools.dispatcher import ToolDispatcher
+from backburner.agent_tools.registry import toolset
 from backburner.services.app import App, open_app
 from backburner.services.async_app import AsyncApp
 from backburner.system.processes import identify
@@ -37,7 +38,7 @@ class Door:
     """A session that calls the tools, in this process."""
 
     def __init__(self, home: AsyncApp, cwd: str, agent: str = "default") -> None:
-        self.home, self._caller, self._desk = home, ToolContext(home, session="bench:1", cwd=cwd), Desk(toolset())
+        self.home, self._caller, self._desk = home, ToolContext(home, session="bench:1", cwd=cwd), ToolDispatcher(toolset())
         self._agent = agent
 
     async def call(self, tool: str, **arguments: Any) -> dict[str, Any]:

@@ -23,7 +23,8 @@ import real
 from real import CLIENTS, CONFIG, PATIENCE, Place, nothing_left, wait_until
 
 from backburner.agent_tools.context import ToolContext
-from backburner.agent_tools.registry import Desk, toolset
+from backburner.agent_tools.dispatcher import ToolDispatcher
+from backburner.agent_tools.registry import toolset
 from backburner.core.models import ProcessId
 from backburner.core.states import LIVE
 from backburner.services.app import App, open_app
@@ -273,7 +274,7 @@ class Session:
         self.kind = KINDS.get(agent, OpenCode)
         environ = office.environ(agent)
         self._caller = ToolContext(office.home, session=name, cwd=str(office.place.cwd), environ=environ)
-        self._desk = Desk(toolset())
+        self._desk = ToolDispatcher(toolset())
 
     def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
         """What a tool of ours answers; the notices that come with it stay owed."""

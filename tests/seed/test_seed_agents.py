@@ -14,7 +14,8 @@ import pytest
 from conftest import CONFIG, Place, caller, wait_until
 
 from backburner.agent_tools.context import ToolContext
-from backburner.agent_tools.registry import Desk, toolset
+from backburner.agent_tools.dispatcher import ToolDispatcher
+from backburner.agent_tools.registry import toolset
 from backburner.services.app import open_app
 from backburner.services.async_app import AsyncApp
 from backburner.system import processes as process
@@ -41,7 +42,7 @@ class Session:
 
     def __init__(self, home: AsyncApp, name: str, cwd: str) -> None:
         self._caller = ToolContext(home, session=f"seed:{name}", cwd=cwd)
-        self._desk = Desk(toolset())
+        self._desk = ToolDispatcher(toolset())
         self.home = home
 
     async def call(self, tool: str, **arguments: Any) -> dict[str, Any]:

@@ -1,24 +1,20 @@
-"""Tools as a door offers them: their schemas read from signatures and docstrings, arguments checked, notices put on every answer."""
+"""The tools of agents by their names: schemas read from signatures and docstrings, and arguments checked against them."""
 
-import contextlib
 import inspect
 import re
 import types
 import typing
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from backburner.agent_tools import agents as agent_tools
 from backburner.agent_tools import commands as tools
 from backburner.agent_tools import recurring as task_tools
-from backburner.agent_tools.context import ToolContext
-from backburner.core.errors import BackburnerError, BadInput
-from backburner.core.models import Caller, Notice, ProcessId
-from backburner.core.notice_text import fitting, notification
-from backburner.core.sessions import UNATTENDED, SessionId
+from backburner.core.errors import BadInput
+from backburner.core.json_schema import schema_of, without_none
+from backburner.core.models import Caller
 from backburner.services.app import App
-from backburner.system.home import project_of
 
 Function = types.FunctionType
 TOOLSETS: dict[str, tuple[Any, ...]] = {"commands": tools.COMMANDS, "agents": agent_tools.AGENTS, "tasks": task_tools.TASKS}
@@ -35,7 +31,6 @@ _READS = {
 _DESTROYS = {"background_cancel", "background_clear", "cancel_background_task", "clear_background_tasks", "task_cancel"}
 _WORDS = {str: "a text", bool: "true or false", int: "a whole number", float: "a number", list: "a list of texts"}
 _LONGEST_TEXT = 256 * 1024
-_MEET_SECONDS = 600.0
 
 
 class Tool:
@@ -54,14 +49,14 @@ class Tool:
         """Each parameter's type, whether it may be null, and its default (`inspect.Parameter.empty` where it has none)."""
         hints = typing.get_type_hints(self.function)
         found = inspect.signature(self.function).parameters
-        return {name: (*_plain(hints[name]), found[name].default) for name in found if name != "ctx"}
+        return {name: (*without_none(hints[name]), found[name].default) for name in found if name != "ctx"}
 
     @cached_property
     def schema(self) -> dict[str, Any]:
         """What it takes, as JSON schema."""
         properties = {}
         for name, (kind, _, default) in self.parameters.items():
-            properties[name] = {**_schema(kind), "description": re.sub(r"\s+", " ", self._about[name])}
+            properties[name] = {**schema_of(kind), "description": re.sub(r"\s+", " ", self._about[name])}
             if default not in (None, inspect.Parameter.empty):
                 properties[name]["default"] = default
         required = [name for name, (_, _, default) in self.parameters.items() if default is inspect.Parameter.empty]
@@ -70,7 +65,7 @@ class Tool:
     @cached_property
     def output_schema(self) -> dict[str, Any]:
         """What it answers, as JSON schema."""
-        return _schema(typing.get_type_hints(self.function)["return"])
+        return schema_of(typing.get_type_hints(self.function)["return"])
 
     def check(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments as the function takes them; BadInput names what is wrong."""
@@ -118,93 +113,6 @@ def toolset(names: str | None = None) -> dict[str, Tool]:
     return {function.__name__: Tool(function) for name in wanted for function in TOOLSETS[name]}
 
 
-class Answer(NamedTuple):
-    """What a call came to. `result` is the tool's dict, with `notices` where something ended; an error has `error` instead.
-
-    `brief` is its display without what `result` has as `output`, for who shows the whole result.
-    Once the answer has reached the context, `delivered` must be awaited: only then counts as told what it tells.
-    """
-
-    result: dict[str, Any]
-    text: str
-    failed: bool
-    delivered: Callable[[], Awaitable[None]]
-    brief: str
-
-
-class Desk:
-    """Where calls are answered."""
-
-    def __init__(self, tools: Mapping[str, Tool]) -> None:
-        self.tools = tools
-        self._met: dict[str, float] = {}
-
-    async def answer(self, context: ToolContext, name: str, arguments: Mapping[str, Any], process: ProcessId | None = None) -> Answer:
-        """Call a tool. Whatever is wrong is a sentence in the answer, never an exception."""
-        context.told.clear()
-        context.brief, failed = None, False
-        try:
-            if (tool := self.tools.get(name)) is None:
-                raise BadInput(f"There is no tool '{name[:100]}'; there are {', '.join(self.tools)}.")
-            checked = tool.check(arguments)
-            await self._meet(context, process)
-            result = dict(await tool.function(_Call(context), **checked))
-        except BackburnerError as error:
-            failed, result = True, {"error": {"code": error.code, "message": str(error)}, "display": str(error)}
-        except (OSError, UnicodeError) as error:
-            failed, result = True, {"error": {"code": "failed", "message": f"{error}."}, "display": f"{error}."}
-        return await self._with_notices(context, result, failed)
-
-    async def _meet(self, context: ToolContext, process: ProcessId | None) -> None:
-        """Make the session known, now and again every while. A call does not fail for it."""
-        session, now = context.session, context.home.now()
-        if session is None or now - self._met.get(session, -1e9) < _MEET_SECONDS:
-            return
-        client = SessionId.parse(session).client
-        with contextlib.suppress(BackburnerError):
-            await context.home.call(lambda app: app.sessions.register(session, client, project_of(context.caller.cwd), process))
-            if client not in UNATTENDED:
-                await context.home.call(lambda app: app.sessions.record_activity(client))
-            self._met[session] = now
-
-    async def _with_notices(self, context: ToolContext, result: dict[str, Any], failed: bool) -> Answer:
-        """What is owed to the context goes with the answer, but for what the answer itself tells of."""
-        text, told = str(result["display"]), set(context.told)
-        brief = text if context.brief is None or failed else context.brief
-        if result.get("output") == brief:
-            brief = ""
-        if not context.owed or context.session is None:
-            return Answer(result, text, failed, _nothing, brief)
-
-        def take(app: App) -> Sequence[Notice]:
-            owed = app.inbox.pending(context.session or "")  # anew: another answer may have told some meanwhile
-            return app.inbox.lease(
-                [*(one for one in owed if one.task_id in told), *fitting([one for one in owed if one.task_id not in told])]
-            )
-
-        try:
-            taken = await context.home.call(take)
-        except BackburnerError:
-            return Answer(result, text, failed, _nothing, brief)
-        if news := [notice for notice in taken if notice.task_id not in told]:
-            notices = notification(news)
-            result, text = {**result, "notices": notices}, f"{text}\n\n{notices}"
-
-        async def delivered() -> None:
-            with contextlib.suppress(BackburnerError):
-                await context.home.call(lambda app: app.inbox.acknowledge(notice_ids=[notice.notice_id for notice in taken]))
-
-        return Answer(result, text, failed, delivered if taken else _nothing, brief)
-
-
-async def _nothing() -> None:
-    return
-
-
-class _Call(NamedTuple):
-    deps: ToolContext
-
-
 def _number(base: Any, value: Any, fits: bool) -> tuple[Any, bool]:
     """A number as the one kind that is wanted, where it can be; neither infinite nor beyond reason."""
     if base not in (int, float) or not isinstance(value, int | float) or isinstance(value, bool):
@@ -212,29 +120,6 @@ def _number(base: Any, value: Any, fits: bool) -> tuple[Any, bool]:
     if not -1e12 <= value <= 1e12 or (base is int and value != int(value)):
         return value, False
     return base(value), True
-
-
-def _plain(hint: Any) -> tuple[Any, bool]:
-    """A hint without its None, and whether it had one."""
-    if isinstance(hint, types.UnionType):
-        rest = [one for one in typing.get_args(hint) if one is not type(None)]
-        return rest[0], len(rest) < len(typing.get_args(hint))
-    return hint, False
-
-
-def _schema(hint: Any) -> dict[str, Any]:
-    kind, nullable = _plain(hint)
-    if typing.is_typeddict(kind):
-        hints = typing.get_type_hints(kind)
-        return {
-            "type": "object",
-            "properties": {name: _schema(one) for name, one in hints.items()},
-            "required": sorted(kind.__required_keys__),
-        }
-    if typing.get_origin(kind) is list:
-        return {"type": "array", "items": _schema(typing.get_args(kind)[0])}
-    name = {str: "string", bool: "boolean", int: "integer", float: "number"}[kind]
-    return {"type": [name, "null"] if nullable else name}
 
 
 def _shown(value: Any) -> str:

@@ -17,7 +17,8 @@ from pydantic_ai import Tool as AgentTool
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 
 from backburner.agent_tools.context import ToolContext, until
-from backburner.agent_tools.registry import Desk, toolset
+from backburner.agent_tools.dispatcher import ToolDispatcher
+from backburner.agent_tools.registry import toolset
 from backburner.agent_tools.results import outcome, started
 from backburner.agents import permissions as territory
 from backburner.approval.effects import looks_secret, relied_on
@@ -256,9 +257,9 @@ def escalation() -> AbstractToolset[Deps]:
 
 
 @functools.cache
-def _desk() -> Desk:
+def _desk() -> ToolDispatcher:
     """Where the calls of all agents of this host are answered."""
-    return Desk(toolset())
+    return ToolDispatcher(toolset())
 
 
 def _ours(tool: Any) -> AgentTool[Deps]:

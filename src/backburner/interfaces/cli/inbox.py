@@ -1,6 +1,7 @@
 """`inbox`: what ended and was not told yet, in the order of its weight; as it comes, in a box; and letters that could not be delivered."""
 
 import argparse
+import contextlib
 import sys
 from collections.abc import Sequence
 
@@ -54,17 +55,12 @@ def inbox(app: App, caller: Caller, args: argparse.Namespace) -> int:
 def _follow(app: App) -> int:
     """Each notice as it comes, once."""
     hint("What ends is shown here as it comes. Ctrl-C leaves.")
-    ear = app.changes.listen()
-    try:
-        while True:
+    with contextlib.suppress(KeyboardInterrupt):
+        for _ in app.changes.changes():
             for notice in app.inbox.lease(app.inbox.notices()):
                 print(box(notice), flush=True)
                 app.inbox.acknowledge(notice_ids=[notice.notice_id])
-            ear.wait(5.0)
-    except KeyboardInterrupt:
-        return 0
-    finally:
-        ear.close()
+    return 0
 
 
 def box(notice: Notice) -> str:

@@ -123,18 +123,12 @@ def events(app: App, caller: Caller, args: argparse.Namespace) -> int:
         for event in events if not as_json else []:
             print(_event_line(event))
         return 0
-    ear = app.changes.listen()
-    try:
-        while True:
-            events = list(_events(app, after))
-            for event in events:
-                after = event.event_id
-                print(json.dumps(render.event_json(event)) if as_json else _event_line(event))
-            sys.stdout.flush()
-            if not events:
-                ear.wait(60)
-    finally:
-        ear.close()
+    for _ in app.changes.changes(interval=60):
+        for event in _events(app, after):
+            after = event.event_id
+            print(json.dumps(render.event_json(event)) if as_json else _event_line(event))
+        sys.stdout.flush()
+    return 0
 
 
 def _events(app: App, after: int) -> Iterator[Event]:

@@ -8,7 +8,8 @@ from pydantic_ai import Tool as AgentTool
 from pydantic_ai.toolsets import FunctionToolset
 
 from backburner.agent_tools.context import ToolContext
-from backburner.agent_tools.registry import Desk, Tool, toolset
+from backburner.agent_tools.dispatcher import ToolDispatcher
+from backburner.agent_tools.registry import Tool, toolset
 from backburner.services.app import open_app
 from backburner.services.async_app import AsyncApp
 from backburner.system.caller_identity import named
@@ -28,7 +29,7 @@ class BackgroundTools(FunctionToolset[Any]):
         self._session = named("agent", session or f"{os.getpid()}-{myself().started}")
         self._cwd = os.path.abspath(cwd or os.getcwd())
         self._tools = toolset(sets)
-        self._desk = Desk(self._tools)
+        self._desk = ToolDispatcher(self._tools)
         self._home: AsyncApp | None = None
         self._entered = 0
         super().__init__([self._made(tool) for tool in self._tools.values()], id="backburner")

@@ -114,9 +114,10 @@ def _awaited(app: App, caller: Caller, client: str, asked: dict[str, Any]) -> Se
     held = _only_one(app, process)
     if process is None or held is None:
         return ()
-    ear = app.changes.listen()
     try:
-        while is_alive(process):
+        for _ in app.changes.changes(interval=_LOOK_SECONDS):
+            if not is_alive(process):
+                break
             sessions = _sessions(app, client, asked)  # anew: another may have begun in the same client
             if _owed(app, sessions):
                 time.sleep(_TOGETHER_SECONDS)
@@ -124,10 +125,8 @@ def _awaited(app: App, caller: Caller, client: str, asked: dict[str, Any]) -> Se
                     return owed
             if not app.sessions.has_open_work(sessions):
                 return ()
-            ear.wait(_LOOK_SECONDS)
         return ()
     finally:
-        ear.close()
         os.close(held)
 
 

@@ -15,7 +15,8 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from backburner.agent_tools.registry import Answer, sets_of, toolset
+from backburner.agent_tools.dispatcher import Answer
+from backburner.agent_tools.registry import sets_of, toolset
 from backburner.interfaces.client_setup.wiring import own_command
 from backburner.services.app import open_app
 from backburner.services.async_app import AsyncApp

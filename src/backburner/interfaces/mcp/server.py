@@ -22,7 +22,8 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ResourceUpdated
 
 from backburner.agent_tools.context import ToolContext
-from backburner.agent_tools.registry import Answer, Desk, Tool
+from backburner.agent_tools.dispatcher import Answer, ToolDispatcher
+from backburner.agent_tools.registry import Tool
 from backburner.core import task_text as render
 from backburner.core.errors import BackburnerError, TaskNotFound
 from backburner.core.models import Entry, ProcessId
@@ -69,7 +70,7 @@ class McpServer:
         self._caller = current_caller("tool", home.environ)
         self._longest_wait, self._environ = longest_wait, environ or {}
         self._deliver = deliver or _delivered
-        self._desk = Desk(tools)
+        self._desk = ToolDispatcher(tools)
         self._process = _client_process(client) if cwd is not None else None
         self._bus = InMemorySubscriptionBus()
         self._listened: Counter[str] = Counter()

@@ -17,7 +17,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
-from backburner.agent_tools.registry import Answer, sets_of, toolset
+from backburner.agent_tools.dispatcher import Answer
+from backburner.agent_tools.registry import sets_of, toolset
 from backburner.core.errors import BackburnerError
 from backburner.core.optional_dependencies import need
 from backburner.interfaces.cli.run import cwd
