@@ -24,15 +24,12 @@ def app(place: Place) -> Iterator[App]:
 
 
 def work(app: App, place: Place, **about: Any) -> Work:
-    """A task of an agent in the project, as its host has it; nobody runs it."""
-    entry: Entry = app.submissions.submit(
-        records.request(
-            (), str(place.cwd), dict(place.environ), agent="fake", prompt="Do it.", start_at=4_000_000_000_000, opened=str(place.cwd)
-        ),
-        caller(app),
-    )
+    """A task of an agent in the project, as the agent process has it; nobody runs it."""
+    asked = {"agent": "fake", "prompt": "Do it.", "start_at": 4_000_000_000_000, "opened": str(place.cwd)}
+    entry: Entry = app.submissions.submit(records.request((), str(place.cwd), dict(place.environ), **asked), caller(app))
     assert entry.run is not None
-    return Work(entry.task._replace(**about), entry.run, dict(place.environ))
+    spec = records.spec((), str(place.cwd), agent="fake", prompt="Do it.", **about)
+    return Work(entry.task._replace(spec=spec), entry.run, dict(place.environ))
 
 
 def edit(*paths: Path | str) -> Asked:

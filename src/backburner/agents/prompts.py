@@ -109,9 +109,8 @@ def message(app: App, work: Work) -> str:
     if task.spec.options.last_result and (last := _last(app, task, run)):
         parts.append(_fenced("your result of the last time", _printed(app.home.folder(last.folder))))
     kept = app.conversations.memory(task.project)
-    names = task.spec.options.memory
-    for name in names if isinstance(names, list) else ():
-        parts.append(_fenced(f"what is remembered as {name}", kept.get(str(name), "nothing yet")))
+    for name in task.spec.options.memory:
+        parts.append(_fenced(f"what is remembered as {name}", kept.get(name, "nothing yet")))
     return "\n\n".join(parts)
 
 
