@@ -94,7 +94,7 @@ def _schedule(number: int, now: int) -> Schedule:
 def _ticks(name: str, ledger: Ledger, clock: FakeClock) -> Figures:
     """The first tick of a scheduler, many with nothing due, and some that fire one run, whose end is not counted."""
     config = resolve(None, "", {})
-    scheduler = Scheduler(ledger.recurring, "tasks", clock, SimpleNamespace(current=config))
+    scheduler = Scheduler(ledger.recurring, ledger.live_work, "tasks", clock, SimpleNamespace(current=config))
     first = _took(scheduler)
     nothing = [_took(scheduler) for _ in range(_TICKS)]
     fired = []

@@ -224,7 +224,7 @@ class Office:
             wait_until(lambda one=one: not process.is_alive(one), "it to be dead")
 
     def live(self) -> list[str]:
-        return [run.run_id for run in self.do(lambda app: list(app._ledger.runs.live_runs())) if run.state in LIVE]
+        return [run.run_id for run in self.do(lambda app: list(app._ledger.live_work.live_runs())) if run.state in LIVE]
 
     def settle(self) -> None:
         """Nobody works any more: what a failed test left is stopped, and that nothing of any run is left is checked."""
@@ -241,7 +241,7 @@ class Office:
 
     def unknown(self) -> list[bytes]:
         """Processes with one of our marks that neither a living run nor a server of ours has."""
-        marks = {run.mark for run in self.do(lambda app: list(app._ledger.runs.live_runs()))} | {one["mark"] for one in self.servers}
+        marks = {run.mark for run in self.do(lambda app: list(app._ledger.live_work.live_runs()))} | {one["mark"] for one in self.servers}
         found = []
         for pid, env, words in processes():
             mark = next((one.partition(b"=")[2].decode() for one in env if one.startswith(b"BACKBURNER_MARK=")), None)

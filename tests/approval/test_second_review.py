@@ -331,7 +331,7 @@ class _Store:
 
 def _gate(*commands: tuple[str, ...]) -> Gate:
     config = SimpleNamespace(current=SimpleNamespace(hosts=(), rules=()))
-    return Gate(cast("Any", _Store(*commands)), cast("Any", config), "/nowhere")
+    return Gate(cast("Any", _Store(*commands)), cast("Any", None), cast("Any", None), cast("Any", config), "/nowhere")
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from backburner.core.models import Approval, ProcessId, Run
 from backburner.core.schedule import every
 from backburner.core.settings import resolve
 from backburner.engine.scheduler import Scheduler
-from backburner.store import ledger as ledger_module
+from backburner.store import writers
 from backburner.store.ledger import open_ledger
 from backburner.store.recurring import RecurringRepository
 from backburner.store.run_writer import RunWriter
@@ -285,8 +285,9 @@ def test_a_slot_is_advanced_and_its_run_added_in_one_transaction(
     path, clock = str(tmp_path / "ledger.db"), FakeClock()
     sound = open_ledger(path)
     with monkeypatch.context() as patched:
-        patched.setattr(ledger_module, "RunWriter", kind)
+        patched.setattr(writers, "RunWriter", kind)
         failing = open_ledger(path)
+        assert failing.recurring  # composed while it is replaced
     schedule = every(EVERY_MS, clock())
     task_id = sound.tasks.submit(
         request(("true",), "/", {}, name="tick", schedule=schedule, notify="never"),
@@ -305,7 +306,7 @@ def test_a_slot_is_advanced_and_its_run_added_in_one_transaction(
     clock.advance(3 * EVERY_MS + 1)  # two slots were missed, and the third is run for them
     before, events = sound.queries.show(task_id), sound.events.events(0, 100)
     with pytest.raises(Interrupted):
-        Scheduler(failing.recurring, "tasks", clock, SimpleNamespace(current=resolve(None, "", {}))).tick()
+        Scheduler(failing.recurring, failing.live_work, "tasks", clock, SimpleNamespace(current=resolve(None, "", {}))).tick()
     for ledger in (sound, failing):
         after = ledger.queries.show(task_id)
         assert (
@@ -316,7 +317,7 @@ def test_a_slot_is_advanced_and_its_run_added_in_one_transaction(
         )
         assert ledger.queries.history(task_id, 100) == [] and ledger.events.events(0, 100) == events
 
-    Scheduler(sound.recurring, "tasks", clock, SimpleNamespace(current=resolve(None, "", {}))).tick()
+    Scheduler(sound.recurring, sound.live_work, "tasks", clock, SimpleNamespace(current=resolve(None, "", {}))).tick()
     entry = sound.queries.show(task_id)
     assert entry and entry.task.recurring.next_run_at == slots[3] and (entry.task.recurring.fired, entry.task.run_count) == (1, 1)
     assert sorted((run.cause.slot, str(run.state)) for run in sound.queries.history(task_id, 100)) == [

@@ -199,7 +199,7 @@ def test_a_yes_to_a_run_that_was_parked_is_for_what_it_was_parked_with(app: App)
     app.recurring.run_now(entry.task.task_id, caller(app))
     (work,) = app._ledger.runs.claim(ENGINE, ME, 5, app.now())
     script.write_text("echo worse\n")
-    changed = app.approvals.gate.changed(work.task, work.environment)
+    changed = app.gate.changed(work.task, work.environment)
     assert changed is not None
     app._ledger.runs.park(work.run.run_id, ME, changed[0], app.now(), asked=changed[1])
     first = _fingerprint(_sent(app, "101"))
@@ -221,7 +221,7 @@ def test_a_yes_to_a_prompt_is_for_the_agent_that_was_shown(app: App) -> None:
             app.approvals.approve(entry.task.task_id, caller(app), seen=said)
     app.approvals.answer("chat", Answer("100", "9", True))
     assert app.queries.get(entry.task.task_id).status == "proposed"
-    now = app.approvals.fingerprint(app.queries.get(entry.task.task_id))
+    now = app.gate.fingerprint_of(app.queries.get(entry.task.task_id))
     assert app.approvals.approve(entry.task.task_id, caller(app), seen=now).status == "active"
 
 
@@ -230,7 +230,7 @@ def test_a_yes_to_one_step_of_an_agent_is_none_to_its_next(app: App) -> None:
     app.recurring.run_now(entry.task.task_id, caller(app))
     (work,) = app._ledger.runs.claim(LOCAL, ME, 5, app.now())
     app._ledger.runs.park(work.run.run_id, ME, "it wants to read a.txt", app.now(), WaitKind.TOOL)
-    seen = app.approvals.fingerprint(app.queries.get(entry.task.task_id))
+    seen = app.gate.fingerprint_of(app.queries.get(entry.task.task_id))
     app.approvals.approve(entry.task.task_id, caller(app))
     (work,) = app._ledger.runs.claim(LOCAL, ME, 5, app.now())
     app._ledger.runs.park(work.run.run_id, ME, "it wants to write prod.cfg", app.now(), WaitKind.TOOL)

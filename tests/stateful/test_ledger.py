@@ -414,7 +414,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @invariant()
     def the_queue_is_in_order(self) -> None:
         live = [one for one in self.model.values() if one.run in ("pending", "running")]
-        runs = self.ledger.runs.live_runs()
+        runs = self.ledger.live_work.live_runs()
         assert len(runs) == len(live)
         assert [self.model[run.task_id].place for run in runs] == sorted(one.place for one in live)
 
@@ -493,7 +493,7 @@ def test_a_chain_of_any_length_falls_with_its_first_task() -> None:
     with contextlib.closing(chain(5000)) as ledger:
         ledger.runs.settle([ending("task_0", RunState.FAILED, NOW)], OWNERS[0])
         fell = [entry for entry in ledger.queries.list(status="failed") if entry.run and entry.run.end.result == "dependency"]
-        assert len(fell) == 4999 and ledger.runs.live_runs() == []
+        assert len(fell) == 4999 and ledger.live_work.live_runs() == []
         assert len({notice.task_id for notice in ledger.notices.notices(unread=False)}) == len(ledger.notices.notices(unread=False)) == 5000
 
 

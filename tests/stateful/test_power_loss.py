@@ -245,4 +245,4 @@ def test_with_less_syncing_each_promise_would_be_broken(level: str, steps: list[
 def test_the_process_of_a_run_is_all_that_may_be_lost() -> None:
     with closing(Life(1, 0.0)) as life:
         life.live(ORDINARY[:6], 10_000)
-        assert [run.process for run in life.ledger.runs.live_runs()] == [None, None, None]
+        assert [run.process for run in life.ledger.live_work.live_runs()] == [None, None, None]

@@ -122,7 +122,7 @@ class Year:
         """A new process."""
         self.processes += 1
         self.ledger, self.owner = open_ledger(self.path), ProcessId(self.processes, "1", "boot")
-        self.scheduler = Scheduler(self.ledger.recurring, "tasks", self.clock, SimpleNamespace(current=self.config))
+        self.scheduler = Scheduler(self.ledger.recurring, self.ledger.live_work, "tasks", self.clock, SimpleNamespace(current=self.config))
         self.death: Death | None = None
         self.changes = -1
 
@@ -195,7 +195,7 @@ class Year:
         """Go on with what the dead left, after a while in which nothing ran and the clock may have been set."""
         if self.maybe(0.3):
             self.jump("down", self.some(MINUTE, 3 * DAY) * self.chance.choice([1, 1, -1]))
-        live = [run for run in self.ledger.runs.live_runs() if run.state == RunState.RUNNING]
+        live = [run for run in self.ledger.live_work.live_runs() if run.state == RunState.RUNNING]
         self.ends = {run.run_id: self.ends[run.run_id] for run in live if run.run_id in self.ends and self.maybe(0.7)}
         for run in live:
             self.ledger.runs.adopt(run, self.owner)
@@ -252,7 +252,7 @@ class Year:
         if self.death is None and self.maybe(0.008):
             self.death = Death(self.some(1, 60))
         if self.maybe(0.008):
-            task_id = self.chance.choice([run.task_id for run in self.ledger.runs.live_runs()] or list(self.lives))
+            task_id = self.chance.choice([run.task_id for run in self.ledger.live_work.live_runs()] or list(self.lives))
             if self.lives[task_id].state == "active":
                 paused = self.act("pause", lambda: self.ledger.recurring.pause(task_id, "I said so", self.clock.now))
                 assert paused is None or paused.task.state == "paused", f"a pause was the end of {task_id}"
@@ -272,7 +272,7 @@ class Year:
         while self.clock.now < until:
             now, late = self.clock.now, self.some(1, 50) if self.maybe(0.95) else self.some(50, 5 * MINUTE)
             free, self.free = self.free, False  # a slot that waited for the end of a run is due at once
-            moments = [self.ledger.recurring.next_slot_at(-1 if free else now), self.ledger.runs.next_due(ENGINE, now), *self.ends.values()]
+            moments = [self.ledger.live_work.next_slot_at(-1 if free else now), self.ledger.runs.next_due(ENGINE, now), *self.ends.values()]
             self.clock.now = max(now, min((at for at in moments if at is not None), default=now + DAY)) + late
             self.happen()
             self.tick()
@@ -313,7 +313,7 @@ class Year:
                 assert life.due <= next((slot for slot in slots(life.schedule, self.clock.now) if slot not in ahead), NEVER)
 
     def check(self) -> None:
-        live = {run.task_id for run in self.ledger.runs.live_runs()}
+        live = {run.task_id for run in self.ledger.live_work.live_runs()}
         for task_id, life in self.lives.items():
             life.check(self.ledger.database.execute(SLOTS, (task_id,)))
             assert life.state != "active" or life.due or task_id in live, f"{task_id} is to be run no more, and yet not over"

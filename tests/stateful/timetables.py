@@ -29,7 +29,8 @@ class Timetable:
 
     def another_scheduler(self) -> Scheduler:
         """As a second engine, or the next one, would have it."""
-        return Scheduler(open_ledger(self.path).recurring, "tasks", self.clock, SimpleNamespace(current=self.config))
+        ledger = open_ledger(self.path)
+        return Scheduler(ledger.recurring, ledger.live_work, "tasks", self.clock, SimpleNamespace(current=self.config))
 
     def add(self, name: str, schedule: Schedule | None = None, **more: Any) -> str:
         agent = more.get("agent")

@@ -213,7 +213,7 @@ def test_a_run_whose_owner_lives_and_that_has_a_process_is_fine(home: Home) -> N
     (task_id,) = fill(home, end=False)
     ledger = open_ledger(home.ledger)
     ledger.runs.record_process(task_id, myself(), myself())
-    (run,) = ledger.runs.live_runs()
+    (run,) = ledger.live_work.live_runs()
     ledger.close()
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, env={"PATH": os.defpath, MARK: run.mark}):
         assert wrong(home) == []

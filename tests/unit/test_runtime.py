@@ -45,7 +45,7 @@ def ask(*command: str, **more: object) -> Submission:
 def late_ledger(path: str) -> Ledger:
     """A ledger in which another process is always a moment quicker to record that a proposal expired."""
     ledger = open_ledger(path)
-    overdue_proposals = ledger.tasks.overdue_proposals
+    overdue_proposals = ledger.live_work.overdue_proposals
 
     def expired_meanwhile(now: int) -> Sequence[str]:
         found = overdue_proposals(now)
@@ -55,7 +55,7 @@ def late_ledger(path: str) -> Ledger:
         other.close()
         return found
 
-    ledger.tasks.overdue_proposals = expired_meanwhile  # type: ignore[method-assign]
+    ledger.live_work.overdue_proposals = expired_meanwhile  # type: ignore[method-assign]
     return ledger
 
 

@@ -104,7 +104,7 @@ def test_a_stored_ledger_still_owes_what_it_owed(opened: Ledger) -> None:
 
 def test_a_stored_ledger_goes_on(opened: Ledger) -> None:
     last = opened.events.events(-1)[0].event_id
-    assert opened.tasks.overdue_proposals(NOW + 1000) == ["task_proposed"]
+    assert opened.live_work.overdue_proposals(NOW + 1000) == ["task_proposed"]
     opened.tasks.approve("task_proposed", Approval("user", "cli", NOW), runner=ENGINE, folder="tasks")
     claimed = opened.runs.claim(ENGINE, US, 9, NOW + 40)
     assert [work.run.run_id for work in claimed] == ["task_pending", "task_proposed"]
@@ -112,7 +112,7 @@ def test_a_stored_ledger_goes_on(opened: Ledger) -> None:
     running = opened.queries.show("task_running")
     assert running and running.run
     opened.runs.adopt(running.run, US)
-    endings = [Ending(run.run_id, RunState.COMPLETED, Result.EXIT, NOW + 50, 0) for run in opened.runs.live_runs()]
+    endings = [Ending(run.run_id, RunState.COMPLETED, Result.EXIT, NOW + 50, 0) for run in opened.live_work.live_runs()]
     assert len(opened.runs.settle(endings, US).run_ids) == 3
     if later := opened.runs.claim(ENGINE, US, 9, NOW + 5000):  # since version 3 there is one that came after task_pending
         opened.runs.settle([Ending(later[0].run.run_id, RunState.COMPLETED, Result.EXIT, NOW + 6000, 0)], US)

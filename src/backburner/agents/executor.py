@@ -107,7 +107,7 @@ class AgentExecutor:
                 with open(os.path.join(folder, NAME), "wb") as file:
                     file.write(header(about))
         place = self._app.conversations.worktree(task)
-        project = self._app.approvals.gate.project(task.spec.cwd, task.opened, work.environment)
+        project = self._app.gate.project(task.spec.cwd, task.opened, work.environment)
         work = work._replace(task=_task_in_worktree(task, place, project) if place else task._replace(opened=project))
         turn = Turn(work, settings, folder, conversation, fresh, [], lambda leader: self._app.agent_runs.record_process(run, leader))
         asking = asyncio.get_running_loop().create_task(self._answer(turn, place))

@@ -83,7 +83,7 @@ def judge(app: App, work: Work, asked: Asked) -> tuple[Decision, str]:
                 opened=task.opened,
             )
             try:
-                verdict = app.approvals.judge(step, ours=False)
+                verdict = app.gate.check(step, ours=False)
             except BackburnerError as error:
                 return Decision.DENY, str(error)
             return verdict.decision, "; ".join(verdict.reasons)

@@ -65,7 +65,7 @@ class AgentProcess:
             runner.tick()
         self._notify_opencode_sessions()
         if self._registry.has_open_sessions():
-            self._start(self._registry.release_ended({run.run_id for run in self._parts.queue.live_runs()}))
+            self._start(self._registry.release_ended({run.run_id for run in self._parts.live_work.live_runs()}))
         loop = asyncio.get_running_loop()
         if self._look_again:
             self._look_again.cancel()

@@ -12,7 +12,7 @@ from backburner.system.home import Home
 from backburner.system.processes import boot_id, is_alive
 
 if TYPE_CHECKING:
-    from backburner.core.store_ports import DeliveryStore, RecurringStore, RunQueue, TaskStore
+    from backburner.core.store_ports import DeliveryStore, LiveWork
 
 _TAKE_OVER_TIMEOUT = 5.0
 _ENGINE_START_TIMEOUT = 20.0  # how long an engine may take to listen before a waiting caller gives up on it
@@ -24,24 +24,14 @@ class EngineSupervisor:
     def __init__(
         self,
         home: Home,
-        task_store: "TaskStore",
-        run_queue: "RunQueue",
+        live_work: "LiveWork",
         delivery_store: "DeliveryStore",
-        recurring_store: "RecurringStore",
         changes: ChangeFeed,
         environ: dict[str, str],
         clock: Clock,
     ) -> None:
-        (
-            self._home,
-            self._task_store,
-            self._run_queue,
-            self._delivery_store,
-            self._recurring_store,
-            self._changes,
-            self._environ,
-            self._clock,
-        ) = home, task_store, run_queue, delivery_store, recurring_store, changes, environ, clock
+        self._home, self._live_work, self._delivery_store = home, live_work, delivery_store
+        self._changes, self._environ, self._clock = changes, environ, clock
         self._unreachable_since: float | None = None
 
     def ensure_supervised(self) -> None:
@@ -49,11 +39,11 @@ class EngineSupervisor:
 
         Wakes the engine or starts one, and waits up to 5 s for it to take over runs whose owner died.
         """
-        live = self._run_queue.live_runs()
+        live = self._live_work.live_runs()
         if not any(map(has_no_owner, live)):
             # Whoever asked for these may have died before it could wake the engine.
             unnoticed = any(run.runner in OURS and (run.state == RunState.PENDING or run.cancel_requested_at is not None) for run in live)
-            if unnoticed or self.engine_needed() or self._task_store.overdue_proposals(self._clock()):
+            if unnoticed or self.engine_needed() or self._live_work.overdue_proposals(self._clock()):
                 self.wake_or_start_engine()
             for pid in {run.owner.pid for run in live if run.runner not in OURS and run.owner and run.cancel_requested_at is not None}:
                 self._changes.wake_process(pid)
@@ -62,12 +52,12 @@ class EngineSupervisor:
         for attempt, _ in enumerate(self._changes.changes(_TAKE_OVER_TIMEOUT, interval=0.25)):
             if attempt == 0:
                 self.wake_or_start_engine()
-            if not any(run.run_id in stale and self._end_not_recorded(run) for run in self._run_queue.live_runs()):
+            if not any(run.run_id in stale and self._end_not_recorded(run) for run in self._live_work.live_runs()):
                 return
 
     def engine_needed(self) -> bool:
         """Whether a schedule, a delivery or a source needs a running engine."""
-        return self._recurring_store.next_slot_at() is not None or self._delivery_store.post_wanted()
+        return self._live_work.next_slot_at() is not None or self._delivery_store.post_wanted()
 
     def wake_or_start_engine(self) -> None:
         """Wake the engine, or start one. EngineUnavailable if none has listened for 20 s."""

@@ -55,11 +55,19 @@ class Engine:
             cap=config.whole("commands.max_concurrent"),
             grace=config.number("commands.cancel_grace_seconds"),
             changed=process.wake_others,
-            changed_since=lambda work: parts.approvals.gate.changed(work.task, work.environment),
+            changed_since=lambda work: parts.gate.changed(work.task, work.environment),
             admit=lambda wanted: capacity.admit(parts.config.current, wanted),
         )
         self._recovery = RunRecovery(
-            self._home, parts.runs, parts.sessions, parts.catalog, self._runner, self._watch, process.wake_others, parts.clock
+            self._home,
+            parts.live_work,
+            parts.runs,
+            parts.sessions,
+            parts.catalog,
+            self._runner,
+            self._watch,
+            process.wake_others,
+            parts.clock,
         )
 
     def tick(self) -> None:
@@ -78,8 +86,8 @@ class Engine:
         """Whether anything runs, is scheduled, or is to be delivered or watched."""
         return bool(
             self._runner.busy
-            or self._parts.runs.live_runs()
-            or (self._parts.config.current.flag("tasks.enabled") and self._parts.recurring.next_slot_at() is not None)
+            or self._parts.live_work.live_runs()
+            or (self._parts.config.current.flag("tasks.enabled") and self._parts.live_work.next_slot_at() is not None)
             or INTEGRATIONS_PROCESS in self._children
             or self._parts.deliveries.post_wanted()
             or (self._has_models() and self._parts.suggestions.next_at() is not None)
@@ -108,12 +116,14 @@ class Engine:
         if self._schedule_timer:
             self._schedule_timer.cancel()
             self._schedule_timer = None
-        if self._parts.recurring.next_slot_at() is None:
+        if self._parts.live_work.next_slot_at() is None:
             return
         if self._scheduler is None:
             from backburner.engine.scheduler import Scheduler
 
-            self._scheduler = Scheduler(self._parts.recurring, self._home.tasks, self._parts.clock, self._parts.config)
+            self._scheduler = Scheduler(
+                self._parts.recurring, self._parts.live_work, self._home.tasks, self._parts.clock, self._parts.config
+            )
         if (seconds := self._scheduler.tick()) is None:
             return
         if self._scheduler.moved:

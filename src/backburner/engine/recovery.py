@@ -7,7 +7,7 @@ from backburner.core.errors import BackburnerError, StaleRun
 from backburner.core.known_agents import OPENCODE
 from backburner.core.models import HOSTED, OURS, Clock, Ending, ProcessId, Run
 from backburner.core.states import AT_WORK, Result, RunState, WaitKind
-from backburner.core.store_ports import RunQueue, SessionStore
+from backburner.core.store_ports import LiveWork, RunQueue, SessionStore
 from backburner.execution.runner import Runner
 from backburner.services.agent_catalog import AgentCatalog
 from backburner.system import processes as process
@@ -21,6 +21,7 @@ class RunRecovery:
     def __init__(
         self,
         home: Home,
+        live_work: LiveWork,
         queue: RunQueue,
         sessions: SessionStore,
         catalog: AgentCatalog,
@@ -29,14 +30,15 @@ class RunRecovery:
         changed: Callable[[], None],
         clock: Clock,
     ) -> None:
-        self._home, self._queue, self._sessions, self._catalog, self._runner = home, queue, sessions, catalog, runner
+        self._home, self._live_work, self._queue, self._sessions = home, live_work, queue, sessions
+        self._catalog, self._runner = catalog, runner
         self._watch, self._changed, self._clock = watch, changed, clock
         self._owner = runner.owner
         self._agents_ended: set[str] = set()  # waiting runs whose agents ended with their agent process
 
     def take_over(self) -> None:
         """Go through the live runs and recover those whose owner is dead."""
-        for run in self._queue.live_runs():
+        for run in self._live_work.live_runs():
             if run.state in AT_WORK and run.owner == self._owner and run.runner in HOSTED:
                 self._mark_interrupted(run)  # it was taken over, but that could not be written
             elif run.state == RunState.WAITING and run.owner and run.runner in HOSTED:

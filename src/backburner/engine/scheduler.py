@@ -11,7 +11,7 @@ from backburner.core.formatting import local
 from backburner.core.models import Clock, Entry, Run, Task
 from backburner.core.schedule import Plan, plan, slots
 from backburner.core.states import RunState
-from backburner.core.store_ports import RecurringStore
+from backburner.core.store_ports import LiveWork, RecurringStore
 from backburner.services.budgets import daily_limit_reached
 
 _SET_BACK_MS = 1000  # a clock that goes back by less is being trimmed
@@ -20,8 +20,9 @@ _SET_BACK_MS = 1000  # a clock that goes back by less is being trimmed
 class Scheduler:
     """`tick()` fires what is due. The engine calls it whenever it wakes."""
 
-    def __init__(self, recurring: RecurringStore, folder: str, clock: Clock, config: ConfigFile) -> None:
-        self._recurring, self._folder, self._clock, self._config = recurring, folder, clock, config
+    def __init__(self, recurring: RecurringStore, live_work: LiveWork, folder: str, clock: Clock, config: ConfigFile) -> None:
+        self._recurring, self._live_work, self._folder = recurring, live_work, folder
+        self._clock, self._config = clock, config
         self._seen: int | None = None
         self.moved = 0  # how many tasks went on at the last tick
 
@@ -36,9 +37,9 @@ class Scheduler:
         self.moved = 0
         while moved := self._recurring.fire(lambda entry: self._decide(entry, now), now, self._folder):
             self.moved += moved
-        if self._recurring.next_slot_at() is None:
+        if self._live_work.next_slot_at() is None:
             return None
-        due, longest = self._recurring.next_slot_at(now), config.number("tasks.tick_interval_ms") / 1000
+        due, longest = self._live_work.next_slot_at(now), config.number("tasks.tick_interval_ms") / 1000
         return longest if due is None else min(longest, max(0.0, (due - self._clock()) / 1000))
 
     def _decide(self, entry: Entry, now: int) -> tuple[Plan, str | None]:

@@ -15,7 +15,7 @@ from backburner.core.formatting import duration
 from backburner.core.models import Clock, Ending, ProcessId, Run, Task, Work
 from backburner.core.ports import NO_ROOM, CannotStart, Executor, Handle, Outcome, Parked, StartLater
 from backburner.core.states import Result, RunState, WaitKind
-from backburner.core.store_ports import LedgerQueries, RunQueue
+from backburner.core.store_ports import LedgerQueries, RunnerQueue
 from backburner.execution.delays import Delays
 from backburner.system import log_file as output
 from backburner.system import processes as process
@@ -48,7 +48,7 @@ class Runner:
 
     def __init__(
         self,
-        queue: RunQueue,
+        queue: RunnerQueue,
         queries: LedgerQueries,
         executor: Executor,
         home: Home,

@@ -21,14 +21,8 @@ class AgentRuns:
     def __init__(
         self, task_store: "TaskStore", run_queue: "RunQueue", queries: Queries, changes: ChangeFeed, publisher: Publisher, clock: Clock
     ) -> None:
-        self._task_store, self._run_queue, self._queries, self._changes, self._publisher, self._clock = (
-            task_store,
-            run_queue,
-            queries,
-            changes,
-            publisher,
-            clock,
-        )
+        self._task_store, self._run_queue, self._queries, self._changes = task_store, run_queue, queries, changes
+        self._publisher, self._clock = publisher, clock
 
     def record_process(self, run: Run, process: ProcessId) -> None:
         """Record the process of an external agent."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from backburner.services.conversations import Conversations
     from backburner.services.deliveries import Deliveries
     from backburner.services.embedding import Embedding
+    from backburner.services.gate import Gate
     from backburner.services.identity import Identity
     from backburner.services.inbox import Inbox
     from backburner.services.proposals import Proposals
@@ -54,9 +55,7 @@ class App:
         self.home, self.config_file, self.environ, self.clock = home, config, environ, clock
         self._ledger, self._runner = ledger, runner
         self.changes = ChangeFeed(home)
-        self.supervisor = EngineSupervisor(
-            home, self._ledger.tasks, self._ledger.runs, self._ledger.deliveries, self._ledger.recurring, self.changes, environ, self.now
-        )
+        self.supervisor = EngineSupervisor(home, ledger.live_work, ledger.deliveries, self.changes, environ, self.now)
         self.queries = Queries(self._ledger.queries, self._ledger.events, self.supervisor, self.now)
 
     def now(self) -> int:
@@ -96,10 +95,16 @@ class App:
         return AgentCatalog(self.config_file)
 
     @cached_property
+    def gate(self) -> "Gate":
+        from backburner.services.gate import Gate  # slow to load, and a command that only reads never needs it
+
+        return Gate(self._ledger.grants, self._ledger.queries, self.agents, self.config_file, self.home.root)
+
+    @cached_property
     def runs(self) -> "Runs":
         from backburner.services.runs import Runs
 
-        return Runs(self.home, self._ledger.runs, self._ledger.queries, self.config_file, self.now)
+        return Runs(self.home, self._ledger.live_work, self._ledger.queries, self.config_file, self.now)
 
     @cached_property
     def waiting(self) -> "Waiting":
@@ -149,7 +154,7 @@ class App:
     def proposals(self) -> "Proposals":
         from backburner.services.proposals import Proposals
 
-        return Proposals(self._ledger.tasks, self.publisher, self.now)
+        return Proposals(self._ledger.live_work, self._ledger.tasks, self.publisher, self.now)
 
     @cached_property
     def approvals(self) -> "Approvals":
@@ -158,12 +163,11 @@ class App:
         return Approvals(
             self.home,
             self._ledger.tasks,
-            self._ledger.queries,
             self._ledger.deliveries,
             self._ledger.grants,
             self.config_file,
             self.queries,
-            self.agents,
+            self.gate,
             self.identity,
             self.proposals,
             self.recurring,
@@ -186,7 +190,7 @@ class App:
             self.config_file,
             self.queries,
             self.agents,
-            self.approvals,
+            self.gate,
             self.refusals,
             self.identity,
             self.publisher,

@@ -3,7 +3,6 @@
 An approval is bound to a fingerprint of what would run.
 """
 
-import contextlib
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -15,10 +14,9 @@ from backburner.core.formatting import short
 from backburner.core.masking import masked_line
 from backburner.core.models import Approval, Caller, Clock, Entry, Grant, Submission
 from backburner.core.recipients import to_channel
-from backburner.core.recurring import title, tools_of
+from backburner.core.recurring import title
 from backburner.core.states import RunState, TaskState, WaitKind
 from backburner.core.terminal_text import shortened, visible
-from backburner.services.agent_catalog import AgentCatalog
 from backburner.services.identity import Identity
 from backburner.services.proposals import Proposals
 from backburner.services.queries import Queries
@@ -28,25 +26,23 @@ from backburner.services.sessions import Sessions
 from backburner.system.home import Home, project_of
 
 if TYPE_CHECKING:
-    from backburner.approval.policy import Verdict
     from backburner.core.ports import Answer
-    from backburner.core.store_ports import DeliveryStore, GrantStore, LedgerQueries, TaskStore
+    from backburner.core.store_ports import DeliveryStore, GrantStore, TaskStore
     from backburner.services.gate import Gate
 
 
 class Approvals:
-    """Verdicts of the gate, and the answers of people."""
+    """What people answer."""
 
     def __init__(
         self,
         home: Home,
         task_store: "TaskStore",
-        ledger_queries: "LedgerQueries",
         delivery_store: "DeliveryStore",
         grant_store: "GrantStore",
         config: ConfigFile,
         queries: Queries,
-        catalog: AgentCatalog,
+        gate: "Gate",
         identity: Identity,
         proposals: Proposals,
         recurring: RecurringTasks,
@@ -56,60 +52,10 @@ class Approvals:
         clock: Clock,
         runner: str,
     ) -> None:
-        (
-            self._home,
-            self._task_store,
-            self._ledger_queries,
-            self._delivery_store,
-            self._grant_store,
-            self._config,
-            self._clock,
-            self._runner,
-        ) = home, task_store, ledger_queries, delivery_store, grant_store, config, clock, runner
-        self._queries, self._catalog, self._identity, self._recurring = queries, catalog, identity, recurring
+        self._home, self._task_store, self._delivery_store, self._gate = home, task_store, delivery_store, gate
+        self._grant_store, self._config, self._clock, self._runner = grant_store, config, clock, runner
+        self._queries, self._identity, self._recurring = queries, identity, recurring
         self._proposals, self._refusals, self._sessions, self._publisher = proposals, refusals, sessions, publisher
-
-    @property
-    def gate(self) -> "Gate":
-        from backburner.services.gate import Gate  # slow to load, and a caller that only reads never needs it
-
-        return Gate(self._grant_store, self._config, self._home.root)
-
-    def judge(self, submission: Submission, *, ours: bool = True) -> "Verdict":
-        """The gate's verdict, without storing anything; `ours` if Backburner itself would start the command."""
-        from backburner.services.validation import validate
-
-        validate(submission)
-        gate = self.gate
-        return gate.judge(submission, gate.world(submission, ours=ours))
-
-    def fingerprint(self, entry: Entry) -> str:
-        """The fingerprint of what an approval of a task would be for now. What it does not cover cannot change while the task waits."""
-        from backburner.services.gate import submission_of
-
-        task, run = entry
-        if run and run.state == RunState.WAITING and (run.wait_kind not in (None, WaitKind.APPROVAL) or not task.spec.command.words):
-            return _digest("step", run.run_id, run.wait and run.wait[:2], run.error, run.extensions)
-        if task.state == TaskState.PAUSED:
-            return _digest("paused", task.task_id, task.recurring.paused_because)
-        submission = submission_of(task, self._ledger_queries.environment(task.task_id))
-        return self.fingerprint_of(submission.with_spec(recurrence=task.spec.recurrence))
-
-    def fingerprint_of(self, submission: Submission) -> str:
-        """The fingerprint of a submission: of its command as the gate sees it, otherwise of the prompt and its agent's settings."""
-        if submission.spec.command.words:
-            return self.gate.fingerprint(submission)
-        settings: dict[str, str] = {}
-        with contextlib.suppress(BadInput):  # there is no such agent any more
-            settings = self._catalog.settings_for(submission)
-        return _digest(
-            "prompt",
-            submission.spec.cwd,
-            submission.spec.env,
-            settings,
-            tools_of(submission, settings.get("tools", "")),
-            submission.spec.prompt,
-        )
 
     def approve(self, reference: str, caller: Caller, *, seen: str | None = None) -> Entry:
         """Approve a proposal. `seen` is the fingerprint that the person was shown; without it, the one that was asked about counts.
@@ -126,7 +72,7 @@ class Approvals:
             raise IllegalTransition(noun="proposal", state="expired", event="approved")
         if seen is not None and not re.fullmatch("[0-9a-f]{12,64}", seen):
             raise BadInput(f"'{seen}' is not a fingerprint: give what the question shows after `Fingerprint:` (with --seen, or as `seen`).")
-        fingerprint = self.fingerprint(entry)
+        fingerprint = self._gate.fingerprint_of(entry)
         asked = seen or entry.asked
         if asked is not None and not fingerprint.startswith(asked):
             raise QuestionChanged(task_id=task.task_id, seen=short(fingerprint))
@@ -177,7 +123,7 @@ class Approvals:
 
     def _ask_again(self, task_id: str, entry: Entry) -> None:
         """Tell the channels of a task that what they approved has changed, and ask about what it is now."""
-        task, asked = entry.task, self.fingerprint(entry)
+        task, asked = entry.task, self._gate.fingerprint_of(entry)
         what = (
             masked_line(task.spec.command.words, task.spec.command.shell)
             if task.spec.command.words
@@ -209,7 +155,7 @@ class Approvals:
     def allow_always(self, submission: Submission, caller: Caller) -> None:
         """Allow exactly this command in this project from now on."""
         self._identity.require_person(caller)
-        if not self.judge(submission).always:
+        if not self._gate.check(submission).always:
             raise BadInput("That is not narrow enough to be allowed for good.")
         self._grant_store.grant("always", project_of(submission.spec.cwd), submission.spec.command.words, caller.via, self._clock())
 
@@ -221,10 +167,3 @@ class Approvals:
         """Take a permanent permission back."""
         if not self._grant_store.revoke(grant_id, self._clock()):
             raise BadInput(f"There is no grant {grant_id}. See: backburner trust --list")
-
-
-def _digest(*shown: object) -> str:
-    import hashlib
-    import json
-
-    return hashlib.sha256(json.dumps(shown, sort_keys=True).encode("utf-8", "surrogateescape")).hexdigest()

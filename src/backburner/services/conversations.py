@@ -38,14 +38,8 @@ class Conversations:
         publisher: Publisher,
         clock: Clock,
     ) -> None:
-        self._home, self._task_store, self._session_store, self._memory_store, self._queries, self._catalog = (
-            home,
-            task_store,
-            session_store,
-            memory_store,
-            queries,
-            catalog,
-        )
+        self._home, self._task_store, self._session_store, self._memory_store = home, task_store, session_store, memory_store
+        self._queries, self._catalog = queries, catalog
         self._identity, self._publisher, self._clock = identity, publisher, clock
 
     def resume(self, reference: str, message: str, caller: Caller) -> Entry:

@@ -7,12 +7,13 @@ from backburner.coordination.changes import ChangeFeed
 from backburner.coordination.config_file import ConfigFile
 from backburner.core.models import Clock
 from backburner.core.settings import Config
-from backburner.core.store_ports import DeliveryStore, EventStore, LedgerQueries, RecurringStore, RunQueue, SessionStore
+from backburner.core.store_ports import DeliveryStore, EventStore, LedgerQueries, LiveWork, RecurringStore, RunQueue, SessionStore
 from backburner.services.agent_catalog import AgentCatalog
 from backburner.services.app import App
 from backburner.services.approvals import Approvals
 from backburner.services.async_app import AsyncServices
 from backburner.services.deliveries import Deliveries
+from backburner.services.gate import Gate
 from backburner.services.inbox import Inbox
 from backburner.services.proposals import Proposals
 from backburner.services.queries import Queries
@@ -29,13 +30,14 @@ class EngineParts(NamedTuple):
     home: Home
     clock: Clock
     config: ConfigFile
+    live_work: LiveWork
     runs: RunQueue
     queries: LedgerQueries
     recurring: RecurringStore
     deliveries: DeliveryStore
     sessions: SessionStore
     events: EventStore
-    approvals: Approvals
+    gate: Gate
     catalog: AgentCatalog
     inbox: Inbox
     proposals: Proposals
@@ -57,13 +59,14 @@ def open_engine_parts(home: Home, environ: dict[str, str], flags: dict[str, str]
         home=home,
         clock=app.now,
         config=app.config_file,
+        live_work=ledger.live_work,
         runs=ledger.runs,
         queries=ledger.queries,
         recurring=ledger.recurring,
         deliveries=ledger.deliveries,
         sessions=ledger.sessions,
         events=ledger.events,
-        approvals=app.approvals,
+        gate=app.gate,
         catalog=app.agents,
         inbox=app.inbox,
         proposals=app.proposals,
@@ -77,6 +80,7 @@ class AgentParts(NamedTuple):
     """For the agent process: the queue of its lanes, and the App that its agents use like any other interface."""
 
     app: App
+    live_work: LiveWork
     queue: RunQueue
     queries: LedgerQueries
 
@@ -84,7 +88,7 @@ class AgentParts(NamedTuple):
 def open_agent_parts(home: Home, environ: dict[str, str], config: ConfigFile) -> AgentParts:
     """Open a home for the agent process. Close the App afterwards."""
     ledger = open_ledger(home.ledger, setup_lock=home.setup_lock)
-    return AgentParts(App(home, ledger, config, environ), ledger.runs, ledger.queries)
+    return AgentParts(App(home, ledger, config, environ), ledger.live_work, ledger.runs, ledger.queries)
 
 
 def open_shared_app(home: Home, environ: dict[str, str], config: ConfigFile) -> App:

@@ -4,6 +4,7 @@ A grant holds for the words, the folder, the environment that decides what runs,
 of the script, Makefile or package.json it names; what those import is not covered. It is checked again in the moment of start.
 """
 
+import contextlib
 import os
 import stat
 from collections.abc import Mapping
@@ -11,13 +12,18 @@ from typing import TYPE_CHECKING
 
 from backburner.approval.policy import Decision, Rule, Verdict, judge
 from backburner.coordination.config_file import ConfigFile
-from backburner.core.models import Submission, Task
+from backburner.core.errors import BadInput
+from backburner.core.models import Entry, Submission, Task
+from backburner.core.recurring import tools_of
+from backburner.core.states import RunState, TaskState, WaitKind
 from backburner.core.task_spec import Order
+from backburner.services.agent_catalog import AgentCatalog
+from backburner.services.validation import validate
 from backburner.system.command_context import Surroundings, project_for
 from backburner.system.home import project_of
 
 if TYPE_CHECKING:
-    from backburner.core.store_ports import GrantStore
+    from backburner.core.store_ports import GrantStore, LedgerQueries
 
 _LARGEST_SCRIPT = 16 << 20
 
@@ -25,8 +31,16 @@ _LARGEST_SCRIPT = 16 << 20
 class Gate:
     """Verdicts and fingerprints. Whether a person gave an approval is decided in `identity.py`."""
 
-    def __init__(self, grant_store: "GrantStore", config: ConfigFile, home: str) -> None:
-        self._grant_store, self._config, self._home = grant_store, config, home
+    def __init__(
+        self, grant_store: "GrantStore", ledger_queries: "LedgerQueries", catalog: AgentCatalog, config: ConfigFile, home: str
+    ) -> None:
+        self._grant_store, self._ledger_queries = grant_store, ledger_queries
+        self._catalog, self._config, self._home = catalog, config, home
+
+    def check(self, submission: Submission, *, ours: bool = True) -> Verdict:
+        """The verdict on a valid submission, without storing anything; `ours` if Backburner itself would start the command."""
+        validate(submission)
+        return self.judge(submission, self.world(submission, ours=ours))
 
     def judge(self, submission: Submission, world: Surroundings | None = None) -> Verdict:
         """What may happen to a command, without storing anything."""
@@ -40,11 +54,24 @@ class Gate:
         rules = (*self._config.current.rules, *always)
         return judge(submission, world, rules, trusted=world.project in self._trusted())
 
-    def fingerprint(self, submission: Submission, world: Surroundings | None = None) -> str:
-        """What a person's yes is bound to, as one short text."""
-        import hashlib
-        import json
+    def fingerprint_of(self, entry: Entry) -> str:
+        """The fingerprint of what an approval of a task would be for now. What it does not cover cannot change while the task waits."""
+        task, run = entry
+        if run and run.state == RunState.WAITING and (run.wait_kind not in (None, WaitKind.APPROVAL) or not task.spec.command.words):
+            return _digest("step", run.run_id, run.wait and run.wait[:2], run.error, run.extensions)
+        if task.state == TaskState.PAUSED:
+            return _digest("paused", task.task_id, task.recurring.paused_because)
+        submission = submission_of(task, self._ledger_queries.environment(task.task_id))
+        return self.fingerprint(submission.with_spec(recurrence=task.spec.recurrence))
 
+    def fingerprint(self, submission: Submission, world: Surroundings | None = None) -> str:
+        """The fingerprint of a submission: of its command as it would run, otherwise of the prompt and its agent's settings."""
+        spec = submission.spec
+        if not spec.command.words:
+            settings: dict[str, str] = {}
+            with contextlib.suppress(BadInput):  # there is no such agent any more
+                settings = self._catalog.settings_for(submission)
+            return _digest("prompt", spec.cwd, spec.env, settings, tools_of(submission, settings.get("tools", "")), spec.prompt)
         from backburner.approval.effects import injects
         from backburner.approval.programs import scripts_of
         from backburner.approval.shell_parser import dissect
@@ -63,7 +90,7 @@ class Gate:
             "scripts": {path: _content(path) for path in scripts_of(parts, world)},
             **({"stdin": True} if submission.spec.command.stdin else {}),
         }
-        return hashlib.sha256(json.dumps(bound, sort_keys=True).encode("utf-8", "surrogateescape")).hexdigest()
+        return _digest_of(bound)
 
     def changed(self, task: Task, environment: dict[str, str]) -> tuple[str, str] | None:
         """Why a task may not start after all, with the fingerprint of what would; None where what was approved is what would run."""
@@ -97,6 +124,17 @@ def submission_of(task: Task, environment: dict[str, str]) -> Submission:
     order = Order(batch=task.spec.order.batch, priority=task.spec.order.priority)
     spec = task.spec._replace(order=order, recurrence=None, channels=())
     return Submission(spec, environment, session=task.session, message=task.message, opened=task.opened)
+
+
+def _digest(*shown: object) -> str:
+    return _digest_of(shown)
+
+
+def _digest_of(value: object) -> str:
+    import hashlib
+    import json
+
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _stamp(path: str | None) -> list[object] | None:

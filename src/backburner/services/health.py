@@ -25,11 +25,11 @@ class Health:
 
     def live_runs(self) -> Sequence[Run]:
         """Every run that has not ended."""
-        return self._ledger.runs.live_runs()
+        return self._ledger.live_work.live_runs()
 
     def delay_reason(self) -> str | None:
         """Why a claimed run cannot be started yet."""
-        return self._ledger.runs.delayed_because()
+        return self._ledger.live_work.delayed_because()
 
     def failed_deliveries(self) -> Sequence[Notice]:
         """The notices that could not be delivered."""

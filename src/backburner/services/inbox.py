@@ -24,13 +24,8 @@ class Inbox:
     def __init__(
         self, notice_store: "NoticeStore", session_store: "SessionStore", supervisor: EngineSupervisor, catalog: AgentCatalog, clock: Clock
     ) -> None:
-        self._notice_store, self._session_store, self._supervisor, self._catalog, self._clock = (
-            notice_store,
-            session_store,
-            supervisor,
-            catalog,
-            clock,
-        )
+        self._notice_store, self._session_store, self._supervisor, self._catalog = notice_store, session_store, supervisor, catalog
+        self._clock = clock
 
     def notices(self, *, session: str | None = None, project: str | None = None, unread: bool = True) -> Sequence[Notice]:
         """The notices of a session; otherwise those of the person, with those of sessions that are gone. Of one project if given."""

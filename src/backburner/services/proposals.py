@@ -8,19 +8,19 @@ from backburner.core.errors import IllegalTransition, TaskNotFound
 from backburner.core.models import Clock
 
 if TYPE_CHECKING:
-    from backburner.core.store_ports import TaskStore
+    from backburner.core.store_ports import LiveWork, TaskStore
 
 
 class Proposals:
     """Tasks that wait for an approval."""
 
-    def __init__(self, task_store: "TaskStore", publisher: Publisher, clock: Clock) -> None:
-        self._task_store, self._publisher, self._clock = task_store, publisher, clock
+    def __init__(self, live_work: "LiveWork", task_store: "TaskStore", publisher: Publisher, clock: Clock) -> None:
+        self._live_work, self._task_store, self._publisher, self._clock = live_work, task_store, publisher, clock
 
     def expire_overdue(self) -> int:
         """Record that overdue proposals have expired, and tell whoever asked; how many there were."""
         now = self._clock()
-        overdue = self._task_store.overdue_proposals(now)
+        overdue = self._live_work.overdue_proposals(now)
         for task_id in overdue:
             with contextlib.suppress(IllegalTransition, TaskNotFound):  # another process was quicker
                 self._publisher.publish(self._task_store.refuse(task_id, expired=True, now=now))

@@ -36,16 +36,8 @@ class Retention:
         changes: ChangeFeed,
         clock: Clock,
     ) -> None:
-        (
-            self._home,
-            self._task_store,
-            self._ledger_queries,
-            self._event_store,
-            self._recurring_store,
-            self._config,
-            self._changes,
-            self._clock,
-        ) = home, task_store, ledger_queries, event_store, recurring_store, config, changes, clock
+        self._home, self._task_store, self._ledger_queries, self._event_store = home, task_store, ledger_queries, event_store
+        self._recurring_store, self._config, self._changes, self._clock = recurring_store, config, changes, clock
 
     def forget(self, task_ids: Sequence[str]) -> Sequence[str]:
         """Remove ended tasks from the ledger, with their folders and worktrees; returns the ids."""

@@ -15,7 +15,7 @@ from backburner.system.log_file import NAME, Log, Piece, position_of
 
 if TYPE_CHECKING:
     from backburner.core.progress import Progress
-    from backburner.core.store_ports import LedgerQueries, RunQueue
+    from backburner.core.store_ports import LedgerQueries, LiveWork
 
 _MAX_SEARCHED_BYTES = 16 << 20  # at the end of a log, for its last matching lines
 _ALL_LINES = 1 << 30
@@ -25,8 +25,8 @@ _MIN_PIECE_BYTES = 100  # room that must be left before the output of a further 
 class Runs:
     """The output and the state of runs."""
 
-    def __init__(self, home: Home, run_queue: "RunQueue", ledger_queries: "LedgerQueries", config: ConfigFile, clock: Clock) -> None:
-        self._home, self._run_queue, self._ledger_queries, self._config, self._clock = home, run_queue, ledger_queries, config, clock
+    def __init__(self, home: Home, live_work: "LiveWork", ledger_queries: "LedgerQueries", config: ConfigFile, clock: Clock) -> None:
+        self._home, self._live_work, self._ledger_queries, self._config, self._clock = home, live_work, ledger_queries, config, clock
 
     def folder(self, entry: Entry, n: int | None = None) -> str:
         """The folder of the latest run, or of the n-th."""
@@ -123,7 +123,7 @@ class Runs:
             return f"{formatting.local(run.due_at)} (in {formatting.duration(run.due_at - self._clock())})"
         from backburner.system.capacity import no_room
 
-        if reason := self._run_queue.delayed_because():
+        if reason := self._live_work.delayed_because():
             return f"room on this machine: {reason}"
         return no_room(self._config.current) or "a free place"
 

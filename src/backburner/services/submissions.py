@@ -19,7 +19,6 @@ from backburner.core.sessions import agent_task
 from backburner.core.task_spec import Budget, CommandSpec, Recurrence, Source, SourceKind
 from backburner.core.terminal_text import shortened, visible
 from backburner.services.agent_catalog import AgentCatalog
-from backburner.services.approvals import Approvals
 from backburner.services.identity import Identity, started_by_agent
 from backburner.services.queries import Queries
 from backburner.services.refusals import Refusals
@@ -29,6 +28,7 @@ from backburner.system.processes import umask
 
 if TYPE_CHECKING:
     from backburner.core.store_ports import LedgerQueries, RecurringStore, TaskStore
+    from backburner.services.gate import Gate
 
 _MAX_AGENT_DEPTH = 3
 _MAX_SUGGESTIONS = 3
@@ -55,23 +55,16 @@ class Submissions:
         config: ConfigFile,
         queries: Queries,
         catalog: AgentCatalog,
-        approvals: Approvals,
+        gate: "Gate",
         refusals: Refusals,
         identity: Identity,
         publisher: Publisher,
         clock: Clock,
         runner: str,
     ) -> None:
-        self._home, self._task_store, self._ledger_queries, self._recurring_store, self._config, self._clock, self._runner = (
-            home,
-            task_store,
-            ledger_queries,
-            recurring_store,
-            config,
-            clock,
-            runner,
-        )
-        self._queries, self._catalog, self._approvals, self._refusals = queries, catalog, approvals, refusals
+        self._home, self._task_store, self._ledger_queries, self._recurring_store = home, task_store, ledger_queries, recurring_store
+        self._config, self._clock, self._runner = config, clock, runner
+        self._queries, self._catalog, self._gate, self._refusals = queries, catalog, gate, refusals
         self._identity, self._publisher = identity, publisher
 
     def submit(
@@ -106,7 +99,7 @@ class Submissions:
             self._catalog.require_usable(submission, {**submission.environment, **submission.spec.env})
             self._limit_depth(submission)
         decision = self._decide(submission, approved_via, seen, now)
-        asked = self._approvals.fingerprint_of(submission) if decision.approval is None else None
+        asked = self._gate.fingerprint(submission) if decision.approval is None else None
         lane = self._catalog.lane(submission)
         entry = self._task_store.submit(
             submission,
@@ -277,7 +270,7 @@ class Submissions:
     def _judge(self, submission: Submission, approved_via: str | None, now: int) -> Decision:
         from backburner.approval.policy import Decision as Verdicts
 
-        gate = self._approvals.gate
+        gate = self._gate
         context = gate.world(submission)
         verdict = gate.judge(submission, context)
         match verdict.decision:

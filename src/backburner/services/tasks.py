@@ -44,14 +44,8 @@ class Tasks:
         publisher: Publisher,
         clock: Clock,
     ) -> None:
-        self._task_store, self._event_store, self._queries, self._runs, self._waiting, self._retention = (
-            task_store,
-            event_store,
-            queries,
-            runs,
-            waiting,
-            retention,
-        )
+        self._task_store, self._event_store, self._queries, self._runs = task_store, event_store, queries, runs
+        self._waiting, self._retention = waiting, retention
         self._proposals, self._refusals, self._identity = proposals, refusals, identity
         self._publisher, self._clock = publisher, clock
 

@@ -28,13 +28,8 @@ class Triggers:
         publisher: Publisher,
         clock: Clock,
     ) -> None:
-        self._home, self._trigger_store, self._recurring_store, self._config, self._clock = (
-            home,
-            trigger_store,
-            recurring_store,
-            config,
-            clock,
-        )
+        self._home, self._trigger_store, self._recurring_store, self._config = home, trigger_store, recurring_store, config
+        self._clock = clock
         self._queries, self._publisher = queries, publisher
 
     def watched_tasks(self) -> Sequence[Task]:

@@ -5,26 +5,9 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from backburner.store.claims import Claims
-from backburner.store.deliveries import DeliveryRepository
-from backburner.store.dependencies import Dependencies
-from backburner.store.environments import Environments
-from backburner.store.event_writer import EventWriter
-from backburner.store.notice_writer import NoticeWriter
-from backburner.store.pending_triggers import PendingTriggers
+from backburner.store.live_work import LiveWorkRepository
 from backburner.store.queries import QueryRepository
-from backburner.store.recurring import RecurringRepository
-from backburner.store.recurring_activation import RecurringActivation
-from backburner.store.recurring_endings import RecurringEndings
-from backburner.store.run_endings import RunEndings
-from backburner.store.run_queue import RunQueueRepository
-from backburner.store.run_writer import RunWriter
 from backburner.store.task_reader import TaskReader
-from backburner.store.task_transitions import TaskTransitions
-from backburner.store.tasks import TaskRepository
-from backburner.store.usage import Usage
-from backburner.store.waiting_runs import WaitingRuns
-from backburner.store.watched_tasks import WatchedTasks
 
 if TYPE_CHECKING:
     from backburner.core.store_ports import (
@@ -33,6 +16,7 @@ if TYPE_CHECKING:
         ExternalTaskStore,
         GrantStore,
         LedgerQueries,
+        LiveWork,
         MemoryStore,
         NoticeStore,
         RecurringStore,
@@ -43,6 +27,8 @@ if TYPE_CHECKING:
         TriggerStore,
     )
     from backburner.store.database import Database
+    from backburner.store.event_writer import EventWriter
+    from backburner.store.writers import Writers
 
 
 class Ledger:
@@ -50,28 +36,53 @@ class Ledger:
 
     def __init__(self, database: "Database", root: str) -> None:
         """`root` is the home's folder, below which the logs are that notices point to."""
-        self.database = database
-        db = database
-        reader, events, notices, environments = TaskReader(db), EventWriter(db), NoticeWriter(db), Environments(db)
-        usage, watched, activation = Usage(db), WatchedTasks(db), RecurringActivation(db)
-        runs, waiting, dependencies = RunWriter(db, events), WaitingRuns(db, events), Dependencies(db, reader)
-        transitions = TaskTransitions(db, events, notices)
-        claims = Claims(db, events, environments)
-        pending = PendingTriggers(db, reader, usage, transitions, runs)
-        recurring_endings = RecurringEndings(db, root, reader, events, notices, transitions, runs, usage, pending)
-        endings = RunEndings(db, root, reader, events, notices, transitions, runs, waiting, dependencies, recurring_endings)
+        self.database, self._root, self._reader = database, root, TaskReader(database)
+        self.live_work: LiveWork = LiveWorkRepository(database)
+        self.queries: LedgerQueries = QueryRepository(database, self._reader)
 
-        self.tasks: TaskStore = TaskRepository(
-            db, reader, events, notices, environments, transitions, dependencies, activation, runs, claims, waiting, endings
-        )
-        self.runs: RunQueue = RunQueueRepository(db, reader, events, notices, claims, waiting, endings)
-        self.queries: LedgerQueries = QueryRepository(db, reader)
-        self.recurring: RecurringStore = RecurringRepository(db, reader, events, transitions, activation, runs, usage, pending, endings)
-        self.deliveries: DeliveryStore = DeliveryRepository(db, events, watched)
-        self._reader, self._events, self._waiting = reader, events, waiting
-        self._watched, self._pending, self._endings = watched, pending, endings
+    # Many commands need none of the following: each is loaded when it is first used.
 
-    # Most commands need none of the following: each is loaded when it is first used.
+    @cached_property
+    def _writers(self) -> "Writers":
+        from backburner.store.writers import Writers
+
+        return Writers(self.database, self._root, self._reader, self.live_work)
+
+    @property
+    def tasks(self) -> "TaskStore":
+        return self._writers.tasks
+
+    @property
+    def runs(self) -> "RunQueue":
+        return self._writers.runs
+
+    @property
+    def recurring(self) -> "RecurringStore":
+        return self._writers.recurring
+
+    @property
+    def triggers(self) -> "TriggerStore":
+        return self._writers.triggers
+
+    @cached_property
+    def sessions(self) -> "SessionStore":
+        from backburner.store.sessions import SessionRepository
+        from backburner.store.waiting_runs import WaitingRuns
+
+        return SessionRepository(self.database, WaitingRuns(self.database, self._events))
+
+    @cached_property
+    def deliveries(self) -> "DeliveryStore":
+        from backburner.store.deliveries import DeliveryRepository
+        from backburner.store.watched_tasks import WatchedTasks
+
+        return DeliveryRepository(self.database, self._events, WatchedTasks(self.database))
+
+    @cached_property
+    def _events(self) -> "EventWriter":
+        from backburner.store.event_writer import EventWriter
+
+        return EventWriter(self.database)
 
     @cached_property
     def events(self) -> "EventStore":
@@ -84,18 +95,6 @@ class Ledger:
         from backburner.store.notices import NoticeRepository
 
         return NoticeRepository(self.database)
-
-    @cached_property
-    def triggers(self) -> "TriggerStore":
-        from backburner.store.triggers import TriggerRepository
-
-        return TriggerRepository(self.database, self._reader, self._events, self._watched, self._pending, self._endings)
-
-    @cached_property
-    def sessions(self) -> "SessionStore":
-        from backburner.store.sessions import SessionRepository
-
-        return SessionRepository(self.database, self._waiting)
 
     @cached_property
     def grants(self) -> "GrantStore":

@@ -13,6 +13,7 @@ from backburner.store.rows import ENTRY, entry_of
 
 if TYPE_CHECKING:
     from backburner.core.schedule import Plan
+    from backburner.core.store_ports import LiveWork
     from backburner.store.database import Database
     from backburner.store.event_writer import EventWriter
     from backburner.store.pending_triggers import PendingTriggers
@@ -34,6 +35,7 @@ class RecurringRepository:
     def __init__(
         self,
         db: "Database",
+        live: "LiveWork",
         reader: "TaskReader",
         events: "EventWriter",
         transitions: "TaskTransitions",
@@ -43,6 +45,7 @@ class RecurringRepository:
         pending: "PendingTriggers",
         endings: "RunEndings",
     ) -> None:
+        self._live = live
         self._db, self._reader, self._events, self._transitions, self._activation = db, reader, events, transitions, activation
         self._runs, self._usage, self._pending, self._endings = runs, usage, pending, endings
 
@@ -50,16 +53,12 @@ class RecurringRepository:
         """Every recurring task that is due some time."""
         return [entry_of(row) for row in self._db.execute(f"{ENTRY} WHERE t.next_run_at IS NOT NULL ORDER BY t.seq")]
 
-    def next_slot_at(self, after: int = -1) -> int | None:
-        """When the next recurring task is due, after some moment."""
-        return self._db.one("SELECT min(next_run_at) FROM tasks WHERE next_run_at IS NOT NULL AND next_run_at > ?", (after,))[0]
-
     def fire(self, decide: Decide, now: int, folder: str) -> int:
         """Deal with slots that are due: advance the task, add the run, and a row for what is skipped; each task in one transaction.
 
         How many tasks went on; not those that wait for their run of before to make up for one more slot.
         """
-        if (due := self.next_slot_at()) is None or due > now:
+        if (due := self._live.next_slot_at()) is None or due > now:
             return 0
         moved = 0
         last = -1, 0

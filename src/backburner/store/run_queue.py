@@ -10,11 +10,11 @@ from backburner.core import recurring
 from backburner.core.errors import StaleRun
 from backburner.core.formatting import no_room, short
 from backburner.core.masking import masked_line
-from backburner.core.models import ENGINE, HOSTED, RECORD, Ending, Entry, ProcessId, Run, Settled, Work
+from backburner.core.models import ENGINE, HOSTED, Ending, Entry, ProcessId, Run, Settled, Work
 from backburner.core.states import AT_WORK, LIVE, NoticeKind, Result, RunEvent, RunState, TaskState, WaitKind, advance
 from backburner.core.terminal_text import shortened
 from backburner.store.claims import QUEUE
-from backburner.store.rows import LIVE_RUNS, RUN, run_of
+from backburner.store.rows import LIVE_RUNS
 
 if TYPE_CHECKING:
     from backburner.store.claims import Claims
@@ -88,11 +88,6 @@ class RunQueueRepository:
             waiting = "state IN ('pending', 'waiting') AND runner = ? AND ended_at IS NULL"
             return self._db.write(f"UPDATE runs SET runner = ? WHERE {waiting}", (ENGINE, runner))
 
-    def live_runs(self) -> Sequence[Run]:
-        """Every run that has not ended, but for those kept by hand."""
-        rows = self._db.execute(f"SELECT {RUN} FROM runs r WHERE r.{LIVE_RUNS} AND r.runner <> ? ORDER BY r.seq", (RECORD,))
-        return [run_of(row) for row in rows]
-
     def cancels(self) -> Sequence[str]:
         """The runs at work that are to be stopped."""
         return [row[0] for row in self._db.execute(f"SELECT run_id FROM runs WHERE {LIVE_RUNS} AND cancel_requested_at IS NOT NULL")]
@@ -131,12 +126,6 @@ class RunQueueRepository:
                 task = self._reader.get(self._reader.task_of(run_id)).task
                 self._events.write(now, "run_delayed", task.task_id, run_id, reason=reason)
                 self._notices.write(task, None, no_room(task.task_id, reason), now, NoticeKind.DELAYED, again=True)
-
-    def delayed_because(self) -> str | None:
-        """Why a run that was claimed cannot be started yet, where there is one."""
-        delayed = "state = 'running' AND process IS NULL AND error IS NOT NULL"
-        row = self._db.one(f"SELECT error FROM runs WHERE {LIVE_RUNS} AND {delayed} LIMIT 1")
-        return row[0] if row else None
 
     def park(
         self,

@@ -246,11 +246,6 @@ class TaskRepository:
         never = "SELECT task_id FROM tasks WHERE state IN ('rejected', 'expired') AND created_at < ?"
         return [row[0] for sql in (ended, never) for row in self._db.execute(sql, (before,))]
 
-    def overdue_proposals(self, now: int) -> Sequence[str]:
-        """The proposals nobody answered in time."""
-        overdue = "SELECT task_id FROM tasks WHERE state = 'proposed' AND expires_at <= ?"
-        return [row[0] for row in self._db.execute(overdue, (now,))]
-
     def _begin(self, task: Task, runner: str, folder: str, now: int) -> Entry:
         """The first run of an approved task: pending, blocked by what it comes after, or failed with that at once."""
         blocked, failed = self._dependencies.block(task)

@@ -168,7 +168,7 @@ def whole(ledger: Ledger) -> tuple[object, ...]:
     """Everything there is to see, to prove that a refused verb changed nothing."""
     return (
         ledger.queries.list(status=None, project=None, limit=None),
-        ledger.runs.live_runs(),
+        ledger.live_work.live_runs(),
         ledger.events.events(0, 10_000),
         ledger.notices.notices(project=None, unread=False),
     )

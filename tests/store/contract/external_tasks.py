@@ -15,7 +15,7 @@ class ExternalTaskContract:
         task, run = by_hand(ledger)
         ledger.external_tasks.record(task, run)
         assert shown(ledger, "task_hand") == (task, run)
-        assert [one.run_id for one in ledger.runs.live_runs()] == ["task_model"]
+        assert [one.run_id for one in ledger.live_work.live_runs()] == ["task_model"]
         with pytest.raises(BadInput):
             ledger.external_tasks.record(task, run)
 

@@ -72,7 +72,7 @@ class GuardContract:
             monkeypatch.setattr(ledger.runs._reader, "by_latest_run", lambda _: old["task_x"])  # type: ignore[attr-defined]
         else:
             monkeypatch.setattr(ledger.recurring._reader, "get", lambda _: old["task_r"])  # type: ignore[attr-defined]
-            monkeypatch.setattr(ledger.recurring, "next_slot_at", lambda: NOW + HOUR)
+            monkeypatch.setattr(ledger.live_work, "next_slot_at", lambda: NOW + HOUR)
             ledger.database.write("UPDATE tasks SET next_run_at = ? WHERE task_id = 'task_r'", (NOW + HOUR + 1,))
         unchanged = whole(ledger)
         if way == "end":

@@ -43,12 +43,12 @@ class RecurringContract:
     # -- slots
 
     def test_the_next_slot_is_that_of_whatever_is_due_first(self, ledger: Ledger) -> None:
-        assert ledger.recurring.next_slot_at() is None and ledger.recurring.standing() == []
+        assert ledger.live_work.next_slot_at() is None and ledger.recurring.standing() == []
         recurring(ledger, "task_a")
         recurring(ledger, "task_b", every(HOUR // 2, NOW))
         recurring(ledger, "task_c", Schedule(), after=("task_a",))
-        assert (ledger.recurring.next_slot_at(), ledger.recurring.next_slot_at(NOW + HOUR // 2)) == (NOW + HOUR // 2, NOW + HOUR)
-        assert ledger.recurring.next_slot_at(NOW + HOUR) is None
+        assert (ledger.live_work.next_slot_at(), ledger.live_work.next_slot_at(NOW + HOUR // 2)) == (NOW + HOUR // 2, NOW + HOUR)
+        assert ledger.live_work.next_slot_at(NOW + HOUR) is None
         assert [entry.task.task_id for entry in ledger.recurring.standing()] == ["task_a", "task_b"]
 
     def test_a_slot_that_is_due_becomes_a_run_and_the_next_one_comes(self, ledger: Ledger, open_ledger: Open) -> None:
@@ -166,7 +166,7 @@ class RecurringContract:
             "by hand",
             PauseKind.OTHER,
         )
-        assert (task.recurring.next_run_at, run.blocked, ledger.recurring.next_slot_at()) == (None, True, None) and claimed(
+        assert (task.recurring.next_run_at, run.blocked, ledger.live_work.next_slot_at()) == (None, True, None) and claimed(
             ledger, now=NOW + DAY
         ) == []
         assert ledger.notices.notices() == []
@@ -369,7 +369,7 @@ class RecurringContract:
 
     def test_a_proposed_recurring_task_is_not_due(self, ledger: Ledger) -> None:
         propose(ledger, "task_r", schedule=every(HOUR, NOW), kind="scheduled", most_active=9)
-        assert ledger.recurring.next_slot_at() is None and fire(ledger, NOW + DAY) == 0
+        assert ledger.live_work.next_slot_at() is None and fire(ledger, NOW + DAY) == 0
 
     def test_a_scheduled_task_that_is_busy_waits_for_its_next_slot(self, ledger: Ledger) -> None:
         recurring(ledger)

@@ -219,14 +219,17 @@ class RunQueueContract:
         run = running(ledger, owner=THEIRS, runner=EMBEDDER)
         ledger.runs.park(run.run_id, THEIRS, "it changed", NOW)
         ledger.runs.release(EMBEDDER)
-        assert [one.runner for one in ledger.runs.live_runs()] == [ENGINE]
+        assert [one.runner for one in ledger.live_work.live_runs()] == [ENGINE]
 
     def test_live_runs_are_those_that_have_not_ended(self, ledger: Ledger) -> None:
         ended(ledger, "task_done")
         running(ledger, "task_running")
         submit(ledger, "task_pending")
         propose(ledger, "task_proposed")
-        assert [(run.run_id, run.state) for run in ledger.runs.live_runs()] == [("task_running", "running"), ("task_pending", "pending")]
+        assert [(run.run_id, run.state) for run in ledger.live_work.live_runs()] == [
+            ("task_running", "running"),
+            ("task_pending", "pending"),
+        ]
 
     def test_claims_go_by_priority_and_then_by_age(self, ledger: Ledger) -> None:
         for number, priority in enumerate([0, -1, 1, 0, 1, -1]):
@@ -415,17 +418,17 @@ class RunQueueContract:
 
     def test_a_claimed_run_for_which_there_is_no_room_is_put_off_with_the_reason(self, ledger: Ledger) -> None:
         run = running(ledger)
-        assert ledger.runs.delayed_because() is None
+        assert ledger.live_work.delayed_because() is None
         ledger.runs.put_off(run.run_id, OURS, "no file is free", NOW + 50, tell=False)
         put_off = latest(ledger, "task_x")
         assert (put_off.state, put_off.error, put_off.started_at) == (RunState.RUNNING, "no file is free", NOW + 50)
-        assert ledger.runs.delayed_because() == "no file is free" and ledger.notices.notices() == []
+        assert ledger.live_work.delayed_because() == "no file is free" and ledger.notices.notices() == []
         ledger.runs.put_off(run.run_id, OURS, "no file is free", NOW + 60, tell=True)
         ledger.runs.put_off(run.run_id, OURS, "no file is free", NOW + 60, tell=True)
         assert [(notice.kind, notice.channel) for notice in ledger.notices.notices()] == [(NoticeKind.DELAYED, "inbox")] * 2
         assert kinds(ledger).count("run_delayed") == 2
         ledger.runs.record_process(run.run_id, OURS, ProcessId(77, "7", "boot"))
-        assert ledger.runs.delayed_because() is None
+        assert ledger.live_work.delayed_because() is None
 
     def test_only_the_owner_can_put_a_run_off_and_only_one_at_work(self, ledger: Ledger) -> None:
         run = running(ledger, "task_a")

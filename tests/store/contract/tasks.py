@@ -146,9 +146,9 @@ class TaskContract:
         propose(ledger, "task_b", expires_at=NOW + 20)
         propose(ledger, "task_c", expires_at=NOW + 5)
         ledger.tasks.refuse("task_c", expired=False, now=NOW)
-        assert ledger.tasks.overdue_proposals(NOW + 9) == []
-        assert ledger.tasks.overdue_proposals(NOW + 10) == ["task_a"]
-        assert sorted(ledger.tasks.overdue_proposals(NOW + 20)) == ["task_a", "task_b"]
+        assert ledger.live_work.overdue_proposals(NOW + 9) == []
+        assert ledger.live_work.overdue_proposals(NOW + 10) == ["task_a"]
+        assert sorted(ledger.live_work.overdue_proposals(NOW + 20)) == ["task_a", "task_b"]
 
     def test_a_pending_run_is_cancelled_at_once_and_told(self, ledger: Ledger) -> None:
         submit(ledger)
@@ -166,7 +166,7 @@ class TaskContract:
         run = running(ledger)
         entry = ledger.tasks.request_cancel("task_x", NOW + 20)
         assert entry.run == run._replace(cancel_requested_at=NOW + 20)
-        assert [one.cancel_requested_at for one in ledger.runs.live_runs()] == [NOW + 20]
+        assert [one.cancel_requested_at for one in ledger.live_work.live_runs()] == [NOW + 20]
         assert ledger.notices.notices(project=None, unread=True) == []
         assert ledger.runs.settle([done(run, RunState.CANCELLED, Result.SIGNAL)], OURS).run_ids == ["task_x"]
 
@@ -461,7 +461,7 @@ class TaskContract:
         ledger.recurring.run_now("task_r", NOW, "tasks")
         task, run = ledger.tasks.request_cancel("task_r", NOW + 5)
         assert run and (task.state, task.recurring.next_run_at, run.state) == (TaskState.CANCELLED, None, RunState.CANCELLED)
-        assert ledger.recurring.next_slot_at() is None
+        assert ledger.live_work.next_slot_at() is None
 
     def test_only_the_run_of_a_recurring_task_can_be_cancelled(self, ledger: Ledger) -> None:
         before = recurring(ledger)

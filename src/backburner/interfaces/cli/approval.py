@@ -19,7 +19,7 @@ from backburner.services.app import App
 def check(app: App, caller: Caller, args: argparse.Namespace) -> int:
     """What the gate would say; nothing is stored and nothing runs."""
     submission = submission_from(caller, args)
-    verdict = app.approvals.judge(submission)
+    verdict = app.gate.check(submission)
     parts = [
         {"command": part.text, "inside": list(part.inside)}
         for part in dissect(submission.spec.command.words, submission.spec.command.shell)

@@ -71,12 +71,12 @@ def question_of(app: App, entry: Entry) -> Question | None:
         return _step(app, entry) if _asks(entry) else None
     if entry.task.state == TaskState.PAUSED:
         text = f"{entry.task.task_id} is paused: {visible(str(entry.task.recurring.paused_because))}"
-        return Question(entry.task.task_id, text, "Let it go on?", YES_NO, seen=app.approvals.fingerprint(entry))
+        return Question(entry.task.task_id, text, "Let it go on?", YES_NO, seen=app.gate.fingerprint_of(entry))
     return None
 
 
 def _step(app: App, entry: Entry) -> Question:
-    seen = app.approvals.fingerprint(entry)  # before anything is shown: what changes meanwhile is not what was seen
+    seen = app.gate.fingerprint_of(entry)  # before anything is shown: what changes meanwhile is not what was seen
     who = "The agent asks" if entry.task.in_chat else f"{entry.task.task_id} asks"
     text = f"{who}: {visible(str(entry.run and entry.run.error))}"
     if entry.run and entry.run.wait_kind in (None, WaitKind.APPROVAL) and entry.task.spec.command.words:
@@ -91,7 +91,7 @@ def _step_of(entry: Entry) -> str:
 
 
 def _proposal(app: App, entry: Entry) -> Question:
-    task, seen = entry.task, app.approvals.fingerprint(entry)
+    task, seen = entry.task, app.gate.fingerprint_of(entry)
     when = app.recurring.explain(task) if task.standing else None
     last = "Have it run like that?" if when else "Start in background?"
     if not task.spec.command.words:
@@ -120,7 +120,7 @@ def _command(app: App, entry: Entry, seen: str) -> "tuple[str, Verdict | None]":
 
     task, submission = entry.task, _submission(app, entry)
     try:
-        verdict = app.approvals.judge(submission)
+        verdict = app.gate.check(submission)
     except BackburnerError as error:  # its folder is gone, say: a yes would not start it
         text = f"Command requires approval:\n  {command_line(task.spec.command.words, task.spec.command.shell)}\n\nDirectory: {visible(task.spec.cwd)}\n{error}"
         return f"{text}\nFingerprint: {short(seen)}", None

@@ -130,7 +130,7 @@ def submit(app: App, caller: Caller, submission: Submission, yes: bool) -> Entry
     """Through the gate: ask where somebody sits, park where nobody does. A prompt is asked without that: what its agent does is not."""
     if not submission.spec.command.words:
         return app.submissions.submit(submission, caller)
-    verdict = app.approvals.judge(submission)
+    verdict = app.gate.check(submission)
     if yes:
         app.identity.require_person(caller)
     if verdict.decision != "ask":
@@ -139,7 +139,7 @@ def submit(app: App, caller: Caller, submission: Submission, yes: bool) -> Entry
 
     seen = None
     if not yes and can_ask() and _is_person(app, caller):
-        seen = app.approvals.fingerprint_of(submission)
+        seen = app.gate.fingerprint(submission)
         match ask(submission, verdict, app.recurring.explain(submission) if submission.standing else None, seen):
             case Answer.NO:
                 raise ApprovalDenied(reason="you said no")

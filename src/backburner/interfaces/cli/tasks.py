@@ -60,7 +60,7 @@ def status(app: App, caller: Caller, args: argparse.Namespace) -> int:
         render.print_json({**render.as_json(entry, now_ms(), exact=True), **render.signs_json(signs), **more})
     else:
         when = app.recurring.explain(entry.task, upcoming=entry.status == "active") if entry.task.standing else ""
-        if reason := app.triggers.broken_reason(entry.task):
+        if entry.task.spec.source and (reason := app.triggers.broken_reason(entry.task)):
             when += f" (it cannot be watched now: {reason})"
         runs = app.queries.history(entry, args.runs) if entry.task.standing else ()
         print(render.details(entry, now_ms(), output, app.runs.log_path(entry), signs, when, runs))

@@ -275,7 +275,7 @@ class TaskRunner:
             cap=self.max_concurrent,
             grace=app.config.number("commands.cancel_grace_seconds"),
             changed=self._changed,
-            changed_since=lambda work: app.approvals.gate.changed(work.task, work.environment),
+            changed_since=lambda work: app.gate.changed(work.task, work.environment),
             admit=lambda wanted: machine.admit(app.config, wanted),
         )
         ear = self._ear = app.changes.listen()
