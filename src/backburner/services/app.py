@@ -275,10 +275,10 @@ def open_app(
     runner: str = ENGINE,
 ) -> App:
     """Open a home, which is created if it is missing. Close the App, or use it in a `with` statement."""
-    from backburner.store.ledger import open_ledger
+    from backburner.coordination.ledger_file import open_home_ledger
 
     environ = dict(os.environ) if environ is None else environ
     place = home if isinstance(home, Home) else Home(locate(home, environ))
     place.make()
     config = ConfigFile(place, environ, flags)
-    return App(place, open_ledger(place.ledger, setup_lock=place.setup_lock), config, environ, clock=clock, runner=runner)
+    return App(place, open_home_ledger(place), config, environ, clock=clock, runner=runner)

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from backburner.coordination.changes import ChangeFeed
 from backburner.coordination.config_file import ConfigFile
+from backburner.coordination.ledger_file import open_home_ledger
 from backburner.core.models import Clock
 from backburner.core.settings import Config
 from backburner.core.store_ports import DeliveryStore, EventStore, LedgerQueries, LiveWork, RecurringStore, RunQueue, SessionStore
@@ -20,7 +21,6 @@ from backburner.services.queries import Queries
 from backburner.services.retention import Retention
 from backburner.services.suggestions import Suggestions
 from backburner.services.triggers import Triggers
-from backburner.store.ledger import open_ledger
 from backburner.system.home import Home
 
 
@@ -48,7 +48,7 @@ class EngineParts(NamedTuple):
 
 def open_engine_parts(home: Home, environ: dict[str, str], flags: dict[str, str] | None = None) -> EngineParts:
     """Open a home for the engine. `close` also leaves a ledger file that can be copied alone."""
-    ledger = open_ledger(home.ledger, setup_lock=home.setup_lock)
+    ledger = open_home_ledger(home)
     app = App(home, ledger, ConfigFile(home, environ, flags), environ)
 
     def close() -> None:
@@ -87,13 +87,13 @@ class AgentParts(NamedTuple):
 
 def open_agent_parts(home: Home, environ: dict[str, str], config: ConfigFile) -> AgentParts:
     """Open a home for the agent process. Close the App afterwards."""
-    ledger = open_ledger(home.ledger, setup_lock=home.setup_lock)
+    ledger = open_home_ledger(home)
     return AgentParts(App(home, ledger, config, environ), ledger.live_work, ledger.runs, ledger.queries)
 
 
 def open_shared_app(home: Home, environ: dict[str, str], config: ConfigFile) -> App:
     """An App of its own, for another thread, with settings that are shared with the daemon."""
-    return App(home, open_ledger(home.ledger, setup_lock=home.setup_lock), config, environ)
+    return App(home, open_home_ledger(home), config, environ)
 
 
 class IntegrationParts(NamedTuple):
@@ -118,7 +118,7 @@ class IntegrationParts(NamedTuple):
 
 def open_integration_parts(home: Home, environ: dict[str, str], config: ConfigFile) -> IntegrationParts:
     """Open a home for the integrations process."""
-    ledger = open_ledger(home.ledger, setup_lock=home.setup_lock)
+    ledger = open_home_ledger(home)
     app = App(home, ledger, config, environ)
     return IntegrationParts(
         home, environ, app.now, app.config_file, app.changes, app.deliveries, app.triggers, app.approvals, app.queries, ledger.close

@@ -50,6 +50,6 @@ class Health:
 
 def open_health(home: "Home") -> Health:
     """Open the ledger of a home; LedgerUnavailable or LedgerTooNew if that is not possible."""
-    from backburner.store.ledger import open_ledger
+    from backburner.coordination.ledger_file import open_home_ledger
 
-    return Health(open_ledger(home.ledger, setup_lock=home.setup_lock))
+    return Health(open_home_ledger(home))

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
+from backburner.coordination.ledger_file import open_home_ledger
 from backburner.core.models import OTLP, Event, Span
-from backburner.store.ledger import Ledger, open_ledger
+from backburner.store.ledger import Ledger
 from backburner.system.home import Home
 
 _EVENTS_PER_PAGE = 1000
@@ -36,4 +37,4 @@ class TraceSource:
 
 def open_trace_source(home: Home) -> TraceSource:
     """Open a home for the export of traces."""
-    return TraceSource(open_ledger(home.ledger, setup_lock=home.setup_lock))
+    return TraceSource(open_home_ledger(home))

@@ -12,6 +12,8 @@ from typing import Protocol
 class Database(Protocol):
     """One connection to a ledger. Not for several threads at the same moment."""
 
+    upgraded: bool  # whether opening it brought an older ledger to the present version
+
     dialect: str
 
     def execute(self, sql: str, params: Sequence[object] = ()) -> list[tuple]:

@@ -28,6 +28,7 @@ class SqliteDatabase:
     def __init__(self, path: str, *, vfs: str | None = None, exclusive: bool = False, setup_lock: str | None = None) -> None:
         self.path = path
         self._durable: bool | None = None
+        self.upgraded = False
         if not os.path.exists(path) and not vfs:
             os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
         try:
@@ -121,6 +122,7 @@ class SqliteDatabase:
         if version < VERSION:
             held = lock(setup_lock, wait=True) if setup_lock else None
             try:
+                self.upgraded = 0 < self._version() < VERSION
                 self._migrate()
             finally:
                 if held is not None:

@@ -236,6 +236,23 @@ def engine_of(home: Home) -> ProcessId | None:
     return found if is_alive(found) else None
 
 
+def daemons_of(home: Home) -> list[ProcessId]:
+    """The engine of a home and the processes beside it, of whatever version; not this one. Without /proc only the engine."""
+    found = [engine] if (engine := engine_of(home)) else []
+    for name in os.listdir("/proc") if _PROC else ():
+        if not name.isdecimal() or int(name) == os.getpid():
+            continue
+        try:
+            with open(f"/proc/{name}/cmdline", "rb") as file:
+                words = file.read().split(b"\0")
+        except OSError:
+            continue  # it is gone
+        ours = len(words) > 2 and words[1] == b"-Pc" and b"from backburner." in words[2]
+        if ours and os.fsencode(home.root) in words and (process := identify(int(name))) and process not in found:
+            found.append(process)
+    return [process for process in found if process.pid != os.getpid()]
+
+
 def executable_of(name: str, cwd: str, path: str) -> str | None:
     """The file that `name` would run in `cwd` with this PATH; None where there is none that can be run."""
     if "/" in name:
