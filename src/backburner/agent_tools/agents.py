@@ -1,4 +1,4 @@
-"""The `background_*` tools: agents in the background, as functions over the Runtime like those of `tools`.
+"""The `background_*` tools: agents in the background, as functions over the services like those of `tools`.
 
 At this door a failed run is an `error`, and one that waits for a seat is `running` with `queued`.
 """

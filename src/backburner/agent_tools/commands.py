@@ -1,4 +1,4 @@
-"""The tools an agent calls: plain async functions over the Runtime, which return dicts with a `display` for people.
+"""The tools an agent calls: plain async functions over the services, which return dicts with a `display` for people.
 
 `ctx.deps` is the `ToolContext`: who calls, from where, and how long a call may take. Their docstrings are the published schema.
 Output is given in bounded pieces with a cursor. None of them can say yes for a person.

@@ -1,4 +1,4 @@
-"""The `task_*` tools: standing tasks for an agent's user, as functions over the Runtime like those of `tools`."""
+"""The `task_*` tools: standing tasks for an agent's user, as functions over the services like those of `tools`."""
 
 import json
 from collections.abc import Callable

@@ -87,10 +87,6 @@ class DaemonProcess:
         wakeups.ring_all(self._home.bells, besides=self._listener.path if self._listener else "")
         self.wake()
 
-    def stop(self) -> None:
-        """Leave now."""
-        self._done.set()
-
     def make_pass(self) -> None:
         """One pass now: new settings, then everything that is due. A failed pass is logged and made again after a second."""
         if self._next_pass:

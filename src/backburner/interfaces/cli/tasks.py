@@ -1,4 +1,4 @@
-"""What each verb of the command line does: call the Runtime, print, return an exit code. No verb touches the store."""
+"""What each verb of the command line does: call the services, print, return an exit code. No verb touches the store."""
 
 import argparse
 import sys

@@ -1,6 +1,6 @@
 """`async with Backburner.open() as bb: …` for programs with an event loop, `BackburnerSync` for scripts.
 
-One implementation: the Runtime. The asynchronous one calls it in a thread of its own, the other one directly.
+One implementation: `BackburnerSync` calls the services of an App; `Backburner` has such an App in a thread of its own.
 """
 
 import asyncio
