@@ -6,7 +6,8 @@ Ours as a program that runs its own commands uses it: where there is room, submi
 import os
 import time
 
-from backburner.core.models import Approval, Ending, Entry, ProcessId
+from backburner.core.claims import Ending
+from backburner.core.models import Approval, Entry, ProcessId
 from backburner.core.states import Result, RunState
 from backburner.store.ledger import Ledger, open_ledger
 from backburner.system.processes import myself

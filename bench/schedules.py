@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 
-from backburner.core.models import ENGINE, Approval, Ending
+from backburner.core.claims import Ending
+from backburner.core.models import ENGINE, Approval
 from backburner.core.schedule import Schedule, cron, every
 from backburner.core.settings import resolve
 from backburner.core.states import Result, RunState

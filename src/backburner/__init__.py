@@ -20,7 +20,9 @@ if TYPE_CHECKING:
         TaskNotFound,
         WaitTimedOut,
     )
-    from backburner.core.models import Batch, Entry, Event, Notice, Run, Span, Task
+    from backburner.core.events import Event, Span
+    from backburner.core.models import Batch, Entry, Run, Task
+    from backburner.core.notices import Notice
     from backburner.core.progress import Progress
     from backburner.interfaces.library.client import Backburner, BackburnerSync
     from backburner.interfaces.library.embedded import TaskMetadata, TaskRunner, TaskStatus, TaskStorage, generate_task_id, parse_command
@@ -44,7 +46,9 @@ _EXPORTS = {
         "WaitTimedOut",
     ),
     "interfaces.library.embedded": ("TaskMetadata", "TaskRunner", "TaskStatus", "TaskStorage", "generate_task_id", "parse_command"),
-    "core.models": ("Batch", "Entry", "Event", "Notice", "Run", "Span", "Task"),
+    "core.events": ("Event", "Span"),
+    "core.models": ("Batch", "Entry", "Run", "Task"),
+    "core.notices": ("Notice",),
     "core.progress": ("Progress",),
 }
 

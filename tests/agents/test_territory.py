@@ -10,8 +10,9 @@ from conftest import Place, caller
 
 from backburner.agents.external.message_fields import of_opencode
 from backburner.agents.permissions import Asked, judge
+from backburner.core.claims import Work
 from backburner.core.known_agents import READY, asks
-from backburner.core.models import Entry, Work
+from backburner.core.models import Entry
 from backburner.services.app import App, open_app
 from backburner.testing import records
 

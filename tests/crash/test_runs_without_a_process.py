@@ -9,7 +9,8 @@ import pytest
 from conftest import Place, caller, wait_until
 from witness import Witness, calm, change, query
 
-from backburner.core.models import Entry, Work
+from backburner.core.claims import Work
+from backburner.core.models import Entry
 from backburner.execution.command import Command, CommandExecutor
 from backburner.execution.runner import Runner
 from backburner.services.app import now_ms, open_app

@@ -11,8 +11,9 @@ import pytest
 from conftest import caller
 
 from backburner.coordination.supervision import EngineSupervisor
+from backburner.core.claims import Ending
 from backburner.core.errors import ApprovalDenied, BadInput, QuestionChanged
-from backburner.core.models import DISCOVERY, ENGINE, LOCAL, Ending, Entry, ProcessId, Submission
+from backburner.core.models import DISCOVERY, ENGINE, LOCAL, Entry, ProcessId, Submission
 from backburner.core.ports import Answer, Happening
 from backburner.core.schedule import every
 from backburner.core.states import Result, RunState, WaitKind

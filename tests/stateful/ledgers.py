@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from backburner.core.models import ENGINE, Approval, Ending, Entry, ProcessId
+from backburner.core.claims import Ending
+from backburner.core.models import ENGINE, Approval, Entry, ProcessId
 from backburner.core.states import Result, RunState
 from backburner.store.ledger import Ledger
 from backburner.testing.records import request

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from timetables import DAY, HOUR, ME, MINUTE, Timetable
 
+from backburner.core.claims import Ending
 from backburner.core.errors import BadInput
 from backburner.core.formatting import run_error
-from backburner.core.models import ENGINE, LOCAL, Ending
+from backburner.core.models import ENGINE, LOCAL
 from backburner.core.schedule import ALL, SKIP, Schedule, cron, every
 from backburner.core.states import Result, RunState
 from backburner.store.run_writer import RunWriter

@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 from conftest import LONG
 
+from backburner.core.claims import Ending, Work
 from backburner.core.errors import BadInput
-from backburner.core.models import ENGINE, Approval, Ending, ProcessId, Work
+from backburner.core.models import ENGINE, Approval, ProcessId
 from backburner.core.schedule import MISSED, MOST_ROWS, Schedule, cron, every, next_slot, slots
 from backburner.core.settings import resolve
 from backburner.core.states import Result, RunState

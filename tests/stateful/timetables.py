@@ -4,7 +4,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from backburner.core.models import ENGINE, LOCAL, Approval, Ending, Entry, ProcessId, Run
+from backburner.core.claims import Ending
+from backburner.core.models import ENGINE, LOCAL, Approval, Entry, ProcessId, Run
 from backburner.core.schedule import Schedule, every
 from backburner.core.settings import resolve
 from backburner.core.states import Result, RunState

@@ -9,7 +9,8 @@ from types import SimpleNamespace
 import apsw
 import pytest
 
-from backburner.core.models import ENGINE, Approval, Ending, ProcessId
+from backburner.core.claims import Ending
+from backburner.core.models import ENGINE, Approval, ProcessId
 from backburner.core.states import Result, RunState
 from backburner.interfaces.cli.doctor import Finding, examine
 from backburner.store.ledger import open_ledger

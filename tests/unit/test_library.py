@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from backburner import TaskMetadata, TaskStatus, TaskStorage, parse_command
+from backburner.core.claims import Ending
 from backburner.core.errors import BackburnerError, BadInput, IllegalTransition, TaskNotFound
-from backburner.core.models import Approval, Ending
+from backburner.core.models import Approval
 from backburner.core.states import Result, RunState
 from backburner.store.ledger import open_ledger
 from backburner.system.processes import myself

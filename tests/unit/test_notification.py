@@ -2,8 +2,8 @@
 
 import pytest
 
-from backburner.core.models import Notice
 from backburner.core.notice_text import MARK, brief, fitting, notification
+from backburner.core.notices import Notice
 
 
 def _notice(number: int, text: str = "completed") -> Notice:

@@ -7,7 +7,8 @@ import os
 import tempfile
 from typing import Any
 
-from backburner.core.models import ENGINE, RECORD, Approval, Ending, ProcessId
+from backburner.core.claims import Ending
+from backburner.core.models import ENGINE, RECORD, Approval, ProcessId
 from backburner.core.states import Result, RunState
 from backburner.store.ledger import Ledger, open_ledger
 from backburner.testing.records import changed, request

@@ -9,8 +9,9 @@ from pathlib import Path
 import apsw
 import pytest
 
+from backburner.core.claims import Ending
 from backburner.core.errors import LedgerTooNew
-from backburner.core.models import ENGINE, Approval, Ending, ProcessId
+from backburner.core.models import ENGINE, Approval, ProcessId
 from backburner.core.recipients import INBOX
 from backburner.core.states import PauseKind, Result, RunState
 from backburner.core.task_spec import Limits

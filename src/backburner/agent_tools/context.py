@@ -5,7 +5,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
 from backburner.core.errors import TaskNotFound
-from backburner.core.models import Caller, Entry, Notice
+from backburner.core.models import Caller, Entry
+from backburner.core.notices import Notice
 from backburner.services.app import App
 from backburner.services.async_app import AsyncApp
 from backburner.system.caller_identity import current_caller

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 from backburner.agent_tools.context import ToolContext
 from backburner.agent_tools.registry import Tool
 from backburner.core.errors import BackburnerError, BadInput
-from backburner.core.models import Notice, ProcessId
+from backburner.core.models import ProcessId
 from backburner.core.notice_text import fitting, notification
+from backburner.core.notices import Notice
 from backburner.core.sessions import UNATTENDED, SessionId
 from backburner.services.app import App
 from backburner.system.home import project_of

@@ -1,6 +1,6 @@
 """What a run of an agent may use up before it waits and asks, and whether it has."""
 
-from backburner.core.models import Work
+from backburner.core.claims import Work
 from backburner.core.task_spec import set_fields
 from backburner.services.app import App
 

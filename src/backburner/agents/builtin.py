@@ -29,8 +29,9 @@ from backburner.agents.builtin_tools import Deps, escalation, toolsets
 from backburner.agents.live_stream import Aloud
 from backburner.agents.model_factory import escalated, model_of, said_of
 from backburner.core import recurring as standing
+from backburner.core.claims import Work
 from backburner.core.errors import BackburnerError
-from backburner.core.models import Task, Work
+from backburner.core.models import Task
 from backburner.core.notice_text import fitting, notification
 from backburner.core.ports import Outcome, Parked, Turn
 from backburner.core.sessions import session_of

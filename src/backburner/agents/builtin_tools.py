@@ -22,9 +22,10 @@ from backburner.agent_tools.registry import toolset
 from backburner.agent_tools.results import outcome, started
 from backburner.agents import permissions as territory
 from backburner.approval.effects import looks_secret, relied_on
+from backburner.core.claims import Work
 from backburner.core.command_words import words_of
 from backburner.core.errors import BackburnerError, BadInput
-from backburner.core.models import Entry, Submission, Task, Work
+from backburner.core.models import Entry, Submission, Task
 from backburner.core.task_spec import CommandSpec, Order, TaskSpec
 from backburner.core.terminal_text import readable, shortened, visible
 from backburner.services.app import App

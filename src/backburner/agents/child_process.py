@@ -4,7 +4,8 @@ import asyncio
 import signal
 
 from backburner.core import trace_context as trace
-from backburner.core.models import ProcessId, Work
+from backburner.core.claims import Work
+from backburner.core.models import ProcessId
 from backburner.core.sessions import session_of
 from backburner.services.identity import AGENT_VARIABLES
 from backburner.system import processes as process

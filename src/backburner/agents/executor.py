@@ -7,10 +7,11 @@ import os
 from collections.abc import Callable
 
 from backburner.agents import prompts
+from backburner.core.claims import Work
 from backburner.core.errors import BackburnerError, WorktreeFailed
 from backburner.core.formatting import iso
 from backburner.core.known_agents import asks
-from backburner.core.models import DISCOVERY, Task, Work
+from backburner.core.models import DISCOVERY, Task
 from backburner.core.ports import Agent, CannotStart, Outcome, Parked, Turn
 from backburner.core.progress import summarize
 from backburner.core.states import Result, WaitKind

@@ -5,8 +5,9 @@ from typing import NamedTuple
 
 from backburner.approval.effects import looks_secret, relied_on
 from backburner.approval.policy import Decision
+from backburner.core.claims import Work
 from backburner.core.errors import BackburnerError, BadInput
-from backburner.core.models import Submission, Task, Work
+from backburner.core.models import Submission, Task
 from backburner.core.task_spec import CommandSpec, TaskSpec
 from backburner.services.app import App
 from backburner.system.caller_identity import handed_on

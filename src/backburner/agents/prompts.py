@@ -11,8 +11,9 @@ from typing import Any
 
 from pydantic import BaseModel, Field, create_model
 
+from backburner.core.claims import Work
 from backburner.core.formatting import iso
-from backburner.core.models import DISCOVERY, HOSTED, Entry, Run, Task, Work
+from backburner.core.models import DISCOVERY, HOSTED, Entry, Run, Task
 from backburner.core.ports import Outcome
 from backburner.core.states import RunState
 from backburner.core.terminal_text import readable, shortened

@@ -4,14 +4,14 @@ Named tuples rather than dataclasses: `dataclasses` alone would cost every `back
 start-up once more. Times are integer milliseconds UTC, as in the ledger; the doors turn them into words.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from backburner.core.states import LIVE, NoticeKind, PauseKind, Result, RunState, TaskState, WaitKind
+from backburner.core.states import LIVE, PauseKind, Result, RunState, TaskState, WaitKind
 from backburner.core.task_spec import TaskSpec
 
 if TYPE_CHECKING:
-    from backburner.core.progress import Progress
+    pass
 
 Clock = Callable[[], int]  # milliseconds UTC
 PRIORITIES = {"high": 1, "normal": 0, "low": -1}
@@ -267,63 +267,6 @@ class Run(NamedTuple):
         return self.wait.extensions if self.wait else 0
 
 
-class Session(NamedTuple):
-    """An agent's conversation, as whoever asks. `process` is the client that it lives in, where there is one on this machine."""
-
-    session_id: str
-    client: str
-    project: str
-    process: ProcessId | None
-    created_at: int
-    seen_at: int
-
-
-class Grant(NamedTuple):
-    """What a person said for good: a project is trusted, or one command always allowed in it."""
-
-    grant_id: int
-    kind: str
-    project: str
-    command: tuple[str, ...]
-    via: str
-    created_at: int
-
-
-class Work(NamedTuple):
-    """A claimed run with everything needed to start it."""
-
-    task: Task
-    run: Run
-    environment: dict[str, str]
-
-
-class Ending(NamedTuple):
-    """How a run ended, ready to be written: the state it reaches and everything known about the end."""
-
-    run_id: str
-    state: RunState
-    result: Result
-    ended_at: int
-    exit_code: int | None = None
-    error: str | None = None
-    summary: str | None = None
-    lines: int | None = None
-    artifacts: tuple[str, ...] = ()
-    process: ProcessId | None = None
-    answer: str | None = None
-    usage: dict[str, float] = {}
-    digest: str | None = None  # what a standing task found, for `on_change`
-    report: bool = True  # whether its agent thinks that it is worth telling
-    problem: str | None = None
-
-
-class Settled(NamedTuple):
-    """What one turn of a runner came to: the ends that were written, and the work it claimed."""
-
-    run_ids: Sequence[str]
-    claimed: Sequence[Work]
-
-
 _OPEN = (TaskState.PROPOSED, TaskState.ACTIVE, TaskState.PAUSED)
 
 
@@ -360,21 +303,6 @@ class Entry(NamedTuple):
         return not self.live and self.task.state not in open_states
 
 
-class Span(NamedTuple):
-    """One piece of a trace: a task being asked for, or a run of it."""
-
-    span_id: str
-    trace_id: str
-    parent_span_id: str | None
-    name: str
-    task_id: str
-    run_id: str | None
-    started_at: int | None
-    ended_at: int | None
-    status: str
-    attributes: dict[str, object]
-
-
 class Batch(NamedTuple):
     """How the tasks of a batch stand: a count by status."""
 
@@ -382,53 +310,3 @@ class Batch(NamedTuple):
     project: str
     created_at: int
     counts: dict[str, int]
-
-
-class PersonsTurn(NamedTuple):
-    """A person waits for a model in a lane: what runs in the background there stands aside, but for what belongs to the turn."""
-
-    process: ProcessId
-    lane: str
-    task_id: str | None
-    since: int
-
-
-class Event(NamedTuple):
-    """Something that happened; ids grow in the order of the commits."""
-
-    event_id: int
-    at: int
-    kind: str
-    task_id: str | None
-    run_id: str | None
-    data: dict[str, object]
-
-
-class Notice(NamedTuple):
-    """A message owed to somebody, once per thing to tell and channel. There is no run where a proposal was refused or a task paused."""
-
-    notice_id: int
-    key: str
-    task_id: str
-    run_id: str | None
-    project: str
-    channel: str
-    text: str
-    created_at: int
-    told_at: int | None
-    priority: int = 0
-    attempts: int = 0
-    next_attempt_at: int | None = None
-    error: str | None = None
-    dead_at: int | None = None
-    external: str | None = None
-    kind: NoticeKind = NoticeKind.ENDED
-
-
-class Signs(NamedTuple):
-    """What can be seen of a task from outside. `waits_for` is why a pending one has not started."""
-
-    progress: "Progress | None" = None
-    ports: tuple[int, ...] = ()
-    artifacts: tuple[str, ...] = ()
-    waits_for: str | None = None

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from backburner.core import formatting as words
 from backburner.core.masking import masked_line
-from backburner.core.models import Entry, Notice
+from backburner.core.models import Entry
+from backburner.core.notices import Notice
 from backburner.core.states import LIVE, NoticeKind
 from backburner.core.terminal_text import clean, shortened
 

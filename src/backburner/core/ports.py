@@ -4,7 +4,8 @@ import errno
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import NamedTuple, Protocol
 
-from backburner.core.models import ProcessId, Work
+from backburner.core.claims import Work
+from backburner.core.models import ProcessId
 from backburner.core.states import Result, WaitKind
 
 

@@ -2,7 +2,8 @@
 
 from typing import NamedTuple
 
-from backburner.core.models import DISCOVERY, Ending, Run, Submission, Task
+from backburner.core.claims import Ending
+from backburner.core.models import DISCOVERY, Run, Submission, Task
 from backburner.core.states import Result, RunState, TaskEvent, TaskState
 from backburner.core.task_spec import SourceKind
 from backburner.core.terminal_text import readable, visible

@@ -6,25 +6,13 @@ Every verb is one transaction; a guarded one that finds another state raises Sta
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from backburner.core.models import (
-    Approval,
-    Batch,
-    Ending,
-    Entry,
-    Event,
-    Grant,
-    Notice,
-    PersonsTurn,
-    ProcessId,
-    Run,
-    Session,
-    Settled,
-    Span,
-    Submission,
-    Task,
-    Work,
-)
+from backburner.core.claims import Ending, Settled, Work
+from backburner.core.events import Event, Span
+from backburner.core.grants import Grant
+from backburner.core.models import Approval, Batch, Entry, ProcessId, Run, Submission, Task
+from backburner.core.notices import Notice
 from backburner.core.recipients import INBOX
+from backburner.core.session_records import PersonsTurn, Session
 from backburner.core.states import WaitKind
 from backburner.core.task_spec import AgentOptions
 from backburner.core.trace_context import Parent

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from backburner.core import formatting as words
 from backburner.core.ids import slug
 from backburner.core.masking import masked_line, masked_words
-from backburner.core.models import PRIORITIES, Entry, Event, Notice, Run, Task
+from backburner.core.models import PRIORITIES, Entry, Run, Task
 from backburner.core.task_spec import budget_fields, options_fields, set_fields, source_fields
 from backburner.core.terminal_text import cells, clean, cut, fitted, shortened, visible
 
 if TYPE_CHECKING:
-    from backburner.core.models import Signs
+    from backburner.core.events import Event
+    from backburner.core.notices import Notice
     from backburner.core.progress import Progress
+    from backburner.core.run_inspection import Signs
 
 COLOURS = {
     "completed": "32",
@@ -151,11 +153,11 @@ def _used(usage: dict[str, float]) -> list[str]:
     return [f"Used: {', '.join(filter(None, [*parts, cost]))}"] if parts or cost else []
 
 
-def event_json(event: Event) -> dict[str, object]:
+def event_json(event: "Event") -> dict[str, object]:
     return {**event._asdict(), "at": words.iso(event.at)}
 
 
-def notice_json(notice: Notice) -> dict[str, object]:
+def notice_json(notice: "Notice") -> dict[str, object]:
     return {**notice._asdict(), "created_at": words.iso(notice.created_at), "told_at": words.iso(notice.told_at)}
 
 

@@ -3,9 +3,10 @@
 import contextlib
 from collections.abc import Callable
 
+from backburner.core.claims import Ending
 from backburner.core.errors import BackburnerError, StaleRun
 from backburner.core.known_agents import OPENCODE
-from backburner.core.models import HOSTED, OURS, Clock, Ending, ProcessId, Run
+from backburner.core.models import HOSTED, OURS, Clock, ProcessId, Run
 from backburner.core.states import AT_WORK, Result, RunState, WaitKind
 from backburner.core.store_ports import LiveWork, RunQueue, SessionStore
 from backburner.execution.runner import Runner

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from backburner.coordination.config_file import ConfigFile
-from backburner.core.models import Event, Span
+from backburner.core.events import Event, Span
 from backburner.core.settings import Config
 from backburner.services.trace_source import open_trace_source
 from backburner.system.home import Home

@@ -14,9 +14,10 @@ import subprocess
 import termios
 
 from backburner.core import trace_context as trace
+from backburner.core.claims import Work
 from backburner.core.formatting import command_line, iso
 from backburner.core.masking import hide_secrets
-from backburner.core.models import ProcessId, Work
+from backburner.core.models import ProcessId
 from backburner.core.ports import NO_ROOM, CannotStart, Outcome, StartLater
 from backburner.core.progress import summarize
 from backburner.core.states import Result

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from backburner.core.models import Work
+from backburner.core.claims import Work
 
 _LONGEST_PAUSE = 8.0  # seconds between two tries
 

@@ -10,9 +10,10 @@ import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from backburner.core.claims import Ending, Work
 from backburner.core.errors import LedgerUnavailable, StaleRun
 from backburner.core.formatting import duration
-from backburner.core.models import Clock, Ending, ProcessId, Run, Task, Work
+from backburner.core.models import Clock, ProcessId, Run, Task
 from backburner.core.ports import NO_ROOM, CannotStart, Executor, Handle, Outcome, Parked, StartLater
 from backburner.core.states import Result, RunState, WaitKind
 from backburner.core.store_ports import LedgerQueries, RunnerQueue

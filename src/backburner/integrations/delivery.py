@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from backburner.core.errors import BackburnerError
-from backburner.core.models import Notice
 from backburner.core.notice_text import asks
+from backburner.core.notices import Notice
 from backburner.core.ports import Answer, Channel, Letter, Undelivered
 from backburner.core.settings import Config
 from backburner.core.terminal_text import visible

@@ -11,8 +11,9 @@ from backburner.coordination.config_file import ConfigFile
 from backburner.coordination.publisher import Publisher
 from backburner.core.errors import BadInput, IllegalTransition, QuestionChanged
 from backburner.core.formatting import short
+from backburner.core.grants import Grant
 from backburner.core.masking import masked_line
-from backburner.core.models import Approval, Caller, Clock, Entry, Grant, Submission
+from backburner.core.models import Approval, Caller, Clock, Entry, Submission
 from backburner.core.recipients import to_channel
 from backburner.core.recurring import title
 from backburner.core.states import RunState, TaskState, WaitKind

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from backburner.coordination.publisher import Publisher
 from backburner.core.errors import BadInput, NotResumable, StaleRun
-from backburner.core.models import AGENTS, Caller, Clock, Entry, Run, Session, Task
+from backburner.core.models import AGENTS, Caller, Clock, Entry, Run, Task
+from backburner.core.session_records import Session
 from backburner.core.sessions import Client
 from backburner.core.states import LIVE, Result, RunState
 from backburner.services.agent_catalog import AgentCatalog

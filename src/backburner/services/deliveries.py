@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 from backburner.coordination.changes import ChangeFeed
 from backburner.coordination.supervision import EngineSupervisor
-from backburner.core.models import Clock, Notice
+from backburner.core.models import Clock
+from backburner.core.notices import Notice
 from backburner.core.recipients import to_channel
 
 if TYPE_CHECKING:

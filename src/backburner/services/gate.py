@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from backburner.approval.policy import Decision, Rule, Verdict, judge
 from backburner.coordination.config_file import ConfigFile
+from backburner.core.digests import sha256
 from backburner.core.errors import BadInput
 from backburner.core.models import Entry, Submission, Task
 from backburner.core.recurring import tools_of
@@ -131,10 +132,9 @@ def _digest(*shown: object) -> str:
 
 
 def _digest_of(value: object) -> str:
-    import hashlib
     import json
 
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode("utf-8", "surrogateescape")).hexdigest()
+    return sha256(json.dumps(value, sort_keys=True).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _stamp(path: str | None) -> list[object] | None:
@@ -147,12 +147,10 @@ def _stamp(path: str | None) -> list[object] | None:
 
 
 def _content(path: str) -> str | None:
-    import hashlib
-
     try:
         if os.stat(path).st_size > _LARGEST_SCRIPT or not stat.S_ISREG(os.stat(path).st_mode):
             return str(_stamp(path))
         with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+            return sha256(file.read()).hexdigest()
     except OSError:
         return None

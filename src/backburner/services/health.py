@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from backburner.core.models import Entry, Notice, Run
+from backburner.core.models import Entry, Run
+from backburner.core.notices import Notice
 
 if TYPE_CHECKING:
     from backburner.store.ledger import Ledger

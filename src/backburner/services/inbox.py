@@ -4,8 +4,10 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from backburner.coordination.supervision import EngineSupervisor
-from backburner.core.models import Clock, Notice, Session
+from backburner.core.models import Clock
+from backburner.core.notices import Notice
 from backburner.core.recipients import INBOX, Recipient, RecipientKind, recipient_of
+from backburner.core.session_records import Session
 from backburner.core.sessions import SessionId, is_chat
 from backburner.services.agent_catalog import AgentCatalog
 from backburner.system.processes import is_alive

@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING
 
 from backburner.coordination.supervision import EngineSupervisor
 from backburner.core.errors import AmbiguousId, BadInput, BatchNotFound, SpanNotFound, TaskNotFound
-from backburner.core.models import Batch, Caller, Clock, Entry, Event, Run, Span
+from backburner.core.models import Batch, Caller, Clock, Entry, Run
 from backburner.core.states import RunState, TaskState
 from backburner.system.home import project_of
 
 if TYPE_CHECKING:
+    from backburner.core.events import Event, Span
     from backburner.core.store_ports import EventStore, LedgerQueries
 
 _EVENTS_PER_PAGE = 1000
@@ -104,11 +105,11 @@ class Queries:
         """The environment that a task was asked for in."""
         return self._ledger_queries.environment(entry.task.task_id)
 
-    def events(self, after: int) -> Sequence[Event]:
+    def events(self, after: int) -> "Sequence[Event]":
         """Up to 1,000 events after the one with this id, oldest first; a negative `after` counts from the end."""
         return self._event_store.events(after, _EVENTS_PER_PAGE)
 
-    def trace(self, reference: str | None, caller: Caller, *, span_id: str | None = None) -> Sequence[Span]:
+    def trace(self, reference: str | None, caller: Caller, *, span_id: str | None = None) -> "Sequence[Span]":
         """All spans of the trace that a task or a span belongs to."""
         trace_id = self._ledger_queries.trace_of(span_id) if span_id else self.find(reference or "last", caller).task.trace.trace_id
         if trace_id is None:

@@ -1,9 +1,9 @@
 """Remembers what a person rejected or cancelled, so that agents do not bring it back: a day after a rejection, a year after a cancellation."""
 
-import hashlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from backburner.core.digests import sha256
 from backburner.core.errors import ApprovalDenied
 from backburner.core.models import Clock, Submission, Task
 from backburner.system.home import project_of
@@ -42,4 +42,4 @@ class Refusals:
 def _digest(command: Sequence[str], prompt: str) -> str:
     """What a task does, whatever it is called; the same with a shell and without."""
     words = " ".join(" ".join(command).split())
-    return hashlib.sha256(f"{words}\0{' '.join(prompt.split()).casefold()}".encode("utf-8", "surrogateescape")).hexdigest()
+    return sha256(f"{words}\0{' '.join(prompt.split()).casefold()}".encode("utf-8", "surrogateescape")).hexdigest()

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from backburner.coordination.config_file import ConfigFile
 from backburner.core import formatting, ids
-from backburner.core.models import Clock, Entry, Signs
+from backburner.core.models import Clock, Entry
+from backburner.core.run_inspection import Signs
 from backburner.core.states import AT_WORK, RunState
 from backburner.system import run_files
 from backburner.system.home import Home, read_plain

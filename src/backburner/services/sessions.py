@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from backburner.coordination.changes import ChangeFeed
 from backburner.core.errors import LedgerUnavailable
-from backburner.core.models import Clock, PersonsTurn, ProcessId, Session, Task
+from backburner.core.models import Clock, ProcessId, Task
+from backburner.core.session_records import PersonsTurn, Session
 from backburner.core.sessions import Client, session_of
 from backburner.system.processes import is_alive, myself
 

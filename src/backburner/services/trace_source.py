@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from backburner.coordination.ledger_file import open_home_ledger
-from backburner.core.models import OTLP, Event, Span
+from backburner.core.events import Event, Span
+from backburner.core.models import OTLP
 from backburner.store.ledger import Ledger
 from backburner.system.home import Home
 

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from backburner.core.claims import Work
 from backburner.core.errors import StaleRun
-from backburner.core.models import HOSTED, ProcessId, Run, Work
+from backburner.core.models import HOSTED, ProcessId, Run
 from backburner.core.states import RunEvent, advance
 from backburner.store.rows import RUN, TASK, WIDTH, run_of, task_of
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from backburner.core.models import Notice
+from backburner.core.notices import Notice
 from backburner.store.rows import NOTICE, OUTGOING, notice_of
 
 if TYPE_CHECKING:

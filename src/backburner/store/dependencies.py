@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from backburner.core.models import Ending, Entry, Task
+from backburner.core.claims import Ending
+from backburner.core.models import Entry, Task
 from backburner.core.states import Result, RunState, TaskState
 
 if TYPE_CHECKING:

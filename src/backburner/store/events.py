@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from backburner.core.models import Event
+from backburner.core.events import Event
 
 if TYPE_CHECKING:
     from backburner.store.database import Database

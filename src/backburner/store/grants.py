@@ -4,8 +4,8 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from backburner.core.grants import Grant
 from backburner.core.masking import masked_words
-from backburner.core.models import Grant
 
 if TYPE_CHECKING:
     from backburner.store.database import Database

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from backburner.core.models import Notice
+from backburner.core.notices import Notice
 from backburner.core.recipients import INBOX
 from backburner.store.parameters import groups, places
 from backburner.store.rows import NOTICE, TO_CHANNEL, notice_of

@@ -4,12 +4,13 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from backburner.core.models import Batch, Entry, Run, Span
+from backburner.core.models import Batch, Entry, Run
 from backburner.core.sessions import Client
 from backburner.core.states import LIVE
-from backburner.store.rows import ENTRY, LIVE_RUNS, RUN, STATUS, TASK, entry_of, run_of, span_of_run, span_of_task, task_of
+from backburner.store.rows import ENTRY, LIVE_RUNS, RUN, STATUS, TASK, entry_of, run_of, task_of
 
 if TYPE_CHECKING:
+    from backburner.core.events import Span
     from backburner.store.database import Database
     from backburner.store.task_reader import TaskReader
 
@@ -128,13 +129,15 @@ class QueryRepository:
         rows = self._db.execute(f"SELECT {RUN} FROM runs r WHERE r.task_id = ? ORDER BY r.seq DESC LIMIT ?", (task_id, limit))
         return [run_of(row) for row in rows]
 
-    def spans(self, trace_id: str) -> Sequence[Span]:
+    def spans(self, trace_id: str) -> "Sequence[Span]":
         """Every piece of a trace: tasks as they were asked for, and their runs."""
         task_ids = self._db.execute("SELECT task_id FROM tasks WHERE trace_id = ? ORDER BY seq", (trace_id,))
         return [span for (task_id,) in task_ids for span in self.task_spans(task_id)]
 
-    def task_spans(self, task_id: str) -> Sequence[Span]:
+    def task_spans(self, task_id: str) -> "Sequence[Span]":
         """The pieces of a trace that one task is: being asked for, and each of its runs."""
+        from backburner.store.spans import span_of_run, span_of_task
+
         if not (row := self._db.one(f"SELECT {TASK} FROM tasks t WHERE t.task_id = ?", (task_id,))):
             return []
         task = task_of(row)

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from backburner.core import recurring
+from backburner.core.claims import Ending
 from backburner.core.formatting import ending as ending_words
-from backburner.core.models import Ending, Run, Task
+from backburner.core.models import Run, Task
 from backburner.core.states import Result, RunEvent, RunState, TaskEvent, TaskState
 
 if TYPE_CHECKING:

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from backburner.core import recurring
+from backburner.core.claims import Ending
 from backburner.core.errors import StaleRun
 from backburner.core.formatting import agent_notice as agent_notice_words
 from backburner.core.formatting import ending as ending_words
 from backburner.core.formatting import notice as notice_words
-from backburner.core.models import HOSTED, Ending, Entry, Run, Task
+from backburner.core.models import HOSTED, Entry, Run, Task
 from backburner.core.states import (
     Result,
     RunEvent,

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, assert_never
 
 from backburner.core import recurring
+from backburner.core.claims import Ending, Settled, Work
 from backburner.core.errors import StaleRun
 from backburner.core.formatting import no_room, short
 from backburner.core.masking import masked_line
-from backburner.core.models import ENGINE, HOSTED, Ending, Entry, ProcessId, Run, Settled, Work
+from backburner.core.models import ENGINE, HOSTED, Entry, ProcessId, Run
 from backburner.core.states import AT_WORK, LIVE, NoticeKind, Result, RunEvent, RunState, TaskState, WaitKind, advance
 from backburner.core.terminal_text import shortened
 from backburner.store.claims import QUEUE

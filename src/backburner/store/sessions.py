@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from backburner.core.models import PersonsTurn, ProcessId, Session
+from backburner.core.models import ProcessId
+from backburner.core.session_records import PersonsTurn, Session
 from backburner.core.states import WaitKind
 from backburner.store.parameters import places
 from backburner.store.rows import LIVE_RUNS, plain

@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from backburner.core import trace_context as trace
+from backburner.core.claims import Ending
 from backburner.core.errors import BadInput, StaleRun
 from backburner.core.formatting import refusal
-from backburner.core.models import RECORD, Approval, Decision, Ending, Entry, ProcessId, Run, Submission, Task, TraceIds
+from backburner.core.models import RECORD, Approval, Decision, Entry, ProcessId, Run, Submission, Task, TraceIds
 from backburner.core.sessions import SessionId, agent_task, is_chat
 from backburner.core.states import LIVE, NoticeKind, Result, RunState, TaskEvent, TaskState, WaitKind
 from backburner.core.task_spec import AgentOptions, options_fields

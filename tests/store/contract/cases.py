@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from backburner.core.models import AGENTS, ENGINE, Approval, Ending, Entry, ProcessId, Run, Task
+from backburner.core.claims import Ending
+from backburner.core.models import AGENTS, ENGINE, Approval, Entry, ProcessId, Run, Task
 from backburner.core.schedule import Plan, Schedule, every, plan
 from backburner.core.states import Result, RunState, WaitKind
 from backburner.store.ledger import Ledger

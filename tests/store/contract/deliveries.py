@@ -2,7 +2,8 @@
 
 import pytest
 
-from backburner.core.models import ENGINE, Notice
+from backburner.core.models import ENGINE
+from backburner.core.notices import Notice
 from backburner.store.ledger import Ledger
 from contract.cases import NOW, OURS, approve, asking, done, ended, kinds, propose, recurring, running, watching
 

@@ -5,7 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from backburner.core.errors import BackburnerError, StaleRun
-from backburner.core.models import AGENTS, ENGINE, PersonsTurn, ProcessId, Wait
+from backburner.core.models import AGENTS, ENGINE, ProcessId, Wait
+from backburner.core.session_records import PersonsTurn
 from backburner.core.states import NoticeKind, Result, RunState, TaskState, WaitKind
 from backburner.store.ledger import Ledger
 from backburner.testing.records import changed_run

@@ -1,6 +1,7 @@
 """Who asks, who is here, and whose turn it is."""
 
-from backburner.core.models import AGENTS, LOCAL, PersonsTurn, Session
+from backburner.core.models import AGENTS, LOCAL
+from backburner.core.session_records import PersonsTurn, Session
 from backburner.core.states import RunState, WaitKind
 from backburner.store.ledger import Ledger
 from contract.cases import NOW, OURS, THEIRS, Open, asking, done, latest, propose, running, submit

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from backburner.core.errors import BadInput, IllegalTransition, StaleRun, TaskNotFound
-from backburner.core.models import AGENTS, ENGINE, LOCAL, Approval, PersonsTurn, Session
+from backburner.core.models import AGENTS, ENGINE, LOCAL, Approval
 from backburner.core.schedule import every
+from backburner.core.session_records import PersonsTurn, Session
 from backburner.core.states import NoticeKind, Result, RunState, TaskState, WaitKind
 from backburner.core.task_spec import AgentOptions, AgentSpec
 from backburner.store.ledger import Ledger

@@ -15,8 +15,8 @@ from backburner.agents.external.opencode_transcript import Transcript
 from backburner.agents.external.turn import EXPIRED, GO_ON, REFUSED, Failed, Talk
 from backburner.core import recurring as standing
 from backburner.core.known_agents import OPENCODE_RULES
-from backburner.core.models import Notice
 from backburner.core.notice_text import notification
+from backburner.core.notices import Notice
 from backburner.core.ports import Outcome
 from backburner.core.states import WaitKind
 from backburner.core.terminal_text import shortened

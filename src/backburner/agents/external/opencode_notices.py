@@ -5,8 +5,8 @@ import uuid
 
 from backburner.agents.external.opencode_server import Gone, Server, Servers, Unreachable
 from backburner.agents.external.turn import Failed
-from backburner.core.models import Notice
 from backburner.core.notice_text import fitting, notification
+from backburner.core.notices import Notice
 from backburner.core.sessions import SessionId
 from backburner.services.app import App
 from backburner.services.async_app import AsyncApp

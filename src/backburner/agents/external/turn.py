@@ -20,8 +20,8 @@ from backburner.agents import prompts as briefing
 from backburner.agents.permissions import Asked, cut, judge
 from backburner.approval.policy import Decision
 from backburner.core.errors import BackburnerError, LedgerUnavailable
-from backburner.core.models import Notice
 from backburner.core.notice_text import fitting, notification
+from backburner.core.notices import Notice
 from backburner.core.ports import Outcome, Parked, Turn
 from backburner.core.sessions import session_of
 from backburner.core.states import Result, WaitKind

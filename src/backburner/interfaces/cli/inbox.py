@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from backburner.core import formatting as words
 from backburner.core import task_text as render
-from backburner.core.models import Caller, Notice
+from backburner.core.models import Caller
+from backburner.core.notices import Notice
 from backburner.core.recipients import Recipient
 from backburner.core.terminal_text import readable, visible
 from backburner.interfaces.cli.tasks import hint

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 from backburner.core import formatting as words
 from backburner.core import task_text as render
 from backburner.core.errors import BadInput
-from backburner.core.models import Caller, Entry, Event
+from backburner.core.events import Event
+from backburner.core.models import Caller, Entry
 from backburner.core.states import Result
 from backburner.interfaces.cli.live_output import Output
 from backburner.interfaces.cli.tasks import hint

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 from backburner.core import formatting as words
 from backburner.core import task_text as render
-from backburner.core.models import Caller, Span
+from backburner.core.events import Span
+from backburner.core.models import Caller
 from backburner.services.app import App, now_ms
 
 

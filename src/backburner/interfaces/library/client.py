@@ -10,7 +10,9 @@ from functools import partial
 from typing import Any, TypeVar
 
 from backburner.core.errors import WaitTimedOut
-from backburner.core.models import PRIORITIES, Batch, Entry, Event, Notice, Run, Span, Submission
+from backburner.core.events import Event, Span
+from backburner.core.models import PRIORITIES, Batch, Entry, Run, Submission
+from backburner.core.notices import Notice
 from backburner.core.progress import Progress
 from backburner.core.task_spec import AgentSpec, CommandSpec, Order, TaskSpec, limits_from
 from backburner.services.app import App, now_ms, open_app

@@ -14,10 +14,11 @@ from enum import Enum, StrEnum
 from pathlib import Path
 from typing import Any
 
+from backburner.core.claims import Work
 from backburner.core.errors import ApprovalRequired, BadInput, TaskNotFound
 from backburner.core.formatting import iso
 from backburner.core.ids import generate_task_id
-from backburner.core.models import RECORD, Decision, Entry, Run, RunEnd, Submission, Task, Work
+from backburner.core.models import RECORD, Decision, Entry, Run, RunEnd, Submission, Task
 from backburner.core.states import ENDED, Result, RunState, TaskState, ending_of_task
 from backburner.core.task_spec import CommandSpec, TaskSpec
 from backburner.execution.command import CommandExecutor

@@ -14,8 +14,9 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from backburner.core.models import Caller, Notice, ProcessId
+from backburner.core.models import Caller, ProcessId
 from backburner.core.notice_text import brief, fitting, notification
+from backburner.core.notices import Notice
 from backburner.core.sessions import SessionId
 from backburner.services.app import App, now_ms
 from backburner.system.caller_identity import ancestors, named, process_of

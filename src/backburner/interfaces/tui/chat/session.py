@@ -8,7 +8,8 @@ from collections.abc import Coroutine, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from backburner.core.errors import BackburnerError, BadInput, NotResumable, QuestionChanged
-from backburner.core.models import Caller, Entry, Notice
+from backburner.core.models import Caller, Entry
+from backburner.core.notices import Notice
 from backburner.core.states import AT_WORK, NoticeKind, RunState
 from backburner.core.terminal_text import clean, readable, shortened
 from backburner.interfaces.cli.questions import Question, open_questions, settle

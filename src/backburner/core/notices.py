@@ -1,0 +1,26 @@
+"""Notices: messages for a person, a session or a channel."""
+
+from typing import NamedTuple
+
+from backburner.core.states import NoticeKind
+
+
+class Notice(NamedTuple):
+    """A message owed to somebody, once per thing to tell and channel. There is no run where a proposal was refused or a task paused."""
+
+    notice_id: int
+    key: str
+    task_id: str
+    run_id: str | None
+    project: str
+    channel: str
+    text: str
+    created_at: int
+    told_at: int | None
+    priority: int = 0
+    attempts: int = 0
+    next_attempt_at: int | None = None
+    error: str | None = None
+    dead_at: int | None = None
+    external: str | None = None
+    kind: NoticeKind = NoticeKind.ENDED
