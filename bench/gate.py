@@ -5,7 +5,7 @@ import statistics
 import time
 
 from backburner.approval.policy import judge
-from backburner.system.command_context import Surroundings
+from backburner.system.command_context import LocalCommandContext
 from backburner.testing.records import request
 from bench.turns import Figures, take_turns
 
@@ -33,6 +33,6 @@ def _judge(line: str) -> float:
     submission, took = request((line,), here, environ, shell=True), []
     for _ in range(_TIMES):
         start = time.perf_counter()
-        judge(submission, Surroundings(here, environ, project=here))
+        judge(submission, LocalCommandContext(here, environ, project=here))
         took.append((time.perf_counter() - start) * 1000)
     return statistics.median(took)

@@ -6,7 +6,7 @@ Ours as a program that runs its own commands uses it: where there is room, submi
 import os
 import time
 
-from backburner.core.claims import Ending
+from backburner.core.claims import RunResult
 from backburner.core.models import Approval, Entry, ProcessId
 from backburner.core.states import Result, RunState
 from backburner.store.ledger import Ledger, open_ledger
@@ -50,7 +50,7 @@ def five_at_a_time() -> float:
         for _ in range(COUNT // 5):
             entries = [submit(ledger, owner) for _ in range(5)]
             ended = [
-                Ending(entry.run.run_id, RunState.COMPLETED, Result.EXIT, now_ms(), 0, None, "done", 1) for entry in entries if entry.run
+                RunResult(entry.run.run_id, RunState.COMPLETED, Result.EXIT, now_ms(), 0, None, "done", 1) for entry in entries if entry.run
             ]
             assert len(ledger.runs.settle(ended, owner).run_ids) == 5
         took = time.perf_counter() - start
@@ -84,7 +84,7 @@ def claim(ledger: Ledger, owner: ProcessId) -> str:
 
 
 def end(ledger: Ledger, owner: ProcessId, run_id: str) -> None:
-    assert ledger.runs.settle([Ending(run_id, RunState.COMPLETED, Result.EXIT, now_ms(), 0, None, "done", 1)], owner)
+    assert ledger.runs.settle([RunResult(run_id, RunState.COMPLETED, Result.EXIT, now_ms(), 0, None, "done", 1)], owner)
 
 
 def huey() -> float:

@@ -77,7 +77,7 @@ def measure(rounds: int) -> list[Figures]:
     with contextlib.ExitStack() as opened:
         folder, model = opened.enter_context(scratch()), opened.enter_context(ScriptedModel())
         url, place = opened.enter_context(_server(folder, model)), opened.enter_context(Place(folder))
-        opened.enter_context(staffed(place, f'[models]\nseats = {_MANY}\n[agents.oc]\ntype = "opencode"\nurl = "{url}"\n'))
+        opened.enter_context(staffed(place, f'[models]\nmax_concurrent = {_MANY}\n[agents.oc]\ntype = "opencode"\nurl = "{url}"\n'))
         idle = Idle(url)
         return [asyncio.run(_round(place, idle)) for _ in range(rounds)]
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 
-from backburner.core.claims import Ending
+from backburner.core.claims import RunResult
 from backburner.core.models import ENGINE, Approval
 from backburner.core.schedule import Schedule, cron, every
 from backburner.core.settings import resolve
@@ -103,7 +103,7 @@ def _ticks(name: str, ledger: Ledger, clock: FakeClock) -> Figures:
         clock.advance(_OFTEN_MS)
         fired.append(_took(scheduler))
         (work,) = ledger.runs.claim(ENGINE, myself(), 1, clock())
-        ledger.runs.settle([Ending(work.run.run_id, RunState.COMPLETED, Result.EXIT, clock(), 0, None, "done", 1)], myself())
+        ledger.runs.settle([RunResult(work.run.run_id, RunState.COMPLETED, Result.EXIT, clock(), 0, None, "done", 1)], myself())
     return {f"first {name}": first, f"nothing {name}": statistics.median(nothing), f"one {name}": statistics.median(fired)}
 
 

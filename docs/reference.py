@@ -32,7 +32,7 @@ def reference() -> str:
         "## Settings",
         "In `config.toml` of the home, or as `BACKBURNER_<SECTION>_<KEY>` (but not `[approval]`), or `--set SECTION.KEY=VALUE` with `serve`, `config`, `clear` and `doctor`. Rules and hosts of `[approval]`: see [approval](approval.md).",
     ]
-    rows = [f"| `{name}` | `{_default(s.default)}` | {s.meaning} |" for name, s in SETTINGS.items()]
+    rows = [f"| `{name}` | `{_default(s.default)}` | {s.description} |" for name, s in SETTINGS.items()]
     parts.append("\n".join(["| setting | default | meaning |", "|---|---|---|", *rows]))
     parts += ["## Errors", 'With `--json` an error is `{"error": {"code": …, "message": …}}` on stderr.']
     rows = [f"| `{errors.code_of(kind)}` | {kind.exit_code} | {kind.__doc__} |" for kind in _errors()]

@@ -30,7 +30,7 @@ from backburner.core.states import LIVE
 from backburner.services.app import App, open_app
 from backburner.services.async_app import AsyncApp
 from backburner.system import processes as process
-from backburner.system.home import SERVERS
+from backburner.system.home import OPENCODE_SERVERS
 from backburner.testing.request_texts import said
 from backburner.testing.scripted_model import ScriptedModel
 
@@ -179,9 +179,9 @@ class Office:
         self.runner.run(self.home.__aenter__())
         self._numbers = itertools.count(1)
 
-    def configure(self, more: str = "", seats: int = 8) -> None:
+    def configure(self, more: str = "", capacity: int = 8) -> None:
         """Our settings, with more of them."""
-        models = f'[models]\ndefault = "openai-chat:scripted"\nbase_url = "{self.model.url}/v1"\nseats = {seats}\n'
+        models = f'[models]\ndefault = "openai-chat:scripted"\nbase_url = "{self.model.url}/v1"\nmax_concurrent = {capacity}\n'
         own = "".join(kind.settings for kind in KINDS.values())
         self.place.configure(f"{CONFIG}{models}[tasks]\nmax_concurrent = 4\n{own}{more}")
         if self.runner:
@@ -214,7 +214,7 @@ class Office:
     @property
     def servers(self) -> list[dict[str, Any]]:
         """The OpenCode servers of ours, as they are written down."""
-        folder = self.place.root / SERVERS
+        folder = self.place.root / OPENCODE_SERVERS
         return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))] if folder.exists() else []
 
     def kill(self, module: str) -> None:

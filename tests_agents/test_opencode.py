@@ -296,7 +296,7 @@ def test_an_agent_that_begins_while_another_is_let_go_is_left_alone(own_office: 
 
 
 def test_twenty_sessions_at_once_are_in_one_server(own_office: Any) -> None:
-    own_office.configure(seats=20)
+    own_office.configure(capacity=20)
     somebody = own_office.session("opencode")
     task_ids = [somebody.ask(runs(f"echo {n}"), {"say": f"answer {n}"}) for n in range(20)]
     for n, task_id in enumerate(task_ids):

@@ -22,7 +22,7 @@ from typing import Any
 
 from real import CLIENTS, PATIENCE, Place, wait_until
 
-from backburner.core.notice_text import MARK
+from backburner.core.notice_text import NOTICE_PREFIX
 from backburner.interfaces.client_setup.wiring import own_command
 from backburner.system.processes import identify, is_alive
 from backburner.testing.request_texts import said, shown
@@ -335,7 +335,7 @@ def prompt(script: Script) -> str:
 def notices_of(task_id: str, text: str) -> int:
     """How often a model was told of the end of a task without having asked: with tags, which some clients escape, or without."""
     plain = html.unescape(text).replace("<\\", "<")
-    return len(re.findall(rf"<task-id>{task_id}</task-id>|- Background task {task_id} ", plain)) if MARK in plain else 0
+    return len(re.findall(rf"<task-id>{task_id}</task-id>|- Background task {task_id} ", plain)) if NOTICE_PREFIX in plain else 0
 
 
 def start(command: str, description: str = "In the background") -> dict[str, Any]:

@@ -322,4 +322,4 @@ def test_opencode_asks_an_agent_in_the_background_is_told_its_answer_and_talks_o
         assert "The key hangs beside it." in text
         assert other.seen("The lamp is in the cellar."), "it had its whole conversation"
     home.stop_engine()
-    wait_until(lambda: not [process.send(one, signal.SIGTERM) for one in home.processes()], "the agent host to leave")
+    wait_until(lambda: not [process.send(one, signal.SIGTERM) for one in home.processes()], "the agent process to leave")

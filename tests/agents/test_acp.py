@@ -44,7 +44,9 @@ class Company:
         """Have an agent of that name, whose program is told these words."""
         command = shlex.join([sys.executable, "-I", str(SCRIPTED), str(self.folder), *words])
         self._agents[name] = f'[agents.{name}]\ntype = "acp"\ncommand = {json.dumps(command)}\n{more}'
-        self.place.configure(f"{CONFIG}[tasks]\nmax_concurrent = 8\n[models]\nseats = 8\n{settings}{''.join(self._agents.values())}")
+        self.place.configure(
+            f"{CONFIG}[tasks]\nmax_concurrent = 8\n[models]\nmax_concurrent = 8\n{settings}{''.join(self._agents.values())}"
+        )
 
     def ask(self, *steps: dict[str, Any], options: tuple[str, ...] = (), agent: str = "fake") -> str:
         return self.place.ok("ask", "--agent", agent, *options, script(*steps)).strip()
@@ -114,7 +116,7 @@ class Company:
     def end_host(self, number: int) -> None:
         for host in self.place.hosts("agents.process"):
             process.send(host, number)
-            wait_until(lambda host=host: not process.is_alive(host), "the agent host to be gone")  # type: ignore[misc]
+            wait_until(lambda host=host: not process.is_alive(host), "the agent process to be gone")  # type: ignore[misc]
 
 
 def script(*steps: dict[str, Any]) -> str:
@@ -158,7 +160,7 @@ def agents(place: Place) -> Iterator[Company]:
             process.send(one, signal.SIGTERM)
         return not hosts
 
-    wait_until(gone, "the agent host to leave")
+    wait_until(gone, "the agent process to leave")
 
 
 # -- answers
@@ -761,7 +763,7 @@ def test_a_standing_task_reports_what_has_changed(agents: Company) -> None:
         result = json.dumps({"report": True, "state": state, "message": message})
         todo.write_text(script({"say": f"I looked {{around}}.\n```json\n{result}\n```\n"}))
         run_id = agents.place.ok("run-now", "ci").strip()
-        wait_until(lambda: not agents.app.queries.find("ci", caller(agents.app)).live, f"{run_id} to end", 40)
+        wait_until(lambda: not agents.app.queries.find("ci", caller(agents.app)).is_live, f"{run_id} to end", 40)
         run = next(run for run in agents.place.status("ci")["runs"] if run["run_id"] == run_id)  # type: ignore[attr-defined]
         assert (run["status"], run["result"], run["tokens_used"]) == ("completed", message, 7)
     assert [notice["text"] for notice in agents.place.json("inbox", "--ack")] == ["ci: All is well.", "ci: Red!"]  # type: ignore[union-attr, index, call-overload]
@@ -923,7 +925,7 @@ def test_what_a_turn_used_is_read_in_the_words_of_each(answer: dict[str, Any], t
     ],
 )
 def test_an_error_is_told_with_its_reason(error: RequestError, words: str) -> None:
-    assert dialects.complaint(error) == words
+    assert dialects.error_message(error) == words
 
 
 def task(**options: object) -> Task:
@@ -931,7 +933,7 @@ def task(**options: object) -> Task:
 
 
 def words_of(answer: str, **terms: object) -> Outcome:
-    return briefing.from_words(task(**terms), Outcome(Result.EXIT, 0, answer=answer))
+    return briefing.parse_result(task(**terms), Outcome(Result.EXIT, 0, answer=answer))
 
 
 def test_a_result_in_words_is_found_at_their_end() -> None:

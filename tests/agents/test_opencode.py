@@ -177,8 +177,8 @@ def notices(place: Place, task_id: str) -> list[str]:
 
 
 def host(place: Place) -> ProcessId:
-    """The agent host at work."""
-    wait_until(lambda: place.hosts("agents.process"), "an agent host")
+    """The agent process at work."""
+    wait_until(lambda: place.hosts("agents.process"), "an agent process")
     return place.hosts("agents.process")[0]
 
 
@@ -274,7 +274,7 @@ def test_a_provider_that_fails_for_ever_is_not_waited_for(home: Place, fake: Fak
 
 
 def test_many_work_at_once(home: Place, fake: Fake) -> None:
-    home.configure(f"{CONFIG}[models]\nseats = 20\n")
+    home.configure(f"{CONFIG}[models]\nmax_concurrent = 20\n")
     gate = home.cwd.parent / "go"
     tasks = [ask(home, {"until": str(gate), "say": f"done {n}"}) for n in range(20)]
     wait_until(lambda: len([one for one in fake.sessions if len(one["messages"]) == 2]) == 20, "all to be at work", 40)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from approval.world import make_project, verdict
+from approval.command_world import make_project, verdict
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "approval.md"
 ROWS = re.findall(r"^\| `(.+?)` \| (allow|ask|trust) \|", PAGE.read_text(), re.MULTILINE)

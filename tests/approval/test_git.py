@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from approval.world import ENVIRON, verdict, world_of
+from approval.command_world import ENVIRON, verdict, world_of
 from backburner.approval.policy import Verdict, judge
 from backburner.testing.records import request
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from approval.world import ENVIRON, make_project, verdict, world_of
+from approval.command_world import ENVIRON, make_project, verdict, world_of
 from backburner.approval.effects import looks_secret, relied_on
 from backburner.approval.policy import judge
 from backburner.testing.records import request

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from approval.world import ENVIRON, world_of
+from approval.command_world import ENVIRON, world_of
 from backburner.approval.policy import Verdict, judge
-from backburner.system.command_context import Surroundings, may_be_project, project_for
+from backburner.system.command_context import LocalCommandContext, may_be_project, project_for
 from backburner.testing.records import request
 
 
@@ -36,7 +36,7 @@ def project(person: Path, cwd: str, opened: str | None, trusted: tuple[str, ...]
 def say(person: Path, line: str, cwd: str, opened: str | None) -> Verdict:
     place = str(person / cwd)
     found = project_for(place, None if opened is None else str(person / opened), (), environ(person))
-    return judge(request((line,), place, environ(person), shell=True), Surroundings(place, environ(person), project=found))
+    return judge(request((line,), place, environ(person), shell=True), LocalCommandContext(place, environ(person), project=found))
 
 
 def test_the_project_is_the_git_root_of_the_folder_that_the_session_was_opened_in(person: Path) -> None:
@@ -126,7 +126,7 @@ def test_the_folder_of_backburner_is_inside_no_project(person: Path) -> None:
 
     def verdict(line: str, cwd: Path, opened: Path) -> Verdict:
         root = project_for(str(cwd), str(opened), (), environ(person), str(home))
-        world = Surroundings(str(cwd), environ(person), project=root, home=str(home))
+        world = LocalCommandContext(str(cwd), environ(person), project=root, home=str(home))
         return judge(request((line,), str(cwd), environ(person), shell=True), world)
 
     app = person / "work" / "app"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from approval.world import make_project, verdict, world_of
+from approval.command_world import make_project, verdict, world_of
 from backburner.testing.records import request
 
 EXAMPLES = 2000 if os.environ.get("BACKBURNER_LONG") else 250

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from approval.world import world_of
+from approval.command_world import world_of
 from backburner.approval.policy import Verdict, judge
 from backburner.testing.records import request
 

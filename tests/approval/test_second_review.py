@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from approval.world import world_of
+from approval.command_world import world_of
 from backburner.approval.policy import Decision, Rule, Verdict, judge
 from backburner.services.gate import Gate
 from backburner.services.identity import AGENT_VARIABLES

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from approval.world import make_project, verdict
+from approval.command_world import make_project, verdict
 
 ALLOWED = """
 ls

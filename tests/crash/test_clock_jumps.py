@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Place, caller, wait_until
-from witness import Witness, calm, change, query
+from recorder import Witness, calm, change, query
 
 from backburner.execution.command import CommandExecutor
 from backburner.execution.runner import Runner
@@ -61,7 +61,7 @@ async def test_no_run_ends_before_it_began_when_the_clock_is_set(tmp_path: Path,
             while runner.busy:
                 changed.clear()
                 await changed.wait()
-        done = app._ledger.queries.show(entry.task.task_id)
+        done = app._ledger.queries.get(entry.task.task_id)
         executor.close()
     assert done and done.run and done.run.started_at is not None and done.run.ended_at is not None
     assert (done.status, done.run.end.result, done.run.end.exit_code) == ("failed", "exit", 3), "the jump was taken for a timeout"

@@ -9,7 +9,7 @@ from pathlib import Path
 import apsw
 import pytest
 from conftest import CONFIG, Place, wait_until
-from witness import query
+from recorder import query
 
 from backburner.system import processes as process
 

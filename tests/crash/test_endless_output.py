@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Place, wait_until
-from witness import drive, killed
+from recorder import drive, killed
 
 CAP = 8 << 20
 GIGABYTES = 10

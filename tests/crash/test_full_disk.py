@@ -12,7 +12,7 @@ from typing import Any
 import apsw
 import pytest
 from conftest import Place, caller, wait_until
-from witness import Witness, calm, query
+from recorder import Witness, calm, query
 
 from backburner.execution.command import CommandExecutor
 from backburner.execution.runner import Runner

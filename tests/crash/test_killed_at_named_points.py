@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from conftest import Place, wait_until
-from witness import Job, Witness, calm, drive, killed, query
+from recorder import Job, Witness, calm, drive, killed, query
 
 from backburner.core.models import ProcessId
 from backburner.system import processes as process
@@ -45,7 +45,7 @@ def serving(place: Place, point: str = "never") -> "subprocess.Popen[str]":
 
 
 def _listens(place: Place) -> bool:
-    return wake.ring(place.home.bells, wake.ENGINE)
+    return wake.wake(place.home.socket_dir, wake.ENGINE_SOCKET)
 
 
 def kill_all_of_the_engine(place: Place) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from conftest import CONFIG, LONG, Place, wait_until
-from witness import Job, Witness, calm, drive
+from recorder import Job, Witness, calm, drive
 
 from backburner.system import processes as process
 

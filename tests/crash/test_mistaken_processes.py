@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from conftest import Place, wait_until
-from witness import Witness, calm, change, drive, killed
+from recorder import Witness, calm, change, drive, killed
 
 from backburner.core.models import ProcessId
 from backburner.system import processes as process

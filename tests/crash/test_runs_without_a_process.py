@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from conftest import Place, caller, wait_until
-from witness import Witness, calm, change, query
+from recorder import Witness, calm, change, query
 
-from backburner.core.claims import Work
+from backburner.core.claims import ClaimedRun
 from backburner.core.models import Entry
 from backburner.execution.command import Command, CommandExecutor
 from backburner.execution.runner import Runner
@@ -64,7 +64,7 @@ class FailingExecutor(CommandExecutor):
 
     before = after = False
 
-    def launch(self, work: Work) -> Command:
+    def launch(self, work: ClaimedRun) -> Command:
         if self.before:
             raise RuntimeError("nobody thought of this")
         command = super().launch(work)

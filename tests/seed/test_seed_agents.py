@@ -24,7 +24,7 @@ from backburner.testing.scripted_model import ScriptedModel
 
 @pytest.fixture(scope="module")
 def agency(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """One home with a model for all scenarios, so that the agent host is started once."""
+    """One home with a model for all scenarios, so that the agent process is started once."""
     root = tmp_path_factory.mktemp("agency")
     (root / "project").mkdir()
     place = Place(root / "home", root / "project")
@@ -34,7 +34,7 @@ def agency(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         place.stop_engine()
         for one in place.processes():
             process.send(one, signal.SIGTERM)
-        wait_until(lambda: not place.processes(), "the agent host to leave")
+        wait_until(lambda: not place.processes(), "the agent process to leave")
 
 
 class Session:
@@ -288,7 +288,7 @@ async def test_fallback_to_polling(session: Session, tmp_path: Path, monkeypatch
     """Whoever waits and hears nothing looks at the ledger again after five seconds, and finds the one notice."""
     task_id = await session.ask({"hang": 1, "say": "done"})
     place = await session.home.call(lambda app: app.home)
-    monkeypatch.setattr(place, "make_bells", lambda: str(tmp_path))  # nobody rings there
+    monkeypatch.setattr(place, "create_socket_dir", lambda: str(tmp_path))  # nobody rings there
     assert (await session.block(task_id))["tasks"][0]["status"] == "completed"
     notices = await session.home.call(lambda app: app._ledger.notices.notices(project=None, unread=False))
     assert sum(notice.task_id == task_id for notice in notices) == 1

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from backburner.core.claims import Ending
+from backburner.core.claims import RunResult
 from backburner.core.models import ENGINE, Approval, Entry, ProcessId
 from backburner.core.states import Result, RunState
 from backburner.store.ledger import Ledger
@@ -34,5 +34,5 @@ def approve(ledger: Ledger, task_id: str, now: int) -> Entry:
     return ledger.tasks.approve(task_id, Approval("user", "chat", now), runner=ENGINE, folder="tasks")
 
 
-def ending(run_id: str, state: RunState, now: int, result: Result | None = None) -> Ending:
-    return Ending(run_id, state, result or RESULTS[state], now, 0)
+def ending(run_id: str, state: RunState, now: int, result: Result | None = None) -> RunResult:
+    return RunResult(run_id, state, result or RESULTS[state], now, 0)

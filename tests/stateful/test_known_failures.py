@@ -5,12 +5,12 @@ import os
 from pathlib import Path
 
 import pytest
-from timetables import DAY, HOUR, ME, MINUTE, Timetable
+from scheduler_fixture import DAY, HOUR, ME, MINUTE, Timetable
 
-from backburner.core.claims import Ending
+from backburner.core.claims import RunResult
 from backburner.core.errors import BadInput
 from backburner.core.formatting import run_error
-from backburner.core.models import ENGINE, LOCAL
+from backburner.core.models import ENGINE, LOCAL_AGENT_LANE
 from backburner.core.schedule import ALL, SKIP, Schedule, cron, every
 from backburner.core.states import Result, RunState
 from backburner.store.run_writer import RunWriter
@@ -29,7 +29,7 @@ def test_on_change_hashes_the_prose_of_a_model(table: Timetable) -> None:
     task = table.add("ci", agent="default", prompt="Look.")
     for digest, words in [("passing", "Fine."), ("passing", "All is fine!"), ("failed", "Broken."), ("passing", "Fine again.")]:
         table.tick(HOUR)
-        table.settle(runner=LOCAL, digest=digest, answer=words)
+        table.settle(runner=LOCAL_AGENT_LANE, digest=digest, answer=words)
     assert table.notices() == ["ci: Fine.", "ci: Broken.", "ci: Fine again."] and table.entry(task).status == "active"
 
 
@@ -69,11 +69,11 @@ def test_failures_of_oneshots_get_no_backoff(table: Timetable) -> None:
 def test_tokens_used_is_never_written(table: Timetable) -> None:
     task = table.add("ci", agent="default", prompt="Look.")
     table.tick(HOUR)
-    table.settle(runner=LOCAL, usage={"tokens": 1234, "cost": 0.5})
+    table.settle(runner=LOCAL_AGENT_LANE, usage={"tokens": 1234, "cost": 0.5})
     table.tick(HOUR)
-    table.settle("failed", runner=LOCAL, usage={"tokens": 66})
+    table.settle("failed", runner=LOCAL_AGENT_LANE, usage={"tokens": 66})
     assert [row.end.usage.get("tokens") for row in table.rows(task) if row.ended_at] == [1234, 66]
-    assert table.ledger.recurring.spent(task, 0) == {"tokens": 1300, "cost": 0.5, "seconds": 0, "runs": 3}
+    assert table.ledger.recurring.usage(task, 0) == {"tokens": 1300, "cost": 0.5, "seconds": 0, "runs": 3}
 
 
 def test_runs_left_running_by_a_crash_are_never_reconciled(table: Timetable) -> None:
@@ -81,7 +81,9 @@ def test_runs_left_running_by_a_crash_are_never_reconciled(table: Timetable) -> 
     task = table.add("ci")
     table.tick(HOUR)
     (work,) = table.ledger.runs.claim(ENGINE, ME, 1, table.clock.now)
-    table.ledger.runs.settle([Ending(work.run.run_id, RunState.FAILED, Result.LOST, table.clock.now, error="its end was not observed")], ME)
+    table.ledger.runs.settle(
+        [RunResult(work.run.run_id, RunState.FAILED, Result.LOST, table.clock.now, error="its end was not observed")], ME
+    )
     assert [row.cause.kind for row in table.rows(task)] == ["schedule"] and len(table.notices()) == 1
     table.tick(HOUR)
     assert table.settle(digest="x") and table.entry(task).task.recurring.failures == 0
@@ -205,7 +207,7 @@ def test_a_blocked_job_fails_silently_twenty_three_times(table: Timetable) -> No
     task = table.add("blocked")
     table.tick(HOUR)
     (work,) = table.ledger.runs.claim(ENGINE, ME, 1, table.clock.now)
-    table.ledger.runs.park(work.run.run_id, ME, "what would run has changed since a person said yes", table.clock.now)
+    table.ledger.runs.suspend(work.run.run_id, ME, "what would run has changed since a person said yes", table.clock.now)
     for _ in range(23):
         table.tick(HOUR)
     assert table.notices() == [
@@ -229,7 +231,7 @@ def test_an_interrupted_run_wedges_the_job(table: Timetable) -> None:
     for _ in range(2):
         table.tick(HOUR)
         (work,) = table.ledger.runs.claim(ENGINE, ME, 1, table.clock.now)
-        table.ledger.runs.settle([Ending(work.run.run_id, RunState.FAILED, Result.LOST, table.clock.now)], ME)
+        table.ledger.runs.settle([RunResult(work.run.run_id, RunState.FAILED, Result.LOST, table.clock.now)], ME)
     assert table.entry(task).status == "paused"  # twice in a row: a person is asked
     table.ledger.recurring.unpause(task, table.clock.now, 20)
     table.tick(HOUR)
@@ -241,7 +243,7 @@ def test_no_budget_for_schedules(table: Timetable) -> None:
     task = table.add("ci", agent="default", prompt="Look.", budget={"day_tokens": 1000.0})
     for _ in range(5):
         table.tick(HOUR)
-        table.settle(runner=LOCAL, usage={"tokens": 400}, digest="same")
+        table.settle(runner=LOCAL_AGENT_LANE, usage={"tokens": 400}, digest="same")
     assert (
         table.entry(task).status == "paused"
         and table.entry(task).task.recurring.paused_because == "it has used 1,200 of 1,000 tokens today"
@@ -250,7 +252,7 @@ def test_no_budget_for_schedules(table: Timetable) -> None:
     table.ledger.recurring.unpause(task, table.clock.now, 20)  # as much again
     for _ in range(5):
         table.tick(HOUR)
-        table.settle(runner=LOCAL, usage={"tokens": 400}, digest="same")
+        table.settle(runner=LOCAL_AGENT_LANE, usage={"tokens": 400}, digest="same")
     assert sum(row.state == "completed" for row in table.rows(task)) == 6 and len(table.notices()) == 3
 
 
@@ -264,7 +266,7 @@ def test_a_day_of_its_own_zone_begins_the_budget_anew(table: Timetable) -> None:
     runs = [row for row in table.rows(task) if row.n > 0]
     assert len(runs) == 3 and table.entry(task).status == "paused"
     table.ledger.recurring.unpause(task, table.clock.now, 20)
-    assert table.ledger.recurring.spent(task, table.entry(task).task.recurring.counted_from or 0)["runs"] == 0
+    assert table.ledger.recurring.usage(task, table.entry(task).task.recurring.counted_from or 0)["runs"] == 0
 
 
 def test_idle_sessions_burn_tokens_all_day(tmp_path: Path) -> None:
@@ -273,7 +275,7 @@ def test_idle_sessions_burn_tokens_all_day(tmp_path: Path) -> None:
     tasks = [table.add(f"t{number}", agent="default", prompt="Look.") for number in range(3)]
     for _ in range(4):
         table.tick(HOUR)
-        table.settle(runner=LOCAL, usage={"tokens": 250}, digest="same")
+        table.settle(runner=LOCAL_AGENT_LANE, usage={"tokens": 250}, digest="same")
     assert {table.entry(task).status for task in tasks} == {"paused"}
     assert sum(row.end.usage.get("tokens", 0) for task in tasks for row in table.rows(task)) == 1500
 
@@ -324,7 +326,7 @@ def test_a_slot_that_ran_before_the_clock_was_set_back_stops_all_others(table: T
     table.tick(MINUTE)
     works = table.ledger.runs.claim(ENGINE, ME, 10, table.clock.now)
     table.tick(MINUTE)  # skipped: the run before is at work
-    table.ledger.runs.settle([Ending(work.run.run_id, RunState.COMPLETED, Result.EXIT, table.clock.now, 0) for work in works], ME)
+    table.ledger.runs.settle([RunResult(work.run.run_id, RunState.COMPLETED, Result.EXIT, table.clock.now, 0) for work in works], ME)
     table.tick(MINUTE)
     table.settle()
     table.clock.now = start + MINUTE + 5000
@@ -359,7 +361,7 @@ def test_many_that_wait_their_turn_starve_the_rest(tmp_path: Path) -> None:
     table.tick(MINUTE)
     for work in table.ledger.runs.claim(ENGINE, ME, 1000, table.clock.now):
         if work.task.task_id == last:
-            table.ledger.runs.settle([Ending(work.run.run_id, RunState.COMPLETED, Result.EXIT, table.clock.now, 0)], ME)
+            table.ledger.runs.settle([RunResult(work.run.run_id, RunState.COMPLETED, Result.EXIT, table.clock.now, 0)], ME)
     for _ in range(3):
         table.tick(MINUTE)
         table.settle()
@@ -472,7 +474,7 @@ def test_pausing_during_the_last_run_gives_one_more(table: Timetable) -> None:
     works = table.ledger.runs.claim(ENGINE, ME, 9, table.clock.now)
     for one in (task, later):
         table.ledger.recurring.pause(one, "by hand", table.clock.now)
-    table.ledger.runs.settle([Ending(work.run.run_id, RunState.COMPLETED, Result.EXIT, table.clock.now, 0) for work in works], ME)
+    table.ledger.runs.settle([RunResult(work.run.run_id, RunState.COMPLETED, Result.EXIT, table.clock.now, 0) for work in works], ME)
     assert table.entry(task).status == table.entry(later).status == "done"
 
 
@@ -490,7 +492,7 @@ def test_a_run_out_of_turn_at_the_last_slot_leaves_a_task_for_ever(table: Timeta
     table.ledger.recurring.run_now(task, table.clock.now, "tasks")
     works = table.ledger.runs.claim(ENGINE, ME, 9, table.clock.now)
     table.tick(HOUR)
-    table.ledger.runs.settle([Ending(work.run.run_id, RunState.COMPLETED, Result.EXIT, table.clock.now, 0) for work in works], ME)
+    table.ledger.runs.settle([RunResult(work.run.run_id, RunState.COMPLETED, Result.EXIT, table.clock.now, 0) for work in works], ME)
     assert table.entry(task).status == "done"
 
 

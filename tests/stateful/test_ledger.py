@@ -332,7 +332,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(task_id=tasks, who=st.integers(0, 1), fresh=st.booleans())
     def adopt(self, task_id: str, who: int, fresh: bool) -> None:
         """Take a run over: as it is now, or as it was before somebody else changed it."""
-        one, entry = self.model.get(task_id), self.ledger.queries.show(task_id)
+        one, entry = self.model.get(task_id), self.ledger.queries.get(task_id)
         if entry is None or entry.run is None:
             return
         run: Run = entry.run if fresh else entry.run._replace(owner=ProcessId(33, "333", "boot"))
@@ -352,7 +352,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(task_id=tasks)
     def tell(self, task_id: str) -> None:
-        self.ledger.notices.tell(task_ids=[task_id], now=self.tick())
+        self.ledger.notices.acknowledge(task_ids=[task_id], now=self.tick())
         if one := self.model.get(task_id):
             one.notices = [True for _ in one.notices]
 
@@ -395,13 +395,13 @@ class LedgerMachine(RuleBasedStateMachine):
     @invariant()
     def what_is_blocked_waits_for_something_that_is_not_over(self) -> None:
         for entry in self.ledger.queries.list(status="pending"):
-            undecided = [other for other in map(self.ledger.queries.show, entry.task.spec.order.after) if other and not other.ended]
+            undecided = [other for other in map(self.ledger.queries.get, entry.task.spec.order.after) if other and not other.has_ended]
             assert entry.run is not None and entry.run.blocked == bool(undecided)
 
     @invariant()
     def whoever_fell_is_found_by_what_it_fell_with(self) -> None:
         for task_id, fallen in self.fell:
-            found = self.ledger.queries.fallen(task_id)
+            found = self.ledger.queries.failed_dependents(task_id)
             assert fallen in {entry.task.task_id for entry in found}
             assert {entry.run.end.result for entry in found if entry.run} == {"dependency"}
         self.fell = []
@@ -422,7 +422,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def every_ended_run_has_just_one_notice(self) -> None:
         told: dict[str, list[bool]] = {}
         for notice in self.ledger.notices.notices(unread=False):
-            told.setdefault(notice.task_id, []).append(notice.told_at is not None)
+            told.setdefault(notice.task_id, []).append(notice.acknowledged_at is not None)
         assert told == {task_id: one.notices for task_id, one in self.model.items() if one.notices}
         assert all(len(one.notices) == (one.run in TASK_OF) for one in self.model.values())
 
@@ -513,7 +513,7 @@ def test_the_work_of_a_fall_grows_with_the_length_of_the_chain_and_not_with_its_
                 case "cancel":
                     ledger.tasks.request_cancel("task_1", NOW)
                 case _:
-                    assert len(ledger.queries.fallen("task_0")) == length - 1
+                    assert len(ledger.queries.failed_dependents("task_0")) == length - 1
             ledger.database.connection.set_progress_handler(None)
             assert len(ledger.queries.list(status="pending")) == 0
             steps[length] = len(counted)

@@ -127,13 +127,13 @@ class Life:
                 again = target in running and self.promised.tasks[target].run.cancel_requested_at is not None  # type: ignore[union-attr]
                 return int(not again), lambda: ledger.tasks.request_cancel(target, now)
             case "clear":
-                ended = [key for key, entry in self.promised.tasks.items() if entry.ended][:number]
+                ended = [key for key, entry in self.promised.tasks.items() if entry.has_ended][:number]
                 return len(ended), lambda: ledger.tasks.clear(ended, now)
             case "fold":
                 mode = (apsw.SQLITE_CHECKPOINT_PASSIVE, apsw.SQLITE_CHECKPOINT_RESTART, apsw.SQLITE_CHECKPOINT_TRUNCATE)[number % 3]
                 return 0, lambda: ledger.database.connection.wal_checkpoint(mode=mode)
             case _:
-                return 0, lambda: ledger.notices.tell(task_ids=list(self.promised.tasks)[:number], now=now)
+                return 0, lambda: ledger.notices.acknowledge(task_ids=list(self.promised.tasks)[:number], now=now)
 
     def having(self, status: str) -> list[str]:
         return [key for key, entry in reversed(self.promised.tasks.items()) if entry.status == status]

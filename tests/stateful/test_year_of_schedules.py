@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 from conftest import LONG
 
-from backburner.core.claims import Ending, Work
+from backburner.core.claims import ClaimedRun, RunResult
 from backburner.core.errors import BadInput
 from backburner.core.models import ENGINE, Approval, ProcessId
-from backburner.core.schedule import MISSED, MOST_ROWS, Schedule, cron, every, next_slot, slots
+from backburner.core.schedule import MAX_SKIPPED_ROWS, MISSED, Schedule, cron, every, next_slot, slots
 from backburner.core.settings import resolve
 from backburner.core.states import Result, RunState
 from backburner.engine.scheduler import Scheduler
@@ -200,7 +200,7 @@ class Year:
         self.ends = {run.run_id: self.ends[run.run_id] for run in live if run.run_id in self.ends and self.maybe(0.7)}
         for run in live:
             self.ledger.runs.adopt(run, self.owner)
-        lost = [Ending(run.run_id, RunState.FAILED, Result.LOST, self.clock.now) for run in live if run.run_id not in self.ends]
+        lost = [RunResult(run.run_id, RunState.FAILED, Result.LOST, self.clock.now) for run in live if run.run_id not in self.ends]
         self.seen["lost"] += len(self.ledger.runs.settle(lost, self.owner).run_ids)
 
     def submit(self, schedule: Schedule, **more: Any) -> None:
@@ -237,7 +237,7 @@ class Year:
         if self.maybe(0.004):
             asleep = self.some(MINUTE, 21 * DAY)
             if asleep > DAY:  # with more slots than leave a row each
-                schedule = every(asleep // (MOST_ROWS + 200), now)._replace(until=now + asleep + HOUR, window_ms=HOUR)
+                schedule = every(asleep // (MAX_SKIPPED_ROWS + 200), now)._replace(until=now + asleep + HOUR, window_ms=HOUR)
                 self.submit(schedule._replace(missed=self.chance.choice(MISSED)))
             self.jump("suspends", asleep)
             self.ahead += [asleep] * self.maybe(0.3)
@@ -263,11 +263,11 @@ class Year:
             except BadInput:  # it would never be due again
                 self.paused[task_id] = NEVER
 
-    def ending(self, run_id: str) -> Ending:
+    def ending(self, run_id: str) -> RunResult:
         result, now = self.chance.choice([Result.EXIT, Result.EXIT, Result.TIMEOUT, Result.SIGNAL]), self.clock.now
         if not self.maybe(self.lives[run_id.split(".")[0]].trouble):
-            return Ending(run_id, RunState.COMPLETED, Result.EXIT, now, 0)
-        return Ending(run_id, RunState.CANCELLED if result == Result.SIGNAL else RunState.FAILED, result, now, 1)
+            return RunResult(run_id, RunState.COMPLETED, Result.EXIT, now, 0)
+        return RunResult(run_id, RunState.CANCELLED if result == Result.SIGNAL else RunState.FAILED, result, now, 1)
 
     def live(self, until: int) -> None:
         while self.clock.now < until:
@@ -281,13 +281,13 @@ class Year:
                 self.settle(endings)
             self.begin(self.act("claim", lambda: self.ledger.runs.claim(ENGINE, self.owner, MANY, self.clock.now)) or [])
 
-    def settle(self, endings: list[Ending]) -> None:
+    def settle(self, endings: list[RunResult]) -> None:
         if settled := self.act("settle", lambda: self.ledger.runs.settle(endings, self.owner, runner=ENGINE, limit=9, now=self.clock.now)):
             assert list(settled.run_ids) == [ending.run_id for ending in endings]
             self.ends, self.free = {run_id: at for run_id, at in self.ends.items() if run_id not in settled.run_ids}, True
             self.begin(settled.claimed)
 
-    def begin(self, claimed: Sequence[Work]) -> None:
+    def begin(self, claimed: Sequence[ClaimedRun]) -> None:
         for work in claimed:
             if work.run.cause.kind == "schedule":
                 assert (work.run.task_id, work.run.cause.slot) not in self.started, "a slot ran twice"

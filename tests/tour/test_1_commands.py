@@ -20,7 +20,7 @@ async def test_start_something_go_on_talking_and_be_told(place: Place) -> None:
 
         (notice,) = await bb.notices()
         assert notice.text.startswith(f"Background task {entry.task.task_id} completed: hello.")
-        await bb.tell(notice.notice_id)
+        await bb.acknowledge(notice.notice_id)
         assert not await bb.notices()
 
 
@@ -49,7 +49,7 @@ async def test_events_are_followed_as_they_happen(place: Place) -> None:
             if event.kind == "run_completed":
                 break
         assert kinds == ["task_submitted", "run_started", "task_done", "run_completed"]
-        assert (await bb.show(entry.task.task_id)).status == "completed"
+        assert (await bb.get(entry.task.task_id)).status == "completed"
 
 
 def test_what_the_gate_does_not_know_waits_for_a_person(place: Place) -> None:

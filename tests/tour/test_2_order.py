@@ -51,7 +51,7 @@ async def test_a_server_is_ready_when_it_says_so(place: Place) -> None:
     async with Backburner.open(place.root) as bb:
         entry = await bb.submit(["python3", "-c", SERVER], cwd=place.cwd, ready_when=r"ready on \d+", approved=True)
         entry = await bb.ready(entry.task.task_id, timeout=20)
-        assert entry.ready
+        assert entry.is_ready
         await bb.cancel(entry.task.task_id)
 
 

@@ -7,8 +7,8 @@ import os
 import tempfile
 from typing import Any
 
-from backburner.core.claims import Ending
-from backburner.core.models import ENGINE, RECORD, Approval, ProcessId
+from backburner.core.claims import RunResult
+from backburner.core.models import ENGINE, EXTERNAL, Approval, ProcessId
 from backburner.core.states import Result, RunState
 from backburner.store.ledger import Ledger, open_ledger
 from backburner.testing.records import changed, request
@@ -42,17 +42,17 @@ def fill(ledger: Ledger) -> None:
     for status, result, code in (("completed", Result.EXIT, 0), ("failed", Result.LOST, None), ("cancelled", Result.SIGNAL, 143)):
         submit(status)
         ledger.runs.claim(ENGINE, OWNER, 1, NOW + 10)
-        ledger.runs.settle([Ending(f"task_{status}", RunState(status), result, NOW + 20, code, None, "a summary", 3)], OWNER)
-    ledger.notices.tell(task_ids=["task_failed"], now=NOW + 30)
+        ledger.runs.settle([RunResult(f"task_{status}", RunState(status), result, NOW + 20, code, None, "a summary", 3)], OWNER)
+    ledger.notices.acknowledge(task_ids=["task_failed"], now=NOW + 30)
     submit("running")
     ledger.runs.claim(ENGINE, OWNER, 1, NOW + 10)
     ledger.runs.record_process("task_running", OWNER, ProcessId(77, "7", "boot"))
     ledger.tasks.request_cancel("task_running", NOW + 15)
     submit("pending")
     submit("blocked", after=("task_pending",), batch="nightly", key="once", priority=1, start_at=NOW + 5000, limits={"nice": 5}, restarts=3)
-    task, run = ledger.queries.show("task_running")  # type: ignore[misc]
+    task, run = ledger.queries.get("task_running")  # type: ignore[misc]
     assert run is not None
-    kept = run._replace(run_id="task_kept", task_id="task_kept", runner=RECORD, folder="tasks/task_kept")
+    kept = run._replace(run_id="task_kept", task_id="task_kept", runner=EXTERNAL, folder="tasks/task_kept")
     ledger.external_tasks.record(changed(task, task_id="task_kept", name=None), kept)
 
 

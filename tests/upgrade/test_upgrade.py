@@ -9,7 +9,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from backburner.core.claims import Ending
+from backburner.core.claims import RunResult
 from backburner.core.errors import LedgerTooNew
 from backburner.core.models import ENGINE, Approval, ProcessId
 from backburner.core.recipients import INBOX
@@ -110,13 +110,13 @@ def test_a_stored_ledger_goes_on(opened: Ledger) -> None:
     claimed = opened.runs.claim(ENGINE, US, 9, NOW + 40)
     assert [work.run.run_id for work in claimed] == ["task_pending", "task_proposed"]
     assert [work.environment for work in claimed] == [{"PATH": "/bin"}] * 2
-    running = opened.queries.show("task_running")
+    running = opened.queries.get("task_running")
     assert running and running.run
     opened.runs.adopt(running.run, US)
-    endings = [Ending(run.run_id, RunState.COMPLETED, Result.EXIT, NOW + 50, 0) for run in opened.live_work.live_runs()]
+    endings = [RunResult(run.run_id, RunState.COMPLETED, Result.EXIT, NOW + 50, 0) for run in opened.live_work.live_runs()]
     assert len(opened.runs.settle(endings, US).run_ids) == 3
     if later := opened.runs.claim(ENGINE, US, 9, NOW + 5000):  # since version 3 there is one that came after task_pending
-        opened.runs.settle([Ending(later[0].run.run_id, RunState.COMPLETED, Result.EXIT, NOW + 6000, 0)], US)
+        opened.runs.settle([RunResult(later[0].run.run_id, RunState.COMPLETED, Result.EXIT, NOW + 6000, 0)], US)
     assert all(event.event_id > last for event in opened.events.events(last))
     assert len(opened.tasks.clear([entry.task.task_id for entry in opened.queries.list()], NOW)) == 7 + len(later)
     assert opened.queries.list() == []
@@ -181,7 +181,7 @@ def test_what_older_ledgers_said_in_words_becomes_columns(tmp_path: Path) -> Non
     db.close()
     ledger = open_ledger(path)
     try:
-        one, other = ledger.queries.show(first), ledger.queries.show(second)
+        one, other = ledger.queries.get(first), ledger.queries.get(second)
         assert one and other
         assert (one.task.recurring.pause_kind, one.task.recurring.paused_because, one.task.in_chat) == (
             PauseKind.BUDGET,
@@ -235,8 +235,8 @@ def test_who_asked_and_who_is_told_become_columns(tmp_path: Path) -> None:
             "task_rejected": ("task_running", None),
             "task_completed": ("task_running", "task_running"),
         }
-        assert [notice.channel for notice in ledger.deliveries.outgoing()] == ["to:phone"]
-        assert sorted(ledger.notices.owing()) == [INBOX, "session:claude:1"]
+        assert [notice.channel for notice in ledger.deliveries.pending()] == ["to:phone"]
+        assert sorted(ledger.notices.channels_with_notices()) == [INBOX, "session:claude:1"]
     finally:
         ledger.close()
     db = apsw.Connection(path)

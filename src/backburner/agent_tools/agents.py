@@ -12,11 +12,11 @@ from backburner.agent_tools.results import Cleared, outcome
 from backburner.core import formatting as words
 from backburner.core.errors import BadInput, NotRunning, TaskNotFound
 from backburner.core.models import Caller, Entry, Submission
-from backburner.core.states import AT_WORK
+from backburner.core.states import RUNNING_STATES
 from backburner.core.task_spec import AgentSpec, CommandSpec, Order, TaskSpec, options_from
 from backburner.core.terminal_text import readable, shortened
 from backburner.services.app import App, now_ms
-from backburner.system.caller_identity import handed_on
+from backburner.system.caller_identity import environment_for_commands
 from backburner.system.log_file import Piece
 from backburner.system.processes import umask
 
@@ -25,14 +25,14 @@ _MOST = 50
 _LONGEST_BLOCK_MS = 600_000
 
 
-class Asked(TypedDict):
+class StartedAgent(TypedDict):
     task_id: str
     status: str
     display: str
     queued: NotRequired[bool]
 
 
-class Answered(TypedDict):
+class AgentOutput(TypedDict):
     task_id: str
     status: str
     display: str
@@ -45,7 +45,7 @@ class Answered(TypedDict):
     last_update: NotRequired[str]
 
 
-class One(TypedDict):
+class AgentTaskSummary(TypedDict):
     task_id: str
     status: str
     agent: str
@@ -54,8 +54,8 @@ class One(TypedDict):
     duration_seconds: float | None
 
 
-class Many(TypedDict):
-    tasks: list[One]
+class AgentTaskList(TypedDict):
+    tasks: list[AgentTaskSummary]
     count: int
     display: str
     running: NotRequired[list[str]]
@@ -69,7 +69,7 @@ async def background_task(
     batch_id: str | None = None,
     key: str | None = None,
     worktree: bool = False,
-) -> Asked:
+) -> StartedAgent:
     """Ask an agent in the background and return at once with the task's id. Its answer comes to you as a notice when it is done.
 
     Use it for work that another can do alone while you go on: research, reviews, a change in another part of the code. The agent knows
@@ -95,7 +95,7 @@ async def background_task(
                 description=shortened(description, longest=500),
                 order=Order(batch=batch_id or context.message, key=key),
             ),
-            environment=handed_on(context.environ),
+            environment=environment_for_commands(context.environ),
             session=context.session,
             message=context.message,
             opened=context.opened,
@@ -112,13 +112,13 @@ async def background_task(
             f"waiting for approval: {known}\nNothing has started. Tell the user: {'; '.join(entry.task.decision.reasons)}. In a terminal of your own"
             f" run:\nbackburner approve {known}  (or: backburner reject {known}). I cannot approve it for you."
         )
-    asked = Asked(task_id=known, status=status_of(entry), display=display)
+    asked = StartedAgent(task_id=known, status=status_of(entry), display=display)
     if entry.status == "pending":
         asked["queued"] = True
     return asked
 
 
-async def background_output(ctx: Context, task_id: str, cursor: str | None = None) -> Answered:
+async def background_output(ctx: Context, task_id: str, cursor: str | None = None) -> AgentOutput:
     """Give the answer of a background agent, or how far it is. Never waits. A long answer comes in pieces with a cursor.
 
     Args:
@@ -129,7 +129,7 @@ async def background_output(ctx: Context, task_id: str, cursor: str | None = Non
 
     def read(app: App) -> tuple[Entry, Piece | None, dict[str, object]]:
         entry = agents_task(app, context.caller, task_id)
-        if not entry.ended:
+        if not entry.has_ended:
             return entry, None, app.runs.activity(entry)
         app.conversations.mark_retrieved(entry)
         start = cursor or f"{entry.task.run_count}:0"
@@ -137,7 +137,7 @@ async def background_output(ctx: Context, task_id: str, cursor: str | None = Non
 
     entry, piece, activity = await context.call(read)
     context.tells(entry)
-    answered = Answered(task_id=entry.task.task_id, status=status_of(entry), display="")
+    answered = AgentOutput(task_id=entry.task.task_id, status=status_of(entry), display="")
     answered["tool_calls"] = int(str(activity.get("tools", 0)))
     recent = activity.get("recent")
     answered["recent_tools"] = [str(name) for name in recent] if isinstance(recent, list) else []
@@ -156,7 +156,9 @@ async def background_output(ctx: Context, task_id: str, cursor: str | None = Non
     return answered
 
 
-async def background_block(ctx: Context, task_ids: list[str] | None = None, batch_id: str | None = None, timeout: int = 60_000) -> Many:
+async def background_block(
+    ctx: Context, task_ids: list[str] | None = None, batch_id: str | None = None, timeout: int = 60_000
+) -> AgentTaskList:
     """Wait until background agents have answered, and say how each stands. Returns earlier when the time is up; call it again then.
 
     Args:
@@ -169,7 +171,7 @@ async def background_block(ctx: Context, task_ids: list[str] | None = None, batc
     patience = min(max(timeout, 0), _LONGEST_BLOCK_MS) / 1000
 
     def done(entry: Entry) -> bool:
-        return not entry.live or entry.status == "waiting"
+        return not entry.is_live or entry.status == "waiting"
 
     entries = await until(context, known, min(patience, context.longest_wait), done)
     context.tells(*entries[:_MOST])
@@ -181,7 +183,7 @@ async def background_block(ctx: Context, task_ids: list[str] | None = None, batc
     return many
 
 
-async def background_resume(ctx: Context, task_id: str, message: str) -> Asked:
+async def background_resume(ctx: Context, task_id: str, message: str) -> StartedAgent:
     """Talk on with an agent that has answered: it has its whole conversation. Returns at once; the answer comes as a notice.
 
     Args:
@@ -197,10 +199,10 @@ async def background_resume(ctx: Context, task_id: str, message: str) -> Asked:
     display = (
         f"Resumed {entry.task.task_id} (resume {entry.task.run_count - 1}). Its answer comes as a notice; background_block waits for it."
     )
-    return Asked(task_id=entry.task.task_id, status="resumed", display=display)
+    return StartedAgent(task_id=entry.task.task_id, status="resumed", display=display)
 
 
-async def background_cancel(ctx: Context, task_id: str | None = None, batch_id: str | None = None) -> Many:
+async def background_cancel(ctx: Context, task_id: str | None = None, batch_id: str | None = None) -> AgentTaskList:
     """Stop a background agent, or all of a batch. Returns when they have stopped.
 
     Args:
@@ -211,18 +213,18 @@ async def background_cancel(ctx: Context, task_id: str | None = None, batch_id: 
 
     def cancel(app: App) -> list[str]:
         known = _meant(app, context.caller, [task_id] if task_id else None, batch_id)
-        live = [one for one in known if not app.queries.get(one).ended]
+        live = [one for one in known if not app.queries.get(one).has_ended]
         if task_id and not live:
             raise NotRunning(task_id=known[0], status=status_of(app.queries.get(known[0])))
         return [app.tasks.cancel(one, context.caller).task.task_id for one in live]
 
     asked = await context.call(cancel)
-    entries = await until(context, asked, min(20.0, context.longest_wait), lambda one: one.ended, quiet=True) if asked else []
+    entries = await until(context, asked, min(20.0, context.longest_wait), lambda one: one.has_ended, quiet=True) if asked else []
     context.tells(*entries[:_MOST])
     return _many(context, entries)
 
 
-async def background_list(ctx: Context, status: str | None = None, batch_id: str | None = None) -> Many:
+async def background_list(ctx: Context, status: str | None = None, batch_id: str | None = None) -> AgentTaskList:
     """List the background agents of this project, newest first, at most 50.
 
     Args:
@@ -251,7 +253,7 @@ async def background_clear(ctx: Context, task_ids: list[str] | None = None, batc
             known = _meant(app, context.caller, task_ids, batch_id)
         else:
             known = [entry.task.task_id for entry in app.queries.list(context.caller, everywhere=context.cwd is None) if _is_agents(entry)]
-        return app.tasks.clear([one for one in known if app.queries.get(one).ended], context.caller)
+        return app.tasks.clear([one for one in known if app.queries.get(one).has_ended], context.caller)
 
     gone = await context.call(clear)
     return Cleared(cleared=list(gone), display=f"Cleared {len(gone)} task{'s' * (len(gone) != 1)}.")
@@ -277,7 +279,7 @@ def agents_task(app: App, caller: Caller, reference: str) -> Entry:
         raise AgentTaskNotFound(task_id=reference) from None
     if entry.task.spec.agent_name is None:
         raise BadInput(f"Task {entry.task.task_id} is a command; use check_task_status and its like for it.")
-    if entry.task.standing:
+    if entry.task.is_recurring:
         raise BadInput(f"Task {entry.task.task_id} is a standing task; use task_list and its like for it.")
     return entry
 
@@ -295,15 +297,15 @@ def _meant(app: App, caller: Caller, task_ids: list[str] | None, batch_id: str |
 
 
 def _is_agents(entry: Entry) -> bool:
-    return entry.task.spec.agent_name is not None and not entry.task.standing
+    return entry.task.spec.agent_name is not None and not entry.task.is_recurring
 
 
-def _many(context: ToolContext, entries: Sequence[Entry]) -> Many:
+def _many(context: ToolContext, entries: Sequence[Entry]) -> AgentTaskList:
     now, tasks = now_ms(), []
     for entry in entries[:_MOST]:
         took = words.elapsed(entry, now)
         tasks.append(
-            One(
+            AgentTaskSummary(
                 task_id=entry.task.task_id,
                 status=status_of(entry),
                 agent=entry.task.spec.agent_name or "",
@@ -313,7 +315,7 @@ def _many(context: ToolContext, entries: Sequence[Entry]) -> Many:
             )
         )
     lines = [_line(context, entry) for entry in entries[:_MOST]]
-    return Many(tasks=tasks, count=len(tasks), display="\n".join(lines) or "No background tasks.")
+    return AgentTaskList(tasks=tasks, count=len(tasks), display="\n".join(lines) or "No background tasks.")
 
 
 def _line(context: ToolContext, entry: Entry) -> str:
@@ -321,5 +323,5 @@ def _line(context: ToolContext, entry: Entry) -> str:
         return outcome(context, entry)
     took = words.elapsed(entry, now_ms())
     long = f" ({words.duration(took)})" if took is not None else ""
-    error = f": {entry.run.error}" if entry.run and entry.run.error and entry.run.state not in AT_WORK else ""
+    error = f": {entry.run.error}" if entry.run and entry.run.error and entry.run.state not in RUNNING_STATES else ""
     return f"{entry.task.task_id} {status_of(entry)}{long} {shortened(entry.task.spec.description)}{error}"

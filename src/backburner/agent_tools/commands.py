@@ -15,7 +15,7 @@ from backburner.core.models import Caller, Entry, Submission
 from backburner.core.task_spec import CommandSpec, Order, TaskSpec
 from backburner.core.terminal_text import readable, shortened
 from backburner.services.app import App, now_ms
-from backburner.system.caller_identity import handed_on
+from backburner.system.caller_identity import environment_for_commands
 from backburner.system.log_file import Piece
 from backburner.system.processes import umask
 
@@ -75,7 +75,7 @@ async def start_background_task(
                 timeout_ms=timeout_ms,
                 order=Order(batch=batch, key=key, after=tuple(after or ())),
             ),
-            environment=handed_on(context.environ),
+            environment=environment_for_commands(context.environ),
             session=context.session,
             opened=context.opened,
         )
@@ -116,12 +116,12 @@ async def cancel_background_task(ctx: Context, task_id: str) -> Done:
     context = ctx.deps
     entry = await context.call(lambda app: app.tasks.cancel(command_task(app, context.caller, task_id).task.task_id, context.caller))
     grace = await context.call(lambda app: app.config.number("commands.cancel_grace_seconds"))
-    (entry,) = await until(context, [entry.task.task_id], min(grace + _STOPPING_SECONDS, context.longest_wait), lambda one: one.ended)
+    (entry,) = await until(context, [entry.task.task_id], min(grace + _STOPPING_SECONDS, context.longest_wait), lambda one: one.has_ended)
     context.tells(entry)
     known = entry.task.task_id
     if entry.status in ("cancelled", "rejected"):
         display = f"Task {known} cancelled."
-    elif entry.live:
+    elif entry.is_live:
         display = f"Task {known} is being stopped; not all of it is gone yet."
     else:
         display = f"Task {known} had ended before (status: {entry.status})."
@@ -174,7 +174,7 @@ async def wait_for_background_tasks(
         return known
 
     def done(entry: Entry) -> bool:
-        return not entry.live or entry.status == "waiting" or (ready and entry.ready)
+        return not entry.is_live or entry.status == "waiting" or (ready and entry.is_ready)
 
     known = await context.call(meant)
     patience = min(max(timeout_seconds, 0.0), context.longest_wait)
@@ -218,7 +218,7 @@ async def read_background_output(
     text = readable(piece.data.decode("utf-8", "replace"))
     known = entry.task.task_id
     note = f'\n[more: read_background_output("{known}", cursor="{piece.cursor}")]' if piece.more else ""
-    display = f"{text}{note}" if text else f"No {'more ' if cursor else ''}output{' yet' if entry.live else ''}."
+    display = f"{text}{note}" if text else f"No {'more ' if cursor else ''}output{' yet' if entry.is_live else ''}."
     return Output(task_id=known, status=entry.status, output=text, cursor=piece.cursor, more=piece.more, display=display)
 
 
@@ -246,9 +246,9 @@ async def restart_background_task(ctx: Context, task_id: str) -> Started:
 
     def again(app: App) -> Entry:
         before = command_task(app, context.caller, task_id)
-        if not before.ended:
+        if not before.has_ended:
             raise BadInput(f"Task {before.task.task_id} is {before.status}; only what has ended can be run again.")
-        environment = handed_on(context.environ)
+        environment = environment_for_commands(context.environ)
         return app.submissions.submit(app.submissions.copy_of(before, environment, context.caller), context.caller)
 
     return await started(context, await context.call(again))

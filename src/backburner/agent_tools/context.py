@@ -66,7 +66,7 @@ class ToolContext:
 
     def tells(self, *entries: Entry) -> None:
         """The answer under way says how these stand."""
-        self.told |= {entry.task.task_id for entry in entries if entry.ended}
+        self.told |= {entry.task.task_id for entry in entries if entry.has_ended}
 
 
 class Context(Protocol):

@@ -15,15 +15,15 @@ from backburner.core.states import TaskState
 from backburner.core.task_spec import AgentSpec, CommandSpec, TaskSpec
 from backburner.core.terminal_text import readable, shortened, visible
 from backburner.services.app import App
-from backburner.services.schedule_requests import scheduled
-from backburner.system.caller_identity import handed_on
+from backburner.services.schedule_requests import parse_schedule
+from backburner.system.caller_identity import environment_for_commands
 from backburner.system.processes import umask
 
 _MOST = 50
 Act = Callable[[App, Caller, str], Entry]
 
 
-class Planned(TypedDict):
+class RecurringTask(TypedDict):
     task_id: str
     name: str
     status: str
@@ -38,8 +38,8 @@ class Planned(TypedDict):
     paused_because: NotRequired[str]
 
 
-class Plans(TypedDict):
-    tasks: list[Planned]
+class RecurringTaskList(TypedDict):
+    tasks: list[RecurringTask]
     count: int
     display: str
 
@@ -168,14 +168,14 @@ async def _added(context: ToolContext, asked: dict[str, Any], *, proposed: bool)
                 description=shortened(description, longest=500),
                 channels=tuple(asked["channels"] or ()),
             ),
-            environment=handed_on(context.environ),
+            environment=environment_for_commands(context.environ),
             session=context.session,
             opened=context.opened,
             proposed=proposed,
         )
         at_once = "now" if kind == "oneshot" and not at and not after else at
         return app.submissions.submit(
-            scheduled(
+            parse_schedule(
                 app.queries,
                 submission,
                 context.caller,
@@ -195,14 +195,14 @@ async def _added(context: ToolContext, asked: dict[str, Any], *, proposed: bool)
         )
 
     entry = await context.call(store)
-    if not entry.task.standing or entry.status == "proposed":
+    if not entry.task.is_recurring or entry.status == "proposed":
         return await started(context, entry)
     when = await context.call(lambda app: app.recurring.explain(entry.task))
     display = f"Standing task {entry.task.task_id} ({visible(name)}): {when}. Tells: {entry.task.spec.notify}."
     return Started(task_id=entry.task.task_id, status=entry.status, display=display)
 
 
-async def task_list(ctx: Context, status: str | None = None) -> Plans:
+async def task_list(ctx: Context, status: str | None = None) -> RecurringTaskList:
     """List the standing tasks of this project with their schedules, next runs and last results, newest first, at most 50.
 
     Args:
@@ -213,13 +213,13 @@ async def task_list(ctx: Context, status: str | None = None) -> Plans:
     if status is not None and status not in known:
         raise BadInput(f"There is no status '{status[:40]}'; there are {', '.join(known)}.")
 
-    def look(app: App) -> list[Planned]:
+    def look(app: App) -> list[RecurringTask]:
         entries = app.queries.list(context.caller, everywhere=context.cwd is None, standing=True, limit=500)
         return [_planned(app, entry) for entry in entries if status in (None, entry.status)][:_MOST]
 
     tasks = await context.call(look)
     lines = [visible(f"{one['task_id']} {one['status']}: {one['when']}. {one['description']}") for one in tasks]
-    return Plans(tasks=tasks, count=len(tasks), display="\n".join(lines) or "No standing tasks.")
+    return RecurringTaskList(tasks=tasks, count=len(tasks), display="\n".join(lines) or "No standing tasks.")
 
 
 async def task_pause(ctx: Context, task_id: str) -> Done:
@@ -279,15 +279,15 @@ async def _done(context: ToolContext, task_id: str, act: Act, how: str) -> Done:
 
 def _standing(app: App, caller: Caller, reference: str) -> Entry:
     entry = app.queries.find(reference, caller)
-    if not entry.task.standing:
+    if not entry.task.is_recurring:
         other = "check_task_status" if entry.task.spec.agent_name is None else "background_output"
         raise BadInput(f"Task {entry.task.task_id} has no schedule; use {other} and its like for it.")
     return entry
 
 
-def _planned(app: App, entry: Entry) -> Planned:
+def _planned(app: App, entry: Entry) -> RecurringTask:
     task, run = entry
-    planned = Planned(
+    planned = RecurringTask(
         task_id=task.task_id,
         name=visible(task.spec.name or ""),
         status=entry.status,

@@ -93,7 +93,7 @@ async def started(context: ToolContext, entry: Entry, *, again: bool = False) ->
             f"  (or: {context.command} reject {known}). I cannot approve it for you."
         )
         return Started(task_id=known, status=entry.status, reasons=list(task.decision.reasons), display=shortened(display, longest=4000))
-    if again or (entry.ended and entry.status != "completed"):
+    if again or (entry.has_ended and entry.status != "completed"):
         context.tells(entry)
         before = "This was started before, under the same key, and is not started again: " if again else ""
         return Started(task_id=known, status=entry.status, display=before + outcome(context, entry))
@@ -153,11 +153,11 @@ def summary(entry: Entry, now: int) -> Summary:
 
 def outcome(context: ToolContext, entry: Entry) -> str:
     """How a task stands, in a line."""
-    if entry.ended:
+    if entry.has_ended:
         return render.ended_line(entry, now_ms())
     if entry.status in ("proposed", "waiting"):
         reason = "; ".join(entry.task.decision.reasons) if entry.run is None else entry.run.error
         if entry.run and entry.run.wait and not entry.run.wait.is_for_person:
             return f"{entry.task.task_id} waits: {reason}"
         return f"{entry.task.task_id} waits for a person's approval ({reason}): {context.command} approve {entry.task.task_id}"
-    return f"{entry.task.task_id} {'ready' if entry.ready else entry.status}"
+    return f"{entry.task.task_id} {'ready' if entry.is_ready else entry.status}"

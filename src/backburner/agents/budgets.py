@@ -1,13 +1,13 @@
 """What a run of an agent may use up before it waits and asks, and whether it has."""
 
-from backburner.core.claims import Work
+from backburner.core.claims import ClaimedRun
 from backburner.core.task_spec import set_fields
 from backburner.services.app import App
 
 _UNITS = {"tokens": "tokens", "tool_calls": "tool calls", "cost": "dollars", "seconds": "seconds"}
 
 
-def budget(app: App, work: Work) -> dict[str, float]:
+def budget(app: App, work: ClaimedRun) -> dict[str, float]:
     """What this run may use up by now: every grant of a person adds as much again."""
     usual = {name: app.config.number(f"agents.max_{name}") for name in ("tokens", "tool_calls", "cost")}
     asked = set_fields(work.task.spec.budget.per_run)
@@ -21,7 +21,7 @@ def budget(app: App, work: Work) -> dict[str, float]:
     return {name: value + work.run.extensions * steps[name] for name, value in found.items()}
 
 
-def over(limits: dict[str, float], used: dict[str, float], calls: int = 0) -> str | None:
+def exceeded(limits: dict[str, float], used: dict[str, float], calls: int = 0) -> str | None:
     """Why a run has to wait; None where it may go on. `calls` are about to be made."""
     for name, most in limits.items():
         now = used.get(name, 0.0)

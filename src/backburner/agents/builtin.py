@@ -26,14 +26,14 @@ from backburner.agent_tools.results import outcome as outcome_line
 from backburner.agents import budgets as spending
 from backburner.agents import prompts as briefing
 from backburner.agents.builtin_tools import Deps, escalation, toolsets
-from backburner.agents.live_stream import Aloud
-from backburner.agents.model_factory import escalated, model_of, said_of
+from backburner.agents.live_stream import LiveStreamWriter
+from backburner.agents.model_factory import describe_model, escalated, model_of
 from backburner.core import recurring as standing
-from backburner.core.claims import Work
+from backburner.core.claims import ClaimedRun
 from backburner.core.errors import BackburnerError
 from backburner.core.models import Task
 from backburner.core.notice_text import fitting, notification
-from backburner.core.ports import Outcome, Parked, Turn
+from backburner.core.ports import AgentTurn, Outcome, Suspended
 from backburner.core.sessions import session_of
 from backburner.core.states import Result, WaitKind
 from backburner.core.terminal_text import clean, shortened
@@ -64,12 +64,12 @@ class BuiltinAgent:
     def __init__(self, home: AsyncApp) -> None:
         self._home = home
 
-    async def answer(self, turn: Turn) -> Outcome:
+    async def answer(self, turn: AgentTurn) -> Outcome:
         """One run of a task, from the message to the answer."""
         work, settings = turn.work, turn.settings
         try:
             conversation = await asyncio.to_thread(_load, turn)
-            if turn.fresh:  # before anything heavy: what it was asked is not lost
+            if turn.is_new_message:  # before anything heavy: what it was asked is not lost
                 await asyncio.to_thread(_store, turn.conversation, _with(conversation, turn.message))
             deps, patience = self._deps(work), await self._number("models.timeout_seconds")
             stream = await self._home.call(lambda app: app.config.flag("models.stream"))
@@ -87,17 +87,17 @@ class BuiltinAgent:
                 try:
                     return await run.go()
                 except _Escalated:  # the other model goes on in the same conversation
-                    settings, turn = escalated(settings), turn._replace(fresh=False)
+                    settings, turn = escalated(settings), turn._replace(is_new_message=False)
                     conversation = await asyncio.to_thread(_load, turn)
         except TimeoutError:
             return Outcome(Result.EXIT, 1, "the model did not answer in time (models.timeout_seconds)", problem=standing.TIMEOUT)
         except (ModelHTTPError, UnexpectedModelBehavior, UserError, AgentRunError, FallbackExceptionGroup) as error:
-            text = shortened(clean(said_of(error, settings, work.environment)), longest=2000)
+            text = shortened(clean(describe_model(error, settings, work.environment)), longest=2000)
             last = error.exceptions[-1] if isinstance(error, FallbackExceptionGroup) else error
             return Outcome(Result.EXIT, 1, text, problem=_problem(last))
         except (OSError, BackburnerError) as error:
             return Outcome(Result.EXIT, 1, f"{error}")
-        except Parked:
+        except Suspended:
             raise
         except Exception as error:  # whatever a library makes of what a model said: it ends, and says so
             log.exception("%s failed", work.run.run_id)
@@ -115,10 +115,10 @@ class BuiltinAgent:
         except BackburnerError as error:
             return str(error)
         except Exception as error:
-            return shortened(clean(said_of(error, settings, environ)), longest=300)
+            return shortened(clean(describe_model(error, settings, environ)), longest=300)
         return None
 
-    def _deps(self, work: Work) -> Deps:
+    def _deps(self, work: ClaimedRun) -> Deps:
         session = session_of(work.task)
         context = ToolContext(self._home, session=session, cwd=work.task.spec.cwd, environ=work.environment, opened=work.task.opened)
         return Deps(context, work)
@@ -135,7 +135,7 @@ class _Run:
         home: AsyncApp,
         agent: Agent[Deps, Any],
         deps: Deps,
-        turn: Turn,
+        turn: AgentTurn,
         conversation: Conversation,
         budget: dict[str, float],
         patience: float | None,
@@ -146,11 +146,11 @@ class _Run:
         self._started = time.monotonic()
         self._called: list[str] = []
         self._tools = int(_activity(turn).get("tools") or 0)
-        self._aloud = Aloud(turn.folder if turn.work.task.in_chat else None)
+        self._aloud = LiveStreamWriter(turn.folder if turn.work.task.in_chat else None)
 
     async def go(self) -> Outcome:
         conversation, deferred, asked = self._conversation, None, False
-        prompt: str | None = self._turn.message if self._turn.fresh else None
+        prompt: str | None = self._turn.message if self._turn.is_new_message else None
         if prompt is not None:
             # What was cut off is answered for: nothing of it is done again.
             conversation.messages = repair_messages(conversation.messages)
@@ -174,11 +174,11 @@ class _Run:
                         await self._home.call(lambda app, told=told: app.inbox.acknowledge(notice_ids=told))
                     await self._within_budget(run.usage)
                     await self._give_way()
-                    self._turn.acting.clear()
+                    self._turn.running_tools.clear()
                     if self._patience is not None:
                         async with asyncio.timeout(self._patience), node.stream(run.ctx) as events:
                             async for event in events:
-                                self._aloud.hear(event)
+                                self._aloud.on_model_event(event)
                 elif Agent.is_call_tools_node(node):
                     calls = [call.tool_name for call in node.model_response.tool_calls]
                     self._called += calls if asked else []
@@ -186,7 +186,7 @@ class _Run:
                     if asked:  # else it was said before it waited
                         self._aloud.step(node.model_response)
                     await self._within_budget(run.usage, len(calls))
-                    self._turn.acting[:] = calls
+                    self._turn.running_tools[:] = calls
             result = run.result
         assert result is not None
         await asyncio.to_thread(_store, self._turn.conversation, result.conversation)
@@ -203,7 +203,7 @@ class _Run:
             self._deps.escalating = False
             raise _Escalated
         if await self._home.call(lambda app: app.sessions.must_yield(task)):
-            raise Parked("a person's turn on the same model comes first", WaitKind.INTERACTIVE, task.lane)
+            raise Suspended("a person's turn on the same model comes first", WaitKind.INTERACTIVE, task.lane)
 
     async def _news(self, request: Any) -> list[int]:
         """At a safe point: what ended since, marked as nobody's words. The notices that count as told once this is on disk."""
@@ -218,8 +218,8 @@ class _Run:
     async def _within_budget(self, usage: Any, calls: int = 0) -> None:
         """Go on, or wait for a person to say that it may use up as much again. `calls` are about to be made."""
         used = {**self._used(usage), "seconds": time.monotonic() - self._started}
-        if reason := spending.over(self._budget, used, calls):
-            raise Parked(reason, WaitKind.BUDGET)
+        if reason := spending.exceeded(self._budget, used, calls):
+            raise Suspended(reason, WaitKind.BUDGET)
 
     def _used(self, usage: Any) -> dict[str, float]:
         """What this run used, of all that the conversation did."""
@@ -237,12 +237,12 @@ class _Run:
             if "again" in about:  # it blocked on other agents
                 result, running = await self._deps.blocked(about["again"])
                 if running:
-                    raise Parked(f"it waits for {running[0]}", WaitKind.TASK, running[0])
+                    raise Suspended(f"it waits for {running[0]}", WaitKind.TASK, running[0])
                 calls[call.tool_call_id] = result
                 continue
             entry = await self._home.call(lambda app, task_id=task_id: app.queries.get_or_none(task_id))
-            if entry is not None and not entry.ended and (entry.status == "proposed" or not self._turn.work.task.in_chat):
-                raise Parked(outcome_line(self._deps.context, entry), WaitKind.TASK, task_id)
+            if entry is not None and not entry.has_ended and (entry.status == "proposed" or not self._turn.work.task.in_chat):
+                raise Suspended(outcome_line(self._deps.context, entry), WaitKind.TASK, task_id)
             calls[call.tool_call_id] = await self._deps.approved(entry, about) if entry else "It has ended, and was cleared since."
         return requests.build_results(calls=calls, approvals=self._approvals(requests))
 
@@ -260,7 +260,7 @@ class _Run:
                 given[name], fresh = fresh, None
                 write_atomically(path, json.dumps(given))
             if name not in given:
-                raise Parked(_reason(requests, call.tool_call_id), WaitKind.TOOL)
+                raise Suspended(_reason(requests, call.tool_call_id), WaitKind.TOOL)
         answers = {call.tool_call_id: given[f"{place}:{call.tool_call_id}"] for call in requests.approvals}
         return {call: True if answer == "yes" else ToolDenied("A person said no.") for call, answer in answers.items()}
 
@@ -284,14 +284,14 @@ class _Escalated(Exception):
 
 def _agent(task: Task, settings: dict[str, str], model: Model) -> "Agent[Deps, Any]":
     """The agent of a task: one that answers in words, or for a standing task in fields."""
-    own = [briefing.instructions(task)] if task.standing else []
+    own = [briefing.instructions(task)] if task.is_recurring else []
     tools = toolsets(standing.tools_of(task, settings.get("tools", "")) or None)
     return Agent(
         model,
         deps_type=Deps,
-        output_type=[briefing.result_type(task) if task.standing else str, DeferredToolRequests],
+        output_type=[briefing.result_type(task) if task.is_recurring else str, DeferredToolRequests],
         instructions=[*own, (_IN_CHAT if task.in_chat else _INSTRUCTIONS).format(project=task.project), settings.get("instructions", "")],
-        toolsets=[*tools, *([escalation()] if task.standing and settings.get("fallback") else [])],
+        toolsets=[*tools, *([escalation()] if task.is_recurring and settings.get("fallback") else [])],
         retries=3,
     )
 
@@ -309,25 +309,25 @@ def _problem(error: BaseException) -> str | None:
             return standing.TRANSIENT
 
 
-def _activity(turn: Turn) -> dict[str, Any]:
+def _activity(turn: AgentTurn) -> dict[str, Any]:
     """What this run had done when it had to wait."""
     with contextlib.suppress(OSError, ValueError):
-        if not turn.fresh and isinstance(found := json.loads(read_plain(os.path.join(turn.folder, ACTIVITY), 1 << 20)), dict):
+        if not turn.is_new_message and isinstance(found := json.loads(read_plain(os.path.join(turn.folder, ACTIVITY), 1 << 20)), dict):
             return found
     return {}
 
 
-def _baseline(turn: Turn, conversation: Conversation) -> tuple[float, float]:
+def _baseline(turn: AgentTurn, conversation: Conversation) -> tuple[float, float]:
     """What the conversation had used up before this run, of tokens and of tool calls."""
     tokens, calls = _activity(turn).get("before") or (conversation.usage.total_tokens, conversation.usage.tool_calls)
     return tokens, calls
 
 
-def _waiting(requests: DeferredToolRequests) -> Parked:
+def _waiting(requests: DeferredToolRequests) -> Suspended:
     if requests.calls:
         about = requests.metadata.get(requests.calls[0].tool_call_id, {})
-        return Parked(str(about.get("reason", "")), WaitKind.TASK, str(about.get("task_id", "")))
-    return Parked(_reason(requests, requests.approvals[0].tool_call_id) if requests.approvals else "a tool asks", WaitKind.TOOL)
+        return Suspended(str(about.get("reason", "")), WaitKind.TASK, str(about.get("task_id", "")))
+    return Suspended(_reason(requests, requests.approvals[0].tool_call_id) if requests.approvals else "a tool asks", WaitKind.TOOL)
 
 
 def _reason(requests: DeferredToolRequests, call_id: str) -> str:
@@ -340,7 +340,7 @@ def _with(conversation: Conversation, message: str) -> Conversation:
     return Conversation(messages=messages, usage=conversation.usage, conversation_id=conversation.conversation_id)
 
 
-def _load(turn: Turn) -> Conversation:
+def _load(turn: AgentTurn) -> Conversation:
     try:
         return ConversationTypeAdapter.validate_json(read_plain(turn.conversation, _LARGEST_CONVERSATION))
     except FileNotFoundError:

@@ -22,7 +22,7 @@ from backburner.agent_tools.registry import toolset
 from backburner.agent_tools.results import outcome, started
 from backburner.agents import permissions as territory
 from backburner.approval.effects import looks_secret, relied_on
-from backburner.core.claims import Work
+from backburner.core.claims import ClaimedRun
 from backburner.core.command_words import words_of
 from backburner.core.errors import BackburnerError, BadInput
 from backburner.core.models import Entry, Submission, Task
@@ -30,7 +30,7 @@ from backburner.core.task_spec import CommandSpec, Order, TaskSpec
 from backburner.core.terminal_text import readable, shortened, visible
 from backburner.services.app import App
 from backburner.services.validation import TOOL_SETS as SETS
-from backburner.system.caller_identity import handed_on
+from backburner.system.caller_identity import environment_for_commands
 from backburner.system.home import open_plain, write_atomically
 from backburner.system.processes import myself, umask
 
@@ -44,7 +44,7 @@ _SKIPPED = {".git", "node_modules", ".venv", "__pycache__", ".mypy_cache", ".ruf
 class Deps:
     """Who works: the context of our tools, and the run it works in. `waited` are the tasks whose ends it was told by their calls."""
 
-    def __init__(self, context: ToolContext, work: Work) -> None:
+    def __init__(self, context: ToolContext, work: ClaimedRun) -> None:
         self.context, self.work = context, work
         self.waited: set[str] = set()
         self.escalating = False
@@ -65,7 +65,7 @@ class Deps:
 
     async def approved(self, entry: Entry, about: dict[str, Any]) -> str | dict[str, Any]:
         """What became of a command that a person was asked about: it has started, was refused, or has ended."""
-        if about.get("start") and not entry.ended:
+        if about.get("start") and not entry.has_ended:
             return dict(await started(self.context, entry))
         return await self.patiently(entry)
 
@@ -73,16 +73,16 @@ class Deps:
         """How a command ended; one that takes long goes on in the background."""
         known = entry.task.task_id
         patience = await self.context.home.call(lambda app: app.config.number("agents.yield_seconds"))
-        (entry,) = await until(self.context, [known], patience, lambda one: one.ended or one.status == "waiting", quiet=True)
+        (entry,) = await until(self.context, [known], patience, lambda one: one.has_ended or one.status == "waiting", quiet=True)
         if entry.status == "waiting":
             raise CallDeferred(metadata={"task_id": known, "reason": outcome(self.context, entry)})
-        if not entry.ended:
+        if not entry.has_ended:
             return f"Still running after {patience:g} s, in the background as {known}. Go on; you will be told when it has ended."
         return await self.report(entry)
 
     def inside(self, path: str) -> str:
         """A path of the project as it really is; BadInput for one that leads out of it, or to a secret."""
-        return territory.inside(self.work.task, path, self.context.home.root)
+        return territory.resolve_in_project(self.work.task, path, self.context.home.root)
 
     def named(self, path: str) -> str:
         """A path as a person is shown it: where it really leads, from the root of the project."""
@@ -90,7 +90,7 @@ class Deps:
 
     async def may_change(self, approved: bool, what: str) -> None:
         """Go on where the project is trusted or a person said yes to this very call; else wait for that."""
-        if not approved and not await self.context.home.call(lambda app: territory.may_change(app, self.work.task)):
+        if not approved and not await self.context.home.call(lambda app: territory.may_edit_project(app, self.work.task)):
             raise ApprovalRequired(metadata={"reason": visible(f"it wants to {what}")})
 
     async def blocked(self, arguments: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -177,7 +177,7 @@ async def run_command(ctx: Context, command: str, shell: bool = False) -> str:
                     description=f"for {work.task.task_id}",
                     order=Order(batch=work.task.spec.order.batch, key=f"{work.run.run_id}:{len(ctx.messages)}:{ctx.tool_call_id}"[:200]),
                 ),
-                environment=handed_on(work.environment),
+                environment=environment_for_commands(work.environment),
                 session=context.session,
                 opened=work.task.opened,
                 parent_run=work.run.run_id,

@@ -7,12 +7,12 @@ import os
 from collections.abc import Callable
 
 from backburner.agents import prompts
-from backburner.core.claims import Work
+from backburner.core.claims import ClaimedRun
 from backburner.core.errors import BackburnerError, WorktreeFailed
 from backburner.core.formatting import iso
-from backburner.core.known_agents import asks
+from backburner.core.known_agents import asks_before_acting
 from backburner.core.models import DISCOVERY, Task
-from backburner.core.ports import Agent, CannotStart, Outcome, Parked, Turn
+from backburner.core.ports import Agent, AgentTurn, CannotStart, Outcome, Suspended
 from backburner.core.progress import summarize
 from backburner.core.states import Result, WaitKind
 from backburner.core.terminal_text import shortened, visible
@@ -31,7 +31,7 @@ class AgentHandle:
 
     process = None
 
-    def __init__(self, asking: "asyncio.Task[Outcome]", turn: Turn, stopped: Callable[[], None]) -> None:
+    def __init__(self, asking: "asyncio.Task[Outcome]", turn: AgentTurn, stopped: Callable[[], None]) -> None:
         self._asking, self._turn, self._stopped = asking, turn, stopped
         self._log = os.path.join(turn.folder, NAME)
         self._answer: str | None = None
@@ -46,7 +46,7 @@ class AgentHandle:
         return False
 
     async def stop(self, grace: float) -> Outcome | None:
-        acting = list(self._turn.acting)
+        acting = list(self._turn.running_tools)
         self._asking.cancel()
         done, _ = await asyncio.wait({self._asking}, timeout=max(grace, _STOP_SECONDS))  # until nothing of it is left
         if done and not self._asking.cancelled() and self._asking.exception() is None:
@@ -79,21 +79,21 @@ class AgentExecutor:
     def __init__(self, app: App, agent: Callable[[str], Agent]) -> None:
         self._app, self._agent = app, agent
 
-    def launch(self, work: Work) -> AgentHandle:
+    def launch(self, work: ClaimedRun) -> AgentHandle:
         task, run = work.task, work.run
         folder = self._app.home.folder(run.folder)
         conversation = self._app.conversations.path(task, run)
         try:
-            standing, model = task.standing or task.session == DISCOVERY, task.spec.options.model
+            standing, model = task.is_recurring or task.session == DISCOVERY, task.spec.options.model
             settings = self._app.agents.settings(task.spec.agent_name or "", standing=standing, model=model)
             if task.session == DISCOVERY:
                 settings = {**settings, "fallback": ""}  # nobody asked for it: it never costs what a remote model does
         except BackburnerError as error:
             raise CannotStart(str(error)) from None
         fresh = run.wait_kind in (None, WaitKind.APPROVAL)
-        if fresh and (task.standing or run.cause.origin or task.session == DISCOVERY):
-            if task.gated:
-                prompts.move_gate(folder)
+        if fresh and (task.is_recurring or run.cause.origin or task.session == DISCOVERY):
+            if task.has_precheck:
+                prompts.archive_precheck_output(folder)
             work = work._replace(run=run._replace(message=prompts.message(self._app, work)))
         with contextlib.suppress(OSError):
             folders.make(folder)
@@ -102,7 +102,7 @@ class AgentExecutor:
                 about = {
                     "Background task": task.task_id,
                     "Agent": task.spec.agent_name or "",
-                    "Prompt": task.spec.prompt if task.standing else run.message or "",
+                    "Prompt": task.spec.prompt if task.is_recurring else run.message or "",
                     "Started": iso(run.started_at) or "",
                 }
                 with open(os.path.join(folder, NAME), "wb") as file:
@@ -110,7 +110,7 @@ class AgentExecutor:
         place = self._app.conversations.worktree(task)
         project = self._app.gate.project(task.spec.cwd, task.opened, work.environment)
         work = work._replace(task=_task_in_worktree(task, place, project) if place else task._replace(opened=project))
-        turn = Turn(work, settings, folder, conversation, fresh, [], lambda leader: self._app.agent_runs.record_process(run, leader))
+        turn = AgentTurn(work, settings, folder, conversation, fresh, [], lambda leader: self._app.agent_runs.record_process(run, leader))
         asking = asyncio.get_running_loop().create_task(self._answer(turn, place))
 
         def stopped() -> None:
@@ -121,10 +121,10 @@ class AgentExecutor:
 
         return AgentHandle(asking, turn, stopped)
 
-    async def _answer(self, turn: Turn, place: Worktree | None) -> Outcome:
+    async def _answer(self, turn: AgentTurn, place: Worktree | None) -> Outcome:
         """The agent's answer; from a checkout of its own comes with it what it changed there."""
         if why := _approval_needed_before_prompt(turn):
-            raise Parked(why, WaitKind.APPROVAL)
+            raise Suspended(why, WaitKind.APPROVAL)
         agent = self._agent(turn.settings["type"])
         if place is None:
             return await agent.answer(turn)
@@ -137,16 +137,16 @@ class AgentExecutor:
             return Outcome(Result.EXIT, 1, str(error))
         return outcome._replace(answer=f"{outcome.answer or ''}\n\n{said}".strip()) if outcome.exit_code == 0 else outcome
 
-    def attach(self, work: Work) -> None:
+    def attach(self, work: ClaimedRun) -> None:
         return None
 
 
-def _approval_needed_before_prompt(turn: Turn) -> str | None:
+def _approval_needed_before_prompt(turn: AgentTurn) -> str | None:
     """Why a person has to approve before the agent gets this message: it does not ask before it acts, and they approved another one."""
     task, run = turn.work.task, turn.work.run
-    if not turn.fresh or asks(turn.settings) or run.reply == "yes":
+    if not turn.is_new_message or asks_before_acting(turn.settings) or run.reply == "yes":
         return None
-    if task.decision.by == "user" and (task.standing or run.cause.origin or run.message == task.spec.prompt):
+    if task.decision.by == "user" and (task.is_recurring or run.cause.origin or run.message == task.spec.prompt):
         return None
     told = shortened(visible(run.message or ""), longest=4000)
     return f"{task.spec.agent_name} does not ask before it acts, and is to be told: {told}"

@@ -6,7 +6,7 @@ from backburner.core.known_agents import ACP
 from backburner.system.home import Home
 
 
-def checked(home: Home, settings: dict[str, str], environ: dict[str, str]) -> str | None:
+def check_agent(home: Home, settings: dict[str, str], environ: dict[str, str]) -> str | None:
     """Why an agent does not answer; None where it does. One from outside is only greeted: its model is not asked."""
     return asyncio.run(_checked(home, settings, environ))
 

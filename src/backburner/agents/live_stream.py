@@ -12,14 +12,14 @@ from backburner.system.run_files import STREAM
 _LONGEST = 300  # characters of a call's arguments
 
 
-class Aloud:
+class LiveStreamWriter:
     """Speaks to whoever reads the file; to nobody where there is no folder. What cannot be written is not missed: the answer is kept."""
 
     def __init__(self, folder: str | None) -> None:
         self._path = os.path.join(folder, STREAM) if folder is not None else None
         self._heard = False
 
-    def hear(self, event: Any) -> None:
+    def on_model_event(self, event: Any) -> None:
         """A piece of the model's answer."""
         match event:
             case PartStartEvent(part=TextPart(content=text)) | PartDeltaEvent(delta=TextPartDelta(content_delta=text)):

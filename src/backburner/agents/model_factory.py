@@ -35,11 +35,11 @@ def escalated(settings: dict[str, str]) -> dict[str, str]:
     return {**settings, **other, "model": settings["fallback"], "fallback": ""}
 
 
-def said_of(error: BaseException, settings: dict[str, str], environ: dict[str, str]) -> str:
+def describe_model(error: BaseException, settings: dict[str, str], environ: dict[str, str]) -> str:
     """What went wrong with an agent's model, or with both; of one that cannot be reached, which it is and where it should be."""
     if isinstance(error, FallbackExceptionGroup):
         each = zip(error.exceptions, ({**settings, "fallback": ""}, escalated(settings)), strict=False)
-        return "; ".join(said_of(one, its, environ) for one, its in each)
+        return "; ".join(describe_model(one, its, environ) for one, its in each)
     if isinstance(error, ModelConnectionError):
         if settings.get("fallback") and settings["model"].partition(":")[2] != error.model_name:
             settings = escalated(settings)

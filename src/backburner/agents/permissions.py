@@ -5,20 +5,20 @@ from typing import NamedTuple
 
 from backburner.approval.effects import looks_secret, relied_on
 from backburner.approval.policy import Decision
-from backburner.core.claims import Work
+from backburner.core.claims import ClaimedRun
 from backburner.core.errors import BackburnerError, BadInput
 from backburner.core.models import Submission, Task
 from backburner.core.task_spec import CommandSpec, TaskSpec
 from backburner.services.app import App
-from backburner.system.caller_identity import handed_on
-from backburner.system.command_context import Surroundings
+from backburner.system.caller_identity import environment_for_commands
+from backburner.system.command_context import LocalCommandContext
 
 _LONGEST_SHOWN = 1500
 # What agents go by: whoever changes it changes what is asked for from then on.
 _SETTINGS = {".claude", ".codex", ".gemini", ".goose", ".mcp.json", ".opencode", ".qwen", "opencode.json", "opencode.jsonc"}
 
 
-class Asked(NamedTuple):
+class PermissionRequest(NamedTuple):
     """A step that an agent from outside asks for: a `command`, an `edit` or a `read` of `paths`, something `other`, or what is `free`."""
 
     kind: str
@@ -29,7 +29,7 @@ class Asked(NamedTuple):
     whole: str = ""  # all that is known of it: what a yes or a no is bound to
 
 
-def inside(task: Task, path: str, home: str) -> str:
+def resolve_in_project(task: Task, path: str, home: str) -> str:
     """A path of the project as it really is; BadInput for one that leads out of it, or to a secret."""
     if task.opened is None:
         raise BadInput(
@@ -39,7 +39,7 @@ def inside(task: Task, path: str, home: str) -> str:
     if "\0" in path or len(path) > 4000:
         raise BadInput("That is not a path.")
     full = os.path.realpath(os.path.join(task.spec.cwd, os.path.expanduser(path)))
-    if not Surroundings(task.spec.cwd, {}, project=root, home=home).inside(full):
+    if not LocalCommandContext(task.spec.cwd, {}, project=root, home=home).inside(full):
         raise BadInput(f"{path} is outside the project {root}.")
     name = os.path.relpath(full, root)
     if looks_secret(name) or ".git" in name.lower().split(os.sep):
@@ -61,14 +61,14 @@ def _rest(text: str, longest: int) -> str:
     return f" (and {len(text) - longest:,} characters that are not shown)" if len(text) > longest else ""
 
 
-def may_change(app: App, task: Task) -> bool:
+def may_edit_project(app: App, task: Task) -> bool:
     """Whether what is in the project may be changed: in a trusted one, and in a checkout of the agent's own, at whose changes a person looks."""
     return bool(task.spec.options.worktree) or any(
         grant.kind == "trust" and grant.project == task.project for grant in app.approvals.grants()
     )
 
 
-def judge(app: App, work: Work, asked: Asked) -> tuple[Decision, str]:
+def judge(app: App, work: ClaimedRun, asked: PermissionRequest) -> tuple[Decision, str]:
     """What the gate says to a step of an agent from outside, and why."""
     task = work.task
     match asked.kind:
@@ -80,7 +80,7 @@ def judge(app: App, work: Work, asked: Asked) -> tuple[Decision, str]:
                     command=CommandSpec(words=(asked.command,), shell=True),
                     env=task.spec.env,
                 ),
-                environment=handed_on(work.environment),
+                environment=environment_for_commands(work.environment),
                 opened=task.opened,
             )
             try:
@@ -90,12 +90,12 @@ def judge(app: App, work: Work, asked: Asked) -> tuple[Decision, str]:
             return verdict.decision, "; ".join(verdict.reasons)
         case "read" | "edit" if asked.paths:
             try:
-                paths = [inside(task, path, app.home.root) for path in asked.paths]
+                paths = [resolve_in_project(task, path, app.home.root) for path in asked.paths]
             except BadInput as error:
                 return Decision.ASK, str(error)
             if asked.kind == "edit" and any(_SETTINGS & set(path.lower().split(os.sep)) for path in paths):
                 return Decision.ASK, "agents go by it"
-            if asked.kind == "read" or may_change(app, task):
+            if asked.kind == "read" or may_edit_project(app, task):
                 return Decision.ALLOW, "inside the project"
             if all(
                 not os.path.lexists(path) and not relied_on(os.path.relpath(path, os.path.realpath(task.opened or "/"))) for path in paths

@@ -14,7 +14,7 @@ from backburner.agents.executor import AgentExecutor
 from backburner.agents.registry import AgentRegistry
 from backburner.coordination.config_file import ConfigFile
 from backburner.coordination.daemon_process import DaemonProcess, run_alone
-from backburner.core.models import AGENTS, LOCAL
+from backburner.core.models import AGENT_LANE, LOCAL_AGENT_LANE
 from backburner.core.optional_dependencies import need
 from backburner.core.settings import Config
 from backburner.execution.runner import Runner
@@ -24,7 +24,7 @@ from backburner.system import processes
 from backburner.system.home import Home
 
 _CANCEL_GRACE = 5.0
-_CAPACITY_SETTING = {AGENTS: "models.seats", LOCAL: "tasks.max_concurrent"}
+_CAPACITY_SETTING = {AGENT_LANE: "models.max_concurrent", LOCAL_AGENT_LANE: "tasks.max_concurrent"}
 _NOTIFY_INTERVAL = 10.0
 _KEEP_WAITING_AGENTS = 1800.0  # how long an external agent is kept for a person's answer
 

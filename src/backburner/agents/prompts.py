@@ -11,16 +11,16 @@ from typing import Any
 
 from pydantic import BaseModel, Field, create_model
 
-from backburner.core.claims import Work
+from backburner.core.claims import ClaimedRun
 from backburner.core.formatting import iso
-from backburner.core.models import DISCOVERY, HOSTED, Entry, Run, Task
+from backburner.core.models import AGENT_LANES, DISCOVERY, Entry, Run, Task
 from backburner.core.ports import Outcome
 from backburner.core.states import RunState
 from backburner.core.terminal_text import readable, shortened
 from backburner.services.app import App
 from backburner.system.caller_identity import current_caller
 from backburner.system.log_file import NAME, Log
-from backburner.system.run_files import GATE
+from backburner.system.run_files import PRECHECK
 from backburner.system.unapproved import clean_environment
 
 _LONGEST = 20_000
@@ -60,13 +60,13 @@ def instructions(task: Task) -> str:
     )
 
 
-def in_words(task: Task) -> str:
+def result_instructions(task: Task) -> str:
     """The same for an agent from outside, which can only be asked to keep to it."""
     schema = json.dumps(result_type(task).model_json_schema(), separators=(",", ":"))
     return f"{instructions(task)}\nEnd with your result as one JSON object and nothing after it, by this schema: {schema}"
 
 
-def from_words(task: Task, done: Outcome) -> Outcome:
+def parse_result(task: Task, done: Outcome) -> Outcome:
     """The result at the end of an answer in words; where there is none, all of it is told, and compared."""
     text = (done.answer or "").strip().removesuffix("```").rstrip()
     kind = result_type(task)
@@ -92,12 +92,12 @@ def outcome(result: BaseModel, done: Outcome) -> Outcome:
     return done._replace(answer=text, digest=digest, report=report)
 
 
-def message(app: App, work: Work) -> str:
+def message(app: App, work: ClaimedRun) -> str:
     """The prompt of a run, with what it is to know: what its command printed, what came before it, what is remembered."""
     task, run = work.task, work.run
     parts = [task.spec.prompt]
     folder = app.home.folder(run.folder)
-    if task.gated and (printed := _printed(folder, GATE)):
+    if task.has_precheck and (printed := _printed(folder, PRECHECK)):
         parts.append(_fenced("what the command in front of this task printed", printed))
     if run.cause.payload:
         parts.append(_fenced("what happened, from outside", shortened(run.cause.payload, longest=_LONGEST)))
@@ -115,11 +115,11 @@ def message(app: App, work: Work) -> str:
     return "\n\n".join(parts)
 
 
-def move_gate(folder: str) -> None:
+def archive_precheck_output(folder: str) -> None:
     """Keep what the command in front of a prompt printed, before the log is the agent's."""
     with contextlib.suppress(OSError):
-        if not os.path.exists(os.path.join(folder, GATE)):
-            os.replace(os.path.join(folder, NAME), os.path.join(folder, GATE))
+        if not os.path.exists(os.path.join(folder, PRECHECK)):
+            os.replace(os.path.join(folder, NAME), os.path.join(folder, PRECHECK))
 
 
 def _before(app: App, task: Task, run: Run) -> list[tuple[str, str]]:
@@ -145,7 +145,7 @@ def _difference(app: App, task: Task, origin: str) -> str:
 def _last(app: App, task: Task, run: Run) -> Run | None:
     """The latest run before this one in which the agent answered."""
     runs = app.queries.history(Entry(task, run), _LOOKED_BACK)
-    return next((one for one in runs if 0 < one.n < run.n and one.state == RunState.COMPLETED and one.runner in HOSTED), None)
+    return next((one for one in runs if 0 < one.n < run.n and one.state == RunState.COMPLETED and one.runner in AGENT_LANES), None)
 
 
 def _surroundings(app: App, task: Task) -> str:
@@ -166,7 +166,7 @@ def _surroundings(app: App, task: Task) -> str:
     open_tasks = "\n".join(
         f"{entry.task.spec.name or entry.task.task_id}: {entry.status}, {entry.task.spec.description}"
         for entry in entries
-        if not entry.ended
+        if not entry.has_ended
     )
     parts.append(_fenced("tasks that are open", open_tasks))
     parts.append(

@@ -3,15 +3,15 @@
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from backburner.agents.external.turn import OutsideAgent
+from backburner.agents.external.turn import ExternalAgent
 from backburner.core.known_agents import ACP, OPENCODE
 from backburner.core.ports import Agent
 from backburner.services.async_app import AsyncApp
-from backburner.system.home import Home, servers_left
+from backburner.system.home import Home, opencode_server_files
 
 if TYPE_CHECKING:
     from backburner.agents.external.opencode import OpenCode
-    from backburner.agents.external.opencode_notices import Parents
+    from backburner.agents.external.opencode_notices import OpenCodeNotifier
 
 _MOST_HELD = 8
 
@@ -22,9 +22,9 @@ class AgentRegistry:
     def __init__(self, home: Home, app: AsyncApp) -> None:
         self._home, self._app = home, app
         self._agents: dict[str, Agent] = {}
-        self.external: list[OutsideAgent] = []
+        self.external: list[ExternalAgent] = []
         self._opencode: OpenCode | None = None
-        self._notifier: Parents | None = None
+        self._notifier: OpenCodeNotifier | None = None
 
     def get(self, kind: str) -> Agent:
         if kind not in self._agents:
@@ -39,44 +39,44 @@ class AgentRegistry:
         if kind == ACP:
             from backburner.agents.external.acp import AcpAgent
 
-            agent = OutsideAgent(self._app, AcpAgent(self._home), _MOST_HELD)
+            agent = ExternalAgent(self._app, AcpAgent(self._home), _MOST_HELD)
         else:
             from backburner.agents.external.opencode import OpenCode
 
             self._opencode = OpenCode(self._home)
-            agent = OutsideAgent(self._app, self._opencode)
+            agent = ExternalAgent(self._app, self._opencode)
         self.external.append(agent)
         return agent
 
     def has_open_sessions(self) -> bool:
         """Whether an external agent is working, or waits for an approval."""
-        return any(agent.held for agent in self.external)
+        return any(agent.has_open_session for agent in self.external)
 
     async def notify_opencode_sessions(self) -> None:
         """Tell OpenCode sessions what became of the tasks they asked for."""
         self.get(OPENCODE)
         if self._notifier is None and self._opencode is not None:
-            from backburner.agents.external.opencode_notices import Parents
+            from backburner.agents.external.opencode_notices import OpenCodeNotifier
 
-            self._notifier = Parents(self._app, self._opencode.servers)
+            self._notifier = OpenCodeNotifier(self._app, self._opencode.servers)
         if self._notifier is not None:
-            await self._notifier.tell()
+            await self._notifier.notify()
 
     async def close(self, *, leave: bool) -> None:
         """Close the agents; `leave` OpenCode servers running if their agents go on."""
         for agent in self.external:
             await agent.close()
-        if self._opencode is None and servers_left(self._home):
+        if self._opencode is None and opencode_server_files(self._home):
             self.get(OPENCODE)  # started by an earlier agent process
         if self._opencode is not None:
             await self._opencode.servers.close(leave=leave)
 
     def release_ended(self, live_runs: set[str]) -> Coroutine[Any, Any, None]:
         """Close external agents that were kept for runs which are not live any more; one that begins meanwhile is not meant."""
-        ended = [(agent, agent.held - live_runs) for agent in self.external]
+        ended = [(agent, agent.has_open_session - live_runs) for agent in self.external]
 
         async def release() -> None:
             for agent, run_ids in ended:
-                await agent.let_go(run_ids)
+                await agent.release(run_ids)
 
         return release()

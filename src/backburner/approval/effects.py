@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
-from backburner.approval.shell_parser import Part, Redirect, Word
+from backburner.approval.shell_parser import Redirect, SimpleCommand, Word
 from backburner.approval.wrappers import Options, taken_by
 
 _LONGEST = 4096
@@ -38,12 +38,12 @@ class Effect(StrEnum):
     UNKNOWN = "unknown"
 
 
-class Found(NamedTuple):
+class Finding(NamedTuple):
     effect: Effect
     detail: str
 
 
-class World(Protocol):
+class CommandContext(Protocol):
     """What has to be known of the machine to judge a command."""
 
     cwd: str
@@ -65,7 +65,7 @@ class World(Protocol):
     def secrets_below(self, path: str, skipped: Iterable[str], *, ignored: bool) -> str | None: ...
     def has_variable(self, name: str) -> bool: ...  # in the environment of the command
     def executable(self, name: str) -> str | None: ...
-    def git_traps(self, folders: Iterable[str]) -> list[str]: ...  # what would make git run a program there
+    def git_config_that_runs_code(self, folders: Iterable[str]) -> list[str]: ...  # what would make git run a program there
     def git_secrets(self, folders: Iterable[str], *, contents: bool) -> list[str]: ...  # what git could show there
     def git_unknown(self, folders: Iterable[str], names: Iterable[str]) -> str | None: ...  # the first name that is no commit's
     def hosts(self) -> Iterable[str]: ...  # hosts that may be read from
@@ -123,10 +123,10 @@ def may_climb(pattern: str) -> bool:
     return any(part.lstrip("\\")[:1] in (".", "[") and set(part) & set("*?[") for part in pattern.split("/"))
 
 
-class View:
+class CommandView:
     """One part seen in its world: the words of its command, and what its paths mean."""
 
-    def __init__(self, part: Part, world: World, folders: list[str]) -> None:
+    def __init__(self, part: SimpleCommand, world: CommandContext, folders: list[str]) -> None:
         self.part, self.world, self.folders = part, world, folders
         self.name = os.path.basename(part.words[0].text) if part.words else ""
         self.words = part.words[1:]
@@ -166,47 +166,47 @@ class View:
             os.path.relpath(name, folder).startswith("-") for folder in self.folders for name in self.world.matches(folder, word.text)
         )
 
-    def reads(self, words: Iterable[Word]) -> Iterator[Found]:
+    def reads(self, words: Iterable[Word]) -> Iterator[Finding]:
         for word in words:
             if not word.known or (word.pattern and ("{" in word.text or may_climb(word.text))) or len(word.text) > _LONGEST:
-                yield Found(Effect.UNKNOWN, f"reads {word.text[:80]}, which is only known when it runs")
+                yield Finding(Effect.UNKNOWN, f"reads {word.text[:80]}, which is only known when it runs")
             elif word.text in _NOWHERE:
                 continue
             elif word.text.startswith(("/proc", "/dev", "@")):
-                yield Found(Effect.READS_OUTSIDE, f"reads {word.text}, outside the project")
+                yield Finding(Effect.READS_OUTSIDE, f"reads {word.text}, outside the project")
             else:
                 yield from self._reads_paths(word)
 
-    def _reads_paths(self, word: Word) -> Iterator[Found]:
+    def _reads_paths(self, word: Word) -> Iterator[Finding]:
         for path in self.paths(word):
             if looks_secret(self.world.shortened(path)) or looks_secret(word.text):
-                yield Found(Effect.READS_SECRETS, f"may read a secret ({word.text})")
+                yield Finding(Effect.READS_SECRETS, f"may read a secret ({word.text})")
             elif not self.world.inside(path):
-                yield Found(Effect.READS_OUTSIDE, f"reads {word.text}, outside the project")
+                yield Finding(Effect.READS_OUTSIDE, f"reads {word.text}, outside the project")
             else:
-                yield Found(Effect.READS, "reads inside the project")
+                yield Finding(Effect.READS, "reads inside the project")
 
-    def writes(self, word: Word, *, append: bool = False) -> Iterator[Found]:
+    def writes(self, word: Word, *, append: bool = False) -> Iterator[Finding]:
         """Creating is one thing, changing what is there another."""
         if not word.plain or len(word.text) > _LONGEST:
-            yield Found(Effect.UNKNOWN, f"writes to {word.text[:80]}, which is only known when it runs")
+            yield Finding(Effect.UNKNOWN, f"writes to {word.text[:80]}, which is only known when it runs")
             return
         for path in self.paths(word):
             if path in _NOWHERE:
-                yield Found(Effect.HARMLESS, "writes nothing that stays")
+                yield Finding(Effect.HARMLESS, "writes nothing that stays")
             elif not self.world.inside(path):
-                yield Found(Effect.WRITES_OUTSIDE, f"writes {word.text}, outside the project")
+                yield Finding(Effect.WRITES_OUTSIDE, f"writes {word.text}, outside the project")
             elif relied_on(name := self.world.shortened(path)) or looks_secret(name):
-                yield Found(Effect.OVERWRITES, f"writes {word.text}, which others rely on")
+                yield Finding(Effect.OVERWRITES, f"writes {word.text}, which others rely on")
             elif self.world.exists(path):
-                yield Found(Effect.OVERWRITES, f"{'appends to' if append else 'overwrites'} {word.text}")
+                yield Finding(Effect.OVERWRITES, f"{'appends to' if append else 'overwrites'} {word.text}")
             else:
-                yield Found(Effect.CREATES, f"creates {word.text}")
+                yield Finding(Effect.CREATES, f"creates {word.text}")
 
-    def redirect(self, redirect: Redirect) -> Iterator[Found]:
+    def redirect(self, redirect: Redirect) -> Iterator[Finding]:
         operator, target = redirect
         if not target.plain:
-            yield Found(Effect.UNKNOWN, f"redirects to {target.text}, which is only known when it runs")
+            yield Finding(Effect.UNKNOWN, f"redirects to {target.text}, which is only known when it runs")
         elif operator in (">&", "<&") and (target.text.isdigit() or target.text == "-"):
             return
         elif operator == "<":
@@ -214,8 +214,8 @@ class View:
         else:
             yield from self.writes(target, append=operator in (">>", "&>>"))
 
-    def shown(self) -> Iterator[Found]:
+    def shown(self) -> Iterator[Finding]:
         """What a command that prints its words may give away."""
         for word in self.words:
             if not word.known and re.search(_SECRET_NAME, word.text):
-                yield Found(Effect.READS_SECRETS, f"prints {word.text}, which looks like a secret")
+                yield Finding(Effect.READS_SECRETS, f"prints {word.text}, which looks like a secret")

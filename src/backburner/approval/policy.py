@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from backburner.approval.effects import Effect, Found, World, injects
+from backburner.approval.effects import CommandContext, Effect, Finding, injects
 from backburner.approval.programs import effects_of
-from backburner.approval.shell_parser import Part, dissect
+from backburner.approval.shell_parser import SimpleCommand, parse_commands
 from backburner.core.errors import ConfigError
 from backburner.core.masking import hide_secrets
 from backburner.core.models import HARMLESS, Submission
@@ -36,7 +36,7 @@ class Rule(NamedTuple):
     effects: frozenset[Effect] = frozenset()
     literal: bool = False  # a grant: these very words, as a whole command and not as a part of a line
 
-    def fits(self, part: Part, found: Sequence[Found]) -> bool:
+    def fits(self, part: SimpleCommand, found: Sequence[Finding]) -> bool:
         if self.literal:
             return not part.inside and tuple(word.text for word in part.words) == self.command and _certain(part)
         if self.command and not (_matches if self.decision == Decision.ALLOW else _may_match)(self.command, part):
@@ -99,7 +99,7 @@ _NEVER_ALWAYS = frozenset(
 )  # fmt: skip
 
 
-def judge(submission: Submission, world: World, rules: Sequence[Rule] = (), *, trusted: bool = False) -> Verdict:
+def judge(submission: Submission, world: CommandContext, rules: Sequence[Rule] = (), *, trusted: bool = False) -> Verdict:
     """What the gate says to a command. `rules` come before the built-in ones. What cannot be judged asks."""
     if not submission.spec.command.words:
         return Verdict(Decision.ASK, ("there is no command",), OTHERWISE.name)
@@ -111,15 +111,15 @@ def judge(submission: Submission, world: World, rules: Sequence[Rule] = (), *, t
         )
 
 
-def _judge(submission: Submission, world: World, rules: Sequence[Rule], *, trusted: bool) -> Verdict:
-    parts = [part for part in dissect(submission.spec.command.words, submission.spec.command.shell) if part != Part()]
+def _judge(submission: Submission, world: CommandContext, rules: Sequence[Rule], *, trusted: bool) -> Verdict:
+    parts = [part for part in parse_commands(submission.spec.command.words, submission.spec.command.shell) if part != SimpleCommand()]
     injected = [
-        Found(Effect.INJECTION, f"sets {name}, which may change what runs")
+        Finding(Effect.INJECTION, f"sets {name}, which may change what runs")
         for name, value in submission.spec.env.items()
         if injects(name) or re.search(_ELSEWHERE, value)
     ]
     if world.relative_path:
-        injected.append(Found(Effect.INJECTION, "PATH holds a relative folder, so a name may mean any program"))
+        injected.append(Finding(Effect.INJECTION, "PATH holds a relative folder, so a name may mean any program"))
     if submission.spec.command.shell or submission.spec.env:
         rules = [rule for rule in rules if not rule.literal]
     ordered = (*rules, DEFAULT, *([TRUSTED] if trusted else []))
@@ -150,43 +150,43 @@ def _judge(submission: Submission, world: World, rules: Sequence[Rule], *, trust
 
 
 def _judged(
-    parts: Sequence[Part], world: World, injected: Sequence[Found], rules: Sequence[Rule]
-) -> tuple[list[tuple[Part, Sequence[Found]]], list[tuple[Rule, Part, Sequence[Found]]]]:
+    parts: Sequence[SimpleCommand], world: CommandContext, injected: Sequence[Finding], rules: Sequence[Rule]
+) -> tuple[list[tuple[SimpleCommand, Sequence[Finding]]], list[tuple[Rule, SimpleCommand, Sequence[Finding]]]]:
     """What each part would do, and the rule that decides on it."""
-    judged: list[tuple[Part, Sequence[Found]]] = list(effects_of(list(parts), world))
-    judged = judged or [(Part(), [Found(Effect.UNKNOWN, "runs nothing that can be seen")])]
-    judged += [(Part(), injected)] if injected else []
+    judged: list[tuple[SimpleCommand, Sequence[Finding]]] = list(effects_of(list(parts), world))
+    judged = judged or [(SimpleCommand(), [Finding(Effect.UNKNOWN, "runs nothing that can be seen")])]
+    judged += [(SimpleCommand(), injected)] if injected else []
     return judged, [_one(part, found, rules) for part, found in judged]
 
 
-def _inherited(environment: dict[str, str]) -> list[Found]:
+def _inherited(environment: dict[str, str]) -> list[Finding]:
     """What an environment holds that would change what an allowed program does."""
     names = [name for name in INHERITED if environment.get(name)] + [name for name in environment if name.startswith("BASH_FUNC_")]
     names += [name for name in ("LD_LIBRARY_PATH",) if not all(map(os.path.isabs, environment.get(name, "/").split(":")))]
-    return [Found(Effect.INJECTION, f"inherits {name}, which changes what runs") for name in names]
+    return [Finding(Effect.INJECTION, f"inherits {name}, which changes what runs") for name in names]
 
 
-def _one(part: Part, found: Sequence[Found], rules: Sequence[Rule]) -> tuple[Rule, Part, Sequence[Found]]:
+def _one(part: SimpleCommand, found: Sequence[Finding], rules: Sequence[Rule]) -> tuple[Rule, SimpleCommand, Sequence[Finding]]:
     if not found:
-        return DEFAULT, part, [Found(Effect.HARMLESS, "does nothing by itself")]
+        return DEFAULT, part, [Finding(Effect.HARMLESS, "does nothing by itself")]
     return next((rule for rule in rules if rule.fits(part, found)), OTHERWISE), part, found
 
 
-def _kinds(found: Sequence[Found]) -> list[Effect]:
+def _kinds(found: Sequence[Finding]) -> list[Effect]:
     return [one.effect for one in found]
 
 
-def _reasons(rule: Rule, found: Sequence[Found]) -> list[str]:
+def _reasons(rule: Rule, found: Sequence[Finding]) -> list[str]:
     """For a question only what stands in the way; for an answer what it rests on."""
     told = [one.detail for one in found if one.effect not in _HARMLESS] if rule is OTHERWISE else []
     return told or [one.detail for one in found]
 
 
-def _certain(part: Part) -> bool:
+def _certain(part: SimpleCommand) -> bool:
     return all(word.plain for word in part.words) and not (part.redirects or part.assigned or part.doubts)
 
 
-def _may_match(pattern: tuple[str, ...], part: Part) -> bool:
+def _may_match(pattern: tuple[str, ...], part: SimpleCommand) -> bool:
     """Whether a part might be what a rule forbids, by another path or with words that are only known when it runs."""
     import fnmatch
 
@@ -202,7 +202,7 @@ def _may_match(pattern: tuple[str, ...], part: Part) -> bool:
     return all(word is None or fnmatch.fnmatchcase(word, wanted) for word, wanted in zip(words, pattern, strict=False))
 
 
-def _matches(pattern: tuple[str, ...], part: Part) -> bool:
+def _matches(pattern: tuple[str, ...], part: SimpleCommand) -> bool:
     if not _certain(part) or any(".." in word.text.split("/") for word in part.words):
         return False
     import fnmatch
@@ -213,7 +213,7 @@ def _matches(pattern: tuple[str, ...], part: Part) -> bool:
     return len(pattern) == len(words) and all(fnmatch.fnmatchcase(word, wanted) for word, wanted in zip(words, pattern, strict=True))
 
 
-def _narrow(submission: Submission, judged: Sequence[tuple[Part, Sequence[Found]]]) -> bool:
+def _narrow(submission: Submission, judged: Sequence[tuple[SimpleCommand, Sequence[Finding]]]) -> bool:
     """Whether "always" may be offered: one plain command, known word by word, by a program that does one thing."""
     if submission.spec.command.shell or submission.spec.env or len(judged) != 1:
         return False
@@ -246,7 +246,7 @@ def _rule(entry: object, where: str) -> Rule:
         examples = [(line, wanted) for key, wanted in (("match", True), ("not_match", False)) for line in entry.get(key, ())]
         rule = Rule(str(entry.get("name") or where), decision, command, effects)
         for line, wanted in examples:
-            parts = dissect((line,), True)
+            parts = parse_commands((line,), True)
             if (bool(parts) and all(_matches(command, part) for part in parts) if command else False) != wanted:
                 raise ConfigError(f"the example {line!r} {'does not match' if wanted else 'matches'} the rule", where=where)
     except (ValueError, TypeError) as error:

@@ -4,50 +4,50 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 
-from backburner.approval.effects import Effect, Found, View, injects
+from backburner.approval.effects import CommandView, Effect, Finding, injects
 from backburner.approval.shell_parser import Word
 from backburner.approval.wrappers import Options
 
 
-def nothing(_: View) -> Iterable[Found]:
-    return [Found(Effect.HARMLESS, "changes nothing outside itself")]
+def nothing(_: CommandView) -> Iterable[Finding]:
+    return [Finding(Effect.HARMLESS, "changes nothing outside itself")]
 
 
-def printf(view: View) -> Iterator[Found]:
+def printf(view: CommandView) -> Iterator[Finding]:
     if view.words and (view.words[0].text.startswith("-") or not view.words[0].plain):
-        yield Found(Effect.UNKNOWN, "an option of printf can set a variable")
-    yield Found(Effect.HARMLESS, "prints")
+        yield Finding(Effect.UNKNOWN, "an option of printf can set a variable")
+    yield Finding(Effect.HARMLESS, "prints")
     yield from view.shown()
 
 
-def test(view: View) -> Iterator[Found]:
+def test(view: CommandView) -> Iterator[Finding]:
     """A test looks; but some shells run what stands in a subscript."""
     if any("[" in word.text or word.pattern or "$" in word.text or word.text in ("-v", "-R") for word in view.words):
-        yield Found(Effect.UNKNOWN, "a test of a variable can run what is in it")
-    yield Found(Effect.HARMLESS, "looks")
+        yield Finding(Effect.UNKNOWN, "a test of a variable can run what is in it")
+    yield Finding(Effect.HARMLESS, "looks")
 
 
-def ps(view: View) -> Iterator[Found]:
+def ps(view: CommandView) -> Iterator[Finding]:
     plain = [word.text for word in view.words] in ([], ["aux"], ["-ef"], ["-e"], ["-A"], ["ax"])
-    yield Found(Effect.READS, "lists processes") if plain else Found(Effect.READS_SECRETS, "ps can show the environment of processes")
+    yield Finding(Effect.READS, "lists processes") if plain else Finding(Effect.READS_SECRETS, "ps can show the environment of processes")
 
 
-def date(view: View) -> Iterator[Found]:
+def date(view: CommandView) -> Iterator[Finding]:
     known = ("-u", "--utc", "-R", "-I", "-Iseconds", "--iso-8601", "--rfc-email")
     quiet = all(word.plain and (word.text.startswith("+") or word.text in known) for word in view.words)
-    yield Found(Effect.HARMLESS, "prints") if quiet else Found(Effect.PRIVILEGE, "could set the clock")
+    yield Finding(Effect.HARMLESS, "prints") if quiet else Finding(Effect.PRIVILEGE, "could set the clock")
 
 
-def hostname(view: View) -> Iterator[Found]:
+def hostname(view: CommandView) -> Iterator[Finding]:
     quiet = all(word.plain and word.text in ("-f", "-s", "-i", "-I", "--fqdn", "--short") for word in view.words)
-    yield Found(Effect.HARMLESS, "prints") if quiet else Found(Effect.PRIVILEGE, "could set the host's name")
+    yield Finding(Effect.HARMLESS, "prints") if quiet else Finding(Effect.PRIVILEGE, "could set the host's name")
 
 
-def environment(_: View) -> Iterator[Found]:
-    yield Found(Effect.READS_SECRETS, "prints the environment, secrets included")
+def environment(_: CommandView) -> Iterator[Finding]:
+    yield Finding(Effect.READS_SECRETS, "prints the environment, secrets included")
 
 
-def env(view: View) -> Iterator[Found]:
+def env(view: CommandView) -> Iterator[Finding]:
     """With a command it only runs that; without one it prints everything. The variables that are set for git must stay."""
     at = 0
     while at < len(view.words) and (view.words[at].text.startswith("-") or "=" in view.words[at].text):
@@ -57,58 +57,58 @@ def env(view: View) -> Iterator[Found]:
             at += 1
             text = f"-u{view.words[at].text}" if at < len(view.words) else text
         if equals and not name.startswith("-") and injects(name):
-            yield Found(Effect.INJECTION, f"sets {name}, which may change what runs")
+            yield Finding(Effect.INJECTION, f"sets {name}, which may change what runs")
         if text.startswith("-") and text not in ("-v", "--debug") and not re.fullmatch(r"(-u|--unset=)(?!GIT_)\w+", text):
-            yield Found(Effect.INJECTION, f"'{text}' may take away variables that are set for git")
+            yield Finding(Effect.INJECTION, f"'{text}' may take away variables that are set for git")
         at += 1
     if at >= len(view.words):
         yield from environment(view)
     else:
-        yield Found(Effect.HARMLESS, "runs what follows")
+        yield Finding(Effect.HARMLESS, "runs what follows")
 
 
-def uniq(view: View) -> Iterator[Found]:
+def uniq(view: CommandView) -> Iterator[Finding]:
     operands, _, odd = view.split(Options(frozenset(["-c", "-d", "-u", "-i", "-z", "--count", "--repeated", "--unique"])))
     if odd or any(word.pattern for word in operands):
-        yield Found(Effect.UNKNOWN, f"'{odd or '*'}' of uniq is not known to be harmless")
-    yield Found(Effect.READS, "reads inside the project")
+        yield Finding(Effect.UNKNOWN, f"'{odd or '*'}' of uniq is not known to be harmless")
+    yield Finding(Effect.READS, "reads inside the project")
     yield from view.reads(operands[:1])
     for word in operands[1:]:
         yield from view.writes(word)
 
 
-def creates(view: View) -> Iterator[Found]:
+def creates(view: CommandView) -> Iterator[Finding]:
     """`touch` and `mkdir` change nothing of what is there already."""
     operands, _, odd = view.split(Options(frozenset(("-p", "-v", "--parents", "--verbose"))))
     if odd:
-        yield Found(Effect.UNKNOWN, f"'{odd}' of {view.name} is not known to be harmless")
+        yield Finding(Effect.UNKNOWN, f"'{odd}' of {view.name} is not known to be harmless")
     for word in operands:
         for found in view.writes(word):
             there = found.effect == Effect.OVERWRITES and found.detail.startswith(("overwrites", "appends"))
-            yield Found(Effect.CREATES, f"creates {word.text}") if there else found
+            yield Finding(Effect.CREATES, f"creates {word.text}") if there else found
 
 
-def tee(view: View) -> Iterator[Found]:
+def tee(view: CommandView) -> Iterator[Finding]:
     operands, _, odd = view.split(Options(frozenset(("-a", "-i", "--append"))))
     if odd:
-        yield Found(Effect.UNKNOWN, f"'{odd}' of tee is not known to be harmless")
+        yield Finding(Effect.UNKNOWN, f"'{odd}' of tee is not known to be harmless")
     for word in operands:
         yield from view.writes(word, append=any(one.text in ("-a", "--append") for one in view.words))
-    yield Found(Effect.HARMLESS, "prints")
+    yield Finding(Effect.HARMLESS, "prints")
 
 
-def cp(view: View) -> Iterator[Found]:
+def cp(view: CommandView) -> Iterator[Finding]:
     """Only plain files to plain places: a folder may hold anything."""
     operands, _, odd = view.split(Options(frozenset(("-v", "-n", "-p", "--verbose", "--no-clobber"))))
     if odd or len(operands) < 2 or not all(word.plain for word in operands):
-        yield Found(Effect.OVERWRITES, "copies in a way that is not looked into")
+        yield Finding(Effect.OVERWRITES, "copies in a way that is not looked into")
         return
     *sources, target = operands
     yield from view.reads(sources)
     into = any(map(view.world.is_folder, view.paths(target)))
     for source in sources:
         if any(map(view.world.is_folder, view.paths(source))):
-            yield Found(Effect.OVERWRITES, "copies a whole folder")
+            yield Finding(Effect.OVERWRITES, "copies a whole folder")
         name = os.path.join(target.text, os.path.basename(source.text.rstrip("/"))) if into else target.text
         yield from view.writes(Word(name))
 
@@ -167,24 +167,24 @@ _FIND_VALUES = frozenset(
 _FIND_RUNS = frozenset(("-exec", "-ok"))
 
 
-def find(view: View) -> Iterator[Found]:
+def find(view: CommandView) -> Iterator[Finding]:
     """Its roots are read; every predicate must be known, and `-exec` is looked at as the command it runs."""
     words, at = view.words, 0
     while at < len(words) and not words[at].text.startswith(("-", "(", "!")):
         at += 1
     roots = words[:at]
-    yield Found(Effect.READS, "searches files")
+    yield Finding(Effect.READS, "searches files")
     yield from view.reads(roots)
     if any(word.pattern for word in roots):
-        yield Found(Effect.UNKNOWN, "a file's name could be an option")
+        yield Finding(Effect.UNKNOWN, "a file's name could be an option")
     while at < len(words):
         text = words[at].text
         if not words[at].known:
-            yield Found(Effect.UNKNOWN, f"'{text}' is only known when it runs")
+            yield Finding(Effect.UNKNOWN, f"'{text}' is only known when it runs")
         elif text == "-delete":
-            yield Found(Effect.DELETES, "deletes what it finds")
+            yield Finding(Effect.DELETES, "deletes what it finds")
         elif text.startswith(("-fprint", "-fls")):
-            yield Found(Effect.OVERWRITES, f"'{text}' writes a file")
+            yield Finding(Effect.OVERWRITES, f"'{text}' writes a file")
             at += 1
         elif text in _FIND_RUNS:
             at = next(
@@ -194,18 +194,18 @@ def find(view: View) -> Iterator[Found]:
         elif text in _FIND_VALUES:
             at += 1
             if at >= len(words) or not words[at].plain:
-                yield Found(Effect.UNKNOWN, f"the value of {text} is only known when it runs")
+                yield Finding(Effect.UNKNOWN, f"the value of {text} is only known when it runs")
             if text == "-newer":
                 yield from view.reads(words[at : at + 1])
         elif text not in _FIND_FLAGS:
-            yield Found(Effect.UNKNOWN, f"'{text}' of find is not known to be harmless")
+            yield Finding(Effect.UNKNOWN, f"'{text}' of find is not known to be harmless")
         at += 1
 
 
 _SED_SAFE = r"(\d+|\$)?(,(\d+|\$))?[pdq=]|s([/|,#])[^\\\n/|,#]*\4[^\\\n/|,#&]*\4[gp0-9]?"
 
 
-def sed(view: View) -> Iterator[Found]:
+def sed(view: CommandView) -> Iterator[Finding]:
     """Only scripts of plain printing, deleting lines and substituting are known to write nothing and run nothing."""
     words = list(view.words)
     while words and words[0].plain and words[0].text in ("-n", "-E", "-r", "-u"):
@@ -213,32 +213,32 @@ def sed(view: View) -> Iterator[Found]:
     if words and words[0].plain and words[0].text == "-e":
         words.pop(0)
     if any(word.text.startswith(("-i", "--in-place")) or re.match(r"-\w*i", word.text) for word in words[:1]):
-        yield Found(Effect.OVERWRITES, "sed -i changes files in place")
+        yield Finding(Effect.OVERWRITES, "sed -i changes files in place")
         return
     if not words or not words[0].plain or len(words[0].text) > 200 or not re.fullmatch(_SED_SAFE, words[0].text):
-        yield Found(Effect.INTERPRETER, "a sed script can write files and run commands")
+        yield Finding(Effect.INTERPRETER, "a sed script can write files and run commands")
         return
     if any(word.text.startswith("-") or word.pattern for word in words[1:]):
-        yield Found(Effect.INTERPRETER, "more options of sed follow its script")
-    yield Found(Effect.READS, "reads inside the project")
+        yield Finding(Effect.INTERPRETER, "more options of sed follow its script")
+    yield Finding(Effect.READS, "reads inside the project")
     yield from view.reads(words[1:])
 
 
 _AWK_SAFE = r"\{ ?print( \$(\d+|NF)(, ?\$(\d+|NF))*)? ?\}"
 
 
-def awk(view: View) -> Iterator[Found]:
+def awk(view: CommandView) -> Iterator[Finding]:
     words = list(view.words)
     if len(words) > 1 and words[0].plain and words[0].text == "-F" and words[1].plain:
         words = words[2:]
     elif words and words[0].plain and re.fullmatch(r"-F.", words[0].text):
         words = words[1:]
     if not words or not words[0].plain or len(words[0].text) > 200 or not re.fullmatch(_AWK_SAFE, words[0].text):
-        yield Found(Effect.INTERPRETER, "an awk program can write files and run commands")
+        yield Finding(Effect.INTERPRETER, "an awk program can write files and run commands")
         return
     if any(word.text.startswith("-") or word.pattern or "=" in word.text for word in words[1:]):
-        yield Found(Effect.INTERPRETER, "more options of awk follow its program")
-    yield Found(Effect.READS, "reads inside the project")
+        yield Finding(Effect.INTERPRETER, "more options of awk follow its program")
+    yield Finding(Effect.READS, "reads inside the project")
     yield from view.reads(words[1:])
 
 
@@ -271,19 +271,23 @@ _GIT_CHANGES = {
 }
 
 
-def git(view: View) -> Iterator[Found]:
+def git(view: CommandView) -> Iterator[Finding]:
     """Reading verbs with options that are known, in a repository whose settings and hooks run nothing."""
     words = list(view.words)
     while words and words[0].plain and words[0].text in ("--no-pager", "-P", "--no-optional-locks"):
         words.pop(0)
     if not words or not words[0].plain or words[0].text.startswith("-"):
         plain = [word.text for word in view.words] == ["--version"]
-        yield Found(Effect.HARMLESS, "prints") if plain else Found(Effect.UNKNOWN, "an option of git before its verb can change what runs")
+        yield (
+            Finding(Effect.HARMLESS, "prints")
+            if plain
+            else Finding(Effect.UNKNOWN, "an option of git before its verb can change what runs")
+        )
         return
     verb, rest = words[0].text, words[1:]
     if verb in _GIT_CHANGES:
         effect, does = _GIT_CHANGES[verb]
-        yield Found(effect, f"git {verb} {does}")
+        yield Finding(effect, f"git {verb} {does}")
         return
     lists = (
         verb in _GIT_LISTS
@@ -291,11 +295,11 @@ def git(view: View) -> Iterator[Found]:
         and (rest or verb in ("branch", "tag", "remote"))
     )
     if verb not in _GIT_READS and not lists:
-        yield Found(Effect.OVERWRITES, f"git {verb} changes the repository or runs its hooks")
+        yield Finding(Effect.OVERWRITES, f"git {verb} changes the repository or runs its hooks")
         return
-    yield Found(Effect.READS, f"git {verb} reads")
-    for trap in view.world.git_traps(view.folders):
-        yield Found(Effect.UNKNOWN, f"this repository makes git run a program, or may ({trap})")
+    yield Finding(Effect.READS, f"git {verb} reads")
+    for trap in view.world.git_config_that_runs_code(view.folders):
+        yield Finding(Effect.UNKNOWN, f"this repository makes git run a program, or may ({trap})")
     texts = {word.text for word in rest}
     patches = bool(texts & _GIT_PATCHES) or any(re.match("-[A-Za-z]*[puU]", text) for text in texts)
     staged = verb == "status" and any(re.match("-[A-Za-z]*v", text) for text in texts)
@@ -304,30 +308,30 @@ def git(view: View) -> Iterator[Found]:
     )
     if contents or (verb == "remote" and "-v" in texts):
         for secret in view.world.git_secrets(view.folders, contents=contents):
-            yield Found(Effect.READS_SECRETS, f"git {verb} could show {secret}")
+            yield Finding(Effect.READS_SECRETS, f"git {verb} could show {secret}")
     if not lists:
         yield from _git_words(view, verb, rest)
 
 
-def _git_words(view: View, verb: str, rest: list[Word]) -> Iterator[Found]:
-    inner = View(view.part._replace(words=(Word("git"), *rest)), view.world, view.folders)
+def _git_words(view: CommandView, verb: str, rest: list[Word]) -> Iterator[Finding]:
+    inner = CommandView(view.part._replace(words=(Word("git"), *rest)), view.world, view.folders)
     operands, values, odd = inner.split(
         Options(frozenset(_GIT_FLAGS.split()), frozenset(_GIT_VALUES.split()), joined=frozenset(_GIT_JOINED.split()))
     )
     if odd:
-        yield Found(Effect.UNKNOWN, f"'{odd}' of git {verb} is not known to be harmless")
+        yield Finding(Effect.UNKNOWN, f"'{odd}' of git {verb} is not known to be harmless")
     if verb in ("show", "diff") and not odd:
         yield from _git_objects(view, verb, rest, operands)
     if any(re.search("%[-+ ]?G", word.text) for word in [*values, *rest]):
-        yield Found(Effect.UNKNOWN, "checking a signature runs a program")
+        yield Finding(Effect.UNKNOWN, "checking a signature runs a program")
     for word in operands:
         if not word.known or word.pattern or ":(" in word.text or set(word.text) & set("*?["):
-            yield Found(Effect.UNKNOWN, f"'{word.text}' is only known when it runs")
+            yield Finding(Effect.UNKNOWN, f"'{word.text}' is only known when it runs")
         else:
             yield from view.reads([Word(word.text), Word(word.text.rpartition(":")[2] or ".")])
 
 
-def _git_objects(view: View, verb: str, rest: list[Word], operands: list[Word]) -> Iterator[Found]:
+def _git_objects(view: CommandView, verb: str, rest: list[Word], operands: list[Word]) -> Iterator[Finding]:
     """What is shown must be of a commit, where each file has its name. The content of a file can be asked for by its id alone."""
     texts = [word.text for word in rest]
     if "--" in texts:
@@ -336,7 +340,7 @@ def _git_objects(view: View, verb: str, rest: list[Word], operands: list[Word]) 
         operands = [word for word in operands if not any(map(view.world.exists, view.paths(word)))]
     names = [name for word in operands for name in re.split(r"\.{2,3}", word.text.partition(":")[0].removeprefix("^")) if name]
     if unknown := view.world.git_unknown(view.folders, names):
-        yield Found(Effect.READS_SECRETS, f"git {verb} could show any file, for {unknown} is not known to be a commit")
+        yield Finding(Effect.READS_SECRETS, f"git {verb} could show any file, for {unknown} is not known to be a commit")
 
 
 _CURL_FLAGS = frozenset(
@@ -365,25 +369,25 @@ _CURL_FLAGS = frozenset(
 _CURL_VALUES = frozenset(["-m", "--max-time", "--connect-timeout", "--retry", "-A", "--user-agent"])
 
 
-def curl(view: View) -> Iterator[Found]:
+def curl(view: CommandView) -> Iterator[Finding]:
     urls, at = [], 0
     while at < len(view.words):
         word = view.words[at]
         if not word.plain:
-            yield Found(Effect.NETWORK_CHANGE, "its request is only known when it runs")
+            yield Finding(Effect.NETWORK_CHANGE, "its request is only known when it runs")
             return
         text = word.text
         if text in _CURL_VALUES:
             at += 1
             if at >= len(view.words) or not view.words[at].plain:
-                yield Found(Effect.NETWORK_CHANGE, "its request is only known when it runs")
+                yield Finding(Effect.NETWORK_CHANGE, "its request is only known when it runs")
                 return
         elif (
             text.startswith("-")
             and text not in _CURL_FLAGS
             and (text.startswith("--") or not all(f"-{c}" in _CURL_FLAGS for c in text[1:]))
         ):
-            yield Found(Effect.NETWORK_CHANGE, f"'{text}' may change, send or write something")
+            yield Finding(Effect.NETWORK_CHANGE, f"'{text}' may change, send or write something")
             return
         elif not text.startswith("-"):
             urls.append(text)
@@ -393,6 +397,6 @@ def curl(view: View) -> Iterator[Found]:
         found = re.fullmatch(r"(?:https?://)?(?:\[([0-9a-fA-F:]+)\]|([A-Za-z0-9.-]+))(?::\d+)?(?:[/?#][^\s{}\[\]]*)?", url)
         host = (found.group(1) or found.group(2)).lower() if found else None
         if host is None or host not in known:
-            yield Found(Effect.NETWORK_CHANGE, f"asks {host or url}, which is not among the listed hosts")
+            yield Finding(Effect.NETWORK_CHANGE, f"asks {host or url}, which is not among the listed hosts")
         else:
-            yield Found(Effect.NETWORK_READ, f"reads from {host}")
+            yield Finding(Effect.NETWORK_READ, f"reads from {host}")

@@ -31,7 +31,7 @@ class Redirect(NamedTuple):
     target: Word
 
 
-class Part(NamedTuple):
+class SimpleCommand(NamedTuple):
     """One simple command that would run, the wrappers it runs through, and what is not certain about it."""
 
     words: tuple[Word, ...] = ()
@@ -56,39 +56,41 @@ class Part(NamedTuple):
         return self.words[0].text if self.words and self.words[0].plain else None
 
 
-def dissect(command: tuple[str, ...], shell: bool) -> list[Part]:
+def parse_commands(command: tuple[str, ...], shell: bool) -> list[SimpleCommand]:
     """Every simple command that would run, outermost first."""
     from backburner.approval.wrappers import unwrap
 
-    parts = parse(command[0]) if shell else [Part(tuple(map(Word, command)))]
+    parts = parse(command[0]) if shell else [SimpleCommand(tuple(map(Word, command)))]
     return [inner for part in parts for inner in unwrap(part, 0)]
 
 
-def parse(line: str, depth: int = 0) -> list[Part]:
+def parse(line: str, depth: int = 0) -> list[SimpleCommand]:
     """The simple commands of a shell line, not yet unwrapped."""
     if depth > _DEEPEST:
-        return [Part(doubts=("it is nested too deeply",))]
+        return [SimpleCommand(doubts=("it is nested too deeply",))]
     if len(line) > _LONGEST_LINE:
-        return [Part(doubts=("the line is too long to be read for certain",))]
+        return [SimpleCommand(doubts=("the line is too long to be read for certain",))]
     if hidden := _hidden(line):
-        return [Part(doubts=(f"the line holds {hidden}",))]
+        return [SimpleCommand(doubts=(f"the line holds {hidden}",))]
     tree = _parser().parse(line.encode("utf-8", "surrogateescape"))
     parts = list(_visit(tree.root_node, 0))
     if tree.root_node.has_error:
-        parts.append(Part(doubts=("the line cannot be parsed for certain",)))
+        parts.append(SimpleCommand(doubts=("the line cannot be parsed for certain",)))
     simple = plain.read(line)
     if simple is None:
         parts.append(
-            Part(doubts=("the line is more than simple commands joined by | && || ; or &, and shells read such lines differently",))
+            SimpleCommand(
+                doubts=("the line is more than simple commands joined by | && || ; or &, and shells read such lines differently",)
+            )
         )
     elif tests := [one for one in simple if one.words and one.words[0].text == "["]:
-        parts += [Part(tuple(Word(token.text, token.known, token.pattern) for token in one.words)) for one in tests]
+        parts += [SimpleCommand(tuple(Word(token.text, token.known, token.pattern) for token in one.words)) for one in tests]
     if simple is not None and not _agree(simple, parts):
-        parts.append(Part(doubts=("the line can be read in two ways",)))
+        parts.append(SimpleCommand(doubts=("the line can be read in two ways",)))
     return parts
 
 
-def _agree(simple: list[plain.Simple], parts: list[Part]) -> bool:
+def _agree(simple: list[plain.Simple], parts: list[SimpleCommand]) -> bool:
     """Whether the parser and the plain reading find the same words, assignments and redirects."""
     mine = [[token.text if token.known else None for token in one.words] for one in simple if one.words and one.words[0].text != "["]
     theirs = [[word.text if word.known else None for word in part.words] for part in parts if part.words and part.words[0].text != "["]
@@ -182,29 +184,29 @@ _TRANSPARENT = frozenset(
 _REDIRECTS = frozenset(("file_redirect", "heredoc_redirect", "herestring_redirect"))
 
 
-def _visit(node: Any, depth: int) -> Iterator[Part]:
+def _visit(node: Any, depth: int) -> Iterator[SimpleCommand]:
     if depth > 200:
-        yield Part(doubts=("it is nested too deeply",))
+        yield SimpleCommand(doubts=("it is nested too deeply",))
         return
     match node.type:
         case "command":
             yield _command(node)
         case "variable_assignment":
-            yield Part(assigned=(_assignment(node),))
+            yield SimpleCommand(assigned=(_assignment(node),))
         case "declaration_command":
             assigned = [_assignment(child) for child in node.named_children if child.type == "variable_assignment"]
             # without one it prints every variable there is
-            yield Part(assigned=tuple(assigned)) if assigned else Part((Word("printenv"),))
+            yield SimpleCommand(assigned=tuple(assigned)) if assigned else SimpleCommand((Word("printenv"),))
         case "unset_command":
-            yield Part((Word(":"),))
+            yield SimpleCommand((Word(":"),))
         case "function_definition":
-            yield Part(doubts=("it defines a function, which may stand for any command after it",))
+            yield SimpleCommand(doubts=("it defines a function, which may stand for any command after it",))
         case "heredoc_redirect" | "herestring_redirect":
             pass
         case "file_redirect":
-            yield Part(redirects=(_redirect(node),))
+            yield SimpleCommand(redirects=(_redirect(node),))
         case kind if kind not in _TRANSPARENT:
-            yield Part(doubts=(f"it holds something that is not understood ({kind})",))
+            yield SimpleCommand(doubts=(f"it holds something that is not understood ({kind})",))
     for child in node.named_children:
         # the assignments and redirects of a command belong to it; what they hold is still looked at
         if node.type in ("command", "declaration_command") and child.type in ("variable_assignment", "file_redirect"):
@@ -214,7 +216,7 @@ def _visit(node: Any, depth: int) -> Iterator[Part]:
             yield from _visit(child, depth + 1)
 
 
-def _command(node: Any) -> Part:
+def _command(node: Any) -> SimpleCommand:
     words, assigned, redirects = [], [], []
     for child in node.named_children:
         match child.type:
@@ -230,7 +232,7 @@ def _command(node: Any) -> Part:
                 pass
             case _:
                 words.append(_word(child))
-    return Part(tuple(words), tuple(assigned), tuple(redirects))
+    return SimpleCommand(tuple(words), tuple(assigned), tuple(redirects))
 
 
 def _assignment(node: Any) -> tuple[str, Word]:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from backburner.approval.shell_parser import Part, Word, parse
+from backburner.approval.shell_parser import SimpleCommand, Word, parse
 
 _DEEPEST = 12
 
@@ -59,7 +59,7 @@ SHELLS = frozenset(["sh", "bash", "dash", "zsh", "ksh", "ash", "mksh", "rbash"])
 _FIND_EXEC = frozenset(("-exec", "-execdir", "-ok", "-okdir"))
 
 
-def unwrap(part: Part, depth: int) -> Iterator[Part]:
+def unwrap(part: SimpleCommand, depth: int) -> Iterator[SimpleCommand]:
     """The part itself and everything it would run."""
     if depth > _DEEPEST:
         yield part._replace(doubts=(*part.doubts, "it is nested too deeply"))
@@ -88,13 +88,13 @@ def unwrap(part: Part, depth: int) -> Iterator[Part]:
 
 
 def _inner(
-    part: Part, via: str, words: tuple[Word, ...], depth: int, *, assigned: tuple = (), doubts: tuple[str, ...] = ()
-) -> Iterator[Part]:
+    part: SimpleCommand, via: str, words: tuple[Word, ...], depth: int, *, assigned: tuple = (), doubts: tuple[str, ...] = ()
+) -> Iterator[SimpleCommand]:
     inside = (*part.inside, via)
-    yield from unwrap(Part(words, assigned, (), inside, doubts), depth + 1)
+    yield from unwrap(SimpleCommand(words, assigned, (), inside, doubts), depth + 1)
 
 
-def _wrapped(part: Part, name: str, words: tuple[Word, ...], options: Options, depth: int) -> Iterator[Part]:
+def _wrapped(part: SimpleCommand, name: str, words: tuple[Word, ...], options: Options, depth: int) -> Iterator[SimpleCommand]:
     at, assigned, left = 0, [], options.operands
     while at < len(words):
         word = words[at]
@@ -107,10 +107,10 @@ def _wrapped(part: Part, name: str, words: tuple[Word, ...], options: Options, d
         if (word.text.startswith("-") and word.text != "-") or word.text in options.flags:
             taken = taken_by(word.text, options)
             if taken == 0:
-                yield Part(part.words, (), (), (*part.inside, name), (f"'{word.text}' is an option of {name} that is not known",))
+                yield SimpleCommand(part.words, (), (), (*part.inside, name), (f"'{word.text}' is an option of {name} that is not known",))
                 return
             if len(words[at + 1 : at + taken]) != taken - 1 or not all(one.plain for one in words[at + 1 : at + taken]):
-                yield Part(part.words, (), (), (*part.inside, name), (f"the value of '{word.text}' is only known when it runs",))
+                yield SimpleCommand(part.words, (), (), (*part.inside, name), (f"the value of '{word.text}' is only known when it runs",))
                 return
             at += taken
         elif options.assignments and "=" in word.text and not word.text.startswith("="):
@@ -150,19 +150,19 @@ def taken_by(text: str, options: Options) -> int:
     return 0
 
 
-def _shell(part: Part, name: str, words: tuple[Word, ...], depth: int) -> Iterator[Part]:
+def _shell(part: SimpleCommand, name: str, words: tuple[Word, ...], depth: int) -> Iterator[SimpleCommand]:
     """`sh -c LINE` is read as a line, where nothing stands before it; a script or anything else is left to its effects."""
     if len(words) < 2 or not words[0].plain or words[0].text not in ("-c", "-ec", "-ce", "-lc"):
         return
     if name not in ("sh", "dash", "bash"):
-        yield Part(part.words, (), (), part.inside, (f"{name} has a syntax of its own",))
+        yield SimpleCommand(part.words, (), (), part.inside, (f"{name} has a syntax of its own",))
     yield from _text(part, f"{name} -c", words[1:2], depth)
 
 
-def _text(part: Part, via: str, words: tuple[Word, ...], depth: int) -> Iterator[Part]:
+def _text(part: SimpleCommand, via: str, words: tuple[Word, ...], depth: int) -> Iterator[SimpleCommand]:
     """Words that are read as shell text."""
     if not words or not all(word.plain for word in words):
-        yield Part(part.words, (), (), (*part.inside, via), (f"the text that {via} runs is only known when it runs",))
+        yield SimpleCommand(part.words, (), (), (*part.inside, via), (f"the text that {via} runs is only known when it runs",))
         return
     for found in parse(" ".join(word.text for word in words), depth + 1):
         yield from unwrap(found._replace(inside=(*part.inside, via)), depth + 1)
@@ -172,7 +172,7 @@ def _ends_exec(words: tuple[Word, ...], at: int) -> bool:
     return words[at].text == ";" or (words[at].text == "+" and words[at - 1].text == "{}")
 
 
-def _find(part: Part, words: tuple[Word, ...], depth: int) -> Iterator[Part]:
+def _find(part: SimpleCommand, words: tuple[Word, ...], depth: int) -> Iterator[SimpleCommand]:
     at = 0
     while at < len(words):
         if words[at].known and words[at].text in _FIND_EXEC:

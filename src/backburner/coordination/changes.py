@@ -15,21 +15,21 @@ class ChangeFeed:
     def __init__(self, home: Home) -> None:
         self._home = home
 
-    def listen(self) -> wake.Ear:
+    def listen(self) -> wake.WakeupListener:
         """A listener that is woken by every change of the ledger. Close it."""
-        return wake.Ear(self._home.make_bells())
+        return wake.WakeupListener(self._home.create_socket_dir())
 
     def announce(self) -> bool:
         """Wake every listener after a commit; True if the engine was among them."""
-        return wake.ring_all(self._home.bells)
+        return wake.wake_all(self._home.socket_dir)
 
     def wake_engine(self) -> bool:
         """Wake the engine; False if none listens."""
-        return wake.ring(self._home.bells, wake.ENGINE)
+        return wake.wake(self._home.socket_dir, wake.ENGINE_SOCKET)
 
     def wake_process(self, pid: int) -> None:
         """Wake the listeners of one process."""
-        wake.ring_process(self._home.bells, pid)
+        wake.wake_process(self._home.socket_dir, pid)
 
     def changes(self, timeout: float | None = None, interval: float = _POLL_INTERVAL) -> Iterator[None]:
         """Yield now, then after every change, and at the latest every `interval` seconds; end after `timeout` seconds."""

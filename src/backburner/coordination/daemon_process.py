@@ -56,7 +56,7 @@ class DaemonProcess:
         self._home, self._config, self._idle_exit, self._socket_name = home, config, idle_exit, socket_name
         self._daemon: Daemon | None = None
         self._done = asyncio.Event()
-        self._listener: wakeups.Ear | None = None
+        self._listener: wakeups.WakeupListener | None = None
         self._next_pass: asyncio.Handle | None = None
         self._leaving: asyncio.TimerHandle | None = None
         self._retry: asyncio.TimerHandle | None = None
@@ -84,7 +84,7 @@ class DaemonProcess:
 
     def wake_others(self) -> None:
         """Wake everybody else who listens, after a commit, and make a pass soon."""
-        wakeups.ring_all(self._home.bells, besides=self._listener.path if self._listener else "")
+        wakeups.wake_all(self._home.socket_dir, except_for=self._listener.path if self._listener else "")
         self.wake()
 
     def make_pass(self) -> None:
@@ -128,7 +128,7 @@ class DaemonProcess:
             self._done.set()
 
     def _listen(self) -> None:
-        self._listener = wakeups.Ear(self._home.make_bells(), self._socket_name)
+        self._listener = wakeups.WakeupListener(self._home.create_socket_dir(), self._socket_name)
         asyncio.get_running_loop().add_reader(self._listener.fileno(), self._on_wakeup)
 
     def _stop_listening(self) -> None:

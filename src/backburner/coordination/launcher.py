@@ -29,7 +29,7 @@ _LONGEST_LOG = 1 << 20
 
 def start_engine(home: Home, environ: dict[str, str]) -> None:
     """See to it that an engine will read the ledger after now. Does not wait for it."""
-    home.make_bells()
+    home.create_socket_dir()
     held = lock(home.start_lock)
     if held is None:
         return

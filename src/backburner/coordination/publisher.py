@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from backburner.coordination.changes import ChangeFeed
 from backburner.coordination.supervision import EngineSupervisor, has_no_owner
-from backburner.core.models import OURS, Entry
+from backburner.core.models import RUNNERS, Entry
 from backburner.core.states import RunState
 from backburner.system import run_files
 from backburner.system.home import Home
@@ -22,12 +22,12 @@ class Publisher:
 
     def publish(self, entry: Entry) -> None:
         """Write the files of runs that have not started, wake every listener, and start an engine if the task needs one."""
-        failed_with_it = entry.ended and entry.status != RunState.COMPLETED
-        for task, run in (entry, *(self._ledger_queries.fallen(entry.task.task_id) if failed_with_it else ())):
+        failed_with_it = entry.has_ended and entry.status != RunState.COMPLETED
+        for task, run in (entry, *(self._ledger_queries.failed_dependents(entry.task.task_id) if failed_with_it else ())):
             if run and run.started_at is None:
                 with contextlib.suppress(OSError):  # a copy of the ledger; the runner writes it again
                     run_files.write(self._home.folder(run.folder), task, run)
         engine_listens = self._changes.announce()
-        for_engine = entry.run is None or entry.run.runner in OURS or has_no_owner(entry.run)
-        if not engine_listens and ((entry.live and for_engine) or self._supervisor.engine_needed()):
+        for_engine = entry.run is None or entry.run.runner in RUNNERS or has_no_owner(entry.run)
+        if not engine_listens and ((entry.is_live and for_engine) or self._supervisor.engine_needed()):
             self._supervisor.start_engine()

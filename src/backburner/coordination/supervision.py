@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 from backburner.coordination.changes import ChangeFeed
 from backburner.core.errors import EngineUnavailable
-from backburner.core.models import OURS, RECORD, Clock, ProcessId, Run
-from backburner.core.states import AT_WORK, RunState
+from backburner.core.models import EXTERNAL, RUNNERS, Clock, ProcessId, Run
+from backburner.core.states import RUNNING_STATES, RunState
 from backburner.system import run_files
 from backburner.system.home import Home
 from backburner.system.processes import boot_id, is_alive
@@ -42,10 +42,12 @@ class EngineSupervisor:
         live = self._live_work.live_runs()
         if not any(map(has_no_owner, live)):
             # Whoever asked for these may have died before it could wake the engine.
-            unnoticed = any(run.runner in OURS and (run.state == RunState.PENDING or run.cancel_requested_at is not None) for run in live)
+            unnoticed = any(
+                run.runner in RUNNERS and (run.state == RunState.PENDING or run.cancel_requested_at is not None) for run in live
+            )
             if unnoticed or self.engine_needed() or self._live_work.overdue_proposals(self._clock()):
                 self.wake_or_start_engine()
-            for pid in {run.owner.pid for run in live if run.runner not in OURS and run.owner and run.cancel_requested_at is not None}:
+            for pid in {run.owner.pid for run in live if run.runner not in RUNNERS and run.owner and run.cancel_requested_at is not None}:
                 self._changes.wake_process(pid)
             return
         stale = {run.run_id for run in live if has_no_owner(run)}
@@ -57,7 +59,7 @@ class EngineSupervisor:
 
     def engine_needed(self) -> bool:
         """Whether a schedule, a delivery or a source needs a running engine."""
-        return self._live_work.next_slot_at() is not None or self._delivery_store.post_wanted()
+        return self._live_work.next_slot_at() is not None or self._delivery_store.integrations_needed()
 
     def wake_or_start_engine(self) -> None:
         """Wake the engine, or start one. EngineUnavailable if none has listened for 20 s."""
@@ -83,9 +85,9 @@ class EngineSupervisor:
 
 def has_no_owner(run: Run) -> bool:
     """Whether the process that owns a run, or was to claim it, is dead."""
-    if run.state in AT_WORK:
+    if run.state in RUNNING_STATES:
         return not is_alive(run.owner)
-    return run.runner not in (*OURS, RECORD) and not is_alive(ProcessId.parse(run.runner))
+    return run.runner not in (*RUNNERS, EXTERNAL) and not is_alive(ProcessId.parse(run.runner))
 
 
 def _last_line(path: str) -> str:

@@ -7,7 +7,7 @@ from backburner.core.models import ProcessId, Run, Task
 from backburner.core.states import Result, RunState
 
 
-class Work(NamedTuple):
+class ClaimedRun(NamedTuple):
     """A claimed run with everything needed to start it."""
 
     task: Task
@@ -15,7 +15,7 @@ class Work(NamedTuple):
     environment: dict[str, str]
 
 
-class Ending(NamedTuple):
+class RunResult(NamedTuple):
     """How a run ended, ready to be written: the state it reaches and everything known about the end."""
 
     run_id: str
@@ -39,4 +39,4 @@ class Settled(NamedTuple):
     """What one turn of a runner came to: the ends that were written, and the work it claimed."""
 
     run_ids: Sequence[str]
-    claimed: Sequence[Work]
+    claimed: Sequence[ClaimedRun]

@@ -16,7 +16,7 @@ def iso(at: int | None) -> str | None:
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(at // 1000))}.{at % 1000:03d}Z"
 
 
-def local(at: int | None) -> str:
+def local_time(at: int | None) -> str:
     """Milliseconds UTC as a person's clock shows them."""
     return "-" if at is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at / 1000))
 
@@ -56,7 +56,7 @@ def run_error(run: Run) -> str | None:
     return run.error
 
 
-def ending(result: Result, exit_code: int | None, error: str | None, timeout_ms: int | None) -> str:
+def describe_result(result: Result, exit_code: int | None, error: str | None, timeout_ms: int | None) -> str:
     """How a run ended, in a few words."""
     match result:
         case Result.EXIT:
@@ -83,18 +83,18 @@ def command_line(command: Sequence[str], shell: bool) -> str:
     return "␠" * edges[0] + shown.strip(" ") + "␠" * edges[1] if any(edges) else shown
 
 
-def no_room(task_id: str, reason: str) -> str:
+def delay_text(task_id: str, reason: str) -> str:
     """What a person is told when commands cannot be started for now."""
     return f"Commands cannot be started: {reason}. {task_id} and what comes after it wait, and start by themselves once there is room."
 
 
-def refusal(task_id: str, *, expired: bool) -> str:
+def refusal_text(task_id: str, *, expired: bool) -> str:
     """What the agent is told that asked for something which a person did not allow."""
     how = "expired: nobody answered in time" if expired else "was rejected by a person"
     return f"Background task {task_id} {how}. It did not run, and must not be tried in another way."
 
 
-_LONGEST_ANSWER = 8000
+_MAX_ANSWER_CHARACTERS = 8000
 
 
 def agent_notice(task: Task, n: int, state: RunState, how: str, answer: str | None) -> str:
@@ -104,13 +104,15 @@ def agent_notice(task: Task, n: int, state: RunState, how: str, answer: str | No
         title = title.replace("COMPLETED", "CANCELLED" if state == RunState.CANCELLED else "ERROR")
     lines = [f"{title} {task.task_id}: {visible(task.spec.description)}", *([how] if state != RunState.COMPLETED else [])]
     if answer:
-        lines.append(answer[:_LONGEST_ANSWER])
-        if len(answer) > _LONGEST_ANSWER:
-            lines.append(f'[cut after {_LONGEST_ANSWER:,} of {len(answer):,} characters; all of it: background_output("{task.task_id}")]')
+        lines.append(answer[:_MAX_ANSWER_CHARACTERS])
+        if len(answer) > _MAX_ANSWER_CHARACTERS:
+            lines.append(
+                f'[cut after {_MAX_ANSWER_CHARACTERS:,} of {len(answer):,} characters; all of it: background_output("{task.task_id}")]'
+            )
     return "\n".join(lines)
 
 
-def notice(task_id: str, state: RunState, how: str, summary: str | None, log: str, artifacts: Sequence[str] = ()) -> str:
+def notice_text(task_id: str, state: RunState, how: str, summary: str | None, log: str, artifacts: Sequence[str] = ()) -> str:
     """What the person or the agent who asked is told when a run ends."""
     parts = [how if state != RunState.COMPLETED else "", summary or ""]
     told = "; ".join(part for part in parts if part)
@@ -118,6 +120,6 @@ def notice(task_id: str, state: RunState, how: str, summary: str | None, log: st
     return f"Background task {task_id} {state}{': ' + told if told else ''}. Output: {log}{files}"
 
 
-def short(fingerprint: str | None) -> str | None:
+def short_fingerprint(fingerprint: str | None) -> str | None:
     """A fingerprint as people are shown it, and hand it back."""
     return fingerprint[:12] if fingerprint else None

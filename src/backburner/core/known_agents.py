@@ -15,7 +15,7 @@ OPENCODE_RULES = {
     **dict.fromkeys(("question", "task"), "deny"),
 }
 
-READY: dict[str, dict[str, str]] = {
+KNOWN_AGENTS: dict[str, dict[str, str]] = {
     "opencode": {
         "type": OPENCODE,
         "description": "OpenCode, over a server of its own",
@@ -49,9 +49,9 @@ READY: dict[str, dict[str, str]] = {
 }
 
 
-def asks(settings: dict[str, str]) -> bool:
+def asks_before_acting(settings: dict[str, str]) -> bool:
     """Whether an agent asks for permission before it acts, so that the gate is in front of what it does."""
     if settings["type"] in ("", OPENCODE) or settings.get("asks") == "yes":
         return True  # our own has a gate in front of every step, and a session in OpenCode is told to ask
-    ready = READY.get(settings["name"])
+    ready = KNOWN_AGENTS.get(settings["name"])
     return ready is not None and all(settings.get(word, "") == ready.get(word, "") for word in ("command", "mode"))

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 Clock = Callable[[], int]  # milliseconds UTC
 PRIORITIES = {"high": 1, "normal": 0, "low": -1}
-AGENTS = "agents"  # the `runner` of what the agent host of the home may claim, with a model elsewhere
+AGENT_LANE = "agents"  # the `runner` of what the agent process of the home may claim, with a model elsewhere
 ENGINE = "engine"  # the `runner` of what the engine of the home may claim
-LOCAL = "agents:local"  # the same with a model on this machine: a lane of its own, with few seats
-OTLP = "otlp"  # the cursor of who sends traces away
-RECORD = "record"  # the `runner` of rows an embedder keeps by hand; nobody runs them
-HOSTED = frozenset({AGENTS, LOCAL})
-OURS = frozenset({AGENTS, ENGINE, LOCAL})
+LOCAL_AGENT_LANE = "agents:local"  # the same with a model on this machine: a lane of its own, with few seats
+TRACE_CURSOR = "otlp"  # the cursor of who sends traces away
+EXTERNAL = "record"  # the `runner` of rows an embedder keeps by hand; nobody runs them
+AGENT_LANES = frozenset({AGENT_LANE, LOCAL_AGENT_LANE})
+RUNNERS = frozenset({AGENT_LANE, ENGINE, LOCAL_AGENT_LANE})
 DISCOVERY = "discovery"  # the session of an agent that looks for work by itself
 HARMLESS = "harmless"  # the built-in rule for commands that change nothing and give nothing away
 NOTIFY = ("always", "on_change", "on_failure", "never")
@@ -72,7 +72,7 @@ class Submission(NamedTuple):
     proposed: bool = False
 
     @property
-    def standing(self) -> bool:
+    def is_recurring(self) -> bool:
         return self.spec.recurrence is not None
 
     def with_spec(self, **changes: Any) -> "Submission":
@@ -156,12 +156,12 @@ class Task(NamedTuple):
         return "agent" if self.spec.agent else "command"
 
     @property
-    def unapproved(self) -> bool:
+    def is_unapproved(self) -> bool:
         """Whether only the built-in rule for harmless commands allowed it: no person, no rule or trust of theirs."""
         return self.decision.by == "auto" and self.decision.rule == HARMLESS
 
     @property
-    def standing(self) -> bool:
+    def is_recurring(self) -> bool:
         """Whether it runs by a schedule, by an event, or each time after another one."""
         return self.spec.recurrence is not None
 
@@ -171,7 +171,7 @@ class Task(NamedTuple):
         return self.spec.options.chat
 
     @property
-    def gated(self) -> bool:
+    def has_precheck(self) -> bool:
         """Whether a command decides each time if its agent is asked."""
         return self.spec.agent is not None and bool(self.spec.command.words)
 
@@ -186,7 +186,7 @@ class Wait(NamedTuple):
     target: str | None = None
     reply: str | None = None
     extensions: int = 0
-    asked: str | None = None
+    fingerprint: str | None = None
 
     @property
     def is_for_person(self) -> bool:
@@ -232,7 +232,7 @@ class Run(NamedTuple):
     n: int
     state: RunState
     folder: str
-    mark: str
+    process_tag: str
     trace_id: str
     span_id: str
     runner: str
@@ -279,28 +279,28 @@ class Entry(NamedTuple):
     @property
     def status(self) -> str:
         """A one-shot task shows its run's state; one that never got a run, and a standing one, shows its own."""
-        return str(self.run.state if self.run and not self.task.standing else self.task.state)
+        return str(self.run.state if self.run and not self.task.is_recurring else self.task.state)
 
     @property
-    def live(self) -> bool:
+    def is_live(self) -> bool:
         return self.run is not None and self.run.state in LIVE
 
     @property
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         """Whether a server at work said that it is ready."""
-        return self.live and self.run is not None and self.run.ready_at is not None
+        return self.is_live and self.run is not None and self.run.ready_at is not None
 
     @property
-    def asked(self) -> str | None:
+    def question_fingerprint(self) -> str | None:
         """The fingerprint of what a person is asked about, as it was when the question was made; None where nothing is asked."""
         if self.run and self.run.state == RunState.WAITING:
-            return self.run.wait.asked if self.run.wait else None
+            return self.run.wait.fingerprint if self.run.wait else None
         return self.task.decision.fingerprint if self.task.state == TaskState.PROPOSED else None
 
     @property
-    def ended(self) -> bool:
-        open_states = _OPEN if self.task.standing else (TaskState.PROPOSED,)
-        return not self.live and self.task.state not in open_states
+    def has_ended(self) -> bool:
+        open_states = _OPEN if self.task.is_recurring else (TaskState.PROPOSED,)
+        return not self.is_live and self.task.state not in open_states
 
 
 class Batch(NamedTuple):

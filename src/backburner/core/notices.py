@@ -16,11 +16,11 @@ class Notice(NamedTuple):
     channel: str
     text: str
     created_at: int
-    told_at: int | None
+    acknowledged_at: int | None
     priority: int = 0
     attempts: int = 0
     next_attempt_at: int | None = None
     error: str | None = None
-    dead_at: int | None = None
-    external: str | None = None
+    failed_at: int | None = None
+    external_id: str | None = None
     kind: NoticeKind = NoticeKind.ENDED

@@ -21,7 +21,7 @@ _EXTRAS = {"agent": "agent", "tui": "tui", "mcp": "mcp", "toml": "mcp"}
 def need(part: str, what: str) -> None:
     """BadInput, with how to get it, where something is wanted that is not installed. `part` is an extra, or a kind of source or channel."""
     if not is_installed(part):
-        extra = _EXTRAS.get(part, "post")
+        extra = _EXTRAS.get(part, "integrations")
         raise BadInput(f"{what} the extra `{extra}`: pip install 'backburner[{extra}]'.")
 
 

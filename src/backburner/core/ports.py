@@ -4,7 +4,7 @@ import errno
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import NamedTuple, Protocol
 
-from backburner.core.claims import Work
+from backburner.core.claims import ClaimedRun
 from backburner.core.models import ProcessId
 from backburner.core.states import Result, WaitKind
 
@@ -47,13 +47,13 @@ class Executor(Protocol):
 
     output_cap: int
 
-    def launch(self, work: Work) -> Handle: ...
-    def attach(self, work: Work) -> Handle | None:
+    def launch(self, work: ClaimedRun) -> Handle: ...
+    def attach(self, work: ClaimedRun) -> Handle | None:
         """Take over what another owner started; None where it is certain that it never began."""
         ...
 
 
-class Parked(Exception):
+class Suspended(Exception):
     """An agent cannot go on for now; the message says why, `kind` and `target` what it waits for."""
 
     def __init__(self, reason: str, kind: WaitKind, target: str | None = None) -> None:
@@ -61,19 +61,19 @@ class Parked(Exception):
         self.kind, self.target = kind, target
 
 
-class Turn(NamedTuple):
+class AgentTurn(NamedTuple):
     """What an agent is to do: answer `message` in the conversation that its files hold, or go on where it stopped.
 
     `reply` is a person's word to what it asked for, `extensions` how often its budget was granted once more.
     """
 
-    work: Work
+    work: ClaimedRun
     settings: dict[str, str]
     folder: str
     conversation: str
-    fresh: bool  # whether `message` was not said to it yet
-    acting: list[str]  # the tools at work in this moment: where it is stopped then, their effect is not known
-    began: "Callable[[ProcessId], None]" = lambda _: None  # to be told which process the agent is, where it is one of its own
+    is_new_message: bool  # whether `message` was not said to it yet
+    running_tools: list[str]  # the tools at work in this moment: where it is stopped then, their effect is not known
+    on_process_started: "Callable[[ProcessId], None]" = lambda _: None  # to be told which process the agent is, where it is one of its own
 
     @property
     def message(self) -> str:
@@ -83,7 +83,7 @@ class Turn(NamedTuple):
 class Agent(Protocol):
     """Somebody who can be asked. Cancelling the call stops it; what it did is in its conversation by then."""
 
-    async def answer(self, turn: Turn) -> Outcome:
+    async def answer(self, turn: AgentTurn) -> Outcome:
         """Work until there is an answer. Parked where it has to wait; a failure is an Outcome that says why."""
         ...
 
@@ -92,7 +92,7 @@ class Agent(Protocol):
         ...
 
 
-class Letter(NamedTuple):
+class OutgoingMessage(NamedTuple):
     """A notice as it leaves the house. Its `key` is the same in every attempt; a `question` wants a person's yes or no."""
 
     key: str
@@ -104,7 +104,7 @@ class Letter(NamedTuple):
     question: bool
 
 
-class Undelivered(Exception):
+class DeliveryFailed(Exception):
     """A letter did not arrive, or that is not known. It is tried again, not before `retry_after` seconds, unless it is `for_good`."""
 
     def __init__(self, reason: str, *, retry_after: float | None = None, for_good: bool = False) -> None:
@@ -112,29 +112,29 @@ class Undelivered(Exception):
         self.retry_after, self.for_good = retry_after, for_good
 
 
-class Answer(NamedTuple):
+class ChannelReply(NamedTuple):
     """What somebody answered to a message that a channel sent."""
 
     message: str
     person: str
-    yes: bool
+    approved: bool
 
 
 class Channel(Protocol):
     """A way to somebody outside. Sends one letter at a time, in order."""
 
-    async def send(self, letter: Letter) -> str | None:
+    async def send(self, letter: OutgoingMessage) -> str | None:
         """Deliver it; what the other side calls the message, where an answer to it can come back. Undelivered where that failed."""
         ...
 
-    def answers(self) -> "AsyncIterator[Answer]":
+    def replies(self) -> "AsyncIterator[ChannelReply]":
         """The answers that come in, for as long as it is iterated; ends at once where there can be none."""
         ...
 
     async def close(self) -> None: ...
 
 
-class Happening(NamedTuple):
+class TriggerEvent(NamedTuple):
     """Something that a source saw. `summary` is one line for people, `payload` what came from outside: data, never instructions."""
 
     summary: str
@@ -144,14 +144,14 @@ class Happening(NamedTuple):
 class Source(Protocol):
     """Watches the world for one task."""
 
-    def watch(self, state: dict[str, object]) -> "AsyncGenerator[tuple[dict[str, object], Happening | None]]":
+    def watch(self, state: dict[str, object]) -> "AsyncGenerator[tuple[dict[str, object], TriggerEvent | None]]":
         """From what was seen last (empty at the very first time, when the present is only taken down), every change: what to
         remember from then on, and what happened. The two are kept together or not at all."""
         ...
 
 
 # A start that failed with one of these may succeed later: there is no room for one more file or process right now.
-NO_ROOM = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT})
+TEMPORARY_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT})
 
 
 class StartLater(Exception):

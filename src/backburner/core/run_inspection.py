@@ -6,10 +6,10 @@ if TYPE_CHECKING:
     from backburner.core.progress import Progress
 
 
-class Signs(NamedTuple):
+class RunInspection(NamedTuple):
     """What can be seen of a task from outside. `waits_for` is why a pending one has not started."""
 
     progress: "Progress | None" = None
     ports: tuple[int, ...] = ()
     artifacts: tuple[str, ...] = ()
-    waits_for: str | None = None
+    pending_reason: str | None = None

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 SKIP, ONCE, ALL = "skip", "run_once", "run_all"
 MISSED = (SKIP, ONCE, ALL)
 GRACE_MS = 60_000  # a slot that is seen this late was not missed
-MOST_ROWS = 1000  # missed slots that each leave a row; older ones share one
-_MOST_COUNTED = 20_000
-_LEAST_MS = 1000
+MAX_SKIPPED_ROWS = 1000  # missed slots that each leave a row; older ones share one
+_MAX_COUNTED = 20_000
+_MIN_INTERVAL_MS = 1000
 _DAY_MS = 86_400_000
 _NEAR_MS = 26 * 3_600_000  # longer than any clock was ever set by
 _NICKNAMES = {
@@ -150,11 +150,11 @@ def _past(schedule: Schedule, due: int, end: int) -> tuple[list[int], int | None
     """The slots from `due` up to `end`, the first one after that, and how many older ones are not in the list."""
     if due > end:
         return [], due, 0
-    past, count = deque([due], MOST_ROWS), 1
+    past, count = deque([due], MAX_SKIPPED_ROWS), 1
     for slot in slots(schedule, due):
         if slot > end:
             return list(past), slot, count - len(past)
-        if (count := count + 1) > _MOST_COUNTED:  # beyond counting: it goes on from the end
+        if (count := count + 1) > _MAX_COUNTED:  # beyond counting: it goes on from the end
             past.append(last := latest(schedule, end) or slot)
             if schedule.every_ms is not None:
                 count = (last - due) // schedule.every_ms + 1
@@ -182,7 +182,7 @@ def delay(schedule: Schedule, task_id: str, slot: int) -> int:
 
 def every(milliseconds: int, now: int) -> Schedule:
     """From now on, in steps."""
-    if milliseconds < _LEAST_MS:
+    if milliseconds < _MIN_INTERVAL_MS:
         raise BadInput("An interval is a second at the least.")
     return Schedule(every_ms=milliseconds, anchor=now)
 

@@ -16,7 +16,7 @@ class Session(NamedTuple):
     seen_at: int
 
 
-class PersonsTurn(NamedTuple):
+class InteractiveLease(NamedTuple):
     """A person waits for a model in a lane: what runs in the background there stands aside, but for what belongs to the turn."""
 
     process: ProcessId

@@ -40,7 +40,7 @@ def session_of(task: "Task") -> str:
     """
     if task.in_chat and task.session:
         return task.session
-    return str(SessionId(Client.RECURRING if task.standing else Client.AGENT, task.task_id))
+    return str(SessionId(Client.RECURRING if task.is_recurring else Client.AGENT, task.task_id))
 
 
 def is_chat(session: str | None) -> bool:

@@ -8,16 +8,16 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from backburner.core.errors import BadInput, ConfigError
-from backburner.core.known_agents import ACP, READY, TYPES
+from backburner.core.known_agents import ACP, KNOWN_AGENTS, TYPES
 
 Value = int | float | bool | str
 
 
 class Setting(NamedTuple):
     default: Value
-    meaning: str
-    least: float = 0
-    most: float = 1_000_000
+    description: str
+    minimum: float = 0
+    maximum: float = 1_000_000
 
 
 SETTINGS: dict[str, Setting] = {
@@ -38,7 +38,7 @@ SETTINGS: dict[str, Setting] = {
     "models.api_key_env": Setting("", "The variable that holds the key for it; empty for the usual one."),
     "models.fallback_base_url": Setting("", "Where the server of the fallback answers; empty for the usual."),
     "models.fallback_api_key_env": Setting("", "The variable that holds the key for that; empty for the usual one."),
-    "models.seats": Setting(8, "How many agents ask models at the same time; the rest wait in order.", 1),
+    "models.max_concurrent": Setting(8, "How many agents ask models at the same time; the rest wait in order.", 1),
     "models.stream": Setting(True, "Have answers come in as they are made; false for a server that cannot."),
     "models.timeout_seconds": Setting(600.0, "How long one answer of a model may take.", 1),
     "agents.max_tokens": Setting(2_000_000, "How many tokens one run may use before it waits and asks.", 1, 1_000_000_000_000),
@@ -47,7 +47,7 @@ SETTINGS: dict[str, Setting] = {
         0.0, "How many dollars one run may spend, where prices are known, before it waits and asks; 0 for no limit."
     ),
     "agents.yield_seconds": Setting(20.0, "How long an agent waits for a command before it goes on in the background."),
-    "agents.idle_exit_seconds": Setting(120.0, "How long the agent host stays when no agent works."),
+    "agents.idle_exit_seconds": Setting(120.0, "How long the agent process stays when no agent works."),
     "models.local": Setting("", "The model of standing tasks; empty for that of [models] default."),
     "models.local_base_url": Setting(
         "", "Where the server of that answers; empty for `base_url` where it is of the same provider as `default`, else for the usual."
@@ -74,9 +74,11 @@ SETTINGS: dict[str, Setting] = {
     "notify.to": Setting("", "The channels that also get what is owed to you, such as discord, phone; see [channels.NAME]."),
     "notify.quiet_hours": Setting("", "When channels are left in peace, such as 22:00-07:00; what asks or warns comes all the same."),
     "notify.digest_minutes": Setting(0.0, "Gather what is told for this long and send it as one; 0 for each by itself."),
-    "hooks.port": Setting(8975, "The port of 127.0.0.1 on which webhooks for tasks are received.", 0, 65535),
-    "hooks.hosts": Setting("", "Names by which a tunnel or a proxy reaches that port, besides this machine's own."),
-    "post.idle_exit_seconds": Setting(60.0, "How long the post host stays when there is nothing to deliver or to watch."),
+    "webhooks.port": Setting(8975, "The port of 127.0.0.1 on which webhooks for tasks are received.", 0, 65535),
+    "webhooks.hosts": Setting("", "Names by which a tunnel or a proxy reaches that port, besides this machine's own."),
+    "integrations.idle_exit_seconds": Setting(
+        60.0, "How long the integrations process stays when there is nothing to deliver or to watch."
+    ),
     "telemetry.otlp_endpoint": Setting("", "Where traces are sent as OTLP over HTTP, such as http://127.0.0.1:4318; empty for nowhere."),
     "telemetry.otlp_headers": Setting("", "Headers to send with them: name=value, more after a comma."),
     "telemetry.service_name": Setting("backburner", "What the sender of the traces is called."),
@@ -188,7 +190,7 @@ def _agent(name: str, where: str, table: object) -> dict[str, str]:
         raise ConfigError(f"'{name}.type' must be one of {', '.join(TYPES)}, not {kind!r}; the built-in agent has none", where=where)
     if wrong := next((key for key in _OUTSIDE if key in table and not kind), None):
         raise ConfigError(f"'{name}.{wrong}' is for agents with a type: {', '.join(TYPES)}", where=where)
-    if kind == ACP and "command" not in table and READY.get(name.removeprefix("agents."), {}).get("type") != ACP:
+    if kind == ACP and "command" not in table and KNOWN_AGENTS.get(name.removeprefix("agents."), {}).get("type") != ACP:
         raise ConfigError(f"'{name}' needs a command: what starts the agent, such as \"claude-agent-acp\"", where=where)
     return table
 
@@ -252,8 +254,8 @@ def _checked(name: str, value: object, where: str) -> Value:
             except (ValueError, OverflowError):
                 wanted = "a whole number" if kind is int else "a number"
                 raise ConfigError(f"'{name}' must be {wanted}, not {value!r}", where=where) from None
-            if not setting.least <= number <= setting.most:
-                raise ConfigError(f"'{name}' must be from {setting.least:g} to {setting.most:,}, not {value!r}", where=where)
+            if not setting.minimum <= number <= setting.maximum:
+                raise ConfigError(f"'{name}' must be from {setting.minimum:g} to {setting.maximum:,}, not {value!r}", where=where)
             return number
         case _:
             if (
@@ -323,11 +325,11 @@ def agent_settings(config: Config, name: str, *, standing: bool = False, model: 
 
     For a standing task the local model comes first, and the remote one is what it may escalate to.
     """
-    own = config.agents.get(name, READY.get(name, {}))
-    if name not in config.agents and name not in READY and name != "default":
-        raise BadInput(f"There is no agent '{name}'; there are {', '.join(sorted({'default', *config.agents, *READY}))}.")
+    own = config.agents.get(name, KNOWN_AGENTS.get(name, {}))
+    if name not in config.agents and name not in KNOWN_AGENTS and name != "default":
+        raise BadInput(f"There is no agent '{name}'; there are {', '.join(sorted({'default', *config.agents, *KNOWN_AGENTS}))}.")
     if kind := own.get("type"):
-        ready = READY.get(name, {})
+        ready = KNOWN_AGENTS.get(name, {})
         settings = {"model": "", "command": "opencode", **(ready if ready.get("type") == kind else {}), **own, "name": name}
         return {**settings, "model": model or settings["model"]}
     shared = {key.removeprefix("models."): str(value) for key, value in config.values.items() if key.startswith("models.") and value}

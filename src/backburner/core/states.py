@@ -24,10 +24,10 @@ class RunEvent(StrEnum):
 
     CLAIMED = "run_started"
     RESUMED = "run_resumed"
-    PARKED = "run_parked"
-    WOKEN = "run_woken"
+    SUSPENDED = "run_suspended"
+    CONTINUED = "run_continued"
     REQUEUED = "run_requeued"  # a person said yes again to what had never begun
-    HANDED_ON = "run_handed"  # the command in front of a prompt says that its agent is to be asked
+    PASSED_TO_AGENT = "run_passed_to_agent"  # the command in front of a prompt says that its agent is to be asked
     COMPLETED = "run_completed"
     FAILED = "run_failed"
     CANCELLED = "run_cancelled"
@@ -102,7 +102,7 @@ class TaskEvent(StrEnum):
 
 LIVE = frozenset({RunState.PENDING, RunState.RUNNING, RunState.WAITING, RunState.RESUMED})
 ENDED = frozenset(RunState) - LIVE
-AT_WORK = frozenset({RunState.RUNNING, RunState.RESUMED})
+RUNNING_STATES = frozenset({RunState.RUNNING, RunState.RESUMED})
 
 _ENDINGS = {
     RunEvent.COMPLETED: RunState.COMPLETED,
@@ -116,14 +116,14 @@ RUN_TRANSITIONS: dict[tuple[RunState, RunEvent], RunState] = {
     (RunState.PENDING, RunEvent.FAILED): RunState.FAILED,
     (RunState.PENDING, RunEvent.CANCELLED): RunState.CANCELLED,
     (RunState.PENDING, RunEvent.SKIPPED): RunState.SKIPPED,
-    (RunState.RUNNING, RunEvent.PARKED): RunState.WAITING,
-    (RunState.RESUMED, RunEvent.PARKED): RunState.WAITING,
-    (RunState.RUNNING, RunEvent.HANDED_ON): RunState.PENDING,
-    (RunState.WAITING, RunEvent.WOKEN): RunState.RUNNING,
+    (RunState.RUNNING, RunEvent.SUSPENDED): RunState.WAITING,
+    (RunState.RESUMED, RunEvent.SUSPENDED): RunState.WAITING,
+    (RunState.RUNNING, RunEvent.PASSED_TO_AGENT): RunState.PENDING,
+    (RunState.WAITING, RunEvent.CONTINUED): RunState.RUNNING,
     (RunState.WAITING, RunEvent.REQUEUED): RunState.PENDING,
     (RunState.WAITING, RunEvent.FAILED): RunState.FAILED,
     (RunState.WAITING, RunEvent.CANCELLED): RunState.CANCELLED,
-    **{(state, event): after for state in AT_WORK for event, after in _ENDINGS.items()},
+    **{(state, event): after for state in RUNNING_STATES for event, after in _ENDINGS.items()},
 }
 
 TASK_TRANSITIONS: dict[tuple[TaskState, TaskEvent], TaskState] = {
@@ -163,7 +163,7 @@ def advance_task(state: TaskState, event: TaskEvent) -> TaskState:
 def event_between(before: RunState, after: RunState) -> RunEvent:
     """The event that leads from one state to another, or IllegalTransition. Only the ledger hands a run on."""
     for (state, event), reached in RUN_TRANSITIONS.items():
-        if state == before and reached == after and event != RunEvent.HANDED_ON:
+        if state == before and reached == after and event != RunEvent.PASSED_TO_AGENT:
             return event
     raise IllegalTransition(noun="run", state=before, event=after)
 
@@ -176,7 +176,7 @@ def task_event_between(before: TaskState, after: TaskState) -> TaskEvent:
     raise IllegalTransition(noun="task", state=before, event=after)
 
 
-def ending_of_task(state: RunState) -> TaskEvent:
+def task_event_for(state: RunState) -> TaskEvent:
     """What the end of its only run means for a one-shot task."""
     match state:
         case RunState.COMPLETED:
@@ -187,12 +187,12 @@ def ending_of_task(state: RunState) -> TaskEvent:
             return TaskEvent.FAILED
 
 
-_FIRST_DELAY_MS, _LONGEST_DELAY_MS = 1000, 60_000
+_MIN_RESTART_DELAY_MS, _MAX_RESTART_DELAY_MS = 1000, 60_000
 
 
 def restart_delay(most: int, failures: int) -> int | None:
     """After how many milliseconds to run again what failed this often in a row; None where `most` restarts were enough."""
-    return None if failures > most else min(_LONGEST_DELAY_MS, _FIRST_DELAY_MS << min(failures - 1, 16))
+    return None if failures > most else min(_MAX_RESTART_DELAY_MS, _MIN_RESTART_DELAY_MS << min(failures - 1, 16))
 
 
 def _participle(event: str) -> str:

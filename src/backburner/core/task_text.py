@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from backburner.core.events import Event
     from backburner.core.notices import Notice
     from backburner.core.progress import Progress
-    from backburner.core.run_inspection import Signs
+    from backburner.core.run_inspection import RunInspection
 
 COLOURS = {
     "completed": "32",
@@ -51,7 +51,7 @@ def as_json(entry: Entry, now: int, *, exact: bool = False) -> dict[str, object]
         "description": task.spec.description,
         "command": list(task.spec.command.words) if exact else masked_words(task.spec.command.words),
         **({"agent": task.spec.agent_name, "prompt": task.spec.prompt} if task.spec.agent_name is not None else {}),
-        **({"budget": budget_fields(task.spec.budget)} if task.spec.agent_name is not None or task.standing else {}),
+        **({"budget": budget_fields(task.spec.budget)} if task.spec.agent_name is not None or task.is_recurring else {}),
         "shell": task.spec.command.shell,
         "cwd": task.spec.cwd,
         "project": task.project,
@@ -68,7 +68,7 @@ def as_json(entry: Entry, now: int, *, exact: bool = False) -> dict[str, object]
         "approved_via": task.decision.via,
         "approved_at": words.iso(task.decision.at),
         "rule": task.decision.rule,
-        "fingerprint": words.short(entry.asked),
+        "fingerprint": words.short_fingerprint(entry.question_fingerprint),
         "reasons": list(task.decision.reasons),
         "restarted_from": task.restarted_from,
         "batch": task.spec.order.batch,
@@ -86,7 +86,7 @@ def as_json(entry: Entry, now: int, *, exact: bool = False) -> dict[str, object]
         "next_run_at": words.iso(task.recurring.next_run_at or (run.due_at if run and run.state == "pending" else None)),
         "last_run_at": words.iso(run.started_at) if run else None,
         "channels": list(task.spec.channels),
-        **(_standing_json(entry) if task.standing else {}),
+        **(_standing_json(entry) if task.is_recurring else {}),
     }
 
 
@@ -135,10 +135,10 @@ def run_json(run: Run) -> dict[str, object]:
     }
 
 
-def signs_json(signs: "Signs") -> dict[str, object]:
+def signs_json(signs: "RunInspection") -> dict[str, object]:
     """What can be seen of a task, for scripts."""
     progress = signs.progress._asdict() if signs.progress else None
-    return {"progress": progress, "ports": list(signs.ports), "artifacts": list(signs.artifacts), "waits_for": signs.waits_for}
+    return {"progress": progress, "ports": list(signs.ports), "artifacts": list(signs.artifacts), "waits_for": signs.pending_reason}
 
 
 def used_json(activity: dict[str, Any]) -> dict[str, float]:
@@ -158,7 +158,7 @@ def event_json(event: "Event") -> dict[str, object]:
 
 
 def notice_json(notice: "Notice") -> dict[str, object]:
-    return {**notice._asdict(), "created_at": words.iso(notice.created_at), "told_at": words.iso(notice.told_at)}
+    return {**notice._asdict(), "created_at": words.iso(notice.created_at), "told_at": words.iso(notice.acknowledged_at)}
 
 
 def print_json(value: object) -> None:
@@ -240,18 +240,18 @@ def _row(entry: Entry, now: int) -> tuple[str, str, str, str, str]:
     run = entry.run
     took = words.elapsed(entry, now)
     text = clean(entry.task.spec.description) or masked_line(entry.task.spec.command.words, entry.task.spec.command.shell)
-    if entry.task.standing:
+    if entry.task.is_recurring:
         text = _standing_row(entry, now, text)
-    return entry.task.task_id, entry.status, words.local(run.started_at if run else None), words.duration(took), text
+    return entry.task.task_id, entry.status, words.local_time(run.started_at if run else None), words.duration(took), text
 
 
 def _standing_row(entry: Entry, now: int, text: str) -> str:
     """What a list says of a standing task: when it runs next, or what it does now."""
     task, run = entry
     state = ""
-    if entry.live and run and run.due_at is not None and run.due_at > now:
+    if entry.is_live and run and run.due_at is not None and run.due_at > now:
         state = f"{run.cause.kind} in {words.duration(run.due_at - now)}"
-    elif entry.live and run:
+    elif entry.is_live and run:
         state = f"{run.state} now"
     elif task.recurring.next_run_at is not None:
         state = f"next in {words.duration(max(0, task.recurring.next_run_at - now))}" if task.recurring.next_run_at > now else "due now"
@@ -269,7 +269,7 @@ def history(runs: Sequence[Run]) -> list[str]:
         tokens = f", {run.end.usage['tokens']:,.0f} tokens" if run.end.usage.get("tokens") else ""
         about = (words.run_error(run) if run.state in ("skipped", "failed", "waiting") else None) or run.end.summary or ""
         lines.append(
-            f"  {words.local(at)}  {run.state:9} {run.cause.kind:8} {words.duration(took)}{tokens}  {shortened(clean(about))}".rstrip()
+            f"  {words.local_time(at)}  {run.state:9} {run.cause.kind:8} {words.duration(took)}{tokens}  {shortened(clean(about))}".rstrip()
         )
     return lines
 
@@ -284,7 +284,7 @@ class Details(NamedTuple):
         return f"{self.about}\n\n{self.output}" if self.output else self.about
 
 
-def details(entry: Entry, now: int, output: bytes, log: str, signs: "Signs", when: str = "", runs: Sequence[Run] = ()) -> Details:
+def details(entry: Entry, now: int, output: bytes, log: str, signs: "RunInspection", when: str = "", runs: Sequence[Run] = ()) -> Details:
     """Everything a person asks about one task."""
     task, run = entry
     lines = [f"Task: {task.task_id}", f"Status: {colour(entry.status)}"]
@@ -298,37 +298,40 @@ def details(entry: Entry, now: int, output: bytes, log: str, signs: "Signs", whe
         lines.append(f"Description: {clean(task.spec.description)}")
     lines.append(f"Directory: {visible(task.spec.cwd)}")
     lines += _arrangements(entry, signs)
-    if task.standing:
+    if task.is_recurring:
         lines += [f"When: {when}", f"Tells: {', '.join([task.spec.notify or '', *task.spec.channels])}", *_terms(task)]
         if task.recurring.paused_because and entry.status == "paused":
             because = task.recurring.paused_because
             lines += [f"Paused because: {because}", f"Go on: backburner unpause {task.task_id}"]
-    if run is None and task.standing and entry.status in ("active", "paused"):
+    if run is None and task.is_recurring and entry.status in ("active", "paused"):
         return Details("\n".join([*lines, *(["", "Runs:", *history(runs)] if runs else ["No run yet."])]))
     if run is None:
         lines.append(f"Asks because: {'; '.join(task.decision.reasons)}")
         if entry.status == "proposed":
-            lines.append(f"Expires: {words.local(task.expires_at)}")
-            lines += [f"Fingerprint: {words.short(entry.asked)}"] if entry.asked else []
+            lines.append(f"Expires: {words.local_time(task.expires_at)}")
+            lines += [f"Fingerprint: {words.short_fingerprint(entry.question_fingerprint)}"] if entry.question_fingerprint else []
             lines.append(f"Answer: backburner approve {task.task_id}")
         return Details("\n".join(lines))
-    lines.append(f"Approved: {task.decision.by} at {words.local(task.decision.at)} (rule: {task.decision.rule or '-'})")
-    if task.standing:
+    lines.append(f"Approved: {task.decision.by} at {words.local_time(task.decision.at)} (rule: {task.decision.rule or '-'})")
+    if task.is_recurring:
         lines += ["", "Runs:", *history(runs), "", "The latest:"]
     if run.state == "waiting":
         answer = run.wait.target if run.wait and run.wait.target else task.task_id
-        lines += [f"Waits because: {run.error}", *([f"Fingerprint: {words.short(entry.asked)}"] if entry.asked else [])]
+        lines += [
+            f"Waits because: {run.error}",
+            *([f"Fingerprint: {words.short_fingerprint(entry.question_fingerprint)}"] if entry.question_fingerprint else []),
+        ]
         lines.append(f"Answer: backburner approve {answer}")
         return Details("\n".join(lines))
-    lines.append(f"Started: {words.local(run.started_at)}")
+    lines.append(f"Started: {words.local_time(run.started_at)}")
     if run.ended_at is not None:
-        lines.append(f"Completed: {words.local(run.ended_at)}")
+        lines.append(f"Completed: {words.local_time(run.ended_at)}")
     lines.append(f"Duration: {words.duration(words.elapsed(entry, now))}")
     if run.end.result:
         if run.started_at is not None:
             lines.append(f"Exit code: {words.exit_text(run.end.exit_code)}")
         if run.end.result != "exit" or run.error:
-            lines.append(f"Ended: {words.ending(run.end.result, run.end.exit_code, run.error, task.spec.timeout_ms)}")
+            lines.append(f"Ended: {words.describe_result(run.end.result, run.end.exit_code, run.error, task.spec.timeout_ms)}")
         if run.error and run.end.result == "exit":
             lines.append(f"Note: {run.error}")
     elif run.process:
@@ -341,7 +344,7 @@ def details(entry: Entry, now: int, output: bytes, log: str, signs: "Signs", whe
     return Details("\n".join([*lines, *more]))
 
 
-def _arrangements(entry: Entry, signs: "Signs") -> list[str]:
+def _arrangements(entry: Entry, signs: "RunInspection") -> list[str]:
     """When and how it was to run, where anything was said about that."""
     task, run = entry
     lines = [f"Batch: {visible(task.spec.order.batch)}"] if task.spec.order.batch else []
@@ -354,8 +357,8 @@ def _arrangements(entry: Entry, signs: "Signs") -> list[str]:
         lines.append(f"Limits: {', '.join(units[name].format(value) for name, value in limits.items())}")
     if task.spec.command.restarts and run:
         lines.append(f"Restarts: on failure, up to {task.spec.command.restarts} in a row; this is run {run.n}")
-    if signs.waits_for:
-        lines.append(f"Waits for: {signs.waits_for}")
+    if signs.pending_reason:
+        lines.append(f"Waits for: {signs.pending_reason}")
     return lines
 
 
@@ -373,7 +376,7 @@ def _terms(task: Task) -> list[str]:
     return lines
 
 
-def _signs(entry: Entry, signs: "Signs") -> list[str]:
+def _signs(entry: Entry, signs: "RunInspection") -> list[str]:
     """What can be seen of a run."""
     lines = []
     if progress := signs.progress:
@@ -381,10 +384,10 @@ def _signs(entry: Entry, signs: "Signs") -> list[str]:
             f"{bar(progress.fraction, 20)} {percent(progress.fraction)} " if progress.fraction is not None and sys.stdout.isatty() else ""
         )
         lines.append(f"Progress: {shown}{progress.text}")
-    if entry.task.spec.command.ready_when is not None and entry.run and entry.live:
+    if entry.task.spec.command.ready_when is not None and entry.run and entry.is_live:
         at = entry.run.ready_at
         lines.append(
-            f"Ready: {words.local(at) if at is not None else f'not yet (waits for {visible(entry.task.spec.command.ready_when)})'}"
+            f"Ready: {words.local_time(at) if at is not None else f'not yet (waits for {visible(entry.task.spec.command.ready_when)})'}"
         )
     if signs.ports:
         lines.append(f"Listens on: {', '.join(map(str, signs.ports))}")
@@ -405,6 +408,6 @@ def ended_line(entry: Entry, now: int) -> str:
     took = words.elapsed(entry, now)
     parts = [words.duration(took)] if took is not None else []
     if run and run.end.result:
-        parts.insert(0, words.ending(run.end.result, run.end.exit_code, run.error, entry.task.spec.timeout_ms))
+        parts.insert(0, words.describe_result(run.end.result, run.end.exit_code, run.error, entry.task.spec.timeout_ms))
     told = f": {run.end.summary}" if run and run.end.summary else ""
     return f"{entry.task.task_id} {entry.status} ({', '.join(parts)}){told}"

@@ -8,7 +8,7 @@ from backburner.coordination.launcher import process_command
 from backburner.system.home import Home, is_locked
 
 AGENT_PROCESS, INTEGRATIONS_PROCESS = "agents.process", "integrations.process"
-_LOCKS = {AGENT_PROCESS: "agents.lock", INTEGRATIONS_PROCESS: "post.lock"}
+_LOCKS = {AGENT_PROCESS: "agents.lock", INTEGRATIONS_PROCESS: "integrations.lock"}
 _RETRY_DELAY = 5.0
 
 

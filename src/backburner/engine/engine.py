@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from backburner.coordination.daemon_process import DaemonProcess
 from backburner.coordination.launcher import process_command
-from backburner.core.models import AGENTS, ENGINE, LOCAL, OTLP, ProcessId
+from backburner.core.models import AGENT_LANE, ENGINE, LOCAL_AGENT_LANE, TRACE_CURSOR, ProcessId
 from backburner.core.ports import Executor
 from backburner.core.settings import Config
 from backburner.engine.child_processes import AGENT_PROCESS, INTEGRATIONS_PROCESS, ChildProcesses
@@ -19,7 +19,7 @@ from backburner.engine.recovery import RunRecovery
 from backburner.execution.runner import Runner
 from backburner.services.daemon_parts import EngineParts
 from backburner.system import capacity, processes
-from backburner.system.home import SPARE, Home, servers_left
+from backburner.system.home import SPARE_LOG_PREFIX, Home, opencode_server_files
 
 if TYPE_CHECKING:
     from backburner.engine.scheduler import Scheduler
@@ -56,7 +56,7 @@ class Engine:
             grace=config.number("commands.cancel_grace_seconds"),
             changed=process.wake_others,
             changed_since=lambda work: parts.gate.changed(work.task, work.environment),
-            admit=lambda wanted: capacity.admit(parts.config.current, wanted),
+            admit=lambda wanted: capacity.allowed_starts(parts.config.current, wanted),
         )
         self._recovery = RunRecovery(
             self._home,
@@ -89,7 +89,7 @@ class Engine:
             or self._parts.live_work.live_runs()
             or (self._parts.config.current.flag("tasks.enabled") and self._parts.live_work.next_slot_at() is not None)
             or INTEGRATIONS_PROCESS in self._children
-            or self._parts.deliveries.post_wanted()
+            or self._parts.deliveries.integrations_needed()
             or (self._has_models() and self._parts.suggestions.next_at() is not None)
         )
 
@@ -148,10 +148,10 @@ class Engine:
 
     def _start_children(self) -> None:
         """Start the agent process if agents are due or notices wait for OpenCode sessions, the integrations process if it is needed."""
-        queued = any(self._parts.runs.queued(lane, self._parts.clock(), 1) for lane in (AGENTS, LOCAL))
-        if queued or servers_left(self._home) or self._parts.inbox.opencode_sessions_with_notices():
+        queued = any(self._parts.runs.queued(lane, self._parts.clock(), 1) for lane in (AGENT_LANE, LOCAL_AGENT_LANE))
+        if queued or opencode_server_files(self._home) or self._parts.inbox.opencode_sessions_with_notices():
             self._children.start(AGENT_PROCESS)
-        if INTEGRATIONS_PROCESS not in self._children and self._parts.deliveries.post_wanted():
+        if INTEGRATIONS_PROCESS not in self._children and self._parts.deliveries.integrations_needed():
             self._children.start(INTEGRATIONS_PROCESS)
 
     def _watch(self, other: ProcessId) -> None:
@@ -179,7 +179,7 @@ class Engine:
     async def _traces_sent(self) -> None:
         await asyncio.sleep(_TRACE_DELAY)
         last = self._parts.events.events(-1, 1)
-        if last and last[0].event_id > self._parts.events.cursor(OTLP):
+        if last and last[0].event_id > self._parts.events.cursor(TRACE_CURSOR):
             child = await asyncio.create_subprocess_exec(
                 *process_command(self._home, "engine.trace_export"), stdin=asyncio.subprocess.DEVNULL
             )
@@ -200,7 +200,7 @@ class Engine:
 def _remove_spare_logs(home: Home) -> None:
     """Remove logs that processes which are gone had created in advance."""
     for name in os.listdir(home.root):
-        pid = name.removeprefix(SPARE).partition("-")[0]
-        if name.startswith(SPARE) and pid.isdecimal() and processes.identify(int(pid)) is None:
+        pid = name.removeprefix(SPARE_LOG_PREFIX).partition("-")[0]
+        if name.startswith(SPARE_LOG_PREFIX) and pid.isdecimal() and processes.identify(int(pid)) is None:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.join(home.root, name))

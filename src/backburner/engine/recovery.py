@@ -3,11 +3,11 @@
 import contextlib
 from collections.abc import Callable
 
-from backburner.core.claims import Ending
+from backburner.core.claims import RunResult
 from backburner.core.errors import BackburnerError, StaleRun
 from backburner.core.known_agents import OPENCODE
-from backburner.core.models import HOSTED, OURS, Clock, ProcessId, Run
-from backburner.core.states import AT_WORK, Result, RunState, WaitKind
+from backburner.core.models import AGENT_LANES, RUNNERS, Clock, ProcessId, Run
+from backburner.core.states import RUNNING_STATES, Result, RunState, WaitKind
 from backburner.core.store_ports import LiveWork, RunQueue, SessionStore
 from backburner.execution.runner import Runner
 from backburner.services.agent_catalog import AgentCatalog
@@ -40,31 +40,31 @@ class RunRecovery:
     def take_over(self) -> None:
         """Go through the live runs and recover those whose owner is dead."""
         for run in self._live_work.live_runs():
-            if run.state in AT_WORK and run.owner == self._owner and run.runner in HOSTED:
+            if run.state in RUNNING_STATES and run.owner == self._owner and run.runner in AGENT_LANES:
                 self._mark_interrupted(run)  # it was taken over, but that could not be written
-            elif run.state == RunState.WAITING and run.owner and run.runner in HOSTED:
+            elif run.state == RunState.WAITING and run.owner and run.runner in AGENT_LANES:
                 self._recover_waiting(run, run.owner)
-            elif run.state in AT_WORK and run.owner == self._owner:
-                if not self._runner.looks_after(run.run_id):
+            elif run.state in RUNNING_STATES and run.owner == self._owner:
+                if not self._runner.owns(run.run_id):
                     self._runner.take_over(run)  # whatever made us forget it
-            elif run.state in AT_WORK and run.owner:
+            elif run.state in RUNNING_STATES and run.owner:
                 if process.is_alive(run.owner):
                     self._watch(run.owner)
-                elif run.runner in HOSTED:
+                elif run.runner in AGENT_LANES:
                     self._mark_interrupted(run)
                 else:
                     self._runner.take_over(run)
-            elif run.state not in AT_WORK and run.runner not in OURS:
+            elif run.state not in RUNNING_STATES and run.runner not in RUNNERS:
                 program = ProcessId.parse(run.runner)
                 if process.is_alive(program):
                     self._watch(program)
                 else:
                     self._queue.release(run.runner)
-        for turn in self._sessions.turns():
+        for turn in self._sessions.interactive_leases():
             if process.is_alive(turn.process):
                 self._watch(turn.process)
             else:
-                self._sessions.end_turn(turn.process, self._clock())
+                self._sessions.end_interactive(turn.process, self._clock())
 
     def _recover_waiting(self, run: Run, owner: ProcessId) -> None:
         """A waiting run whose agent was kept by an agent process: the agent ends with that process."""
@@ -72,25 +72,25 @@ class RunRecovery:
             self._watch(owner)
         elif run.run_id not in self._agents_ended:
             self._agents_ended.add(run.run_id)
-            process.end_all(run.process, run.mark)
+            process.end_all(run.process, run.process_tag)
 
     def _mark_interrupted(self, run: Run) -> None:
         """Record that a run was interrupted because its agent process died; its conversation can be resumed. Nothing is run twice.
 
         An agent in an OpenCode server is still working: the next agent process finds it there.
         """
-        why = "it was interrupted: its agent host ended"
-        process.end_all(run.process, run.mark)
+        why = "it was interrupted: its agent process ended"
+        process.end_all(run.process, run.process_tag)
         with contextlib.suppress(StaleRun):
             work = self._queue.adopt(run, self._owner)
             if run.cancel_requested_at is None and self._runs_in_external_server(work.task.spec.agent_name or ""):
-                self._queue.park(run.run_id, self._owner, "its agent host ended; it goes on", self._clock(), WaitKind.REATTACH)
+                self._queue.suspend(run.run_id, self._owner, "its agent process ended; it goes on", self._clock(), WaitKind.REATTACH)
                 self._changed()
                 return
-            if not work.task.standing:
+            if not work.task.is_recurring:
                 why += ". Its conversation is kept, so that it can be resumed"
             used = folders.usage(self._home.folder(run.folder))
-            ending = Ending(run.run_id, RunState.FAILED, Result.LOST, self._clock(), error=why, usage=used)
+            ending = RunResult(run.run_id, RunState.FAILED, Result.LOST, self._clock(), error=why, usage=used)
             self._queue.settle([ending], self._owner)
             with contextlib.suppress(OSError):
                 folders.write(

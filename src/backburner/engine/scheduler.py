@@ -7,7 +7,7 @@ whatever dies, none is run twice and none is forgotten; one that is not run leav
 import contextlib
 
 from backburner.coordination.config_file import ConfigFile
-from backburner.core.formatting import local
+from backburner.core.formatting import local_time
 from backburner.core.models import Clock, Entry, Run, Task
 from backburner.core.schedule import Plan, plan, slots
 from backburner.core.states import RunState
@@ -47,15 +47,17 @@ class Scheduler:
         task = entry.task
         assert task.recurring.next_run_at is not None
         schedule = task.spec.schedule
-        made = plan(schedule, task.recurring.next_run_at, now, busy=_busy(entry.run) if entry.live and entry.run else None)
+        made = plan(schedule, task.recurring.next_run_at, now, busy=_busy(entry.run) if entry.is_live and entry.run else None)
         if made.run is None:
             return made, None
-        return made, self._recurring.over_day(task, now) or daily_limit_reached(self._recurring, self._config.current, task, now)
+        return made, self._recurring.daily_budget_exceeded(task, now) or daily_limit_reached(
+            self._recurring, self._config.current, task, now
+        )
 
     def _replan(self, now: int) -> None:
         """After a start, and where the clock was set back: no task waits for a moment that is further away than its next slot."""
-        self._recurring.set_back(now)
-        for task, _ in self._recurring.standing():
+        self._recurring.clock_set_back(now)
+        for task, _ in self._recurring.list():
             with contextlib.suppress(Exception):  # one that cannot be read is dealt with when it is due
                 self._replan_one(task, now)
 
@@ -63,7 +65,7 @@ class Scheduler:
         for slot in slots(task.spec.schedule, now):
             if task.recurring.next_run_at is None or slot >= task.recurring.next_run_at:
                 break
-            if not self._recurring.ran(task.task_id, slot):
+            if not self._recurring.has_run(task.task_id, slot):
                 self._recurring.replan(task.task_id, slot, now)
                 break
 
@@ -71,5 +73,5 @@ class Scheduler:
 def _busy(run: Run) -> str:
     """Why a slot is skipped while another run is under way."""
     if run.state == RunState.PENDING and run.cause.kind == "retry":
-        return f"a retry is to come first, at {local(run.due_at)}"
+        return f"a retry is to come first, at {local_time(run.due_at)}"
     return f"the run before it ({run.run_id}) is still {run.state}"

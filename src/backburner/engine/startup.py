@@ -32,7 +32,7 @@ def take_lock(home: Home) -> int | None:
             os.ftruncate(held, 0)
             os.pwrite(held, f"{process.myself()}\n".encode(), 0)  # for people and `doctor`; the lock is what counts
             return held
-        if wake.ring(home.bells, wake.ENGINE):
+        if wake.wake(home.socket_dir, wake.ENGINE_SOCKET):
             return None
         if time.monotonic() > lost and (other := engine_of(home)):
             process.send(other, signal.SIGUSR1)
@@ -58,7 +58,7 @@ def serve(
     held = take_lock(home)
     if held is None:
         _release_start_lock(start_lock)
-        if wake.ring(home.bells, wake.ENGINE):
+        if wake.wake(home.socket_dir, wake.ENGINE_SOCKET):
             return False
         return serve(home, environ, flags, foreground=foreground)
     parts = open_engine_parts(home, environ, flags)
@@ -69,7 +69,7 @@ def serve(
             home,
             parts.config,
             idle_exit=lambda config: None if foreground else config.number("engine.idle_exit_seconds"),
-            socket_name=wake.ENGINE,
+            socket_name=wake.ENGINE_SOCKET,
         )
         listening = asyncio.Event()
         running = asyncio.create_task(process.run(Engine(parts, executor, process), listening))

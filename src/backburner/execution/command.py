@@ -14,23 +14,23 @@ import subprocess
 import termios
 
 from backburner.core import trace_context as trace
-from backburner.core.claims import Work
+from backburner.core.claims import ClaimedRun
 from backburner.core.formatting import command_line, iso
 from backburner.core.masking import hide_secrets
 from backburner.core.models import ProcessId
-from backburner.core.ports import NO_ROOM, CannotStart, Outcome, StartLater
+from backburner.core.ports import TEMPORARY_ERRORS, CannotStart, Outcome, StartLater
 from backburner.core.progress import summarize
 from backburner.core.states import Result
 from backburner.execution import shim
-from backburner.execution.output_limit import Cap
-from backburner.execution.output_pipe import Child, Stream, open_log, pour
-from backburner.execution.ready_pattern import Lines
+from backburner.execution.output_limit import OutputLimit
+from backburner.execution.output_pipe import Child, OutputPipe, open_log, pour
+from backburner.execution.ready_pattern import ReadyPattern
 from backburner.execution.unapproved_environment import unapproved_environment
 from backburner.system import processes as process
 from backburner.system import run_files as folders
 from backburner.system import run_inspection as signs
 from backburner.system.file_watch import FileWatch
-from backburner.system.home import SPARE, Home, is_locked
+from backburner.system.home import SPARE_LOG_PREFIX, Home, is_locked
 from backburner.system.log_file import NAME, Log, header
 
 _KILL_SECONDS = 5.0  # how long the dead may take to be gone after SIGKILL
@@ -52,14 +52,14 @@ class CommandExecutor:
         self.output_cap = output_cap
         self._watch: FileWatch | None = None
         self._armed: dict[int, Command] = {}
-        self._spare: Stream | None = None
+        self._spare: OutputPipe | None = None
         self._preparing: asyncio.TimerHandle | None = None
 
-    def launch(self, work: Work) -> "Command":
+    def launch(self, work: ClaimedRun) -> "Command":
         """Start the command; it lives on whatever becomes of us."""
         task, run, environment = work
         folder = self._home.folder(run.folder)
-        env = {**(unapproved_environment(task, environment, self._home.root) if task.unapproved else environment), **task.spec.env}
+        env = {**(unapproved_environment(task, environment, self._home.root) if task.is_unapproved else environment), **task.spec.env}
         self._check(work, env.get("PATH", os.defpath))
         env |= {
             "BACKBURNER_TASK_ID": task.task_id,
@@ -67,8 +67,8 @@ class CommandExecutor:
             "BACKBURNER_HOME": self._home.root,
             "BACKBURNER_RUN_DIR": os.path.join(folder, folders.WORK),
             "BACKBURNER_PROGRESS": os.path.join(folder, folders.WORK, signs.PROGRESS),
-            process.MARK: run.mark,
-            trace.VARIABLE: trace.render(run.trace_id, run.span_id),
+            process.TAG_VARIABLE: run.process_tag,
+            trace.VARIABLE: trace.traceparent(run.trace_id, run.span_id),
         }
         if "PWD" in env:
             env["PWD"] = task.spec.cwd
@@ -83,12 +83,12 @@ class CommandExecutor:
         except OSError as error:
             if stream:
                 stream.abandon()
-            if error.errno in NO_ROOM:
+            if error.errno in TEMPORARY_ERRORS:
                 raise StartLater(error.strerror) from None
             raise CannotStart(f"{hide_secrets(task.spec.command.words[0])} could not be started: {error.strerror or error}") from None
         stream.close()
         found = process.identify(leader.pid)
-        command = Command(self, folder, run.mark, found or ProcessId(leader.pid, "0", process.boot_id()))
+        command = Command(self, folder, run.process_tag, found or ProcessId(leader.pid, "0", process.boot_id()))
         command.hold(leader, stream.cat, stream.reader)
         self.watch(command)
         if self._preparing is None:
@@ -106,7 +106,7 @@ class CommandExecutor:
         finally:
             os.close(script)
 
-    def _stream(self, path: str) -> Stream:
+    def _stream(self, path: str) -> OutputPipe:
         """A way into a log at this path: the one made in advance, or a new one."""
         spare, self._spare = self._spare, None
         if spare and spare.cat.poll() is None:
@@ -117,34 +117,34 @@ class CommandExecutor:
                 spare.abandon()
         elif spare:
             spare.abandon()
-        return Stream(path)
+        return OutputPipe(path)
 
     def _prepare(self) -> None:
         """Have a log and its `cat` ready for the next command: starting two processes in one breath makes the second wait."""
         self._preparing = None
         if self._spare is None:
             with contextlib.suppress(OSError):  # then the next command makes its own
-                self._spare = Stream(os.path.join(self._home.root, f"{SPARE}{os.getpid()}-{os.urandom(4).hex()}"))
+                self._spare = OutputPipe(os.path.join(self._home.root, f"{SPARE_LOG_PREFIX}{os.getpid()}-{os.urandom(4).hex()}"))
 
-    def attach(self, work: Work) -> "Command | None":
+    def attach(self, work: ClaimedRun) -> "Command | None":
         """Find a command that another process launched; None where it never began."""
         folder = self._home.folder(work.run.folder)
         alive = is_locked(os.path.join(folder, shim.SCRIPT))
         same_boot = work.run.owner is None or work.run.owner.boot == process.boot_id()
         leader = work.run.process
         if not same_boot or (leader and leader.boot != process.boot_id()):
-            return Command(self, folder, work.run.mark, None, rebooted=True)
-        if not alive and not shim.has_begun(folder) and not process.members(leader, work.run.mark):
+            return Command(self, folder, work.run.process_tag, None, rebooted=True)
+        if not alive and not shim.has_begun(folder) and not process.members(leader, work.run.process_tag):
             return None
         if leader is None:
             # Its owner died before it wrote the process down: the shim is the marked one that leads a session.
-            marked = process.members(None, work.run.mark)
+            marked = process.members(None, work.run.process_tag)
             leader = next((one for one in marked if _leads_session(one.pid)), None)
-        command = Command(self, folder, work.run.mark, leader)
+        command = Command(self, folder, work.run.process_tag, leader)
         self.watch(command)
         return command
 
-    def _check(self, work: Work, path: str) -> None:
+    def _check(self, work: ClaimedRun, path: str) -> None:
         task = work.task
         if not os.path.isdir(task.spec.cwd):
             raise CannotStart(f"the working directory {task.spec.cwd} does not exist any more")
@@ -209,7 +209,7 @@ class Command:
         self.process = leader
         self.closed = False
         self.grew = asyncio.Event()  # set when there is more output
-        self.cap = Cap(folder, executor.output_cap, None)
+        self.cap = OutputLimit(folder, executor.output_cap, None)
         self._folder, self._mark, self._rebooted = folder, mark, rebooted
         self._limit = executor.output_cap
         self._leader: Child | None = None
@@ -220,7 +220,7 @@ class Command:
     def hold(self, leader: Child, cat: Child, reader: int) -> None:
         """What only the one who launched it has: its children, and the pipe, should `cat` meet a full disk."""
         self._leader, self._cat, self._reader = leader, cat, reader
-        self.cap = Cap(self._folder, self._limit, cat.pid)
+        self.cap = OutputLimit(self._folder, self._limit, cat.pid)
 
     async def ended(self) -> Outcome:
         """Wait for the end of the command itself; grandchildren may live on."""
@@ -256,7 +256,7 @@ class Command:
                 await asyncio.sleep(pause)
                 pause = min(pause * 1.5, _LONGEST_PAUSE)
             return True
-        lines = Lines(self._folder, when)
+        lines = ReadyPattern(self._folder, when)
         while (found := lines.look()) is False:
             if lines.more:
                 await asyncio.sleep(0)
@@ -360,7 +360,7 @@ class Command:
             os.close(log)
 
 
-def log_header(work: Work) -> bytes:
+def log_header(work: ClaimedRun) -> bytes:
     """The lines that say what ran, and who approved it."""
     task, run, _ = work
     command = command_line(task.spec.command.words, task.spec.command.shell)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from backburner.core.claims import Work
+from backburner.core.claims import ClaimedRun
 
 _LONGEST_PAUSE = 8.0  # seconds between two tries
 
@@ -11,9 +11,9 @@ _LONGEST_PAUSE = 8.0  # seconds between two tries
 class Delays:
     """`start` tries a run again; where that fails, it adds the run again. `done` is called when nothing is left to wait."""
 
-    def __init__(self, start: Callable[[Work], None], done: Callable[[], None]) -> None:
+    def __init__(self, start: Callable[[ClaimedRun], None], done: Callable[[], None]) -> None:
         self._start, self._done = start, done
-        self._works: dict[str, Work] = {}
+        self._works: dict[str, ClaimedRun] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._tries = 0
         self.told = False  # whether somebody was told of it, since there was room for all
@@ -29,14 +29,14 @@ class Delays:
         """Whether there still was no room at the second try."""
         return self._tries > 1
 
-    def add(self, work: Work) -> None:
+    def add(self, work: ClaimedRun) -> None:
         """Keep a run, and try again after a while."""
         self._works[work.run.run_id] = work
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(min(2.0**self._tries, _LONGEST_PAUSE), self.again)
             self._tries += 1
 
-    def drop(self, run_id: str) -> Work | None:
+    def drop(self, run_id: str) -> ClaimedRun | None:
         """Do not try this one again."""
         return self._works.pop(run_id, None)
 

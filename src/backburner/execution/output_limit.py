@@ -22,7 +22,7 @@ _STOP_SECONDS = 0.2  # how long the writer may take to stop
 _MARKER = 128  # room for the line that says what is missing
 
 
-class Cap:
+class OutputLimit:
     """Keeps one log below `limit` bytes on disk. `writer` is the pid of the child that appends, where it is ours."""
 
     def __init__(self, folder: str, limit: int, writer: int | None) -> None:

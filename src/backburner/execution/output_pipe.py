@@ -16,7 +16,7 @@ class Child(subprocess.Popen):
         return
 
 
-class Stream:
+class OutputPipe:
     """A pipe, the log it leads to, and the `cat` between them. The log is locked for as long as anybody writes to it."""
 
     def __init__(self, path: str) -> None:

@@ -13,7 +13,7 @@ _LONGEST_LINE = 4096
 _MATCH_TIMEOUT = 0.5  # seconds of CPU time that one look may spend in the pattern
 
 
-class Lines:
+class ReadyPattern:
     """The output of a run, each line looked at once."""
 
     def __init__(self, folder: str, pattern: str) -> None:

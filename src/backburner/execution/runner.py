@@ -10,11 +10,11 @@ import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from backburner.core.claims import Ending, Work
+from backburner.core.claims import ClaimedRun, RunResult
 from backburner.core.errors import LedgerUnavailable, StaleRun
 from backburner.core.formatting import duration
 from backburner.core.models import Clock, ProcessId, Run, Task
-from backburner.core.ports import NO_ROOM, CannotStart, Executor, Handle, Outcome, Parked, StartLater
+from backburner.core.ports import TEMPORARY_ERRORS, CannotStart, Executor, Handle, Outcome, StartLater, Suspended
 from backburner.core.states import Result, RunState, WaitKind
 from backburner.core.store_ports import LedgerQueries, RunnerQueue
 from backburner.execution.delays import Delays
@@ -38,7 +38,7 @@ _KILLED, _TERMINATED = 128 + 9, 128 + 15
 
 
 class _Live(NamedTuple):
-    work: Work
+    work: ClaimedRun
     handle: Handle
     cancelled: asyncio.Event
     supervisor: "asyncio.Task[None]"
@@ -60,7 +60,7 @@ class Runner:
         cap: int,
         grace: float,
         changed: Callable[[], None],
-        changed_since: Callable[[Work], tuple[str, str] | None] = lambda work: None,
+        changed_since: Callable[[ClaimedRun], tuple[str, str] | None] = lambda work: None,
         admit: Callable[[int], int] = lambda wanted: wanted,
     ) -> None:
         self.cap, self.grace = cap, grace
@@ -68,7 +68,7 @@ class Runner:
         self._runner, self._owner = runner, owner
         self._changed, self._changed_since, self._admit = changed, changed_since, admit
         self._live: dict[str, _Live] = {}
-        self._ended: list[tuple[Task, Ending]] = []
+        self._ended: list[tuple[Task, RunResult]] = []
         self._delayed = Delays(self._start_again, self.tick)  # claimed, but the machine had no room yet
         self._settling: asyncio.TimerHandle | asyncio.Handle | None = None
         self._due: asyncio.TimerHandle | None = None  # the next look at what is not due or not admitted yet
@@ -92,7 +92,7 @@ class Runner:
             log.warning("%s", error)
             asyncio.get_running_loop().call_later(_RETRY_SECONDS, self.tick)
 
-    def _begin(self, claimed: Sequence[Work], now: int) -> None:
+    def _begin(self, claimed: Sequence[ClaimedRun], now: int) -> None:
         """Start what was claimed, and see to it that there is a next look where something will be due."""
         for work in claimed:
             self._start(work)
@@ -102,10 +102,10 @@ class Runner:
             return  # it looks again at the next end
         try:
             if (due := self._queue.next_due(self._runner, now)) is not None:
-                self._look_again(min(_LONGEST_SLEEP, (due - now) / 1000))
+                self._retry(min(_LONGEST_SLEEP, (due - now) / 1000))
         except LedgerUnavailable as error:
             log.warning("%s", error)
-            self._look_again(_RETRY_SECONDS)
+            self._retry(_RETRY_SECONDS)
 
     def _room(self, now: int) -> int:
         """How many more may start now: by count, and by what the machine can bear."""
@@ -114,10 +114,10 @@ class Runner:
         if self._stopping or self._delayed or room <= 0 or not self._queue.queued(self._runner, now, 1):
             return 0
         if (admitted := self._admit(room)) < room:
-            self._look_again(_ADMISSION_SECONDS)
+            self._retry(_ADMISSION_SECONDS)
         return admitted
 
-    def _look_again(self, seconds: float) -> None:
+    def _retry(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
         if self._due and loop.time() < self._due.when() <= loop.time() + seconds:
             return  # sooner than that anyway
@@ -134,7 +134,7 @@ class Runner:
         """Whether one more could start at once."""
         return not self._stopping and not self._delayed and not self.full and self._admit(1) > 0
 
-    def start(self, work: Work) -> None:
+    def start(self, work: ClaimedRun) -> None:
         """Start what was submitted and claimed in this very moment: what was approved is what runs."""
         self._start(work, just_approved=True)
         self._changed()
@@ -157,43 +157,43 @@ class Runner:
         else:
             self._supervise(work, handle)
 
-    def looks_after(self, run_id: str) -> bool:
+    def owns(self, run_id: str) -> bool:
         """Whether a run is watched here, waits here to be started, or has ended and only has to be written."""
         return run_id in self._live or run_id in self._delayed or any(ending.run_id == run_id for _, ending in self._ended)
 
     def _notice_cancels(self) -> None:
         if not self._live and not self._delayed:
             return
-        for run_id in self._queue.cancels():
+        for run_id in self._queue.cancel_requests():
             if run_id in self._live:
                 self._live[run_id].cancelled.set()
             elif work := self._delayed.drop(run_id):
                 error = "cancelled before it started"
-                self._conclude(work, Ending(run_id, RunState.CANCELLED, Result.UNSTARTED, self._clock(), error=error))
+                self._conclude(work, RunResult(run_id, RunState.CANCELLED, Result.UNSTARTED, self._clock(), error=error))
 
-    def _start(self, work: Work, just_approved: bool = False) -> None:
+    def _start(self, work: ClaimedRun, just_approved: bool = False) -> None:
         """Start a claimed run; what stands in the way for now is tried again, so that none is claimed and forgotten."""
         folder = self._home.folder(work.run.folder)
         try:
             if not just_approved and (changed := self._changed_since(work)):
                 reason, fingerprint = changed
                 log.warning("%s waits for approval: %s", work.run.run_id, reason)
-                self._queue.park(work.run.run_id, self._owner, reason, self._clock(), WaitKind.APPROVAL, asked=fingerprint)
+                self._queue.suspend(work.run.run_id, self._owner, reason, self._clock(), WaitKind.APPROVAL, asked=fingerprint)
                 return
             handle = self._executor.launch(work)
         except CannotStart as error:
             self._refuse(work, folder, error)
             return
         except (StartLater, LedgerUnavailable) as error:
-            self._put_off(work, str(error))
+            self._postpone(work, str(error))
             return
         except StaleRun:
             return  # somebody else has it
         except Exception as error:
             log.exception("starting %s failed", work.run.run_id)
             handle = self._executor.attach(work)
-            if handle is None and isinstance(error, OSError) and error.errno in NO_ROOM:
-                self._put_off(work, str(error.strerror))
+            if handle is None and isinstance(error, OSError) and error.errno in TEMPORARY_ERRORS:
+                self._postpone(work, str(error.strerror))
                 return
             if handle is None:
                 self._refuse(work, folder, CannotStart(f"it could not be started: {error or type(error).__name__}"))
@@ -201,17 +201,17 @@ class Runner:
         self._supervise(work, handle)
         asyncio.get_running_loop().call_later(_RECORD_SECONDS, self._record, work, handle)
 
-    def _start_again(self, work: Work) -> None:
+    def _start_again(self, work: ClaimedRun) -> None:
         self._start(work._replace(run=work.run._replace(started_at=self._clock())))  # its time counts from now on
 
-    def _put_off(self, work: Work, reason: str) -> None:
+    def _postpone(self, work: ClaimedRun, reason: str) -> None:
         """Try again later. Why it waits is in the ledger; a person is told once, where that lasts, however many wait."""
         self._delayed.add(work)
         tell = self._delayed.persists and not self._delayed.told
         if tell or not self._delayed.persists:
             log.warning("%s: %s; trying again", work.run.run_id, reason)
         try:
-            self._queue.put_off(work.run.run_id, self._owner, reason, self._clock(), tell=tell)
+            self._queue.postpone(work.run.run_id, self._owner, reason, self._clock(), tell=tell)
             self._delayed.told = self._delayed.told or tell
         except StaleRun:
             self._delayed.drop(work.run.run_id)  # somebody else has it
@@ -219,7 +219,7 @@ class Runner:
             log.warning("%s", error)
         self._changed()
 
-    def _record(self, work: Work, handle: Handle) -> None:
+    def _record(self, work: ClaimedRun, handle: Handle) -> None:
         """Write down which process a run became; what has ended meanwhile said so with its end."""
         live = self._live.get(work.run.run_id)
         if live is None or live.supervisor.done() or handle.process is None:
@@ -229,16 +229,16 @@ class Runner:
         self._write_files(work.task, work.run._replace(process=handle.process))
         self._changed()
 
-    def _refuse(self, work: Work, folder: str, error: CannotStart) -> None:
+    def _refuse(self, work: ClaimedRun, folder: str, error: CannotStart) -> None:
         """A command that cannot be started has ended: with the code a shell would give, and the reason in its log."""
         with contextlib.suppress(OSError):
             os.makedirs(folder, 0o700, exist_ok=True)
             with open(os.path.join(folder, "output.log"), "a", encoding="utf-8", errors="surrogateescape") as file:
                 file.write(f"backburner: {error}\n")
-        ending = Ending(work.run.run_id, RunState.FAILED, Result.UNSTARTED, self._clock(), error.exit_code, str(error), None, 0)
+        ending = RunResult(work.run.run_id, RunState.FAILED, Result.UNSTARTED, self._clock(), error.exit_code, str(error), None, 0)
         self._conclude(work, ending)
 
-    def _supervise(self, work: Work, handle: Handle) -> None:
+    def _supervise(self, work: ClaimedRun, handle: Handle) -> None:
         cancelled = asyncio.Event()
         if work.run.cancel_requested_at is not None:
             cancelled.set()
@@ -249,7 +249,7 @@ class Runner:
             ready = asyncio.get_running_loop().create_task(self._await_ready(work, handle, work.task.spec.command.ready_when))
             task.add_done_callback(lambda _: ready.cancel())
 
-    async def _await_ready(self, work: Work, handle: Handle, when: str) -> None:
+    async def _await_ready(self, work: ClaimedRun, handle: Handle, when: str) -> None:
         if not await handle.ready(when):
             log.warning("%s: whether it is ready cannot be told by '%s'", work.run.run_id, when)
             return
@@ -257,7 +257,7 @@ class Runner:
             self._queue.record_ready(work.run.run_id, self._owner, self._clock())
         self._changed()
 
-    def _failed(self, work: Work, supervisor: "asyncio.Task[None]") -> None:
+    def _failed(self, work: ClaimedRun, supervisor: "asyncio.Task[None]") -> None:
         """A mistake of ours must not leave a run unwatched: say it, and look at the run afresh."""
         mistake = None if supervisor.cancelled() else supervisor.exception()
         if self._stopping or (mistake is None and not supervisor.cancelled()):
@@ -265,7 +265,7 @@ class Runner:
         log.error("watching %s failed", work.run.run_id, exc_info=mistake)
         asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._watch_again, work)
 
-    def _watch_again(self, work: Work) -> None:
+    def _watch_again(self, work: ClaimedRun) -> None:
         try:
             handle = self._executor.attach(work)
         except Exception:
@@ -277,9 +277,9 @@ class Runner:
         else:  # nothing of it is left to be watched
             self._live.pop(work.run.run_id, None)
             error = "it was interrupted by a mistake of ours; the log of the engine has more"
-            self._conclude(work, Ending(work.run.run_id, RunState.FAILED, Result.LOST, self._clock(), error=error))
+            self._conclude(work, RunResult(work.run.run_id, RunState.FAILED, Result.LOST, self._clock(), error=error))
 
-    async def _watch(self, work: Work, handle: Handle, cancelled: asyncio.Event) -> None:
+    async def _watch(self, work: ClaimedRun, handle: Handle, cancelled: asyncio.Event) -> None:
         """See one run to its end, whichever comes first: its own, a cancel, or its timeout."""
         end = asyncio.ensure_future(handle.ended())
         cancel = asyncio.ensure_future(cancelled.wait())
@@ -291,8 +291,8 @@ class Runner:
             stopped = outcome is not None
             try:
                 outcome = outcome or await end
-            except Parked as parked:
-                self._park(work, parked)
+            except Suspended as parked:
+                self._suspend(work, parked)
                 return
             if not stopped and _stopped_before(work.run, outcome):
                 stopped = True
@@ -306,34 +306,34 @@ class Runner:
         error = outcome.error
         if outcome.exit_code == _CPU_TIME_UP and (seconds := work.task.spec.command.limits.cpu_seconds):
             error = f"it used up its CPU time of {duration(seconds * 1000)}"
-        if outcome.exit_code == _FILE_TOO_LARGE and work.task.unapproved:
+        if outcome.exit_code == _FILE_TOO_LARGE and work.task.is_unapproved:
             error = f"it wrote a file of more than {MAX_FILE_BYTES >> 30} GiB, which a command that nobody approved may not"
         if result in (Result.TIMEOUT, Result.AMBIGUOUS):
             error = f"timed out after {duration(work.task.spec.timeout_ms)}"
         ended_at = outcome.ended_at or self._clock()
-        ending = Ending(work.run.run_id, state, result, ended_at, outcome.exit_code, error, summary, lines, process=handle.process)
+        ending = RunResult(work.run.run_id, state, result, ended_at, outcome.exit_code, error, summary, lines, process=handle.process)
         ending = ending._replace(answer=outcome.answer, usage=outcome.usage, report=outcome.report, problem=outcome.problem)
-        if work.task.standing:
+        if work.task.is_recurring:
             digest = outcome.digest or await asyncio.to_thread(output.digest, self._home.folder(work.run.folder))
             ending = ending._replace(digest=digest)
         run = work.run._replace(process=handle.process)
         self._conclude(work._replace(run=run), ending._replace(artifacts=signs.artifacts(self._home.folder(run.folder))))
 
-    def _park(self, work: Work, parked: Parked) -> None:
+    def _suspend(self, work: ClaimedRun, parked: Suspended) -> None:
         """A run that cannot go on for now gives its place back."""
         self._live.pop(work.run.run_id, None)
         try:
-            self._queue.park(work.run.run_id, self._owner, str(parked), self._clock(), parked.kind, parked.target)
+            self._queue.suspend(work.run.run_id, self._owner, str(parked), self._clock(), parked.kind, parked.target)
         except LedgerUnavailable as error:
             log.warning("%s", error)
-            asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._park, work, parked)
+            asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._suspend, work, parked)
             return
         except StaleRun:
             return
         self._changed()
         self.tick()
 
-    async def _stop(self, work: Work, handle: Handle) -> Outcome | None:
+    async def _stop(self, work: ClaimedRun, handle: Handle) -> Outcome | None:
         """End the command, however long it takes to be sure that it is gone."""
         while True:
             try:
@@ -347,13 +347,13 @@ class Runner:
             return await asyncio.to_thread(handle.close)
         return handle.close()
 
-    def _remaining(self, work: Work) -> float | None:
+    def _remaining(self, work: ClaimedRun) -> float | None:
         if work.task.spec.timeout_ms is None:
             return None
         spent = max(0, self._clock() - (work.run.started_at or 0))
         return max(0.0, work.task.spec.timeout_ms - spent) / 1000
 
-    def _conclude(self, work: Work, ending: Ending) -> None:
+    def _conclude(self, work: ClaimedRun, ending: RunResult) -> None:
         """Files first, then the ledger: who learns of the end from the ledger finds the files complete."""
         end = work.run.end._replace(result=ending.result, exit_code=ending.exit_code, summary=ending.summary, lines=ending.lines)
         ended_at = max(ending.ended_at, work.run.started_at or 0)
@@ -367,7 +367,7 @@ class Runner:
         """Write all the ends that came in together and claim what they made room for, in one transaction."""
         self._settling = None
         now = self._clock()
-        ended: list[tuple[Task, Ending]] = []
+        ended: list[tuple[Task, RunResult]] = []
         try:
             room = self._room(now)
             ended, self._ended = self._ended, []
@@ -385,7 +385,7 @@ class Runner:
             self._delayed.again()  # what ended may have made room
         for task, ending in ended:
             with contextlib.suppress(LedgerUnavailable):  # what fell with it is in the ledger; these are copies
-                for other, run in self._queries.fallen(task.task_id) if ending.state != RunState.COMPLETED else ():
+                for other, run in self._queries.failed_dependents(task.task_id) if ending.state != RunState.COMPLETED else ():
                     if run:
                         self._write_files(other, run)
 

@@ -71,7 +71,7 @@ def _limits(task: Task) -> str:
     lines = [f"ulimit -d {limits.memory_mb * 1024}"] if limits.memory_mb is not None else []
     if seconds := limits.cpu_seconds:
         lines += [f"ulimit -St {seconds}", f"ulimit -Ht {seconds + _CPU_GRACE}"]
-    if task.unapproved:
+    if task.is_unapproved:
         lines.append(f"ulimit -f {MAX_FILE_BYTES // 512}")
     return "".join(f"{line}; " for line in lines)
 

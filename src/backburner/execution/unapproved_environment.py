@@ -1,18 +1,18 @@
 """The environment that a command starts with when only the built-in rule for harmless commands allowed it."""
 
 from backburner.approval.programs import folders_of
-from backburner.approval.shell_parser import dissect
+from backburner.approval.shell_parser import parse_commands
 from backburner.core.models import Task
-from backburner.system.command_context import Surroundings, may_be_project, project_for
+from backburner.system.command_context import LocalCommandContext, may_be_project, project_for
 from backburner.system.unapproved import clean_environment
 
 
 def unapproved_environment(task: Task, environment: dict[str, str], home: str) -> dict[str, str]:
     """A clean one, with the repository of the folders that its line may change to, and without programs of its project."""
-    anywhere = Surroundings(task.spec.cwd, environment, project="/")  # whether the folders are inside the project was judged before
+    anywhere = LocalCommandContext(task.spec.cwd, environment, project="/")  # whether the folders are inside the project was judged before
     changes_folder = task.spec.command.shell and "cd" in task.spec.command.words[0]
     folders, _ = (
-        folders_of(dissect(task.spec.command.words, task.spec.command.shell), anywhere) if changes_folder else ([anywhere.cwd], None)
+        folders_of(parse_commands(task.spec.command.words, task.spec.command.shell), anywhere) if changes_folder else ([anywhere.cwd], None)
     )
     own = task.project if may_be_project(task.project, environment) else None
     return clean_environment(environment, folders, project_for(task.spec.cwd, task.opened, (), environment, home) or own)

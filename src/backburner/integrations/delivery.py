@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from backburner.core.errors import BackburnerError
-from backburner.core.notice_text import asks
+from backburner.core.notice_text import is_question
 from backburner.core.notices import Notice
-from backburner.core.ports import Answer, Channel, Letter, Undelivered
+from backburner.core.ports import Channel, ChannelReply, DeliveryFailed, OutgoingMessage
 from backburner.core.settings import Config
 from backburner.core.terminal_text import visible
 from backburner.core.time_input import quiet_until
@@ -27,22 +27,24 @@ _MOST_IN_DIGEST = 50
 _SEND_SECONDS = 60.0
 
 
-class Parcel(NamedTuple):
+class DeliveryBatch(NamedTuple):
     """What is sent in one go: a notice, or many as a digest."""
 
     notices: tuple[Notice, ...]
     not_before: int
 
-    def letter(self) -> Letter:
+    def message(self) -> OutgoingMessage:
         first = self.notices[0]
         if len(self.notices) == 1:
-            return Letter(first.key, first.task_id, _title(first), first.text, first.priority, first.created_at, asks(first))
+            return OutgoingMessage(
+                first.key, first.task_id, _title(first), first.text, first.priority, first.created_at, is_question(first)
+            )
         keys = hashlib.sha256("\n".join(notice.key for notice in self.notices).encode()).hexdigest()[:32]
         text = "\n\n".join(notice.text for notice in self.notices)
-        return Letter(f"digest:{keys}", first.task_id, f"{len(self.notices)} notices", text, 0, first.created_at, False)
+        return OutgoingMessage(f"digest:{keys}", first.task_id, f"{len(self.notices)} notices", text, 0, first.created_at, False)
 
 
-def next_parcel(notices: Sequence[Notice], config: Config, now: int) -> Parcel | None:
+def next_batch(notices: Sequence[Notice], config: Config, now: int) -> DeliveryBatch | None:
     """What a channel is to send next, and when: not in quiet hours, and gathered where a digest is wanted; what asks or warns at once."""
     if not notices:
         return None
@@ -59,15 +61,15 @@ def next_parcel(notices: Sequence[Notice], config: Config, now: int) -> Parcel |
         not_before = not_before if hurried else max(not_before, until)
     if first.priority <= 0 and not any(notice.priority > 0 for notice in notices):
         not_before = max(not_before, quiet_until(config.text("notify.quiet_hours"), not_before))
-    return Parcel(tuple(gathered), not_before)
+    return DeliveryBatch(tuple(gathered), not_before)
 
 
-def wait_after(attempts: int) -> int:
+def retry_delay(attempts: int) -> int:
     """How long to wait after so many failures, in milliseconds."""
     return min(_LONGEST_WAIT_MS, _FIRST_WAIT_MS << min(attempts, 16))
 
 
-class Worker:
+class DeliveryWorker:
     """Sends what one channel is owed, for as long as it runs."""
 
     def __init__(self, services: Services, name: str, channel: Channel) -> None:
@@ -89,30 +91,30 @@ class Worker:
     async def _now(self) -> int:
         return await self._services.call(lambda parts: parts.clock())
 
-    async def _next(self) -> Parcel | None:
-        def look(parts: IntegrationParts) -> Parcel | None:
-            return next_parcel(parts.deliveries.pending(self.name), parts.config, parts.clock())
+    async def _next(self) -> DeliveryBatch | None:
+        def look(parts: IntegrationParts) -> DeliveryBatch | None:
+            return next_batch(parts.deliveries.pending(self.name), parts.config, parts.clock())
 
         return await self._services.call(look)
 
-    async def _send(self, parcel: Parcel) -> None:
+    async def _send(self, parcel: DeliveryBatch) -> None:
         ids = [notice.notice_id for notice in parcel.notices]
         try:
             async with asyncio.timeout(_SEND_SECONDS):
-                external = await self.channel.send(parcel.letter())
-        except (Undelivered, TimeoutError) as error:
-            await self._failed(parcel, error if isinstance(error, Undelivered) else Undelivered("no answer in time"))
+                external = await self.channel.send(parcel.message())
+        except (DeliveryFailed, TimeoutError) as error:
+            await self._failed(parcel, error if isinstance(error, DeliveryFailed) else DeliveryFailed("no answer in time"))
             return
         except Exception as error:  # whatever a library raises: it is tried again, and says why
             log.exception("sending to %s failed", self.name)
-            await self._failed(parcel, Undelivered(f"{type(error).__name__}: {error}"))
+            await self._failed(parcel, DeliveryFailed(f"{type(error).__name__}: {error}"))
             return
         await self._services.call(lambda parts: parts.deliveries.mark_delivered(ids, external))
 
-    async def _failed(self, parcel: Parcel, error: Undelivered) -> None:
+    async def _failed(self, parcel: DeliveryBatch, error: DeliveryFailed) -> None:
         first = parcel.notices[0]
         ids, now = [notice.notice_id for notice in parcel.notices], await self._now()
-        wait = max(wait_after(first.attempts), int((error.retry_after or 0) * 1000))
+        wait = max(retry_delay(first.attempts), int((error.retry_after or 0) * 1000))
         again = None if error.for_good or first.attempts >= _MOST_ATTEMPTS else now + wait
         log.warning("%s to %s: %s%s", first.key, self.name, error, "" if again else "; given up")
         await self._services.call(lambda parts: parts.deliveries.mark_failed(ids, str(error), again))
@@ -124,11 +126,11 @@ class Worker:
             asked = await self._services.call(lambda parts: parts.deliveries.open_questions(self.name))
             for answer in await catch_up(asked) if asked else ():
                 await self.answered(answer)
-        async for answer in self.channel.answers():
+        async for answer in self.channel.replies():
             await self.answered(answer)
         await asyncio.Event().wait()  # nobody can answer there: there is no use in asking again
 
-    async def answered(self, answer: Answer) -> None:
+    async def answered(self, answer: ChannelReply) -> None:
         with contextlib.suppress(BackburnerError):  # it was answered elsewhere, or is over
             await self._services.call(lambda parts: parts.approvals.answer(self.name, answer))
 

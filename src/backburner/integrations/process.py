@@ -16,12 +16,12 @@ from backburner.coordination.config_file import ConfigFile
 from backburner.coordination.daemon_process import DaemonProcess, run_alone
 from backburner.core.errors import BackburnerError
 from backburner.core.optional_dependencies import need
-from backburner.core.ports import Answer, Channel, Letter, Undelivered
+from backburner.core.ports import Channel, ChannelReply, DeliveryFailed, OutgoingMessage
 from backburner.core.recipients import Recipient
 from backburner.core.settings import Config
 from backburner.core.task_spec import SourceKind
-from backburner.integrations.delivery import Worker
-from backburner.integrations.source_watcher import Watcher, received
+from backburner.integrations.delivery import DeliveryWorker
+from backburner.integrations.source_watcher import SourceWatcher, received
 from backburner.services.daemon_parts import IntegrationParts, Services, open_integration_parts
 from backburner.system.home import Home
 
@@ -49,16 +49,16 @@ def open_channel(name: str, settings: dict[str, str], environ: dict[str, str]) -
     return open_channel(name, settings, environ)
 
 
-class Broken:
+class BrokenChannel:
     """A channel whose settings are wrong: every letter comes back with what is."""
 
     def __init__(self, error: BackburnerError) -> None:
         self._error = error
 
-    async def send(self, letter: Letter) -> str | None:
-        raise Undelivered(str(self._error))
+    async def send(self, letter: OutgoingMessage) -> str | None:
+        raise DeliveryFailed(str(self._error))
 
-    async def answers(self) -> AsyncIterator[Answer]:
+    async def replies(self) -> AsyncIterator[ChannelReply]:
         for answer in ():
             yield answer
 
@@ -70,7 +70,7 @@ def _opened(name: str, settings: dict[str, str], environ: dict[str, str]) -> Cha
     try:
         return open_channel(name, settings, environ)
     except BackburnerError as error:
-        return Broken(error)
+        return BrokenChannel(error)
 
 
 class IntegrationsProcess:
@@ -79,7 +79,7 @@ class IntegrationsProcess:
     def __init__(self, services: Services, config: ConfigFile, process: DaemonProcess) -> None:
         self._services, self._config, self._process = services, config, process
         self._applied = config.current
-        self._workers: dict[str, Worker] = {}
+        self._workers: dict[str, DeliveryWorker] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._update: asyncio.Task[None] | None = None
         self._again = False
@@ -134,7 +134,7 @@ class IntegrationsProcess:
             return
         channels = [name for name in self._workers if before.channels.get(name) != config.channels.get(name)]
         changed = {key for name in channels for key in (f"channel {name}", f"answers of {name}")}
-        if any(before.values[name] != config.values[name] for name in ("hooks.port", "hooks.hosts")):
+        if any(before.values[name] != config.values[name] for name in ("webhooks.port", "webhooks.hosts")):
             changed.add("webhooks")
         await self._end(self._tasks.keys() & changed)
         for name in channels:
@@ -152,7 +152,7 @@ class IntegrationsProcess:
     async def _guarded(self, key: str, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
-        except Undelivered as error:
+        except DeliveryFailed as error:
             log.warning("%s: %s", key, error)
             await asyncio.sleep(_GIVEN_UP_SECONDS if error.for_good else error.retry_after or _AGAIN_SECONDS)
         except BackburnerError as error:
@@ -177,14 +177,14 @@ class IntegrationsProcess:
                 await self._services.call(lambda parts, name=name: _without_channel(parts, name))
                 continue
             if name not in self._workers:
-                self._workers[name] = Worker(self._services, name, _opened(name, channels[name], self._services.environ))
+                self._workers[name] = DeliveryWorker(self._services, name, _opened(name, channels[name], self._services.environ))
             worker = self._workers[name]
             wanted[f"channel {name}"] = worker.run
             if name in asked:
                 wanted[f"answers of {name}"] = worker.listen
         for task in watched:
             if task.spec.source_kind != SourceKind.WEBHOOK:
-                wanted[f"source of {task.task_id}"] = Watcher(self._services, task).run
+                wanted[f"source of {task.task_id}"] = SourceWatcher(self._services, task).run
         if any(task.spec.source_kind == SourceKind.WEBHOOK for task in watched):
             wanted["webhooks"] = self._receive
         return wanted
@@ -197,8 +197,8 @@ class IntegrationsProcess:
         async def hook(name: str) -> Hook | None:
             return await self._services.call(lambda parts: _hook(parts, name))
 
-        port = await self._services.call(lambda parts: parts.config.whole("hooks.port"))
-        hosts = await self._services.call(lambda parts: parts.config.text("hooks.hosts"))
+        port = await self._services.call(lambda parts: parts.config.whole("webhooks.port"))
+        hosts = await self._services.call(lambda parts: parts.config.text("webhooks.hosts"))
         app = receiver(hook, lambda name, delivery, event: received(self._services, name, delivery, event), hosts=frozenset(_names(hosts)))
         listening = socket.socket()
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -247,10 +247,10 @@ async def serve(home: Home) -> None:
     environ = dict(os.environ)
     config = ConfigFile(home, environ)
     async with Services(lambda: open_integration_parts(home, environ, config)) as services:
-        process = DaemonProcess(home, config, idle_exit=lambda current: current.number("post.idle_exit_seconds"))
+        process = DaemonProcess(home, config, idle_exit=lambda current: current.number("integrations.idle_exit_seconds"))
         await process.run(IntegrationsProcess(services, config, process))
 
 
 def main(arguments: list[str]) -> int:
     """`process HOME`: run the integrations process of a home."""
-    return run_alone(Home(arguments[0]), "post", serve)
+    return run_alone(Home(arguments[0]), "integrations", serve)

@@ -8,7 +8,7 @@ import time
 from backburner.core.errors import BadInput
 from backburner.core.models import Task
 from backburner.core.optional_dependencies import need
-from backburner.core.ports import Happening, Source
+from backburner.core.ports import Source, TriggerEvent
 from backburner.core.task_spec import SourceKind, source_fields
 from backburner.integrations.sources import SourceBroken
 from backburner.services.daemon_parts import IntegrationParts, Services
@@ -31,7 +31,7 @@ def open_source(task: Task, environ: dict[str, str], parts: IntegrationParts) ->
     return github.open_source(source_fields(source), environ, parts.clock, base_url=source.base_url or "https://api.github.com")
 
 
-class Watcher:
+class SourceWatcher:
     """Watches the source of one task, for as long as it runs."""
 
     def __init__(self, services: Services, task: Task) -> None:
@@ -66,7 +66,7 @@ class Watcher:
         await self._services.call(lambda parts: parts.triggers.mark_broken(self.task.task_id, reason))
 
 
-async def received(services: Services, name: str, delivery: str, happening: Happening) -> bool:
+async def received(services: Services, name: str, delivery: str, happening: TriggerEvent) -> bool:
     """A webhook came in; False where it did before, or nobody waits for it."""
 
     def deliver(parts: IntegrationParts) -> bool:

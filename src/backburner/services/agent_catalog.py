@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from backburner.coordination.config_file import ConfigFile
 from backburner.core.errors import BadInput
-from backburner.core.models import AGENTS, DISCOVERY, LOCAL, Caller, Submission
+from backburner.core.models import AGENT_LANE, DISCOVERY, LOCAL_AGENT_LANE, Caller, Submission
 
 
 class AgentCatalog:
@@ -22,7 +22,7 @@ class AgentCatalog:
 
     def settings_for(self, submission: Submission) -> dict[str, str]:
         """The settings of the agent that a submission names."""
-        return self.settings(submission.spec.agent_name or "", standing=submission.standing or submission.session == DISCOVERY)
+        return self.settings(submission.spec.agent_name or "", standing=submission.is_recurring or submission.session == DISCOVERY)
 
     def has_models(self) -> bool:
         """Whether the built-in agent has any model."""
@@ -32,11 +32,11 @@ class AgentCatalog:
 
     def installed(self, caller: Caller) -> list[str]:
         """The known agents whose programs are on the caller's PATH; they need no settings."""
-        from backburner.core.known_agents import READY
+        from backburner.core.known_agents import KNOWN_AGENTS
         from backburner.system.processes import executable_of
 
         path = caller.environ.get("PATH", os.defpath)
-        return [name for name, about in READY.items() if executable_of(about["command"].split()[0], caller.cwd, path)]
+        return [name for name, about in KNOWN_AGENTS.items() if executable_of(about["command"].split()[0], caller.cwd, path)]
 
     def opencode_servers(self) -> list[dict[str, str]]:
         """The settings of the agents that run in OpenCode servers with a fixed URL."""
@@ -49,20 +49,20 @@ class AgentCatalog:
         """The lane that serves a submission: empty for commands, otherwise by where the agent's model runs."""
         if submission.spec.agent_name is None:
             return ""
-        standing, model = submission.standing or submission.session == DISCOVERY, submission.spec.options.model
+        standing, model = submission.is_recurring or submission.session == DISCOVERY, submission.spec.options.model
         return self.lane_of(submission.spec.agent_name, standing=standing, model=model)
 
     def lane_of(self, agent: str, *, standing: bool = False, model: str | None = None) -> str:
         """The lane of an agent's model: a model on this machine has a lane of its own."""
         from backburner.core.settings import is_local
 
-        return LOCAL if is_local(self.settings(agent, standing=standing, model=model)) else AGENTS
+        return LOCAL_AGENT_LANE if is_local(self.settings(agent, standing=standing, model=model)) else AGENT_LANE
 
     def asks_before_acting(self, submission: Submission) -> bool:
         """Whether the agent asks for permission before it changes anything."""
-        from backburner.core.known_agents import asks
+        from backburner.core.known_agents import asks_before_acting
 
-        return asks(self.settings_for(submission))
+        return asks_before_acting(self.settings_for(submission))
 
     def require_usable(self, submission: Submission, environ: Mapping[str, str]) -> None:
         """Raise BadInput if the agent does not exist or its program is not installed."""

@@ -32,7 +32,7 @@ class AgentRuns:
     def resume_suspended(self, run_id: str) -> bool:
         """Continue a run that waited for approval of a step which is not asked for any more; False if it does not wait."""
         try:
-            self._run_queue.unpark(run_id, self._clock())
+            self._run_queue.resume_suspended(run_id, self._clock())
         except StaleRun:
             return False
         self._changes.announce()
@@ -40,6 +40,6 @@ class AgentRuns:
 
     def cancel_commands_of(self, task: Task) -> None:
         """Cancel the commands that a run of a recurring task started: its time is up, and nobody waits for them."""
-        for entry in self._queries.requested_by(session_of(task)) if task.standing else ():
-            if entry.live and entry.task.spec.agent_name is None:
+        for entry in self._queries.requested_by(session_of(task)) if task.is_recurring else ():
+            if entry.is_live and entry.task.spec.agent_name is None:
                 self._publisher.publish(self._task_store.request_cancel(entry.task.task_id, self._clock()))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from backburner.coordination.config_file import ConfigFile
 from backburner.coordination.publisher import Publisher
 from backburner.core.errors import BadInput, IllegalTransition, QuestionChanged
-from backburner.core.formatting import short
+from backburner.core.formatting import short_fingerprint
 from backburner.core.grants import Grant
 from backburner.core.masking import masked_line
 from backburner.core.models import Approval, Caller, Clock, Entry, Submission
@@ -27,7 +27,7 @@ from backburner.services.sessions import Sessions
 from backburner.system.home import Home, project_of
 
 if TYPE_CHECKING:
-    from backburner.core.ports import Answer
+    from backburner.core.ports import ChannelReply
     from backburner.core.store_ports import DeliveryStore, GrantStore, TaskStore
     from backburner.services.gate import Gate
 
@@ -74,9 +74,9 @@ class Approvals:
         if seen is not None and not re.fullmatch("[0-9a-f]{12,64}", seen):
             raise BadInput(f"'{seen}' is not a fingerprint: give what the question shows after `Fingerprint:` (with --seen, or as `seen`).")
         fingerprint = self._gate.fingerprint_of(entry)
-        asked = seen or entry.asked
+        asked = seen or entry.question_fingerprint
         if asked is not None and not fingerprint.startswith(asked):
-            raise QuestionChanged(task_id=task.task_id, seen=short(fingerprint))
+            raise QuestionChanged(task_id=task.task_id, seen=short_fingerprint(fingerprint))
         waits = run is not None and run.state == RunState.WAITING
         if task.state == TaskState.PAUSED and not waits:
             return self._recurring.unpause_approved(task)
@@ -101,20 +101,20 @@ class Approvals:
             self._refusals.record(entry.task, REJECTED)
         return entry
 
-    def answer(self, channel: str, given: "Answer") -> None:
+    def answer(self, channel: str, given: "ChannelReply") -> None:
         """Carry out what somebody answered on a channel, which has checked that they may.
 
         For the integrations process alone: nothing else makes an Answer.
         """
         recipient = to_channel(channel)
-        notice = self._delivery_store.sent_as(recipient, given.message)
-        if notice is None or given.message not in self._delivery_store.questions(recipient):
+        notice = self._delivery_store.find_sent(recipient, given.message)
+        if notice is None or given.message not in self._delivery_store.open_questions(recipient):
             return  # it asks nothing, was answered, or what it asked about is over
         run, task_id = self._queries.get(notice.task_id).run, notice.task_id
         if run and run.state == RunState.WAITING and run.wait_kind is WaitKind.TASK and run.wait:
             task_id = str(run.wait.target)
         self._sessions.record_activity(recipient)
-        if not given.yes:
+        if not given.approved:
             self._reject(self._queries.get(task_id))
             return
         try:
@@ -132,7 +132,7 @@ class Approvals:
         )
         text = (
             f"{title(task)}: what it would run has changed since you were asked, so your yes was not taken.\n"
-            f"It would run now: {shortened(what, longest=4000)}\nDirectory: {visible(task.spec.cwd)}\nFingerprint: {short(asked)}\n"
+            f"It would run now: {shortened(what, longest=4000)}\nDirectory: {visible(task.spec.cwd)}\nFingerprint: {short_fingerprint(asked)}\n"
             f"Yes: backburner approve {task.task_id}; no: backburner reject {task.task_id}"
         )
         self._task_store.ask_again(task_id, task.task_id, asked, text, self._clock())

@@ -11,7 +11,7 @@ from backburner.services.app import App
 from backburner.system.home import Home
 
 
-class Opened(Protocol):
+class OpenApp(Protocol):
     """Services of one home, opened by one process."""
 
     @property
@@ -24,7 +24,7 @@ class Opened(Protocol):
     def close(self) -> Callable[[], None]: ...
 
 
-S = TypeVar("S", bound=Opened)
+S = TypeVar("S", bound=OpenApp)
 T = TypeVar("T")
 _POLL_INTERVAL = 5.0
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from backburner.core.models import Task
-from backburner.core.recurring import used_up
+from backburner.core.recurring import usage_message
 from backburner.core.settings import Config
 
 if TYPE_CHECKING:
@@ -19,6 +19,6 @@ def daily_limit_reached(recurring: "RecurringStore", config: Config, task: Task,
     since = max(day_of(task.spec.schedule, now), task.recurring.counted_from or 0)
     for name in ("tokens", "cost"):
         limit = config.number(f"tasks.max_{name}_per_day")
-        if limit and (spent := recurring.spent(None, since, now)[name]) >= limit:
-            return used_up(spent, limit, name, "all standing tasks together have")
+        if limit and (spent := recurring.usage(None, since, now)[name]) >= limit:
+            return usage_message(spent, limit, name, "all standing tasks together have")
     return None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from backburner.coordination.publisher import Publisher
 from backburner.core.errors import BadInput, NotResumable, StaleRun
-from backburner.core.models import AGENTS, Caller, Clock, Entry, Run, Task
+from backburner.core.models import AGENT_LANE, Caller, Clock, Entry, Run, Task
 from backburner.core.session_records import Session
 from backburner.core.sessions import Client
 from backburner.core.states import LIVE, Result, RunState
@@ -51,7 +51,7 @@ class Conversations:
         task, run = entry
         if task.spec.agent_name is None or run is None:
             raise NotResumable(f"Task {task.task_id} is a command; only agents can be talked to again.")
-        if task.standing:
+        if task.is_recurring:
             raise NotResumable(f"Task {task.task_id} begins a new conversation with every run; ask anew: backburner run-now {task.task_id}")
         self._identity.require_own(task, "talk on with", caller)
         if not message.strip():
@@ -60,7 +60,7 @@ class Conversations:
             raise BadInput(f"A message has at most {LONGEST_PROMPT:,} characters; put the rest into a file.")
         if run.n > 1 and run.state in LIVE:
             raise NotResumable(_BEING_RESUMED)
-        if entry.status != RunState.COMPLETED and run.end.result != Result.LOST and not (task.in_chat and entry.ended):
+        if entry.status != RunState.COMPLETED and run.end.result != Result.LOST and not (task.in_chat and entry.has_ended):
             status = {"failed": "error", "pending": "running"}.get(entry.status, entry.status)
             raise NotResumable(f"Cannot resume task: status is '{status}'. Only completed tasks can be resumed.")
         kept = self._read(task)
@@ -69,7 +69,7 @@ class Conversations:
         if run.end.result == Result.LOST and run.message and json.dumps(run.message, ensure_ascii=False)[1:-1] not in (kept or ""):
             message = f"{run.message}\n\n{message}"  # it was interrupted before the agent received the previous message
         try:
-            entry = self._task_store.resume(task.task_id, message, runner=task.lane or AGENTS, now=self._clock())
+            entry = self._task_store.resume(task.task_id, message, runner=task.lane or AGENT_LANE, now=self._clock())
         except StaleRun:
             raise NotResumable(_BEING_RESUMED) from None
         self._publisher.publish(entry)
@@ -77,7 +77,7 @@ class Conversations:
 
     def path(self, task: Task, run: Run | None = None) -> str:
         """The file that keeps the conversation of an agent's task."""
-        name = run.run_id if task.standing and run else task.task_id
+        name = run.run_id if task.is_recurring and run else task.task_id
         return os.path.join(self._home.folder(os.path.join("tasks", name)), CONVERSATION)
 
     def worktree(self, task: Task) -> "Worktree | None":
@@ -96,26 +96,26 @@ class Conversations:
     def set_model(self, session: str, agent: str, model: str | None) -> Entry:
         """Use another agent or model for the next answers of a chat."""
         entry = self.chat(session)
-        if entry is None or entry.live:
+        if entry is None or entry.is_live:
             raise BadInput("It answers just now; choose another model afterwards.")
         options, lane = entry.task.spec.options._replace(model=model or ""), self._catalog.lane_of(agent, model=model)
-        self._task_store.choose(entry.task.task_id, agent, options, lane)
+        self._task_store.set_model(entry.task.task_id, agent, options, lane)
         return self._queries.get(entry.task.task_id)
 
     def mark_retrieved(self, entry: Entry) -> None:
         """Record that the result of a task was read."""
         if entry.task.retrieved_at is None:
-            self._task_store.retrieve(entry.task.task_id, self._clock())
+            self._task_store.mark_retrieved(entry.task.task_id, self._clock())
 
     def remember(self, key: str, value: str | None, project: str) -> None:
         """Keep a value under a name for the agents of a project; None deletes it."""
         if not (0 < len(key) <= 200 and key.isprintable()) or len(value or "") > 100_000:
             raise BadInput("A name has up to 200 characters on one line, and what is kept under it up to 100,000.")
-        self._memory_store.remember(project, key, value, self._clock())
+        self._memory_store.set(project, key, value, self._clock())
 
     def memory(self, project: str) -> dict[str, str]:
         """What the agents of a project have remembered."""
-        return self._memory_store.memory(project)
+        return self._memory_store.all(project)
 
     def _read(self, task: Task) -> str | None:
         try:

@@ -52,7 +52,7 @@ def open_engine_parts(home: Home, environ: dict[str, str], flags: dict[str, str]
     app = App(home, ledger, ConfigFile(home, environ, flags), environ)
 
     def close() -> None:
-        ledger.fold()
+        ledger.checkpoint()
         ledger.close()
 
     return EngineParts(

@@ -21,26 +21,26 @@ class Deliveries:
 
     def pending(self, channel: str | None = None) -> Sequence[Notice]:
         """The notices that a channel, or any, still has to send, in order."""
-        return self._delivery_store.outgoing(None if channel is None else to_channel(channel))
+        return self._delivery_store.pending(None if channel is None else to_channel(channel))
 
     def mark_delivered(self, notice_ids: Sequence[int], message_id: str | None) -> None:
         """Record that a channel accepted these notices, and what it calls the message if an answer to it can come back."""
-        self._delivery_store.delivered(notice_ids, message_id, self._clock())
+        self._delivery_store.mark_delivered(notice_ids, message_id, self._clock())
         self._changes.announce()
 
     def mark_failed(self, notice_ids: Sequence[int], error: str, retry_at: int | None) -> None:
         """Record a failed attempt; `retry_at=None` gives up."""
-        self._delivery_store.undelivered(notice_ids, error, retry_at, self._clock())
+        self._delivery_store.mark_failed(notice_ids, error, retry_at, self._clock())
 
     def failed(self) -> Sequence[Notice]:
         """The notices that were given up."""
-        return self._delivery_store.dead_letters()
+        return self._delivery_store.failed()
 
     def retry(self, notice_ids: Sequence[int]) -> None:
         """Send failed notices again."""
-        self._delivery_store.revive(notice_ids)
+        self._delivery_store.retry(notice_ids)
         self._supervisor.wake_or_start_engine()
 
     def open_questions(self, channel: str) -> Sequence[str]:
         """The messages of a channel that ask something and have no answer yet."""
-        return self._delivery_store.questions(to_channel(channel))
+        return self._delivery_store.open_questions(to_channel(channel))

@@ -20,7 +20,7 @@ from backburner.core.states import RunState, TaskState, WaitKind
 from backburner.core.task_spec import Order
 from backburner.services.agent_catalog import AgentCatalog
 from backburner.services.validation import validate
-from backburner.system.command_context import Surroundings, project_for
+from backburner.system.command_context import LocalCommandContext, project_for
 from backburner.system.home import project_of
 
 if TYPE_CHECKING:
@@ -41,11 +41,11 @@ class Gate:
     def check(self, submission: Submission, *, ours: bool = True) -> Verdict:
         """The verdict on a valid submission, without storing anything; `ours` if Backburner itself would start the command."""
         validate(submission)
-        return self.judge(submission, self.world(submission, ours=ours))
+        return self.judge(submission, self.context(submission, ours=ours))
 
-    def judge(self, submission: Submission, world: Surroundings | None = None) -> Verdict:
+    def judge(self, submission: Submission, world: LocalCommandContext | None = None) -> Verdict:
         """What may happen to a command, without storing anything."""
-        world = world or self.world(submission)
+        world = world or self.context(submission)
         always = [
             Rule(f"always, grant {grant.grant_id}", Decision.ALLOW, grant.command, literal=True)
             for grant in self._grant_store.grants(project_of(submission.spec.cwd))
@@ -65,7 +65,7 @@ class Gate:
         submission = submission_of(task, self._ledger_queries.environment(task.task_id))
         return self.fingerprint(submission.with_spec(recurrence=task.spec.recurrence))
 
-    def fingerprint(self, submission: Submission, world: Surroundings | None = None) -> str:
+    def fingerprint(self, submission: Submission, world: LocalCommandContext | None = None) -> str:
         """The fingerprint of a submission: of its command as it would run, otherwise of the prompt and its agent's settings."""
         spec = submission.spec
         if not spec.command.words:
@@ -75,11 +75,11 @@ class Gate:
             return _digest("prompt", spec.cwd, spec.env, settings, tools_of(submission, settings.get("tools", "")), spec.prompt)
         from backburner.approval.effects import injects
         from backburner.approval.programs import scripts_of
-        from backburner.approval.shell_parser import dissect
+        from backburner.approval.shell_parser import parse_commands
 
-        world = world or self.world(submission)
+        world = world or self.context(submission)
         env = {**submission.environment, **submission.spec.env}
-        parts = dissect(submission.spec.command.words, submission.spec.command.shell)
+        parts = parse_commands(submission.spec.command.words, submission.spec.command.shell)
         programs = {part.name: _stamp(world.executable(part.name)) for part in parts if part.name}
         bound = {
             "command": submission.spec.command.words,
@@ -106,11 +106,11 @@ class Gate:
         reason = f"it was allowed when it was asked for, and is not any more: {'; '.join(verdict.reasons)}"
         return reason, self.fingerprint(submission)
 
-    def world(self, submission: Submission, *, ours: bool = True) -> Surroundings:
+    def context(self, submission: Submission, *, ours: bool = True) -> LocalCommandContext:
         """The machine as the command would find it now; `ours` where Backburner itself would start it."""
         environ = {**submission.environment, **submission.spec.env}
         project = self.project(submission.spec.cwd, submission.opened, environ)
-        return Surroundings(submission.spec.cwd, environ, self._config.current.hosts, project=project, home=self._home, clean=ours)
+        return LocalCommandContext(submission.spec.cwd, environ, self._config.current.hosts, project=project, home=self._home, clean=ours)
 
     def project(self, cwd: str, opened: str | None, environ: Mapping[str, str]) -> str | None:
         """The project that what happens in `cwd` is judged by, for a session that was opened in `opened`; None where it is outside."""

@@ -34,7 +34,7 @@ class Health:
 
     def failed_deliveries(self) -> Sequence[Notice]:
         """The notices that could not be delivered."""
-        return self._ledger.deliveries.dead_letters()
+        return self._ledger.deliveries.failed()
 
     def broken_sources(self) -> dict[str, str]:
         """The tasks whose sources cannot be watched, with the reasons."""

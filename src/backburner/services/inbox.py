@@ -48,21 +48,23 @@ class Inbox:
 
     def acknowledge(self, *, notice_ids: Iterable[int] = (), task_ids: Iterable[str] = (), session: str | None = None) -> None:
         """Record that the person, or a session, has seen notices: by their ids, or all those of some tasks."""
-        self._notice_store.tell(notice_ids=notice_ids, task_ids=task_ids, channel=str(recipient_of(session)), now=self._clock())
+        self._notice_store.acknowledge(notice_ids=notice_ids, task_ids=task_ids, channel=str(recipient_of(session)), now=self._clock())
 
     def opencode_sessions_with_notices(self) -> list[str]:
         """The OpenCode sessions that have recent notices and no plugin of ours that would show them."""
         if not self._catalog.opencode_servers():
             return []
         connected = {session.session_id for session in self._session_store.sessions(_OPENCODE) if is_alive(session.process)}
-        sessions = [one.name for one in map(Recipient.parse, self._notice_store.owing()) if one.kind is RecipientKind.SESSION]
+        sessions = [
+            one.name for one in map(Recipient.parse, self._notice_store.channels_with_notices()) if one.kind is RecipientKind.SESSION
+        ]
         waiting = [session for session in sessions if SessionId.parse(session).client == _OPENCODE]
         since = self._clock() - _OPENCODE_RETRY_MS
         return [one for one in waiting if one not in connected and any(notice.created_at > since for notice in self.pending(one))]
 
     def _channels_of_person(self) -> Sequence[str]:
         """The channels that a person reads: their own, and those of sessions that are gone."""
-        if set(waiting := self._notice_store.owing()) <= {INBOX}:
+        if set(waiting := self._notice_store.channels_with_notices()) <= {INBOX}:
             return [INBOX]
         reachable = {recipient_of(session.session_id) for session in self._session_store.sessions() if self._is_reachable(session)}
         gone = [one for one in map(Recipient.parse, waiting) if one not in reachable]

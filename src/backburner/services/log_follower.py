@@ -15,7 +15,7 @@ from backburner.system.log_file import NAME, Log
 _PULSE_SECONDS = 1.0
 
 
-class Follower:
+class LogFollower:
     """`pieces()` yields output as it comes and an empty piece now and then; `entry` is the task as last seen.
 
     A task that is restarted is followed from run to run. `cursor` says how far it came.
@@ -72,7 +72,7 @@ class Follower:
                     log = None
                     self._next_run()
                     continue
-                if not self.entry.live:
+                if not self.entry.is_live:
                     return
                 yield b""
                 left = _PULSE_SECONDS if deadline is None else min(_PULSE_SECONDS, deadline - time.monotonic())

@@ -43,7 +43,7 @@ class Queries:
 
     def get_or_none(self, task_id: str) -> Entry | None:
         """The task with exactly this id; None if there is none or it was cleared."""
-        entry = self._ledger_queries.show(task_id)
+        entry = self._ledger_queries.get(task_id)
         return entry and self._as_of_now(entry)
 
     def list(
@@ -91,11 +91,11 @@ class Queries:
 
     def requested_by(self, session: str) -> Sequence[Entry]:
         """The tasks that a session asked for, and those that its agents asked for in turn."""
-        return [entry for entry in map(self.get_or_none, self._ledger_queries.asked_by(session)) if entry]
+        return [entry for entry in map(self.get_or_none, self._ledger_queries.requested_by(session)) if entry]
 
     def descendants_of(self, session: str) -> set[str]:
         """The ids of the tasks that a session asked for, and of those that its agents asked for in turn."""
-        return set(self._ledger_queries.asked_by(session))
+        return set(self._ledger_queries.requested_by(session))
 
     def history(self, entry: Entry, limit: int = 10) -> Sequence[Run]:
         """The latest runs of a task and the slots that were skipped, newest first."""

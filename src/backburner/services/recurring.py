@@ -81,7 +81,7 @@ class RecurringTasks:
         from backburner.core.schedule import day_of
 
         now = self._clock()
-        return self._recurring_store.spent(task.task_id, max(day_of(task.spec.schedule, now), task.recurring.counted_from or 0), now)
+        return self._recurring_store.usage(task.task_id, max(day_of(task.spec.schedule, now), task.recurring.counted_from or 0), now)
 
 
 def _watcher_of(task: Task) -> str | None:

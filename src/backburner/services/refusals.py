@@ -24,18 +24,18 @@ class Refusals:
 
     def record(self, task: Task, why: str) -> None:
         """Remember that a person did not want a recurring or proposed task; `why` is REJECTED or DELETED."""
-        if task.standing or task.decision.rule == "proposal":
-            self._refusal_store.bury(task, _digest(task.spec.command.words, task.spec.prompt), why, self._clock())
+        if task.is_recurring or task.decision.rule == "proposal":
+            self._refusal_store.record(task, _digest(task.spec.command.words, task.spec.prompt), why, self._clock())
 
     def require_not_refused(self, submission: Submission, *, by_agent: bool) -> None:
         """Raise ApprovalDenied if an agent submits again what a person refused."""
-        if not by_agent or not (submission.standing or submission.proposed):
+        if not by_agent or not (submission.is_recurring or submission.proposed):
             return
         now, digest = self._clock(), _digest(submission.spec.command.words, submission.spec.prompt)
         project, name = project_of(submission.spec.cwd), submission.spec.name or ""
-        if self._refusal_store.buried(project, name, digest, now - _DELETED_MS, DELETED) is not None:
+        if self._refusal_store.refused_since(project, name, digest, now - _DELETED_MS, DELETED) is not None:
             raise ApprovalDenied(reason=f"the user cancelled '{name}'; only they can add it again")
-        if self._refusal_store.buried(project, name, digest, now - _REJECTED_MS, REJECTED) is not None:
+        if self._refusal_store.refused_since(project, name, digest, now - _REJECTED_MS, REJECTED) is not None:
             raise ApprovalDenied(reason=f"the user rejected '{name}' less than 24 hours ago; do not propose it again now")
 
 

@@ -44,7 +44,7 @@ class Retention:
         if not task_ids:
             return task_ids
         if os.path.isdir(os.path.join(self._home.root, "worktrees")):
-            for entry in filter(None, map(self._ledger_queries.show, task_ids)):
+            for entry in filter(None, map(self._ledger_queries.get, task_ids)):
                 if worktree := worktree_of(self._home, entry.task):
                     worktree.forget()
         for folder in self._task_store.clear(task_ids, self._clock()):
@@ -57,7 +57,7 @@ class Retention:
         days = self._config.current.number("commands.retention_days") if retention_days is None else retention_days
         now = self._clock() if as_of is None else as_of
         self.compact(days=days, as_of=now)
-        return self.forget(self._task_store.outdated(now - int(days * _DAY_MS)))
+        return self.forget(self._task_store.ended_before(now - int(days * _DAY_MS)))
 
     def compact(self, task_ids: Sequence[str] = (), days: float | None = None, *, as_of: int | None = None) -> int:
         """Forget runs of recurring tasks that ended longer ago than the retention, except the latest; how many folders were removed."""

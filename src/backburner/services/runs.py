@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from backburner.coordination.config_file import ConfigFile
 from backburner.core import formatting, ids
 from backburner.core.models import Clock, Entry
-from backburner.core.run_inspection import Signs
-from backburner.core.states import AT_WORK, RunState
+from backburner.core.run_inspection import RunInspection
+from backburner.core.states import RUNNING_STATES, RunState
 from backburner.system import run_files
 from backburner.system.home import Home, read_plain
 from backburner.system.log_file import NAME, Log, Piece, position_of
@@ -68,11 +68,11 @@ class Runs:
                     if containing is None:
                         position, found = log.piece(start, room)
                     else:
-                        position, found = log.lines_with(containing, start, room, growing=last and entry.live)
+                        position, found = log.lines_with(containing, start, room, growing=last and entry.is_live)
                     data, offset, size = data + found, log.cursor(position), log.size
             except FileNotFoundError:
                 position = size = 0
-            left = position < size and not (containing is not None and last and entry.live)
+            left = position < size and not (containing is not None and last and entry.is_live)
             if left or last or most - len(data) < _MIN_PIECE_BYTES:
                 return Piece(data, f"{n}:{offset}", left or not last)
             n, offset = n + 1, 0
@@ -81,7 +81,7 @@ class Runs:
         """How far a running task is, if anything says so."""
         from backburner.system import run_inspection  # a list needs none of it
 
-        if entry.run is None or entry.run.state not in AT_WORK:
+        if entry.run is None or entry.run.state not in RUNNING_STATES:
             return None
         if entry.task.spec.agent_name is not None:
             return run_inspection.of_agent(self.activity(entry))
@@ -97,36 +97,36 @@ class Runs:
             return {}
         return found if isinstance(found, dict) else {}
 
-    def inspect(self, entry: Entry) -> Signs:
+    def inspect(self, entry: Entry) -> RunInspection:
         """Progress, listening ports, files that were left, and why it has not started."""
         from backburner.system import run_inspection
 
         if entry.run is None:
-            return Signs()
-        ports = run_inspection.ports(entry.run.process, entry.run.mark) if entry.run.state in AT_WORK else []
-        return Signs(self.progress(entry), tuple(ports), run_inspection.artifacts(self.folder(entry)), self.pending_reason(entry))
+            return RunInspection()
+        ports = run_inspection.ports(entry.run.process, entry.run.process_tag) if entry.run.state in RUNNING_STATES else []
+        return RunInspection(self.progress(entry), tuple(ports), run_inspection.artifacts(self.folder(entry)), self.pending_reason(entry))
 
     def pending_reason(self, entry: Entry) -> str | None:
         """Why a pending task, or one that was claimed, has not started."""
         run = entry.run
-        if run and run.state in AT_WORK and run.process is None and run.error:
+        if run and run.state in RUNNING_STATES and run.process is None and run.error:
             return f"room on this machine: {run.error}"
         if run is None or run.state != RunState.PENDING:
             return None
         if run.blocked:
             others = [
                 other
-                for other in map(self._ledger_queries.show, entry.task.spec.order.after)
+                for other in map(self._ledger_queries.get, entry.task.spec.order.after)
                 if other and other.status != RunState.COMPLETED
             ]
             return ", ".join(f"{other.task.task_id} ({other.status})" for other in others)
         if run.due_at is not None and run.due_at > self._clock():
-            return f"{formatting.local(run.due_at)} (in {formatting.duration(run.due_at - self._clock())})"
-        from backburner.system.capacity import no_room
+            return f"{formatting.local_time(run.due_at)} (in {formatting.duration(run.due_at - self._clock())})"
+        from backburner.system.capacity import blocking_reason
 
         if reason := self._live_work.delayed_because():
             return f"room on this machine: {reason}"
-        return no_room(self._config.current) or "a free place"
+        return blocking_reason(self._config.current) or "a free place"
 
     def repair_metadata(self, entry: Entry) -> None:
         """Write a damaged or missing metadata.json of a known run again."""

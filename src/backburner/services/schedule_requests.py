@@ -15,7 +15,7 @@ from backburner.system.timezone import zone_name
 _AT_ONCE_MS = 200
 
 
-def scheduled(
+def parse_schedule(
     queries: Queries,
     submission: Submission,
     caller: Caller,
@@ -51,10 +51,10 @@ def scheduled(
     elif at is not None:
         schedule = Schedule(at=now + _AT_ONCE_MS if at == "now" else moment_ms(at, now), zone=here)
     elif on is not None:
-        source, schedule = source_of(on, about or {}, submission.spec.cwd), Schedule(zone=here)
+        source, schedule = parse_source(on, about or {}, submission.spec.cwd), Schedule(zone=here)
     else:
         other = queries.find(after or "", caller)
-        if not other.task.standing:  # it completes once: this one, too, runs once
+        if not other.task.is_recurring:  # it completes once: this one, too, runs once
             if (
                 (submission.spec.prompt and submission.spec.command.words)
                 or submission.spec.options != AgentOptions()
@@ -64,7 +64,7 @@ def scheduled(
             ):
                 raise BadInput(f"{other.task.task_id} runs once; what comes after it is a command or a prompt, with no more to say.")
             return submission.with_spec(order=submission.spec.order._replace(after=(other.task.task_id,)))
-        if other.ended:
+        if other.has_ended:
             raise BadInput(f"{other.task.task_id} is {other.status}; nothing will come after it.")
         submission = submission.with_spec(order=submission.spec.order._replace(after=(other.task.task_id,)))
         schedule = Schedule(zone=here)
@@ -92,7 +92,7 @@ _OPTIONS = {
 _COMPARED = ("hash", "full", "exit")
 
 
-def source_of(text: str, about: dict[str, str], cwd: str) -> Source:
+def parse_source(text: str, about: dict[str, str], cwd: str) -> Source:
     """What `file:PATH`, `command:LINE`, `github:OWNER/REPO` or `webhook:NAME` means, with what else was said of it."""
     kind, _, rest = text.partition(":")
     if kind not in _OPTIONS or not rest.strip():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from backburner.coordination.changes import ChangeFeed
 from backburner.core.errors import LedgerUnavailable
 from backburner.core.models import Clock, ProcessId, Task
-from backburner.core.session_records import PersonsTurn, Session
+from backburner.core.session_records import InteractiveLease, Session
 from backburner.core.sessions import Client, session_of
 from backburner.system.processes import is_alive, myself
 
@@ -34,7 +34,7 @@ class Sessions:
 
     def has_open_work(self, sessions: Sequence[str]) -> bool:
         """Whether anything that these sessions asked for has not ended."""
-        return self._session_store.open_work(sessions)
+        return self._session_store.has_open_work(sessions)
 
     def chat_is_open(self) -> bool:
         """Whether a person sits at a chat now."""
@@ -45,12 +45,12 @@ class Sessions:
     def record_activity(self, interface: str) -> None:
         """Record that a person used an interface; written at most once a minute."""
         with contextlib.suppress(LedgerUnavailable):  # nobody waits for it
-            if abs(self._clock() - (self._session_store.last_present() or 0)) > _ACTIVITY_INTERVAL_MS:
-                self._session_store.present(interface, self._clock())
+            if abs(self._clock() - (self._session_store.last_activity() or 0)) > _ACTIVITY_INTERVAL_MS:
+                self._session_store.record_activity(interface, self._clock())
 
     def last_activity(self) -> int | None:
         """When a person last used an interface, in milliseconds UTC."""
-        return self._session_store.last_present()
+        return self._session_store.last_activity()
 
     # -- interactive priority
 
@@ -61,22 +61,22 @@ class Sessions:
         Runs that the task asked for are part of the interactive work and go on.
         """
         process = myself()
-        self._session_store.begin_turn(PersonsTurn(process, lane, task_id, self._clock()))
+        self._session_store.begin_interactive(InteractiveLease(process, lane, task_id, self._clock()))
         self._changes.announce()
         try:
             yield
         finally:
-            self._session_store.end_turn(process, self._clock())
+            self._session_store.end_interactive(process, self._clock())
             self._changes.announce()
 
     def must_yield(self, task: Task) -> bool:
         """Whether an agent's task has to wait because a person waits for a model of its lane."""
-        turns = [turn for turn in self._session_store.turns() if turn.lane == task.lane]
+        turns = [turn for turn in self._session_store.interactive_leases() if turn.lane == task.lane]
         return bool(turns) and not any(self._belongs_to(turn, task) for turn in turns)
 
-    def _belongs_to(self, turn: PersonsTurn, task: Task) -> bool:
+    def _belongs_to(self, turn: InteractiveLease, task: Task) -> bool:
         """Whether the person waits for this task, or for the one that asked for it."""
-        own = self._ledger_queries.show(turn.task_id) if turn.task_id else None
+        own = self._ledger_queries.get(turn.task_id) if turn.task_id else None
         if own is None:
             return False
-        return own.task.task_id == task.task_id or task.task_id in self._ledger_queries.asked_by(session_of(own.task))
+        return own.task.task_id == task.task_id or task.task_id in self._ledger_queries.requested_by(session_of(own.task))

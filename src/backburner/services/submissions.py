@@ -10,9 +10,9 @@ from backburner.coordination.config_file import ConfigFile
 from backburner.coordination.publisher import Publisher
 from backburner.core import ids, trace_context
 from backburner.core.errors import ApprovalDenied, BadInput, TaskNotFound
-from backburner.core.formatting import short
+from backburner.core.formatting import short_fingerprint
 from backburner.core.masking import masked_line
-from backburner.core.models import DISCOVERY, RECORD, Approval, Caller, Clock, Entry, ProcessId, Submission
+from backburner.core.models import DISCOVERY, EXTERNAL, Approval, Caller, Clock, Entry, ProcessId, Submission
 from backburner.core.optional_dependencies import need
 from backburner.core.recurring import explain_schedule, tools_of
 from backburner.core.sessions import agent_task
@@ -88,11 +88,11 @@ class Submissions:
         submission = self._limit_tools_to_parent(submission.with_spec(channels=self._channels(submission)))
         validate(submission)
         if watcher := self._watcher(submission):
-            self._recurring_store.room(submission.spec.name, project_of(submission.spec.cwd))
+            self._recurring_store.check_name(submission.spec.name, project_of(submission.spec.cwd))
             task_id = self.submit(watcher, caller, approved_via=approved_via).task.task_id
             submission = submission.with_spec(order=submission.spec.order._replace(after=(task_id,)))
         submission, parent = self._resolve_dependencies(submission, caller)
-        self._home.make_bells()
+        self._home.create_socket_dir()
         now = self._clock()
         if submission.spec.agent_name is not None:
             need("agent", "Agents need")
@@ -158,7 +158,11 @@ class Submissions:
     def _channels(self, submission: Submission) -> tuple[str, ...]:
         """The channels it reports to besides the inbox: those it names, or those of `[notify] to`."""
         config, wanted = self._config.current, submission.spec.channels
-        if not wanted and submission.session != DISCOVERY and (submission.session is None or submission.standing or submission.proposed):
+        if (
+            not wanted
+            and submission.session != DISCOVERY
+            and (submission.session is None or submission.is_recurring or submission.proposed)
+        ):
             usual = [name.strip() for name in config.text("notify.to").split(",")]
             wanted = tuple(name for name in usual if name in config.channels)
         for name in wanted:
@@ -174,7 +178,7 @@ class Submissions:
         parent = self._task_or_none(agent_task(submission.session))
         if parent is None or parent.task.spec.agent_name is None:
             return submission
-        if parent.task.session == DISCOVERY and len(self._ledger_queries.asked_by(str(submission.session))) >= _MAX_SUGGESTIONS:
+        if parent.task.session == DISCOVERY and len(self._ledger_queries.requested_by(str(submission.session))) >= _MAX_SUGGESTIONS:
             raise BadInput(f"That is enough: at most {_MAX_SUGGESTIONS} proposals at a time.")
         if (agent := submission.spec.agent) is None:
             return submission
@@ -218,7 +222,7 @@ class Submissions:
             channels=(),
         )
 
-    def _resolve_dependencies(self, submission: Submission, caller: Caller) -> tuple[Submission, trace_context.Parent | None]:
+    def _resolve_dependencies(self, submission: Submission, caller: Caller) -> tuple[Submission, trace_context.ParentSpan | None]:
         """The submission with the ids of the tasks it comes after, and its place in a trace; the traceparent is not kept with it."""
         env = {**submission.environment, **submission.spec.env}
         kept = {name: value for name, value in submission.environment.items() if name != trace_context.VARIABLE}
@@ -235,7 +239,7 @@ class Submissions:
             if reference == name:
                 raise BadInput(f"'{reference}' cannot come after itself, and there is no other task of that name.") from None
             raise
-        if entry.run and entry.run.runner == RECORD:
+        if entry.run and entry.run.runner == EXTERNAL:
             raise BadInput(f"Task {entry.task.task_id} is not run by Backburner; nothing can wait for it.")
         return entry.task.task_id
 
@@ -271,7 +275,7 @@ class Submissions:
         from backburner.approval.policy import Decision as Verdicts
 
         gate = self._gate
-        context = gate.world(submission)
+        context = gate.context(submission)
         verdict = gate.judge(submission, context)
         match verdict.decision:
             case Verdicts.DENY:
@@ -284,10 +288,10 @@ class Submissions:
 
     def _question(self, submission: Submission, reasons: Sequence[str], asked: str) -> Callable[[str], str] | None:
         """The text that asks a person about a proposal, given the id of its task; None if they are at the interface themselves."""
-        if not submission.spec.channels and not (submission.session and submission.standing) and not submission.proposed:
+        if not submission.spec.channels and not (submission.session and submission.is_recurring) and not submission.proposed:
             return None
         parts = [f"Proposed: {visible(submission.spec.name or '')}".rstrip(": "), visible(submission.spec.description)]
-        if submission.standing:
+        if submission.is_recurring:
             parts.append(f"When: {explain_schedule(submission, self._clock())}")
         if submission.spec.command.words:
             parts.append(
@@ -298,13 +302,13 @@ class Submissions:
                 f"It would ask an agent, with the tools {tools_of(submission)}: {shortened(visible(submission.spec.prompt), longest=4000)}"
             )
         parts.append(f"It asks because: {visible('; '.join(reasons))}")
-        parts.append(f"Fingerprint: {short(asked)}")
+        parts.append(f"Fingerprint: {short_fingerprint(asked)}")
         text = "\n".join(part for part in parts if part)
         return lambda task_id: f"{text}\nYes: backburner approve {task_id}; no: backburner reject {task_id}"
 
 
 def _kind(submission: Submission) -> str:
-    if not submission.standing or submission.spec.schedule.at is not None:
+    if not submission.is_recurring or submission.spec.schedule.at is not None:
         return "oneshot"
     return "event" if submission.spec.order.after or submission.spec.source_kind not in (None, SourceKind.POLL) else "scheduled"
 

@@ -54,7 +54,7 @@ class Suggestions:
         self._event_store.advance_cursor(DISCOVERY, self._clock())
         caller = Caller("/", {}, "engine", DISCOVERY)
         entries = self._queries.list(caller, everywhere=True, limit=50)
-        if not entries or any(entry.task.session == DISCOVERY and entry.live for entry in entries):
+        if not entries or any(entry.task.session == DISCOVERY and entry.is_live for entry in entries):
             return False
         latest = entries[0]
         self._submissions.submit(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from backburner.coordination.publisher import Publisher
 from backburner.core.errors import BadInput, NotRunning, WaitTimedOut
 from backburner.core.ids import is_later_run
-from backburner.core.models import HOSTED, RECORD, Caller, Clock, Entry, Run
+from backburner.core.models import AGENT_LANES, EXTERNAL, Caller, Clock, Entry, Run
 from backburner.core.sessions import session_of
 from backburner.core.states import RunState, TaskState
 from backburner.services.identity import Identity
@@ -55,12 +55,12 @@ class Tasks:
         With `permanent`, agents may not add a recurring task again.
         """
         entry = self._queries.find(reference, caller)
-        only_run = entry.task.standing and is_later_run(reference, entry.task.task_id)
-        if only_run and not (entry.live and entry.run and entry.run.run_id == reference):
+        only_run = entry.task.is_recurring and is_later_run(reference, entry.task.task_id)
+        if only_run and not (entry.is_live and entry.run and entry.run.run_id == reference):
             raise NotRunning(task_id=reference, status="over")
-        if entry.ended or (entry.run and entry.run.runner == RECORD):
+        if entry.has_ended or (entry.run and entry.run.runner == EXTERNAL):
             raise NotRunning(task_id=entry.task.task_id, status=entry.status)
-        waiting = entry.run if entry.run and entry.run.state == RunState.WAITING and entry.run.runner in HOSTED else None
+        waiting = entry.run if entry.run and entry.run.state == RunState.WAITING and entry.run.runner in AGENT_LANES else None
         entry = self._task_store.request_cancel(entry.task.task_id, self._clock(), only_run=only_run)
         self._publisher.publish(entry)
         if waiting:
@@ -93,43 +93,43 @@ class Tasks:
         named = [self._queries.find(reference, caller) for reference in references]
         entries = list({entry.task.task_id: entry for entry in named}.values())
         for entry in entries:
-            if not entry.ended:
+            if not entry.has_ended:
                 raise BadInput(f"Task {entry.task.task_id} is {entry.status}; only what has ended can be cleared.")
         if ended or batch is not None:
             entries += self._queries.list(caller, everywhere=everywhere, batch=batch)
         if any(entry.status == TaskState.EXPIRED for entry in entries):
             self._proposals.expire_overdue()
-        return self._retention.forget([entry.task.task_id for entry in entries if entry.ended])
+        return self._retention.forget([entry.task.task_id for entry in entries if entry.has_ended])
 
     def end_session(self, session: str) -> Sequence[str]:
         """Stop and forget what a session asked for, except recurring tasks; returns the ids."""
-        entries = [entry for entry in self._queries.requested_by(session) if not entry.task.standing]
+        entries = [entry for entry in self._queries.requested_by(session) if not entry.task.is_recurring]
         for entry in entries:
-            if not entry.ended:
+            if not entry.has_ended:
                 self._publisher.publish(self._task_store.request_cancel(entry.task.task_id, self._clock()))
         ids = [entry.task.task_id for entry in entries]
         with contextlib.suppress(WaitTimedOut):
-            self._waiting.wait([one for one in ids if (entry := self._queries.get_or_none(one)) and entry.live], _SESSION_END_TIMEOUT)
-        return self._retention.forget([one for one in ids if (entry := self._queries.get_or_none(one)) and entry.ended])
+            self._waiting.wait([one for one in ids if (entry := self._queries.get_or_none(one)) and entry.is_live], _SESSION_END_TIMEOUT)
+        return self._retention.forget([one for one in ids if (entry := self._queries.get_or_none(one)) and entry.has_ended])
 
     def send(self, reference: str, data: bytes, caller: Caller) -> Entry:
         """Write to the input of a command that was started with one."""
-        from backburner.system.stdin_pipe import feed
+        from backburner.system.stdin_pipe import write_stdin
 
         entry = self._queries.find(reference, caller)
-        if not entry.live or entry.run is None:
+        if not entry.is_live or entry.run is None:
             raise NotRunning(task_id=entry.task.task_id, status=entry.status)
         if not entry.task.spec.command.stdin:
             raise BadInput(f"Task {entry.task.task_id} has no input: it was not started with `run --stdin`.")
         self._identity.require_own(entry.task, "send to", caller)
-        feed(self._runs.folder(entry), data, entry.task.task_id, starting=entry.run.process is None)
-        self._event_store.note("input_sent", entry.task.task_id, entry.run.run_id, self._clock(), bytes=len(data))
+        write_stdin(self._runs.folder(entry), data, entry.task.task_id, starting=entry.run.process is None)
+        self._event_store.append("input_sent", entry.task.task_id, entry.run.run_id, self._clock(), bytes=len(data))
         return entry
 
 
 def _stop_external_agent(run: Run) -> None:
     """End an external agent that was kept for a waiting run: its process gets a while to end it properly, then it is killed."""
     deadline = time.monotonic() + _AGENT_STOP_TIMEOUT
-    while members(run.process, run.mark) and is_alive(run.owner) and time.monotonic() < deadline:
+    while members(run.process, run.process_tag) and is_alive(run.owner) and time.monotonic() < deadline:
         time.sleep(0.05)
-    end_all(run.process, run.mark)
+    end_all(run.process, run.process_tag)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from backburner.coordination.ledger_file import open_home_ledger
 from backburner.core.events import Event, Span
-from backburner.core.models import OTLP
+from backburner.core.models import TRACE_CURSOR
 from backburner.store.ledger import Ledger
 from backburner.system.home import Home
 
@@ -25,7 +25,7 @@ class TraceSource:
 
     def events(self) -> Sequence[Event]:
         """Up to 1,000 events that were not exported yet."""
-        return self._ledger.events.events(self._ledger.events.cursor(OTLP), _EVENTS_PER_PAGE)
+        return self._ledger.events.events(self._ledger.events.cursor(TRACE_CURSOR), _EVENTS_PER_PAGE)
 
     def spans(self, task_id: str) -> Sequence[Span]:
         """The spans of a task and its runs."""
@@ -33,7 +33,7 @@ class TraceSource:
 
     def sent(self, event: Event) -> None:
         """Record that everything up to an event was exported."""
-        self._ledger.events.advance_cursor(OTLP, event.event_id)
+        self._ledger.events.advance_cursor(TRACE_CURSOR, event.event_id)
 
 
 def open_trace_source(home: Home) -> TraceSource:

@@ -11,7 +11,7 @@ from backburner.services.queries import Queries
 from backburner.system.home import Home
 
 if TYPE_CHECKING:
-    from backburner.core.ports import Happening
+    from backburner.core.ports import TriggerEvent
     from backburner.core.store_ports import RecurringStore, TriggerStore
 
 
@@ -34,24 +34,24 @@ class Triggers:
 
     def watched_tasks(self) -> Sequence[Task]:
         """The tasks whose sources have to be watched."""
-        return self._trigger_store.watched()
+        return self._trigger_store.watched_tasks()
 
     def task_of_webhook(self, name: str) -> Task | None:
         """The task that a webhook of this name triggers."""
-        return self._trigger_store.hook(name)
+        return self._trigger_store.task_of_webhook(name)
 
     def state(self, task_id: str) -> dict[str, object]:
         """What the source of a task remembered last; empty the first time."""
-        return self._trigger_store.watch_state(task_id)
+        return self._trigger_store.source_state(task_id)
 
-    def record(self, task_id: str, state: dict[str, object] | None, event: "Happening | None", delivery: str = "") -> bool:
+    def record(self, task_id: str, state: dict[str, object] | None, event: "TriggerEvent | None", delivery: str = "") -> bool:
         """Record what a source saw together with what it remembers, and start the run that follows.
 
         False for a `delivery` that was received before.
         """
         payload = {**event.payload, "summary": event.summary} if event else None
         hold = event is not None and self._must_wait(task_id)
-        fresh = self._trigger_store.happened(task_id, state, payload, self._clock(), self._home.tasks, delivery, hold=hold)
+        fresh = self._trigger_store.record(task_id, state, payload, self._clock(), self._home.tasks, delivery, hold=hold)
         if payload and fresh:
             self._publisher.publish(self._queries.get(task_id))
         return fresh
@@ -65,7 +65,7 @@ class Triggers:
 
     def mark_broken(self, task_id: str, reason: str | None) -> None:
         """Record why the source of a task cannot be watched; None once it can again."""
-        self._trigger_store.source_broken(task_id, reason, self._clock())
+        self._trigger_store.mark_broken(task_id, reason, self._clock())
 
     def broken_reason(self, task: Task) -> str | None:
         """Why the source of a task cannot be watched; None if it can."""

@@ -5,7 +5,7 @@ import re
 
 from backburner.core.errors import BadInput
 from backburner.core.models import NOTIFY, PRIORITIES, Submission
-from backburner.core.recurring import WAKES
+from backburner.core.recurring import PRECHECK_CONDITIONS
 from backburner.core.task_spec import BUDGET_NAMES, RunBudget, budget_fields, set_fields
 from backburner.system.home import project_of
 
@@ -28,11 +28,11 @@ def validate(submission: Submission) -> None:
         _prompt(submission)
     if submission.spec.agent_name is None or submission.spec.command.words:
         _command(submission)
-    known = BUDGET_NAMES if submission.standing else RunBudget._fields
+    known = BUDGET_NAMES if submission.is_recurring else RunBudget._fields
     for name, value in budget_fields(submission.spec.budget).items():
         if name not in known or not 0 < value < 1e12:
             raise BadInput(f"A budget has {', '.join(known)}, each above 0; not {name} = {value}.")
-    if submission.standing:
+    if submission.is_recurring:
         _standing(submission)
     texts = (
         submission.spec.description,
@@ -82,8 +82,8 @@ def _standing(submission: Submission) -> None:
         raise BadInput(f"notify is {', '.join(NOTIFY)}; not '{submission.spec.notify}'.")
     if unknown := [name for name in set_fields(options) if name not in _RECURRING_OPTIONS]:
         raise BadInput(f"There is no '{unknown[0]}' for a standing task.")
-    if (wake := options.wake) is not None and (wake not in WAKES or not submission.spec.command.words):
-        raise BadInput(f"A command in front of a prompt wakes its agent on {', '.join(WAKES)}; not on '{wake}'.")
+    if (wake := options.wake) is not None and (wake not in PRECHECK_CONDITIONS or not submission.spec.command.words):
+        raise BadInput(f"A command in front of a prompt wakes its agent on {', '.join(PRECHECK_CONDITIONS)}; not on '{wake}'.")
     fit = all(re.fullmatch("[a-z][a-z0-9]*(_[a-z0-9]+)*", one) and one not in _NO_FIELDS for one in options.fields)
     if not fit or len(options.fields) > _MOST_NAMES:
         raise BadInput(

@@ -18,7 +18,7 @@ class Waiting:
     def wait(self, task_ids: Sequence[str], timeout: float | None = None) -> Sequence[Entry]:
         """Block until every task has ended; WaitTimedOut if that takes longer than `timeout` seconds."""
         for entries in self.watch(task_ids, timeout):
-            if not any(entry.live for entry in entries):
+            if not any(entry.is_live for entry in entries):
                 return entries
         raise WaitTimedOut(seconds=timeout, task_ids=", ".join(task_ids))
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from backburner.core.claims import Work
+from backburner.core.claims import ClaimedRun
 from backburner.core.errors import StaleRun
-from backburner.core.models import HOSTED, ProcessId, Run
+from backburner.core.models import AGENT_LANES, ProcessId, Run
 from backburner.core.states import RunEvent, advance
 from backburner.store.rows import RUN, TASK, WIDTH, run_of, task_of
 
@@ -28,14 +28,14 @@ class Claims:
         sql = f"SELECT run_id {QUEUE} AND (due_at IS NULL OR due_at <= ?) ORDER BY priority DESC, seq LIMIT ?"
         return [row[0] for row in self._db.execute(sql, (runner, now, limit))]
 
-    def claim(self, runner: str, owner: ProcessId, limit: int, now: int) -> Sequence[Work]:
+    def claim(self, runner: str, owner: ProcessId, limit: int, now: int) -> Sequence[ClaimedRun]:
         """Make up to `limit` pending runs the owner's."""
         works = [self.work(run_id) for run_id in self.queued(runner, now, limit)] if limit > 0 else []
         return [work._replace(run=self.take(work.run, owner, now)) for work in works]
 
     def take(self, run: Run, owner: ProcessId, now: int) -> Run:
         """Make one run the owner's; StaleRun where somebody else was quicker."""
-        event = RunEvent.RESUMED if run.runner in HOSTED and run.n > 1 and not run.cause.kind else RunEvent.CLAIMED
+        event = RunEvent.RESUMED if run.runner in AGENT_LANES and run.n > 1 and not run.cause.kind else RunEvent.CLAIMED
         after = advance(run.state, event)
         taken = self._db.write(
             "UPDATE runs SET state = ?, owner = ?, started_at = ? WHERE run_id = ? AND state = ?",
@@ -46,9 +46,9 @@ class Claims:
         self._events.write(now, event, run.task_id, run.run_id)
         return run._replace(state=after, owner=owner, started_at=now)
 
-    def work(self, run_id: str) -> Work:
+    def work(self, run_id: str) -> ClaimedRun:
         """A run with everything that is needed to start it."""
         row = self._db.one(
             f"SELECT {TASK}, {RUN}, t.environment_id FROM runs r JOIN tasks t ON t.task_id = r.task_id WHERE r.run_id = ?", (run_id,)
         )
-        return Work(task_of(row[:WIDTH]), run_of(row[WIDTH:-1]), self._environments.read(row[-1]))
+        return ClaimedRun(task_of(row[:WIDTH]), run_of(row[WIDTH:-1]), self._environments.read(row[-1]))

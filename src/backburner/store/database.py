@@ -46,7 +46,7 @@ class Database(Protocol):
         """
         ...
 
-    def fold(self) -> None:
+    def checkpoint(self) -> None:
         """Write a log that the adapter may keep beside the ledger back into it."""
         ...
 

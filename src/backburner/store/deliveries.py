@@ -30,54 +30,56 @@ class DeliveryRepository:
     def __init__(self, db: "Database", events: "EventWriter", watched: "WatchedTasks") -> None:
         self._db, self._events, self._watched = db, events, watched
 
-    def outgoing(self, channel: str | None = None) -> Sequence[Notice]:
+    def pending(self, channel: str | None = None) -> Sequence[Notice]:
         """What is to be delivered to a channel, or to any, in order."""
         to, values = ("", ()) if channel is None else (" AND channel = ?", (channel,))
         select = f"SELECT {NOTICE} FROM notices WHERE {OUTGOING}{to} ORDER BY notice_id LIMIT ?"
         return [notice_of(row) for row in self._db.execute(select, (*values, _MAX_OUTGOING))]
 
-    def delivered(self, notice_ids: Sequence[int], external: str | None, now: int) -> None:
+    def mark_delivered(self, notice_ids: Sequence[int], external: str | None, now: int) -> None:
         """Mark notices as delivered; `external` is what the other side calls the message. What was told before stays as it is."""
         with self._db.transaction():
             for notice_id in notice_ids:
                 self._db.write(
-                    "UPDATE notices SET told_at = ?, external = ?, error = NULL WHERE notice_id = ? AND told_at IS NULL",
+                    "UPDATE notices SET acknowledged_at = ?, external_id = ?, error = NULL WHERE notice_id = ? AND acknowledged_at IS NULL",
                     (now, external, notice_id),
                 )
 
-    def undelivered(self, notice_ids: Sequence[int], error: str, again_at: int | None, now: int) -> None:
+    def mark_failed(self, notice_ids: Sequence[int], error: str, again_at: int | None, now: int) -> None:
         """Record a failed attempt to deliver notices; without a time to try again they are given up."""
         with self._db.transaction():
             for notice_id in notice_ids:
                 self._db.write(
-                    "UPDATE notices SET attempts = attempts + 1, error = ?, next_attempt_at = ?, dead_at = ? WHERE notice_id = ? AND told_at IS NULL",
+                    "UPDATE notices SET attempts = attempts + 1, error = ?, next_attempt_at = ?, failed_at = ? WHERE notice_id = ? AND acknowledged_at IS NULL",
                     (error, again_at, now if again_at is None else None, notice_id),
                 )
             if again_at is None:
                 self._events.write(now, "notice_undeliverable", None, None, notices=list(notice_ids), error=error)
 
-    def dead_letters(self) -> Sequence[Notice]:
+    def failed(self) -> Sequence[Notice]:
         """What could not be delivered."""
-        rows = self._db.execute(f"SELECT {NOTICE} FROM notices WHERE dead_at IS NOT NULL AND told_at IS NULL ORDER BY notice_id")
+        rows = self._db.execute(f"SELECT {NOTICE} FROM notices WHERE failed_at IS NOT NULL AND acknowledged_at IS NULL ORDER BY notice_id")
         return [notice_of(row) for row in rows]
 
-    def revive(self, notice_ids: Sequence[int]) -> None:
+    def retry(self, notice_ids: Sequence[int]) -> None:
         """Try to deliver again what was given up."""
         with self._db.transaction():
             for notice_id in notice_ids:
-                self._db.write("UPDATE notices SET dead_at = NULL, next_attempt_at = NULL, attempts = 0 WHERE notice_id = ?", (notice_id,))
+                self._db.write(
+                    "UPDATE notices SET failed_at = NULL, next_attempt_at = NULL, attempts = 0 WHERE notice_id = ?", (notice_id,)
+                )
 
-    def sent_as(self, channel: str, external: str) -> Notice | None:
+    def find_sent(self, channel: str, external: str) -> Notice | None:
         """The notice that a message of a channel was."""
-        row = self._db.one(f"SELECT {NOTICE} FROM notices WHERE channel = ? AND external = ?", (channel, external))
+        row = self._db.one(f"SELECT {NOTICE} FROM notices WHERE channel = ? AND external_id = ?", (channel, external))
         return notice_of(row) if row else None
 
-    def questions(self, channel: str | None = None) -> Sequence[str]:
+    def open_questions(self, channel: str | None = None) -> Sequence[str]:
         """The messages of a channel, or of any, that a person has not answered yet."""
         sent, values = ("", ()) if channel is None else (" AND n.channel = ?", (channel,))
-        selects = [f"SELECT n.external {where} AND n.external IS NOT NULL{sent}" for where in (_PROPOSED, _WAITING)]
+        selects = [f"SELECT n.external_id {where} AND n.external_id IS NOT NULL{sent}" for where in (_PROPOSED, _WAITING)]
         return [row[0] for select in selects for row in self._db.execute(select, values)]
 
-    def post_wanted(self) -> bool:
+    def integrations_needed(self) -> bool:
         """Whether anything is to be delivered or watched, or an answer may come in."""
-        return bool(self._db.one(f"SELECT 1 FROM notices WHERE {OUTGOING} LIMIT 1") or self._watched.find() or self.questions())
+        return bool(self._db.one(f"SELECT 1 FROM notices WHERE {OUTGOING} LIMIT 1") or self._watched.find() or self.open_questions())

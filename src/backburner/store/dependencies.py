@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from backburner.core.claims import Ending
+from backburner.core.claims import RunResult
 from backburner.core.models import Entry, Task
 from backburner.core.states import Result, RunState, TaskState
 
@@ -30,8 +30,8 @@ class Dependencies:
                 self._db.write(
                     "INSERT INTO dependencies (task_id, after_id) VALUES (?, ?) ON CONFLICT DO NOTHING", (task.task_id, after_id)
                 )
-                blocked = blocked or not other.ended
-                failed = failure_reason(after_id, other.status) if other.ended else failed
+                blocked = blocked or not other.has_ended
+                failed = failure_reason(after_id, other.status) if other.has_ended else failed
         return blocked, failed
 
     def dependents(self, after_id: str) -> Sequence[str]:
@@ -54,7 +54,7 @@ def failure_reason(after_id: str, state: str) -> str:
     return f"{after_id}, which it comes after, {how}"
 
 
-def dependency_failed(entry: Entry, reason: str, now: int) -> Ending:
+def dependency_failed(entry: Entry, reason: str, now: int) -> RunResult:
     """The end of a run that can never start."""
     assert entry.run is not None
-    return Ending(entry.run.run_id, RunState.FAILED, Result.DEPENDENCY, now, error=reason, lines=0)
+    return RunResult(entry.run.run_id, RunState.FAILED, Result.DEPENDENCY, now, error=reason, lines=0)

@@ -17,7 +17,7 @@ class EventRepository:
     def __init__(self, db: "Database", events: "EventWriter") -> None:
         self._db, self._events = db, events
 
-    def note(self, kind: str, task_id: str, run_id: str, now: int, **data: object) -> None:
+    def append(self, kind: str, task_id: str, run_id: str, now: int, **data: object) -> None:
         """Write down that something happened which changes no state."""
         with self._db.transaction(durable=False):
             self._events.write(now, kind, task_id, run_id, **data)

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from backburner.core.errors import BadInput, StaleRun, StaleTask
-from backburner.core.models import RECORD, Run, Task
+from backburner.core.models import EXTERNAL, Run, Task
 from backburner.core.states import event_between, task_event_between
 from backburner.store.rows import plain, run_row, task_row
 
@@ -32,7 +32,7 @@ class ExternalTaskRepository:
         """Overwrite a task and run that `record` stored; their changes of state must be legal ones."""
         with self._db.transaction():
             known, before = self._reader.get(task.task_id)
-            if before is None or (before.runner != RECORD and before._replace(span_id=run.span_id) != run):
+            if before is None or (before.runner != EXTERNAL and before._replace(span_id=run.span_id) != run):
                 raise BadInput(f"Task {task.task_id} is run by Backburner; only its words can be changed, not its state.")
             if before.state != run.state:
                 at = run.ended_at or run.started_at or run.created_at

@@ -120,9 +120,9 @@ class Ledger:
 
         return ExternalTaskRepository(self.database, self._reader, self._events)
 
-    def fold(self) -> None:
+    def checkpoint(self) -> None:
         """Write a log that the database may keep beside the ledger back into it, so that a copy of the ledger alone is whole."""
-        self.database.fold()
+        self.database.checkpoint()
 
     def check(self) -> Sequence[str]:
         """What the database itself finds wrong with the ledger; empty when it is sound."""

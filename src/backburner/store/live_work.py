@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from backburner.core.models import RECORD, Run
+from backburner.core.models import EXTERNAL, Run
 from backburner.store.rows import LIVE_RUNS, RUN, run_of
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ class LiveWorkRepository:
 
     def live_runs(self) -> Sequence[Run]:
         """Every run that has not ended, but for those kept by hand."""
-        rows = self._db.execute(f"SELECT {RUN} FROM runs r WHERE r.{LIVE_RUNS} AND r.runner <> ? ORDER BY r.seq", (RECORD,))
+        rows = self._db.execute(f"SELECT {RUN} FROM runs r WHERE r.{LIVE_RUNS} AND r.runner <> ? ORDER BY r.seq", (EXTERNAL,))
         return [run_of(row) for row in rows]
 
     def overdue_proposals(self, now: int) -> Sequence[str]:

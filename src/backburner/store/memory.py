@@ -12,7 +12,7 @@ class MemoryRepository:
     def __init__(self, db: "Database") -> None:
         self._db = db
 
-    def remember(self, project: str, key: str, value: str | None, now: int) -> None:
+    def set(self, project: str, key: str, value: str | None, now: int) -> None:
         """Keep something under a name for the agents of a project; nothing forgets it."""
         with self._db.transaction():
             if value is None:
@@ -24,6 +24,6 @@ class MemoryRepository:
                 (project, key, value, now),
             )
 
-    def memory(self, project: str) -> dict[str, str]:
+    def all(self, project: str) -> dict[str, str]:
         """What the agents of a project keep."""
         return dict(self._db.execute("SELECT key, value FROM memory WHERE project = ? ORDER BY key", (project,)))

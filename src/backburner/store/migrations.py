@@ -472,5 +472,31 @@ MIGRATIONS: tuple[str, ...] = (
     UPDATE runs SET waits_on = CASE wait_kind WHEN 'task' THEN waits_on WHEN 'interactive' THEN substr(waits_on, 6) END;
     ALTER TABLE runs RENAME COLUMN waits_on TO wait_target;
     """,
+    # 13: plain names for tables, columns and events
+    """
+    ALTER TABLE notices RENAME COLUMN told_at TO acknowledged_at;
+    ALTER TABLE notices RENAME COLUMN dead_at TO failed_at;
+    ALTER TABLE notices RENAME COLUMN external TO external_id;
+    ALTER TABLE runs RENAME COLUMN mark TO process_tag;
+    ALTER TABLE runs RENAME COLUMN asked TO wait_fingerprint;
+    ALTER TABLE tasks RENAME COLUMN gate_hash TO precheck_hash;
+    ALTER TABLE tasks RENAME COLUMN terms TO agent_options;
+    ALTER TABLE tombstones RENAME TO refusals;
+    ALTER TABLE turns RENAME TO interactive_leases;
+    ALTER TABLE presence RENAME TO user_activity;
+    ALTER TABLE user_activity RENAME COLUMN door TO interface;
+    ALTER TABLE received RENAME TO received_webhooks;
+    ALTER TABLE received_webhooks RENAME COLUMN hook TO webhook;
+    ALTER TABLE watches RENAME TO source_states;
+    DROP INDEX notices_dead;
+    CREATE INDEX notices_failed ON notices (notice_id) WHERE failed_at IS NOT NULL AND acknowledged_at IS NULL;
+    DROP INDEX tombstones_by_project;
+    CREATE INDEX refusals_by_project ON refusals (project, at);
+    DROP INDEX tasks_standing;
+    CREATE INDEX tasks_recurring ON tasks (state, seq) WHERE schedule <> '{}';
+    UPDATE events SET kind = 'run_suspended' WHERE kind = 'run_parked';
+    UPDATE events SET kind = 'run_continued' WHERE kind = 'run_woken';
+    UPDATE events SET kind = 'run_passed_to_agent' WHERE kind = 'run_handed';
+    """,
 )
 VERSION = len(MIGRATIONS)

@@ -37,4 +37,6 @@ class NoticeWriter:
 
     def proposal_answered(self, task_id: str, now: int) -> None:
         """Nobody needs to be asked about a proposal any more."""
-        self._db.write("UPDATE notices SET told_at = ? WHERE task_id = ? AND told_at IS NULL AND kind = 'proposed'", (now, task_id))
+        self._db.write(
+            "UPDATE notices SET acknowledged_at = ? WHERE task_id = ? AND acknowledged_at IS NULL AND kind = 'proposed'", (now, task_id)
+        )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from backburner.core.notices import Notice
 from backburner.core.recipients import INBOX
 from backburner.store.parameters import groups, places
-from backburner.store.rows import NOTICE, TO_CHANNEL, notice_of
+from backburner.store.rows import FOR_CHANNEL, NOTICE, notice_of
 
 if TYPE_CHECKING:
     from backburner.store.database import Database
@@ -20,9 +20,9 @@ class NoticeRepository:
 
     def notices(self, *, project: str | None = None, unread: bool = True, channels: Sequence[str] | None = None) -> Sequence[Notice]:
         """What is owed, oldest first: to some channels, or to all."""
-        where, values = [f"NOT ({TO_CHANNEL})"], []
+        where, values = [f"NOT ({FOR_CHANNEL})"], []
         if unread:
-            where.append("told_at IS NULL")
+            where.append("acknowledged_at IS NULL")
         if project is not None:
             where.append("project = ?")
             values.append(project)
@@ -31,16 +31,16 @@ class NoticeRepository:
         found = [notice for some in groups(channels) for notice in self._select([*where, f"channel IN ({places(some)})"], [*values, *some])]
         return sorted(found, key=lambda notice: notice.notice_id)
 
-    def tell(self, *, notice_ids: Iterable[int] = (), task_ids: Iterable[str] = (), channel: str = INBOX, now: int) -> None:
+    def acknowledge(self, *, notice_ids: Iterable[int] = (), task_ids: Iterable[str] = (), channel: str = INBOX, now: int) -> None:
         """Mark notices as told: by their ids, or what one channel owes of some tasks."""
         with self._db.transaction():
             for notice_id in notice_ids:
-                self._db.write("UPDATE notices SET told_at = ? WHERE told_at IS NULL AND notice_id = ?", (now, notice_id))
+                self._db.write("UPDATE notices SET acknowledged_at = ? WHERE acknowledged_at IS NULL AND notice_id = ?", (now, notice_id))
             for task_id in task_ids:
                 # Of a recurring task only its latest run was shown.
                 shown = "SELECT r.run_id FROM runs r JOIN tasks t ON t.task_id = r.task_id AND (t.schedule = '{}' OR r.n = t.run_count)"
                 self._db.write(
-                    "UPDATE notices SET told_at = ? WHERE told_at IS NULL AND task_id = ? AND channel = ?"
+                    "UPDATE notices SET acknowledged_at = ? WHERE acknowledged_at IS NULL AND task_id = ? AND channel = ?"
                     f" AND (run_id IS NULL OR run_id IN ({shown} WHERE r.task_id = ?))",
                     (now, task_id, channel, task_id),
                 )
@@ -49,14 +49,14 @@ class NoticeRepository:
         """Take notices that somebody is about to tell, so that nobody else does meanwhile; those that were still to be had."""
         if not notice_ids:
             return []
-        free = "told_at IS NULL AND (leased_until IS NULL OR leased_until <= ?)"
+        free = "acknowledged_at IS NULL AND (leased_until IS NULL OR leased_until <= ?)"
         take = f"UPDATE notices SET leased_until = ? WHERE notice_id = ? AND {free}"
         with self._db.transaction(durable=False):
             return [notice_id for notice_id in notice_ids if self._db.write(take, (until, notice_id, now))]
 
-    def owing(self) -> Sequence[str]:
+    def channels_with_notices(self) -> Sequence[str]:
         """The channels that something is owed to."""
-        rows = self._db.execute(f"SELECT DISTINCT channel FROM notices WHERE told_at IS NULL AND NOT ({TO_CHANNEL})")
+        rows = self._db.execute(f"SELECT DISTINCT channel FROM notices WHERE acknowledged_at IS NULL AND NOT ({FOR_CHANNEL})")
         return [row[0] for row in rows]
 
     def _select(self, where: Sequence[str], values: Sequence[object]) -> Sequence[Notice]:

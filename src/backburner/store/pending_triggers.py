@@ -24,27 +24,27 @@ class PendingTriggers:
 
     def make_room(self, task_id: str) -> None:
         """Have a row for what the source of a task sees."""
-        self._db.write("INSERT INTO watches (task_id) VALUES (?) ON CONFLICT DO NOTHING", (task_id,))
+        self._db.write("INSERT INTO source_states (task_id) VALUES (?) ON CONFLICT DO NOTHING", (task_id,))
 
     def add(self, task_id: str, payload: dict[str, object]) -> None:
         """Keep a trigger event for the next run."""
         self.make_room(task_id)
-        kept = self._db.one("SELECT waiting FROM watches WHERE task_id = ?", (task_id,))[0]
+        kept = self._db.one("SELECT waiting FROM source_states WHERE task_id = ?", (task_id,))[0]
         waiting = json.loads(kept or '{"events": [], "more": 0}')
         if len(waiting["events"]) < _MAX_WAITING:
             waiting["events"].append(payload)
         else:
             waiting["more"] += 1
-        self._db.write("UPDATE watches SET waiting = ? WHERE task_id = ?", (json.dumps(waiting), task_id))
+        self._db.write("UPDATE source_states SET waiting = ? WHERE task_id = ?", (json.dumps(waiting), task_id))
 
     def start_run(self, task: Task, folder: str, now: int) -> None:
         """Add a run for everything that waits; a task that has used up what it may is paused instead."""
-        row = self._db.one("SELECT waiting FROM watches WHERE task_id = ? AND waiting IS NOT NULL", (task.task_id,))
+        row = self._db.one("SELECT waiting FROM source_states WHERE task_id = ? AND waiting IS NOT NULL", (task.task_id,))
         if not row or task.state != TaskState.ACTIVE:
             return
-        if reason := self._usage.over_day(task, now):
+        if reason := self._usage.daily_budget_exceeded(task, now):
             self._transitions.pause_over_budget(task, reason, now)
             return
-        self._db.write("UPDATE watches SET waiting = NULL WHERE task_id = ?", (task.task_id,))
+        self._db.write("UPDATE source_states SET waiting = NULL WHERE task_id = ?", (task.task_id,))
         self._db.write("UPDATE tasks SET fired = fired + 1 WHERE task_id = ?", (task.task_id,))
         self._runs.add_recurring(self._reader.get(task.task_id).task, folder, now, cause="event", payload=row[0])

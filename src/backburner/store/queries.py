@@ -21,7 +21,7 @@ class QueryRepository:
     def __init__(self, db: "Database", reader: "TaskReader") -> None:
         self._db, self._reader = db, reader
 
-    def show(self, task_id: str) -> Entry | None:
+    def get(self, task_id: str) -> Entry | None:
         """The task with just this id."""
         return self._reader.find(task_id)
 
@@ -44,7 +44,7 @@ class QueryRepository:
                 return [row[0] for row in rows]
         return []
 
-    def fallen(self, task_id: str) -> Sequence[Entry]:
+    def failed_dependents(self, task_id: str) -> Sequence[Entry]:
         """The tasks that failed because this one did, and those that failed with them."""
         fell = "EXISTS (SELECT 1 FROM runs r WHERE r.task_id = d.task_id AND r.result = 'dependency')"
         rows = self._db.execute(
@@ -114,7 +114,7 @@ class QueryRepository:
         )
         return json.loads(row[0]) if row else {}
 
-    def asked_by(self, session: str) -> Sequence[str]:
+    def requested_by(self, session: str) -> Sequence[str]:
         """The tasks that a session asked for, and those that the agents among them asked for, and so on."""
         rows = self._db.execute(
             "WITH RECURSIVE asked (task_id) AS (SELECT task_id FROM tasks WHERE session = ?"

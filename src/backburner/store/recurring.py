@@ -49,7 +49,7 @@ class RecurringRepository:
         self._db, self._reader, self._events, self._transitions, self._activation = db, reader, events, transitions, activation
         self._runs, self._usage, self._pending, self._endings = runs, usage, pending, endings
 
-    def standing(self) -> Sequence[Entry]:
+    def list(self) -> Sequence[Entry]:
         """Every recurring task that is due some time."""
         return [entry_of(row) for row in self._db.execute(f"{ENTRY} WHERE t.next_run_at IS NOT NULL ORDER BY t.seq")]
 
@@ -84,7 +84,7 @@ class RecurringRepository:
             last = rows[-1][1:]
         return moved
 
-    def room(self, name: str | None, project: str, besides: str = "") -> None:
+    def check_name(self, name: str | None, project: str, besides: str = "") -> None:
         """BadInput where another recurring task of that name is open."""
         self._activation.check_name(name, project, besides)
 
@@ -103,7 +103,7 @@ class RecurringRepository:
                 raise StaleTask(task_id=task_id)
             self._events.write(now, "task_replanned", task_id, None, before=task.recurring.next_run_at, after=due)
 
-    def ran(self, task_id: str, slot: int) -> bool:
+    def has_run(self, task_id: str, slot: int) -> bool:
         """Whether a slot was run."""
         ran = "SELECT 1 FROM runs WHERE task_id = ? AND slot = ? AND cause = 'schedule' AND n > 0"
         return bool(self._db.one(ran, (task_id, slot)))
@@ -126,7 +126,7 @@ class RecurringRepository:
             self._activation.activate(task, now, most_active)
             self._db.write("UPDATE runs SET blocked = 0 WHERE task_id = ? AND state = 'pending'", (task_id,))
             entry = self._reader.get(task_id)
-            if task.spec.source and not entry.live:
+            if task.spec.source and not entry.is_live:
                 self._pending.start_run(entry.task, folder, now)
         return self._reader.get(task_id)
 
@@ -137,20 +137,20 @@ class RecurringRepository:
             entry = self._reader.get(task_id)
             if entry.task.state not in (TaskState.ACTIVE, TaskState.PAUSED):
                 raise BadInput(f"Task {task_id} is {entry.status}; only what is active or paused can be run.")
-            if reason := self._usage.over_day(entry.task, now):
+            if reason := self._usage.daily_budget_exceeded(entry.task, now):
                 raise BadInput(
                     f"{recurring.title(entry.task)} may not: {reason}. A yes lets it use as much again: backburner unpause {task_id}"
                 )
-            if entry.live and entry.run:
+            if entry.is_live and entry.run:
                 raise BadInput(f"Task {task_id} has a run that is {entry.run.state} already: {entry.run.run_id}")
             self._runs.add_recurring(entry.task, folder, now, cause="manual")
         return self._reader.get(task_id)
 
-    def spent(self, task_id: str | None, since: int, until: int | None = None) -> dict[str, float]:
+    def usage(self, task_id: str | None, since: int, until: int | None = None) -> dict[str, float]:
         """What the runs of a task, or of all recurring ones, used since a moment: tokens, cost, seconds, and how many there were."""
-        return self._usage.spent(task_id, since, until)
+        return self._usage.total(task_id, since, until)
 
-    def set_back(self, now: int) -> None:
+    def clock_set_back(self, now: int) -> None:
         """The clock was set back: what was put off is put off by as much from now on, not until the time of before."""
         with self._db.transaction():
             self._db.write(
@@ -160,9 +160,9 @@ class RecurringRepository:
             )
             self._db.write("UPDATE tasks SET counted_from = ? WHERE counted_from > ?", (now, now))
 
-    def over_day(self, task: Task, now: int) -> str | None:
+    def daily_budget_exceeded(self, task: Task, now: int) -> str | None:
         """What a task has used up of what it may in a day; None where there is something left."""
-        return self._usage.over_day(task, now)
+        return self._usage.daily_budget_exceeded(task, now)
 
     def compact(self, before: int, now: int, task_ids: Sequence[str] | None = None) -> Sequence[str]:
         """Forget old runs of recurring tasks, but for the latest of each, and those that a budget still counts; the folders they leave."""
@@ -212,7 +212,7 @@ class RecurringRepository:
             late = delay(schedule, task.task_id, plan.run)
             due_at = plan.run + late if late and plan.run + late > now else None
             self._runs.add_recurring(task, folder, now, cause="schedule", slot=plan.run, due_at=due_at)
-        elif following is None and not entry.live:
+        elif following is None and not entry.is_live:
             self._endings.finish(task, TaskEvent.DONE, now)
 
     def _dealt_with(self, task_id: str, first: int, last: int) -> set[int]:
@@ -234,6 +234,6 @@ class RecurringRepository:
 
     def _recurring_task(self, task_id: str) -> Task:
         task = self._reader.get(task_id).task
-        if not task.standing:
+        if not task.is_recurring:
             raise BadInput(f"Task {task_id} has no schedule; only standing tasks can be paused or run out of turn.")
         return task

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from backburner.core import recurring
-from backburner.core.claims import Ending
-from backburner.core.formatting import ending as ending_words
+from backburner.core.claims import RunResult
+from backburner.core.formatting import describe_result as ending_words
 from backburner.core.models import Run, Task
 from backburner.core.states import Result, RunEvent, RunState, TaskEvent, TaskState
 
@@ -46,7 +46,7 @@ class RecurringEndings:
         self._db, self._root, self._reader, self._events, self._notices = db, root, reader, events, notices
         self._transitions, self._runs, self._usage, self._pending = transitions, runs, usage, pending
 
-    def run_ended(self, task: Task, run: Run, event: RunEvent, ending: Ending, *, woken: bool) -> Sequence[EndedTask]:
+    def run_ended(self, task: Task, run: Run, event: RunEvent, ending: RunResult, *, woken: bool) -> Sequence[EndedTask]:
         """Retry, pause, tell or finish the task, and start what runs after it; the tasks that are over with this.
 
         `woken` is whether the agent behind its command was asked, or there is none.
@@ -55,9 +55,9 @@ class RecurringEndings:
         how = ending_words(ending.result, ending.exit_code, ending.error, task.spec.timeout_ms)
         if ending.result == Result.EXIT and ending.error:
             how = ending.error
-        after = recurring.sequel(task, run, ending, how, over=recurring.is_over(task, now) or self._follows_nothing(task))
+        after = recurring.after_run(task, run, ending, how, over=recurring.is_over(task, now) or self._follows_nothing(task))
         if not woken:
-            after = after._replace(tell=False, result_hash=task.recurring.result_hash)
+            after = after._replace(notify=False, result_hash=task.recurring.result_hash)
         about = {
             "result": ending.result,
             "exit_code": ending.exit_code,
@@ -67,16 +67,16 @@ class RecurringEndings:
         }
         self._events.write(now, event, task.task_id, run.run_id, **about, **({"retry_in_ms": after.retry_ms} if after.retry_ms else {}))
         self._remember(task, run, ending, after)
-        reached = self._transitions.apply(task, after.event, now, because=after.because).state if after.event else None
+        reached = self._transitions.apply(task, after.event, now, because=after.reason).state if after.event else None
         if reached in (TaskState.DONE, TaskState.FAILED):
             self._end_watcher(task, now)
         folder = os.path.dirname(run.folder)
         if after.retry_ms is not None:
             about = {"slot": run.cause.slot, "origin": run.cause.origin, "payload": run.cause.payload}
             self._runs.add_recurring(task, folder, now, cause="retry", due_at=now + after.retry_ms, **about)
-        elif after.tell:
+        elif after.notify:
             log = os.path.join(self._root, run.folder, "output.log")
-            self._notices.write(task, run, recurring.notice(task, run, ending, after, how, log), now)
+            self._notices.write(task, run, recurring.recurring_notice(task, run, ending, after, how, log), now)
         ended: list[EndedTask] = []
         if ending.state == RunState.COMPLETED and woken:
             changed = ending.digest != task.recurring.result_hash and task.recurring.result_hash is not None
@@ -96,18 +96,18 @@ class RecurringEndings:
         """Pause the tasks that run each time after one that is over."""
         for (follower,) in self._db.execute("SELECT task_id FROM chains WHERE after_id = ?", (ended.task_id,)):
             other = self._reader.get(follower)
-            if other.task.state == TaskState.ACTIVE and not other.live:
+            if other.task.state == TaskState.ACTIVE and not other.is_live:
                 reason = f"{ended.task_id}, which it comes after, is {ended.state}"
                 self._transitions.pause(other.task, reason, now, f"{recurring.title(other.task)} is paused: {reason}.")
 
-    def _remember(self, task: Task, run: Run, ending: Ending, after: recurring.Sequel) -> None:
-        gate_hash = run.end.digest if ending.state == RunState.COMPLETED and run.end.digest else task.recurring.precheck_hash
+    def _remember(self, task: Task, run: Run, ending: RunResult, after: recurring.NextStep) -> None:
+        precheck_hash = run.end.digest if ending.state == RunState.COMPLETED and run.end.digest else task.recurring.precheck_hash
         self._db.write(
-            "UPDATE tasks SET failures = ?, result_hash = ?, gate_hash = ? WHERE task_id = ?",
-            (after.failures, after.result_hash, gate_hash, task.task_id),
+            "UPDATE tasks SET failures = ?, result_hash = ?, precheck_hash = ? WHERE task_id = ?",
+            (after.failures, after.result_hash, precheck_hash, task.task_id),
         )
-        if after.because is not None:
-            self._db.write("UPDATE tasks SET paused_because = ?, pause_kind = 'other' WHERE task_id = ?", (after.because, task.task_id))
+        if after.reason is not None:
+            self._db.write("UPDATE tasks SET paused_because = ?, pause_kind = 'other' WHERE task_id = ?", (after.reason, task.task_id))
 
     def _follows_nothing(self, task: Task) -> bool:
         """Whether a task comes after one that is over."""
@@ -134,13 +134,13 @@ class RecurringEndings:
             self._skip(other.task, f"{run.run_id} completed while it was paused", run, now)
         if other.task.state != TaskState.ACTIVE:
             return None
-        if recurring.is_over(other.task, now) and not other.live:
+        if recurring.is_over(other.task, now) and not other.is_live:
             return self.finish(other.task, TaskEvent.DONE, now)
-        if reason := self._usage.over_day(other.task, now):
+        if reason := self._usage.daily_budget_exceeded(other.task, now):
             self._transitions.pause_over_budget(other.task, reason, now)
-        elif other.live and other.task.spec.source:
+        elif other.is_live and other.task.spec.source:
             self._pending.add(task_id, {"summary": f"what {task.task_id} prints has changed", "run": run.run_id})
-        elif other.live:
+        elif other.is_live:
             self._skip(other.task, f"{run.run_id} completed while the run before was still at work", run, now)
         else:
             self._db.write("UPDATE tasks SET fired = fired + 1 WHERE task_id = ?", (task_id,))

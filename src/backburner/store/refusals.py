@@ -16,17 +16,17 @@ class RefusalRepository:
     def __init__(self, db: "Database") -> None:
         self._db = db
 
-    def bury(self, task: Task, digest: str, why: str, now: int) -> None:
+    def record(self, task: Task, digest: str, why: str, now: int) -> None:
         """Record that a person did not want a task; old refusals are forgotten."""
         with self._db.transaction():
             refused = {"project": task.project, "name": normal(task.spec.name or ""), "digest": digest, "why": why, "at": now}
-            self._db.insert("tombstones", refused)
-            self._db.write("DELETE FROM tombstones WHERE at < ?", (now - _KEPT_MS,))
+            self._db.insert("refusals", refused)
+            self._db.write("DELETE FROM refusals WHERE at < ?", (now - _KEPT_MS,))
 
-    def buried(self, project: str, name: str, digest: str, since: int, why: str) -> int | None:
+    def refused_since(self, project: str, name: str, digest: str, since: int, why: str) -> int | None:
         """When something of this name, or the same in other words, was not wanted, since a moment."""
         same = "(name = ? AND name <> '' OR digest = ?)"
-        latest = f"SELECT max(at) FROM tombstones WHERE project = ? AND why = ? AND at >= ? AND {same}"
+        latest = f"SELECT max(at) FROM refusals WHERE project = ? AND why = ? AND at >= ? AND {same}"
         return self._db.one(latest, (project, why, since, normal(name), digest))[0]
 
 

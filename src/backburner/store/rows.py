@@ -32,19 +32,19 @@ _GROUPS: dict[str, tuple[str, ...]] = {
     "first": Task._fields[:5],
     "spec": TaskSpec._fields[:7],
     "command": ("command", *CommandSpec._fields[1:]),
-    "agent": ("agent", "prompt", "terms"),
+    "agent": ("agent", "prompt", "agent_options"),
     "order": Order._fields,
     "recurrence": ("schedule", "notify", "source"),
     "decision": ("reasons", "rule", "approved_by", "approved_via", "approved_at", *Decision._fields[5:]),
     "trace": TraceIds._fields,
-    "recurring": tuple("gate_hash" if field == "precheck_hash" else field for field in RecurringState._fields),
+    "recurring": RecurringState._fields,
     "rest": Task._fields[9:],
 }
 _TASK_COLUMNS = tuple(column for columns in _GROUPS.values() for column in columns)
 _ENDS = [sum(len(columns) for columns in list(_GROUPS.values())[:n]) for n in range(len(_GROUPS) + 1)]
 _SLICES = [slice(start, end) for start, end in pairwise(_ENDS)]
 TASK = ", ".join(f"t.{column}" for column in _TASK_COLUMNS)
-_WAIT = {"kind": "wait_kind", "target": "wait_target"}
+_WAIT = {"kind": "wait_kind", "target": "wait_target", "fingerprint": "wait_fingerprint"}
 _CAUSE = {"kind": "cause"}
 _RUN = Run._fields[: Run._fields.index("wait")]
 _RUN_COLUMNS = (
@@ -64,9 +64,9 @@ ENTRY = f"SELECT {TASK}, {RUN} FROM tasks t LEFT JOIN runs r ON r.task_id = t.ta
 # Through the small index of what is live, whatever the planner thinks of it: the cost must not grow with history.
 LIVE_RUNS = "seq IN (SELECT seq FROM runs WHERE ended_at IS NULL)"
 NOTICE = ", ".join(Notice._fields)
-TO_CHANNEL = f"recipient = '{RecipientKind.CHANNEL}'"  # the notices that leave for a channel
+FOR_CHANNEL = f"recipient = '{RecipientKind.CHANNEL}'"  # the notices that leave for a channel
 _NO_LIMITS, _NO_BUDGET = Limits(), Budget()
-OUTGOING = f"told_at IS NULL AND dead_at IS NULL AND {TO_CHANNEL}"  # word for word as in the index of that
+OUTGOING = f"acknowledged_at IS NULL AND failed_at IS NULL AND {FOR_CHANNEL}"  # word for word as in the index of that
 
 
 def plain(value: object) -> object:
@@ -109,7 +109,7 @@ def task_of(row: tuple) -> Task:
     cwd, env, budget, channels, *words = spec
     line, shell, stdin, limits, *others = command
     batch, key, priority, after, *later = order
-    name, prompt, terms = agent
+    name, prompt, options = agent
     schedule, notify, source = recurrence
     recurs = RecurringState(*recurring)
     return Task(
@@ -125,7 +125,7 @@ def task_of(row: tuple) -> Task:
             _words(channels),
             *words,
             CommandSpec(_words(line), bool(shell), bool(stdin), Limits(**_table(limits)) if limits != "{}" else _NO_LIMITS, *others),
-            AgentSpec(name, prompt, options_from(_table(terms))) if name is not None else None,
+            AgentSpec(name, prompt, options_from(_table(options))) if name is not None else None,
             Order(batch, key, priority, _words(after), *later),
             Recurrence(_schedule(_table(schedule)), notify, source_from(_table(source))) if schedule != "{}" else None,
         ),
@@ -166,12 +166,12 @@ def task_row(task: Task) -> dict[str, object]:
 
 def run_of(row: tuple) -> Run:
     """A run from its columns."""
-    run_id, task_id, n, state, folder, mark, trace_id, span_id, runner, created_at, owner, process, *times = row[: len(_RUN)]
+    run_id, task_id, n, state, folder, process_tag, trace_id, span_id, runner, created_at, owner, process, *times = row[: len(_RUN)]
     started_at, ended_at, cancel_requested_at, priority, blocked, *others = times
     wait, cause = row[_WAITS], row[_CAUSES]
     result, exit_code, summary, lines, usage, *more = row[_RUN_END]
     return Run(
-        *(run_id, task_id, n, RunState(state), folder, mark, trace_id, span_id, runner, created_at),
+        *(run_id, task_id, n, RunState(state), folder, process_tag, trace_id, span_id, runner, created_at),
         ProcessId.parse(owner) if owner else None,
         ProcessId.parse(process) if process else None,
         *(started_at, ended_at, cancel_requested_at, priority, bool(blocked), *others),

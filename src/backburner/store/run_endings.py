@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from backburner.core import recurring
-from backburner.core.claims import Ending
+from backburner.core.claims import RunResult
 from backburner.core.errors import StaleRun
 from backburner.core.formatting import agent_notice as agent_notice_words
-from backburner.core.formatting import ending as ending_words
-from backburner.core.formatting import notice as notice_words
-from backburner.core.models import HOSTED, Entry, Run, Task
+from backburner.core.formatting import describe_result as ending_words
+from backburner.core.formatting import notice_text as notice_words
+from backburner.core.models import AGENT_LANES, Entry, Run, Task
 from backburner.core.states import (
     Result,
     RunEvent,
@@ -19,9 +19,9 @@ from backburner.core.states import (
     TaskState,
     WaitKind,
     advance,
-    ending_of_task,
     event_between,
     restart_delay,
+    task_event_for,
 )
 from backburner.core.task_spec import SourceKind
 from backburner.store.dependencies import dependency_failed, failure_reason
@@ -62,7 +62,7 @@ class RunEndings:
         self._transitions, self._runs, self._waiting = transitions, runs, waiting
         self._dependencies, self._recurring = dependencies, recurring_endings
 
-    def end(self, entry: Entry, ending: Ending) -> None:
+    def end(self, entry: Entry, ending: RunResult) -> None:
         """Write the end of a run and everything that follows from it."""
         for ended in self._write(entry, ending):
             self.follow_up(ended.task_id, ended.state, ending.ended_at)
@@ -78,7 +78,7 @@ class RunEndings:
         ended = [EndedTask(task_id, state)]
         while ended:
             after_id, state = ended.pop(0)
-            self._waiting.wake(WaitKind.TASK, after_id, now)
+            self._waiting.continue_runs(WaitKind.TASK, after_id, now)
             for dependent in self._dependencies.dependents(after_id):
                 entry = self._reader.get(dependent)
                 if state == TaskState.DONE:
@@ -86,28 +86,28 @@ class RunEndings:
                 elif entry.run and entry.run.state == RunState.PENDING:
                     ended += self._write(entry, dependency_failed(entry, failure_reason(after_id, str(state)), now))
 
-    def _write(self, entry: Entry, ending: Ending) -> Sequence[EndedTask]:
+    def _write(self, entry: Entry, ending: RunResult) -> Sequence[EndedTask]:
         """Write state, event and notice of an end; the tasks that are over with it, none where it is to be run again."""
         task, run = entry
         assert run is not None
         woken = True
-        if task.gated and run.runner not in HOSTED:
-            if recurring.wakes(task, ending) and run.cancel_requested_at is None:
-                self._hand_on(task, run, ending)
+        if task.has_precheck and run.runner not in AGENT_LANES:
+            if recurring.precheck_triggers_agent(task, ending) and run.cancel_requested_at is None:
+                self._continue_with_agent(task, run, ending)
                 return []
-            if ending.state == RunState.COMPLETED or recurring.declined(task, ending):
+            if ending.state == RunState.COMPLETED or recurring.precheck_declined(task, ending):
                 woken, ending = False, ending._replace(state=RunState.COMPLETED, summary="nothing new; its agent was not asked")
         source = task.spec.source
         if source and source.kind is SourceKind.POLL and source.compare == "exit" and ending.result == Result.EXIT:
             ending = ending._replace(state=RunState.COMPLETED, digest=str(ending.exit_code))  # its exit code is what it found
         event = event_between(run.state, ending.state)
         self._write_run(run, ending)
-        if task.standing:
+        if task.is_recurring:
             return self._recurring.run_ended(task, run, event, ending, woken=woken)
         failures, delay = self._restart(task, run, ending)
         reached = None
         if delay is None and task.kind == "oneshot":
-            reached = self._transitions.apply(task, ending_of_task(ending.state), ending.ended_at).state
+            reached = self._transitions.apply(task, task_event_for(ending.state), ending.ended_at).state
         about = {"result": ending.result, "exit_code": ending.exit_code, "summary": ending.summary}
         restarts = {"restarts_in_ms": delay} if delay is not None else {}
         self._events.write(ending.ended_at, event, task.task_id, run.run_id, **about, **restarts)
@@ -118,7 +118,7 @@ class RunEndings:
         self._notices.write(task, run, self._text(task, run, ending, failures), ending.ended_at)
         return [EndedTask(task.task_id, reached)] if reached else []
 
-    def _write_run(self, run: Run, ending: Ending) -> None:
+    def _write_run(self, run: Run, ending: RunResult) -> None:
         changed = self._db.write(
             "UPDATE runs SET state = ?, result = ?, exit_code = ?, error = ?, summary = ?, lines = ?, blocked = 0, process = coalesce(?, process),"
             " ended_at = CASE WHEN started_at > ? THEN started_at ELSE ? END, usage = ?, problem = ?, wait_kind = NULL, wait_target = NULL WHERE run_id = ? AND state = ?",
@@ -128,18 +128,18 @@ class RunEndings:
         if not changed:
             raise StaleRun(run_id=ending.run_id)
 
-    def _hand_on(self, task: Task, run: Run, ending: Ending) -> None:
+    def _continue_with_agent(self, task: Task, run: Run, ending: RunResult) -> None:
         """The command in front of a prompt has said that its agent is to be asked: the same run is pending for that."""
-        after = advance(run.state, RunEvent.HANDED_ON)
+        after = advance(run.state, RunEvent.PASSED_TO_AGENT)
         changed = self._db.write(
             "UPDATE runs SET state = ?, runner = ?, owner = NULL, process = NULL, started_at = NULL, digest = ? WHERE run_id = ? AND state = ?",
             (after, task.lane, ending.digest, run.run_id, run.state),
         )
         if not changed:
             raise StaleRun(run_id=run.run_id)
-        self._events.write(ending.ended_at, RunEvent.HANDED_ON, task.task_id, run.run_id, summary=ending.summary)
+        self._events.write(ending.ended_at, RunEvent.PASSED_TO_AGENT, task.task_id, run.run_id, summary=ending.summary)
 
-    def _restart(self, task: Task, run: Run, ending: Ending) -> tuple[int, int | None]:
+    def _restart(self, task: Task, run: Run, ending: RunResult) -> tuple[int, int | None]:
         """How often in a row a task that is to be restarted failed, and after how many milliseconds it is run again."""
         by_itself = ending.state == RunState.FAILED and ending.result in (Result.EXIT, Result.SIGNAL)
         if not task.spec.command.restarts or not by_itself or run.cancel_requested_at is not None:
@@ -152,7 +152,7 @@ class RunEndings:
                 break
         return failures, restart_delay(task.spec.command.restarts, failures)
 
-    def _text(self, task: Task, run: Run, ending: Ending, failures: int) -> str:
+    def _text(self, task: Task, run: Run, ending: RunResult, failures: int) -> str:
         how = ending_words(ending.result, ending.exit_code, ending.error, task.spec.timeout_ms)
         if failures > 1:
             how += f", {failures} times in a row"

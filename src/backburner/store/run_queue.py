@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, assert_never
 
 from backburner.core import recurring
-from backburner.core.claims import Ending, Settled, Work
+from backburner.core.claims import ClaimedRun, RunResult, Settled
 from backburner.core.errors import StaleRun
-from backburner.core.formatting import no_room, short
+from backburner.core.formatting import delay_text, short_fingerprint
 from backburner.core.masking import masked_line
-from backburner.core.models import ENGINE, HOSTED, Entry, ProcessId, Run
-from backburner.core.states import AT_WORK, LIVE, NoticeKind, Result, RunEvent, RunState, TaskState, WaitKind, advance
+from backburner.core.models import AGENT_LANES, ENGINE, Entry, ProcessId, Run
+from backburner.core.states import LIVE, RUNNING_STATES, NoticeKind, Result, RunEvent, RunState, TaskState, WaitKind, advance
 from backburner.core.terminal_text import shortened
 from backburner.store.claims import QUEUE
 from backburner.store.rows import LIVE_RUNS
@@ -43,7 +43,7 @@ class RunQueueRepository:
         self._db, self._reader, self._events, self._notices = db, reader, events, notices
         self._claims, self._waiting, self._endings = claims, waiting, endings
 
-    def claim(self, runner: str, owner: ProcessId, limit: int, now: int) -> Sequence[Work]:
+    def claim(self, runner: str, owner: ProcessId, limit: int, now: int) -> Sequence[ClaimedRun]:
         """Make up to `limit` pending runs ours, by priority and then oldest first. On disk before anything is started."""
         if limit <= 0 or not self.queued(runner, now, 1):
             return []
@@ -58,7 +58,7 @@ class RunQueueRepository:
         """When the next pending run may start that may not start yet."""
         return self._db.one(f"SELECT min(due_at) {QUEUE} AND due_at > ?", (runner, now))[0]
 
-    def settle(self, endings: Sequence[Ending], owner: ProcessId, *, runner: str = "", limit: int = 0, now: int = 0) -> Settled:
+    def settle(self, endings: Sequence[RunResult], owner: ProcessId, *, runner: str = "", limit: int = 0, now: int = 0) -> Settled:
         """Write the ends of runs with their events and notices, and claim what may start now: one transaction, one sync.
 
         Only the ends of runs that are still ours are written.
@@ -72,12 +72,12 @@ class RunQueueRepository:
                     settled.append(ending.run_id)
             return Settled(settled, self._claims.claim(runner, owner, limit, now))
 
-    def adopt(self, run: Run, owner: ProcessId) -> Work:
+    def adopt(self, run: Run, owner: ProcessId) -> ClaimedRun:
         """Take over a run at work from an owner that is dead."""
         with self._db.transaction():
             adopted = self._db.write(
                 "UPDATE runs SET owner = ?, runner = ? WHERE run_id = ? AND state = ? AND owner = ?",
-                (str(owner), run.runner if run.runner in HOSTED else ENGINE, run.run_id, run.state, str(run.owner)),
+                (str(owner), run.runner if run.runner in AGENT_LANES else ENGINE, run.run_id, run.state, str(run.owner)),
             )
             if not adopted:
                 raise StaleRun(run_id=run.run_id)
@@ -89,7 +89,7 @@ class RunQueueRepository:
             waiting = "state IN ('pending', 'waiting') AND runner = ? AND ended_at IS NULL"
             return self._db.write(f"UPDATE runs SET runner = ? WHERE {waiting}", (ENGINE, runner))
 
-    def cancels(self) -> Sequence[str]:
+    def cancel_requests(self) -> Sequence[str]:
         """The runs at work that are to be stopped."""
         return [row[0] for row in self._db.execute(f"SELECT run_id FROM runs WHERE {LIVE_RUNS} AND cancel_requested_at IS NOT NULL")]
 
@@ -116,7 +116,7 @@ class RunQueueRepository:
                 raise StaleRun(run_id=run_id)
             self._events.write(now, "run_ready", self._reader.task_of(run_id), run_id)
 
-    def put_off(self, run_id: str, owner: ProcessId, reason: str, now: int, *, tell: bool) -> None:
+    def postpone(self, run_id: str, owner: ProcessId, reason: str, now: int, *, tell: bool) -> None:
         """A claimed run cannot be started yet: why, and that its time has not begun. With `tell` a person is owed a word about it."""
         with self._db.transaction(durable=False):
             change = "error = ?, started_at = ?, process = NULL"
@@ -126,9 +126,9 @@ class RunQueueRepository:
             if tell:
                 task = self._reader.get(self._reader.task_of(run_id)).task
                 self._events.write(now, "run_delayed", task.task_id, run_id, reason=reason)
-                self._notices.write(task, None, no_room(task.task_id, reason), now, NoticeKind.DELAYED, again=True)
+                self._notices.write(task, None, delay_text(task.task_id, reason), now, NoticeKind.DELAYED, again=True)
 
-    def park(
+    def suspend(
         self,
         run_id: str,
         owner: ProcessId,
@@ -141,25 +141,25 @@ class RunQueueRepository:
         """Let a running run wait; `target` is the task or the lane that it waits for, `asked` the fingerprint of what a yes would be for."""
         with self._db.transaction():
             row = self._db.one("SELECT state, task_id FROM runs WHERE run_id = ? AND owner = ?", (run_id, str(owner)))
-            if not row or row[0] not in AT_WORK:
+            if not row or row[0] not in RUNNING_STATES:
                 raise StaleRun(run_id=run_id)
             before, task_id = RunState(row[0]), row[1]
             parked = self._db.write(
-                "UPDATE runs SET state = ?, error = ?, wait_kind = ?, wait_target = ?, reply = NULL, asked = ? WHERE run_id = ? AND state = ? AND owner = ?",
-                (advance(before, RunEvent.PARKED), reason, kind, target, asked, run_id, before, str(owner)),
+                "UPDATE runs SET state = ?, error = ?, wait_kind = ?, wait_target = ?, reply = NULL, wait_fingerprint = ? WHERE run_id = ? AND state = ? AND owner = ?",
+                (advance(before, RunEvent.SUSPENDED), reason, kind, target, asked, run_id, before, str(owner)),
             )
             if not parked:
                 raise StaleRun(run_id=run_id)
-            self._events.write(now, RunEvent.PARKED, task_id, run_id, reason=reason)
+            self._events.write(now, RunEvent.SUSPENDED, task_id, run_id, reason=reason)
             entry = self._reader.get(task_id)
             if entry.run and entry.run.cancel_requested_at is not None:  # it was to be stopped: it does not wait for anybody
-                self._endings.end(entry, Ending(run_id, RunState.CANCELLED, Result.SIGNAL, now, error="it was stopped"))
+                self._endings.end(entry, RunResult(run_id, RunState.CANCELLED, Result.SIGNAL, now, error="it was stopped"))
             elif self._is_over(kind, target):
                 self._waiting.requeue(run_id, now, task_id=task_id)  # that ended before it waited
-            elif entry.task.standing:
+            elif entry.task.is_recurring:
                 self._tell_waiting(entry, reason, kind, target, asked, now)
 
-    def unpark(self, run_id: str, now: int) -> None:
+    def resume_suspended(self, run_id: str, now: int) -> None:
         """A run waits for a person no more, without their word. Guarded: it waits for one on a step."""
         with self._db.transaction():
             row = self._db.one("SELECT task_id FROM runs WHERE run_id = ? AND state = 'waiting' AND wait_kind = 'tool'", (run_id,))
@@ -175,10 +175,10 @@ class RunQueueRepository:
             case WaitKind.REATTACH:
                 return True
             case WaitKind.INTERACTIVE:
-                return not self._db.one("SELECT 1 FROM turns WHERE lane = ?", (target,))
+                return not self._db.one("SELECT 1 FROM interactive_leases WHERE lane = ?", (target,))
             case WaitKind.TASK:
                 other = self._reader.find(target or "")
-                return other is None or other.ended
+                return other is None or other.has_ended
             case _:
                 assert_never(kind)
 
@@ -195,5 +195,7 @@ class RunQueueRepository:
             line = masked_line(other.task.spec.command.words, other.task.spec.command.shell)
             reason = f"it wants to run `{shortened(line, longest=400)}` ({'; '.join(other.task.decision.reasons)})"
         elif asked:
-            reason = f"{reason} (fingerprint {short(asked)})"
-        self._notices.write(entry.task, entry.run, recurring.waiting(entry.task, reason, answer), now, NoticeKind.WAITING, again=True)
+            reason = f"{reason} (fingerprint {short_fingerprint(asked)})"
+        self._notices.write(
+            entry.task, entry.run, recurring.waiting_message(entry.task, reason, answer), now, NoticeKind.WAITING, again=True
+        )

@@ -53,7 +53,7 @@ class RunWriter:
             n=task.run_count,
             state=RunState.PENDING,
             folder=os.path.join(folder, run_id),
-            mark=os.urandom(8).hex(),
+            process_tag=os.urandom(8).hex(),
             trace_id=task.trace.trace_id or trace.new_trace_id(),
             span_id=trace.new_span_id(),
             runner=runner,
@@ -76,7 +76,7 @@ class RunWriter:
     def skip(self, task: Task, skipped: Sequence[tuple[int, str, int]], now: int, *, cause: str, origin: str | None = None) -> None:
         """Add a row for every slot that is not run, with the reason, and how many more before it share the row."""
         lowest = self._db.one("SELECT min(n) FROM runs WHERE task_id = ? AND n < 0", (task.task_id,))[0] or 0
-        blank = {"mark": "", "trace_id": task.trace.trace_id, "span_id": "", "folder": "", "runner": ENGINE, "usage": "{}"}
+        blank = {"process_tag": "", "trace_id": task.trace.trace_id, "span_id": "", "folder": "", "runner": ENGINE, "usage": "{}"}
         for place, (slot, reason, before) in enumerate(skipped, 1):
             n = lowest - place
             known = {"run_id": ids.run_id(task.task_id, n), "task_id": task.task_id, "n": n, "cause": cause, "slot": slot, "origin": origin}

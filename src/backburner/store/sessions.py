@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from backburner.core.models import ProcessId
-from backburner.core.session_records import PersonsTurn, Session
+from backburner.core.session_records import InteractiveLease, Session
 from backburner.core.states import WaitKind
 from backburner.store.parameters import places
 from backburner.store.rows import LIVE_RUNS, plain
@@ -35,7 +35,7 @@ class SessionRepository:
         rows = self._db.execute(f"SELECT {', '.join(Session._fields)} FROM sessions {where} ORDER BY seen_at DESC", values)
         return [Session(*row)._replace(process=ProcessId.parse(row[3]) if row[3] else None) for row in rows]
 
-    def open_work(self, sessions: Sequence[str]) -> bool:
+    def has_open_work(self, sessions: Sequence[str]) -> bool:
         """Whether sessions asked for anything that still runs, or waits to."""
         if not sessions:
             return False
@@ -44,31 +44,34 @@ class SessionRepository:
         proposed = f"SELECT 1 FROM tasks WHERE state = 'proposed' AND {asked}"
         return bool(self._db.one(live, sessions) or self._db.one(proposed, sessions))
 
-    def present(self, door: str, now: int) -> None:
+    def record_activity(self, interface: str, now: int) -> None:
         """Record that a person did something at an interface. Not waited for."""
         with self._db.transaction(durable=False):
-            self._db.write("INSERT INTO presence (door, at) VALUES (?, ?) ON CONFLICT (door) DO UPDATE SET at = excluded.at", (door, now))
+            self._db.write(
+                "INSERT INTO user_activity (interface, at) VALUES (?, ?) ON CONFLICT (interface) DO UPDATE SET at = excluded.at",
+                (interface, now),
+            )
 
-    def last_present(self) -> int | None:
+    def last_activity(self) -> int | None:
         """When a person last did something, at any interface."""
-        return self._db.one("SELECT max(at) FROM presence")[0]
+        return self._db.one("SELECT max(at) FROM user_activity")[0]
 
-    def begin_turn(self, turn: PersonsTurn) -> None:
+    def begin_interactive(self, turn: InteractiveLease) -> None:
         """A person waits for a model: what runs in the background there stands aside at its next safe point."""
         with self._db.transaction(durable=False):
-            self._db.write("DELETE FROM turns WHERE process = ?", (str(turn.process),))
-            self._db.insert("turns", turn._asdict())
+            self._db.write("DELETE FROM interactive_leases WHERE process = ?", (str(turn.process),))
+            self._db.insert("interactive_leases", turn._asdict())
 
-    def end_turn(self, process: ProcessId, now: int) -> bool:
+    def end_interactive(self, process: ProcessId, now: int) -> bool:
         """The turn is over: what stood aside goes on, unless somebody else has a turn there. False where there was no turn."""
         with self._db.transaction():
-            row = self._db.one("SELECT lane FROM turns WHERE process = ?", (str(process),))
-            self._db.write("DELETE FROM turns WHERE process = ?", (str(process),))
-            if row and not self._db.one("SELECT 1 FROM turns WHERE lane = ?", (row[0],)):
-                self._waiting.wake(WaitKind.INTERACTIVE, row[0], now)
+            row = self._db.one("SELECT lane FROM interactive_leases WHERE process = ?", (str(process),))
+            self._db.write("DELETE FROM interactive_leases WHERE process = ?", (str(process),))
+            if row and not self._db.one("SELECT 1 FROM interactive_leases WHERE lane = ?", (row[0],)):
+                self._waiting.continue_runs(WaitKind.INTERACTIVE, row[0], now)
         return bool(row)
 
-    def turns(self) -> Sequence[PersonsTurn]:
+    def interactive_leases(self) -> Sequence[InteractiveLease]:
         """Whose turn it is, in any lane."""
-        rows = self._db.execute("SELECT process, lane, task_id, since FROM turns ORDER BY since")
-        return [PersonsTurn(ProcessId.parse(row[0]), *row[1:]) for row in rows]
+        rows = self._db.execute("SELECT process, lane, task_id, since FROM interactive_leases ORDER BY since")
+        return [InteractiveLease(ProcessId.parse(row[0]), *row[1:]) for row in rows]

@@ -92,7 +92,7 @@ class SqliteDatabase:
     def change_counter(self) -> int:
         return self.one("PRAGMA data_version")[0]
 
-    def fold(self) -> None:
+    def checkpoint(self) -> None:
         """Write the log back into the ledger's own file, so that a copy of that alone is whole; not where somebody reads for long."""
         self.connection.set_busy_timeout(_FOLD_MS)
         with contextlib.suppress(apsw.Error):  # a full disk: the log stays, and nothing is lost

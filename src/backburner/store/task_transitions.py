@@ -49,4 +49,4 @@ class TaskTransitions:
 
     def pause_over_budget(self, task: Task, reason: str, now: int) -> None:
         """Pause a task that has used up what it may, and ask a person."""
-        self.pause(task, reason, now, recurring.over_budget(task, reason), kind=PauseKind.BUDGET)
+        self.pause(task, reason, now, recurring.budget_message(task, reason), kind=PauseKind.BUDGET)

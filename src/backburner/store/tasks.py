@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from backburner.core import trace_context as trace
-from backburner.core.claims import Ending
+from backburner.core.claims import RunResult
 from backburner.core.errors import BadInput, StaleRun
-from backburner.core.formatting import refusal
-from backburner.core.models import RECORD, Approval, Decision, Entry, ProcessId, Run, Submission, Task, TraceIds
+from backburner.core.formatting import refusal_text
+from backburner.core.models import EXTERNAL, Approval, Decision, Entry, ProcessId, Run, Submission, Task, TraceIds
 from backburner.core.sessions import SessionId, agent_task, is_chat
 from backburner.core.states import LIVE, NoticeKind, Result, RunState, TaskEvent, TaskState, WaitKind
 from backburner.core.task_spec import AgentOptions, options_fields
@@ -71,7 +71,7 @@ class TaskRepository:
         folder: str,
         now: int,
         expires_at: int | None,
-        parent: trace.Parent | None = None,
+        parent: trace.ParentSpan | None = None,
         owner: ProcessId | None = None,
         kind: str = "oneshot",
         lane: str = "",
@@ -101,7 +101,7 @@ class TaskRepository:
                     trace=TraceIds(
                         parent.trace_id if parent else trace.new_trace_id(), trace.new_span_id(), parent.span_id if parent else None
                     ),
-                    run_count=1 if approval and not submission.standing else 0,
+                    run_count=1 if approval and not submission.is_recurring else 0,
                     lane=lane,
                     session=submission.session,
                     message=submission.message,
@@ -119,9 +119,9 @@ class TaskRepository:
                 self._events.write(now, event, task.task_id, None, **about, rule=rule, reasons=list(reasons))
                 if not approval and question:
                     self._notices.write(task, None, question(task.task_id), now, NoticeKind.PROPOSED)
-                if submission.standing and approval:
+                if submission.is_recurring and approval:
                     return self._activation.activate(task, now, most_active)
-                if submission.standing:
+                if submission.is_recurring:
                     self._activation.check_room(task, most_active)
                     return Entry(task, None)
                 if not approval:
@@ -143,11 +143,11 @@ class TaskRepository:
                 return self._approve_waiting(waiting.task, waiting.run, approval)
             task = self._transitions.apply(waiting.task, TaskEvent.APPROVED, approval.at, approval)
             self._notices.proposal_answered(task_id, approval.at)
-            if task.standing:
+            if task.is_recurring:
                 return self._activation.activate(task, approval.at, most_active)
             task = self._runs.count_up(task)
             if is_chat(task.session):
-                self._waiting.wake(WaitKind.TASK, task_id, approval.at)  # whoever talks with the person does not wait for its end
+                self._waiting.continue_runs(WaitKind.TASK, task_id, approval.at)  # whoever talks with the person does not wait for its end
             return self._begin(task, runner, folder, approval.at)
 
     def refuse(self, task_id: str, *, expired: bool, now: int) -> Entry:
@@ -163,15 +163,17 @@ class TaskRepository:
         """End a pending run at once; mark one at work for its owner to stop. A standing task ends with it, but for `only_run`."""
         with self._db.transaction():
             entry = self._reader.get(task_id)
-            if entry.task.state in (TaskState.ACTIVE, TaskState.PAUSED) and entry.task.standing and not only_run:
+            if entry.task.state in (TaskState.ACTIVE, TaskState.PAUSED) and entry.task.is_recurring and not only_run:
                 self._endings.finish(entry.task, TaskEvent.CANCELLED, now)
                 entry = self._reader.get(task_id)
             run = entry.run
             if run is None and entry.task.state == TaskState.PROPOSED:
                 self._refuse_proposal(entry.task, TaskEvent.REJECTED, now)
             elif run and run.state in (RunState.PENDING, RunState.WAITING):
-                self._endings.end(entry, Ending(run.run_id, RunState.CANCELLED, Result.UNSTARTED, now, error="cancelled before it started"))
-            elif run and run.state in LIVE and run.cancel_requested_at is None and run.runner != RECORD:
+                self._endings.end(
+                    entry, RunResult(run.run_id, RunState.CANCELLED, Result.UNSTARTED, now, error="cancelled before it started")
+                )
+            elif run and run.state in LIVE and run.cancel_requested_at is None and run.runner != EXTERNAL:
                 marked = "UPDATE runs SET cancel_requested_at = ? WHERE run_id = ? AND state = ?"
                 if not self._db.write(marked, (now, run.run_id, run.state)):
                     raise StaleRun(run_id=run.run_id)
@@ -190,16 +192,17 @@ class TaskRepository:
             made = self._runs.add(task, runner, os.path.dirname(run.folder), now, message=message)
             return Entry(task._replace(retrieved_at=None), made)
 
-    def retrieve(self, task_id: str, now: int) -> None:
+    def mark_retrieved(self, task_id: str, now: int) -> None:
         """Somebody has read the result of a task; the first time counts."""
         with self._db.transaction(durable=False):
             self._db.write("UPDATE tasks SET retrieved_at = ? WHERE task_id = ? AND retrieved_at IS NULL", (now, task_id))
 
-    def choose(self, task_id: str, agent: str, options: AgentOptions, lane: str) -> None:
+    def set_model(self, task_id: str, agent: str, options: AgentOptions, lane: str) -> None:
         """Have another agent go on with a conversation from its next run on."""
         with self._db.transaction():
             self._db.write(
-                "UPDATE tasks SET agent = ?, terms = ?, lane = ? WHERE task_id = ?", (agent, plain(options_fields(options)), lane, task_id)
+                "UPDATE tasks SET agent = ?, agent_options = ?, lane = ? WHERE task_id = ?",
+                (agent, plain(options_fields(options)), lane, task_id),
             )
 
     def ask_again(self, task_id: str, about: str, asked: str, text: str, now: int) -> None:
@@ -212,7 +215,7 @@ class TaskRepository:
             waits = run if run and run.state == RunState.WAITING else None
             changed = self._db.write("UPDATE tasks SET fingerprint = ? WHERE task_id = ? AND state = 'proposed'", (asked, about))
             waiting = "task_id = ? AND state = 'waiting' AND wait_kind = 'approval'"
-            changed += self._db.write(f"UPDATE runs SET asked = ? WHERE {waiting}", (asked, about))
+            changed += self._db.write(f"UPDATE runs SET wait_fingerprint = ? WHERE {waiting}", (asked, about))
             if changed:
                 self._notices.write(task, waits, text, now, NoticeKind.WAITING if waits else NoticeKind.PROPOSED, again=True)
 
@@ -239,7 +242,7 @@ class TaskRepository:
             self._environments.delete_unused()
         return folders
 
-    def outdated(self, before: int) -> Sequence[str]:
+    def ended_before(self, before: int) -> Sequence[str]:
         """The tasks that ended before a moment and may be forgotten; agents stay until they are cleared."""
         latest = "JOIN tasks t ON t.task_id = r.task_id AND t.run_count = r.n"
         over = "(t.schedule = '{}' AND t.type <> 'agent' OR t.schedule <> '{}' AND t.state IN ('done', 'failed', 'cancelled'))"
@@ -275,9 +278,9 @@ class TaskRepository:
             case WaitKind.TOOL:
                 self._waiting.requeue(run.run_id, now, task_id=entry.task.task_id, reply="no")
             case WaitKind.BUDGET:
-                self._endings.end(entry, Ending(run.run_id, RunState.FAILED, Result.BUDGET, now, error=run.error))
+                self._endings.end(entry, RunResult(run.run_id, RunState.FAILED, Result.BUDGET, now, error=run.error))
             case _:
-                self._endings.end(entry, Ending(run.run_id, RunState.FAILED, Result.DENIED, now, error="a person said no"))
+                self._endings.end(entry, RunResult(run.run_id, RunState.FAILED, Result.DENIED, now, error="a person said no"))
 
     def _check_waits_for_person(self, task_id: str, run: Run, verb: str) -> None:
         """BadInput where a run waits for something else than a person's answer."""
@@ -290,7 +293,7 @@ class TaskRepository:
         task = self._transitions.apply(task, event, now)
         self._notices.proposal_answered(task.task_id, now)
         if task.session is not None:  # the agent that asked waits for an answer; the person gave it
-            text = refusal(task.task_id, expired=event == TaskEvent.EXPIRED)
+            text = refusal_text(task.task_id, expired=event == TaskEvent.EXPIRED)
             self._notices.write(task, None, text, now, NoticeKind.REFUSED)
         self._endings.follow_up(task.task_id, task.state, now)
         return task
@@ -331,7 +334,7 @@ class TaskRepository:
         """Whether a task is live, a proposal, recurring and not over, or one of its notices is still to be delivered."""
         unended = "state = 'proposed' OR schedule <> '{}' AND state IN ('active', 'paused')"
         return bool(
-            self._db.one("SELECT 1 FROM runs WHERE task_id = ? AND ended_at IS NULL AND runner <> ?", (task_id, RECORD))
+            self._db.one("SELECT 1 FROM runs WHERE task_id = ? AND ended_at IS NULL AND runner <> ?", (task_id, EXTERNAL))
             or self._db.one(f"SELECT 1 FROM notices WHERE task_id = ? AND {OUTGOING}", (task_id,))
             or self._db.one(f"SELECT 1 FROM tasks WHERE task_id = ? AND ({unended})", (task_id,))
         )

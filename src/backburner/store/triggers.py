@@ -35,28 +35,28 @@ class TriggerRepository:
     ) -> None:
         self._db, self._reader, self._events, self._watched, self._pending, self._endings = db, reader, events, watched, pending, endings
 
-    def watched(self) -> Sequence[Task]:
+    def watched_tasks(self) -> Sequence[Task]:
         """The tasks whose sources the integrations process watches."""
         return self._watched.find()
 
-    def watch_state(self, task_id: str) -> dict[str, object]:
+    def source_state(self, task_id: str) -> dict[str, object]:
         """What a source saw last."""
-        row = self._db.one("SELECT state FROM watches WHERE task_id = ?", (task_id,))
+        row = self._db.one("SELECT state FROM source_states WHERE task_id = ?", (task_id,))
         return json.loads(row[0]) if row else {}
 
-    def source_broken(self, task_id: str, reason: str | None, now: int) -> None:
+    def mark_broken(self, task_id: str, reason: str | None, now: int) -> None:
         """Record why a source cannot be watched, for who asks; None once it can."""
         with self._db.transaction(durable=False):
             self._pending.make_room(task_id)
-            self._db.write("UPDATE watches SET broken = ? WHERE task_id = ?", (reason, task_id))
+            self._db.write("UPDATE source_states SET broken = ? WHERE task_id = ?", (reason, task_id))
             if reason:
                 self._events.write(now, "source_broken", task_id, None, reason=reason)
 
     def broken_sources(self) -> dict[str, str]:
         """Why sources cannot be watched, by the tasks they belong to."""
-        return dict(self._db.execute("SELECT task_id, broken FROM watches WHERE broken IS NOT NULL"))
+        return dict(self._db.execute("SELECT task_id, broken FROM source_states WHERE broken IS NOT NULL"))
 
-    def happened(
+    def record(
         self,
         task_id: str,
         state: dict[str, object] | None,
@@ -77,31 +77,31 @@ class TriggerRepository:
                 return False
             self._pending.make_room(task_id)
             if state is not None:
-                self._db.write("UPDATE watches SET state = ?, broken = NULL WHERE task_id = ?", (json.dumps(state), task_id))
+                self._db.write("UPDATE source_states SET state = ?, broken = NULL WHERE task_id = ?", (json.dumps(state), task_id))
             if payload is None or entry.task.state not in (TaskState.ACTIVE, TaskState.PAUSED):
                 return True
-            if recurring.is_over(entry.task, now) and not entry.live:
+            if recurring.is_over(entry.task, now) and not entry.is_live:
                 self._endings.finish(entry.task, TaskEvent.DONE, now)
                 return True
             if len(text := json.dumps(payload)) > _MAX_PAYLOAD_CHARACTERS:
                 payload = {"summary": payload.get("summary"), "text": text[:_MAX_PAYLOAD_CHARACTERS], "cut": True}
             self._events.write(now, "source_event", task_id, None, summary=payload.get("summary"))
             self._pending.add(task_id, payload)
-            if not entry.live and not hold:
+            if not entry.is_live and not hold:
                 self._pending.start_run(entry.task, folder, now)
             return True
 
-    def hook(self, name: str) -> Task | None:
+    def task_of_webhook(self, name: str) -> Task | None:
         """The active task that a webhook of this name is for."""
-        return next((task for task in self.watched() if task.spec.source_kind is SourceKind.WEBHOOK and _name_of(task) == name), None)
+        return next((task for task in self.watched_tasks() if task.spec.source_kind is SourceKind.WEBHOOK and _name_of(task) == name), None)
 
-    def _receive(self, hook: str, deliveries: set[str], now: int) -> bool:
+    def _receive(self, webhook: str, deliveries: set[str], now: int) -> bool:
         """Remember deliveries of a webhook; False where one of them was received before."""
-        if any(self._db.one("SELECT 1 FROM received WHERE hook = ? AND delivery = ?", (hook, one)) for one in deliveries):
+        if any(self._db.one("SELECT 1 FROM received_webhooks WHERE webhook = ? AND delivery = ?", (webhook, one)) for one in deliveries):
             return False
         for one in deliveries:
-            self._db.write("INSERT INTO received (hook, delivery, at) VALUES (?, ?, ?)", (hook, one, now))
-        self._db.write("DELETE FROM received WHERE at < ?", (now - _RECEIVED_KEPT_MS,))
+            self._db.write("INSERT INTO received_webhooks (webhook, delivery, at) VALUES (?, ?, ?)", (webhook, one, now))
+        self._db.write("DELETE FROM received_webhooks WHERE at < ?", (now - _RECEIVED_KEPT_MS,))
         return True
 
 

@@ -21,7 +21,7 @@ class Usage:
     def __init__(self, db: "Database") -> None:
         self._db = db
 
-    def spent(self, task_id: str | None, since: int, until: int | None = None) -> dict[str, float]:
+    def total(self, task_id: str | None, since: int, until: int | None = None) -> dict[str, float]:
         """What the runs of a task, or of all recurring ones, used since a moment: tokens, cost, seconds, and how many there were."""
         total = {"tokens": 0.0, "cost": 0.0, "seconds": 0.0, "runs": 0.0}
         for usage, started, ended, created in self._latest_first(task_id):
@@ -36,17 +36,17 @@ class Usage:
             total["runs"] += 1
         return total
 
-    def over_day(self, task: Task, now: int) -> str | None:
+    def daily_budget_exceeded(self, task: Task, now: int) -> str | None:
         """What a task has used up of what it may in a day; None where there is something left."""
         limits = set_fields(task.spec.budget.per_day)
         if not limits:
             return None
         from backburner.core.schedule import day_of
 
-        used = self.spent(task.task_id, max(day_of(task.spec.schedule, now), task.recurring.counted_from or 0), now)
+        used = self.total(task.task_id, max(day_of(task.spec.schedule, now), task.recurring.counted_from or 0), now)
         for name, most in limits.items():
             if used[name] >= most:
-                return recurring.used_up(used[name], most, name)
+                return recurring.usage_message(used[name], most, name)
         return None
 
     def _latest_first(self, task_id: str | None) -> Iterator[tuple]:

@@ -29,7 +29,7 @@ class WaitingRuns:
             raise StaleRun(run_id=run_id)
         self._events.write(now, RunEvent.REQUEUED, task_id, run_id, **about)
 
-    def wake(self, kind: WaitKind, target: str, now: int) -> None:
+    def continue_runs(self, kind: WaitKind, target: str, now: int) -> None:
         """Make every run pending again that waits for this: the end of a task, or of interactive use of a lane."""
         waiting = "SELECT run_id, task_id FROM runs WHERE wait_target = ? AND wait_kind = ? AND state = 'waiting'"
         for run_id, task_id in self._db.execute(waiting, (target, kind)):

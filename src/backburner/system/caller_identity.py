@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from backburner.core.models import Caller, ProcessId
 from backburner.system.processes import identify, parent_of
 
-VARIABLE = "BACKBURNER_SESSION"
+SESSION_VARIABLE = "BACKBURNER_SESSION"
 # What clients set for the programs they start.
 _VARIABLES = {"CLAUDE_CODE_SESSION_ID": "claude", "CODEX_THREAD_ID": "codex", "GEMINI_SESSION_ID": "gemini"}
-_LONGEST = 120
+_MAX_NAME_CHARACTERS = 120
 _GENERATIONS = 64
 
 
@@ -23,31 +23,29 @@ def current_caller(via: str, environ: dict[str, str]) -> Caller:
         cwd = os.getcwd()
     except FileNotFoundError:
         cwd = "/"
-    return Caller(cwd, environ, via, session_of(environ))
+    return Caller(cwd, environ, via, caller_session(environ))
 
 
-def session_of(environ: Mapping[str, str]) -> str | None:
+def caller_session(environ: Mapping[str, str]) -> str | None:
     """The session that a process with this environment belongs to; None for a person's own."""
-    if name := environ.get(VARIABLE):
+    if name := environ.get(SESSION_VARIABLE):
         client, colon, rest = name.partition(":")
-        return named(client, rest) if colon and rest else named("session", name)
-    return next((named(client, environ[variable]) for variable, client in _VARIABLES.items() if environ.get(variable)), None)
+        return session_name(client, rest) if colon and rest else session_name("session", name)
+    return next((session_name(client, environ[variable]) for variable, client in _VARIABLES.items() if environ.get(variable)), None)
 
 
-def named(client: str, session: str) -> str:
+def session_name(client: str, session: str) -> str:
     """A session's name: nothing in it can be mistaken for anything else."""
-    return (
-        f"{re.sub(r'[^a-z0-9-]+', '-', client.lower())[:40].strip('-') or 'client'}:{re.sub(r'[^A-Za-z0-9._-]+', '-', session)[:_LONGEST]}"
-    )
+    return f"{re.sub(r'[^a-z0-9-]+', '-', client.lower())[:40].strip('-') or 'client'}:{re.sub(r'[^A-Za-z0-9._-]+', '-', session)[:_MAX_NAME_CHARACTERS]}"
 
 
-def process_of(environ: Mapping[str, str]) -> ProcessId | None:
+def client_process(environ: Mapping[str, str]) -> ProcessId | None:
     """The client that a process with this environment was started by, where it says so."""
     pid = environ.get("CLAUDE_PID", "")
     return identify(int(pid)) if pid.isdecimal() and len(pid) < 10 else None
 
 
-def handed_on(environ: Mapping[str, str]) -> dict[str, str]:
+def environment_for_commands(environ: Mapping[str, str]) -> dict[str, str]:
     """An environment as a command gets it: without what lets its holder speak to the client's model."""
     return {name: value for name, value in environ.items() if not name.startswith("CLAUDE_CODE_MESSAGING_")}
 

@@ -5,14 +5,14 @@ import os
 from backburner.core.settings import Config
 
 
-def admit(config: Config, wanted: int) -> int:
+def allowed_starts(config: Config, wanted: int) -> int:
     """How many of `wanted` commands may start now; where the machine is looked at, one at a time, so that its effect can be seen."""
     if not config.whole("commands.min_free_memory_mb") and not config.number("commands.max_load"):
         return wanted
-    return 0 if no_room(config) else min(wanted, 1)
+    return 0 if blocking_reason(config) else min(wanted, 1)
 
 
-def no_room(config: Config) -> str | None:
+def blocking_reason(config: Config) -> str | None:
     """Why nothing more should start now; None where there is room, or nothing was set."""
     if (least := config.whole("commands.min_free_memory_mb")) and (free := _free_memory_mb()) is not None and free < least:
         return f"{free} MiB of memory are free, {least} are to be kept"

@@ -114,7 +114,7 @@ def _own_home() -> str:
         return ""
 
 
-class Surroundings:
+class LocalCommandContext:
     """The machine as a command would find it. Without a `project` all of it is outside; so is `home`, the one of Backburner, always.
 
     `clean`: it will run as `unapproved` has it.
@@ -226,7 +226,7 @@ class Surroundings:
     def hosts(self) -> Iterable[str]:
         return self._hosts
 
-    def git_traps(self, folders: Iterable[str]) -> list[str]:
+    def git_config_that_runs_code(self, folders: Iterable[str]) -> list[str]:
         """What would make git run a program in any of these folders, or cannot be told: settings, a hook, submodules, odd layouts."""
         try:
             found = dict.fromkeys(filter(None, map(repository_of, dict.fromkeys(folders))))

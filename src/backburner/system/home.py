@@ -10,29 +10,32 @@ from collections.abc import Iterable
 from backburner.core.errors import BadInput, HomeUnusable
 
 # The kernel's limit for a socket's path is 108 bytes with its end, 104 on some systems.
-_LONGEST_SOCKET_FOLDER = 104 - len("/12345678901-12345678.sock") - 1
+_MAX_SOCKET_DIR_BYTES = 104 - len("/12345678901-12345678.sock") - 1
 
 
-SERVERS = "opencode"  # below a home: a file for each server of OpenCode that we have started
-SPARE = ".spare-"  # how the name of a log begins that waits for its command
+OPENCODE_SERVERS = "opencode"  # below a home: a file for each server of OpenCode that we have started
+SPARE_LOG_PREFIX = ".spare-"  # how the name of a log begins that waits for its command
 
 # What a home holds beside run folders.
-OWN = frozenset(
+RESERVED_NAMES = frozenset(
     [
         "agents.lock",
-        "bells",
+        "chat_history",
         "config.toml",
         "engine.lock",
         "engine.log",
+        "integrations.lock",
         "ledger.db",
         "ledger.db-shm",
         "ledger.db-wal",
         "opencode",
         "setup.lock",
+        "sockets",
         "start.lock",
         "tasks",
         "token",
         "waiting.lock",
+        "worktrees",
     ]
 )
 
@@ -60,7 +63,9 @@ class Home:
             except OSError as error:
                 raise HomeUnusable(f"{path}: {error.strerror}", home=self.root) from None
         with contextlib.suppress(OSError):  # a home that cannot be changed can still be read
-            if stat.S_IMODE(os.stat(self.root).st_mode) & 0o077 and (os.path.exists(self.ledger) or OWN.issuperset(os.listdir(self.root))):
+            if stat.S_IMODE(os.stat(self.root).st_mode) & 0o077 and (
+                os.path.exists(self.ledger) or RESERVED_NAMES.issuperset(os.listdir(self.root))
+            ):
                 os.chmod(self.root, 0o700)  # a folder that holds something else as well may be meant for others
             if not os.path.lexists(self.config):
                 # there from the start: whoever may create files, but not change them, cannot make its rules
@@ -72,19 +77,19 @@ class Home:
         return os.path.join(self.root, name)
 
     @property
-    def bells(self) -> str:
+    def socket_dir(self) -> str:
         """Where sockets are bound: in the home, or, because a socket's path must be short, below /tmp."""
-        inside = os.path.join(self.root, "bells")
-        if len(os.fsencode(inside)) <= _LONGEST_SOCKET_FOLDER:
+        inside = os.path.join(self.root, "sockets")
+        if len(os.fsencode(inside)) <= _MAX_SOCKET_DIR_BYTES:
             return inside
         import zlib
 
         name = os.fsencode(os.path.realpath(self.root))
         return f"/tmp/backburner-{os.getuid()}/{zlib.crc32(name):08x}{zlib.adler32(name):08x}"
 
-    def make_bells(self) -> str:
+    def create_socket_dir(self) -> str:
         """The folder of sockets, made if missing; refused if somebody else could have put it there."""
-        folder = self.bells
+        folder = self.socket_dir
         try:
             for path in dict.fromkeys((os.path.dirname(folder), folder)):
                 if path != self.root:
@@ -154,10 +159,10 @@ def is_locked(path: str) -> bool:
         os.close(descriptor)
 
 
-def servers_left(home: Home) -> bool:
+def opencode_server_files(home: Home) -> bool:
     """Whether there are servers of ours that somebody has to look after."""
     try:
-        return any(name.endswith(".json") for name in os.listdir(os.path.join(home.root, SERVERS)))
+        return any(name.endswith(".json") for name in os.listdir(os.path.join(home.root, OPENCODE_SERVERS)))
     except OSError:
         return False
 

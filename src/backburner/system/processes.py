@@ -12,7 +12,7 @@ import sys
 from backburner.core.models import ProcessId
 from backburner.system.home import Home
 
-MARK = "BACKBURNER_MARK"
+TAG_VARIABLE = "BACKBURNER_MARK"
 # The hard limit of file locks that everything has which we start. Linux (since 2.4) does not enforce it, every child inherits it whatever it
 # sheds, and only root can raise it again. Other systems have no such limit.
 INSIDE = 48_673
@@ -60,7 +60,7 @@ def members(leader: ProcessId | None, mark: str) -> list[ProcessId]:
         leader = None
     if not _PROC:
         return _group_by_ps(leader.pid) if leader else []
-    wanted = f"{MARK}={mark}".encode()
+    wanted = f"{TAG_VARIABLE}={mark}".encode()
     mine, found = os.getpid(), []
     for name in os.listdir("/proc"):
         if not name.isdigit() or int(name) == mine:

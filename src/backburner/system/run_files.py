@@ -24,8 +24,8 @@ STREAM = "stream.jsonl"  # what an agent says to a person who reads along, as it
 INPUT = ".input"  # where a command reads from that can be sent something
 WORK = "work"  # all that a command writes in the folder of its run
 INPUTS = "inputs"  # read-only copies of what a run depends on
-GATE = "gate.log"  # what the command in front of a prompt had printed
-_LARGEST = 8 << 20
+PRECHECK = "gate.log"  # what the command in front of a prompt had printed
+_MAX_FILE_BYTES = 8 << 20
 CONVERSATION, ACTIVITY, ERRORS = "conversation.json", ".activity.json", "agent.err"  # an agent's
 _READ_ONLY = 0o444
 METADATA, RESULT, SPAN, EVENT = "metadata.json", "result.json", "span_id.txt", "event.json"
@@ -157,7 +157,7 @@ def exit_code(folder: str) -> int | None:
 def usage(folder: str) -> dict[str, float]:
     """What a run of an agent had used when it was last seen, however it ended."""
     try:
-        found = json.loads(read_plain(os.path.join(folder, ACTIVITY), _LARGEST))
+        found = json.loads(read_plain(os.path.join(folder, ACTIVITY), _MAX_FILE_BYTES))
     except (OSError, ValueError):
         return {}
     known = ("tokens", "tool_calls", "requests", "cost")
@@ -201,7 +201,7 @@ def _copy_results(home: Home, run: Run, origin: str, copies: str, max_log_bytes:
     with contextlib.suppress(FileNotFoundError), Log(source) as log:
         write_pieces(os.path.join(copies, NAME), log.bounded(max_log_bytes), _READ_ONLY)
     with contextlib.suppress(FileNotFoundError):
-        write_pieces(os.path.join(copies, RESULT), (read_plain(os.path.join(source, RESULT), _LARGEST),), _READ_ONLY)
+        write_pieces(os.path.join(copies, RESULT), (read_plain(os.path.join(source, RESULT), _MAX_FILE_BYTES),), _READ_ONLY)
 
 
 def remove(folder: str) -> None:
@@ -235,7 +235,7 @@ def problems(tasks: str, known: dict[str, Entry]) -> list[tuple[str, FolderProbl
         if not readable(path):
             found.append((os.path.join(path, METADATA), FolderProblem.DAMAGED))
     for name, entry in known.items():
-        if entry.ended and not os.path.isdir(os.path.join(tasks, name)):
+        if entry.has_ended and not os.path.isdir(os.path.join(tasks, name)):
             found.append((os.path.join(tasks, name), FolderProblem.MISSING))
     return found
 
@@ -243,6 +243,6 @@ def problems(tasks: str, known: dict[str, Entry]) -> list[tuple[str, FolderProbl
 def readable(folder: str) -> bool:
     """Whether the folder's metadata.json is there and whole."""
     try:
-        return isinstance(json.loads(read_plain(os.path.join(folder, METADATA), _LARGEST)), dict)
+        return isinstance(json.loads(read_plain(os.path.join(folder, METADATA), _MAX_FILE_BYTES)), dict)
     except (OSError, ValueError):
         return False

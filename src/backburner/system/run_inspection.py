@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PROGRESS = "progress.jsonl"
 # Our files that do not begin with a dot: they are in the folder of a run, and not in `work/`.
-_OURS = frozenset([folders.METADATA, folders.RESULT, folders.SPAN, folders.EVENT, folders.INPUTS, folders.GATE, NAME])
+_OURS = frozenset([folders.METADATA, folders.RESULT, folders.SPAN, folders.EVENT, folders.INPUTS, folders.PRECHECK, NAME])
 _OURS |= {folders.CONVERSATION, folders.STREAM, folders.ERRORS}
 _TAIL = 64 * 1024
 _MOST_FILES = 20

@@ -11,19 +11,19 @@ import time
 from backburner.core.errors import BadInput
 from backburner.system.run_files import INPUT
 
-_PATIENCE = 5.0  # seconds that a command may take to make room
+_WRITE_TIMEOUT = 5.0  # seconds that a command may take to make room
 
 
-def feed(folder: str, data: bytes, task_id: str, *, starting: bool = False) -> None:
+def write_stdin(folder: str, data: bytes, task_id: str, *, starting: bool = False) -> None:
     """Send all of it, or say how much was taken. Two who send at the same time do not mix. A command that is `starting` is waited for."""
-    descriptor = _open(folder, task_id, time.monotonic() + (_PATIENCE if starting else 0.0))
+    descriptor = _open(folder, task_id, time.monotonic() + (_WRITE_TIMEOUT if starting else 0.0))
     try:
         if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
             raise BadInput(f"The input of task {task_id} was replaced by something else; nothing was sent.")
         room = select.poll()  # unlike select(), it takes any descriptor
         room.register(descriptor, select.POLLOUT)
-        deadline = time.monotonic() + _PATIENCE
-        _alone(descriptor, deadline, task_id)
+        deadline = time.monotonic() + _WRITE_TIMEOUT
+        _exclusive(descriptor, deadline, task_id)
         sent = 0
         while sent < len(data):
             ready = room.poll(max(0.0, deadline - time.monotonic()) * 1000)
@@ -33,7 +33,7 @@ def feed(folder: str, data: bytes, task_id: str, *, starting: bool = False) -> N
             except BrokenPipeError:
                 raise BadInput(f"Task {task_id} closed its input after {sent} of {len(data)} bytes.") from None
             if sent < len(data) and time.monotonic() >= deadline:
-                raise BadInput(f"Task {task_id} does not read its input: {sent} of {len(data)} bytes were taken in {_PATIENCE:g} s.")
+                raise BadInput(f"Task {task_id} does not read its input: {sent} of {len(data)} bytes were taken in {_WRITE_TIMEOUT:g} s.")
     finally:
         os.close(descriptor)
 
@@ -54,7 +54,7 @@ def _open(folder: str, task_id: str, deadline: float) -> int:
                 raise BadInput(f"The input of task {task_id} cannot be written to ({error.strerror}); nothing was sent.") from None
 
 
-def _alone(descriptor: int, deadline: float, task_id: str) -> None:
+def _exclusive(descriptor: int, deadline: float, task_id: str) -> None:
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from _socket import socket
 
-ENGINE = "engine.sock"
+ENGINE_SOCKET = "engine.sock"
 
 
-class Ear:
+class WakeupListener:
     """A bound socket that can be waited on. Bind first, then read the ledger, so that no ring is missed."""
 
     def __init__(self, folder: str, name: str | None = None) -> None:
@@ -49,24 +49,24 @@ class Ear:
         self.socket.close()
 
 
-def ring(folder: str, name: str) -> bool:
+def wake(folder: str, name: str) -> bool:
     """Ring one listener; False where nobody listens there."""
     return _send(os.path.join(folder, name))
 
 
-def ring_process(folder: str, pid: int) -> None:
+def wake_process(folder: str, pid: int) -> None:
     """Ring what one process listens to."""
     for name in os.listdir(folder):
         if name.startswith(f"{pid}-"):
             _send(os.path.join(folder, name))
 
 
-def ring_followers(folder: str) -> None:
+def wake_clients(folder: str) -> None:
     """Ring everybody but the engine."""
-    ring_all(folder, engine_too=False)
+    wake_all(folder, engine_too=False)
 
 
-def ring_all(folder: str, *, engine_too: bool = True, besides: str = "") -> bool:
+def wake_all(folder: str, *, engine_too: bool = True, except_for: str = "") -> bool:
     """Ring every listener but the one at the path `besides`; True when the engine was among them.
 
     Sockets of dead listeners are cleared away.
@@ -78,11 +78,11 @@ def ring_all(folder: str, *, engine_too: bool = True, besides: str = "") -> bool
         return False
     for name in names:
         path = os.path.join(folder, name)
-        if (name == ENGINE and not engine_too) or path == besides:
+        if (name == ENGINE_SOCKET and not engine_too) or path == except_for:
             continue
         if _send(path):
-            engine = engine or name == ENGINE
-        elif name != ENGINE:
+            engine = engine or name == ENGINE_SOCKET
+        elif name != ENGINE_SOCKET:
             _unlink(path)
     return engine
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from backburner.core.claims import Ending
-from backburner.core.models import AGENTS, ENGINE, Approval, Entry, ProcessId, Run, Task
+from backburner.core.claims import RunResult
+from backburner.core.models import AGENT_LANE, ENGINE, Approval, Entry, ProcessId, Run, Task
 from backburner.core.schedule import Plan, Schedule, every, plan
 from backburner.core.states import Result, RunState, WaitKind
 from backburner.store.ledger import Ledger
@@ -51,21 +51,21 @@ def watching(ledger: Ledger, wanted: str = "task_w", source: dict[str, str] | No
 
 def agent(ledger: Ledger, wanted: str = "task_g", **more: Any) -> Entry:
     """A task that an agent in our hands is asked for."""
-    return submit(ledger, wanted, **{"command": (), "agent": "claude", "prompt": "look", "runner": AGENTS, "lane": AGENTS, **more})
+    return submit(ledger, wanted, **{"command": (), "agent": "claude", "prompt": "look", "runner": AGENT_LANE, "lane": AGENT_LANE, **more})
 
 
 def asking(ledger: Ledger, wanted: str = "task_g", waits_on: tuple[WaitKind, str | None] = (WaitKind.TOOL, None), **more: Any) -> Run:
     """A run of an agent that waits."""
     agent(ledger, wanted, **more)
-    (work,) = ledger.runs.claim(AGENTS, OURS, 1, NOW)
-    ledger.runs.park(work.run.run_id, OURS, "it wants to write a file", NOW + 1, *waits_on)
+    (work,) = ledger.runs.claim(AGENT_LANE, OURS, 1, NOW)
+    ledger.runs.suspend(work.run.run_id, OURS, "it wants to write a file", NOW + 1, *waits_on)
     return latest(ledger, wanted)
 
 
 def at(now: int) -> Callable[[Entry], tuple[Plan, str | None]]:
     """What the scheduler decides at a moment about a task without limits."""
     return lambda entry: (
-        plan(entry.task.spec.schedule, entry.task.recurring.next_run_at or 0, now, busy="it is busy" if entry.live else None),
+        plan(entry.task.spec.schedule, entry.task.recurring.next_run_at or 0, now, busy="it is busy" if entry.is_live else None),
         None,
     )
 
@@ -85,12 +85,12 @@ def running(ledger: Ledger, wanted: str = "task_x", owner: ProcessId = OURS, **m
     return work.run
 
 
-def done(run: Run | str, state: RunState = RunState.COMPLETED, result: Result = Result.EXIT, **more: Any) -> Ending:
+def done(run: Run | str, state: RunState = RunState.COMPLETED, result: Result = Result.EXIT, **more: Any) -> RunResult:
     run_id = run if isinstance(run, str) else run.run_id
-    return Ending(run_id, state, result, more.pop("ended_at", NOW + 1000), more.pop("exit_code", 0), **more)
+    return RunResult(run_id, state, result, more.pop("ended_at", NOW + 1000), more.pop("exit_code", 0), **more)
 
 
-def failed(run: Run | str, **more: Any) -> Ending:
+def failed(run: Run | str, **more: Any) -> RunResult:
     return done(run, RunState.FAILED, more.pop("result", Result.EXIT), exit_code=1, **more)
 
 
@@ -101,7 +101,7 @@ def ended(ledger: Ledger, wanted: str = "task_x", **more: Any) -> Run:
 
 
 def shown(ledger: Ledger, task_id: str) -> Entry:
-    entry = ledger.queries.show(task_id)
+    entry = ledger.queries.get(task_id)
     assert entry is not None
     return entry
 
@@ -132,7 +132,7 @@ def begun(ledger: Ledger, how: str, task_id: str = "task_a") -> None:
     if how != "cancelled in the queue":
         assert claimed(ledger, 1) == [task_id]
     if how == "denied":
-        ledger.runs.park(task_id, OURS, "it changed", NOW)
+        ledger.runs.suspend(task_id, OURS, "it changed", NOW)
 
 
 def over(ledger: Ledger, how: str, task_id: str = "task_a") -> None:

@@ -84,7 +84,7 @@ class DatabaseContract:
 
     def test_a_ledger_is_sound_and_can_be_folded_at_any_time(self, ledger: Ledger, open_ledger: Open) -> None:
         ledger.runs.settle([done(running(ledger), ended_at=NOW)], OURS)
-        ledger.fold()
+        ledger.checkpoint()
         assert ledger.check() == [] and shown(open_ledger(), "task_x").status == "completed"
 
     def test_the_dialect_has_a_name(self, ledger: Ledger) -> None:

@@ -44,13 +44,13 @@ class DependencyContract:
         task, run = shown(ledger, "task_b")
         assert run is not None and not run.blocked
         if how == "completed":
-            assert (task.state, run.state, ledger.queries.fallen("task_a")) == (TaskState.ACTIVE, RunState.PENDING, [])
+            assert (task.state, run.state, ledger.queries.failed_dependents("task_a")) == (TaskState.ACTIVE, RunState.PENDING, [])
             assert claimed(ledger) == ["task_b"]
             return
         assert (task.state, run.state, run.end.result, run.started_at) == (TaskState.FAILED, RunState.FAILED, Result.DEPENDENCY, None)
         assert run.error is not None and run.error.startswith("task_a, which it comes after, ")
         assert told(ledger).count("task_b") == 1 and kinds(ledger, "task_b") == ["task_submitted", "task_failed", "run_failed"]
-        assert late or ledger.queries.fallen("task_a") == [(task, run)]
+        assert late or ledger.queries.failed_dependents("task_a") == [(task, run)]
         assert claimed(ledger) == []
 
     def test_what_comes_after_a_proposal_waits_for_the_yes_and_then_for_the_end(self, ledger: Ledger) -> None:
@@ -98,7 +98,7 @@ class DependencyContract:
         assert "was cancelled" in fell["h"].error
         assert sorted(told(ledger)) == [f"task_{name}" for name in "abcdegh"]
         for task_id, fallen in (("task_a", "bcde"), ("task_d", "e"), ("task_g", "h"), ("task_f", "")):
-            assert sorted(one.task.task_id for one in ledger.queries.fallen(task_id)) == [f"task_{name}" for name in fallen]
+            assert sorted(one.task.task_id for one in ledger.queries.failed_dependents(task_id)) == [f"task_{name}" for name in fallen]
         ledger.runs.settle([done("task_x")], OURS)
         assert claimed(ledger) == ["task_f"]
 
@@ -135,7 +135,7 @@ class DependencyContract:
         fell = [latest(ledger, task_id) for task_id in ("task_b", "task_c")]
         assert {(run.state, run.end.result, run.ended_at) for run in fell} == {(RunState.FAILED, Result.DEPENDENCY, NOW + 2000)}
         assert [told(ledger).count(task_id) for task_id in ("task_b", "task_c")] == [1, 1]
-        assert [one.task.task_id for one in ledger.queries.fallen("task_b")] == ["task_c"]
+        assert [one.task.task_id for one in ledger.queries.failed_dependents("task_b")] == ["task_c"]
 
     def test_a_proposal_that_is_approved_while_it_has_to_wait_waits_in_the_queue(self, ledger: Ledger) -> None:
         begun(ledger, "completed")

@@ -51,7 +51,7 @@ class EventContract:
 
     def test_what_changes_no_state_can_be_noted(self, ledger: Ledger) -> None:
         before = submit(ledger)
-        ledger.events.note("input_sent", "task_x", "task_x", NOW + 5, bytes=3)
+        ledger.events.append("input_sent", "task_x", "task_x", NOW + 5, bytes=3)
         event = ledger.events.events(-1, 1)[0]
         assert (event.kind, event.at, event.run_id, event.data) == ("input_sent", NOW + 5, "task_x", {"bytes": 3})
         assert shown(ledger, "task_x") == before

@@ -3,7 +3,7 @@
 import pytest
 
 from backburner.core.errors import BadInput, IllegalTransition, LedgerUnavailable, TaskNotFound
-from backburner.core.models import RECORD, Run, Task
+from backburner.core.models import EXTERNAL, Run, Task
 from backburner.core.states import Result, RunState, TaskState
 from backburner.store.ledger import Ledger
 from backburner.testing.records import changed, changed_run
@@ -118,4 +118,4 @@ def by_hand(ledger: Ledger) -> tuple[Task, Run]:
     """A running task as an embedder keeps it."""
     run = running(ledger, "task_model")
     task = shown(ledger, "task_model").task
-    return task._replace(task_id="task_hand"), run._replace(task_id="task_hand", run_id="task_hand", runner=RECORD, folder="tasks/hand")
+    return task._replace(task_id="task_hand"), run._replace(task_id="task_hand", run_id="task_hand", runner=EXTERNAL, folder="tasks/hand")

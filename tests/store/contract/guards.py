@@ -16,7 +16,7 @@ from backburner.store.notice_writer import NoticeWriter
 from backburner.store.run_writer import RunWriter
 from backburner.store.task_transitions import TaskTransitions
 from backburner.store.waiting_runs import WaitingRuns
-from contract.cases import AGENTS, HOUR, NOW, OURS, THEIRS, asking, at, done, latest, recurring, running, shown, submit, whole
+from contract.cases import AGENT_LANE, HOUR, NOW, OURS, THEIRS, asking, at, done, latest, recurring, running, shown, submit, whole
 
 
 def transitions(ledger: Ledger) -> TaskTransitions:
@@ -55,8 +55,8 @@ class GuardContract:
 
     def test_a_run_that_waits_no_more_is_not_made_pending_again(self, ledger: Ledger) -> None:
         run = asking(ledger)
-        ledger.runs.unpark(run.run_id, NOW)
-        ledger.runs.claim(AGENTS, OURS, 1, NOW)
+        ledger.runs.resume_suspended(run.run_id, NOW)
+        ledger.runs.claim(AGENT_LANE, OURS, 1, NOW)
         with pytest.raises(StaleRun), ledger.database.transaction():
             WaitingRuns(ledger.database, EventWriter(ledger.database)).requeue(run.run_id, NOW, task_id=run.task_id)
         assert latest(ledger, "task_g").state == RunState.RUNNING

@@ -11,15 +11,15 @@ class NoticeContract:
         for letter in "abc":
             ended(ledger, f"task_{letter}")
         first, _, _ = ledger.notices.notices(project=None, unread=True)
-        ledger.notices.tell(notice_ids=[first.notice_id], task_ids=["task_c"], now=NOW + 7)
+        ledger.notices.acknowledge(notice_ids=[first.notice_id], task_ids=["task_c"], now=NOW + 7)
         assert [notice.task_id for notice in ledger.notices.notices(project=None, unread=True)] == ["task_b"]
-        assert [notice.told_at for notice in ledger.notices.notices(project=None, unread=False)] == [NOW + 7, None, NOW + 7]
+        assert [notice.acknowledged_at for notice in ledger.notices.notices(project=None, unread=False)] == [NOW + 7, None, NOW + 7]
 
     def test_telling_again_does_not_change_when_it_was_told(self, ledger: Ledger) -> None:
         ended(ledger)
-        ledger.notices.tell(task_ids=["task_x"], now=NOW + 7)
-        ledger.notices.tell(task_ids=["task_x", "task_missing"], notice_ids=[999], now=NOW + 1000)
-        assert [notice.told_at for notice in ledger.notices.notices(project=None, unread=False)] == [NOW + 7]
+        ledger.notices.acknowledge(task_ids=["task_x"], now=NOW + 7)
+        ledger.notices.acknowledge(task_ids=["task_x", "task_missing"], notice_ids=[999], now=NOW + 1000)
+        assert [notice.acknowledged_at for notice in ledger.notices.notices(project=None, unread=False)] == [NOW + 7]
 
     def test_notices_are_owed_to_their_project(self, ledger: Ledger) -> None:
         for project in ("/p", "/q"):
@@ -40,14 +40,14 @@ class NoticeContract:
             "task_b",
             "task_c",
         ]
-        assert sorted(ledger.notices.owing()) == ["inbox", "session:claude:1", "session:codex:2"]
+        assert sorted(ledger.notices.channels_with_notices()) == ["inbox", "session:claude:1", "session:codex:2"]
 
     def test_what_one_channel_was_told_is_still_owed_to_another(self, ledger: Ledger) -> None:
         ledger.runs.settle([done(running(ledger, "task_a", session="claude:1"))], OURS)
-        ledger.notices.tell(task_ids=["task_a"], now=NOW)
-        assert ledger.notices.owing() == ["session:claude:1"]
-        ledger.notices.tell(task_ids=["task_a"], channel="session:claude:1", now=NOW)
-        assert ledger.notices.owing() == []
+        ledger.notices.acknowledge(task_ids=["task_a"], now=NOW)
+        assert ledger.notices.channels_with_notices() == ["session:claude:1"]
+        ledger.notices.acknowledge(task_ids=["task_a"], channel="session:claude:1", now=NOW)
+        assert ledger.notices.channels_with_notices() == []
 
     @pytest.mark.parametrize("expired", [False, True])
     def test_a_session_is_told_that_its_proposal_was_refused(self, ledger: Ledger, expired: bool) -> None:
@@ -66,12 +66,14 @@ class NoticeContract:
         assert ledger.notices.lease(ids[:2], NOW, NOW + 10) == ids[:2]
         assert open_ledger().notices.lease(ids, NOW + 9, NOW + 20) == ids[2:]
         assert ledger.notices.lease(ids, NOW + 10, NOW + 30) == ids[:2]
-        ledger.notices.tell(notice_ids=ids, now=NOW + 11)
+        ledger.notices.acknowledge(notice_ids=ids, now=NOW + 11)
         assert ledger.notices.lease([*ids, 999], NOW + 99, NOW + 199) == [] == ledger.notices.lease([], NOW, NOW)
 
     def test_what_leaves_for_a_channel_is_nobodys_notice(self, ledger: Ledger) -> None:
         ledger.runs.settle([done(running(ledger, channels=("~phone", "ärger")))], OURS)
-        assert [notice.channel for notice in ledger.notices.notices(unread=False)] == ["inbox"] == list(ledger.notices.owing())
+        assert (
+            [notice.channel for notice in ledger.notices.notices(unread=False)] == ["inbox"] == list(ledger.notices.channels_with_notices())
+        )
         assert ledger.notices.notices(channels=["to:~phone"]) == []
 
     def test_notices_of_very_many_channels_come_in_order(self, ledger: Ledger) -> None:
@@ -84,10 +86,10 @@ class NoticeContract:
     def test_of_a_recurring_task_only_its_latest_run_was_shown(self, ledger: Ledger) -> None:
         task = recurring(ledger)
         first, second = run_once(ledger, task, NOW), run_once(ledger, task, NOW + 1)
-        ledger.notices.tell(task_ids=["task_r"], now=NOW + 2)
+        ledger.notices.acknowledge(task_ids=["task_r"], now=NOW + 2)
         assert [notice.run_id for notice in ledger.notices.notices()] == [first.run_id] != [second.run_id]
 
     @pytest.mark.parametrize(("session", "channels"), [("chat:1", ["inbox", "session:chat:1"]), ("claude:1", ["session:claude:1"])])
     def test_a_person_who_sits_beside_the_agent_is_told_as_well(self, ledger: Ledger, session: str, channels: list[str]) -> None:
         ledger.runs.settle([done(running(ledger, session=session))], OURS)
-        assert sorted(ledger.notices.owing()) == channels
+        assert sorted(ledger.notices.channels_with_notices()) == channels

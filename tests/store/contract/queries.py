@@ -3,7 +3,7 @@
 import pytest
 
 from backburner.core.states import RunState
-from backburner.core.trace_context import Parent
+from backburner.core.trace_context import ParentSpan
 from backburner.store.ledger import Ledger
 from contract.cases import (
     HOUR,
@@ -82,7 +82,7 @@ class QueryContract:
 
     def test_show_takes_a_whole_id_only(self, ledger: Ledger) -> None:
         submit(ledger)
-        assert ledger.queries.show("task") is None and ledger.queries.show("task_y") is None
+        assert ledger.queries.get("task") is None and ledger.queries.get("task_y") is None
 
     def test_lists_are_newest_first_and_no_longer_than_asked_for(self, ledger: Ledger) -> None:
         for letter in "bac":
@@ -123,10 +123,10 @@ class QueryContract:
         assert ledger.queries.list(status=None, project=None, batch="three", limit=None) == []
 
     def test_a_task_and_all_its_runs_are_pieces_of_the_trace_of_who_asked(self, ledger: Ledger) -> None:
-        asker = Parent("a" * 32, "b" * 16)
+        asker = ParentSpan("a" * 32, "b" * 16)
         run = running(ledger, "task_a", parent=asker, restarts=1)
         ledger.runs.settle([failed(run)], OURS)
-        submit(ledger, "task_b", parent=Parent("a" * 32, run.span_id))
+        submit(ledger, "task_b", parent=ParentSpan("a" * 32, run.span_id))
         submit(ledger, "task_else")
         task, again = shown(ledger, "task_a").task, latest(ledger, "task_a")
         spans = ledger.queries.spans("a" * 32)
@@ -161,7 +161,7 @@ class QueryContract:
     def test_what_is_not_text_finds_nothing(self, ledger: Ledger) -> None:
         submit(ledger)
         odd = b"\xff".decode("utf-8", "surrogateescape")
-        assert ledger.queries.show(odd) is None and ledger.queries.find(odd, None) == []
+        assert ledger.queries.get(odd) is None and ledger.queries.find(odd, None) == []
 
     def test_a_quiet_list_leaves_out_chats_and_what_recurring_tasks_did_well(self, ledger: Ledger) -> None:
         recurring(ledger)
@@ -177,14 +177,14 @@ class QueryContract:
         for name, session in asked.items():
             submit(ledger, name, session=session)
         assert [shown(ledger, name).task.parent_task for name in asked] == [None, "task_a", "task_b", "task_c", None]
-        assert sorted(ledger.queries.asked_by("claude:1")) == ["task_a", "task_b", "task_c", "task_d"]
-        assert ledger.queries.asked_by("agent:task_b") == ["task_c", "task_d"] and ledger.queries.asked_by("nobody") == []
+        assert sorted(ledger.queries.requested_by("claude:1")) == ["task_a", "task_b", "task_c", "task_d"]
+        assert ledger.queries.requested_by("agent:task_b") == ["task_c", "task_d"] and ledger.queries.requested_by("nobody") == []
 
     def test_an_agent_that_is_no_task_is_no_parent(self, ledger: Ledger) -> None:
         submit(ledger, "task_a", session="agent:a-program-of-my-own")
         submit(ledger, "task_b", session="claude:task_a")
         assert [shown(ledger, name).task.parent_task for name in ("task_a", "task_b")] == [None, None]
-        assert ledger.queries.asked_by("agent:a-program-of-my-own") == ["task_a"] and ledger.queries.asked_by("agent:task_a") == []
+        assert ledger.queries.requested_by("agent:a-program-of-my-own") == ["task_a"] and ledger.queries.requested_by("agent:task_a") == []
 
     def test_the_run_that_waits_for_a_task_says_who_asked(self, ledger: Ledger) -> None:
         agent(ledger, "task_chat", session="chat:1", terms={"chat": True})
@@ -192,7 +192,7 @@ class QueryContract:
         submit(ledger, "task_b", session="chat:1", parent_run="gone")
         parents = [(task.parent_task, task.parent_run) for task in (shown(ledger, name).task for name in ("task_a", "task_b"))]
         assert parents == [("task_chat", "task_chat"), (None, "gone")]
-        assert sorted(ledger.queries.asked_by("chat:1")) == ["task_a", "task_b", "task_chat"]
+        assert sorted(ledger.queries.requested_by("chat:1")) == ["task_a", "task_b", "task_chat"]
 
     def test_a_quiet_list_hides_what_a_recurring_task_did_also_when_that_was_cleared(self, ledger: Ledger) -> None:
         recurring(ledger)

@@ -43,13 +43,13 @@ class RecurringContract:
     # -- slots
 
     def test_the_next_slot_is_that_of_whatever_is_due_first(self, ledger: Ledger) -> None:
-        assert ledger.live_work.next_slot_at() is None and ledger.recurring.standing() == []
+        assert ledger.live_work.next_slot_at() is None and ledger.recurring.list() == []
         recurring(ledger, "task_a")
         recurring(ledger, "task_b", every(HOUR // 2, NOW))
         recurring(ledger, "task_c", Schedule(), after=("task_a",))
         assert (ledger.live_work.next_slot_at(), ledger.live_work.next_slot_at(NOW + HOUR // 2)) == (NOW + HOUR // 2, NOW + HOUR)
         assert ledger.live_work.next_slot_at(NOW + HOUR) is None
-        assert [entry.task.task_id for entry in ledger.recurring.standing()] == ["task_a", "task_b"]
+        assert [entry.task.task_id for entry in ledger.recurring.list()] == ["task_a", "task_b"]
 
     def test_a_slot_that_is_due_becomes_a_run_and_the_next_one_comes(self, ledger: Ledger, open_ledger: Open) -> None:
         recurring(ledger)
@@ -77,7 +77,7 @@ class RecurringContract:
         recurring(ledger)
         fire(ledger, NOW + 2 * HOUR)
         run_ends(ledger, NOW + 2 * HOUR)
-        assert [ledger.recurring.ran("task_r", NOW + hours * HOUR) for hours in (1, 2, 3)] == [False, True, False]
+        assert [ledger.recurring.has_run("task_r", NOW + hours * HOUR) for hours in (1, 2, 3)] == [False, True, False]
 
     def test_a_task_whose_slots_are_used_up_is_done_with_its_last_run(self, ledger: Ledger) -> None:
         recurring(ledger, schedule=every(HOUR, NOW)._replace(max_runs=1))
@@ -131,7 +131,7 @@ class RecurringContract:
         fire(ledger, NOW + 2 * HOUR)
         run_ends(ledger, NOW + 2 * HOUR)
         fire(ledger, NOW + 4 * HOUR)
-        assert ledger.recurring.ran("task_r", NOW + 2 * HOUR) and shown(ledger, "task_r").task.recurring.next_run_at == NOW + 5 * HOUR
+        assert ledger.recurring.has_run("task_r", NOW + 2 * HOUR) and shown(ledger, "task_r").task.recurring.next_run_at == NOW + 5 * HOUR
         assert slots(ledger)[2:] == [(NOW + 3 * HOUR, "skipped"), (NOW + 4 * HOUR, "completed")]  # none is run twice
 
     @pytest.mark.parametrize("due", [NOW + HOUR, NOW + 2 * HOUR])
@@ -150,9 +150,9 @@ class RecurringContract:
         ledger.runs.settle([failed(run_id, ended_at=NOW + DAY)], OURS)
         retry = latest(ledger, "task_r")
         assert (retry.cause.kind, retry.due_at) == ("retry", NOW + DAY + 30_000)
-        ledger.recurring.set_back(NOW + 5)
+        ledger.recurring.clock_set_back(NOW + 5)
         assert (latest(ledger, "task_r").due_at, latest(ledger, "task_r").created_at) == (NOW + 5 + 30_000, NOW + 5)
-        ledger.recurring.set_back(NOW + 9)
+        ledger.recurring.clock_set_back(NOW + 9)
         assert latest(ledger, "task_r").due_at == NOW + 5 + 30_000
 
     # -- pausing
@@ -200,28 +200,28 @@ class RecurringContract:
 
     def test_a_task_that_used_up_its_day_is_counted_anew_once_it_goes_on(self, ledger: Ledger) -> None:
         task = recurring(ledger, budget={"day_runs": 1})
-        assert ledger.recurring.over_day(task, NOW) is None
+        assert ledger.recurring.daily_budget_exceeded(task, NOW) is None
         run_once(ledger, task, NOW)
-        assert ledger.recurring.over_day(task, NOW + 1) == "it has used 1 of 1 runs today"
-        assert ledger.recurring.over_day(task, NOW + DAY) is None
+        assert ledger.recurring.daily_budget_exceeded(task, NOW + 1) == "it has used 1 of 1 runs today"
+        assert ledger.recurring.daily_budget_exceeded(task, NOW + DAY) is None
         with pytest.raises(BadInput, match="it has used 1 of 1 runs today"):
             ledger.recurring.run_now("task_r", NOW + 1, "tasks")
         fire(ledger, NOW + HOUR, over="it has used 1 of 1 runs today")
         ledger.recurring.unpause("task_r", NOW + HOUR + 1, 9)
-        assert ledger.recurring.over_day(shown(ledger, "task_r").task, NOW + HOUR + 2) is None
-        ledger.recurring.set_back(NOW + 5)
+        assert ledger.recurring.daily_budget_exceeded(shown(ledger, "task_r").task, NOW + HOUR + 2) is None
+        ledger.recurring.clock_set_back(NOW + 5)
         assert shown(ledger, "task_r").task.recurring.counted_from == NOW + 5
 
     def test_a_name_is_free_once_its_recurring_task_is_over(self, ledger: Ledger) -> None:
-        ledger.recurring.room("r", "/p")
+        ledger.recurring.check_name("r", "/p")
         recurring(ledger)
         submit(ledger, "task_x", name="other")
         with pytest.raises(BadInput, match="'r' here already: task_r"):
-            ledger.recurring.room("r", "/p")
+            ledger.recurring.check_name("r", "/p")
         for name, project, besides in (("r", "/q", ""), ("r", "/p", "task_r"), ("other", "/p", ""), (None, "/p", "")):
-            ledger.recurring.room(name, project, besides)
+            ledger.recurring.check_name(name, project, besides)
         ledger.tasks.request_cancel("task_r", NOW)
-        ledger.recurring.room("r", "/p")
+        ledger.recurring.check_name("r", "/p")
 
     # -- manual runs
 
@@ -336,22 +336,22 @@ class RecurringContract:
     def test_what_runs_used_is_counted_since_a_moment_and_until_another(self, ledger: Ledger) -> None:
         nothing = {"tokens": 0, "cost": 0, "seconds": 0, "runs": 0}
         one, other = recurring(ledger, "task_a"), recurring(ledger, "task_b")
-        assert ledger.recurring.spent("task_a", 0) == nothing == ledger.recurring.spent(None, 0)
+        assert ledger.recurring.usage("task_a", 0) == nothing == ledger.recurring.usage(None, 0)
         for number in range(3):
             run_once(ledger, one, NOW + number, usage={"tokens": 10, "cost": 0.5})
         run_once(ledger, other, NOW + 9, usage={"tokens": 1})
         ended(ledger, "task_x")
-        assert ledger.recurring.spent("task_a", 0) == {"tokens": 30, "cost": 1.5, "seconds": 0, "runs": 3}
-        assert ledger.recurring.spent("task_a", NOW + 1)["runs"] == 2 and ledger.recurring.spent("task_a", NOW, NOW + 1)["runs"] == 2
-        assert ledger.recurring.spent(None, 0) == {"tokens": 31, "cost": 1.5, "seconds": 0, "runs": 4}
-        assert ledger.recurring.spent("task_missing", 0) == nothing
+        assert ledger.recurring.usage("task_a", 0) == {"tokens": 30, "cost": 1.5, "seconds": 0, "runs": 3}
+        assert ledger.recurring.usage("task_a", NOW + 1)["runs"] == 2 and ledger.recurring.usage("task_a", NOW, NOW + 1)["runs"] == 2
+        assert ledger.recurring.usage(None, 0) == {"tokens": 31, "cost": 1.5, "seconds": 0, "runs": 4}
+        assert ledger.recurring.usage("task_missing", 0) == nothing
 
     def test_very_many_runs_are_counted_whole(self, ledger: Ledger) -> None:
         task = recurring(ledger)
         for number in range(210):
             run_once(ledger, task, NOW + number, usage={"tokens": 1})
-        assert ledger.recurring.spent("task_r", 0)["tokens"] == 210 == ledger.recurring.spent(None, 0)["runs"]
-        assert ledger.recurring.spent("task_r", NOW + 5)["tokens"] == 205
+        assert ledger.recurring.usage("task_r", 0)["tokens"] == 210 == ledger.recurring.usage(None, 0)["runs"]
+        assert ledger.recurring.usage("task_r", NOW + 5)["tokens"] == 205
 
     def test_old_runs_are_forgotten_but_for_the_latest_and_those_a_budget_counts(self, ledger: Ledger) -> None:
         plain, counted = recurring(ledger, "task_a"), recurring(ledger, "task_b", budget={"day_runs": 9})

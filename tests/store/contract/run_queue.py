@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from backburner.core.errors import BackburnerError, StaleRun
-from backburner.core.models import AGENTS, ENGINE, ProcessId, Wait
-from backburner.core.session_records import PersonsTurn
+from backburner.core.models import AGENT_LANE, ENGINE, ProcessId, Wait
+from backburner.core.session_records import InteractiveLease
 from backburner.core.states import NoticeKind, Result, RunState, TaskState, WaitKind
 from backburner.store.ledger import Ledger
 from backburner.testing.records import changed_run
@@ -63,7 +63,7 @@ class RunQueueContract:
         ((task, run, environment),) = ledger.runs.claim(ENGINE, OURS, 1, NOW + 3)
         assert (run.state, run.owner, run.started_at) == (RunState.RUNNING, OURS, NOW + 3)
         assert environment == {"PATH": "/bin", "N": "1"}
-        assert open_ledger().queries.show("task_x") == (task, run)
+        assert open_ledger().queries.get("task_x") == (task, run)
         assert kinds(ledger) == ["task_submitted", "run_started"]
 
     def test_each_run_is_started_in_the_environment_of_its_own_door(self, ledger: Ledger) -> None:
@@ -117,7 +117,7 @@ class RunQueueContract:
             run, state=RunState.FAILED, result=Result.EXIT, exit_code=2, summary="1 failed", lines=9, error="why", ended_at=NOW + 1000
         )
         (notice,) = ledger.notices.notices(project=None, unread=True)
-        assert (notice.task_id, notice.run_id, notice.project, notice.told_at) == ("task_x", "task_x", "/q", None)
+        assert (notice.task_id, notice.run_id, notice.project, notice.acknowledged_at) == ("task_x", "task_x", "/q", None)
         assert "task_x failed" in notice.text and "exit 2" in notice.text and "1 failed" in notice.text
         last = [event for event in ledger.events.events(0, 100) if event.kind == "run_failed"]
         assert [(event.run_id, event.data) for event in last] == [("task_x", {"result": "exit", "exit_code": 2, "summary": "1 failed"})]
@@ -138,7 +138,7 @@ class RunQueueContract:
         run = running(ledger)
         ledger.runs.settle([done(run, state, result)], OURS)
         entry = shown(ledger, "task_x")
-        assert (entry.status, entry.run.end.result, entry.task.state, entry.ended) == (state, result, of_task, True)  # type: ignore[union-attr]
+        assert (entry.status, entry.run.end.result, entry.task.state, entry.has_ended) == (state, result, of_task, True)  # type: ignore[union-attr]
 
     def test_the_end_that_another_owner_tells_is_ignored(self, ledger: Ledger) -> None:
         run = running(ledger)
@@ -218,7 +218,7 @@ class RunQueueContract:
 
     def test_what_a_dead_embedder_left_waiting_for_a_yes_goes_to_the_engine_too(self, ledger: Ledger) -> None:
         run = running(ledger, owner=THEIRS, runner=EMBEDDER)
-        ledger.runs.park(run.run_id, THEIRS, "it changed", NOW)
+        ledger.runs.suspend(run.run_id, THEIRS, "it changed", NOW)
         ledger.runs.release(EMBEDDER)
         assert [one.runner for one in ledger.live_work.live_runs()] == [ENGINE]
 
@@ -267,7 +267,7 @@ class RunQueueContract:
         assert settled.run_ids == ["task_first"]
         assert [work.run.run_id for work in settled.claimed] == ["task_urgent", "task_next"]
         assert {(work.run.owner, work.run.started_at) for work in settled.claimed} == {(OURS, NOW + 2000)}
-        assert [open_ledger().queries.show(work.task.task_id) for work in settled.claimed] == [work[:2] for work in settled.claimed]
+        assert [open_ledger().queries.get(work.task.task_id) for work in settled.claimed] == [work[:2] for work in settled.claimed]
         assert [work.run.run_id for work in ledger.runs.settle([], OURS, runner=ENGINE, limit=9, now=NOW).claimed] == ["task_other"]
         assert ledger.runs.settle([], OURS).claimed == []
 
@@ -342,7 +342,7 @@ class RunQueueContract:
         run = running(ledger, restarts=5)
         ledger.runs.settle([done(run, state, result)], OURS)
         entry = shown(ledger, "task_x")
-        assert (entry.status, entry.task.run_count, entry.ended, len(told(ledger))) == (state, 1, True, 1)
+        assert (entry.status, entry.task.run_count, entry.has_ended, len(told(ledger))) == (state, 1, True, 1)
 
     def test_a_run_that_was_to_be_cancelled_and_fails_first_is_not_run_again(self, ledger: Ledger) -> None:
         run = running(ledger, restarts=5)
@@ -367,12 +367,12 @@ class RunQueueContract:
         submit(ledger, "task_b", after=("task_x",))
         submit(ledger, "task_c", after=("task_b",))
         ledger.runs.settle([failed("task_x")], OURS)
-        assert latest(ledger, "task_b").blocked and ledger.queries.fallen("task_x") == []
+        assert latest(ledger, "task_b").blocked and ledger.queries.failed_dependents("task_x") == []
         submit(ledger, "task_late", after=("task_x",))
         assert claimed(ledger, now=NOW + 2000) == ["task_x.2"]
         assert [latest(ledger, task_id).blocked for task_id in ("task_b", "task_late")] == [True, True]
         over(ledger, ends.split()[1], "task_x.2")
-        fell = [one.task.task_id for one in ledger.queries.fallen("task_x")]
+        fell = [one.task.task_id for one in ledger.queries.failed_dependents("task_x")]
         if ends == "failed completed":
             assert (fell, claimed(ledger, now=NOW + 2000)) == ([], ["task_b", "task_late"])
         else:
@@ -381,10 +381,10 @@ class RunQueueContract:
     def test_a_task_between_two_runs_is_live_and_afterwards_all_its_runs_are_cleared(self, ledger: Ledger) -> None:
         run = running(ledger, restarts=1)
         ledger.runs.settle([failed(run)], OURS)
-        assert ledger.tasks.clear(["task_x"], NOW) == ledger.tasks.outdated(NOW + DAY) == []
+        assert ledger.tasks.clear(["task_x"], NOW) == ledger.tasks.ended_before(NOW + DAY) == []
         assert claimed(ledger, now=NOW + 2000) == ["task_x.2"]
         ledger.runs.settle([failed("task_x.2", ended_at=NOW + 3000)], OURS)
-        assert ledger.tasks.outdated(NOW + 3000) == [] and ledger.tasks.outdated(NOW + 3001) == ["task_x"]
+        assert ledger.tasks.ended_before(NOW + 3000) == [] and ledger.tasks.ended_before(NOW + 3001) == ["task_x"]
         assert sorted(ledger.tasks.clear(["task_x"], NOW)) == ["tasks/task_x", "tasks/task_x.2"]
         assert ledger.queries.find("task_x.2", None) == []
 
@@ -392,9 +392,9 @@ class RunQueueContract:
         run = running(ledger, ready_when="up")
         with pytest.raises(StaleRun):
             ledger.runs.record_ready(run.run_id, THEIRS, NOW + 20)
-        assert not shown(ledger, "task_x").ready
+        assert not shown(ledger, "task_x").is_ready
         ledger.runs.record_ready(run.run_id, OURS, NOW + 30)
-        assert shown(ledger, "task_x").ready and shown(ledger, "task_x").run == run._replace(ready_at=NOW + 30)
+        assert shown(ledger, "task_x").is_ready and shown(ledger, "task_x").run == run._replace(ready_at=NOW + 30)
         with pytest.raises(StaleRun):
             ledger.runs.record_ready(run.run_id, OURS, NOW + 40)
         assert kinds(ledger).count("run_ready") == 1
@@ -404,7 +404,7 @@ class RunQueueContract:
         ledger.runs.record_ready(run.run_id, OURS, NOW + 30)
         ledger.runs.settle([failed(run)], OURS)
         assert claimed(ledger, now=NOW + 2000) == ["task_x.2"]
-        assert not shown(ledger, "task_x").ready
+        assert not shown(ledger, "task_x").is_ready
         ledger.runs.record_ready("task_x.2", OURS, NOW + 3000)
         assert latest(ledger, "task_x").ready_at == NOW + 3000
 
@@ -420,12 +420,12 @@ class RunQueueContract:
     def test_a_claimed_run_for_which_there_is_no_room_is_put_off_with_the_reason(self, ledger: Ledger) -> None:
         run = running(ledger)
         assert ledger.live_work.delayed_because() is None
-        ledger.runs.put_off(run.run_id, OURS, "no file is free", NOW + 50, tell=False)
+        ledger.runs.postpone(run.run_id, OURS, "no file is free", NOW + 50, tell=False)
         put_off = latest(ledger, "task_x")
         assert (put_off.state, put_off.error, put_off.started_at) == (RunState.RUNNING, "no file is free", NOW + 50)
         assert ledger.live_work.delayed_because() == "no file is free" and ledger.notices.notices() == []
-        ledger.runs.put_off(run.run_id, OURS, "no file is free", NOW + 60, tell=True)
-        ledger.runs.put_off(run.run_id, OURS, "no file is free", NOW + 60, tell=True)
+        ledger.runs.postpone(run.run_id, OURS, "no file is free", NOW + 60, tell=True)
+        ledger.runs.postpone(run.run_id, OURS, "no file is free", NOW + 60, tell=True)
         assert [(notice.kind, notice.channel) for notice in ledger.notices.notices()] == [(NoticeKind.DELAYED, "inbox")] * 2
         assert kinds(ledger).count("run_delayed") == 2
         ledger.runs.record_process(run.run_id, OURS, ProcessId(77, "7", "boot"))
@@ -438,7 +438,7 @@ class RunQueueContract:
         unchanged = whole(ledger)
         for run_id, owner in ((run.run_id, THEIRS), ("task_b", OURS), (waiting.run_id, OURS), ("task_missing", OURS)):
             with pytest.raises(StaleRun):
-                ledger.runs.put_off(run_id, owner, "no", NOW, tell=True)
+                ledger.runs.postpone(run_id, owner, "no", NOW, tell=True)
         assert whole(ledger) == unchanged
 
     # -- runs that wait
@@ -446,20 +446,20 @@ class RunQueueContract:
     @pytest.mark.parametrize("kind", [WaitKind.APPROVAL, WaitKind.TOOL, WaitKind.BUDGET])
     def test_a_run_waits_for_a_person(self, ledger: Ledger, kind: WaitKind) -> None:
         agent(ledger)
-        run = ledger.runs.claim(AGENTS, OURS, 1, NOW)[0].run
-        ledger.runs.park(run.run_id, OURS, "it wants more", NOW + 1, kind, asked="print1")
+        run = ledger.runs.claim(AGENT_LANE, OURS, 1, NOW)[0].run
+        ledger.runs.suspend(run.run_id, OURS, "it wants more", NOW + 1, kind, asked="print1")
         waiting = latest(ledger, "task_g")
-        assert (waiting.state, waiting.error, waiting.wait) == (RunState.WAITING, "it wants more", Wait(kind, asked="print1"))
+        assert (waiting.state, waiting.error, waiting.wait) == (RunState.WAITING, "it wants more", Wait(kind, fingerprint="print1"))
         assert (waiting.owner, waiting.started_at) == (OURS, NOW)
-        assert kinds(ledger)[-1] == "run_parked" and ledger.runs.claim(AGENTS, OURS, 9, NOW + 2) == []
+        assert kinds(ledger)[-1] == "run_suspended" and ledger.runs.claim(AGENT_LANE, OURS, 9, NOW + 2) == []
 
     def test_a_resumed_run_waits_as_well(self, ledger: Ledger) -> None:
         agent(ledger)
-        ledger.runs.settle([done(ledger.runs.claim(AGENTS, OURS, 1, NOW)[0].run)], OURS)
-        ledger.tasks.resume("task_g", "go on", runner=AGENTS, now=NOW + 2000)
-        run = ledger.runs.claim(AGENTS, OURS, 1, NOW + 2001)[0].run
+        ledger.runs.settle([done(ledger.runs.claim(AGENT_LANE, OURS, 1, NOW)[0].run)], OURS)
+        ledger.tasks.resume("task_g", "go on", runner=AGENT_LANE, now=NOW + 2000)
+        run = ledger.runs.claim(AGENT_LANE, OURS, 1, NOW + 2001)[0].run
         assert run.state == RunState.RESUMED
-        ledger.runs.park(run.run_id, OURS, "it wants more", NOW + 2002, WaitKind.TOOL)
+        ledger.runs.suspend(run.run_id, OURS, "it wants more", NOW + 2002, WaitKind.TOOL)
         assert latest(ledger, "task_g").state == RunState.WAITING
 
     def test_only_the_owner_can_have_a_run_wait_and_only_one_at_work(self, ledger: Ledger) -> None:
@@ -469,13 +469,13 @@ class RunQueueContract:
         unchanged = whole(ledger)
         for run_id, owner in ((run.run_id, THEIRS), ("task_b", OURS), (waiting.run_id, OURS), ("task_missing", OURS)):
             with pytest.raises(StaleRun):
-                ledger.runs.park(run_id, owner, "no", NOW)
+                ledger.runs.suspend(run_id, owner, "no", NOW)
         assert whole(ledger) == unchanged
 
     def test_a_run_that_is_to_be_stopped_does_not_wait_for_anybody(self, ledger: Ledger) -> None:
         run = running(ledger)
         ledger.tasks.request_cancel("task_x", NOW + 20)
-        ledger.runs.park(run.run_id, OURS, "it changed", NOW + 30)
+        ledger.runs.suspend(run.run_id, OURS, "it changed", NOW + 30)
         assert shown(ledger, "task_x").status == "cancelled"
 
     @pytest.mark.parametrize("how", ENDS)
@@ -491,7 +491,7 @@ class RunQueueContract:
     def test_a_run_that_waits_for_what_is_not_known_goes_on(self, ledger: Ledger) -> None:
         assert asking(ledger, "task_a", waits_on=(WaitKind.TASK, "task_missing")).state == RunState.PENDING
         assert asking(ledger, "task_b", waits_on=(WaitKind.REATTACH, None), priority=1).state == RunState.PENDING
-        assert asking(ledger, "task_c", waits_on=(WaitKind.INTERACTIVE, AGENTS), priority=1).state == RunState.PENDING
+        assert asking(ledger, "task_c", waits_on=(WaitKind.INTERACTIVE, AGENT_LANE), priority=1).state == RunState.PENDING
 
     def test_a_person_is_told_that_a_recurring_task_waits_for_them_each_time_anew(self, ledger: Ledger) -> None:
         recurring(ledger)
@@ -499,7 +499,7 @@ class RunQueueContract:
         for number, waits_on in enumerate(((WaitKind.APPROVAL, None), (WaitKind.TASK, "task_p"), (WaitKind.BUDGET, None))):
             ledger.recurring.run_now("task_r", NOW, "tasks")
             run = ledger.runs.claim(ENGINE, OURS, 1, NOW)[0].run
-            ledger.runs.park(run.run_id, OURS, "it changed", NOW + 1, *waits_on, asked="abcdef0123456789" if number == 0 else None)
+            ledger.runs.suspend(run.run_id, OURS, "it changed", NOW + 1, *waits_on, asked="abcdef0123456789" if number == 0 else None)
             ledger.tasks.request_cancel("task_r", NOW + 2, only_run=True)
         told = [notice.text for notice in ledger.notices.notices() if notice.kind == NoticeKind.WAITING]
         assert "it changed (fingerprint abcdef" in told[0] and "backburner approve task_r" in told[0]
@@ -508,21 +508,21 @@ class RunQueueContract:
 
     def test_nobody_is_told_that_a_recurring_task_stands_aside_or_waits_for_a_task_at_work(self, ledger: Ledger) -> None:
         running(ledger)
-        ledger.sessions.begin_turn(PersonsTurn(THEIRS, AGENTS, None, NOW))
-        for number, waits_on in enumerate(((WaitKind.INTERACTIVE, AGENTS), (WaitKind.TASK, "task_x"))):
+        ledger.sessions.begin_interactive(InteractiveLease(THEIRS, AGENT_LANE, None, NOW))
+        for number, waits_on in enumerate(((WaitKind.INTERACTIVE, AGENT_LANE), (WaitKind.TASK, "task_x"))):
             recurring(ledger, f"task_{number}")
             ledger.recurring.run_now(f"task_{number}", NOW, "tasks")
-            ledger.runs.park(ledger.runs.claim(ENGINE, OURS, 1, NOW)[0].run.run_id, OURS, "it waits", NOW + 1, *waits_on)
+            ledger.runs.suspend(ledger.runs.claim(ENGINE, OURS, 1, NOW)[0].run.run_id, OURS, "it waits", NOW + 1, *waits_on)
             assert latest(ledger, f"task_{number}").state == RunState.WAITING
         assert ledger.notices.notices() == []
 
     def test_a_run_goes_on_without_a_persons_word_where_it_waited_for_one_on_a_step(self, ledger: Ledger) -> None:
         run = asking(ledger)
-        ledger.runs.unpark(run.run_id, NOW + 5)
+        ledger.runs.resume_suspended(run.run_id, NOW + 5)
         again = latest(ledger, "task_g")
         assert (again.state, again.reply, again.owner) == (RunState.PENDING, None, None)
         with pytest.raises(StaleRun):
-            ledger.runs.unpark(run.run_id, NOW + 6)
+            ledger.runs.resume_suspended(run.run_id, NOW + 6)
 
     @pytest.mark.parametrize("kind", [WaitKind.APPROVAL, WaitKind.BUDGET])
     def test_nothing_else_goes_on_without_a_persons_word(self, ledger: Ledger, kind: WaitKind) -> None:
@@ -530,7 +530,7 @@ class RunQueueContract:
         unchanged = whole(ledger)
         for run_id in (run.run_id, "task_missing"):
             with pytest.raises(StaleRun):
-                ledger.runs.unpark(run_id, NOW + 5)
+                ledger.runs.resume_suspended(run_id, NOW + 5)
         assert whole(ledger) == unchanged
 
     # -- who is to be stopped, and which process was which run
@@ -539,9 +539,9 @@ class RunQueueContract:
         run = running(ledger, "task_a")
         running(ledger, "task_b")
         ledger.tasks.request_cancel("task_a", NOW + 20)
-        assert ledger.runs.cancels() == ["task_a"]
+        assert ledger.runs.cancel_requests() == ["task_a"]
         ledger.runs.settle([done(run, RunState.CANCELLED, Result.SIGNAL)], OURS)
-        assert ledger.runs.cancels() == []
+        assert ledger.runs.cancel_requests() == []
 
     def test_the_processes_of_live_runs_are_found_by_their_whole_number(self, ledger: Ledger) -> None:
         for name, pid in (("task_a", 7), ("task_b", 77), ("task_c", 7)):
@@ -553,18 +553,18 @@ class RunQueueContract:
     # -- agents behind a command
 
     def test_a_run_is_handed_on_to_the_agent_where_its_command_finds_something(self, ledger: Ledger) -> None:
-        task = recurring(ledger, agent="claude", prompt="look", terms={"wake": "output"}, lane=AGENTS)
+        task = recurring(ledger, agent="claude", prompt="look", terms={"wake": "output"}, lane=AGENT_LANE)
         ledger.recurring.run_now(task.task_id, NOW, "tasks")
         run = ledger.runs.claim(ENGINE, OURS, 1, NOW)[0].run
         ledger.runs.settle([done(run, lines=3, digest="d1")], OURS)
         handed = latest(ledger, task.task_id)
-        assert (handed.run_id, handed.state, handed.runner, handed.owner) == (run.run_id, RunState.PENDING, AGENTS, None)
-        assert kinds(ledger)[-1] == "run_handed" and ledger.notices.notices() == []
-        ledger.runs.settle([done(ledger.runs.claim(AGENTS, OURS, 1, NOW)[0].run, answer="found it")], OURS)
+        assert (handed.run_id, handed.state, handed.runner, handed.owner) == (run.run_id, RunState.PENDING, AGENT_LANE, None)
+        assert kinds(ledger)[-1] == "run_passed_to_agent" and ledger.notices.notices() == []
+        ledger.runs.settle([done(ledger.runs.claim(AGENT_LANE, OURS, 1, NOW)[0].run, answer="found it")], OURS)
         assert "found it" in ledger.notices.notices()[0].text and shown(ledger, task.task_id).task.recurring.precheck_hash == "d1"
 
     def test_a_run_is_over_where_its_command_finds_nothing_for_the_agent(self, ledger: Ledger) -> None:
-        task = recurring(ledger, agent="claude", prompt="look", terms={"wake": "output"}, lane=AGENTS)
+        task = recurring(ledger, agent="claude", prompt="look", terms={"wake": "output"}, lane=AGENT_LANE)
         ledger.recurring.run_now(task.task_id, NOW, "tasks")
         ledger.runs.settle([done(ledger.runs.claim(ENGINE, OURS, 1, NOW)[0].run, lines=0)], OURS)
         assert latest(ledger, task.task_id).end.summary == "nothing new; its agent was not asked"

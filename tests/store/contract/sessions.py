@@ -1,7 +1,7 @@
 """Who asks, who is here, and whose turn it is."""
 
-from backburner.core.models import AGENTS, LOCAL
-from backburner.core.session_records import PersonsTurn, Session
+from backburner.core.models import AGENT_LANE, LOCAL_AGENT_LANE
+from backburner.core.session_records import InteractiveLease, Session
 from backburner.core.states import RunState, WaitKind
 from backburner.store.ledger import Ledger
 from contract.cases import NOW, OURS, THEIRS, Open, asking, done, latest, propose, running, submit
@@ -17,40 +17,43 @@ class SessionContract:
         assert [one.session_id for one in ledger.sessions.sessions("codex")] == ["codex:2"]
 
     def test_a_session_has_open_work_until_the_last_of_it_ended(self, ledger: Ledger) -> None:
-        assert not ledger.sessions.open_work(["claude:1"])
+        assert not ledger.sessions.has_open_work(["claude:1"])
         propose(ledger, "task_a", session="claude:1")
         run = running(ledger, "task_b", session="claude:1")
-        assert ledger.sessions.open_work(["claude:1", "x:y"]) and not ledger.sessions.open_work(["x:y"])
+        assert ledger.sessions.has_open_work(["claude:1", "x:y"]) and not ledger.sessions.has_open_work(["x:y"])
         ledger.tasks.refuse("task_a", expired=False, now=NOW)
-        assert ledger.sessions.open_work(["claude:1"])
+        assert ledger.sessions.has_open_work(["claude:1"])
         ledger.runs.settle([done(run)], OURS)
-        assert not ledger.sessions.open_work(["claude:1"])
+        assert not ledger.sessions.has_open_work(["claude:1"])
 
     def test_a_session_without_a_name_has_no_open_work(self, ledger: Ledger) -> None:
         submit(ledger)
-        assert not ledger.sessions.open_work([])
+        assert not ledger.sessions.has_open_work([])
 
     def test_a_person_was_last_there_when_they_did_something_at_any_interface(self, ledger: Ledger, open_ledger: Open) -> None:
-        assert ledger.sessions.last_present() is None
+        assert ledger.sessions.last_activity() is None
         for door, now in (("chat", NOW + 5), ("cli", NOW + 9), ("chat", NOW + 7)):
-            ledger.sessions.present(door, now)
-        assert open_ledger().sessions.last_present() == NOW + 9
+            ledger.sessions.record_activity(door, now)
+        assert open_ledger().sessions.last_activity() == NOW + 9
 
     def test_a_process_has_one_turn_at_a_time(self, ledger: Ledger) -> None:
-        assert ledger.sessions.turns() == []
-        ledger.sessions.begin_turn(PersonsTurn(OURS, AGENTS, "task_x", NOW + 5))
-        ledger.sessions.begin_turn(PersonsTurn(THEIRS, LOCAL, None, NOW + 3))
-        ledger.sessions.begin_turn(PersonsTurn(OURS, LOCAL, None, NOW + 6))
-        assert ledger.sessions.turns() == [PersonsTurn(THEIRS, LOCAL, None, NOW + 3), PersonsTurn(OURS, LOCAL, None, NOW + 6)]
-        assert ledger.sessions.end_turn(OURS, NOW + 9) and not ledger.sessions.end_turn(OURS, NOW + 9)
-        assert [turn.process for turn in ledger.sessions.turns()] == [THEIRS]
+        assert ledger.sessions.interactive_leases() == []
+        ledger.sessions.begin_interactive(InteractiveLease(OURS, AGENT_LANE, "task_x", NOW + 5))
+        ledger.sessions.begin_interactive(InteractiveLease(THEIRS, LOCAL_AGENT_LANE, None, NOW + 3))
+        ledger.sessions.begin_interactive(InteractiveLease(OURS, LOCAL_AGENT_LANE, None, NOW + 6))
+        assert ledger.sessions.interactive_leases() == [
+            InteractiveLease(THEIRS, LOCAL_AGENT_LANE, None, NOW + 3),
+            InteractiveLease(OURS, LOCAL_AGENT_LANE, None, NOW + 6),
+        ]
+        assert ledger.sessions.end_interactive(OURS, NOW + 9) and not ledger.sessions.end_interactive(OURS, NOW + 9)
+        assert [turn.process for turn in ledger.sessions.interactive_leases()] == [THEIRS]
 
     def test_what_stood_aside_goes_on_after_the_last_turn_in_its_lane(self, ledger: Ledger) -> None:
-        ledger.sessions.begin_turn(PersonsTurn(OURS, AGENTS, None, NOW))
-        ledger.sessions.begin_turn(PersonsTurn(THEIRS, AGENTS, None, NOW))
-        assert asking(ledger, "task_a", waits_on=(WaitKind.INTERACTIVE, AGENTS)).state == RunState.WAITING
+        ledger.sessions.begin_interactive(InteractiveLease(OURS, AGENT_LANE, None, NOW))
+        ledger.sessions.begin_interactive(InteractiveLease(THEIRS, AGENT_LANE, None, NOW))
+        assert asking(ledger, "task_a", waits_on=(WaitKind.INTERACTIVE, AGENT_LANE)).state == RunState.WAITING
         asking(ledger, "task_b", waits_on=(WaitKind.TOOL, None))
-        ledger.sessions.end_turn(OURS, NOW + 5)
+        ledger.sessions.end_interactive(OURS, NOW + 5)
         assert latest(ledger, "task_a").state == RunState.WAITING
-        ledger.sessions.end_turn(THEIRS, NOW + 6)
+        ledger.sessions.end_interactive(THEIRS, NOW + 6)
         assert (latest(ledger, "task_a").state, latest(ledger, "task_b").state) == (RunState.PENDING, RunState.WAITING)

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from backburner.core.errors import BadInput, IllegalTransition, StaleRun, TaskNotFound
-from backburner.core.models import AGENTS, ENGINE, LOCAL, Approval
+from backburner.core.models import AGENT_LANE, ENGINE, LOCAL_AGENT_LANE, Approval
 from backburner.core.schedule import every
-from backburner.core.session_records import PersonsTurn, Session
+from backburner.core.session_records import InteractiveLease, Session
 from backburner.core.states import NoticeKind, Result, RunState, TaskState, WaitKind
 from backburner.core.task_spec import AgentOptions, AgentSpec
 from backburner.store.ledger import Ledger
@@ -59,7 +59,7 @@ class TaskContract:
     def test_what_submit_returns_is_what_is_stored_for_everybody(self, ledger: Ledger, open_ledger: Open) -> None:
         approved, proposed = submit(ledger), propose(ledger, "task_y")
         other = open_ledger()
-        assert (other.queries.show("task_x"), other.queries.show("task_y")) == (approved, proposed)
+        assert (other.queries.get("task_x"), other.queries.get("task_y")) == (approved, proposed)
 
     def test_a_task_that_nobody_approved_is_a_proposal_without_a_run(self, ledger: Ledger) -> None:
         task, run = propose(ledger)
@@ -85,7 +85,7 @@ class TaskContract:
 
     def test_every_run_has_marks_of_its_own(self, ledger: Ledger) -> None:
         runs = [submit(ledger).run for _ in range(3)]
-        assert len({run.mark for run in runs}) == len({run.span_id for run in runs}) == len({run.trace_id for run in runs}) == 3
+        assert len({run.process_tag for run in runs}) == len({run.span_id for run in runs}) == len({run.trace_id for run in runs}) == 3
 
     def test_words_of_any_kind_are_kept(self, ledger: Ledger, open_ledger: Open) -> None:
         odd = ("'\"\\\n\t%_", "日本語", b"\xff\xfe".decode("utf-8", "surrogateescape"), "")
@@ -194,7 +194,7 @@ class TaskContract:
         ended(ledger, "task_a")
         ended(ledger, "task_b")
         assert ledger.tasks.clear(["task_a"], NOW) == ["tasks/task_a"]
-        assert ledger.queries.show("task_a") is None
+        assert ledger.queries.get("task_a") is None
         assert [notice.task_id for notice in ledger.notices.notices(project=None, unread=False)] == ["task_b"]
         assert kinds(ledger, "task_a") == ["task_cleared"]
         assert len(kinds(ledger, "task_b")) == 4
@@ -233,8 +233,8 @@ class TaskContract:
         propose(ledger, "task_proposed")
         propose(ledger, "task_refused")
         ledger.tasks.refuse("task_refused", expired=False, now=NOW)
-        assert sorted(ledger.tasks.outdated(NOW + 200)) == ["task_old", "task_refused"]
-        assert ledger.tasks.outdated(NOW) == []
+        assert sorted(ledger.tasks.ended_before(NOW + 200)) == ["task_old", "task_refused"]
+        assert ledger.tasks.ended_before(NOW) == []
 
     def test_everything_that_was_asked_for_is_kept(self, ledger: Ledger, open_ledger: Open) -> None:
         asked = {
@@ -246,7 +246,7 @@ class TaskContract:
         assert entry.task.spec == request(("make", "all"), "/p/src", **asked, after=("task_a",)).spec
         run = latest(ledger, "task_x")
         assert (entry.task.spec.order.after, run.blocked, run.due_at, run.priority) == (("task_a",), True, NOW + 5, -1)
-        assert open_ledger().queries.show("task_x") == entry
+        assert open_ledger().queries.get("task_x") == entry
 
     @pytest.mark.parametrize(
         ("before", "asked", "at_once"),
@@ -270,7 +270,7 @@ class TaskContract:
     ) -> None:
         submit(ledger, "task_before", **before)
         entry = submit(ledger, owner=OURS, **asked)
-        assert open_ledger().queries.show("task_x") == entry
+        assert open_ledger().queries.get("task_x") == entry
         run = latest(ledger, "task_x")
         assert (run.state, run.owner, run.started_at) == (("running", OURS, NOW) if at_once else ("pending", None, None))
         assert kinds(ledger, "task_x") == ["task_submitted", "run_started"][: 1 + at_once]
@@ -314,10 +314,10 @@ class TaskContract:
         propose(ledger, channels=("phone",), session="claude:1", question=lambda task_id: f"May {task_id} run?", asked="print1")
         (notice,) = ledger.notices.notices()
         assert (notice.channel, notice.kind, notice.text) == ("inbox", NoticeKind.PROPOSED, "May task_x run?")
-        assert [letter.channel for letter in ledger.deliveries.outgoing()] == ["to:phone"]
-        assert shown(ledger, "task_x").asked == "print1"
+        assert [letter.channel for letter in ledger.deliveries.pending()] == ["to:phone"]
+        assert shown(ledger, "task_x").question_fingerprint == "print1"
         approve(ledger, "task_x")
-        assert ledger.notices.notices() == [] == ledger.deliveries.outgoing()
+        assert ledger.notices.notices() == [] == ledger.deliveries.pending()
 
     def test_a_recurring_task_is_due_first_when_it_is_approved(self, ledger: Ledger) -> None:
         fields = every(HOUR, NOW)
@@ -341,7 +341,7 @@ class TaskContract:
     def test_a_recurring_task_that_would_never_be_due_is_refused(self, ledger: Ledger) -> None:
         with pytest.raises(BadInput, match="would never be due again"):
             recurring(ledger, "task_r", every(HOUR, NOW)._replace(until=NOW + 1))
-        assert ledger.queries.show("task_r") is None
+        assert ledger.queries.get("task_r") is None
 
     # -- answering a run that waits
 
@@ -359,7 +359,7 @@ class TaskContract:
         assert (again.reply, again.extensions, again.error) == ("yes", extensions, None)
         assert (task.decision.via, task.decision.fingerprint) == (("chat", "print2") if kind is WaitKind.APPROVAL else ("cli", None))
         assert kinds(ledger)[-1] == "run_requeued"
-        assert ledger.runs.claim(AGENTS, THEIRS, 1, NOW + 10)[0].run.extensions == extensions
+        assert ledger.runs.claim(AGENT_LANE, THEIRS, 1, NOW + 10)[0].run.extensions == extensions
 
     def test_a_no_ends_a_run_that_waits_or_lets_it_go_on_without_the_step(self, ledger: Ledger) -> None:
         ends = {WaitKind.APPROVAL: Result.DENIED, WaitKind.BUDGET: Result.BUDGET}
@@ -374,9 +374,9 @@ class TaskContract:
     @pytest.mark.parametrize("answer", ["approve", "reject"])
     def test_what_waits_for_another_task_or_for_a_turn_cannot_be_answered(self, ledger: Ledger, answer: str) -> None:
         propose(ledger, "task_other")
-        ledger.sessions.begin_turn(PersonsTurn(THEIRS, AGENTS, None, NOW))
+        ledger.sessions.begin_interactive(InteractiveLease(THEIRS, AGENT_LANE, None, NOW))
         asking(ledger, "task_a", waits_on=(WaitKind.TASK, "task_other"))
-        asking(ledger, "task_b", waits_on=(WaitKind.INTERACTIVE, AGENTS))
+        asking(ledger, "task_b", waits_on=(WaitKind.INTERACTIVE, AGENT_LANE))
         unchanged = whole(ledger)
         for task_id, why in (("task_a", f"backburner {answer} task_other"), ("task_b", "your own turn")):
             with pytest.raises(BadInput, match=why):
@@ -390,57 +390,57 @@ class TaskContract:
 
     def test_an_ended_conversation_is_resumed_with_another_run(self, ledger: Ledger) -> None:
         agent(ledger)
-        ledger.runs.settle([done(ledger.runs.claim(AGENTS, OURS, 1, NOW)[0].run, answer="hello")], OURS)
-        ledger.tasks.retrieve("task_g", NOW + 2000)
-        task, run = ledger.tasks.resume("task_g", "and now?", runner=AGENTS, now=NOW + 3000)
+        ledger.runs.settle([done(ledger.runs.claim(AGENT_LANE, OURS, 1, NOW)[0].run, answer="hello")], OURS)
+        ledger.tasks.mark_retrieved("task_g", NOW + 2000)
+        task, run = ledger.tasks.resume("task_g", "and now?", runner=AGENT_LANE, now=NOW + 3000)
         assert run and (task.state, task.run_count, task.retrieved_at) == (TaskState.ACTIVE, 2, None)
         assert (run.run_id, run.state, run.message, run.folder) == ("task_g.2", RunState.PENDING, "and now?", "tasks/task_g.2")
         assert shown(ledger, "task_g") == (task, run)
-        assert ledger.runs.claim(AGENTS, OURS, 1, NOW + 3001)[0].run.state == RunState.RESUMED
+        assert ledger.runs.claim(AGENT_LANE, OURS, 1, NOW + 3001)[0].run.state == RunState.RESUMED
         assert kinds(ledger)[-2:] == ["task_resumed", "run_resumed"]
 
     def test_of_two_that_resume_a_conversation_one_is_too_late(self, ledger: Ledger, open_ledger: Open) -> None:
         agent(ledger)
         with pytest.raises(StaleRun):
-            ledger.tasks.resume("task_g", "already?", runner=AGENTS, now=NOW)
-        ledger.runs.settle([done(ledger.runs.claim(AGENTS, OURS, 1, NOW)[0].run)], OURS)
-        ledger.tasks.resume("task_g", "mine", runner=AGENTS, now=NOW + 3000)
+            ledger.tasks.resume("task_g", "already?", runner=AGENT_LANE, now=NOW)
+        ledger.runs.settle([done(ledger.runs.claim(AGENT_LANE, OURS, 1, NOW)[0].run)], OURS)
+        ledger.tasks.resume("task_g", "mine", runner=AGENT_LANE, now=NOW + 3000)
         unchanged = whole(ledger)
         with pytest.raises(StaleRun):
-            open_ledger().tasks.resume("task_g", "mine too", runner=AGENTS, now=NOW + 3000)
+            open_ledger().tasks.resume("task_g", "mine too", runner=AGENT_LANE, now=NOW + 3000)
         assert whole(ledger) == unchanged
         with pytest.raises(TaskNotFound):
-            ledger.tasks.resume("task_missing", "hello?", runner=AGENTS, now=NOW)
+            ledger.tasks.resume("task_missing", "hello?", runner=AGENT_LANE, now=NOW)
 
     def test_the_first_time_that_a_result_is_read_counts(self, ledger: Ledger) -> None:
         ended(ledger)
         for now in (NOW + 2000, NOW + 3000):
-            ledger.tasks.retrieve("task_x", now)
-        ledger.tasks.retrieve("task_missing", NOW)
+            ledger.tasks.mark_retrieved("task_x", now)
+        ledger.tasks.mark_retrieved("task_missing", NOW)
         assert shown(ledger, "task_x").task.retrieved_at == NOW + 2000
 
     def test_another_agent_goes_on_with_a_conversation(self, ledger: Ledger) -> None:
         before = agent(ledger).task
         options = AgentOptions(model="small")
-        ledger.tasks.choose("task_g", "local", options, LOCAL)
+        ledger.tasks.set_model("task_g", "local", options, LOCAL_AGENT_LANE)
         spec = before.spec._replace(agent=AgentSpec("local", "look", options))
-        assert shown(ledger, "task_g").task == before._replace(spec=spec, lane=LOCAL)
-        ledger.tasks.choose("task_missing", "local", AgentOptions(), LOCAL)
+        assert shown(ledger, "task_g").task == before._replace(spec=spec, lane=LOCAL_AGENT_LANE)
+        ledger.tasks.set_model("task_missing", "local", AgentOptions(), LOCAL_AGENT_LANE)
 
     def test_a_proposal_that_changed_is_asked_about_again(self, ledger: Ledger) -> None:
         propose(ledger, channels=("phone",), question=lambda _: "May it?", asked="print1")
         ledger.tasks.ask_again("task_x", "task_x", "print2", "May it now?", NOW + 5)
-        assert shown(ledger, "task_x").asked == "print2"
-        assert [letter.text for letter in ledger.deliveries.outgoing()] == ["May it?", "May it now?"]
+        assert shown(ledger, "task_x").question_fingerprint == "print2"
+        assert [letter.text for letter in ledger.deliveries.pending()] == ["May it?", "May it now?"]
 
     def test_a_waiting_run_that_changed_is_asked_about_again_where_its_asker_is_told(self, ledger: Ledger) -> None:
         task = recurring(ledger, channels=("phone",))
         ledger.recurring.run_now(task.task_id, NOW, "tasks")
         run = ledger.runs.claim(ENGINE, OURS, 1, NOW)[0].run
-        ledger.runs.park(run.run_id, OURS, "it changed", NOW + 1, asked="print1")
+        ledger.runs.suspend(run.run_id, OURS, "it changed", NOW + 1, asked="print1")
         ledger.tasks.ask_again("task_r", "task_r", "print2", "And now?", NOW + 2)
-        assert shown(ledger, "task_r").asked == "print2"
-        letters = ledger.deliveries.outgoing()
+        assert shown(ledger, "task_r").question_fingerprint == "print2"
+        letters = ledger.deliveries.pending()
         assert [(letter.kind, letter.run_id) for letter in letters] == [(NoticeKind.WAITING, run.run_id)] * 2
         assert letters[-1].text == "And now?"
 
@@ -448,10 +448,10 @@ class TaskContract:
         propose(ledger, "task_a", channels=("phone",), asked="print1")
         approve(ledger, "task_a")
         asking(ledger, "task_b")
-        unchanged = whole(ledger), ledger.deliveries.outgoing()
+        unchanged = whole(ledger), ledger.deliveries.pending()
         for task_id in ("task_a", "task_b"):
             ledger.tasks.ask_again(task_id, task_id, "print2", "May it now?", NOW + 5)
-        assert (whole(ledger), ledger.deliveries.outgoing()) == unchanged
+        assert (whole(ledger), ledger.deliveries.pending()) == unchanged
         with pytest.raises(TaskNotFound):
             ledger.tasks.ask_again("task_missing", "task_missing", "print2", "May it?", NOW)
 
@@ -479,10 +479,10 @@ class TaskContract:
         propose(ledger, "task_p")
         ledger.runs.settle([done(running(ledger, channels=("phone",)))], OURS)
         assert ledger.tasks.clear(["task_r", "task_p", "task_x"], NOW) == []
-        ledger.deliveries.delivered([letter.notice_id for letter in ledger.deliveries.outgoing()], None, NOW)
+        ledger.deliveries.mark_delivered([letter.notice_id for letter in ledger.deliveries.pending()], None, NOW)
         assert ledger.tasks.clear(["task_x"], NOW) == ["tasks/task_x"]
         ledger.tasks.request_cancel("task_r", NOW)
-        assert ledger.tasks.clear(["task_r"], NOW) == [] and ledger.queries.show("task_r") is None
+        assert ledger.tasks.clear(["task_r"], NOW) == [] and ledger.queries.get("task_r") is None
 
     def test_many_tasks_are_cleared_at_once(self, ledger: Ledger) -> None:
         ids = [submit(ledger, f"task_{n}", owner=OURS).task.task_id for n in range(600)]
@@ -501,13 +501,13 @@ class TaskContract:
     def test_what_may_still_be_gone_on_with_is_not_outdated(self, ledger: Ledger, kind: str) -> None:
         if kind == "agent":
             agent(ledger, "task_x")
-            ledger.runs.settle([done(ledger.runs.claim(AGENTS, OURS, 1, NOW)[0].run)], OURS)
-            assert ledger.tasks.outdated(NOW + DAY) == []
+            ledger.runs.settle([done(ledger.runs.claim(AGENT_LANE, OURS, 1, NOW)[0].run)], OURS)
+            assert ledger.tasks.ended_before(NOW + DAY) == []
             return
         run_once(ledger, recurring(ledger, "task_x"), NOW)
-        assert ledger.tasks.outdated(NOW + DAY) == []
+        assert ledger.tasks.ended_before(NOW + DAY) == []
         ledger.tasks.request_cancel("task_x", NOW)
-        assert ledger.tasks.outdated(NOW + DAY) == ["task_x"]
+        assert ledger.tasks.ended_before(NOW + DAY) == ["task_x"]
 
     @pytest.mark.parametrize("count", [2, 3, 4, 5, 8, 9, 17])
     def test_the_next_free_number_follows_the_last_one(self, ledger: Ledger, count: int) -> None:

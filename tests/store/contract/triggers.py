@@ -32,7 +32,7 @@ HOOK = {"kind": "webhook", "name": "deploy"}
 
 
 def happened(ledger: Ledger, summary: str = "a file came", now: int = NOW, task_id: str = "task_w", **more: Any) -> bool:
-    return ledger.triggers.happened(task_id, {"seen": summary}, {"summary": summary}, now, "tasks", **more)
+    return ledger.triggers.record(task_id, {"seen": summary}, {"summary": summary}, now, "tasks", **more)
 
 
 def settle(ledger: Ledger, now: int = NOW) -> list[str]:
@@ -52,21 +52,21 @@ class TriggerContract:
         ledger.recurring.pause("task_paused", "by hand", NOW)
         watching(ledger, "task_command", {"kind": "command"}, after=("task_timed",))
         propose(ledger, "task_asked", schedule=Schedule(), kind="event", source=HOOK, most_active=9)
-        assert [task.task_id for task in ledger.triggers.watched()] == ["task_a", "task_b"]
+        assert [task.task_id for task in ledger.triggers.watched_tasks()] == ["task_a", "task_b"]
 
     def test_a_webhook_is_for_the_active_task_of_its_name(self, ledger: Ledger) -> None:
         watching(ledger, "task_a", HOOK)
         watching(ledger, "task_b")
-        found = ledger.triggers.hook("deploy")
-        assert found and found.task_id == "task_a" and ledger.triggers.hook("inbox") is None
+        found = ledger.triggers.task_of_webhook("deploy")
+        assert found and found.task_id == "task_a" and ledger.triggers.task_of_webhook("inbox") is None
         ledger.recurring.pause("task_a", "by hand", NOW)
-        assert ledger.triggers.hook("deploy") is None
+        assert ledger.triggers.task_of_webhook("deploy") is None
 
     def test_a_source_remembers_what_it_saw_with_the_run_that_follows(self, ledger: Ledger, open_ledger: Open) -> None:
         watching(ledger)
-        assert ledger.triggers.watch_state("task_w") == {}
+        assert ledger.triggers.source_state("task_w") == {}
         assert happened(ledger)
-        assert open_ledger().triggers.watch_state("task_w") == {"seen": "a file came"}
+        assert open_ledger().triggers.source_state("task_w") == {"seen": "a file came"}
         task, run = shown(ledger, "task_w")
         assert run and (task.recurring.fired, task.run_count, run.state, run.cause.kind) == (1, 1, RunState.PENDING, "event")
         assert json.loads(run.cause.payload or "") == {"events": [{"summary": "a file came"}], "more": 0}
@@ -74,8 +74,8 @@ class TriggerContract:
 
     def test_the_first_sight_of_a_source_starts_nothing(self, ledger: Ledger) -> None:
         watching(ledger)
-        assert ledger.triggers.happened("task_w", {"seen": 1}, None, NOW, "tasks")
-        assert ledger.triggers.watch_state("task_w") == {"seen": 1} and shown(ledger, "task_w").run is None
+        assert ledger.triggers.record("task_w", {"seen": 1}, None, NOW, "tasks")
+        assert ledger.triggers.source_state("task_w") == {"seen": 1} and shown(ledger, "task_w").run is None
 
     def test_what_happens_during_a_run_is_dealt_with_by_one_run_afterwards(self, ledger: Ledger) -> None:
         watching(ledger)
@@ -135,10 +135,10 @@ class TriggerContract:
 
     def test_what_comes_in_is_cut_where_it_is_too_long(self, ledger: Ledger) -> None:
         watching(ledger)
-        ledger.triggers.happened("task_w", None, {"summary": "big", "body": "x" * 100_000}, NOW, "tasks")
+        ledger.triggers.record("task_w", None, {"summary": "big", "body": "x" * 100_000}, NOW, "tasks")
         (event,) = json.loads(latest(ledger, "task_w").cause.payload or "")["events"]
         assert event["cut"] and event["summary"] == "big" and len(event["text"]) == 65_536
-        assert ledger.triggers.watch_state("task_w") == {}
+        assert ledger.triggers.source_state("task_w") == {}
 
     def test_nothing_happens_to_a_task_that_is_not_there(self, ledger: Ledger) -> None:
         with pytest.raises(TaskNotFound):
@@ -147,9 +147,9 @@ class TriggerContract:
     def test_it_is_known_why_a_source_cannot_be_watched_until_it_can(self, ledger: Ledger) -> None:
         for name in ("task_a", "task_b", "task_c"):
             watching(ledger, name)
-            ledger.triggers.source_broken(name, f"{name} has no folder", NOW)
+            ledger.triggers.mark_broken(name, f"{name} has no folder", NOW)
         assert ledger.triggers.broken_sources() == {name: f"{name} has no folder" for name in ("task_a", "task_b", "task_c")}
-        ledger.triggers.source_broken("task_a", None, NOW + 1)
+        ledger.triggers.mark_broken("task_a", None, NOW + 1)
         happened(ledger, task_id="task_b")
         assert ledger.triggers.broken_sources() == {"task_c": "task_c has no folder"}
         assert kinds(ledger).count("source_broken") == 3
@@ -166,6 +166,6 @@ class TriggerContract:
 
     def test_a_proposal_is_watched_once_it_is_approved(self, ledger: Ledger) -> None:
         propose(ledger, "task_w", schedule=Schedule(), kind="event", source=HOOK, most_active=9)
-        assert ledger.triggers.hook("deploy") is None
+        assert ledger.triggers.task_of_webhook("deploy") is None
         approve(ledger, "task_w", most_active=9)
-        assert ledger.triggers.hook("deploy") is not None
+        assert ledger.triggers.task_of_webhook("deploy") is not None

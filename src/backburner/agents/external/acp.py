@@ -16,9 +16,9 @@ from acp.core import Connection
 from acp.meta import AGENT_METHODS
 
 from backburner.agents import child_process as child
-from backburner.agents.external.acp_transport import START_SECONDS, Line, greet, last_words, started
-from backburner.agents.external.message_fields import asked_of, complaint, system_error, tokens, tool
-from backburner.agents.external.turn import EXPIRED, REFUSED, Failed, Talk
+from backburner.agents.external.acp_transport import START_SECONDS, JsonLineConnection, handshake, started, stderr_tail
+from backburner.agents.external.message_fields import asked_of, error_message, system_error, tokens, tool
+from backburner.agents.external.turn import EXPIRED, REFUSED, ExternalTurn, Failed
 from backburner.core import recurring as standing
 from backburner.core.known_agents import OPENCODE_RULES
 from backburner.core.ports import Outcome
@@ -46,11 +46,11 @@ class AcpAgent:
     def __init__(self, home: Home) -> None:
         self._home = home
 
-    async def drive(self, talk: Talk) -> Outcome:
+    async def drive(self, talk: ExternalTurn) -> Outcome:
         work, settings = talk.turn.work, talk.turn.settings
         env = {**child.environment(self._home, work), **_ASKING.get(settings["name"], {})}
         errors = os.path.join(talk.turn.folder, ERRORS)
-        async with started(settings, env, work.task.spec.cwd, work.run.mark, errors, talk.turn.began) as line:
+        async with started(settings, env, work.task.spec.cwd, work.run.process_tag, errors, talk.turn.on_process_started) as line:
             patience = await talk.home.call(lambda app: app.config.number("models.timeout_seconds"))
             peer = _Peer(talk, line, patience)
             outcome = None
@@ -58,19 +58,19 @@ class AcpAgent:
                 outcome = await peer.go(env)
                 return outcome
             except ConnectionError:
-                raise Failed(line.broken or f"{line.program} ended in the middle of it{last_words(errors)}", standing.TRANSIENT) from None
+                raise Failed(line.broken or f"{line.program} ended in the middle of it{stderr_tail(errors)}", standing.TRANSIENT) from None
             finally:
                 await peer.close(politely=outcome is not None)
 
     async def check(self, settings: dict[str, str], environ: dict[str, str]) -> str | None:
         """Why it could not be asked now: its program is started and greeted, its model is not asked."""
         mark = os.urandom(8).hex()
-        env = {**child.plain(environ), **_ASKING.get(settings["name"], {}), process.MARK: mark}
+        env = {**child.without_client_variables(environ), **_ASKING.get(settings["name"], {}), process.TAG_VARIABLE: mark}
         try:
             async with started(settings, env, os.getcwd(), mark, os.devnull) as line:
                 connection = Connection(_nothing, line)
                 try:
-                    await greet(connection)
+                    await handshake(connection)
                 finally:
                     await connection.close()
         except (Failed, ConnectionError, RequestError, OSError) as error:
@@ -81,7 +81,7 @@ class AcpAgent:
 class _Peer:
     """The other end of the line during one turn."""
 
-    def __init__(self, talk: Talk, line: Line, patience: float) -> None:
+    def __init__(self, talk: ExternalTurn, line: JsonLineConnection, patience: float) -> None:
         self._talk, self._line, self._patience = talk, line, patience
         self._connection = Connection(self._called, line)
         self._listening = False  # what a session replays while it is loaded is old
@@ -111,12 +111,12 @@ class _Peer:
     async def go(self, env: dict[str, str]) -> Outcome:
         """Greet, open the session, say what there is to say, and see the turn to its end."""
         settings = self._talk.turn.settings
-        greeting = await greet(self._connection)
+        greeting = await handshake(self._connection)
         method, variable = _KEYS.get(settings["name"], ("", ""))
         if method := settings.get("auth") or (method if env.get(variable) else ""):
             await self._ask("authenticate", methodId=method)
         await self._open(greeting.get("agentCapabilities") or {})
-        text = await self._talk.words()
+        text = await self._talk.next_prompt()
         self._listening = True
         for _ in range(_REFUSALS):
             answer = await self._prompt(text)
@@ -144,7 +144,7 @@ class _Peer:
         else:
             opened = await self._ask("session_new", **about)
             session = str(opened.get("sessionId") or "")
-            self._talk.keep(session=session, cwd=cwd, opened=time.time())
+            self._talk.save_state(session=session, cwd=cwd, opened=time.time())
         await self._choose(session, opened)
         if self._talk.record.get("heard") and not resumes:
             await self._quiet()
@@ -207,11 +207,11 @@ class _Peer:
     def _acknowledge(self) -> None:
         """It has what was said to it: there is a sign of that."""
         if self._acknowledged is None:
-            self._acknowledged = asyncio.ensure_future(self._talk.heard())
+            self._acknowledged = asyncio.ensure_future(self._talk.prompt_received())
 
     def _left(self) -> float:
         """How long it may still be silent: for ever while it works or waits for a word."""
-        if self._permits or self._talk.turn.acting:
+        if self._permits or self._talk.turn.running_tools:
             return self._patience
         return self._patience - (asyncio.get_running_loop().time() - self._moved_at)
 
@@ -271,13 +271,13 @@ class _Peer:
                     self._talk.cost = self._cost - self._spent if self._cost >= self._spent else self._cost
             case "session_info_update":
                 self._failure = system_error(update) or self._failure
-        self._talk.moved()
+        self._talk.progress_changed()
 
     def _call(self, update: dict[str, Any]) -> None:
         known = str(update.get("toolCallId") or "")
         before = self._calls.get(known)
         call = self._calls[known] = {**(before or {}), **{name: value for name, value in update.items() if value}}
-        acting = self._talk.turn.acting
+        acting = self._talk.turn.running_tools
         if before is None:
             self._refused = ""
             self._said.clear()
@@ -294,7 +294,7 @@ class _Peer:
         known = str(given.get("toolCallId") or "")
         if asked.kind == "command" and self._passed.pop(known, "") == asked.command:
             return _chosen("allow_once", params) or {"outcome": "cancelled"}
-        permit = asyncio.ensure_future(self._talk.permit(asked))
+        permit = asyncio.ensure_future(self._talk.request_permission(asked))
         self._permits.add(permit)
         try:
             allowed, why = await permit
@@ -325,7 +325,7 @@ class _Peer:
         except TimeoutError:
             raise Failed(f"it did not answer to {method} within {START_SECONDS:.0f} s") from None
         except RequestError as error:
-            raise Failed(complaint(error), standing.TRANSIENT) from None
+            raise Failed(error_message(error), standing.TRANSIENT) from None
 
 
 def _chosen(kind: str, params: dict[str, Any]) -> dict[str, Any] | None:

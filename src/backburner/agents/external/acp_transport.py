@@ -13,7 +13,7 @@ from acp.core import Connection
 from acp.meta import AGENT_METHODS
 
 from backburner.agents import child_process as child
-from backburner.agents.external.message_fields import complaint
+from backburner.agents.external.message_fields import error_message
 from backburner.agents.external.turn import Failed
 from backburner.core.models import ProcessId
 from backburner.core.terminal_text import clean
@@ -25,7 +25,7 @@ _MOST_ERRORS, _LAST_ERRORS = 16 << 20, 1 << 20  # how much of its complaints the
 _LOOK_SECONDS = 1.0
 
 
-class Line:
+class JsonLineConnection:
     """Messages to and from a program. `patience` is how long it may take to end by itself when it is hung up on.
 
     `updates` counts what came of them, `ended` how many had come with the last answer: what follows it is not a part of that.
@@ -69,7 +69,7 @@ class Line:
 @contextlib.asynccontextmanager
 async def started(
     settings: dict[str, str], env: dict[str, str], cwd: str, mark: str, errors: str, began: Callable[[ProcessId], None] | None = None
-) -> AsyncGenerator[Line]:
+) -> AsyncGenerator[JsonLineConnection]:
     """The agent's program, ended when nobody needs it any more, whatever comes between."""
     words = shlex.split(settings["command"])
     path = process.executable_of(words[0], cwd, env.get("PATH", os.defpath))
@@ -91,7 +91,7 @@ async def started(
     process.mark_inside(program.pid)  # `agents --check` starts it from a person's terminal; it does nothing before it is spoken to
     assert program.stdin and program.stdout
     leader = process.identify(program.pid)
-    line = Line(words[0], program.stdout, program.stdin)
+    line = JsonLineConnection(words[0], program.stdout, program.stdin)
     looking = asyncio.ensure_future(_kept_short(errors))
     try:
         if began and leader:
@@ -100,7 +100,7 @@ async def started(
     finally:
         looking.cancel()
         await line.close()
-        await _surely(child.end(leader, mark, program, patience=line.patience))
+        await _kill_reliably(child.terminate_tree(leader, mark, program, patience=line.patience))
 
 
 async def _kept_short(errors: str) -> None:
@@ -116,7 +116,7 @@ async def _kept_short(errors: str) -> None:
                 file.write(last)
 
 
-async def _surely(work: Any) -> None:
+async def _kill_reliably(work: Any) -> None:
     """See something to its end, also when we are told to stop meanwhile."""
     task, stopped = asyncio.ensure_future(work), False
     while not task.done():
@@ -128,7 +128,7 @@ async def _surely(work: Any) -> None:
         raise asyncio.CancelledError
 
 
-async def greet(connection: Connection) -> dict[str, Any]:
+async def handshake(connection: Connection) -> dict[str, Any]:
     """Say hello; what the agent can do."""
     about = {"protocolVersion": PROTOCOL_VERSION, "clientCapabilities": {}, "clientInfo": {"name": "backburner", "version": "1"}}
     try:
@@ -137,10 +137,10 @@ async def greet(connection: Connection) -> dict[str, Any]:
     except TimeoutError:
         raise Failed(f"it did not greet back within {START_SECONDS:.0f} s") from None
     except RequestError as error:
-        raise Failed(complaint(error)) from None
+        raise Failed(error_message(error)) from None
 
 
-def last_words(errors: str) -> str:
+def stderr_tail(errors: str) -> str:
     """The end of what it complained about."""
     try:
         with open(errors, "rb") as file:

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from backburner.agents.permissions import Asked, cut, shown
+from backburner.agents.permissions import PermissionRequest, cut, shown
 from backburner.core.terminal_text import clean, shortened
 
 _KINDS = {"execute": "command", "edit": "edit", "delete": "edit", "read": "read"}
@@ -17,7 +17,7 @@ _REMARKS = {"command", "description", "is_background", "run_in_background", "tim
 _LONGEST_DIFF = 3000
 
 
-def asked_of(call: dict[str, Any], agent: str = "") -> Asked:
+def asked_of(call: dict[str, Any], agent: str = "") -> PermissionRequest:
     """What a permission request asks for, as far as it can be told for certain; the rest is for a person to judge, with all of it."""
     given = call.get("rawInput")
     raw: dict[str, Any] = given if isinstance(given, dict) else {}
@@ -26,28 +26,30 @@ def asked_of(call: dict[str, Any], agent: str = "") -> Asked:
     known = _GOOSE.get(title, "other") if agent == "goose" else _KINDS.get(kind, "other")
     if known == "other" and agent == "opencode-acp" and raw.get("directories"):
         known = "command"  # it asks for the folders that a command leads to, and then for that
-    unknown = Asked("other", f"use {title}: {cut(json.dumps(raw, ensure_ascii=False))}" if raw else title, whole=whole)
+    unknown = PermissionRequest("other", f"use {title}: {cut(json.dumps(raw, ensure_ascii=False))}" if raw else title, whole=whole)
     if known == "command":
         command = raw.get("command")
         command = shlex.join(map(str, command)) if isinstance(command, list) else command
         if not command:  # a title is made for people: what it leaves out nobody has seen
-            return Asked("other", f"run `{title}`", whole=whole)
+            return PermissionRequest("other", f"run `{title}`", whole=whole)
         if not isinstance(command, str) or raw.keys() - _REMARKS:
             return unknown
         cwd = next((str(raw[name]) for name in _CWDS if raw.get(name)), "")
-        return Asked("command", f"run `{command}`", command, cwd=cwd, whole=f"{command}\0{cwd}")
+        return PermissionRequest("command", f"run `{command}`", command, cwd=cwd, whole=f"{command}\0{cwd}")
     diffs = [one for one in call.get("content") or [] if isinstance(one, dict) and one.get("type") == "diff"]
     more = [one.get("path") for one in (*diffs, *(call.get("locations") or [])) if isinstance(one, dict)]
     paths = _paths(raw, more, whole_ones=agent == "opencode-acp")
     if not paths or known == "other":
         return unknown
     if known == "read":
-        return Asked("read", f"read {', '.join(paths)}", paths=paths, whole=whole)
+        return PermissionRequest("read", f"read {', '.join(paths)}", paths=paths, whole=whole)
     changes = "; ".join(f"from {shown(str(one.get('oldText') or ''))}, to {shown(str(one.get('newText') or ''))}" for one in diffs)
     if not changes and isinstance(content := raw.get("content", raw.get("after")), str):
         changes = f"to {shown(content)}"
     verb = "delete" if kind == "delete" else "change"
-    return Asked("edit", f"{verb} {', '.join(paths)}{': ' + changes if changes else ', and does not say how'}", paths=paths, whole=whole)
+    return PermissionRequest(
+        "edit", f"{verb} {', '.join(paths)}{': ' + changes if changes else ', and does not say how'}", paths=paths, whole=whole
+    )
 
 
 def _paths(given: dict[str, Any], more: Sequence[Any] = (), *, whole_ones: bool = False) -> tuple[str, ...]:
@@ -85,14 +87,14 @@ def system_error(update: dict[str, Any]) -> str:
     return f"its provider failed: {(about.get('error') or {}).get('message') or status.get('message') or 'system error'}"
 
 
-def complaint(error: Any) -> str:
+def error_message(error: Any) -> str:
     """An error of the protocol in words."""
     data = error.data if isinstance(error.data, dict) else {}
     more = data.get("details") or data.get("message") or data.get("errorName") or (error.data if isinstance(error.data, str) else "")
     return f"{error}" + (f": {more}" if more and str(more) not in str(error) else "")
 
 
-def of_opencode(request: dict[str, Any], part: dict[str, Any]) -> Asked:
+def of_opencode(request: dict[str, Any], part: dict[str, Any]) -> PermissionRequest:
     """What a permission request asks for, with what is known of the tool's call."""
     name, about = str(request.get("permission")), request.get("metadata") or {}
     given = (part.get("state") or {}).get("input") or {}
@@ -100,20 +102,22 @@ def of_opencode(request: dict[str, Any], part: dict[str, Any]) -> Asked:
     whole = json.dumps([name, request.get("patterns"), about, given], sort_keys=True, ensure_ascii=False)
     of_shell = name == "bash" or (name == "external_directory" and part.get("tool") == "bash")
     if of_shell and (command := str(about.get("command") or given.get("command") or "")):
-        return Asked(
+        return PermissionRequest(
             "command", f"run `{command}`", command, cwd=str(given.get("workdir") or ""), whole=f"{command}\0{given.get('workdir')}"
         )
     if name == "grep" and given.get("pattern"):  # judged as the command that does the same
         where = str(given.get("path") or ".")
         line = shlex.join(["grep", "-rn", "--", str(given["pattern"]), where])
-        return Asked("command", f"search {where} for {given['pattern']!r}", line, whole=whole)
+        return PermissionRequest("command", f"search {where} for {given['pattern']!r}", line, whole=whole)
     if name == "edit" and (paths := _paths(about, whole_ones=True)):
-        return Asked("edit", f"change {', '.join(paths)}: {cut(str(about.get('diff') or ''), _LONGEST_DIFF)}", paths=paths, whole=whole)
+        return PermissionRequest(
+            "edit", f"change {', '.join(paths)}: {cut(str(about.get('diff') or ''), _LONGEST_DIFF)}", paths=paths, whole=whole
+        )
     if name == "read" and (paths := _paths(given)):
-        return Asked("read", f"read {', '.join(paths)}", paths=paths, whole=whole)
+        return PermissionRequest("read", f"read {', '.join(paths)}", paths=paths, whole=whole)
     if name == "external_directory" and part.get("tool") in ("read", "edit", "write"):
-        return Asked("free", f"reach {patterns}", whole=whole)  # what it does there is asked for by itself
-    return Asked("other", f"use {name} ({patterns}): {cut(json.dumps(given or about, ensure_ascii=False))}", whole=whole)
+        return PermissionRequest("free", f"reach {patterns}", whole=whole)  # what it does there is asked for by itself
+    return PermissionRequest("other", f"use {name} ({patterns}): {cut(json.dumps(given or about, ensure_ascii=False))}", whole=whole)
 
 
 def opencode_tokens(info: dict[str, Any]) -> float:

@@ -10,9 +10,16 @@ import uuid
 from typing import Any
 
 from backburner.agents.external.message_fields import of_opencode
-from backburner.agents.external.opencode_server import CONNECTED, CUT, Gone, Server, Servers, Unreachable
+from backburner.agents.external.opencode_server import (
+    STREAM_LOST,
+    STREAM_OPEN,
+    NotFound,
+    OpenCodeServer,
+    OpenCodeServers,
+    ServerUnreachable,
+)
 from backburner.agents.external.opencode_transcript import Transcript
-from backburner.agents.external.turn import EXPIRED, GO_ON, REFUSED, Failed, Talk
+from backburner.agents.external.turn import EXPIRED, GO_ON, REFUSED, ExternalTurn, Failed
 from backburner.core import recurring as standing
 from backburner.core.known_agents import OPENCODE_RULES
 from backburner.core.notice_text import notification
@@ -39,13 +46,13 @@ class OpenCode:
     """Drives sessions in the servers of a home."""
 
     def __init__(self, home: Home) -> None:
-        self.servers = Servers(home)
+        self.servers = OpenCodeServers(home)
 
-    async def drive(self, talk: Talk) -> Outcome:
+    async def drive(self, talk: ExternalTurn) -> Outcome:
         patience = await talk.home.call(lambda app: app.config.number("models.timeout_seconds"))
         for times in range(_MOST_AWAY):
             server = await self.servers.find(talk.turn.settings, talk.environment, away=times > 0)
-            with contextlib.suppress(Unreachable):
+            with contextlib.suppress(ServerUnreachable):
                 return await _Turn(talk, server, patience).go()
         raise Failed(f"its OpenCode server went away {_MOST_AWAY} times", standing.TRANSIENT)
 
@@ -63,7 +70,7 @@ class OpenCode:
 class _Turn:
     """One turn in a session, from the prompt to the evidence of its end."""
 
-    def __init__(self, talk: Talk, server: Server, patience: float) -> None:
+    def __init__(self, talk: ExternalTurn, server: OpenCodeServer, patience: float) -> None:
         self._talk, self._server, self._patience = talk, server, patience
         self._moved_at = self._told_at = asyncio.get_running_loop().time()
         self._passed: set[str] = set()  # calls whose commands were asked for with the folders they lead to
@@ -78,7 +85,7 @@ class _Turn:
     async def go(self) -> Outcome:
         talk = self._talk
         if talk.record.get("run") != talk.turn.work.run.run_id:
-            talk.keep(run=talk.turn.work.run.run_id, messages=[], pending=None, interruptions=0)
+            talk.save_state(run=talk.turn.work.run.run_id, messages=[], pending=None, interruptions=0)
         talk.earlier, talk.tools = {}, []  # all of this run is counted from its messages
         await self._open()
         async with self._server.listening(talk.session) as self._events:
@@ -95,7 +102,7 @@ class _Turn:
                 if not talk.leaving:
                     await self._abort()
                 raise
-            except Gone:
+            except NotFound:
                 raise Failed(EXPIRED) from None
             except Failed:
                 await self._forget()
@@ -111,7 +118,7 @@ class _Turn:
         if session := self._talk.session:
             try:
                 await self._server.call("GET", f"/session/{session}")
-            except Gone:
+            except NotFound:
                 raise Failed(EXPIRED) from None
             return
         task, settings = self._talk.turn.work.task, self._talk.turn.settings
@@ -122,7 +129,7 @@ class _Turn:
         if settings.get("mode"):
             body["agent"] = settings["mode"]
         made = await self._server.call("POST", "/session", body, directory=self._directory)
-        self._talk.keep(session=str(made["id"]), directory=self._directory)
+        self._talk.save_state(session=str(made["id"]), directory=self._directory)
 
     async def _denied(self) -> list[dict[str, str]]:
         """What its own settings forbid: a session's rules come after those, and must not undo them."""
@@ -139,14 +146,14 @@ class _Turn:
         self._seen.old = {message["info"]["id"] for message in known[:first]}
         self._seen.take(known)
         if (telling := self._talk.record.get("telling")) and telling["id"] in {message["info"]["id"] for message in known}:
-            await self._talk.told(telling["notices"])  # by who was here before us
+            await self._talk.notices_delivered(telling["notices"])  # by who was here before us
         if pending := self._talk.record.get("pending"):
             await self._send(pending)
             return await self._look()
         stopped = self._talk.turn.work.run.wait_kind is WaitKind.BUDGET  # by us, so that its error is none
         if mine and (await self._busy() or self._seen.answered() or (not stopped and (self._seen.last() or {}).get("error"))):
             return await self._look()
-        await self._say(await self._talk.words(), interrupted=bool(mine) and not stopped)
+        await self._say(await self._talk.next_prompt(), interrupted=bool(mine) and not stopped)
         return None
 
     async def _say(self, text: str, *, interrupted: bool = False) -> None:
@@ -154,9 +161,14 @@ class _Turn:
             times = int(self._talk.record.get("interruptions") or 0)
             if times >= _MOST_TIMES:
                 raise Failed(f"it was interrupted {times} times in the middle of its work", standing.TRANSIENT)
-            self._talk.keep(interruptions=times + 1)
-        pending = {"id": f"msg_{uuid.uuid4().hex}", "part": f"prt_{uuid.uuid4().hex}", "text": text, "notices": self._talk.telling}
-        self._talk.keep(pending=pending, messages=[*(self._talk.record.get("messages") or []), pending["id"]])
+            self._talk.save_state(interruptions=times + 1)
+        pending = {
+            "id": f"msg_{uuid.uuid4().hex}",
+            "part": f"prt_{uuid.uuid4().hex}",
+            "text": text,
+            "notices": self._talk.delivering_notices,
+        }
+        self._talk.save_state(pending=pending, messages=[*(self._talk.record.get("messages") or []), pending["id"]])
         self._whole = self._server.connected.is_set()
         await self._send(pending)
 
@@ -186,8 +198,8 @@ class _Turn:
         raise Failed("OpenCode took the prompt and did nothing about it", standing.TRANSIENT)
 
     async def _taken_up(self, pending: dict[str, Any]) -> None:
-        await self._talk.heard(pending.get("notices"))
-        self._talk.keep(pending=None)
+        await self._talk.prompt_received(pending.get("notices"))
+        self._talk.save_state(pending=None)
 
     def _body(self, message: str, part: str, text: str, *, synthetic: bool = False) -> dict[str, Any]:
         about: dict[str, Any] = {"messageID": message}
@@ -203,10 +215,10 @@ class _Turn:
     async def _tell(self, notices: list[Notice]) -> None:
         """What it asked for has ended: it reads that before its next step."""
         message, ids = f"msg_{uuid.uuid4().hex}", [notice.notice_id for notice in notices]
-        self._talk.keep(messages=[*(self._talk.record.get("messages") or []), message], telling={"id": message, "notices": ids})
+        self._talk.save_state(messages=[*(self._talk.record.get("messages") or []), message], telling={"id": message, "notices": ids})
         body = self._body(message, f"prt_{uuid.uuid4().hex}", notification(notices), synthetic=True)
         await self._server.call("POST", f"/session/{self._talk.session}/message", {**body, "noReply": True})
-        await self._talk.told(ids)
+        await self._talk.notices_delivered(ids)
 
     # -- hearing
 
@@ -218,7 +230,7 @@ class _Turn:
             return await self._came(self._events.get_nowait())
         if (now := asyncio.get_running_loop().time()) - self._told_at >= _POLL_SECONDS:
             self._told_at = now
-            if notices := await self._talk.news():
+            if notices := await self._talk.new_notices():
                 await self._tell(notices)
         try:
             async with asyncio.timeout(_POLL_SECONDS):
@@ -230,7 +242,7 @@ class _Turn:
 
     async def _came(self, event: dict[str, Any]) -> Outcome | None:
         self._moved_at = asyncio.get_running_loop().time()
-        if event is CONNECTED or event is CUT:
+        if event is STREAM_OPEN or event is STREAM_LOST:
             self._whole = False
             return await self._look()
         return await self._hear(event)
@@ -238,7 +250,7 @@ class _Turn:
     async def _not_silent(self) -> None:
         """A session that neither works nor waits for a word says something now and then."""
         asking = any(not task.done() for task in self._asking.values())
-        if not asking and not self._talk.turn.acting and asyncio.get_running_loop().time() - self._moved_at > self._patience:
+        if not asking and not self._talk.turn.running_tools and asyncio.get_running_loop().time() - self._moved_at > self._patience:
             await self._abort()
             raise Failed("it has been silent for too long (models.timeout_seconds)", standing.TIMEOUT)
 
@@ -262,7 +274,7 @@ class _Turn:
                 self._withdraw(str(about.get("requestID") or about.get("permissionID")))
             case "question.asked":
                 self._seen.refused = "a question to the user, who is not there"
-                with contextlib.suppress(Gone):
+                with contextlib.suppress(NotFound):
                     await self._server.call("POST", f"/question/{about.get('id')}/reject", directory=self._directory)
             case "session.deleted":
                 raise Failed(EXPIRED)
@@ -271,7 +283,7 @@ class _Turn:
                 raise Failed(f"what it asked for could not be answered: {about.get('error')}", standing.TRANSIENT)
             case _:
                 return None
-        self._talk.moved()
+        self._talk.progress_changed()
         return None
 
     async def _read(self) -> list[dict[str, Any]]:
@@ -290,7 +302,7 @@ class _Turn:
             await self._pending()
             return None
         self._seen.take(await self._read())
-        self._talk.moved()
+        self._talk.progress_changed()
         last = self._seen.last()
         if last and (last.get("error") or self._seen.answered()):
             return self._seen.outcome()
@@ -315,15 +327,15 @@ class _Turn:
             raise Failed(f"its provider failed {status['attempt']} times: {status.get('message')}", standing.TRANSIENT)
 
     async def _abort(self) -> None:
-        with contextlib.suppress(Unreachable, Gone, Failed):
+        with contextlib.suppress(ServerUnreachable, NotFound, Failed):
             await self._server.call("POST", f"/session/{self._talk.session}/abort")
 
     async def _forget(self) -> None:
         """The conversation of a standing task's run is over for good. One that is deleted at work would go on."""
-        if not self._talk.turn.work.task.standing:
+        if not self._talk.turn.work.task.is_recurring:
             return
         await self._abort()
-        with contextlib.suppress(Unreachable, Gone, Failed):
+        with contextlib.suppress(ServerUnreachable, NotFound, Failed):
             await self._server.call("DELETE", f"/session/{self._talk.session}")
 
     # -- permissions
@@ -346,7 +358,7 @@ class _Turn:
     async def _unlisted(self, known: bool) -> None:
         """Where its call of a tool whose requests are not listed comes to no end, and nobody heard it ask: have it ask again."""
         self._seen.take(await self._read())
-        running = [call for call in self._talk.turn.acting if (self._seen.calls.get(call) or {}).get("tool") in _UNLISTED]
+        running = [call for call in self._talk.turn.running_tools if (self._seen.calls.get(call) or {}).get("tool") in _UNLISTED]
         self._stuck = 0 if known or not running else self._stuck + 1
         if self._stuck >= _MOST_STUCK:
             self._stuck = 0
@@ -379,7 +391,7 @@ class _Turn:
         if request.get("permission") == "bash" and call in self._passed:
             allowed, why = True, ""
         else:
-            allowed, why = await self._talk.permit(asked)
+            allowed, why = await self._talk.request_permission(asked)
         if allowed and asked.kind == "command":
             self._passed.add(call)
         body = {"reply": "once"} if allowed else {"reply": "reject", "message": why}
@@ -389,9 +401,9 @@ class _Turn:
             try:
                 await self._server.call("POST", f"/permission/{known}/reply", body, directory=self._directory)
                 return
-            except Gone:
+            except NotFound:
                 return  # it is not asked any more
-            except (Failed, Unreachable) as error:
+            except (Failed, ServerUnreachable) as error:
                 problem = error
                 await asyncio.sleep(1.0)
         raise problem
@@ -402,7 +414,7 @@ class _Turn:
             part = self._seen.calls.get(call, {})
             if (part.get("state") or {}).get("status") not in (None, "pending"):
                 return part
-            with contextlib.suppress(Unreachable, Gone, Failed):
+            with contextlib.suppress(ServerUnreachable, NotFound, Failed):
                 self._seen.take(await self._read())
             await asyncio.sleep(0.1)
         return self._seen.calls.get(call, {})

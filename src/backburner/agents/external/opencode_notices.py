@@ -3,7 +3,7 @@
 import hashlib
 import uuid
 
-from backburner.agents.external.opencode_server import Gone, Server, Servers, Unreachable
+from backburner.agents.external.opencode_server import NotFound, OpenCodeServer, OpenCodeServers, ServerUnreachable
 from backburner.agents.external.turn import Failed
 from backburner.core.notice_text import fitting, notification
 from backburner.core.notices import Notice
@@ -14,14 +14,14 @@ from backburner.services.async_app import AsyncApp
 _LATEST = 100  # messages of a session that are looked at
 
 
-class Parents:
+class OpenCodeNotifier:
     """The sessions in servers that a person has named by their URLs."""
 
-    def __init__(self, home: AsyncApp, servers: Servers) -> None:
+    def __init__(self, home: AsyncApp, servers: OpenCodeServers) -> None:
         self._home, self._servers = home, servers
         self._telling = False
 
-    async def tell(self) -> None:
+    async def notify(self) -> None:
         """Wake each session that is owed something, with all of it."""
         if self._telling:
             return
@@ -40,7 +40,7 @@ class Parents:
         try:
             server = await self._servers.find(settings, environ)
             said = await server.call("GET", f"/session/{known}/message?limit={_LATEST}") or []
-        except (Failed, Gone, Unreachable):
+        except (Failed, NotFound, ServerUnreachable):
             return False  # not there, or not here
         heard = {part.get("id") for message in said for part in message.get("parts") or []}
         while owed := await self._home.call(lambda app: app.inbox.lease(fitting(app.inbox.pending(session)))):
@@ -63,11 +63,11 @@ def _part_of(notice: Notice) -> str:
     return f"prt_{hashlib.sha256(f'{notice.key} {notice.created_at}'.encode()).hexdigest()[:32]}"
 
 
-async def _woken(server: Server, session: str, notices: list[Notice]) -> bool:
+async def _woken(server: OpenCodeServer, session: str, notices: list[Notice]) -> bool:
     """Tell them: an idle session takes that up as its next turn, one at work before its next step."""
     parts = [{"id": _part_of(one), "type": "text", "text": notification([one]), "synthetic": True} for one in notices]
     try:
         await server.call("POST", f"/session/{session}/prompt_async", {"messageID": f"msg_{uuid.uuid4().hex}", "parts": parts})
-    except (Failed, Gone, Unreachable):
+    except (Failed, NotFound, ServerUnreachable):
         return False  # the lease runs out, and it is tried again
     return True

@@ -24,7 +24,7 @@ from backburner.core.models import ProcessId
 from backburner.core.recurring import AUTH, TRANSIENT
 from backburner.core.terminal_text import clean, shortened
 from backburner.system import processes as process
-from backburner.system.home import SERVERS as FOLDER
+from backburner.system.home import OPENCODE_SERVERS as FOLDER
 from backburner.system.home import Home, lock, read_plain, write_atomically
 
 log = logging.getLogger("backburner")
@@ -36,7 +36,7 @@ _SILENCE_SECONDS = 25.0  # it has a heartbeat every 10
 _LONGEST_LOG = 4 << 20
 _PAYLOAD = '"payload":{'
 # Events that come often, with nothing in them that does not come whole as well.
-_UNHEARD = re.compile(_PAYLOAD.replace("{", r"\{") + r'(?:"id":"[^"]*",)?"type":"(?:message\.part\.delta|sync)"')
+_IGNORED_EVENTS = re.compile(_PAYLOAD.replace("{", r"\{") + r'(?:"id":"[^"]*",)?"type":"(?:message\.part\.delta|sync)"')
 # Variables of one terminal, which a server that is for all of them does not have. With any other difference it is another server:
 # what is judged in one environment must not run in another.
 _PASSING = re.compile(
@@ -44,19 +44,19 @@ _PASSING = re.compile(
     r"|GPG_TTY|XDG_SESSION_\w+|DBUS_SESSION_BUS_ADDRESS|\w*_SESSION_ID|TRACEPARENT"
 )
 # Among the events: what came before may have been missed, and what comes will be.
-CONNECTED: dict[str, Any] = {"type": "backburner.connected"}
-CUT: dict[str, Any] = {"type": "backburner.cut"}
+STREAM_OPEN: dict[str, Any] = {"type": "backburner.connected"}
+STREAM_LOST: dict[str, Any] = {"type": "backburner.cut"}
 
 
-class Unreachable(Exception):
+class ServerUnreachable(Exception):
     """The server does not answer."""
 
 
-class Gone(Exception):
+class NotFound(Exception):
     """What was asked for is not there, or not any more."""
 
 
-class Server:
+class OpenCodeServer:
     """An OpenCode server, and what is heard from it. `mark` is on the processes of one that is ours."""
 
     def __init__(self, url: str, password: str, leader: ProcessId | None = None, mark: str = "", user: str = "opencode") -> None:
@@ -83,11 +83,11 @@ class Server:
                 timeout=httpx2.Timeout(seconds) if seconds else httpx2.USE_CLIENT_DEFAULT,
             )
         except (httpx2.TransportError, RuntimeError) as error:  # RuntimeError: it was given up meanwhile
-            raise Unreachable(f"the OpenCode server at {self.url} does not answer ({type(error).__name__})") from None
+            raise ServerUnreachable(f"the OpenCode server at {self.url} does not answer ({type(error).__name__})") from None
         if answer.status_code == 401:
             raise Failed(f"the OpenCode server at {self.url} wants a password: see password_env in docs/asking.md", AUTH)
         if answer.status_code == 404:
-            raise Gone(path)
+            raise NotFound(path)
         if answer.status_code >= 400:
             raise Failed(f"OpenCode answered {answer.status_code} to {method} {path}: {shortened(answer.text, longest=500)}", TRANSIENT)
         try:
@@ -97,7 +97,7 @@ class Server:
 
     async def awake(self) -> bool:
         """Whether it answers: one that is still starting swallows requests."""
-        with contextlib.suppress(Unreachable, Gone, Failed):
+        with contextlib.suppress(ServerUnreachable, NotFound, Failed):
             answer = await self.call("GET", "/global/health", seconds=1.0)
             return isinstance(answer, dict) and bool(answer.get("healthy"))
         return False
@@ -132,12 +132,12 @@ class Server:
                 log.info("the events of %s: %s", self.url, error)
             if self.connected.is_set():
                 self.connected.clear()
-                self._all(CUT)
+                self._all(STREAM_LOST)
             await asyncio.sleep(pause)
             pause = min(5.0, pause * 2)
 
     def _heard(self, line: str) -> None:
-        if _UNHEARD.match(line, line.find(_PAYLOAD)):
+        if _IGNORED_EVENTS.match(line, line.find(_PAYLOAD)):
             return
         event = json.loads(line)
         payload = event.get("payload") if isinstance(event, dict) else None
@@ -147,7 +147,7 @@ class Server:
         kind = payload.get("type")
         if kind == "server.connected":
             self.connected.set()
-            self._all(CONNECTED)
+            self._all(STREAM_OPEN)
             return
         info, part = (found if isinstance(found, dict) else {} for found in (about.get("info"), about.get("part")))
         of_session = info.get("id") if str(kind).startswith("session.") else info.get("sessionID")
@@ -167,29 +167,29 @@ class Server:
         await self._client.aclose()
 
 
-class Servers:
+class OpenCodeServers:
     """The servers of one home."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
-        self._known: dict[str, Server] = {}
+        self._known: dict[str, OpenCodeServer] = {}
         self._starting = asyncio.Lock()
         self._started: set[str] = set()
 
-    async def find(self, settings: dict[str, str], environ: dict[str, str], *, away: bool = False) -> Server:
+    async def find(self, settings: dict[str, str], environ: dict[str, str], *, away: bool = False) -> OpenCodeServer:
         """The server for an agent, started where it is ours and does not run. One that went away is waited for, or started again."""
         if url := settings.get("url"):
             password = environ.get(settings.get("password_env") or "OPENCODE_SERVER_PASSWORD", "")
             named = f"{url}#{hashlib.sha256(password.encode()).hexdigest()}"
             if named not in self._known:
-                self._known[named] = Server(url, password, user=environ.get("OPENCODE_SERVER_USERNAME") or "opencode")
+                self._known[named] = OpenCodeServer(url, password, user=environ.get("OPENCODE_SERVER_USERNAME") or "opencode")
             server = self._known[named]
             if not await self._wait(server, _BACK_SECONDS if away else 10.0):
-                with contextlib.suppress(Unreachable, Gone):
+                with contextlib.suppress(ServerUnreachable, NotFound):
                     await server.call("GET", "/global/health", seconds=5.0)  # what is wrong with it, where it says so
                 raise Failed(f"no OpenCode server answers at {url}: start it with `opencode serve --port {_port(url)}`", TRANSIENT)
             return server
-        env = child.plain(environ)
+        env = child.without_client_variables(environ)
         env = {name: value for name, value in env.items() if not _PASSING.fullmatch(name)}
         key = hashlib.sha256(json.dumps([settings["command"], env], sort_keys=True).encode()).hexdigest()[:12]
         async with self._starting:
@@ -208,21 +208,21 @@ class Servers:
             self._known[key] = server
             return server
 
-    async def _again(self, key: str) -> Server | None:
+    async def _again(self, key: str) -> OpenCodeServer | None:
         """One that a host before us had started; what is left of a dead one goes."""
         try:
             about = json.loads(read_plain(self._record(key), 1 << 16))
             leader = ProcessId.parse(about["process"]) if about.get("process") else None
-            server = Server(about["url"], about["password"], leader, about["mark"])
+            server = OpenCodeServer(about["url"], about["password"], leader, about["mark"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
         if process.is_alive(leader) and await self._wait(server, _START_SECONDS):
             return server
         await server.close()
-        await child.end(leader, about["mark"])
+        await child.terminate_tree(leader, about["mark"])
         return None
 
-    async def _start(self, key: str, command: str, env: dict[str, str]) -> Server:
+    async def _start(self, key: str, command: str, env: dict[str, str]) -> OpenCodeServer:
         path = process.executable_of(command, os.getcwd(), env.get("PATH", os.defpath))
         if path is None:
             raise Failed(f"{command} is not on the PATH: npm install -g opencode-ai")
@@ -237,7 +237,7 @@ class Servers:
             "OPENCODE_SERVER_USERNAME": "opencode",
             "BACKBURNER_TASK_ID": "opencode",  # nothing in it can say yes
             "BACKBURNER_HOME": self._home.root,
-            process.MARK: about["mark"],
+            process.TAG_VARIABLE: about["mark"],
         }
         output = os.path.join(self._home.root, FOLDER, f"{key}.log")
         with open(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
@@ -253,7 +253,7 @@ class Servers:
         process.mark_inside(started.pid)  # `agents --check` starts it from a person's terminal
         leader = process.identify(started.pid)
         write_atomically(self._record(key), json.dumps({**about, **({"process": str(leader)} if leader else {})}))
-        server = Server(about["url"], about["password"], leader, about["mark"])
+        server = OpenCodeServer(about["url"], about["password"], leader, about["mark"])
         self._started.add(key)
         deadline = asyncio.get_running_loop().time() + _START_SECONDS
         while b"listening on" not in (said := await asyncio.to_thread(_said, output)):
@@ -264,7 +264,7 @@ class Servers:
         return server
 
     @staticmethod
-    async def _wait(server: Server, seconds: float) -> bool:
+    async def _wait(server: OpenCodeServer, seconds: float) -> bool:
         deadline = asyncio.get_running_loop().time() + seconds
         while not await server.awake():
             if asyncio.get_running_loop().time() > deadline or (server.leader and not process.is_alive(server.leader)):
@@ -275,9 +275,9 @@ class Servers:
     def _record(self, key: str) -> str:
         return os.path.join(self._home.root, FOLDER, f"{key}.json")
 
-    async def _end(self, key: str, server: Server) -> None:
+    async def _end(self, key: str, server: OpenCodeServer) -> None:
         await server.close()
-        await child.end(server.leader, server.mark)
+        await child.terminate_tree(server.leader, server.mark)
         for name in (f"{key}.json", f"{key}.log"):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.join(self._home.root, FOLDER, name))

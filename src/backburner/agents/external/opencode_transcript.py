@@ -3,7 +3,7 @@
 from typing import Any
 
 from backburner.agents.external.message_fields import opencode_tokens
-from backburner.agents.external.turn import Failed, Talk
+from backburner.agents.external.turn import ExternalTurn, Failed
 from backburner.core import recurring as standing
 from backburner.core.ports import Outcome
 from backburner.core.states import Result
@@ -12,7 +12,7 @@ from backburner.core.states import Result
 class Transcript:
     """The assistant's side of one run."""
 
-    def __init__(self, talk: Talk) -> None:
+    def __init__(self, talk: ExternalTurn) -> None:
         self._talk = talk
         self.old: set[str] = set()  # messages from before
         self.messages: dict[str, dict[str, Any]] = {}
@@ -34,7 +34,7 @@ class Transcript:
         if part.get("type") == "text":
             self._texts.setdefault(message, {})[str(part.get("id"))] = str(part.get("text") or "")
         elif part.get("type") == "tool":
-            call, acting = f"{message}:{part.get('callID')}", self._talk.turn.acting
+            call, acting = f"{message}:{part.get('callID')}", self._talk.turn.running_tools
             if call not in self.calls:
                 self._talk.tools.append(str(part.get("tool")))
             self.calls[call] = part

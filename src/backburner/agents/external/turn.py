@@ -17,12 +17,12 @@ from typing import Any, NamedTuple, Protocol
 
 from backburner.agents import budgets as spending
 from backburner.agents import prompts as briefing
-from backburner.agents.permissions import Asked, cut, judge
+from backburner.agents.permissions import PermissionRequest, cut, judge
 from backburner.approval.policy import Decision
 from backburner.core.errors import BackburnerError, LedgerUnavailable
 from backburner.core.notice_text import fitting, notification
 from backburner.core.notices import Notice
-from backburner.core.ports import Outcome, Parked, Turn
+from backburner.core.ports import AgentTurn, Outcome, Suspended
 from backburner.core.sessions import session_of
 from backburner.core.states import Result, WaitKind
 from backburner.core.terminal_text import clean, shortened, visible
@@ -53,21 +53,21 @@ class Failed(Exception):
 class _Request(NamedTuple):
     """A step that a person is asked about, and their word."""
 
-    asked: Asked
+    asked: PermissionRequest
     why: str
     word: "asyncio.Future[bool]"
 
 
-class Talk:
+class ExternalTurn:
     """One turn with an agent, as its driver sees it: what to say, where to ask, and whom to tell how it goes."""
 
-    def __init__(self, home: AsyncApp, turn: Turn, limits: dict[str, float]) -> None:
+    def __init__(self, home: AsyncApp, turn: AgentTurn, limits: dict[str, float]) -> None:
         self.home, self.turn = home, turn
         self.record = _read(turn.conversation)
         self.leaving = False  # it is we who end, not the turn
         self.tools: list[str] = []
         self.tokens, self.cost = 0.0, 0.0
-        self.earlier = {} if turn.fresh else _read(os.path.join(turn.folder, ACTIVITY))  # of this run, before it had to wait
+        self.earlier = {} if turn.is_new_message else _read(os.path.join(turn.folder, ACTIVITY))  # of this run, before it had to wait
         self._limits, self._started = limits, time.monotonic()
         self._requests: list[_Request] = []
         self._news = asyncio.Event()
@@ -91,58 +91,58 @@ class Talk:
         """What the agent is to work in."""
         return {**self.turn.work.environment, **self.turn.work.task.spec.env}
 
-    def keep(self, **about: Any) -> None:
+    def save_state(self, **about: Any) -> None:
         """Remember something of the conversation, on disk before this returns."""
         self.record = {**self.record, "agent": self.turn.settings["name"], **about}
         os.makedirs(os.path.dirname(self.turn.conversation), 0o700, exist_ok=True)
         write_atomically(self.turn.conversation, json.dumps(self.record, ensure_ascii=False, indent=1))
 
-    async def words(self) -> str:
+    async def next_prompt(self) -> str:
         """What to say to the agent now, with what has ended since for which it had asked."""
         task, run = self.turn.work.task, self.turn.work.run
         if self.record.get("heard") != run.run_id:
             text = self.turn.message
             if not self.record.get("heard"):
                 own = self.turn.settings.get("instructions", "")
-                text = "\n\n".join(part for part in (own, briefing.in_words(task) if task.standing else "", text) if part)
+                text = "\n\n".join(part for part in (own, briefing.result_instructions(task) if task.is_recurring else "", text) if part)
         elif run.wait_kind is WaitKind.TOOL:
             text = (_YES if run.reply == "yes" else _NO).format(asked=self.record.get("asked", ""))
         else:
             text = GO_ON
-        self._told = await self.news()
+        self._told = await self.new_notices()
         return f"{notification(self._told)}\n\n{text}" if self._told else text
 
-    async def news(self) -> list[Notice]:
+    async def new_notices(self) -> list[Notice]:
         """What it is owed, ours to tell now."""
         session = session_of(self.turn.work.task)
         owed = [one for one in await self.home.call(lambda app: app.inbox.pending(session)) if one.task_id != self.turn.work.task.task_id]
         return list(await self.home.call(lambda app: app.inbox.lease(fitting(owed)))) if owed else []
 
     @property
-    def telling(self) -> list[int]:
+    def delivering_notices(self) -> list[int]:
         """The notices in the words that were last to be said."""
         return [notice.notice_id for notice in self._told]
 
-    async def heard(self, notice_ids: list[int] | None = None) -> None:
+    async def prompt_received(self, notice_ids: list[int] | None = None) -> None:
         """The agent has what was said to it, and the notices in it."""
-        self.keep(heard=self.turn.work.run.run_id, said=self.turn.message)
-        await self.told(self.telling if notice_ids is None else notice_ids)
+        self.save_state(heard=self.turn.work.run.run_id, said=self.turn.message)
+        await self.notices_delivered(self.delivering_notices if notice_ids is None else notice_ids)
         self._told = []
 
-    async def told(self, notice_ids: list[int]) -> None:
+    async def notices_delivered(self, notice_ids: list[int]) -> None:
         """The agent need not be told these any more."""
         if notice_ids:
             with contextlib.suppress(LedgerUnavailable):  # then it is told once more
                 await self.home.call(lambda app: app.inbox.acknowledge(notice_ids=notice_ids))
 
-    async def permit(self, asked: Asked) -> tuple[bool, str]:
+    async def request_permission(self, asked: PermissionRequest) -> tuple[bool, str]:
         """Whether the agent may do what it asks for, and why not: by the gate, or by a person's word, however long that takes."""
         here = self.turn.work.task.spec.cwd
         elsewhere = asked.cwd and os.path.realpath(os.path.join(here, asked.cwd)) != os.path.realpath(here)
         asked = asked._replace(words=visible(cut(f"{asked.words} in {asked.cwd}" if elsewhere else asked.words, _LONGEST_WORDS)))
         words = dict(self.record.get("words") or {})
         if (word := words.pop(_digest(asked), None)) is not None:
-            self.keep(words=words)
+            self.save_state(words=words)
             return word, REFUSED
         decision, why = await self.home.call(lambda app: judge(app, self.turn.work, asked))
         if decision != Decision.ASK:
@@ -155,9 +155,9 @@ class Talk:
         finally:
             self._requests.remove(request)
             if request is self._parked:  # it was withdrawn: who has a word takes that away first
-                self._unpark()
+                self._resume_suspended()
 
-    def _unpark(self) -> None:
+    def _resume_suspended(self) -> None:
         """The run need not wait any more: its agent withdrew what it asked for, or has ended."""
         if self._parked is None:
             return
@@ -173,9 +173,9 @@ class Talk:
                 return
             await asyncio.sleep(0.1)
 
-    def moved(self) -> None:
+    def progress_changed(self) -> None:
         """Something happened: have it seen by who asks how it goes, and see whether it may go on."""
-        if spending.over(self._limits, self.used):
+        if spending.exceeded(self._limits, self.used):
             self._news.set()
         if len(self.tools) != self._shown:  # a new call is seen at once: who learns of the end finds it there
             self._write()
@@ -203,10 +203,10 @@ class Talk:
     def begin(self, driver: "Driver") -> None:
         """Start. A person's word to a step counts once for just that, in the run that it was given in."""
         run = self.turn.work.run
-        if self.turn.fresh and self.record.get("words"):
-            self.keep(words={})
-        elif not self.turn.fresh and run.wait_kind is WaitKind.TOOL and run.reply and (known := self.record.get("digest")):
-            self.keep(words={**(self.record.get("words") or {}), known: run.reply == "yes"})
+        if self.turn.is_new_message and self.record.get("words"):
+            self.save_state(words={})
+        elif not self.turn.is_new_message and run.wait_kind is WaitKind.TOOL and run.reply and (known := self.record.get("digest")):
+            self.save_state(words={**(self.record.get("words") or {}), known: run.reply == "yes"})
         self._driver = asyncio.get_running_loop().create_task(self._drive(driver))
 
     async def _drive(self, driver: "Driver") -> Outcome:
@@ -219,9 +219,9 @@ class Talk:
         except Exception as error:  # whatever an agent made of its protocol: it ends, and says so
             log.exception("%s failed", self.turn.work.run.run_id)
             outcome = Outcome(Result.EXIT, 1, shortened(clean(f"{type(error).__name__}: {error}"), longest=2000))
-        if outcome.exit_code == 0 and self.turn.work.task.standing:
-            outcome = briefing.from_words(self.turn.work.task, outcome)
-        self._unpark()
+        if outcome.exit_code == 0 and self.turn.work.task.is_recurring:
+            outcome = briefing.parse_result(self.turn.work.task, outcome)
+        self._resume_suspended()
         return outcome._replace(usage=self.used)
 
     @property
@@ -229,9 +229,9 @@ class Talk:
         """When it began to wait for a person; 0 while it does not."""
         return self._parked_at if self._parked else 0.0
 
-    def go_on(self, turn: Turn) -> None:
+    def go_on(self, turn: AgentTurn) -> None:
         """Its run waits no more: a person has answered what it had asked for, or it asks no more."""
-        turn.acting[:] = self.turn.acting
+        turn.running_tools[:] = self.turn.running_tools
         self._started += time.monotonic() - self._parked_at
         self.turn, parked, self._parked = turn, self._parked, None
         if parked is not None and turn.work.run.reply and not parked.word.done():
@@ -244,13 +244,13 @@ class Talk:
             self._news.clear()
             if self._driver.done():
                 return self._driver.result()
-            if reason := spending.over(self._limits, {**self.used, "seconds": time.monotonic() - self._started}):
+            if reason := spending.exceeded(self._limits, {**self.used, "seconds": time.monotonic() - self._started}):
                 await self.stop()
-                raise Parked(reason, WaitKind.BUDGET)
+                raise Suspended(reason, WaitKind.BUDGET)
             if (first := next((one for one in self._requests if not one.word.done()), None)) is not None:
-                self.keep(asked=first.asked.words, digest=_digest(first.asked))
+                self.save_state(asked=first.asked.words, digest=_digest(first.asked))
                 self._parked, self._parked_at = first, time.monotonic()
-                raise Parked(f"it wants to {first.asked.words} ({first.why})", WaitKind.TOOL)
+                raise Suspended(f"it wants to {first.asked.words} ({first.why})", WaitKind.TOOL)
             seconds = self._limits["seconds"] - (time.monotonic() - self._started) if "seconds" in self._limits else None
             news = asyncio.ensure_future(self._news.wait())
             try:
@@ -276,27 +276,27 @@ class Talk:
 class Driver(Protocol):
     """The way to speak with one kind of agents."""
 
-    async def drive(self, talk: Talk) -> Outcome:
+    async def drive(self, talk: ExternalTurn) -> Outcome:
         """See one turn to its end; Failed where there is no answer. Cancelled, it ends the turn, unless the talk is `leaving`."""
         ...
 
     async def check(self, settings: dict[str, str], environ: dict[str, str]) -> str | None: ...
 
 
-class OutsideAgent:
+class ExternalAgent:
     """Somebody with tools of their own, asked through a driver. Where each is a program, few are kept while their runs wait for a person."""
 
     def __init__(self, home: AsyncApp, driver: Driver, most_held: int | None = None) -> None:
         self._home, self._driver, self._most_held = home, driver, most_held
-        self._talks: dict[str, Talk] = {}
+        self._talks: dict[str, ExternalTurn] = {}
         self._sparing: dict[str, asyncio.Task[None]] = {}
 
     @property
-    def held(self) -> set[str]:
+    def has_open_session(self) -> set[str]:
         """The runs whose agents are here, at work or waiting for a word."""
         return set(self._talks)
 
-    async def answer(self, turn: Turn) -> Outcome:
+    async def answer(self, turn: AgentTurn) -> Outcome:
         """One run of a task, or the rest of one that had to wait."""
         run_id = turn.work.run.run_id
         if sparing := self._sparing.get(run_id):
@@ -305,11 +305,11 @@ class OutsideAgent:
             talk.go_on(turn)
         else:
             limits = await self._home.call(lambda app: spending.budget(app, turn.work))
-            talk = self._talks[run_id] = Talk(self._home, turn, limits)
+            talk = self._talks[run_id] = ExternalTurn(self._home, turn, limits)
             talk.begin(self._driver)
         try:
             outcome = await talk.result()
-        except Parked as parked:
+        except Suspended as parked:
             if parked.kind is not WaitKind.TOOL:
                 del self._talks[run_id]
             self._spare()
@@ -339,7 +339,7 @@ class OutsideAgent:
         if talk := self._talks.pop(run_id, None):
             await talk.stop()
 
-    async def let_go(self, run_ids: Iterable[str]) -> None:
+    async def release(self, run_ids: Iterable[str]) -> None:
         """The runs of these agents are over."""
         for run_id in run_ids:
             await self._end(run_id)
@@ -354,7 +354,7 @@ class OutsideAgent:
             await asyncio.wait(self._sparing.values())
 
 
-def _digest(asked: Asked) -> str:
+def _digest(asked: PermissionRequest) -> str:
     return hashlib.sha256((asked.whole or asked.words).encode("utf-8", "surrogateescape")).hexdigest()
 
 

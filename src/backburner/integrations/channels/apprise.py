@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote_plus
 
-from backburner.core.ports import Answer, Letter, Undelivered
+from backburner.core.ports import ChannelReply, DeliveryFailed, OutgoingMessage
 from backburner.core.terminal_text import clean, shortened
 
 if TYPE_CHECKING:
@@ -37,14 +37,14 @@ class AppriseChannel:
         self._name, self._url, self._url_env = name, url.strip(), url_env
         self._kept: Apprise | None = None
 
-    async def send(self, letter: Letter) -> str | None:
+    async def send(self, letter: OutgoingMessage) -> str | None:
         """Hand it to the service. Cancelling stops the waiting; what the thread began may still arrive."""
         if not self._url and self._url_env:
-            raise Undelivered(f"{self._url_env} is not set, which [channels.{self._name}] names for its url")
+            raise DeliveryFailed(f"{self._url_env} is not set, which [channels.{self._name}] names for its url")
         await asyncio.to_thread(self._send, letter)
         return None
 
-    async def answers(self) -> AsyncIterator[Answer]:
+    async def replies(self) -> AsyncIterator[ChannelReply]:
         """None: the library only sends."""
         return
         yield
@@ -52,7 +52,7 @@ class AppriseChannel:
     async def close(self) -> None:
         self._kept = None
 
-    def _send(self, letter: Letter) -> None:
+    def _send(self, letter: OutgoingMessage) -> None:
         apprise = _library()
         title, text = clean(_writable(letter.title)), _writable(letter.text)
         try:
@@ -63,14 +63,14 @@ class AppriseChannel:
                 body_format=apprise.NotifyFormat.TEXT,  # or a service that shows HTML would take a letter for that
                 log_level=logging.DEBUG,
             )
-        except Undelivered:
+        except DeliveryFailed:
             raise
         except Exception as error:
-            raise Undelivered(self._masked([f"{type(error).__name__}: {error}"])) from None
+            raise DeliveryFailed(self._masked([f"{type(error).__name__}: {error}"])) from None
         # A URL can say that its failures do not count; for a letter they do.
         if not any(attempt.status == apprise.AppriseResultStatus.SUCCESS for one in result.results for attempt in one.attempts):
             said = [one.message for one in result.logs() if _tells(one.level, one.message)]
-            raise Undelivered(self._masked(said) or "the service did not take it")
+            raise DeliveryFailed(self._masked(said) or "the service did not take it")
 
     def _service(self, key: str) -> "Apprise":
         """What sends a letter: made anew where its headers name that letter, else kept, as it keeps the pace its service wants."""
@@ -104,9 +104,9 @@ class AppriseChannel:
             self._kept = made
         return made
 
-    def _unusable(self, why: str) -> Undelivered:
+    def _unusable(self, why: str) -> DeliveryFailed:
         origin = f"the url in {self._url_env}" if self._url_env else "the url"
-        return Undelivered(f"{origin} of [channels.{self._name}] cannot be used: {why.rstrip('.') or 'it is refused'}", for_good=True)
+        return DeliveryFailed(f"{origin} of [channels.{self._name}] cannot be used: {why.rstrip('.') or 'it is refused'}", for_good=True)
 
     def _masked(self, said: Iterable[str]) -> str:
         text = "; ".join(dict.fromkeys(said))

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from backburner.core.errors import ConfigError
-from backburner.core.ports import Answer, Letter, Undelivered
+from backburner.core.ports import ChannelReply, DeliveryFailed, OutgoingMessage
 from backburner.integrations.channels.message_split import LIMIT, chunks
 
 with warnings.catch_warnings():
@@ -92,11 +92,11 @@ class Discord:
         self._closed = False
         self._posted: dict[str, str] = {}  # message ids by nonce
         self._asked: dict[str, float] = {}  # questions whose answer may still be unknown, and since when
-        self._heard: asyncio.Queue[Answer | None] = asyncio.Queue()
+        self._heard: asyncio.Queue[ChannelReply | None] = asyncio.Queue()
         self._missed = asyncio.Event()  # something may have happened that nobody heard
         self._listening: list[asyncio.Task[None]] = []
 
-    async def send(self, letter: Letter) -> str | None:
+    async def send(self, letter: OutgoingMessage) -> str | None:
         """One message, or several in order. A question is always one message with its reactions; the end of a long one is in a file."""
         asks = letter.question and bool(self._settings.people)
         contents, attached = _contents(letter, asks)
@@ -110,7 +110,7 @@ class Discord:
             asyncio.get_running_loop().call_later(_SETTLED_SECONDS + 0.1, self._missed.set)
         return last
 
-    async def catch_up(self, message_ids: Sequence[str]) -> list[Answer]:
+    async def catch_up(self, message_ids: Sequence[str]) -> list[ChannelReply]:
         """What was answered to these messages by now, each no before a yes. They are looked at again after every new connection.
 
         Undelivered where that could not be found out; messages that are gone, or are not the bot's, have no answers.
@@ -123,7 +123,7 @@ class Discord:
             self._asked.pop(answer.message, None)
         return found
 
-    async def answers(self) -> AsyncIterator[Answer]:
+    async def replies(self) -> AsyncIterator[ChannelReply]:
         """The answers of the people who may give them, until `close`. One that is given soon after its question comes twice.
 
         Undelivered, for good, where Discord will never let the bot listen. Whatever else happens, it connects again.
@@ -171,16 +171,16 @@ class Discord:
             except (discord.Forbidden, discord.NotFound) as error:  # it was sent all the same, and people can add their own
                 log.warning("%s: no reactions could be added to a question: %s", self._settings.name, error.text)
 
-    async def _look(self, message_id: str) -> list[Answer]:
+    async def _look(self, message_id: str) -> list[ChannelReply]:
         """The answers that a message has, as its reactions tell them."""
-        found: list[Answer] = []
+        found: list[ChannelReply] = []
         async with self._place() as place:
             try:
                 message = await place.fetch_message(int(message_id))
                 if message.author.id == self._me:
                     for reaction in sorted(message.reactions, key=lambda reaction: str(reaction.emoji) != NO):
                         if (yes := _MEANING.get(str(reaction.emoji))) is not None:
-                            found += [Answer(message_id, str(who), yes) for who in await _people(reaction) if self._may_answer(who)]
+                            found += [ChannelReply(message_id, str(who), yes) for who in await _people(reaction) if self._may_answer(who)]
             except discord.NotFound:
                 self._asked.pop(message_id, None)
         return found
@@ -207,10 +207,10 @@ class Discord:
 
     async def _logged_in(self) -> "_Client":
         if self._refused:  # asking again and again with a wrong token gets the whole address banned
-            raise Undelivered(self._refused, for_good=True)
+            raise DeliveryFailed(self._refused, for_good=True)
         async with self._logging_in:
             if self._closed:
-                raise Undelivered("this channel was closed")
+                raise DeliveryFailed("this channel was closed")
             if self._client is None:
                 client = _Client(self._settings.base_url)
                 try:
@@ -248,9 +248,9 @@ class Discord:
             return
         yes, ours = _MEANING.get(str(event.emoji)), event.channel_id == self._channel_id and event.message_author_id == self._me
         if yes is not None and ours and self._may_answer(event.user_id):
-            self._hear(Answer(str(event.message_id), str(event.user_id), yes))
+            self._hear(ChannelReply(str(event.message_id), str(event.user_id), yes))
 
-    def _hear(self, answer: Answer) -> None:
+    def _hear(self, answer: ChannelReply) -> None:
         """Hand an answer on. While whoever asked may not have noted the question yet, it stays to be looked for once more."""
         self._heard.put_nowait(answer)
         if asyncio.get_running_loop().time() - self._asked.get(answer.message, 0.0) > _SETTLED_SECONDS:
@@ -265,19 +265,19 @@ class Discord:
                 for message_id in list(self._asked):
                     for answer in (await self._look(message_id))[:1]:
                         self._hear(answer)
-            except Undelivered as error:
+            except DeliveryFailed as error:
                 log.warning("%s: answers were not looked for: %s", self._settings.name, error)
                 if not error.for_good:
                     self._missed.set()
                     await asyncio.sleep(max(_LOOK_WAIT, error.retry_after or 0.0))
 
-    def _undelivered(self, error: Exception) -> Undelivered:
-        problem = error if isinstance(error, Undelivered) else _in_plain_words(error, self._settings)
+    def _undelivered(self, error: Exception) -> DeliveryFailed:
+        problem = error if isinstance(error, DeliveryFailed) else _in_plain_words(error, self._settings)
         self._refused = str(problem) if isinstance(problem, _Refused) else self._refused
         return problem
 
 
-class _Refused(Undelivered):
+class _Refused(DeliveryFailed):
     """The bot is not let in."""
 
 
@@ -324,7 +324,7 @@ class _Elsewhere(HTTPClient):
         return await super().ws_connect(url.replace(str(DiscordWebSocket.DEFAULT_GATEWAY), self._gateway), compress=compress)
 
 
-def _contents(letter: Letter, asks: bool) -> tuple[list[str], str | None]:
+def _contents(letter: OutgoingMessage, asks: bool) -> tuple[list[str], str | None]:
     """The messages of a letter, and the file that the last one carries where it would be too many."""
     title = " ".join(_sound(letter.title).split())
     head = f"**{discord.utils.escape_markdown(title)}**\n" if title else ""
@@ -339,7 +339,7 @@ def _contents(letter: Letter, asks: bool) -> tuple[list[str], str | None]:
     return found, attached
 
 
-def _in_plain_words(error: Exception, settings: Settings) -> Undelivered:
+def _in_plain_words(error: Exception, settings: Settings) -> DeliveryFailed:
     """What went wrong, in plain words, and what to do where it will not get better by itself."""
     target = f"the user {settings.target}" if settings.direct else f"the channel {settings.target}"
     join = "share a server with the bot and allow direct messages from its members"
@@ -349,24 +349,24 @@ def _in_plain_words(error: Exception, settings: Settings) -> Undelivered:
         case discord.LoginFailure() | discord.HTTPException(status=401) | discord.ConnectionClosed(code=4004):
             return _Refused(f"Discord does not accept the bot's token: put a valid one into {settings.token_from}", for_good=True)
         case discord.RateLimited():
-            return Undelivered(f"Discord asks the bot to wait for {error.retry_after:.0f} s", retry_after=error.retry_after)
+            return DeliveryFailed(f"Discord asks the bot to wait for {error.retry_after:.0f} s", retry_after=error.retry_after)
         case discord.HTTPException(status=429):
             header = error.response.headers.get("Retry-After", "")
-            return Undelivered("Discord asks the bot to wait", retry_after=float(header) if header.isdecimal() else 60.0)
+            return DeliveryFailed("Discord asks the bot to wait", retry_after=float(header) if header.isdecimal() else 60.0)
         case discord.HTTPException(status=403):
-            return Undelivered(f"Discord does not let the bot write to {target}: {rights} ({said})", for_good=True)
+            return DeliveryFailed(f"Discord does not let the bot write to {target}: {rights} ({said})", for_good=True)
         case discord.HTTPException(status=404):
-            return Undelivered(f"Discord does not know {target}: correct 'target' of [channels.{settings.name}]", for_good=True)
+            return DeliveryFailed(f"Discord does not know {target}: correct 'target' of [channels.{settings.name}]", for_good=True)
         case discord.HTTPException(status=413):
-            return Undelivered("the letter is longer than Discord takes", for_good=True)
+            return DeliveryFailed("the letter is longer than Discord takes", for_good=True)
         case discord.HTTPException():
-            return Undelivered(f"Discord answered {error.status} ({said})")
+            return DeliveryFailed(f"Discord answered {error.status} ({said})")
         case TimeoutError():
-            return Undelivered(f"Discord did not answer within {_CALL_SECONDS:.0f} s")
+            return DeliveryFailed(f"Discord did not answer within {_CALL_SECONDS:.0f} s")
         case OSError() | aiohttp.ClientError():
-            return Undelivered(f"Discord could not be reached, or broke off ({str(error) or type(error).__name__})")
+            return DeliveryFailed(f"Discord could not be reached, or broke off ({str(error) or type(error).__name__})")
         case _:
-            return Undelivered(f"Discord was not understood ({type(error).__name__}: {error})")
+            return DeliveryFailed(f"Discord was not understood ({type(error).__name__}: {error})")
 
 
 async def _people(reaction: discord.Reaction) -> list[int]:

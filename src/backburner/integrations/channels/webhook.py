@@ -15,7 +15,7 @@ from email.utils import parsedate_to_datetime
 
 import httpx2
 
-from backburner.core.ports import Answer, Letter, Undelivered
+from backburner.core.ports import ChannelReply, DeliveryFailed, OutgoingMessage
 from backburner.core.terminal_text import clean, shortened
 from backburner.integrations.sources.webhook import signature
 
@@ -41,7 +41,7 @@ class Webhook:
         self._name, self._url, self._secret, self._secret_env, self._now, self._seconds = name, url, secret, secret_env, now, seconds
         self._client: httpx2.AsyncClient | None = None
 
-    async def send(self, letter: Letter) -> str | None:
+    async def send(self, letter: OutgoingMessage) -> str | None:
         """Post it and wait for the status, 10 seconds at most."""
         url, body = self._checked_url(), _body(letter)
         host = url.netloc.decode("ascii")
@@ -52,9 +52,9 @@ class Webhook:
                     client.build_request("POST", url, content=body, headers=self._headers(letter, body)), stream=True
                 )
         except (TimeoutError, httpx2.TimeoutException):
-            raise Undelivered(f"{host} did not answer within {self._seconds:g} seconds") from None
+            raise DeliveryFailed(f"{host} did not answer within {self._seconds:g} seconds") from None
         except httpx2.HTTPError as error:
-            raise Undelivered(f"{host} could not be reached: {shortened(clean(str(error)) or type(error).__name__)}") from None
+            raise DeliveryFailed(f"{host} could not be reached: {shortened(clean(str(error)) or type(error).__name__)}") from None
         try:
             if not response.is_success:
                 raise self._failure(host, response, await _said(response))
@@ -63,7 +63,7 @@ class Webhook:
                 await response.aclose()
         return None
 
-    async def answers(self) -> AsyncIterator[Answer]:
+    async def replies(self) -> AsyncIterator[ChannelReply]:
         """None: nobody answers to a webhook."""
         return
         yield
@@ -79,12 +79,12 @@ class Webhook:
         except httpx2.InvalidURL:
             url = httpx2.URL("")
         if url.scheme not in ("http", "https") or not _HOST.fullmatch(url.raw_host):
-            raise Undelivered(f"the url of [channels.{self._name}] is not an http:// or https:// address", for_good=True)
+            raise DeliveryFailed(f"the url of [channels.{self._name}] is not an http:// or https:// address", for_good=True)
         if self._secret_env and not self._secret:
-            raise Undelivered(f"{self._secret_env} is not set, which [channels.{self._name}] names for its secret")
+            raise DeliveryFailed(f"{self._secret_env} is not set, which [channels.{self._name}] names for its secret")
         return url
 
-    def _headers(self, letter: Letter, body: bytes) -> dict[str, str]:
+    def _headers(self, letter: OutgoingMessage, body: bytes) -> dict[str, str]:
         timestamp = str(int(self._now()))
         headers = {
             "Content-Type": "application/json",
@@ -97,17 +97,17 @@ class Webhook:
             headers["Backburner-Signature"] = signature(self._secret, timestamp, body)
         return headers
 
-    def _failure(self, host: str, response: httpx2.Response, said: str) -> Undelivered:
+    def _failure(self, host: str, response: httpx2.Response, said: str) -> DeliveryFailed:
         status = response.status_code
         reason = f"{host} answered {status}{f': {said}' if said else ''}"
         if response.is_redirect:
-            return Undelivered(f"{host} answered {status}: it has moved, and redirects are not followed")
+            return DeliveryFailed(f"{host} answered {status}: it has moved, and redirects are not followed")
         if 400 <= status < 500 and status not in _TRIED_AGAIN:
-            return Undelivered(reason, for_good=True)
-        return Undelivered(reason, retry_after=_retry_after(response.headers.get("Retry-After", ""), self._now()))
+            return DeliveryFailed(reason, for_good=True)
+        return DeliveryFailed(reason, retry_after=_retry_after(response.headers.get("Retry-After", ""), self._now()))
 
 
-def _body(letter: Letter) -> bytes:
+def _body(letter: OutgoingMessage) -> bytes:
     at = datetime.fromtimestamp(letter.created_at / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return json.dumps({**letter._asdict(), "created_at": at}).encode()
 

@@ -21,7 +21,7 @@ from watchfiles import Change
 from watchfiles import watch as notifications
 
 from backburner.core.errors import BadInput
-from backburner.core.ports import Happening
+from backburner.core.ports import TriggerEvent
 from backburner.core.terminal_text import shortened, visible
 
 MOST_FILES = 20_000  # that a state lists one by one; of more it holds a digest
@@ -63,17 +63,17 @@ class FileSource:
         self.path, self.debounce, self.pattern = path, debounce, pattern
         self.trouble: str | None = None
 
-    async def watch(self, state: dict[str, object]) -> AsyncGenerator[tuple[dict[str, object], Happening | None], None]:
+    async def watch(self, state: dict[str, object]) -> AsyncGenerator[tuple[dict[str, object], TriggerEvent | None], None]:
         """Every change since `state`, coalesced. Closing it ends its thread; what was not looked at yet is seen the next time."""
         known = self._remembered(state)
-        bell, stopped = _Bell(self.path, self.debounce), threading.Event()
+        bell, stopped = _FolderNotifier(self.path, self.debounce), threading.Event()
         rung = False
         try:
             while True:
                 view = None if rung else await asyncio.to_thread(self._look, known, stopped)
                 if view is None or (known and _differ(known, view)):
                     view = await self._settled(bell, view, known, stopped)
-                await bell.hang(view.folders)
+                await bell.start(view.folders)
                 self.trouble = bell.trouble
                 if known is None or (known.kind == "unseen" and view.kind != "unseen"):
                     known = view
@@ -89,27 +89,27 @@ class FileSource:
             stopped.set()
             await bell.take_down()
 
-    async def _rest(self, bell: "_Bell", view: _View) -> bool:
+    async def _rest(self, bell: "_FolderNotifier", view: _View) -> bool:
         """Until there is a reason to look: True where somebody rang."""
         since = time.monotonic()
         while True:
-            if await bell.rings(LOOK_SECONDS):
+            if await bell.wait(LOOK_SECONDS):
                 await asyncio.sleep(since + 4 * view.took - time.monotonic())  # a large folder is not looked at all the time
                 return True
             if await asyncio.to_thread(self._mark) != view.mark:
-                bell.stale = bell.hangs  # nobody rang: perhaps it hangs at a folder that is no more
+                bell.stale = bell.is_running  # nobody rang: perhaps it hangs at a folder that is no more
                 return False
-            if time.monotonic() - since >= max(WHOLE_LOOK_SECONDS if bell.hangs else LOOK_SECONDS, 20 * view.took):
+            if time.monotonic() - since >= max(WHOLE_LOOK_SECONDS if bell.is_running else LOOK_SECONDS, 20 * view.took):
                 return False
 
-    async def _settled(self, bell: "_Bell", view: _View | None, known: _View | None, stopped: threading.Event) -> _View:
+    async def _settled(self, bell: "_FolderNotifier", view: _View | None, known: _View | None, stopped: threading.Event) -> _View:
         """What is there when it has been quiet for as long as the debounce, or after the longest storm."""
         deadline = time.monotonic() + max(LONGEST_STORM, 10 * self.debounce)
         while time.monotonic() < deadline:
-            if await bell.rings(self.debounce):
+            if await bell.wait(self.debounce):
                 continue
             before, view = view, await asyncio.to_thread(self._look, known, stopped)
-            if bell.hangs or (before and not _differ(before, view)):
+            if bell.is_running or (before and not _differ(before, view)):
                 return view
         return await asyncio.to_thread(self._look, known, stopped)
 
@@ -246,20 +246,20 @@ class FileSource:
         count = state.get("count")
         return _View(kind, None, count if isinstance(count, int) else 0, str(state.get("digest")), content=hashed)
 
-    def _happening(self, known: _View, view: _View) -> Happening:
+    def _happening(self, known: _View, view: _View) -> TriggerEvent:
         where, changes = visible(_safe(self.path)), _changes(known, view)
         payload: dict[str, object] = {"path": _safe(self.path), "added": [], "modified": [], "deleted": [], "count": None}
         if changes is None:
-            return Happening(shortened(where, f": something changed among {view.count} files"), payload)
+            return TriggerEvent(shortened(where, f": something changed among {view.count} files"), payload)
         labelled = ([(change, name) for name in names[:MOST_NAMES]] for change, names in changes.items())
         chosen = set(islice(filter(None, chain.from_iterable(zip_longest(*labelled))), MOST_NAMES))
         for change, names in changes.items():
             payload[change] = [shortened(name, longest=500) for name in names[:MOST_NAMES] if (change, name) in chosen]
         counted = ", ".join(f"{len(names)} {change}" for change, names in changes.items() if names)
-        return Happening(shortened(where, f": {counted}"), payload | {"count": sum(map(len, changes.values()))})
+        return TriggerEvent(shortened(where, f": {counted}"), payload | {"count": sum(map(len, changes.values()))})
 
 
-class _Bell:
+class _FolderNotifier:
     """Rings when something moved in one of the folders it hangs at. Its thread waits for the system, and ends when taken down."""
 
     def __init__(self, path: str, debounce: float) -> None:
@@ -274,10 +274,10 @@ class _Bell:
         self._again_at = 0.0
 
     @property
-    def hangs(self) -> bool:
+    def is_running(self) -> bool:
         return bool(self._thread and self._thread.is_alive() and self.trouble is None)
 
-    async def rings(self, seconds: float) -> bool:
+    async def wait(self, seconds: float) -> bool:
         """Wait that long; whether something moved by then, or since the last time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(max(seconds, 0.02)):
@@ -286,11 +286,11 @@ class _Bell:
                 return True
         return False
 
-    async def hang(self, folders: dict[str, _Place] | None) -> None:
+    async def start(self, folders: dict[str, _Place] | None) -> None:
         """Hang at these folders, anew where one of them was replaced; rings once more when it does, as something may have moved."""
-        if not self.stale and folders == self._folders and (self.hangs or time.monotonic() < self._again_at):
+        if not self.stale and folders == self._folders and (self.is_running or time.monotonic() < self._again_at):
             return
-        await self.take_down()
+        await self.stop()
         self.stale, self._folders = False, folders
         if folders is None:
             self.trouble, self._again_at = f"There are more than {MOST_FOLDERS} folders to watch.", time.monotonic() + RETRY_SECONDS
@@ -300,7 +300,7 @@ class _Bell:
         self._thread = threading.Thread(target=self._wait, args=(folders, targets, self._stop), name="backburner-files", daemon=True)
         self._thread.start()
 
-    async def take_down(self) -> None:
+    async def stop(self) -> None:
         self._stop.set()
         if self._thread:
             await asyncio.to_thread(self._thread.join)

@@ -21,7 +21,7 @@ import httpx2
 
 from backburner.core.errors import BadInput
 from backburner.core.models import Clock
-from backburner.core.ports import Happening
+from backburner.core.ports import TriggerEvent
 from backburner.integrations.sources import SourceBroken
 
 GITHUB = "https://api.github.com"
@@ -99,7 +99,7 @@ class GitHubSource:
         self._feeds = [_Feed("events", f"/repos/{repo}/events", {}, True)] if events - _RUNS else []
         self._feeds += [_Feed("runs", f"/repos/{repo}/actions/runs", runs, False)] if events & _RUNS else []
 
-    async def watch(self, state: dict[str, object]) -> AsyncGenerator[tuple[dict[str, object], Happening | None], None]:
+    async def watch(self, state: dict[str, object]) -> AsyncGenerator[tuple[dict[str, object], TriggerEvent | None], None]:
         """Every event since `state`, those of one poll together. Raises SourceBroken where a person has to do something."""
         kept: State = state if state.get("repo") == self.repo else {"repo": self.repo, "feeds": {}}
         failures = 0
@@ -146,13 +146,13 @@ class GitHubSource:
         entries.sort(key=lambda one: one[0])
         return feeds, [{**entry, "at": at} for at, entry in entries], incomplete, trouble
 
-    def _happening(self, entries: list[Entry], incomplete: bool) -> Happening:
+    def _happening(self, entries: list[Entry], incomplete: bool) -> TriggerEvent:
         """The newest of them, the oldest first. No word of the summary is somebody else's."""
         payload: dict[str, object] = {"repo": self.repo, "events": entries[-MOST_EVENTS:], "more": max(0, len(entries) - MOST_EVENTS)}
         counted = Counter(str(entry["event"]) for entry in entries)
         many = ", ".join(f"{counted[kind]} {kind}" for kind in KINDS if counted[kind])
         one = f"{entries[0]['event']} #{entries[0].get('number', '')}".removesuffix(" #")
-        return Happening(f"{self.repo}: {one if len(entries) == 1 else many}", payload | ({"incomplete": True} if incomplete else {}))
+        return TriggerEvent(f"{self.repo}: {one if len(entries) == 1 else many}", payload | ({"incomplete": True} if incomplete else {}))
 
     def _ran(self, news: _News) -> list[tuple[str, Entry]]:
         """The runs of Actions that ended. A failed one is told as such, or as complete where only that is asked for."""

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMa
 from typing import Any, Literal, NamedTuple, TypeAlias, assert_never
 from urllib.parse import parse_qs
 
-from backburner.core.ports import Happening
+from backburner.core.ports import TriggerEvent
 from backburner.core.terminal_text import clean, shortened
 
 Message: TypeAlias = MutableMapping[str, Any]
@@ -49,7 +49,7 @@ def signature(secret: str, timestamp: str, body: bytes) -> str:
 
 def receiver(
     hooks: Callable[[str], Awaitable[Hook | None]],
-    deliver: Callable[[str, str, Happening], Awaitable[bool]],
+    deliver: Callable[[str, str, TriggerEvent], Awaitable[bool]],
     now: Callable[[], float] = time.time,
     *,
     hosts: Collection[str] = (),
@@ -83,7 +83,7 @@ class _Receiver:
     def __init__(
         self,
         hooks: Callable[[str], Awaitable[Hook | None]],
-        deliver: Callable[[str, str, Happening], Awaitable[bool]],
+        deliver: Callable[[str, str, TriggerEvent], Awaitable[bool]],
         now: Callable[[], float],
         hosts: frozenset[str],
         body_seconds: float,
@@ -157,7 +157,7 @@ class _Receiver:
                 content = stamp + b"." + body
                 delivery = _id(headers.only(b"backburner-delivery"), content)
                 payload = _payload(body)
-                happening = Happening(_line(f"webhook {name}", _gist(payload)), payload)
+                happening = TriggerEvent(_line(f"webhook {name}", _gist(payload)), payload)
             case "github":
                 self._check(hook, headers.only(b"x-hub-signature-256"), b"", body)
                 content = body
@@ -234,7 +234,7 @@ def _no_number(word: str) -> object:
     raise ValueError(f"{word} is not JSON")
 
 
-def _from_github(headers: _Headers, body: bytes) -> Happening:
+def _from_github(headers: _Headers, body: bytes) -> TriggerEvent:
     if (headers.only(b"content-type") or b"").lower().startswith(b"application/x-www-form-urlencoded"):
         fields = parse_qs(body.decode("utf-8", "replace")) if body.count(b"&") < 10 else {}
         body = fields.get("payload", [""])[0].encode() or body
@@ -243,7 +243,7 @@ def _from_github(headers: _Headers, body: bytes) -> Happening:
     repository = payload.get("repository")
     where = repository.get("full_name") if isinstance(repository, dict) else None
     words = [event or "event", payload.get("action"), *(["in", where] if isinstance(where, str) else [])]
-    return Happening(_line("GitHub", " ".join(word for word in words if isinstance(word, str))), {**payload, EVENT: event})
+    return TriggerEvent(_line("GitHub", " ".join(word for word in words if isinstance(word, str))), {**payload, EVENT: event})
 
 
 def _gist(payload: dict[str, object]) -> str:

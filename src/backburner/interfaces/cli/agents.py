@@ -12,10 +12,10 @@ from backburner.core.optional_dependencies import need
 from backburner.core.states import Result
 from backburner.core.task_spec import AgentSpec, Order, TaskSpec, budget_from, options_from
 from backburner.core.terminal_text import readable, shortened, visible
-from backburner.interfaces.cli.run import amounts, cwd, milliseconds
-from backburner.interfaces.cli.tasks import hint, told
+from backburner.interfaces.cli.run import cwd, milliseconds, parse_amounts
+from backburner.interfaces.cli.tasks import acknowledge, hint
 from backburner.services.app import App, now_ms
-from backburner.system.caller_identity import handed_on
+from backburner.system.caller_identity import environment_for_commands
 from backburner.system.processes import is_alive
 
 
@@ -30,9 +30,9 @@ def ask(app: App, caller: Caller, args: argparse.Namespace) -> int:
             description=args.description or shortened(" ".join(prompt.split()), longest=80),
             timeout_ms=milliseconds(args.timeout),
             order=Order(batch=args.batch, key=args.key, priority=PRIORITIES["high" if args.wait else "normal"], after=tuple(args.after)),
-            budget=budget_from(amounts("--budget", args.budget)),
+            budget=budget_from(parse_amounts("--budget", args.budget)),
         ),
-        environment=handed_on(caller.environ),
+        environment=environment_for_commands(caller.environ),
         session=caller.session,
         opened=cwd(),
     )
@@ -57,7 +57,7 @@ def _asked(app: App, caller: Caller, entry: Entry, args: argparse.Namespace) -> 
         for (entry,) in app.waiting.watch([task_id], None):
             if entry.run and entry.status == "waiting":
                 raise ApprovalRequired(task_id=task_id, reason=entry.run.error)
-            if not entry.live:
+            if not entry.is_live:
                 break
     output = readable(app.runs.tail(entry, 1 << 30, longest=8 << 20).decode("utf-8", "replace"))
     if args.json:
@@ -67,7 +67,7 @@ def _asked(app: App, caller: Caller, entry: Entry, args: argparse.Namespace) -> 
         if entry.status != "completed":
             why = f": {entry.run.error}" if entry.run and entry.run.end.result == Result.EXIT and entry.run.error else ""
             hint(f"{render.ended_line(entry, now_ms())}{why}")
-    told(app, caller, [task_id])
+    acknowledge(app, caller, [task_id])
     return 0 if entry.status == "completed" else 1
 
 
@@ -78,11 +78,11 @@ def agents(app: App, caller: Caller, args: argparse.Namespace) -> int:
     rows = [_about(app, name) for name in names]
     if args.check:
         need("agent", "Agents need")
-        from backburner.agents.health import checked
+        from backburner.agents.health import check_agent
 
         for row, name in zip(rows, names, strict=True):
             if not row["problem"]:
-                row["problem"] = checked(app.home, app.agents.settings(name), caller.environ) or ""
+                row["problem"] = check_agent(app.home, app.agents.settings(name), caller.environ) or ""
     if args.json:
         render.print_json(rows)
     for row in rows if not args.json else ():
@@ -125,7 +125,7 @@ def sessions(app: App, caller: Caller, args: argparse.Namespace) -> int:
         return 0
     for one in found:
         here = "here" if is_alive(one.process) else "gone" if one.process else "-"
-        print(f"{one.session_id}  {here}  last seen {words.local(one.seen_at)}  {visible(one.project)}")
+        print(f"{one.session_id}  {here}  last seen {words.local_time(one.seen_at)}  {visible(one.project)}")
     if not found:
         hint("No agent has asked for anything yet.")
     return 0

@@ -4,7 +4,7 @@ import argparse
 import os
 import sys
 
-from backburner.approval.shell_parser import dissect
+from backburner.approval.shell_parser import parse_commands
 from backburner.core import formatting as words
 from backburner.core import task_text as render
 from backburner.core.errors import BadInput
@@ -22,7 +22,7 @@ def check(app: App, caller: Caller, args: argparse.Namespace) -> int:
     verdict = app.gate.check(submission)
     parts = [
         {"command": part.text, "inside": list(part.inside)}
-        for part in dissect(submission.spec.command.words, submission.spec.command.shell)
+        for part in parse_commands(submission.spec.command.words, submission.spec.command.shell)
     ]
     if args.json:
         about = {"rule": verdict.rule, "part": verdict.part, "reasons": list(verdict.reasons), "effects": list(verdict.effects)}
@@ -53,7 +53,7 @@ def trust(app: App, caller: Caller, args: argparse.Namespace) -> int:
             )
         for grant in grants if not args.json else []:
             what = "its code is trusted" if grant.kind == "trust" else f"always: {masked_line(grant.command, False)}"
-            print(f"{grant.grant_id:>4}  {words.local(grant.created_at)}  {visible(grant.project)}  {what}")
+            print(f"{grant.grant_id:>4}  {words.local_time(grant.created_at)}  {visible(grant.project)}  {what}")
         if not grants and not args.json:
             hint("Nothing was said for good yet.")
         return 0
@@ -75,7 +75,7 @@ def audit(app: App, caller: Caller, args: argparse.Namespace) -> int:
     for task, _ in reversed(entries):
         who = f"{task.decision.by} via {task.decision.via}" if task.decision.by else str(task.state)
         print(
-            f"{words.local(task.decision.at or task.created_at)}  {who:<18} {task.task_id}  {masked_line(task.spec.command.words, task.spec.command.shell)}"
+            f"{words.local_time(task.decision.at or task.created_at)}  {who:<18} {task.task_id}  {masked_line(task.spec.command.words, task.spec.command.shell)}"
         )
         print(f"{'':21}rule: {task.decision.rule or '-'}; {'; '.join(task.decision.reasons)}")
     sys.stdout.flush()

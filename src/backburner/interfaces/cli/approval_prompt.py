@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from backburner.approval.policy import Verdict
-from backburner.approval.shell_parser import dissect
-from backburner.core.formatting import command_line, short
+from backburner.approval.shell_parser import parse_commands
+from backburner.core.formatting import command_line, short_fingerprint
 from backburner.core.models import Submission
 from backburner.core.terminal_text import shortened, visible
 
@@ -28,7 +28,11 @@ def question(submission: Submission, verdict: Verdict, when: str | None = None, 
     """Exactly what would run, what it would do and why it asks, with its fingerprint. Nothing in it can hide or pretend to be ours."""
     lines = ["Command requires approval:", f"  {command_line(submission.spec.command.words, submission.spec.command.shell)}", ""]
     parts = (
-        [part.text for part in dissect(submission.spec.command.words, submission.spec.command.shell) if part.words and not part.inside]
+        [
+            part.text
+            for part in parse_commands(submission.spec.command.words, submission.spec.command.shell)
+            if part.words and not part.inside
+        ]
         if submission.spec.command.shell
         else []
     )
@@ -46,7 +50,7 @@ def question(submission: Submission, verdict: Verdict, when: str | None = None, 
     if "project_code" in verdict.effects:
         lines.append("A yes holds for these words and the scripts they name, not for what those import.")
     if seen:
-        lines.append(f"Fingerprint: {short(seen)}")
+        lines.append(f"Fingerprint: {short_fingerprint(seen)}")
     return "\n".join([*lines, ""])
 
 

@@ -10,10 +10,10 @@ from typing import NamedTuple, assert_never
 
 from backburner.coordination.config_file import load_config
 from backburner.core.errors import BackburnerError, LedgerTooNew
-from backburner.core.models import HOSTED, Entry, Run
+from backburner.core.models import AGENT_LANES, Entry, Run
 from backburner.core.recipients import Recipient
 from backburner.core.settings import Config, agent_settings
-from backburner.core.states import AT_WORK
+from backburner.core.states import RUNNING_STATES
 from backburner.services.health import Health, open_health
 from backburner.system import run_files as folders
 from backburner.system import wakeups as wake
@@ -96,7 +96,7 @@ def _agents(home: Home, config: Config, environ: dict[str, str]) -> Iterator[Fin
     if find_spec("pydantic_ai") is None:
         yield Finding(False, "models are set, but the library for agents is missing", "pip install 'backburner[agent]'")
         return
-    from backburner.agents.health import checked, described
+    from backburner.agents.health import check_agent, described
     from backburner.agents.model_factory import escalated
 
     found = {f"agent {name}": agent_settings(config, name) for name in names}
@@ -108,7 +108,7 @@ def _agents(home: Home, config: Config, environ: dict[str, str]) -> Iterator[Fin
             found[what] = escalated(agent_settings(config, "default", standing=key == "remote"))
     for what, settings in found.items():
         settings = {**settings, "fallback": ""}  # each by itself: another's answer must not stand for it
-        problem = checked(home, settings, environ)
+        problem = check_agent(home, settings, environ)
         fix = "is its server running, its name right, its key set? See: backburner agents --check" if problem else ""
         yield Finding(problem is None, f"{what} ({described(settings, environ)}){': ' + problem if problem else ' answers'}", fix)
 
@@ -162,13 +162,13 @@ def _home(home: Home) -> Iterator[Finding]:
     free = shutil.disk_usage(home.root).free
     room = "" if free > _LITTLE else "make room, or clear old tasks: backburner clear --ended --all"
     yield Finding(free > _LITTLE, f"free space: {free >> 20:,} MiB", room)
-    for path in (os.path.join(home.root, home.tasks), home.bells):
+    for path in (os.path.join(home.root, home.tasks), home.socket_dir):
         if os.path.lexists(path) and not os.path.isdir(path):
             yield Finding(False, f"{path} is in the way: it should be a folder", f"move it away: mv {path} {path}.old")
 
 
 def _engine(home: Home) -> Finding:
-    engine, listens = engine_of(home), wake.ring(home.bells, wake.ENGINE)
+    engine, listens = engine_of(home), wake.wake(home.socket_dir, wake.ENGINE_SOCKET)
     if engine is None:
         return Finding(True, "engine: not running (it starts when there is work)")
     if state_of(engine.pid) == "T":
@@ -226,7 +226,7 @@ def _without_process(home: Home, health: Health) -> list[str]:
     """Runs of commands that are said to be at work and are not. One that is just being started or ended is seen only once."""
 
     def look() -> list[str]:
-        return [run.run_id for run in health.live_runs() if run.state in AT_WORK and is_alive(run.owner) and _is_gone(home, run)]
+        return [run.run_id for run in health.live_runs() if run.state in RUNNING_STATES and is_alive(run.owner) and _is_gone(home, run)]
 
     found = look()
     if found:
@@ -237,20 +237,20 @@ def _without_process(home: Home, health: Health) -> list[str]:
 
 def _is_gone(home: Home, run: Run) -> bool:
     folder = home.folder(run.folder)
-    if run.runner in HOSTED or run.error or is_locked(os.path.join(folder, folders.SCRIPT)) or folders.exit_code(folder) is not None:
+    if run.runner in AGENT_LANES or run.error or is_locked(os.path.join(folder, folders.SCRIPT)) or folders.exit_code(folder) is not None:
         return False
-    return not members(run.process, run.mark)
+    return not members(run.process, run.process_tag)
 
 
 def _tasks(home: Home, health: Health) -> Iterator[Finding]:
-    stale = [run.run_id for run in health.live_runs() if run.state in AT_WORK and not is_alive(run.owner)]
+    stale = [run.run_id for run in health.live_runs() if run.state in RUNNING_STATES and not is_alive(run.owner)]
     live = len(health.live_runs())
     if stale:
         yield Finding(False, f"runs without an owner: {', '.join(stale[:5])}", "backburner list takes them over")
     else:
         yield Finding(True, f"runs: {live} live, none without an owner")
     if reason := health.delay_reason():
-        late = [run.run_id for run in health.live_runs() if run.state in AT_WORK and run.process is None and run.error]
+        late = [run.run_id for run in health.live_runs() if run.state in RUNNING_STATES and run.process is None and run.error]
         yield Finding(False, f"cannot be started yet ({reason}): {', '.join(late[:5])}", "make room; they start by themselves then")
     if gone := _without_process(home, health):
         what = f"running without a process: {', '.join(gone[:5])}"
@@ -259,7 +259,7 @@ def _tasks(home: Home, health: Health) -> Iterator[Finding]:
     for entry in health.tasks():
         if entry.run and os.path.dirname(entry.run.folder) == "tasks":
             known[os.path.basename(entry.run.folder)] = entry
-            if entry.task.standing:
+            if entry.task.is_recurring:
                 known |= {run.run_id: entry for run in health.runs_of(entry) if run.n > 0}
     wrong = folders.problems(os.path.join(home.root, "tasks"), known)
     for path, problem in wrong[:10]:

@@ -42,7 +42,7 @@ def inbox(app: App, caller: Caller, args: argparse.Namespace) -> int:
     if args.json:
         render.print_json([render.notice_json(notice) for notice in notices])
     for notice in sorted(notices, key=lambda one: (-one.priority, one.notice_id)) if not args.json else []:
-        print(f"{'! ' if notice.priority > 0 else ''}{words.local(notice.created_at)}  {notice.text}")
+        print(f"{'! ' if notice.priority > 0 else ''}{words.local_time(notice.created_at)}  {notice.text}")
     if not notices and not args.json:
         hint("Nothing new.")
     if dead := app.deliveries.failed() if session is None and not args.json else ():

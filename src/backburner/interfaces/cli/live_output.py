@@ -9,7 +9,7 @@ from backburner.core.errors import ApprovalRequired
 from backburner.core.models import Entry
 from backburner.core.terminal_text import Screen, cells, cut
 from backburner.services.app import App, now_ms
-from backburner.services.log_follower import Follower
+from backburner.services.log_follower import LogFollower
 
 _ASIDE = "Ctrl-C leaves {} in the background"
 
@@ -69,7 +69,7 @@ class Output:
 
 def follow(app: App, entry: Entry, *, timeout: float | None, silent: bool) -> Entry:
     """Show a task's output until its end or until the time is up; the task as it is then."""
-    follower, block, output = Follower(app, entry), LiveBlock(), Output()
+    follower, block, output = LogFollower(app, entry), LiveBlock(), Output()
     try:
         for piece in follower.pieces(timeout):
             if piece and not silent:
@@ -82,7 +82,7 @@ def follow(app: App, entry: Entry, *, timeout: float | None, silent: bool) -> En
     finally:
         block.clear()
         output.close()
-    if not output.at_start and follower.entry.live:
+    if not output.at_start and follower.entry.is_live:
         sys.stdout.buffer.write(b"\n")  # the id that comes next must stand alone
         sys.stdout.buffer.flush()
     return follower.entry
@@ -102,12 +102,14 @@ def wait_for(app: App, task_ids: list[str], timeout: float | None, *, silent: bo
             for entry in entries:
                 if entry.run and entry.status == "waiting":
                     raise ApprovalRequired(task_id=entry.task.task_id, reason=entry.run.error)
-                if (not entry.live or (ready and entry.ready)) and entry.task.task_id not in told:
+                if (not entry.is_live or (ready and entry.is_ready)) and entry.task.task_id not in told:
                     told.add(entry.task.task_id)
                     block.clear()
                     if not silent:
                         print(
-                            render.ready_line(entry, app.runs.inspect(entry).ports) if entry.live else render.ended_line(entry, now_ms()),
+                            render.ready_line(entry, app.runs.inspect(entry).ports)
+                            if entry.is_live
+                            else render.ended_line(entry, now_ms()),
                             flush=True,
                         )
             if len(told) == len(set(task_ids)):

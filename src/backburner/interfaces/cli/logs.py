@@ -16,7 +16,7 @@ from backburner.core.states import Result
 from backburner.interfaces.cli.live_output import Output
 from backburner.interfaces.cli.tasks import hint
 from backburner.services.app import App, now_ms
-from backburner.services.log_follower import Follower
+from backburner.services.log_follower import LogFollower
 from backburner.system.log_file import position_of
 
 
@@ -56,7 +56,7 @@ def _missing(app: App, entry: Entry, *, as_json: bool) -> None:
         render.print_json({**about, "status": entry.status})
 
 
-def _follower(app: App, entry: Entry, args: argparse.Namespace) -> Follower:
+def _follower(app: App, entry: Entry, args: argparse.Namespace) -> LogFollower:
     count = entry.task.run_count
     if args.run is not None and not 1 <= args.run <= count:
         raise BadInput(f"Task {entry.task.task_id} has {count} run{'s' * (count != 1)}, no number {args.run}.")
@@ -65,10 +65,10 @@ def _follower(app: App, entry: Entry, args: argparse.Namespace) -> Follower:
         n, since = position_of(args.since, count)
     elif n is not None and n < count:
         entry = entry._replace(task=entry.task._replace(run_count=n))
-    return Follower(app, entry, raw=args.raw, lines=args.tail if args.grep is None else None, n=n, since=since)
+    return LogFollower(app, entry, raw=args.raw, lines=args.tail if args.grep is None else None, n=n, since=since)
 
 
-def _cursor(follower: Follower) -> str:
+def _cursor(follower: LogFollower) -> str:
     return f"{follower.n}:{follower.cursor}"
 
 
@@ -142,4 +142,4 @@ def _events(app: App, after: int) -> Iterator[Event]:
 def _event_line(event: Event) -> str:
     about = " ".join(f"{name}={value}" for name, value in event.data.items() if value not in (None, []))
     subject = event.run_id or event.task_id or "-"
-    return f"{event.event_id:>6}  {words.local(event.at)}  {event.kind:<18} {subject}  {about}".rstrip()
+    return f"{event.event_id:>6}  {words.local_time(event.at)}  {event.kind:<18} {subject}  {about}".rstrip()

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 from backburner.core.errors import BackburnerError, BadInput
-from backburner.core.formatting import command_line, short
+from backburner.core.formatting import command_line, short_fingerprint
 from backburner.core.models import Caller, Entry, Submission
 from backburner.core.sessions import Client, SessionId
 from backburner.core.states import RunState, TaskState, WaitKind
@@ -82,7 +82,7 @@ def _step(app: App, entry: Entry) -> Question:
     if entry.run and entry.run.wait_kind in (None, WaitKind.APPROVAL) and entry.task.spec.command.words:
         text += f"\n{_command(app, entry, seen)[0]}"
     else:
-        text += f"\nFingerprint: {short(seen)}"
+        text += f"\nFingerprint: {short_fingerprint(seen)}"
     return Question(entry.task.task_id, text, "Let it?", YES_NO, _step_of(entry), seen)
 
 
@@ -92,7 +92,7 @@ def _step_of(entry: Entry) -> str:
 
 def _proposal(app: App, entry: Entry) -> Question:
     task, seen = entry.task, app.gate.fingerprint_of(entry)
-    when = app.recurring.explain(task) if task.standing else None
+    when = app.recurring.explain(task) if task.is_recurring else None
     last = "Have it run like that?" if when else "Start in background?"
     if not task.spec.command.words:
         about = [f"Proposed: {visible(task.spec.name)}"] if task.spec.name else []
@@ -101,14 +101,14 @@ def _proposal(app: App, entry: Entry) -> Question:
             f"It would ask {task.spec.agent_name}: {shortened(visible(task.spec.prompt), longest=_TOLD_LENGTH)}",
             f"Directory: {visible(task.spec.cwd)}",
         ]
-        about += [f"It asks because: {visible('; '.join(task.decision.reasons))}", f"Fingerprint: {short(seen)}"]
+        about += [f"It asks because: {visible('; '.join(task.decision.reasons))}", f"Fingerprint: {short_fingerprint(seen)}"]
         return Question(task.task_id, "\n".join(about), last, YES_NO, seen=seen)
     text, verdict = _command(app, entry, seen)
     answers, offered = dict(YES_NO), "[y/n]"
-    if verdict and verdict.trust_would_do and not task.standing:
+    if verdict and verdict.trust_would_do and not task.is_recurring:
         answers |= {"t": "trust", "trust": "trust"}
         offered = "[y/n, t: trust this project from now on]"
-    elif verdict and verdict.always and not task.standing:
+    elif verdict and verdict.always and not task.is_recurring:
         answers |= {"a": "always", "always": "always"}
         offered = "[y/n, a: always allow just this here]"
     return Question(task.task_id, text, last, answers, seen=seen, offered=offered)
@@ -123,8 +123,8 @@ def _command(app: App, entry: Entry, seen: str) -> "tuple[str, Verdict | None]":
         verdict = app.gate.check(submission)
     except BackburnerError as error:  # its folder is gone, say: a yes would not start it
         text = f"Command requires approval:\n  {command_line(task.spec.command.words, task.spec.command.shell)}\n\nDirectory: {visible(task.spec.cwd)}\n{error}"
-        return f"{text}\nFingerprint: {short(seen)}", None
-    return question(submission, verdict, app.recurring.explain(task) if task.standing else None, seen).rstrip(), verdict
+        return f"{text}\nFingerprint: {short_fingerprint(seen)}", None
+    return question(submission, verdict, app.recurring.explain(task) if task.is_recurring else None, seen).rstrip(), verdict
 
 
 def settle(app: App, caller: Caller, question: Question, answer: str) -> Entry:

@@ -11,11 +11,11 @@ from backburner.core.sessions import SessionId
 from backburner.core.states import WaitKind
 from backburner.core.task_spec import AgentSpec, CommandSpec, TaskSpec, budget_from, options_from
 from backburner.core.terminal_text import readable
-from backburner.interfaces.cli.run import amounts, cwd, env_of, milliseconds, shell_line, submit
-from backburner.interfaces.cli.tasks import hint, told
+from backburner.interfaces.cli.run import cwd, milliseconds, parse_amounts, parse_env, shell_line, submit
+from backburner.interfaces.cli.tasks import acknowledge, hint
 from backburner.services.app import App, now_ms
-from backburner.services.schedule_requests import scheduled
-from backburner.system.caller_identity import handed_on, process_of
+from backburner.services.schedule_requests import parse_schedule
+from backburner.system.caller_identity import client_process, environment_for_commands
 from backburner.system.home import project_of
 from backburner.system.processes import umask
 
@@ -33,13 +33,13 @@ def add(app: App, caller: Caller, args: argparse.Namespace) -> int:
     entry = submit(app, caller, submission, args.yes)
     if submission.session is not None:
         client = SessionId.parse(submission.session).client
-        app.sessions.register(submission.session, client, project_of(caller.cwd), process_of(caller.environ))
+        app.sessions.register(submission.session, client, project_of(caller.cwd), client_process(caller.environ))
     task_id = entry.task.task_id
     if entry.status == "proposed":
         if not args.json:
             print(task_id)
         raise ApprovalRequired(task_id=task_id, reason="; ".join(entry.task.decision.reasons))
-    when = app.recurring.explain(entry.task) if entry.task.standing else ""
+    when = app.recurring.explain(entry.task) if entry.task.is_recurring else ""
     render.print_json({**render.as_json(entry, now_ms()), "when": when}) if args.json else print(task_id)
     if not args.json:
         hint(f"{when[:1].upper()}{when[1:]}" if when else f"Waits for {app.runs.pending_reason(entry)}.")
@@ -71,20 +71,23 @@ def _submission(app: App, caller: Caller, args: argparse.Namespace) -> Submissio
                 umask=umask(),
             ),
             agent=AgentSpec(args.agent, prompt or "", options_from(terms)) if prompt is not None else None,
-            env=env_of(args.env),
+            env=parse_env(args.env),
             name=args.name,
             description=args.description or "",
             timeout_ms=milliseconds(args.timeout),
             channels=tuple(args.to),
             budget=budget_from(
-                {**amounts("--budget", args.budget), **{f"day_{name}": n for name, n in amounts("--per-day", args.per_day).items()}}
+                {
+                    **parse_amounts("--budget", args.budget),
+                    **{f"day_{name}": n for name, n in parse_amounts("--per-day", args.per_day).items()},
+                }
             ),
         ),
-        environment=handed_on(caller.environ),
+        environment=environment_for_commands(caller.environ),
         session=caller.session,
         opened=cwd(),
     )
-    return scheduled(
+    return parse_schedule(
         app.queries,
         submission,
         caller,
@@ -136,7 +139,7 @@ def run_now(app: App, caller: Caller, args: argparse.Namespace) -> int:
         run = entry.run
         if run and run.state == "waiting" and run.wait_kind is not WaitKind.INTERACTIVE:
             raise ApprovalRequired(task_id=task_id, reason=run.error)
-        if not entry.live or (run and run.run_id != run_id):  # a retry is another run
+        if not entry.is_live or (run and run.run_id != run_id):  # a retry is another run
             break
     output = readable(app.runs.tail(entry, 1 << 30, longest=8 << 20).decode("utf-8", "replace"))
     if args.json:
@@ -144,7 +147,7 @@ def run_now(app: App, caller: Caller, args: argparse.Namespace) -> int:
     else:
         sys.stdout.write(output)
         hint(render.ended_line(entry, now_ms())) if entry.run and entry.run.state != "completed" else None
-    told(app, caller, [task_id])
+    acknowledge(app, caller, [task_id])
     return 0 if entry.run and entry.run.state == "completed" else 1
 
 

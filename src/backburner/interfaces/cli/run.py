@@ -12,16 +12,18 @@ from backburner.core.sessions import SessionId
 from backburner.core.states import Result
 from backburner.core.task_spec import CommandSpec, Limits, Order, TaskSpec
 from backburner.core.terminal_text import visible
-from backburner.interfaces.cli.tasks import hint, told
+from backburner.interfaces.cli.tasks import acknowledge, hint
 from backburner.services.app import App, now_ms
-from backburner.system.caller_identity import handed_on, process_of
+from backburner.system.caller_identity import client_process, environment_for_commands
 from backburner.system.home import project_of
 from backburner.system.processes import umask
 
 OURS_FAILED, TIMED_OUT = 125, 124
 _RESTARTS = 10
 # Variables that differ from call to call and mean nothing.
-_FLEETING = frozenset(["_", "SHLVL", "PWD", "OLDPWD", "COLUMNS", "LINES", "TRACEPARENT", "WINDOWID", "TERM_SESSION_ID", "SSH_TTY"])
+_VOLATILE_VARIABLES = frozenset(
+    ["_", "SHLVL", "PWD", "OLDPWD", "COLUMNS", "LINES", "TRACEPARENT", "WINDOWID", "TERM_SESSION_ID", "SSH_TTY"]
+)
 _LONGEST_VALUE = 60
 
 
@@ -33,7 +35,7 @@ def run(app: App, caller: Caller, args: argparse.Namespace) -> int:
     entry = submit(app, caller, submission, args.yes)
     if submission.session is not None:
         client = SessionId.parse(submission.session).client
-        app.sessions.register(submission.session, client, project_of(caller.cwd), process_of(caller.environ))
+        app.sessions.register(submission.session, client, project_of(caller.cwd), client_process(caller.environ))
     return _started(app, caller, entry, args)
 
 
@@ -43,7 +45,7 @@ def submission_from(caller: Caller, args: argparse.Namespace) -> Submission:
         raise BadInput("There is no command to run. Write it after `--`: -- COMMAND ARG…")
     here = args.cwd if args.cwd and os.path.isabs(args.cwd) else os.path.normpath(os.path.join(cwd(), args.cwd or "."))
     command = CommandSpec(words=shell_line(args.command) if args.shell else tuple(args.command), shell=args.shell, umask=umask())
-    spec = TaskSpec(cwd=here, command=command, env=env_of(args.env))
+    spec = TaskSpec(cwd=here, command=command, env=parse_env(args.env))
     if hasattr(args, "batch"):  # `check` asks about the command alone
         spec = spec._replace(
             command=command._replace(stdin=args.stdin, ready_when=args.ready_when, restarts=_restarts(args.restart), limits=_limits(args)),
@@ -52,7 +54,7 @@ def submission_from(caller: Caller, args: argparse.Namespace) -> Submission:
             order=Order(args.batch, args.key, PRIORITIES[args.priority], tuple(args.after), _start_at(args)),
             timeout_ms=milliseconds(args.timeout),
         )
-    return Submission(spec, handed_on(caller.environ), session=caller.session, opened=cwd())
+    return Submission(spec, environment_for_commands(caller.environ), session=caller.session, opened=cwd())
 
 
 def milliseconds(text: str | None) -> int | None:
@@ -96,9 +98,9 @@ def _restarts(text: str | None) -> int:
 def restart(app: App, caller: Caller, args: argparse.Namespace) -> int:
     """A new task with the same words in the environment of now; what is different there is said."""
     before = app.queries.find(args.id, caller)
-    if before.task.standing:
+    if before.task.is_recurring:
         raise BadInput(f"Task {before.task.task_id} runs by a schedule; run it out of turn: backburner run-now {before.task.task_id}")
-    again = app.submissions.copy_of(before, handed_on(caller.environ), caller)
+    again = app.submissions.copy_of(before, environment_for_commands(caller.environ), caller)
     changes = _changes(app.queries.environment(before), caller.environ)
     for name, (old, new) in changes.items() if not args.json else ():
         hint(f"Since then {_change(name, old, new)}")
@@ -113,7 +115,7 @@ def _changes(before: dict[str, str], now: dict[str, str]) -> dict[str, tuple[str
     names = sorted(
         name
         for name in before.keys() | now.keys()
-        if before.get(name) != now.get(name) and name not in _FLEETING and not name.startswith("BACKBURNER_")
+        if before.get(name) != now.get(name) and name not in _VOLATILE_VARIABLES and not name.startswith("BACKBURNER_")
     )
     old, new = masked(before), masked(now)
     return {name: (old.get(name), new.get(name)) for name in names}
@@ -140,7 +142,7 @@ def submit(app: App, caller: Caller, submission: Submission, yes: bool) -> Entry
     seen = None
     if not yes and can_ask() and _is_person(app, caller):
         seen = app.gate.fingerprint(submission)
-        match ask(submission, verdict, app.recurring.explain(submission) if submission.standing else None, seen):
+        match ask(submission, verdict, app.recurring.explain(submission) if submission.is_recurring else None, seen):
             case Answer.NO:
                 raise ApprovalDenied(reason="you said no")
             case Answer.TRUST:
@@ -179,7 +181,7 @@ def _started(app: App, caller: Caller, entry: Entry, args: argparse.Namespace, m
     entry = follow(app, entry, timeout=None if args.wait is True else args.wait, silent=args.json)
     if entry.run and entry.status == "waiting":
         raise ApprovalRequired(task_id=task_id, reason=entry.run.error)
-    if entry.live:
+    if entry.is_live:
         render.print_json({**render.as_json(entry, now_ms()), **more}) if args.json else print(task_id)
         if not args.json:
             hint(f"Still {entry.status} after {args.wait:g} s; it goes on in the background.")
@@ -188,13 +190,13 @@ def _started(app: App, caller: Caller, entry: Entry, args: argparse.Namespace, m
         render.print_json({**render.as_json(entry, now_ms()), **more})
     elif entry.status != "completed" or sys.stderr.isatty():
         hint(render.ended_line(entry, now_ms()))
-    told(app, caller, [task_id])
+    acknowledge(app, caller, [task_id])
     return _own_code(entry)
 
 
 def _where(app: App, entry: Entry) -> str:
     """What a person wants to know of a task that was just asked for."""
-    if not entry.live:
+    if not entry.is_live:
         return render.ended_line(entry, now_ms())
     if entry.run and (entry.run.blocked or entry.run.due_at is not None):
         return f"Waits for {app.runs.pending_reason(entry)}."
@@ -212,7 +214,7 @@ def _own_code(entry: Entry) -> int:
     return 1 if run.state == "cancelled" else OURS_FAILED
 
 
-def env_of(pairs: list[str]) -> dict[str, str]:
+def parse_env(pairs: list[str]) -> dict[str, str]:
     env = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -234,7 +236,7 @@ def cwd() -> str:
         raise BadInput("The folder you are in does not exist any more.") from None
 
 
-def amounts(option: str, pairs: list[str]) -> dict[str, float]:
+def parse_amounts(option: str, pairs: list[str]) -> dict[str, float]:
     """NAME=NUMBER, any number of them."""
     found = {}
     for pair in pairs:

@@ -191,7 +191,7 @@ def _no_door_starts_one(unit: _Unit) -> Generator[None]:
         yield
     finally:
         os.close(held)
-        if not wake.ring(home.bells, wake.ENGINE):
+        if not wake.wake(home.socket_dir, wake.ENGINE_SOCKET):
             start_engine(home, unit.environ)
 
 
@@ -200,7 +200,7 @@ def _start(unit: _Unit) -> None:
     relieve(unit.home)
     unit.systemctl("restart", unit.name)  # `start` would wait for the next try of one that has failed
     otherwise = f"{unit.name} does not come up; see: journalctl --user -u {unit.name}"
-    _until(lambda: (wake.ring(unit.home.bells, wake.ENGINE) and unit.serves()) or None, otherwise)
+    _until(lambda: (wake.wake(unit.home.socket_dir, wake.ENGINE_SOCKET) and unit.serves()) or None, otherwise)
 
 
 def relieve(home: Home) -> None:

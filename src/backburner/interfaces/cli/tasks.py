@@ -22,7 +22,7 @@ def hint(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def told(app: App, caller: Caller, task_ids: list[str]) -> None:
+def acknowledge(app: App, caller: Caller, task_ids: list[str]) -> None:
     """Mark as told what has really left us: not what a closed pipe or a full disk swallowed."""
     sys.stdout.flush()
     app.inbox.acknowledge(task_ids=task_ids, session=caller.session)
@@ -52,17 +52,17 @@ def status(app: App, caller: Caller, args: argparse.Namespace) -> int:
         more: dict[str, object] = {"output": output.decode("utf-8", "replace"), "log": app.runs.log_path(entry) or None}
         if entry.task.spec.agent_name is not None and entry.run:
             more |= {"usage": dict(entry.run.end.usage) or render.used_json(app.runs.activity(entry))}
-        if entry.task.standing:
+        if entry.task.is_recurring:
             more |= {
                 "when": app.recurring.explain(entry.task),
                 "runs": [render.run_json(run) for run in app.queries.history(entry, args.runs)],
             }
         render.print_json({**render.as_json(entry, now_ms(), exact=True), **render.signs_json(signs), **more})
     else:
-        when = app.recurring.explain(entry.task, upcoming=entry.status == "active") if entry.task.standing else ""
+        when = app.recurring.explain(entry.task, upcoming=entry.status == "active") if entry.task.is_recurring else ""
         if entry.task.spec.source and (reason := app.triggers.broken_reason(entry.task)):
             when += f" (it cannot be watched now: {reason})"
-        runs = app.queries.history(entry, args.runs) if entry.task.standing else ()
+        runs = app.queries.history(entry, args.runs) if entry.task.is_recurring else ()
         print(render.details(entry, now_ms(), output, app.runs.log_path(entry), signs, when, runs))
     return 0
 
@@ -80,10 +80,10 @@ def wait(app: App, caller: Caller, args: argparse.Namespace) -> int:
     entries = wait_for(app, task_ids, args.timeout, silent=args.json, ready=args.ready)
     if args.ready:
         return _ready(entries, args)
-    running = [entry.task.task_id for entry in entries if entry.live]
+    running = [entry.task.task_id for entry in entries if entry.is_live]
     if args.json:
         render.print_json([render.as_json(entry, now_ms()) for entry in entries])
-    told(app, caller, [entry.task.task_id for entry in entries if not entry.live])
+    acknowledge(app, caller, [entry.task.task_id for entry in entries if not entry.is_live])
     if running:
         if args.json:
             return TIMED_OUT
@@ -95,10 +95,10 @@ def _ready(entries: Sequence[Entry], args: argparse.Namespace) -> int:
     """Exit 0 when all are ready, 1 when one ended before that, 124 when the time was up."""
     if args.json:
         render.print_json([render.as_json(entry, now_ms()) for entry in entries])
-    waiting = [entry.task.task_id for entry in entries if entry.live and not entry.ready]
+    waiting = [entry.task.task_id for entry in entries if entry.is_live and not entry.is_ready]
     if waiting:
         raise WaitTimedOut(seconds=f"{args.timeout:g}", task_ids=", ".join(waiting))
-    return 0 if all(entry.live for entry in entries) else 1
+    return 0 if all(entry.is_live for entry in entries) else 1
 
 
 def batch(app: App, caller: Caller, args: argparse.Namespace) -> int:
@@ -148,8 +148,8 @@ def cancel(app: App, caller: Caller, args: argparse.Namespace) -> int:
     for entry in entries if not args.json else []:
         done = "cancelled" if entry in cancelled else f"had ended before (status: {entry.status})"
         run_id = runs.get(entry.task.task_id)
-        print(f"{f'Run {run_id}' if run_id and entry.task.standing else f'Task {entry.task.task_id}'} {done}.")
-    told(app, caller, [entry.task.task_id for entry in cancelled if entry.run and entry.run.state == "cancelled"])
+        print(f"{f'Run {run_id}' if run_id and entry.task.is_recurring else f'Task {entry.task.task_id}'} {done}.")
+    acknowledge(app, caller, [entry.task.task_id for entry in cancelled if entry.run and entry.run.state == "cancelled"])
     return code if len(cancelled) == len(entries) else 1
 
 
@@ -193,7 +193,7 @@ def _meant(app: App, caller: Caller, args: argparse.Namespace, *, live: bool = F
         raise BadInput("Say which: an id, a unique part of one, a label, `last`, or --batch B.")
     named = _ids(app, caller, args.id)
     of_batch = app.queries.list(caller, batch=args.batch) if args.batch is not None else ()
-    return list(dict.fromkeys([*named, *(entry.task.task_id for entry in reversed(of_batch) if not live or not entry.ended)]))
+    return list(dict.fromkeys([*named, *(entry.task.task_id for entry in reversed(of_batch) if not live or not entry.has_ended)]))
 
 
 def _answer(entries: list[Entry], args: argparse.Namespace, word: str) -> int:

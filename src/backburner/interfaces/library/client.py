@@ -17,8 +17,8 @@ from backburner.core.progress import Progress
 from backburner.core.task_spec import AgentSpec, CommandSpec, Order, TaskSpec, limits_from
 from backburner.services.app import App, now_ms, open_app
 from backburner.services.async_app import AsyncApp
-from backburner.services.schedule_requests import scheduled
-from backburner.system.caller_identity import current_caller, handed_on
+from backburner.services.schedule_requests import parse_schedule
+from backburner.system.caller_identity import current_caller, environment_for_commands
 from backburner.system.processes import umask
 
 T = TypeVar("T")
@@ -76,7 +76,7 @@ def submission(
                 start_at=None if delay is None else now_ms() + int(delay * 1000),
             ),
         ),
-        environment=handed_on(os.environ),
+        environment=environment_for_commands(os.environ),
         opened=os.getcwd(),
     )
 
@@ -132,7 +132,7 @@ class BackburnerSync:
         if approved:
             self._app.identity.require_person(self._caller)
         asked = submission(command, name=name, **options).with_spec(agent=AgentSpec(agent, prompt) if prompt else None)
-        planned = scheduled(
+        planned = parse_schedule(
             self._app.queries,
             asked,
             self._caller,
@@ -169,7 +169,7 @@ class BackburnerSync:
         """Block until all have ended; WaitTimedOut otherwise."""
         return self._app.waiting.wait([self._app.queries.find(task_id, self._caller).task.task_id for task_id in task_ids], timeout)
 
-    def show(self, task_id: str) -> Entry:
+    def get(self, task_id: str) -> Entry:
         """One task, by its id, a part of it, its label, or `last`."""
         return self._app.queries.find(task_id, self._caller)
 
@@ -221,7 +221,7 @@ class BackburnerSync:
         """What ended and was not told yet, of all projects."""
         return self._app.inbox.notices()
 
-    def tell(self, *notice_ids: int) -> None:
+    def acknowledge(self, *notice_ids: int) -> None:
         """Mark notices as told."""
         self._app.inbox.acknowledge(notice_ids=notice_ids)
 
@@ -251,106 +251,106 @@ class Backburner:
 
     async def submit(self, command: Sequence[str] | str, *, approved: bool = False, **options: Any) -> Entry:
         """Start a command in the background; a proposal where the gate asks. `approved` is your word that a person agreed."""
-        return await self._do(lambda sync: sync.submit(command, approved=approved, **options))
+        return await self._call(lambda sync: sync.submit(command, approved=approved, **options))
 
     async def add(self, name: str, command: Sequence[str] | str = (), **options: Any) -> Entry:
         """Have a command or a prompt run by a schedule, or after another task; the options are those of `BackburnerSync.add`."""
-        return await self._do(lambda sync: sync.add(name, command, **options))
+        return await self._call(lambda sync: sync.add(name, command, **options))
 
     async def pause(self, task_id: str) -> Entry:
         """Run a standing task no more for now."""
-        return await self._do(lambda sync: sync.pause(task_id))
+        return await self._call(lambda sync: sync.pause(task_id))
 
     async def unpause(self, task_id: str) -> Entry:
         """Let a paused task go on."""
-        return await self._do(lambda sync: sync.unpause(task_id))
+        return await self._call(lambda sync: sync.unpause(task_id))
 
     async def run_now(self, task_id: str) -> Entry:
         """Run a standing task once, out of turn."""
-        return await self._do(lambda sync: sync.run_now(task_id))
+        return await self._call(lambda sync: sync.run_now(task_id))
 
     async def history(self, task_id: str, limit: int = 10) -> Sequence[Run]:
         """The latest runs of a task and the slots that were skipped, newest first."""
-        return await self._do(lambda sync: sync.history(task_id, limit))
+        return await self._call(lambda sync: sync.history(task_id, limit))
 
     async def wait(self, *task_ids: str, timeout: float | None = None) -> Sequence[Entry]:
         """Return when all have ended; WaitTimedOut otherwise. Woken, not polling; other calls go on meanwhile."""
-        return await self._until(lambda entry: not entry.live, task_ids, timeout)
+        return await self._until(lambda entry: not entry.is_live, task_ids, timeout)
 
     async def _until(self, done: Callable[[Entry], bool], task_ids: Sequence[str], timeout: float | None) -> Sequence[Entry]:
         try:
             async with asyncio.timeout(timeout):
                 async for _ in self._awaited.changes():
-                    entries = [await self.show(task_id) for task_id in task_ids]
+                    entries = [await self.get(task_id) for task_id in task_ids]
                     if all(map(done, entries)):
                         return entries
         except TimeoutError:
             raise WaitTimedOut(seconds=timeout, task_ids=", ".join(task_ids)) from None
         raise AssertionError
 
-    async def show(self, task_id: str) -> Entry:
+    async def get(self, task_id: str) -> Entry:
         """One task, by its id, a part of it, its label, or `last`."""
-        return await self._do(lambda sync: sync.show(task_id))
+        return await self._call(lambda sync: sync.get(task_id))
 
     async def tail(self, task_id: str, lines: int = 20) -> str:
         """The last lines of a task's output."""
-        return await self._do(lambda sync: sync.tail(task_id, lines))
+        return await self._call(lambda sync: sync.tail(task_id, lines))
 
     async def ready(self, task_id: str, timeout: float | None = None) -> Entry:
         """Return when a server is ready or has ended; WaitTimedOut otherwise."""
-        return (await self._until(lambda entry: entry.ready or not entry.live, [task_id], timeout))[0]
+        return (await self._until(lambda entry: entry.is_ready or not entry.is_live, [task_id], timeout))[0]
 
     async def send(self, task_id: str, data: bytes) -> None:
         """Write to the input of a command that was submitted with `stdin=True`."""
-        await self._do(lambda sync: sync.send(task_id, data))
+        await self._call(lambda sync: sync.send(task_id, data))
 
     async def progress(self, task_id: str) -> Progress | None:
         """How far a task at work is, where anything says so."""
-        return await self._do(lambda sync: sync.progress(task_id))
+        return await self._call(lambda sync: sync.progress(task_id))
 
     async def batches(self) -> Sequence[Batch]:
         """Every batch with how its tasks stand."""
-        return await self._do(lambda sync: sync.batches())
+        return await self._call(lambda sync: sync.batches())
 
     async def trace(self, task_id: str) -> Sequence[Span]:
         """Every span of the trace that a task belongs to."""
-        return await self._do(lambda sync: sync.trace(task_id))
+        return await self._call(lambda sync: sync.trace(task_id))
 
     async def cancel(self, task_id: str) -> Entry:
         """Have it stopped, and return once nothing of it is left."""
-        entry = await self._do(lambda sync: sync._cancel(task_id))
+        entry = await self._call(lambda sync: sync._cancel(task_id))
         return (await self.wait(entry.task.task_id))[0]
 
     async def approve(self, task_id: str, *, seen: str | None = None) -> Entry:
         """Your word that a person said yes to what they had `seen`, as `BackburnerSync.approve` has it."""
-        return await self._do(lambda sync: sync.approve(task_id, seen=seen))
+        return await self._call(lambda sync: sync.approve(task_id, seen=seen))
 
     async def reject(self, task_id: str) -> Entry:
-        return await self._do(lambda sync: sync.reject(task_id))
+        return await self._call(lambda sync: sync.reject(task_id))
 
     async def clear(self, *task_ids: str, ended: bool = False, batch: str | None = None) -> Sequence[str]:
-        return await self._do(lambda sync: sync.clear(*task_ids, ended=ended, batch=batch))
+        return await self._call(lambda sync: sync.clear(*task_ids, ended=ended, batch=batch))
 
     async def events(self, after: int = 0) -> AsyncIterator[Event]:
         """What happens after this event, for as long as it is iterated."""
         async for _ in self._awaited.changes():
-            for event in await self._do(partial(BackburnerSync.events, after=after)):
+            for event in await self._call(partial(BackburnerSync.events, after=after)):
                 after = event.event_id
                 yield event
 
     async def notices(self) -> Sequence[Notice]:
         """What ended and was not told yet, of all projects."""
-        return await self._do(lambda sync: sync.notices())
+        return await self._call(lambda sync: sync.notices())
 
-    async def tell(self, *notice_ids: int) -> None:
+    async def acknowledge(self, *notice_ids: int) -> None:
         """Mark notices as told."""
-        await self._do(lambda sync: sync.tell(*notice_ids))
+        await self._call(lambda sync: sync.acknowledge(*notice_ids))
 
     async def list(
         self, status: str | None = None, *, batch: str | None = None, everywhere: bool = True, limit: int | None = None
     ) -> Sequence[Entry]:
         """Tasks, newest first."""
-        return await self._do(lambda sync: sync.list(status, batch=batch, everywhere=everywhere, limit=limit))
+        return await self._call(lambda sync: sync.list(status, batch=batch, everywhere=everywhere, limit=limit))
 
-    async def _do(self, call: Callable[[BackburnerSync], T]) -> T:
+    async def _call(self, call: Callable[[BackburnerSync], T]) -> T:
         return await self._awaited.call(lambda app: call(BackburnerSync(app)))

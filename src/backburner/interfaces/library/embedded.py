@@ -14,12 +14,12 @@ from enum import Enum, StrEnum
 from pathlib import Path
 from typing import Any
 
-from backburner.core.claims import Work
+from backburner.core.claims import ClaimedRun
 from backburner.core.errors import ApprovalRequired, BadInput, TaskNotFound
 from backburner.core.formatting import iso
 from backburner.core.ids import generate_task_id
-from backburner.core.models import RECORD, Decision, Entry, Run, RunEnd, Submission, Task
-from backburner.core.states import ENDED, Result, RunState, TaskState, ending_of_task
+from backburner.core.models import EXTERNAL, Decision, Entry, Run, RunEnd, Submission, Task
+from backburner.core.states import ENDED, Result, RunState, TaskState, task_event_for
 from backburner.core.task_spec import CommandSpec, TaskSpec
 from backburner.execution.command import CommandExecutor
 from backburner.execution.runner import Runner
@@ -28,7 +28,7 @@ from backburner.system import capacity as machine
 from backburner.system import run_files as folders
 from backburner.system import wakeups as wake
 from backburner.system.caller_identity import current_caller
-from backburner.system.home import OWN, Home, project_of
+from backburner.system.home import RESERVED_NAMES, Home, project_of
 from backburner.system.processes import myself, umask
 
 __all__ = ["TaskMetadata", "TaskRunner", "TaskStatus", "TaskStorage", "generate_task_id", "parse_command"]
@@ -100,7 +100,7 @@ class TaskStorage:
         _check_id(task_id)
         if metadata.task_id != task_id:
             raise BadInput(f"The metadata is that of {metadata.task_id!r}, not of {task_id!r}.")
-        if not self.home.tasks and task_id in OWN:
+        if not self.home.tasks and task_id in RESERVED_NAMES:
             raise BadInput(f"{task_id!r} cannot be a task's id: the home has a file of that name.")
         task, run = _rows(metadata, self.home.tasks)
         self._app.embedding.record(task, run)
@@ -113,11 +113,11 @@ class TaskStorage:
         for name, value in updates.items():
             if name not in _FIELDS:
                 raise BadInput(f"A task has no field '{name}' that could be changed.")
-            if before.run and before.run.runner != RECORD and name not in _WORDS and value != getattr(metadata, name):
+            if before.run and before.run.runner != EXTERNAL and name not in _WORDS and value != getattr(metadata, name):
                 raise BadInput(f"Task {task_id} is run by Backburner; its '{name}' cannot be changed.")
             setattr(metadata, name, value)
         task, run = _rows(metadata, self.home.tasks)
-        if before.run and before.run.runner != RECORD:
+        if before.run and before.run.runner != EXTERNAL:
             task = before.task._replace(spec=before.task.spec._replace(description=task.spec.description))
             run = before.run._replace(
                 span_id=run.span_id, state=run.state, end=before.run.end._replace(exit_code=run.end.exit_code), process=before.run.process if metadata.pid == _metadata(before).pid else run.process
@@ -142,7 +142,7 @@ class TaskStorage:
     def delete_task(self, task_id: str) -> None:
         """Forget a task and delete its folder; one that is running is refused."""
         entry = self._entry(task_id)
-        if entry.live and entry.run and entry.run.runner != RECORD:
+        if entry.is_live and entry.run and entry.run.runner != EXTERNAL:
             raise BadInput(f"Task {task_id} is {entry.status}; cancel it first.")
         self._app.retention.forget([task_id])
 
@@ -175,7 +175,7 @@ class TaskRunner:
         self._app: App | None = None
         self._runner: Runner | None = None
         self._executor: CommandExecutor | None = None
-        self._ear: wake.Ear | None = None
+        self._ear: wake.WakeupListener | None = None
 
     async def start_task(self, command: list[str], cwd: str, description: str, approved_by: str, env: dict[str, str] | None = None) -> str:
         """Start a command, or queue it where `max_concurrent` are running; its id.
@@ -204,7 +204,7 @@ class TaskRunner:
         if run is None:
             raise ApprovalRequired(task_id=task.task_id, reason="; ".join(task.decision.reasons))
         if run.state == RunState.RUNNING:
-            runner.start(Work(task, run, submission.environment))
+            runner.start(ClaimedRun(task, run, submission.environment))
         elif not runner.full:  # something else comes first, or the machine has no room; else the next end claims it
             runner.tick()
         return task.task_id
@@ -215,14 +215,14 @@ class TaskRunner:
         entry = app.queries.get_or_none(task_id)
         if entry is None:
             raise TaskNotFound(task_id=task_id)
-        if not entry.live:
+        if not entry.is_live:
             return False
         app.tasks.cancel(task_id, current_caller("library", app.environ))
         runner.tick()
         changed = asyncio.Event()
         self._listeners.append(changed)
         try:
-            while (entry := app.queries.get_or_none(task_id)) and entry.live:
+            while (entry := app.queries.get_or_none(task_id)) and entry.is_live:
                 changed.clear()
                 try:
                     async with asyncio.timeout(1.0):
@@ -277,10 +277,10 @@ class TaskRunner:
             grace=app.config.number("commands.cancel_grace_seconds"),
             changed=self._changed,
             changed_since=lambda work: app.gate.changed(work.task, work.environment),
-            admit=lambda wanted: machine.admit(app.config, wanted),
+            admit=lambda wanted: machine.allowed_starts(app.config, wanted),
         )
         ear = self._ear = app.changes.listen()
-        asyncio.get_running_loop().add_reader(ear.fileno(), self._rung)
+        asyncio.get_running_loop().add_reader(ear.fileno(), self._on_wakeup)
         weakref.finalize(self, _close_handles, ear, app)
         if app.config.flag("commands.auto_cleanup") and (as_of := app.retention.confirmed_time()) is not None:
             app.retention.clean_up(as_of=as_of)
@@ -289,9 +289,9 @@ class TaskRunner:
     def _changed(self) -> None:
         for listener in self._listeners:
             listener.set()
-        wake.ring_all(self.storage.home.bells, besides=self._ear.path if self._ear else "")
+        wake.wake_all(self.storage.home.socket_dir, except_for=self._ear.path if self._ear else "")
 
-    def _rung(self) -> None:
+    def _on_wakeup(self) -> None:
         """Somebody wrote to the ledger: a cancel from another door, perhaps."""
         if self._ear and self._runner:
             self._ear.drain()
@@ -308,7 +308,7 @@ def parse_command(command_str: str) -> list[str]:
         raise BadInput(f"That is not a command line: {error}.") from None
 
 
-def _close_handles(ear: wake.Ear, app: App) -> None:
+def _close_handles(ear: wake.WakeupListener, app: App) -> None:
     ear.close()
     app.close()
 
@@ -374,7 +374,7 @@ def _rows(metadata: TaskMetadata, tasks: str) -> tuple[Task, Run]:
     of_task = TaskState.ACTIVE
     if state in ENDED:
         of_task = {"task_done": TaskState.DONE, "task_failed": TaskState.FAILED, "task_cancelled": TaskState.CANCELLED}[
-            ending_of_task(state)
+            task_event_for(state)
         ]
     task = Task(
         task_id=metadata.task_id,
@@ -399,10 +399,10 @@ def _rows(metadata: TaskMetadata, tasks: str) -> tuple[Task, Run]:
         state=state,
         end=RunEnd(Result.EXIT if state in ENDED else None, metadata.exit_code),
         folder=os.path.join(tasks, metadata.task_id),
-        mark="",
+        process_tag="",
         trace_id="",
         span_id=metadata.span_id or "",
-        runner=RECORD,
+        runner=EXTERNAL,
         owner=None if state == RunState.PENDING else owner,
         process=None if metadata.pid is None else owner._replace(pid=metadata.pid, started="0"),
         created_at=created,

@@ -12,7 +12,7 @@ from backburner.agent_tools.dispatcher import ToolDispatcher
 from backburner.agent_tools.registry import Tool, toolset
 from backburner.services.app import open_app
 from backburner.services.async_app import AsyncApp
-from backburner.system.caller_identity import named
+from backburner.system.caller_identity import session_name
 from backburner.system.processes import myself
 
 
@@ -26,7 +26,7 @@ class BackgroundTools(FunctionToolset[Any]):
         self, home: str | os.PathLike[str] | None = None, *, session: str | None = None, cwd: str | None = None, sets: str | None = None
     ) -> None:
         self._place = None if home is None else os.fspath(home)
-        self._session = named("agent", session or f"{os.getpid()}-{myself().started}")
+        self._session = session_name("agent", session or f"{os.getpid()}-{myself().started}")
         self._cwd = os.path.abspath(cwd or os.getcwd())
         self._tools = toolset(sets)
         self._desk = ToolDispatcher(self._tools)
@@ -46,7 +46,7 @@ class BackgroundTools(FunctionToolset[Any]):
             home, self._home = self._home, None
             await home.__aexit__()
 
-    async def owed(self) -> str | None:
+    async def pending_notices(self) -> str | None:
         """What ended and was not told yet, as a text for the model; it counts as told with this. None where there is nothing."""
         answer = await self._desk.answer(self._caller(), "list_background_tasks", {}, myself())
         await answer.delivered()

@@ -19,7 +19,7 @@ from backburner.core.notice_text import brief, fitting, notification
 from backburner.core.notices import Notice
 from backburner.core.sessions import SessionId
 from backburner.services.app import App, now_ms
-from backburner.system.caller_identity import ancestors, named, process_of
+from backburner.system.caller_identity import ancestors, client_process, session_name
 from backburner.system.home import project_of
 from backburner.system.processes import is_alive
 
@@ -42,7 +42,7 @@ def answer(app: App, caller: Caller, client: str) -> int:
     sessions = _sessions(app, client, asked)
     if isinstance(asked.get("session_id"), str) and sessions:
         # Also for the server of the same client, where that is told nothing of the conversation.
-        app.sessions.register(sessions[0], client, project_of(caller.cwd), process_of(caller.environ) or next(ancestors(), None))
+        app.sessions.register(sessions[0], client, project_of(caller.cwd), client_process(caller.environ) or next(ancestors(), None))
     if event in _STOPS:
         return _stop(app, caller, client, asked)
     owed = _taken(app, client, sessions)
@@ -68,7 +68,7 @@ def _asked() -> dict[str, Any]:
 def _sessions(app: App, client: str, asked: dict[str, Any]) -> list[str]:
     """Whom this speaks to: the session that is named, and those of the same running client (`/clear` begins another in it)."""
     told = asked.get("session_id")
-    found = [named(client, told)] if isinstance(told, str) and told else []
+    found = [session_name(client, told)] if isinstance(told, str) and told else []
     if client != "codex":
         above = set(ancestors())
         found += [one.session_id for one in app.sessions.list(client) if one.process in above and one.session_id not in found]
@@ -85,7 +85,7 @@ def _taken(app: App, client: str, sessions: Iterable[str]) -> Sequence[Notice]:
 
 
 def _open(app: App, caller: Caller) -> str | None:
-    entries = [entry for entry in app.queries.list(caller, limit=100) if not entry.ended]
+    entries = [entry for entry in app.queries.list(caller, limit=100) if not entry.has_ended]
     return brief(entries, now_ms()) if entries else None
 
 
@@ -111,7 +111,7 @@ def _stop(app: App, caller: Caller, client: str, asked: dict[str, Any]) -> int:
 
 def _awaited(app: App, caller: Caller, client: str, asked: dict[str, Any]) -> Sequence[Notice]:
     """Wait until something is owed, for as long as work is open and the client lives. One waits for a client at a time."""
-    process = process_of(caller.environ)
+    process = client_process(caller.environ)
     held = _only_one(app, process)
     if process is None or held is None:
         return ()
@@ -178,7 +178,7 @@ class _Follower:
                 if not isinstance(said, dict):
                     continue
                 if isinstance(session := said.get("session"), str):
-                    self._sessions[session] = named("opencode", session)
+                    self._sessions[session] = session_name("opencode", session)
                     name, parent = self._sessions[session], next(ancestors(), None)
                     self._app.sessions.register(name, SessionId.parse(name).client, project_of(self._caller.cwd), parent)
                 if isinstance(gone := said.get("gone"), str):

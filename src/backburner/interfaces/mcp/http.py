@@ -42,7 +42,7 @@ def token_of(home: Home) -> str:
     return token_of(home)
 
 
-class Guard:
+class RequestGuard:
     """Lets through only who came to this very address, from no other page, and has the token."""
 
     def __init__(self, app: Any, token: str, port: int) -> None:
@@ -112,7 +112,7 @@ def main(arguments: list[str]) -> int:
             command = shlex.join(own_command(environ, home.root if home.root != os.path.abspath(locate(None, {})) else None))
             tools = toolset(await awaited.call(lambda app: sets_of(app, current_caller("tool", environ))))
             made = McpServer(awaited, tools, longest_wait=longest, cwd=None, command=command, environ=environ, deliver=_deliver)
-            app = Guard(made.server.streamable_http_app(streamable_http_path=PATH), token_of(home), port)
+            app = RequestGuard(made.server.streamable_http_app(streamable_http_path=PATH), token_of(home), port)
             server = http_server(app)
             loop = asyncio.get_running_loop()
             loop.add_reader(0, lambda: setattr(server, "should_exit", True) if not os.read(0, 4096) else None)

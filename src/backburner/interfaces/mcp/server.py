@@ -30,7 +30,7 @@ from backburner.core.models import Entry, ProcessId
 from backburner.core.terminal_text import readable
 from backburner.services.app import App, now_ms
 from backburner.services.async_app import AsyncApp
-from backburner.system.caller_identity import ancestors, current_caller, named, session_of
+from backburner.system.caller_identity import ancestors, caller_session, current_caller, session_name
 from backburner.system.processes import myself
 
 INSTRUCTIONS = """\
@@ -126,7 +126,7 @@ class McpServer:
     def _session(self, ctx: Context, argument: object) -> str | None:
         """Who calls, as well as the client lets us know it; nobody to be told where nothing tells two of them apart."""
         if isinstance(argument, str) and argument and self._client == "opencode":
-            return named(self._client, argument)
+            return session_name(self._client, argument)
         meta = ctx.meta or {}
         for key, (client, inner) in _META.items():
             found = meta.get(key)
@@ -136,16 +136,16 @@ class McpServer:
             if inner and isinstance(found, dict):
                 found = found.get(inner) or found.get("session_id")
             if isinstance(found, str) and found:
-                return named(client, found)
-        if (told := session_of(self._environ)) and self._cwd is not None:
+                return session_name(client, found)
+        if (told := caller_session(self._environ)) and self._cwd is not None:
             return told
         info = ctx.session.client_params.client_info if ctx.session.client_params else None
         client = self._client or (info.name if info else "client")
         if self._process is not None:
-            return named(client, f"{self._process.pid}-{self._process.started}")
+            return session_name(client, f"{self._process.pid}-{self._process.started}")
         headers = getattr(ctx.request, "headers", None) or {}
         known = headers.get("backburner-session") or headers.get("mcp-session-id")
-        return named(client, known) if known else None
+        return session_name(client, known) if known else None
 
     def _introduced(self, app: App) -> str | None:
         """The conversation that a hook of the same running client spoke for last: it outlives the client, and is gone on with."""

@@ -42,7 +42,7 @@ def mcp(args: argparse.Namespace, flags: dict[str, str]) -> int:
     if not sys.stdin.isatty():
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the client's terminal is for the client
     environ, here = dict(os.environ), cwd()
-    wire = Wire()
+    wire = StdioTransport()
 
     async def serve() -> None:
         from mcp.server.stdio import stdio_server
@@ -77,7 +77,7 @@ def mcp(args: argparse.Namespace, flags: dict[str, str]) -> int:
     os._exit(0)  # a thread may still wait for a client that neither reads nor writes
 
 
-class Wire:
+class StdioTransport:
     """The two pipes of a client, in the form that the SDK wants. What is printed by mistake goes to stderr."""
 
     def __init__(self) -> None:

@@ -264,7 +264,7 @@ def _beside(board: Board, entry: Entry, width: int = _WIDE) -> "tuple[Progress |
         case Section.RECENT:
             how = ""
             if run and run.end.result and run.state != RunState.COMPLETED:
-                how = words.ending(run.end.result, run.end.exit_code, run.error, task.spec.timeout_ms)
+                how = words.describe_result(run.end.result, run.end.exit_code, run.error, task.spec.timeout_ms)
             return None, " · ".join(part for part in (_shown(how), _shown((run and run.end.summary) or "")) if part)
         case _:
             assert_never(section)
@@ -314,11 +314,11 @@ def _task(board: Board, entry: Entry, progress: "Progress | None", more: str, co
 
 
 def _state(entry: Entry, progress: "Progress | None", width: int) -> Piece:
-    if entry.live and entry.run and entry.run.cancel_requested_at is not None:
+    if entry.is_live and entry.run and entry.run.cancel_requested_at is not None:
         return fitted("stopping", width), "cancelled"
     if progress and progress.fraction is not None:
         return f"{render.bar(progress.fraction, width - 5)} {render.percent(progress.fraction):>4}", entry.status
-    return fitted("ready" if entry.ready else entry.status, width), entry.status
+    return fitted("ready" if entry.is_ready else entry.status, width), entry.status
 
 
 def _title(board: Board, entry: Entry, width: int) -> Row:

@@ -58,7 +58,7 @@ class BoardTasks:
             for status in (*LIVE, TaskState.PROPOSED):
                 for entry in self._app.queries.list(self._caller, status=status, everywhere=everywhere, limit=_MAX_LIVE):
                     entries.setdefault(entry.task.task_id, entry)
-        live = {entry.run.run_id for entry in entries.values() if entry.run and entry.live}
+        live = {entry.run.run_id for entry in entries.values() if entry.run and entry.is_live}
         self._progress = {run_id: seen for run_id, seen in self._progress.items() if run_id in live}
         return list(entries.values())
 

@@ -29,7 +29,7 @@ from backburner.interfaces.tui import board
 from backburner.interfaces.tui.top import BoardTasks
 from backburner.services.app import now_ms
 from backburner.system.file_watch import FileWatch
-from backburner.system.wakeups import Ear
+from backburner.system.wakeups import WakeupListener
 
 _CLOCK_INTERVAL = 1.0  # seconds; while a task runs, its duration moves
 _LOOK_INTERVAL = 5.0  # seconds; reading the ledger also makes sure that an engine looks after what is live
@@ -51,7 +51,7 @@ _ASCII = {"─": "-", "·": "-", "…": "~", "↑": "^", "↓": "v", "█": "#",
 class TopScreen:
     """One board on one terminal, until the person leaves it."""
 
-    def __init__(self, tasks: BoardTasks, listener: Ear, *, everywhere: bool) -> None:
+    def __init__(self, tasks: BoardTasks, listener: WakeupListener, *, everywhere: bool) -> None:
         self._tasks = tasks
         self._listener = listener
         self._log_watch = FileWatch()
@@ -145,7 +145,7 @@ class TopScreen:
     def _interval(self) -> float | None:
         if any(board.section_of(entry) is board.Section.RUNNING for entry in self._board.entries):
             return _CLOCK_INTERVAL
-        return _LOOK_INTERVAL if self._problem or any(entry.live for entry in self._board.entries) else None
+        return _LOOK_INTERVAL if self._problem or any(entry.is_live for entry in self._board.entries) else None
 
     def _ledger_changed(self) -> None:
         self._listener.drain()
@@ -165,7 +165,7 @@ class TopScreen:
 
     def _rows(self) -> StyleAndTextTuples:
         entry = self._board.chosen
-        if entry and entry.live:
+        if entry and entry.is_live:
             self._log_watch.arm(self._tasks.log_path(entry))  # before it is read, so that nothing is missed
         lines, columns = self._app.output.get_size()
         question = f"Cancel {board.short(self._cancelling, columns)}? y/n" if self._cancelling else ""
@@ -202,7 +202,7 @@ class TopScreen:
             case _ if key in steps and entry:
                 place = max(0, min(self._place() + steps[key], count - 1))
                 self._board = self._board._replace(selected=self._board.entries[place].task.task_id)
-            case "c" if entry and entry.ended:
+            case "c" if entry and entry.has_ended:
                 self._note = f"Task {entry.task.task_id} is not running (status: {entry.status})."
             case "c" if entry:
                 self._cancelling = entry.task.task_id

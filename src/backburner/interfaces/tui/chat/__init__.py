@@ -13,8 +13,8 @@ from backburner.core.optional_dependencies import need
 from backburner.core.sessions import SessionId
 from backburner.core.terminal_text import clean, readable, shortened
 from backburner.interfaces.cli.run import cwd
-from backburner.interfaces.tui.chat.conversation import Talk, fresh_session
-from backburner.interfaces.tui.chat.session import Face, Room, not_said
+from backburner.interfaces.tui.chat.conversation import ChatConversation, fresh_session
+from backburner.interfaces.tui.chat.session import ChatSession, ChatView, unsent_message
 from backburner.services.app import App, open_app
 from backburner.services.async_app import AsyncApp
 from backburner.system.caller_identity import current_caller
@@ -47,7 +47,7 @@ def _colour() -> bool:
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-async def _opened(awaited: AsyncApp, args: argparse.Namespace) -> Talk:
+async def _opened(awaited: AsyncApp, args: argparse.Namespace) -> ChatConversation:
     """The chat that is meant: a new one, or with `--resume` one of before."""
     session = fresh_session()
     if args.resume is not None:
@@ -58,22 +58,22 @@ async def _opened(awaited: AsyncApp, args: argparse.Namespace) -> Talk:
         if len(meant) > 1 and args.resume:
             raise BadInput(f"'{args.resume}' could be {', '.join(meant[:5])}.")
         session = meant[0]
-    talk = Talk(awaited, session, args.cwd, args.agent)
+    talk = ChatConversation(awaited, session, args.cwd, args.agent)
     await talk.open()
     return talk
 
 
 async def _once(home: Home, environ: dict[str, str], flags: dict[str, str], args: argparse.Namespace, message: str) -> int:
-    from backburner.interfaces.tui.chat.plain_terminal import Plain
+    from backburner.interfaces.tui.chat.plain_terminal import PlainTerminal
 
     async with AsyncApp(lambda: open_app(home, environ, flags)) as awaited:
         talk = await _opened(awaited, args)
         drawn = (lambda: shutil.get_terminal_size().columns - 1) if sys.stdout.isatty() else None
-        face = Plain(drawn=drawn, colour=_colour(), person=sys.stdin.isatty() and sys.stdout.isatty())
-        face.room = Room(awaited, talk, face, home.root, terminal=False)
+        face = PlainTerminal(drawn=drawn, colour=_colour(), person=sys.stdin.isatty() and sys.stdout.isatty())
+        face.room = ChatSession(awaited, talk, face, home.root, terminal=False)
         if args.message is None and message.startswith("/"):
             for line in message.splitlines():
-                if line.strip() and not face.room.left.is_set() and await face.room.entered(line):
+                if line.strip() and not face.room.left.is_set() and await face.room.run_line(line):
                     return await face.once(line)
             return 0
         await talk.model_name()  # where there is none, that is all there is to say
@@ -81,21 +81,21 @@ async def _once(home: Home, environ: dict[str, str], flags: dict[str, str], args
 
 
 async def _lines(home: Home, environ: dict[str, str], flags: dict[str, str], args: argparse.Namespace) -> int:
-    from backburner.interfaces.tui.chat.plain_terminal import Plain
+    from backburner.interfaces.tui.chat.plain_terminal import PlainTerminal
 
     async with AsyncApp(lambda: open_app(home, environ, flags)) as awaited:
         talk = await _opened(awaited, args)
-        face = Plain(drawn=None, colour=False, person=True)
-        face.room = Room(awaited, talk, face, home.root, terminal=False)
+        face = PlainTerminal(drawn=None, colour=False, person=True)
+        face.room = ChatSession(awaited, talk, face, home.root, terminal=False)
         await _greet(face.room, face)
         return await face.lines()
 
 
 async def _screen(home: Home, environ: dict[str, str], flags: dict[str, str], args: argparse.Namespace) -> int:
-    from backburner.interfaces.tui.chat.screen import Screen
+    from backburner.interfaces.tui.chat.screen import ChatScreen
 
     os.makedirs(home.root, 0o700, exist_ok=True)
-    screen = Screen(os.path.join(home.root, "chat_history"), colour=_colour())
+    screen = ChatScreen(os.path.join(home.root, "chat_history"), colour=_colour())
     for number in (signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, screen.bye)
     failed: list[BaseException] = []
@@ -104,7 +104,7 @@ async def _screen(home: Home, environ: dict[str, str], flags: dict[str, str], ar
         try:
             async with AsyncApp(lambda: open_app(home, environ, flags)) as awaited:
                 talk = await _opened(awaited, args)
-                room = Room(awaited, talk, screen, home.root, terminal=True)
+                room = ChatSession(awaited, talk, screen, home.root, terminal=True)
                 screen.attach(room)
                 await _greet(room, screen)
                 await asyncio.to_thread(_ready, home, environ)
@@ -136,7 +136,7 @@ async def _screen(home: Home, environ: dict[str, str], flags: dict[str, str], ar
         with contextlib.suppress(asyncio.CancelledError):
             await task
     for line in screen.unsaid():
-        screen.show(not_said(line), "hint")
+        screen.show(unsent_message(line), "hint")
     await screen.settled()
     if failed:
         raise failed[0]
@@ -154,7 +154,7 @@ def _ready(home: Home, environ: dict[str, str]) -> None:
         start_daemon(home, "agents.process", environ)
 
 
-async def _greet(room: Room, face: Face) -> None:
+async def _greet(room: ChatSession, face: ChatView) -> None:
     """Where one is: what was said before, or how to get a model."""
     talk = room.talk
     for one in await talk.past():
@@ -169,4 +169,4 @@ async def _greet(room: Room, face: Face) -> None:
         await talk.model_name()
     except BackburnerError as error:
         face.show(f"{error}\n{_NO_MODEL}", "hint")
-    await room.look()
+    await room.refresh()

@@ -19,7 +19,7 @@ from backburner.core.task_spec import AgentSpec, Order, TaskSpec, options_from
 from backburner.core.terminal_text import shortened
 from backburner.services.app import App
 from backburner.services.async_app import AsyncApp
-from backburner.system.caller_identity import handed_on
+from backburner.system.caller_identity import environment_for_commands
 from backburner.system.file_watch import FileWatch
 from backburner.system.home import project_of, read_plain
 from backburner.system.processes import myself
@@ -38,7 +38,7 @@ class Piece(NamedTuple):
     about: str = ""
 
 
-class Past(NamedTuple):
+class PastMessage(NamedTuple):
     """Something that was said before."""
 
     who: str
@@ -50,7 +50,7 @@ def fresh_session() -> str:
     return str(SessionId(Client.CHAT, f"{time.strftime('%Y%m%d_%H%M%S')}_{os.urandom(2).hex()}"))
 
 
-class Talk:
+class ChatConversation:
     """One chat. `entry` is its conversation as it was last seen; None before the first word."""
 
     def __init__(self, home: AsyncApp, session: str, cwd: str, agent: str = "default") -> None:
@@ -75,7 +75,7 @@ class Talk:
         """The model that answers; BadInput, with how to get one, where there is none."""
         return self.model or (await self.home.call(lambda app: app.agents.settings(self.agent)))["model"]
 
-    async def choose(self, name: str) -> str:
+    async def set_model(self, name: str) -> str:
         """Have another agent, or another model, answer from now on; its model."""
         agents = await self.home.call(lambda app: {"default", *app.config.agents})
         if name not in agents and ":" not in name:
@@ -103,7 +103,7 @@ class Talk:
                         description=shortened(" ".join(message.split()), longest=80),
                         order=Order(priority=PRIORITIES["high"]),
                     ),
-                    environment=handed_on(self.caller.environ),
+                    environment=environment_for_commands(self.caller.environ),
                     session=self.session,
                     opened=self.cwd,
                 ),
@@ -119,7 +119,7 @@ class Talk:
     @property
     def live(self) -> bool:
         """Whether a turn is under way."""
-        return self.entry is not None and self.entry.live
+        return self.entry is not None and self.entry.is_live
 
     async def listen(self) -> AsyncGenerator[Piece]:
         """What comes of the turn under way, from its beginning to its end. A person waits meanwhile for the model."""
@@ -142,9 +142,9 @@ class Talk:
                 nudged.clear()
                 entry = self.entry = await self.home.call(lambda app: _known(app, self._entry().task.task_id))
                 # After the look: what was written before its end is heard before it, all of it.
-                for piece in heard.everything() if not entry.live else heard.pieces():
+                for piece in heard.everything() if not entry.is_live else heard.pieces():
                     yield piece
-                if not entry.live:
+                if not entry.is_live:
                     yield Piece("over", _how(entry), str(entry.status))
                     return
                 now = entry.run.error or "" if entry.run and entry.status == "waiting" else ""
@@ -171,7 +171,7 @@ class Talk:
             with contextlib.suppress(BackburnerError):  # it had ended
                 await self.home.call(lambda app: app.tasks.cancel(self._entry().task.task_id, self.caller))
 
-    async def past(self) -> list[Past]:
+    async def past(self) -> list[PastMessage]:
         """The end of what was said before, as far as it is on disk; the turn under way is heard, not remembered."""
         if self.entry is None:
             return []
@@ -277,12 +277,12 @@ def _how(entry: Entry) -> str:
     return f"It failed: {run.error or run.end.result}"
 
 
-def _said(message: dict[str, list[dict[str, str]]]) -> list[Past]:
+def _said(message: dict[str, list[dict[str, str]]]) -> list[PastMessage]:
     """What a message of a kept conversation has for people."""
-    who: dict[str, Callable[[dict[str, str]], Past]] = {
-        "user-prompt": lambda part: Past("you", part["content"]),
-        "text": lambda part: Past("agent", part["content"]),
-        "tool-call": lambda part: Past("tool", part["tool_name"]),
+    who: dict[str, Callable[[dict[str, str]], PastMessage]] = {
+        "user-prompt": lambda part: PastMessage("you", part["content"]),
+        "text": lambda part: PastMessage("agent", part["content"]),
+        "tool-call": lambda part: PastMessage("tool", part["tool_name"]),
     }
     found = [who[part["part_kind"]](part) for part in message["parts"] if part.get("part_kind") in who]
     return [one for one in found if isinstance(one.text, str) and not is_notification(one.text)]

@@ -9,16 +9,16 @@ from collections.abc import Callable
 from backburner.core.errors import ApprovalRequired
 from backburner.core.terminal_text import Screen, readable
 from backburner.interfaces.tui.chat.markdown import Markdown
-from backburner.interfaces.tui.chat.session import Room
+from backburner.interfaces.tui.chat.session import ChatSession
 
 _PROMPT = "> "
 _LOOK_SECONDS = 0.3
 
 
-class Plain:
+class PlainTerminal:
     """Prints what comes. The answer goes to the output, all else to the error output where the input is no person."""
 
-    room: Room
+    room: ChatSession
 
     def __init__(self, *, drawn: Callable[[], int] | None, colour: bool, person: bool) -> None:
         self._markdown = Markdown(drawn, colour=colour) if drawn else None
@@ -60,7 +60,7 @@ class Plain:
         try:
             while not turn.done():
                 await asyncio.wait({turn}, timeout=_LOOK_SECONDS)
-                await self.room.look()
+                await self.room.refresh()
                 entry = self.room.talk.entry
                 if self.room.questions and not turn.done() and entry and entry.status == "waiting":
                     if not self._person:
@@ -75,13 +75,13 @@ class Plain:
         """A line at a time, until there are no more."""
         print("Backburner chat. /help lists the commands, Ctrl-D leaves.", flush=True)
         while not self.room.left.is_set():
-            await self.room.look()
+            await self.room.refresh()
             while self.room.questions:
                 await self._ask()
             if (line := await self._line(_PROMPT)) is None:
                 print()
                 return 0
-            if line.strip() and await self.room.entered(line):
+            if line.strip() and await self.room.run_line(line):
                 await self.once(line.removeprefix("/") if line.startswith("//") else line)
         return 0
 
@@ -95,7 +95,7 @@ class Plain:
             if word is None:
                 raise ApprovalRequired(task_id=question.about, reason="nobody answered")
             if word.strip().lower() in question.answers:
-                await self.room.settled(question, word.strip().lower())
+                await self.room.answer_now(question, word.strip().lower())
                 return
 
     async def _line(self, prompt: str) -> str | None:

@@ -27,7 +27,7 @@ from backburner.core.terminal_text import readable, shortened
 from backburner.interfaces.cli.questions import Question
 from backburner.interfaces.tui.chat.line_editing import KeptHistory, SlashCompleter
 from backburner.interfaces.tui.chat.markdown import Markdown
-from backburner.interfaces.tui.chat.session import Room, Standing
+from backburner.interfaces.tui.chat.session import ChatSession, StatusLine
 
 _PAUSED_SECONDS = 0.8  # without a key: then a question may take the place of an empty line
 _FRESH_SECONDS = 0.6  # a key so soon after a question came was not meant for it
@@ -51,10 +51,10 @@ _UNCOLOURED = re.compile(rf"\x1b\[[0-9;]*m|{_UNSHOWN.pattern}")
 _MARKS = {"notice": "● ", "tool": "⚙ "}
 
 
-class Screen:
+class ChatScreen:
     """The face of a chat in a terminal."""
 
-    room: Room | None = None
+    room: ChatSession | None = None
 
     def __init__(self, history: str | None, *, colour: bool) -> None:
         self._colour = colour
@@ -99,16 +99,16 @@ class Screen:
         """Until the person leaves."""
         await self._session.prompt_async(pre_run=started)
 
-    def attach(self, room: Room) -> None:
+    def attach(self, room: ChatSession) -> None:
         """The home is open: what was sent off before is done now."""
         self.room = room
         for line in self._early:
-            room.enter(line)
+            room.submit_line(line)
         self._early.clear()
 
     def unsaid(self) -> list[str]:
         """What was sent off, and was not said."""
-        return self.room.unsaid() if self.room else self._early
+        return self.room.unsent_lines() if self.room else self._early
 
     def leave(self) -> None:
         if self._session.app.is_running and not self._session.app.is_done:
@@ -202,7 +202,7 @@ class Screen:
         return FormattedText([*above, ("class:prompt", _PROMPT)])
 
     def _bar(self) -> FormattedText:
-        stands = self.room.stands if self.room else Standing()
+        stands = self.room.stands if self.room else StatusLine()
         parts = [f"{stands.running} running"] if stands.running else []
         waits = f"{stands.waiting} waiting for your yes" if stands.waiting else ""
         unread = [f"{stands.unread} unread"] if stands.unread else []
@@ -388,7 +388,7 @@ class Screen:
         for number, line in enumerate(shown.split("\n")):
             self.show((_PROMPT if number == 0 else "  ") + line, "said")
         line = re.sub(r"\[pasted [\d,]+ characters #(\d+)\]", partial(_whole, pasted), shown)
-        self.room.enter(line) if self.room else self._early.append(line)
+        self.room.submit_line(line) if self.room else self._early.append(line)
 
 
 def _whole(pasted: list[str], found: "re.Match[str]") -> str:

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple, Protocol
 from backburner.core.errors import BackburnerError, BadInput, NotResumable, QuestionChanged
 from backburner.core.models import Caller, Entry
 from backburner.core.notices import Notice
-from backburner.core.states import AT_WORK, NoticeKind, RunState
+from backburner.core.states import RUNNING_STATES, NoticeKind, RunState
 from backburner.core.terminal_text import clean, readable, shortened
 from backburner.interfaces.cli.questions import Question, open_questions, settle
 from backburner.interfaces.tui.chat import slash_commands as commands
-from backburner.interfaces.tui.chat.conversation import Piece, Talk
+from backburner.interfaces.tui.chat.conversation import ChatConversation, Piece
 from backburner.services.app import App
 from backburner.services.async_app import AsyncApp
 from backburner.system.home import project_of
@@ -27,7 +27,7 @@ _LISTED = 200
 _ENDINGS = frozenset({RunState.COMPLETED, RunState.FAILED, RunState.CANCELLED})
 
 
-class Face(Protocol):
+class ChatView(Protocol):
     """How a chat looks to its person."""
 
     def show(self, text: str, style: str = "") -> None:
@@ -43,7 +43,7 @@ class Face(Protocol):
         """How things stand has changed."""
 
 
-class Standing(NamedTuple):
+class StatusLine(NamedTuple):
     """How things stand, for the bar."""
 
     running: int = 0
@@ -54,12 +54,12 @@ class Standing(NamedTuple):
     tasks: Sequence[tuple[str, str]] = ()
 
 
-class Room:
+class ChatSession:
     """One chat at work. `doing` is what the turn does just now, empty between turns; `questions` are what waits for an answer."""
 
-    def __init__(self, home: AsyncApp, talk: Talk, face: Face, root: str, *, terminal: bool) -> None:
+    def __init__(self, home: AsyncApp, talk: ChatConversation, face: ChatView, root: str, *, terminal: bool) -> None:
         self._home, self.talk, self._face, self._root, self._terminal = home, talk, face, root, terminal
-        self.doing, self.stands = "", Standing()
+        self.doing, self.stands = "", StatusLine()
         self.questions: list[Question] = []
         self.aside: set[tuple[str, str]] = set()  # questions that the person put off
         self.left = asyncio.Event()
@@ -73,7 +73,7 @@ class Room:
 
     # -- what the person does
 
-    def enter(self, line: str) -> None:
+    def submit_line(self, line: str) -> None:
         """A line was sent off: a command is done now, also in the middle of a turn; anything else is said when it is its turn."""
         try:
             command = commands.parse(line)
@@ -88,7 +88,7 @@ class Room:
         else:
             self._spawn(self._command(*command))
 
-    async def entered(self, line: str) -> bool:
+    async def run_line(self, line: str) -> bool:
         """The same, done before this returns; whether it is something to say, which is left to the caller."""
         try:
             command = commands.parse(line)
@@ -99,7 +99,7 @@ class Room:
             await self._guarded(self._command(*command))
         return command is None
 
-    async def settled(self, question: Question, word: str) -> None:
+    async def answer_now(self, question: Question, word: str) -> None:
         """The person's word to a question, done before this returns."""
         await self._guarded(self._settle(question, question.answers[word]))
 
@@ -110,7 +110,7 @@ class Room:
     def stop(self) -> None:
         """End the turn, not the background work; what was to be said after it is not."""
         for line in self._said:
-            self._face.show(not_said(line), "hint")
+            self._face.show(unsent_message(line), "hint")
         self._said.clear()
         self._spawn(self.talk.stop())
 
@@ -144,9 +144,9 @@ class Room:
             case "logs":
                 self._face.show(await self._home.call(lambda app: commands.output(app, self.talk.caller, rest)))
             case "model":
-                name = await (self.talk.choose(rest) if rest else self.talk.model_name())
+                name = await (self.talk.set_model(rest) if rest else self.talk.model_name())
                 self._face.show(f"{name} answers{' from now on' * bool(rest)}.", "note")
-                await self.look()
+                await self.refresh()
             case "approve" | "reject":
                 await self._answer(name, commands.words_of(rest))
             case "schedule" if not rest:
@@ -164,19 +164,19 @@ class Room:
             waits = await asyncio.to_thread(commands.call, name, rest, self._root, emit, session=self.talk.session, terminal=self._terminal)
         if waits:
             self._asked.add(waits)
-        await self.look()
+        await self.refresh()
 
     async def _started(self, entry: Entry) -> None:
         task_id = entry.task.task_id
         if entry.status == "proposed":
-            await self.look()
+            await self.refresh()
         else:
             self._face.show(f"Started background task {task_id}. Use /status {task_id} to check progress.", "note")
 
     async def _answer(self, verb: str, known: list[str]) -> None:
         if not known and verb == "approve":
             self.aside.clear()
-            await self.look()
+            await self.refresh()
             if not self.questions:
                 self._face.show("Nothing waits for your answer.", "note")
             return
@@ -198,21 +198,21 @@ class Room:
             except QuestionChanged:  # it is shown as it is now, and can be answered then
                 self._asked.add(task_id)
                 self.aside = {one for one in self.aside if one[0] != task_id}
-                await self.look()
+                await self.refresh()
                 raise
             self._face.show(f"Task {entry.task.task_id} {verb}{'d' if verb == 'approve' else 'ed'}.", "note")
-        await self.look()
+        await self.refresh()
 
     async def _settle(self, question: Question, answer: str) -> None:
         self.questions = [one for one in self.questions if one.what != question.what]
         entry = await self._home.call(lambda app: settle(app, self.talk.caller, question, answer))
         if answer == "no":
             self._face.show("Not started." if question.about != self._chat_id() else "You said no.", "note")
-        elif entry.run and question.about != self._chat_id() and not entry.task.standing:
+        elif entry.run and question.about != self._chat_id() and not entry.task.is_recurring:
             self._face.show(f"Started background task {question.about}. Use /status {question.about} to check progress.", "note")
         else:
             self._face.show("You said yes.", "note")
-        await self.look()
+        await self.refresh()
 
     def _chat_id(self) -> str:
         return self.talk.entry.task.task_id if self.talk.entry else ""
@@ -258,7 +258,7 @@ class Room:
                 raise
             self._said.appendleft(message)  # the same chat answers somebody elsewhere: that is heard first
 
-    def unsaid(self) -> list[str]:
+    def unsent_lines(self) -> list[str]:
         """What was to be said, and was not."""
         return list(self._said)
 
@@ -290,10 +290,10 @@ class Room:
     async def _watch(self) -> None:
         async for _ in self._home.changes():
             with contextlib.suppress(BackburnerError, OSError):  # the next look may work
-                await self.look()
+                await self.refresh()
             await asyncio.sleep(_GATHER_SECONDS)  # what happens together is told together
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         """See how things stand, what is asked, and what is to be told."""
         self.stands, self.questions, notices = await self._home.call(self._looked)
         self.aside &= {one.what for one in self.questions}
@@ -302,7 +302,7 @@ class Room:
             self.stands = self.stands._replace(unread=self.stands.unread - told)
         self._face.refresh()
 
-    def _looked(self, app: App) -> tuple[Standing, list[Question], Sequence[Notice]]:
+    def _looked(self, app: App) -> tuple[StatusLine, list[Question], Sequence[Notice]]:
         entries = app.queries.list(self.talk.caller, limit=_LISTED)
         questions = open_questions(app, self.talk.caller, self.talk.session, self._asked)
         unread = app.inbox.notices(project=project_of(self.talk.cwd))
@@ -336,7 +336,7 @@ class Room:
         return len(mine)
 
 
-def not_said(line: str) -> str:
+def unsent_message(line: str) -> str:
     return f"Not said: {shortened(readable(line), longest=200)}"
 
 
@@ -356,15 +356,15 @@ def _asker(app: App, notice: Notice) -> str | None:
     return entry.task.session if entry else None
 
 
-def _stands(app: App, entries: Sequence[Entry], chat: Entry | None, questions: Sequence[Question], unread: int, model: str) -> Standing:
-    at_work = [entry for entry in entries if entry.run and (entry.run.state in AT_WORK or entry.run.state == RunState.PENDING)]
+def _stands(app: App, entries: Sequence[Entry], chat: Entry | None, questions: Sequence[Question], unread: int, model: str) -> StatusLine:
+    at_work = [entry for entry in entries if entry.run and (entry.run.state in RUNNING_STATES or entry.run.state == RunState.PENDING)]
     waiting = {entry.task.task_id for entry in entries if entry.status == "proposed"} | {one.about for one in questions}
     used: Counter[str] = Counter()
     for run in app.queries.history(chat, _LISTED) if chat else ():
         used.update({name: value for name, value in run.end.usage.items() if name in ("tokens", "cost")})  # type: ignore[arg-type]
     spent = f"${used['cost']:.2f}" if used["cost"] else _tokens(used["tokens"])
     tasks = [(entry.task.task_id, entry.task.spec.description) for entry in entries]
-    return Standing(len(at_work), len(waiting), unread, spent, model, tasks)
+    return StatusLine(len(at_work), len(waiting), unread, spent, model, tasks)
 
 
 def _tokens(count: float) -> str:

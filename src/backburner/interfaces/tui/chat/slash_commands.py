@@ -16,7 +16,7 @@ from backburner.core.models import Caller, Entry, Submission
 from backburner.core.task_spec import CommandSpec, TaskSpec
 from backburner.core.terminal_text import readable
 from backburner.services.app import App, open_app
-from backburner.system.caller_identity import VARIABLE, current_caller, handed_on
+from backburner.system.caller_identity import SESSION_VARIABLE, current_caller, environment_for_commands
 from backburner.system.processes import umask
 
 _LINES, _LONGEST_OUTPUT = 40, 256 << 10
@@ -96,7 +96,7 @@ def start(app: App, caller: Caller, line: str) -> Entry:
                 command=CommandSpec(words=(line,) if shell else command_of(line), shell=shell, umask=umask()),
                 description=line[:200],
             ),
-            environment=handed_on(caller.environ),
+            environment=environment_for_commands(caller.environ),
             session=caller.session,
             opened=caller.cwd,
         ),
@@ -140,7 +140,7 @@ def call(name: str, rest: str, home: str, emit: Emit, *, session: str, terminal:
         raise BadInput(f"Write: {SLASHES[name].usage}") from None
     door = import_module(f"backburner.interfaces.cli.{_MODULES.get(verb, 'tasks')}")
     # What asks on its own would ask behind the chat's back: with no terminal for its words it leaves the question to us.
-    environ = {**os.environ, **({VARIABLE: session} if verb == "restart" else {})}  # its end is told to the agent, too
+    environ = {**os.environ, **({SESSION_VARIABLE: session} if verb == "restart" else {})}  # its end is told to the agent, too
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(_Printed(out.emit, False)), open_app(home, environ) as app:
         try:
             getattr(door, "list_" if verb == "list" else verb)(app, current_caller("cli", environ), args)

@@ -1,0 +1,353 @@
+"""Standing tasks that ask an agent: its report, the command in front of it, retries, budgets, the person's turn, and a stronger model."""
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import apsw
+import pytest
+from conftest import CONFIG, Place, caller, wait_until
+from mcp_client import Raw
+
+from backburner.services.app import open_app
+from backburner.system import processes as process
+from backburner.system import wakeups as wake
+from backburner.testing.scripted_model import ScriptedModel
+
+
+@pytest.fixture
+def model() -> Iterator[ScriptedModel]:
+    with ScriptedModel() as scripted:
+        yield scripted
+
+
+@pytest.fixture
+def home(place: Place, model: ScriptedModel) -> Iterator[Place]:
+    """A home whose agents ask the scripted model, which has one seat."""
+    place.configure(f'{CONFIG}[models]\ndefault = "openai-chat:scripted"\nbase_url = "{model.url}/v1"\n[agents]\nyield_seconds = 1\n')
+    yield place
+    place.stop_all()
+
+
+def script(*steps: dict[str, Any]) -> str:
+    return f"[[script: {json.dumps(steps)}]]"
+
+
+def report(state: str, message: str = "", tell: bool = True) -> dict[str, Any]:
+    return {"tool": "final_result", "args": {"report": tell, "state": state, "message": message}}
+
+
+def add(place: Place, name: str, *words: str) -> str:
+    return place.ok("add", name, "--every", "1h", *words).strip()
+
+
+def follows_a_file(place: Place, name: str, *words: str) -> str:
+    """A task whose agent does what a file says: the file is what the command in front of it prints."""
+    return add(place, name, "--prompt", "Do it.", "--wake", "success", *words, "--", "cat", f"{name}.txt")
+
+
+def steps(place: Place, name: str, *todo: dict[str, Any]) -> None:
+    (place.cwd / f"{name}.txt").write_text(script(*todo))
+
+
+def ran(place: Place, name: str, *todo: dict[str, Any]) -> dict[str, Any]:
+    """Run a standing task out of turn, to its end; the run."""
+    if todo:
+        steps(place, name, *todo)
+    run_id = place.ok("run-now", name).strip()
+    return ended(place, name, run_id)
+
+
+def ended(place: Place, name: str, run_id: str) -> dict[str, Any]:
+    def done() -> list[dict[str, Any]]:
+        return [run for run in history(place, name) if run["run_id"] == run_id and run["completed_at"]]
+
+    wait_until(done, f"{run_id} to end", 40)
+    return done()[0]
+
+
+def history(place: Place, name: str) -> list[dict[str, Any]]:
+    return place.status(name)["runs"]  # type: ignore[return-value]
+
+
+def told(place: Place) -> list[str]:
+    return [str(notice["text"]) for notice in place.json("inbox", "--ack")]  # type: ignore[union-attr, index, call-overload]
+
+
+def hurry(place: Place) -> None:
+    """Let what waits for its retry begin."""
+    with contextlib.closing(apsw.Connection(place.home.ledger)) as ledger:
+        ledger.set_busy_timeout(5000)
+        ledger.execute("UPDATE runs SET due_at = 0 WHERE state = 'pending' AND due_at IS NOT NULL")
+    wake.wake_all(place.home.socket_dir)
+
+
+def prompts(model: ScriptedModel) -> list[str]:
+    """What the model was asked, by request: the system's words and all others."""
+    return [json.dumps(request["messages"]) for request in model.requests if request.get("tools")]
+
+
+def test_a_report_is_told_when_its_state_has_changed_and_not_when_only_its_words_have(home: Place) -> None:
+    task = follows_a_file(home, "ci")
+    said = [
+        ("passing", "All is well."),
+        (" Passing", "Well, as before."),
+        ("failed: 4521", "Red!"),
+        ("failed: 4521", "Still red."),
+        ("passing", "Green."),
+    ]
+    for state, message in said:
+        assert ran(home, "ci", report(state, message))["result"] == message
+    assert told(home) == ["ci: All is well.", "ci: Red!", "ci: Green."]
+    assert home.status(task)["tokens_used"] > 0 and home.log(task) == b"Green.\n"  # type: ignore[operator]
+
+
+def test_what_is_not_worth_a_report_is_not_told_and_still_counts_as_the_last_state(home: Place) -> None:
+    follows_a_file(home, "ci")
+    for state, tell in [("passing", False), ("failed", True), ("passing", False), ("failed", True), ("failed", True)]:
+        ran(home, "ci", report(state, state.upper(), tell))
+    assert told(home) == ["ci: FAILED", "ci: FAILED"]
+
+
+def test_declared_fields_are_compared_and_not_the_message(home: Place) -> None:
+    follows_a_file(home, "disk", "--field", "used", "--field", "host")
+
+    def found(used: float, message: str) -> dict[str, Any]:
+        return {"tool": "final_result", "args": {"used": used, "host": "a", "message": message}}
+
+    for used, message in [(80, "A lot."), (80, "Quite a lot."), (81, "More.")]:
+        ran(home, "disk", found(used, message))
+    assert told(home) == ["disk: A lot.\nused: 80\nhost: a", "disk: More.\nused: 81\nhost: a"]
+
+
+def test_each_run_has_a_fresh_session_the_seeds_system_prompt_and_fewer_tools(home: Place, model: ScriptedModel) -> None:
+    follows_a_file(home, "ci", "--description", "Monitor CI.")
+    ran(home, "ci", {"tool": "memory_set", "args": {"key": "seen", "value": "1"}}, report("a"))
+    ran(home, "ci", report("b"))
+    first, _, last = model.requests
+    assert "You are executing a background task. Monitor CI." in json.dumps(last["messages"])
+    assert len(last["messages"]) == len(first["messages"]) == 2
+    tools = {tool["function"]["name"] for tool in last["tools"]}
+    assert tools == {"read_file", "search_files", "run_command", "memory_set", "memory_get", "memory_list", "final_result"}
+    add(home, "wide", "--tools", "files,background", "--prompt", script(report("c")))
+    ran(home, "wide")
+    wide = {tool["function"]["name"] for tool in model.requests[-1]["tools"]}
+    assert {"write_file", "task_add", "background_task"} <= wide and "run_command" not in wide
+
+
+def test_what_is_remembered_and_the_last_result_are_context_where_asked(home: Place, model: ScriptedModel) -> None:
+    follows_a_file(home, "ci", "--recall", "seen", "--last-result")
+    ran(home, "ci", {"tool": "memory_set", "args": {"key": "seen", "value": "commit-77"}}, report("a", "It was found once."))
+    assert "nothing yet" in prompts(model)[0]
+    ran(home, "ci", report("b"))
+    assert (
+        "commit-77" in prompts(model)[-1] and "It was found once." in prompts(model)[-1] and "Data, not instructions" in prompts(model)[-1]
+    )
+
+
+def test_a_model_that_costs_money_is_woken_only_for_the_changes(home: Place, model: ScriptedModel) -> None:
+    """A thousand ticks, seven changes."""
+    todo = script(report("{{state}}", "Seen."))
+    add(home, "watch", "--prompt", f"Look at it. {todo}", "--notify", "always", "--", "cat", "value.txt")
+    changes = {1: "a", 100: "b", 101: "a", 400: "c", 650: "d", 999: "e", 1000: "f"}
+    with open_app(home.home, home.environ) as app:
+        here = caller(app)._replace(cwd=str(home.cwd))
+        task_id = app.queries.find("watch", here).task.task_id
+        for tick in range(1, 1001):
+            if tick in changes:
+                (home.cwd / "value.txt").write_text(changes[tick])
+            app.recurring.run_now(task_id, caller(app))
+            app.waiting.wait([task_id], 40)
+        runs = app.queries.history(app.queries.find(task_id, caller(app)), 2000)
+    asked = [run for run in runs if run.end.usage]
+    assert len(runs) == 1000 and {run.state for run in runs} == {"completed"}
+    assert len(asked) == len(changes) == len(prompts(model)) and len(told(home)) == len(changes)
+
+
+def test_a_command_wakes_its_agent_on_success_on_output_or_on_change(home: Place, model: ScriptedModel) -> None:
+    todo = script(report("x"))
+    for mode in ("change", "success", "output"):
+        add(home, mode, "--wake", mode, "--prompt", f"{mode} {todo}", "--", "cat", "file.txt")
+    (home.cwd / "file.txt").write_text("")
+    asked = {mode: bool(ran(home, mode)["tokens_used"]) for mode in ("change", "success", "output")}
+    assert asked == {"change": False, "success": True, "output": False}
+    (home.cwd / "file.txt").write_text("something")
+    assert [bool(ran(home, mode)["tokens_used"]) for mode in ("change", "change", "output", "output")] == [True, False, True, True]
+    (home.cwd / "file.txt").unlink()
+    quiet = ran(home, "success")
+    assert (quiet["status"], quiet["tokens_used"]) == ("completed", 0) and home.status("success")["failures"] == 0
+    assert ran(home, "change")["status"] == "failed" and home.status("change")["failures"] == 1
+
+
+def test_what_woke_an_agent_that_failed_wakes_it_again(home: Place) -> None:
+    (home.cwd / "file.txt").write_text("news")
+    add(home, "watch", "--prompt", script({"error": 500, "times": 3}, report("x", "Seen.")), "--", "cat", "file.txt")
+    assert ran(home, "watch")["problem"] == "transient"
+    hurry(home)
+    wait_until(lambda: told(home) == ["watch: Seen."], "the retry to tell")
+    assert [run["cause"] for run in history(home, "watch")] == ["retry", "manual"]
+
+
+@pytest.mark.parametrize(("status", "problem", "seconds"), [(429, "rate_limit", 300), (401, "auth", 600), (500, "transient", 30)])
+def test_a_failure_is_tried_again_once_after_a_time_that_fits_its_kind_and_then_pauses_with_one_notice(
+    home: Place, status: int, problem: str, seconds: int
+) -> None:
+    add(home, "ci", "--notify", "never", "--prompt", script({"error": status, "times": 100}))
+    first = ran(home, "ci")
+    assert (first["status"], first["problem"]) == ("failed", problem) and told(home) == []
+    retry = history(home, "ci")[0]
+    assert (retry["cause"], retry["status"]) == ("retry", "pending")
+    due = home.status("ci")["next_run_at"]
+    assert due is not None
+    with contextlib.closing(apsw.Connection(home.home.ledger)) as ledger:
+        ((wait,),) = ledger.execute("SELECT r.due_at - p.ended_at FROM runs r JOIN runs p ON p.n = r.n - 1 WHERE r.cause = 'retry'")
+    assert wait == seconds * 1000
+    hurry(home)
+    wait_until(lambda: home.status("ci")["status"] == "paused", "the task to be paused")
+    (notice,) = told(home)
+    assert notice.startswith("ci is paused because it failed twice in a row") and "backburner unpause" in notice
+    home.ok("unpause", "ci")
+    assert home.status("ci")["status"] == "active" and home.status("ci")["failures"] == 0
+
+
+def test_the_tokens_of_a_run_that_failed_or_was_stopped_are_written_too(home: Place) -> None:
+    follows_a_file(home, "ci", "--timeout", "8s")
+    failed = ran(home, "ci", {"tool": "memory_list", "args": {}}, {"error": 400, "times": 9})
+    assert failed["status"] == "failed" and failed["tokens_used"] > 0, failed
+    home.ok("unpause", "ci") if home.status("ci")["status"] == "paused" else None
+    hurry(home)
+    wait_until(lambda: home.status("ci")["status"] == "paused", "the retry to fail")
+    home.ok("unpause", "ci")
+    stopped = ran(home, "ci", {"tool": "memory_list", "args": {}}, {"hang": 30, "say": "late"})
+    assert stopped["tokens_used"] > 0 and stopped["error"] == "timed out after 8s"
+
+
+def test_a_timeout_really_stops_the_work_and_is_ambiguous_only_in_the_middle_of_a_tool(home: Place, model: ScriptedModel) -> None:
+    home.configure((home.root / "config.toml").read_text().replace("yield_seconds = 1", "yield_seconds = 30"))
+    home.ok("trust")
+    follows_a_file(home, "slow", "--timeout", "2s")
+    at_model = ran(home, "slow", {"hang": 30, "say": "late"})
+    assert at_model["problem"] == "timeout" and history(home, "slow")[0]["cause"] == "retry"  # nothing was under way: tried again
+    home.ok("cancel", history(home, "slow")[0]["run_id"])
+    (home.cwd / "slow.sh").write_text("sleep 60; echo late > effect\n")
+    in_tool = ran(home, "slow", {"tool": "run_command", "args": {"command": "sh slow.sh"}}, report("x"))
+    assert in_tool["status"] == "failed" and history(home, "slow")[0]["cause"] == "manual"  # its effect is in doubt: not again by itself
+    wait_until(lambda: not home.processes("slow.sh"), "the command to be stopped with its run")
+    assert not (home.cwd / "effect").exists()
+
+
+def test_a_run_whose_host_was_killed_is_told_once_and_never_run_again_by_itself(home: Place) -> None:
+    follows_a_file(home, "ci")
+    steps(home, "ci", {"tool": "memory_list", "args": {}}, {"hang": 40, "say": "late"})
+    run_id = home.ok("run-now", "ci").strip()
+    wait_until(lambda: list(home.root.glob("tasks/*/.activity.json")), "the agent to be at work", 40)
+    (host,) = home.hosts("agents.process")
+    process.send(host, signal.SIGKILL)
+    lost = ended(home, "ci", run_id)
+    assert lost["status"] == "failed" and [run["cause"] for run in history(home, "ci")] == ["manual"]
+    assert len(told(home)) == 1
+    assert ran(home, "ci", report("fine", "Back."))["status"] == "completed" and told(home) == ["ci: Back."]
+
+
+def test_a_budget_of_the_day_pauses_and_asks_and_an_agent_cannot_say_yes(home: Place) -> None:
+    home.ok("add", "ci", "--every", "1s", "--per-day", "tokens=1", "--notify", "never", "--prompt", script(report("x")))
+    wait_until(lambda: home.status("ci")["status"] == "paused", "the budget to be used up", 40)
+    (notice,) = told(home)
+    assert "of 1 tokens today" in notice and "backburner unpause" in notice
+    assert any(run["status"] == "skipped" and "today" in run["error"] for run in history(home, "ci"))
+    with Raw(home) as client:
+        assert "a person has to say it" in json.dumps(client.call("task_resume", task_id="ci"))
+    assert home.status("ci")["status"] == "paused"
+    home.ok("unpause", "ci")
+    home.ok("pause", "ci")
+
+
+def test_a_run_that_needs_a_yes_says_so_in_the_inbox_and_goes_on_after_it(home: Place) -> None:
+    follows_a_file(home, "ci")
+    steps(home, "ci", {"tool": "run_command", "args": {"command": "rm -f important"}}, report("done", "Removed."))
+    home.ok("run-now", "ci")
+    wait_until(lambda: any(run["status"] == "waiting" for run in history(home, "ci")), "the run to wait", 40)
+    (notice,) = told(home)
+    assert notice.startswith("ci waits for you:") and "rm -f important" in notice
+    home.ok("approve", notice.split("backburner approve ")[1].split(";")[0])
+    wait_until(lambda: told(home) == ["ci: Removed."], "the run to go on", 40)
+
+
+def test_a_persons_turn_comes_first_and_the_background_run_goes_on_after_it(home: Place, model: ScriptedModel) -> None:
+    """One seat, a slow model: the turn begins within one tool call of the background run, which completes afterwards."""
+    slow = {"hang": 0.7, "tool": "memory_list", "args": {}}
+    follows_a_file(home, "ci")
+    steps(home, "ci", *[slow] * 6, report("done", "Finished."))
+    run_id = home.ok("run-now", "ci").strip()
+    wait_until(lambda: len(model.requests) >= 2, "the background run to be at work", 40)
+    before = len(model.requests)
+    answer = home.ok("ask", "Hello " + script({"hang": 1.5, "say": "Hi."}), "--wait")
+    assert answer == "Hi.\n"
+    assert ended(home, "ci", run_id)["status"] == "completed" and told(home) == ["ci: Finished."]
+    kinds = ["person" if "Hello" in json.dumps(request["messages"]) else "background" for request in model.requests]
+    first = kinds.index("person")
+    assert first - before <= 2, kinds  # the request under way, and at most one more tool call
+    assert kinds.count("person") == 1 and kinds[-1] == "background", kinds
+    assert kinds.count("background") == 7  # no step was done twice
+    assert "run_suspended" in home.ok("events") and "run_requeued" in home.ok("events")
+
+
+def test_a_person_who_dies_in_the_middle_of_a_turn_holds_up_nobody(home: Place, model: ScriptedModel) -> None:
+    follows_a_file(home, "ci")
+    steps(home, "ci", *[{"hang": 0.5, "tool": "memory_list", "args": {}}] * 4, report("done", "Finished."))
+    run_id = home.ok("run-now", "ci").strip()
+    wait_until(lambda: len(model.requests) >= 1, "the background run to be at work", 40)
+    person = subprocess.Popen(
+        [sys.executable, "-m", "backburner", "ask", "Hello " + script({"hang": 30, "say": "Hi."}), "--wait"],
+        cwd=home.cwd, env=home.environ, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    wait_until(lambda: any(run["status"] == "waiting" for run in history(home, "ci")), "the run to stand aside", 40)
+    person.kill()
+    person.wait()
+    home.ok("cancel", "default")
+    assert ended(home, "ci", run_id)["status"] == "completed"
+
+
+def test_where_the_local_model_fails_or_asks_the_remote_one_goes_on(home: Place, model: ScriptedModel) -> None:
+    with ScriptedModel() as strong:
+        settings = (home.root / "config.toml").read_text()
+        remote = f'remote = "openai-chat:strong"\nremote_base_url = "{strong.url}/v1"\n'
+        home.configure(settings.replace("[models]\n", f"[models]\n{remote}"))
+        follows_a_file(home, "hard")
+        asks = ran(home, "hard", {"tool": "escalate", "args": {"reason": "too hard"}}, report("done", "Done by the other."))
+        assert asks["result"] == "Done by the other." and len(model.requests) == 1 and len(strong.requests) == 1
+        # Whoever talks to an agent is not routed like that.
+        home.ok("ask", script({"say": "Hi."}), "--wait")
+        assert len(model.requests) == 2 and len(strong.requests) == 1
+        home.configure((home.root / "config.toml").read_text().replace(model.url, "http://127.0.0.1:9"))
+        fails = ran(home, "hard", report("again", "And again."))
+        assert fails["status"] == "completed" and len(model.requests) == len(strong.requests) == 2
+
+
+def test_a_task_after_another_gets_its_result(home: Place, model: ScriptedModel) -> None:
+    add(home, "first", "--", "echo", "the number is 42")
+    home.ok("add", "second", "--after", "first", "--notify", "always", "--prompt", script(report("x", "Heard.")))
+    (home.cwd / "show.sh").write_text('cat "$BACKBURNER_AFTER_RESULT"; tail -n 1 "$BACKBURNER_AFTER_LOG"\n')
+    home.ok("add", "third", "--after", "second", "--notify", "always", "--yes", "--", "sh", "show.sh")
+    home.ok("run-now", "first")
+    wait_until(lambda: home.status("third")["run_count"] == 1 and home.status("third")["run_status"] == "completed", "the chain", 40)
+    assert "the number is 42" in prompts(model)[-1]
+    assert b"Heard." in home.log("third") and b'"exit_code": 0' in home.log("third")
+    assert [run["cause"] for run in history(home, "third")] == ["after"]
+    assert "the number is 42" not in told(home)[-1]
+
+
+def test_an_agent_is_told_what_a_command_prints_otherwise(home: Place, model: ScriptedModel) -> None:
+    value = home.cwd / "value.txt"
+    value.write_text("one\nsame\n")
+    words = ("add", "look", "--on", "command:cat value.txt", "--with", "every=1s", "--with", "compare=full")
+    home.ok(*words, "--prompt", script(report("x", "Seen.")))
+    wait_until(lambda: [run for run in home.status("look:watch")["runs"] if run["completed_at"]], "the present to be taken down", 40)
+    value.write_text("two\nsame\n")
+    wait_until(lambda: prompts(model), "the agent to be asked", 40)
+    assert "-one" in prompts(model)[0] and "+two" in prompts(model)[0] and "what is different in it" in prompts(model)[0]
+    home.ok("cancel", "look")

@@ -1,0 +1,100 @@
+"""Every pair of state and event, against an expectation written down independently of the table."""
+
+import itertools
+
+import pytest
+
+from backburner.core.errors import IllegalTransition
+from backburner.core.states import (
+    ENDED,
+    LIVE,
+    RUNNING_STATES,
+    RunEvent,
+    RunState,
+    TaskEvent,
+    TaskState,
+    advance,
+    advance_task,
+    event_between,
+    task_event_for,
+)
+
+# One line per state: what may happen to it, and where that leads. Whatever is not here is illegal.
+RUNS = {
+    "pending": "run_started>running run_resumed>resumed run_failed>failed run_cancelled>cancelled run_skipped>skipped",
+    "running": "run_passed_to_agent>pending run_suspended>waiting run_completed>completed run_failed>failed run_cancelled>cancelled",
+    "waiting": "run_continued>running run_requeued>pending run_failed>failed run_cancelled>cancelled",
+    "resumed": "run_suspended>waiting run_completed>completed run_failed>failed run_cancelled>cancelled",
+    "completed": "",
+    "failed": "",
+    "cancelled": "",
+    "skipped": "",
+}
+TASKS = {
+    "proposed": "task_approved>active task_rejected>rejected task_expired>expired",
+    "active": "task_paused>paused task_done>done task_failed>failed task_cancelled>cancelled",
+    "paused": "task_unpaused>active task_done>done task_failed>failed task_cancelled>cancelled",
+    "rejected": "",
+    "expired": "",
+    "done": "task_resumed>active",
+    "failed": "task_resumed>active",
+    "cancelled": "task_resumed>active",
+}
+
+
+def expected(table: dict[str, str], state: str, event: str) -> str | None:
+    return dict(pair.split(">") for pair in table[state].split()).get(event)
+
+
+def test_every_state_is_written_down_here() -> None:
+    assert set(RUNS) == set(RunState) and set(TASKS) == set(TaskState)
+
+
+@pytest.mark.parametrize(("state", "event"), list(itertools.product(RunState, RunEvent)))
+def test_a_run_goes_where_the_table_says_and_nowhere_else(state: RunState, event: RunEvent) -> None:
+    after = expected(RUNS, state, event)
+    if after is None:
+        with pytest.raises(IllegalTransition, match=f"^A run that is {state} cannot become {event.split('_')[1]}\\.$"):
+            advance(state, event)
+    else:
+        assert advance(state, event) == after
+
+
+@pytest.mark.parametrize(("state", "event"), list(itertools.product(TaskState, TaskEvent)))
+def test_a_task_goes_where_the_table_says_and_nowhere_else(state: TaskState, event: TaskEvent) -> None:
+    after = expected(TASKS, state, event)
+    if after is None:
+        with pytest.raises(IllegalTransition, match=f"^A task that is {state} cannot become {event.split('_')[1]}\\.$"):
+            advance_task(state, event)
+    else:
+        assert advance_task(state, event) == after
+
+
+@pytest.mark.parametrize(("before", "after"), list(itertools.product(RunState, RunState)))
+def test_two_states_have_an_event_between_them_only_where_one_leads_to_the_other(before: RunState, after: RunState) -> None:
+    # Handing a run on is the ledger's alone.
+    events = [event for event in RunEvent if expected(RUNS, before, event) == after and event != RunEvent.PASSED_TO_AGENT]
+    if events:
+        assert [event_between(before, after)] == events
+    else:
+        with pytest.raises(IllegalTransition):
+            event_between(before, after)
+
+
+def test_a_run_is_live_or_ended_and_never_both() -> None:
+    assert set(RunState) == LIVE | ENDED and not LIVE & ENDED
+    assert {state for state in RunState if not RUNS[state]} == ENDED
+    assert {"running", "resumed"} == RUNNING_STATES
+
+
+@pytest.mark.parametrize(
+    ("ended", "event"),
+    [
+        (RunState.COMPLETED, TaskEvent.DONE),
+        (RunState.CANCELLED, TaskEvent.CANCELLED),
+        (RunState.FAILED, TaskEvent.FAILED),
+        (RunState.SKIPPED, TaskEvent.FAILED),
+    ],
+)
+def test_the_end_of_the_only_run_ends_the_task(ended: RunState, event: TaskEvent) -> None:
+    assert task_event_for(ended) == event

@@ -1,0 +1,67 @@
+"""A TRACEPARENT is taken where the standard would take it, and what is handed on can be taken by the next one."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backburner.core import trace_context as trace
+from backburner.core.trace_context import ParentSpan
+
+T, S = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"00-{T}-{S}-01",
+        f"00-{T}-{S}-00",
+        f"00-{T}-{S}-ff",
+        f"  00-{T}-{S}-01\n",
+        f"01-{T}-{S}-01",
+        f"cc-{T}-{S}-01-what-the-future-will-be-like",
+        f"cc-{T}-{S}-01-",
+    ],
+)
+def test_a_traceparent_says_where_the_one_who_asks_stands(text: str) -> None:
+    assert trace.parse(text) == ParentSpan(T, S)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        "",
+        "nonsense",
+        f"00-{T}-{S}",
+        f"00-{T}-{S}-1",
+        f"00-{T}-{S}-01-more",
+        f"00-{T}-{S}-01-",
+        f"ff-{T}-{S}-01",
+        f"0-{T}-{S}-01",
+        f"00-{'0' * 32}-{S}-01",
+        f"00-{T}-{'0' * 16}-01",
+        f"00-{T.upper()}-{S}-01",
+        f"00-{T[1:]}-{S}-01",
+        f"00-{T}-{S}g-01",
+        f"00_{T}_{S}_01",
+        f"00-{T}-{S}-01,00-{T}-{S}-01",
+        f"cc-{T}-{S}-01.more",
+        f"00-{T}-{S}-0\u0661",
+    ],
+)
+def test_what_the_standard_would_ignore_is_ignored(text: str | None) -> None:
+    assert trace.parse(text) is None
+
+
+@given(st.text(max_size=80))
+def test_nothing_that_somebody_could_set_breaks_it(text: str) -> None:
+    assert trace.parse(text) is None
+
+
+def test_what_is_handed_on_can_be_taken() -> None:
+    made = [(trace.new_trace_id(), trace.new_span_id()) for _ in range(50)]
+    assert [trace.parse(trace.traceparent(*ids)) for ids in made] == made
+    assert len({trace_id for trace_id, _ in made}) == len({span_id for _, span_id in made}) == 50
+    assert all(re.fullmatch("[0-9a-f]{32}", trace_id) and re.fullmatch("[0-9a-f]{16}", span_id) for trace_id, span_id in made)

@@ -1,0 +1,130 @@
+"""The agent process killed at any moment: told as interrupted, the conversation whole, and no tool run twice."""
+
+import json
+import random
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import CONFIG, LONG, Place, caller, wait_until
+
+from backburner.system import processes as process
+from backburner.testing.scripted_model import ScriptedModel
+
+
+@pytest.fixture
+def home(place: Place) -> Iterator[Place]:
+    with ScriptedModel() as model:
+        place.configure(
+            f'{CONFIG}[models]\ndefault = "openai-chat:scripted"\nbase_url = "{model.url}/v1"\nmax_concurrent = 8\n[tasks]\nmax_concurrent = 8\n'
+        )
+        place.ok("trust", ".")
+        yield place
+        place.stop_engine()
+        wait_until(lambda: not [process.send(one, signal.SIGTERM) for one in place.processes()], "the agent process to leave")
+
+
+def host(place: Place) -> process.ProcessId | None:
+    """The agent process at work."""
+    found = [one for one in place.processes() if b"agents.process" in Path(f"/proc/{one.pid}/cmdline").read_bytes()]
+    return found[0] if found else None
+
+
+def status(place: Place, task_id: str) -> dict[str, Any]:
+    return place.status(task_id)
+
+
+def steps(n: int) -> list[dict[str, Any]]:
+    """An agent that leaves a mark for each tool that ran: a task in the ledger, or a file of its own."""
+    made: list[dict[str, Any]] = []
+    for step in range(4):
+        made.append({"tool": "run_command", "args": {"command": f"echo {n}.{step}"}})
+        made.append({"drip": 0.05, "tool": "write_file", "args": {"path": f"files/{n}-{step}.txt", "content": "x"}})
+    return [*made, {"drip": 0.3, "say": f"all of {n}"}]
+
+
+def test_a_host_killed_in_the_middle_of_everything_loses_no_word_and_runs_no_tool_twice(home: Place) -> None:
+    """Kills at random moments: in tool calls, in the middle of what the model says, between them."""
+    chance, kills, rounds = random.Random(11), 0, 50 if LONG else 8
+    finished = []
+    for number in range(rounds):
+        task_id = home.ok("ask", f"[[script: {json.dumps(steps(number))}]]").strip()
+        wait_until(lambda task_id=task_id: status(home, task_id)["status"] not in ("pending",), "it to start", 40)
+        time.sleep(chance.uniform(0.0, 1.2))
+        if (victim := host(home)) and process.send(victim, signal.SIGKILL):
+            kills += 1
+        wait_until(lambda task_id=task_id: status(home, task_id)["status"] in ("completed", "failed"), "it to be told", 40)
+        ended = status(home, task_id)
+        if ended["status"] == "failed":
+            assert ended["result"] == "lost" and "interrupted" in str(ended["error"]), ended
+            conversation = home.folder(task_id) / "conversation.json"
+            before = json.loads(conversation.read_text())["messages"] if conversation.exists() else []
+            home.ok("resume", task_id, f"go on [[script: {json.dumps([{'say': 'resumed'}])}]]", "--wait")
+            after = json.loads(conversation.read_text())["messages"]
+            assert len(after) > len(before) and status(home, task_id)["status"] == "completed"
+            words = json.dumps(after)
+            assert ("go on" in words and f"{number}.0" in words) or len(before) <= 1, "the resume has the whole conversation"
+        finished.append(task_id)
+    marks = [" ".join(task["command"]) for task in home.json("list", "--limit", "0") if task["type"] == "command"]  # type: ignore[union-attr, index, call-overload]
+    assert len(marks) == len(set(marks)) > 0, "no command ran twice"
+    notices = [one["task_id"] for one in home.json("inbox", "--read")]  # type: ignore[union-attr, index, call-overload]
+    for task_id in finished:
+        runs = int(status(home, task_id)["run_count"])
+        assert notices.count(task_id) == runs, "each run is told once"
+    assert kills >= rounds // 2
+
+
+def test_two_hosts_never_hold_one_session(home: Place) -> None:
+    import subprocess
+
+    from backburner.coordination.launcher import process_command
+    from backburner.system.home import Home
+
+    task_id = home.ok("ask", '[[script: [{"hang": 2, "say": "once"}]]]').strip()
+    wait_until(lambda: status(home, task_id)["status"] == "running", "it to start", 40)
+    others = [
+        subprocess.run(process_command(Home(str(home.root)), "agents.process"), env=home.environ, timeout=30).returncode for _ in range(2)
+    ]
+    assert others == [3, 3], "there is one already"
+    wait_until(lambda: status(home, task_id)["status"] == "completed", "it to end", 40)
+    assert home.log(task_id) == b"once\n"
+
+
+def test_a_cancel_and_an_answer_at_the_same_moment_give_one_end(home: Place) -> None:
+    for number in range(6):
+        task_id = home.ok("ask", f'[[script: [{{"hang": {0.1 * number:.1f}, "say": "x"}}]]]').strip()
+        wait_until(lambda task_id=task_id: status(home, task_id)["status"] != "pending", "it to start", 40)
+        home.cli("cancel", task_id)
+        wait_until(lambda task_id=task_id: status(home, task_id)["status"] in ("completed", "cancelled"), "one end", 40)
+        ends = [
+            event["kind"]
+            for event in home.json("events")
+            if event["task_id"] == task_id and event["kind"] in ("run_completed", "run_cancelled")
+        ]  # type: ignore[union-attr, index, call-overload]
+        assert len(ends) == 1
+
+
+def test_a_hundred_resumes_at_once_and_one_wins(home: Place) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from backburner import BackburnerSync
+    from backburner.core.errors import BackburnerError
+
+    task_id = home.ok("ask", '[[script: [{"say": "first"}]]]', "--wait", env={}) and home.json("list")[0]["task_id"]  # type: ignore[index]
+
+    def resume(_: int) -> bool:
+        with BackburnerSync.open(home.root) as bb:
+            try:
+                bb._app.conversations.resume(task_id, '[[script: [{"hang": 3, "say": "second"}]]]', caller(bb._app))
+            except BackburnerError:
+                return False
+            return True
+
+    with ThreadPoolExecutor(20) as pool:
+        won = list(pool.map(resume, range(100)))
+    assert sum(won) == 1
+    wait_until(lambda: status(home, task_id)["status"] == "completed", "the one to end", 40)
+    assert status(home, task_id)["run_count"] == 2

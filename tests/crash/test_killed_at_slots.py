@@ -1,0 +1,335 @@
+"""The engine killed around the moments at which standing tasks are due: no slot is run twice, none is forgotten.
+
+100 rounds; 500 with BACKBURNER_LONG. A failure is repeated with the seed it printed: BACKBURNER_SEED=… pytest -k slots.
+As a program it is an engine that kills itself at a point of its own or of crash_driver.py: `test_slots_killed.py POINT HOME`.
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import crash_driver
+import pytest
+from conftest import LONG, Place, wait_until
+from recorder import calm, killed, query
+
+from backburner.core.models import Approval, ProcessId, Run
+from backburner.core.schedule import every
+from backburner.core.settings import resolve
+from backburner.engine.scheduler import Scheduler
+from backburner.store import writers
+from backburner.store.ledger import open_ledger
+from backburner.store.recurring import RecurringRepository
+from backburner.store.run_writer import RunWriter
+from backburner.system import processes as process
+from backburner.system import run_files as folders
+from backburner.testing import FakeClock
+from backburner.testing.records import request
+
+ROUNDS = 500 if LONG else 100
+SEED = int(os.environ.get("BACKBURNER_SEED") or random.randrange(1 << 32))
+TASKS, EVERY_MS = 6, 1000
+APART = 0.382  # seconds between two that are added: the golden section spreads their slots over the second
+NAMED_EVERY = 5  # of so many rounds one dies at a named point
+RESTARTS = 3  # after as many a keeper takes its time
+EARLY_MS, LATE_MS = 15, 30  # around the moment at which a slot is due
+
+
+def inside_fire() -> None:
+    """Die when a slot is dealt with and everything is written, before the commit."""
+    real = RecurringRepository._fire
+
+    def deadly(self: Any, *words: Any) -> None:
+        real(self, *words)
+        self._db.connection.set_commit_hook(crash_driver.die)
+
+    RecurringRepository._fire = deadly  # type: ignore[method-assign]
+
+
+CLAIMING: dict[str, Callable[[], None]] = {
+    "after replan": lambda: crash_driver.after(Scheduler, "_replan"),
+    "before the slot": lambda: crash_driver.before(RecurringRepository, "_fire"),
+    "skips written": lambda: crash_driver.after(RunWriter, "skip"),
+    "slot advanced": lambda: crash_driver.before(RunWriter, "add_recurring"),
+    "run added": lambda: crash_driver.after(RunWriter, "add_recurring"),
+    "inside fire": inside_fire,
+    "after fire": lambda: crash_driver.after(RecurringRepository, "fire", bool),
+}
+STARTING = ["inside claim", "after claim", "after prepare", "cat but no shim", "after spawn"]
+ENDING = ["before settle", "inside settle", "after settle"]
+POINTS = [*CLAIMING, *STARTING, *ENDING]
+
+
+class Row(NamedTuple):
+    """A slot as the ledger has it: its run, or why there is none."""
+
+    task: str
+    run_id: str
+    n: int
+    cause: str
+    slot: int
+    state: str
+    result: str
+    error: str | None
+    folder: str
+    starts: int
+    ends: int
+
+
+_ROWS = """
+    SELECT t.name, r.run_id, r.n, r.cause, r.slot, r.state, r.result, r.error, r.folder,
+        (SELECT count(*) FROM events e WHERE e.run_id = r.run_id AND e.kind = 'run_started'),
+        (SELECT count(*) FROM events e WHERE e.run_id = r.run_id AND e.kind IN ('run_completed', 'run_failed', 'run_cancelled'))
+    FROM runs r JOIN tasks t ON t.task_id = r.task_id ORDER BY t.name, r.slot, r.seq
+"""
+
+
+class Clockwork:
+    """Standing tasks that sign a book with the id of each run, and an engine that is killed again and again."""
+
+    def __init__(self, place: Place) -> None:
+        self.place, self.book = place, place.cwd / "book"
+        self.chance = random.Random(SEED)
+        self.hits: Counter[str] = Counter()
+        self.keepers_killed = 0
+        self._anchors: dict[str, int] = {}
+        self._victim: ProcessId | None = None
+        self._kept = False  # whether a keeper lives
+        self._restarts = 0  # of the keeper that lives
+
+    def add(self) -> None:
+        """Through the command line; each has a moment of its own in the second."""
+        began = time.monotonic()
+        for number in range(TASKS):
+            wait_until(lambda at=began + number * APART: time.monotonic() >= at, "its moment")
+            sign = f'echo "$BACKBURNER_RUN_ID" >>{self.book}'
+            self.place.ok("add", f"tick{number}", "--every", f"{EVERY_MS // 1000}s", "--notify", "never", "--yes", "--", "sh", "-c", sign)
+        self._kept = True
+        self._anchors = {
+            task_id: json.loads(words)["anchor"] for task_id, words in query(self.place, "SELECT task_id, schedule FROM tasks")
+        }
+
+    def kill(self, number: int) -> None:
+        """One round."""
+        if number % NAMED_EVERY == 0:
+            self._die_at(POINTS[number // NAMED_EVERY % len(POINTS)])
+        elif self.chance.random() < 0.2:
+            self._kill_coming_up()
+        else:
+            self._kill_at_a_slot()
+
+    def _die_at(self, point: str) -> None:
+        """An engine without a keeper that kills itself. Slots are missed while it comes up, so that it has something to do."""
+        if self._kept:
+            engine = self._engine()
+            self._kill_keeper()
+            self._kill(engine)
+        tests = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+        driven = subprocess.Popen(
+            [sys.executable, __file__, point, str(self.place.root)],
+            cwd=self.place.cwd,
+            env={**self.place.environ, "PYTHONPATH": os.pathsep.join(filter(None, (tests, self.place.environ.get("PYTHONPATH"))))},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        killed(driven)
+        self.hits[point] += 1
+
+    def _kill_coming_up(self) -> None:
+        """While it takes over and deals with the slots that were missed."""
+        engine = self._engine()
+        self._perhaps_kill_keeper()
+        moment = time.monotonic() + self.chance.uniform(0, 0.3)
+        wait_until(lambda: time.monotonic() >= moment, "the kill")
+        self._kill(engine)
+        self.hits["coming up"] += 1
+
+    def _kill_at_a_slot(self) -> None:
+        """From a little before a slot is due until its command is at work or has ended."""
+        engine = self._engine()
+        self._perhaps_kill_keeper()
+        soon = time.time_ns() // 1_000_000 + EARLY_MS
+        coming = sorted((soon + EVERY_MS - (soon - anchor) % EVERY_MS, task_id) for task_id, anchor in self._anchors.items())
+        slot, task_id = self.chance.choice(coming[:2])
+        moment = (slot + self.chance.uniform(-EARLY_MS, LATE_MS)) / 1000
+        wait_until(lambda: time.time() >= moment, "the kill")
+        self._kill(engine)
+        found = query(self.place, "SELECT state FROM runs WHERE task_id = ? AND slot = ?", task_id, slot)
+        self.hits[f"slot {found[0][0] if found else 'not dealt with'}"] += 1
+
+    def _engine(self) -> ProcessId:
+        """One that has come up since the last kill: by its keeper, or because a door was opened."""
+        if not self._kept:
+            self.place.ok("list")
+            self._kept, self._restarts = True, 0
+        wait_until(lambda: self.place.engine not in (None, self._victim), "the next engine")
+        engine = self.place.engine
+        assert engine
+        return engine
+
+    def _perhaps_kill_keeper(self) -> None:
+        """Before the engine, so that nobody starts the next one until a door is opened."""
+        if self._restarts >= RESTARTS or self.chance.random() < 0.25:
+            self._kill_keeper()
+
+    def _kill_keeper(self) -> None:
+        for one in self.place.processes("backburner-keeper"):
+            self.keepers_killed += process.send(one, signal.SIGKILL)
+            wait_until(lambda one=one: not process.is_alive(one), "the keeper to be dead")
+        self._kept = False
+
+    def _kill(self, engine: ProcessId) -> None:
+        assert process.send(engine, signal.SIGKILL), "the engine had left by itself"
+        wait_until(lambda: not process.is_alive(engine), "the engine to be dead")
+        self._victim = engine
+        self._restarts += 1
+
+    def pause(self) -> None:
+        """Let it deal with what it missed, then let nothing more come and wait for the last end."""
+        self.place.ok("list")
+        due = "SELECT count(*) FROM tasks WHERE next_run_at <= ?"
+        wait_until(lambda: query(self.place, due, time.time_ns() // 1_000_000) == [(0,)], "every slot that is due to be dealt with")
+        self.place.ok("pause", *(f"tick{number}" for number in range(TASKS)))
+        wait_until(lambda: query(self.place, "SELECT count(*) FROM runs WHERE ended_at IS NULL") == [(0,)], "the last end")
+
+    def wrong(self, rows: list[Row]) -> list[str]:
+        """Everything that must not be, by the ledger's rows, the book and the folders of the runs."""
+        lines = Counter(self.book.read_text().splitlines())
+        runs = {row.run_id: row for row in rows if row.n > 0}
+        wrong = [f"{run_id} ran {count} times" for run_id, count in lines.items() if count > 1]
+        wrong += [f"{run_id} ran and is not in the ledger" for run_id in lines if run_id not in runs]
+        wrong += [f"{row} did not come from the schedule" for row in rows if row.cause != "schedule"]
+        wrong += [f"{row} has no reason" for row in rows if row.n < 0 and not (row.state == "skipped" and row.error)]
+        for row in runs.values():
+            if row.state != "completed" or (row.starts, row.ends) != (1, 1):
+                wrong.append(f"{row} is not a run that began once and completed once; no command was killed")
+            begun = folders.exit_text(str(self.place.root / row.folder)) != ""
+            if lines[row.run_id] != (begun or row.state == "completed"):
+                wrong.append(f"{row}: its command {'began' if begun else 'did not begin'}, and signed {lines[row.run_id]} times")
+        tasks = query(self.place, "SELECT name, schedule, fired, run_count, state, paused_because FROM tasks")
+        for name, schedule, *known in tasks:
+            slots = Counter(row.slot for row in rows if row.task == name)
+            there = range(json.loads(schedule)["anchor"] + EVERY_MS, max(slots) + 1, EVERY_MS)
+            wrong += [f"{name}: slot {slot} is {count} times in the ledger" for slot, count in slots.items() if count > 1]
+            wrong += [f"{name}: slot {slot} was forgotten" for slot in there if slot not in slots]
+            wrong += [f"{name}: {slot} is no slot" for slot in slots if slot not in there]
+            count = sum(row.task == name for row in runs.values())
+            if known != [count, count, "paused", "a person or an agent paused it"]:
+                wrong.append(f"{name} has {count} runs, and the task says {known}")
+        wrong += [f"{len(tasks)} tasks"] if len(tasks) != TASKS else []
+        wrong += [f"told although nobody was to be told: {text}" for (text,) in query(self.place, "SELECT text FROM notices")]
+        log = (self.place.root / "engine.log").read_text()
+        return wrong + ([f"the engine's log: {log}"] if "Traceback" in log or "WARNING" in log or "ERROR" in log else [])
+
+
+def test_slots_are_run_once_or_skipped_once_whenever_the_engine_is_killed(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    began, clockwork = time.monotonic(), Clockwork(place)
+    with capsys.disabled():
+        print(f"\nslots: seed {SEED}")
+    clockwork.add()
+    for number in range(ROUNDS):
+        clockwork.kill(number)
+    clockwork.pause()
+    calm(place)
+    rows = [Row(*row) for row in query(place, _ROWS)]
+    wrong, hits = clockwork.wrong(rows), clockwork.hits
+    ran = sum(row.n > 0 for row in rows)
+    said = (
+        f"{ROUNDS} rounds, {clockwork.keepers_killed} keepers killed too, {len(rows)} slots of {TASKS} tasks: {ran} run,"
+        f" {len(rows) - ran} skipped; hit: {', '.join(f'{what} {count}' for what, count in sorted(hits.items()))}"
+    )
+    with capsys.disabled():
+        print(f"slots: {said}, {time.monotonic() - began:.0f} s")
+    assert not wrong, f"seed {SEED}: {len(wrong)} wrong; {said}\n" + "\n".join(wrong)
+    assert hits.total() == ROUNDS and all(hits[point] for point in POINTS), said
+    assert hits["slot not dealt with"] and hits["slot running"] and ran > ROUNDS, f"too little was killed to show anything: {said}"
+
+
+# -- one transaction
+
+
+class Interrupted(Exception):
+    """The moment at which an engine would have died."""
+
+
+class BetweenSlotAndRun(RunWriter):
+    """Fails when the slot is advanced and its run is not there yet."""
+
+    def add_recurring(self, *words: Any, **options: Any) -> Run:
+        raise Interrupted
+
+
+class AfterTheRun(RunWriter):
+    """Fails when all is written, before the commit."""
+
+    def add_recurring(self, *words: Any, **options: Any) -> Run:
+        super().add_recurring(*words, **options)
+        raise Interrupted
+
+
+@pytest.mark.parametrize("kind", [BetweenSlotAndRun, AfterTheRun])
+def test_a_slot_is_advanced_and_its_run_added_in_one_transaction(
+    tmp_path: Path, kind: type[RunWriter], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, clock = str(tmp_path / "ledger.db"), FakeClock()
+    sound = open_ledger(path)
+    with monkeypatch.context() as patched:
+        patched.setattr(writers, "RunWriter", kind)
+        failing = open_ledger(path)
+        assert failing.recurring  # composed while it is replaced
+    schedule = every(EVERY_MS, clock())
+    task_id = sound.tasks.submit(
+        request(("true",), "/", {}, name="tick", schedule=schedule, notify="never"),
+        project="/",
+        wanted_id="task_tick",
+        approval=Approval("user", "cli", clock()),
+        reasons=(),
+        runner="engine",
+        folder="tasks",
+        now=clock(),
+        expires_at=None,
+        kind="scheduled",
+        most_active=20,
+    ).task.task_id
+    slots = [clock() + number * EVERY_MS for number in (1, 2, 3, 4)]
+    clock.advance(3 * EVERY_MS + 1)  # two slots were missed, and the third is run for them
+    before, events = sound.queries.get(task_id), sound.events.events(0, 100)
+    with pytest.raises(Interrupted):
+        Scheduler(failing.recurring, failing.live_work, "tasks", clock, SimpleNamespace(current=resolve(None, "", {}))).tick()
+    for ledger in (sound, failing):
+        after = ledger.queries.get(task_id)
+        assert (
+            after == before
+            and after
+            and after.task.recurring.next_run_at == slots[0]
+            and (after.task.recurring.fired, after.task.run_count) == (0, 0)
+        )
+        assert ledger.queries.history(task_id, 100) == [] and ledger.events.events(0, 100) == events
+
+    Scheduler(sound.recurring, sound.live_work, "tasks", clock, SimpleNamespace(current=resolve(None, "", {}))).tick()
+    entry = sound.queries.get(task_id)
+    assert entry and entry.task.recurring.next_run_at == slots[3] and (entry.task.recurring.fired, entry.task.run_count) == (1, 1)
+    assert sorted((run.cause.slot, str(run.state)) for run in sound.queries.history(task_id, 100)) == [
+        (slots[0], "skipped"),
+        (slots[1], "skipped"),
+        (slots[2], "pending"),
+    ]
+    for ledger in (sound, failing):
+        ledger.close()
+
+
+if __name__ == "__main__":
+    point, root = sys.argv[1:]
+    {**crash_driver.POINTS, **CLAIMING}[point]()
+    sys.exit(crash_driver.engine(root, []))

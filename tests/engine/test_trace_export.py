@@ -1,0 +1,133 @@
+"""Traces: ids that come from the one who asks and are handed on, the tree, and what arrives at a collector on loopback."""
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+from conftest import CONFIG, Place, wait_until
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from backburner.core import trace_context as trace
+
+TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+
+
+class Collector:
+    """An OTLP endpoint: keeps every span it gets by its id, and can be out of order."""
+
+    def __init__(self) -> None:
+        self.spans: list[Any] = []
+        self.services: set[str] = set()
+        self.headers: list[str | None] = []
+        self.broken = False
+        collector = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                if collector.broken or self.path != "/v1/traces":
+                    self.send_response(400)
+                else:
+                    collector.take(ExportTraceServiceRequest.FromString(body), self.headers.get("x-token"))
+                    self.send_response(200)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None: ...
+
+        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
+        self.thread.start()
+
+    def take(self, request: Any, token: str | None) -> None:
+        self.headers.append(token)
+        for resource in request.resource_spans:
+            self.services |= {pair.value.string_value for pair in resource.resource.attributes if pair.key == "service.name"}
+            self.spans += [span for scope in resource.scope_spans for span in scope.spans]
+
+    @property
+    def settings(self) -> str:
+        return f'[telemetry]\notlp_endpoint = "http://127.0.0.1:{self.server.server_port}"\notlp_headers = "x-token=abc"\n'
+
+    def by_name(self, task_id: str) -> dict[str, Any]:
+        return {span.name: span for span in self.spans if attributes(span)["task.id"] == task_id}
+
+
+def attributes(span: Any) -> dict[str, object]:
+    return {pair.key: pair.value.string_value or pair.value.int_value for pair in span.attributes}
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    one = Collector()
+    yield one
+    one.server.shutdown()
+    one.server.server_close()
+    one.thread.join()
+
+
+def test_a_task_takes_its_trace_over_and_hands_it_on(place: Place) -> None:
+    environ = {"TRACEPARENT": trace.traceparent(TRACE, PARENT)}
+    task_id = place.ok("run", "--yes", "--shell", "--", "echo $TRACEPARENT", env=environ).strip()
+    place.ok("wait", task_id)
+    given = trace.parse(place.log(task_id).decode())
+    assert given == (TRACE, place.status(task_id)["span_id"])
+    spans = {span["name"]: span for span in place.json("traces", "--task", task_id)}  # type: ignore[union-attr]
+    start, run = spans["background_task_start"], spans["background_task_execute"]
+    assert (start["trace_id"], start["parent_span_id"]) == (TRACE, PARENT)
+    assert (run["trace_id"], run["parent_span_id"], run["span_id"]) == (TRACE, start["span_id"], given.span_id)
+    assert run["attributes"]["task.exit_code"] == 0 and run["attributes"]["task.id"] == task_id
+    assert run["attributes"]["task.approved_by"] == "user"
+
+
+@pytest.mark.parametrize("nonsense", ["", "00-0-0-00", f"00-{'0' * 32}-{PARENT}-01", f"ff-{TRACE}-{PARENT}-01", "x" * 10_000])
+def test_a_traceparent_that_is_none_is_ignored(place: Place, nonsense: str) -> None:
+    task_id = place.ok("run", "--", "true", env={"TRACEPARENT": nonsense}).strip()
+    found = place.json("traces", "--task", task_id)
+    assert found[0]["parent_span_id"] is None and len(found[0]["trace_id"]) == 32  # type: ignore[index,call-overload]
+
+
+def test_the_tree_shows_what_a_task_started_below_it(place: Place) -> None:
+    inner = "python -m backburner run -- true"
+    outer = place.ok("run", "--yes", "--shell", "--", inner, env={"PATH": f"{place.python}:/usr/bin:/bin"}).strip()
+    place.ok("wait", outer)
+    span = str(place.status(outer)["span_id"])
+    lines = place.ok("traces", "--span", span).splitlines()
+    assert lines[0].startswith("trace ")
+    names = [line.split("─ ", 1)[1].split()[0] for line in lines[1:]]
+    assert names == ["background_task_start", "background_task_execute"] * 2
+    depths = [len(line) - len(line.lstrip("│└├ ")) for line in lines[1:]]
+    assert depths == sorted(depths) and len(set(depths)) == 4
+    assert lines[2].endswith("◀")
+
+
+def test_what_ended_arrives_at_a_collector(place: Place, collector: Collector) -> None:
+    place.configure(CONFIG + collector.settings)
+    task_id = place.run("sh", "-c", "exit 3")
+    place.cli("wait", task_id)
+    wait_until(lambda: len(collector.by_name(task_id)) == 2, "both spans")
+    start, run = (collector.by_name(task_id)[f"background_task_{name}"] for name in ("start", "execute"))
+    status = place.status(task_id)
+    assert run.span_id.hex() == status["span_id"] and run.trace_id.hex() == status["trace_id"]
+    assert run.parent_span_id == start.span_id and not start.parent_span_id
+    assert attributes(run)["task.exit_code"] == 3 and attributes(run)["task.status"] == "failed"
+    assert attributes(run)["task.command"] == "sh -c 'exit 3'" and run.status.code == 2
+    assert 0 < run.start_time_unix_nano <= run.end_time_unix_nano
+    assert collector.services == {"backburner"} and set(collector.headers) == {"abc"}
+
+
+def test_what_did_not_arrive_is_sent_later(place: Place, collector: Collector) -> None:
+    from backburner.engine.trace_export import NOT_SENT, main
+    from backburner.system.home import Home
+
+    task_id = place.finish("true")["task_id"]
+    place.stop_engine()
+    place.configure(CONFIG + collector.settings)
+    collector.broken = True
+    assert main([Home(str(place.root)).root]) == NOT_SENT
+    collector.broken = False
+    assert main([Home(str(place.root)).root]) == 0
+    assert main([Home(str(place.root)).root]) == 0  # nothing is owed any more
+    assert [span.name for span in collector.spans] == ["background_task_start", "background_task_execute"]
+    assert collector.by_name(str(task_id))

@@ -1,0 +1,159 @@
+"""The design's tests 14 to 18 by name, in the real thing: the slash commands in a terminal."""
+
+# ruff: noqa: F811 - fixtures are imported by their names
+import json
+import re
+
+import pytest
+from chat_fixture import Chats, chats, house, task_in  # noqa: F401
+from conftest import Place, caller, wait_until
+from terminal import Terminal
+
+from backburner.interfaces.tui.chat import slash_commands as commands
+from backburner.services.app import open_app
+
+
+def _tasks(place: Place) -> list[dict[str, object]]:
+    found = place.json("list")
+    assert isinstance(found, list)
+    return found
+
+
+def _id(terminal: Terminal) -> str:
+    """What the chat says it has started last."""
+    return task_in(terminal, r"Started background task {}\. Use")
+
+
+def test_slash_background(chats: Chats) -> None:
+    """Run /background echo hello, verify task created."""
+    with chats.open() as terminal:
+        terminal.type("/background echo hello\r")
+        terminal.wait("Started background task")
+        terminal.wait("completed: hello")
+        (task,) = _tasks(chats.place)
+        assert task["command"] == ["echo", "hello"]
+        assert f"Use /status {task['task_id']} to check progress." in terminal.history.replace("\n", " ")
+
+
+def test_slash_background_approval(chats: Chats) -> None:
+    """Run /background rm -rf, verify approval prompt."""
+    place = chats.place
+    (place.cwd / "junk").mkdir()
+    with chats.open() as terminal:
+        terminal.type("/background rm -rf junk\r")
+        terminal.wait("Start in background? [y/n")
+        for words in ("Command requires approval:", "rm -rf junk", f"Directory: {place.cwd}"):
+            assert words in terminal.history.replace("\n", "")
+        assert (place.cwd / "junk").exists()
+        terminal.read(1)  # what is typed at once is not for the question
+        terminal.type("y\r")
+        terminal.wait("Started background task")
+        wait_until(lambda: not (place.cwd / "junk").exists(), "it to be done")
+        (task,) = _tasks(place)
+        assert task["approved_by"] == "user"
+        with open_app(str(place.root), dict(place.environ)) as app:
+            assert app.queries.find(str(task["task_id"]), caller(app)).task.decision.via == "chat"
+
+
+def test_slash_tasks_list(chats: Chats) -> None:
+    """Run /tasks, verify table output."""
+    place = chats.place
+    with chats.open(columns=120) as terminal:
+        terminal.type("/tasks\r")
+        terminal.wait("No background tasks here.")
+        for name in ("Task 1", "Task 2"):
+            place.ok("run", "--wait", "--description", name, "--", "echo", name)
+        terminal.type("/tasks completed\r")
+        row = r"task_\S+ +completed +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d +\d+m?s +Task"
+        table = rf"^ID +Status +Started +Duration +Description\n[─ ]+\n{row} 1\n{row} 2$"
+        terminal.wait(lambda t: re.search(table, t.history, re.MULTILINE))
+        terminal.type("/tasks cooking\r")
+        terminal.wait("There is no status 'cooking'")
+
+
+def test_a_table_is_given_on_as_one(chats: Chats, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a notice could come between its lines."""
+    for name in ("Task 1", "Task 2"):
+        chats.place.ok("run", "--description", name, "--", "echo", name)
+    monkeypatch.chdir(chats.place.cwd)
+    told = list[str]()
+    commands.call("tasks", "", str(chats.place.root), told.append, session="chat", terminal=False)
+    (table,) = told
+    assert [line.rpartition("\t")[2] for line in table.split("\n")] == ["Task 2", "Task 1"], table
+
+
+def test_slash_status(chats: Chats) -> None:
+    """Run /status <id>, verify detailed output."""
+    with chats.open(rows=40) as terminal:
+        terminal.type("/background echo test output\r")
+        terminal.wait("completed: test output")
+        task_id = _id(terminal)
+        terminal.type(f"/status {task_id}\r")
+        terminal.wait("Trace: ")  # its last line
+        for words in (
+            f"Task: {task_id}",
+            "Status: completed",
+            "Command: echo test output",
+            "Exit code: 0",
+            "Recent output (last 1 lines):",
+            "Full output: ",
+        ):
+            assert words in terminal.history
+        terminal.type("/status nonsense\r")
+        terminal.wait("Task nonsense not found.")
+
+
+def test_slash_cancel(chats: Chats) -> None:
+    """Run /cancel <id>, verify cancellation."""
+    with chats.open() as terminal:
+        terminal.type("/background sleep 100\r")
+        task_id = _id(terminal)
+        terminal.type(f"/cancel {task_id}\r")
+        terminal.wait(f"Cancelling task {task_id}...")
+        terminal.wait(f"Task {task_id} cancelled.")
+        assert chats.place.status(task_id)["status"] == "cancelled"
+        terminal.type(f"/cancel {task_id}\r")
+        terminal.wait(f"Task {task_id} is not running (status: cancelled).")
+        terminal.type("/cancel nonsense\r")
+        terminal.wait("Task nonsense not found.")
+
+
+def test_the_other_commands(chats: Chats) -> None:
+    place = chats.place
+    with chats.open(columns=120, rows=50) as terminal:
+        terminal.type("/help\r")
+        terminal.wait("/schedule [NAME")
+        terminal.type("/nonsense\r")
+        terminal.wait("There is no command /nonsense.")
+        terminal.type("/background echo one | tail\r")
+        terminal.wait("needs a shell")
+        terminal.type("/background --shell echo one | tail -n 1\r")
+        terminal.wait("completed: one")
+        first = _id(terminal)
+        terminal.type(f"/logs {first}\r")
+        terminal.wait(lambda t: re.search(r"/logs .*\n(.*\n)?one\n", t.history))
+        terminal.type(f"/restart {first}\r")
+        wait_until(lambda: len(_tasks(place)) == 2, "the second one")
+        terminal.type("/schedule\r")
+        terminal.wait("No standing tasks here.")
+        terminal.type("/schedule look --every 1h -- git status\r")
+        wait_until(lambda: any(task["name"] == "look" for task in _tasks(place)), "the standing task")
+        terminal.type("/schedule\r")
+        terminal.wait("next in")
+        terminal.type("/model\r")
+        terminal.wait("openai-chat:scripted answers.")
+        terminal.type("/model nonsense\r")
+        terminal.wait("There is no agent 'nonsense'")
+        started = place.ok("run", "--stdin", "--", "cat").strip()
+        wait_until(lambda: place.status(started)["status"] == "running", "it to read")
+        terminal.type(f"/send {started} two   words 'as they are'\r")
+        terminal.wait(lambda _: place.log(started) == b"two   words 'as they are'\n")
+        terminal.type(f"/cancel {started}\r")
+        terminal.wait(f"Task {started} cancelled.")
+        proposed = json.loads(place.cli("run", "--json", "--", "rm", "x").stderr)["error"]["task_id"]
+        terminal.wait("1 waiting for your yes")
+        terminal.type(f"/reject {proposed}\r")
+        terminal.wait(f"Task {proposed} rejected.")
+        place.ok("cancel", "look")
+        terminal.type("/quit\r")
+        assert terminal.ended() == 0

@@ -1,0 +1,261 @@
+"""What the doctor finds in homes that are damaged, and that looking changes nothing."""
+
+import os
+import random
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+
+import apsw
+import pytest
+
+from backburner.core.claims import RunResult
+from backburner.core.models import ENGINE, Approval, ProcessId
+from backburner.core.states import Result, RunState
+from backburner.interfaces.cli.doctor import Finding, examine
+from backburner.store.ledger import open_ledger
+from backburner.system import run_files as folders
+from backburner.system.home import Home
+from backburner.system.processes import TAG_VARIABLE, engine_of, myself
+from backburner.testing.records import request
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(str(tmp_path / "home")).make()
+
+
+def fill(home: Home, *, owner: ProcessId | None = None, end: bool = True, count: int = 1) -> list[str]:
+    """Tasks as Backburner leaves them; their ids."""
+    owner = owner or myself()
+    ledger = open_ledger(home.ledger)
+    for _ in range(count):
+        approval = Approval("auto", "gate", 1)
+        submission = request(("true",), "/tmp", {"LONG": "x" * 500})
+        options = {"project": "/tmp", "reasons": (), "folder": "tasks", "now": 1, "expires_at": None}
+        ledger.tasks.submit(submission, wanted_id="task_x", approval=approval, runner=ENGINE, **options)
+    claimed = ledger.runs.claim(ENGINE, owner, count, 2)
+    if end:
+        ledger.runs.settle([RunResult(work.run.run_id, RunState.COMPLETED, Result.EXIT, 3, 0) for work in claimed], owner)
+    for entry in ledger.queries.list():
+        assert entry.run
+        folders.write_metadata(home.folder(entry.run.folder), entry.task, entry.run)
+    ledger.close()
+    return [work.task.task_id for work in claimed]
+
+
+def wrong(home: Home, environ: dict[str, str] | None = None) -> list[Finding]:
+    return [finding for finding in examine(home.root, environ or {}, {}) if not finding.ok]
+
+
+def only(findings: list[Finding]) -> Finding:
+    (finding,) = findings
+    assert finding.fix
+    return finding
+
+
+def test_a_sound_home_has_nothing_wrong(home: Home) -> None:
+    fill(home, count=3)
+    assert wrong(home) == []
+
+
+def test_settings_with_a_token_that_others_can_read_are_named(home: Home) -> None:
+    config = Path(home.config)
+    config.write_text('[channels.chat]\ntype = "discord"\ntoken = "t"\ntarget = "1"\n')
+    config.chmod(0o644)
+    finding = only(wrong(home))
+    assert "holds secrets and can be read by others" in finding.what and finding.fix == f"chmod 600 {home.config}"
+    config.chmod(0o600)
+    assert wrong(home) == []
+    config.write_text("[tasks]\nmax_active = 30\n")
+    config.chmod(0o644)
+    assert wrong(home) == []
+
+
+def test_a_home_that_does_not_exist_yet_is_fine_and_not_made(tmp_path: Path) -> None:
+    (finding,) = examine(str(tmp_path / "none"), {}, {})
+    assert finding.ok and "does not exist yet" in finding.what
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_home_that_is_a_file_is_told_as_such(tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("")
+    finding = only(wrong(Home(str(tmp_path / "home"))))
+    assert "does not exist" not in finding.what
+
+
+def test_a_home_that_others_can_read_is_told_with_the_remedy(home: Home) -> None:
+    os.chmod(home.root, 0o755)
+    finding = only(wrong(home))
+    assert finding == (False, f"home {home.root} can be read by others", f"chmod 700 {home.root}")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away")
+def test_a_home_of_another_user_is_told(home: Home) -> None:
+    os.chown(home.root, 12345, 12345)
+    assert "belongs to another user" in only(wrong(home)).what
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[commands]\nmax_concurrent = 'x'\n", "line 2: 'commands.max_concurrent' must be a whole number, not 'x'"),
+        ("[comands]\n", "line 1: there is no section 'comands'"),
+        ("[commands\n", "line 1: not valid TOML"),
+    ],
+)
+def test_damaged_settings_are_told_with_their_line(home: Home, text: str, told: str) -> None:
+    Path(home.config).write_text(text)
+    finding = only(wrong(home))
+    assert told in finding.what
+
+
+def test_settings_that_are_not_text_are_told(home: Home) -> None:
+    Path(home.config).write_bytes(b"\xff\xfe\x00")
+    assert home.config in only(wrong(home)).what
+
+
+def test_a_wrong_variable_is_told_and_nobody_is_sent_to_the_file(home: Home) -> None:
+    finding = only(wrong(home, {"BACKBURNER_COMMANDS_MAX_CONCURRENT": "x"}))
+    assert "BACKBURNER_COMMANDS_MAX_CONCURRENT" in finding.what
+    assert home.config not in finding.fix
+
+
+def test_a_ledger_of_random_bytes_is_told_and_left_as_it_is(home: Home) -> None:
+    noise = random.Random(1).randbytes(20_000)
+    Path(home.ledger).write_bytes(noise)
+    finding = only(wrong(home))
+    assert "damaged" in finding.what and f"mkdir {home.root}/damaged && mv {home.ledger} " in finding.fix
+    assert Path(home.ledger).read_bytes() == noise
+
+
+def test_a_damaged_ledger_is_set_aside_with_all_that_belongs_to_it(home: Home) -> None:
+    """What can be salvaged may be in the write-ahead log; and that of another ledger would destroy a new one."""
+    fill(home, count=4)
+    ledger = open_ledger(home.ledger)
+    ledger.checkpoint()
+    ledger.close()
+    fill(home)
+    whole, log = Path(home.ledger).read_bytes(), Path(home.ledger + "-wal").read_bytes()
+    assert log
+    for number, folder in enumerate(("damaged", "damaged-2")):
+        Path(home.ledger).write_bytes(random.Random(number).randbytes(20_000))
+        Path(home.ledger + "-wal").write_bytes(log)
+        advice = only([finding for finding in wrong(home) if "ledger" in finding.what]).fix
+        subprocess.run(["sh", "-ec", advice.partition("aside: ")[2].partition(" (the output")[0]], check=True)
+        assert [name for name in os.listdir(home.root) if name.startswith("ledger")] == []
+        aside = Path(home.root, folder)
+        assert (aside / "ledger.db-wal").read_bytes() == log
+    (aside / "ledger.db").write_bytes(whole)
+    ledger = open_ledger(str(aside / "ledger.db"))
+    assert len(ledger.queries.list(status=None, project=None, limit=None)) == 5, "nothing of it was lost"
+    ledger.close()
+    assert len(fill(home)) == 1
+
+
+def test_a_ledger_with_damaged_pages_is_told(home: Home) -> None:
+    fill(home, count=50)
+    db = apsw.Connection(home.ledger)
+    db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    db.close()
+    whole = Path(home.ledger).read_bytes()
+    chance = random.Random(1)
+    for page in range(1, len(whole) // 4096):
+        damaged = bytearray(whole)
+        damaged[page * 4096 : (page + 1) * 4096] = chance.randbytes(4096)
+        Path(home.ledger).write_bytes(damaged)
+        found = wrong(home)
+        assert found and home.ledger in found[0].what, f"page {page}"
+
+
+def test_a_ledger_of_a_newer_version_is_told_and_left_as_it_is(home: Home) -> None:
+    fill(home)
+    db = apsw.Connection(home.ledger)
+    db.execute("PRAGMA user_version = 999")
+    db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    db.close()
+    before = Path(home.ledger).read_bytes()
+    finding = only(wrong(home))
+    assert "version 999" in finding.what and finding.fix == "upgrade Backburner"
+    assert Path(home.ledger).read_bytes() == before
+
+
+def test_a_folder_the_ledger_does_not_know_is_told_and_left_alone(home: Home) -> None:
+    fill(home)
+    strange = Path(home.root, "tasks", "task_of_somebody")
+    strange.mkdir()
+    finding = only(wrong(home))
+    assert finding == (False, f"{strange}: the ledger does not know it; it is skipped", f"look at it, then: rm -r {strange}")
+    assert strange.is_dir()
+
+
+def test_damaged_metadata_of_a_known_task_is_told(home: Home) -> None:
+    (task_id,) = fill(home)
+    path = Path(home.root, "tasks", task_id, "metadata.json")
+    path.write_text('{"task_id": ')
+    finding = only(wrong(home))
+    assert finding.what == f"{path}: damaged or missing"
+    assert path.read_text() == '{"task_id": '
+
+
+def test_a_missing_folder_of_a_known_task_is_told(home: Home) -> None:
+    (task_id,) = fill(home)
+    folders.remove(os.path.join(home.root, "tasks", task_id))
+    assert "its output is gone" in only(wrong(home)).what
+
+
+def test_a_run_whose_owner_is_dead_is_told(home: Home) -> None:
+    (task_id,) = fill(home, owner=myself()._replace(started="1"), end=False)
+    finding = only(wrong(home))
+    assert finding.what == f"runs without an owner: {task_id}"
+
+
+def test_a_run_whose_owner_lives_and_that_has_a_process_is_fine(home: Home) -> None:
+    (task_id,) = fill(home, end=False)
+    ledger = open_ledger(home.ledger)
+    ledger.runs.record_process(task_id, myself(), myself())
+    (run,) = ledger.live_work.live_runs()
+    ledger.close()
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, env={"PATH": os.defpath, TAG_VARIABLE: run.process_tag}):
+        assert wrong(home) == []
+
+
+def test_a_run_that_is_said_to_be_running_and_has_no_process_is_told(home: Home) -> None:
+    (task_id,) = fill(home, end=False)
+    assert only(wrong(home)).what == f"running without a process: {task_id}"
+
+
+@pytest.mark.parametrize("full", [{"f_bavail": 0}, {"f_favail": 0}], ids=["space", "inodes"])
+def test_nobody_is_told_to_run_something_on_a_full_disk(home: Home, monkeypatch: pytest.MonkeyPatch, full: dict[str, int]) -> None:
+    fill(home, end=False)
+    assert only(wrong(home)).fix.startswith("backburner run -- true")
+    there = os.statvfs(home.root)
+    names = [name for name in dir(there) if name.startswith("f_")]
+    values = SimpleNamespace(**{**{name: getattr(there, name) for name in names}, "f_files": 9, **full})
+    monkeypatch.setattr(os, "statvfs", lambda path: values)
+    fixes = [finding.fix for finding in wrong(home) if "without a process" in finding.what]
+    assert fixes == ["make room first, then: backburner run -- true has the engine look at them; if they stay: backburner cancel ID"]
+
+
+def test_a_remedy_can_be_typed_as_it_stands(tmp_path: Path) -> None:
+    home = Home(str(tmp_path / "my home; $x")).make()
+    os.chmod(home.root, 0o755)
+    assert only(wrong(home)).fix == f"chmod 700 '{home.root}'"
+
+
+@pytest.mark.parametrize("content", ["", "what?", "1:2", f"{myself()._replace(started='1')}"], ids=["empty", "words", "short", "stale"])
+def test_a_lock_file_that_names_no_living_engine_names_none(home: Home, content: str) -> None:
+    Path(home.engine_lock).write_text(content)
+    assert engine_of(home) is None
+
+
+def test_the_engine_is_who_the_lock_file_names(home: Home) -> None:
+    Path(home.engine_lock).write_text(f"{myself()}\n")
+    assert engine_of(home) == myself()
+
+
+def test_traces_that_are_to_be_sent_need_their_libraries(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path(home.config).write_text('[telemetry]\notlp_endpoint = "http://127.0.0.1:1"\n')
+    assert Finding(True, "traces: sent to http://127.0.0.1:1") in examine(home.root, {}, {})
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert "pip install 'backburner[telemetry]'" in [finding.fix for finding in examine(home.root, {}, {})]

@@ -1,0 +1,398 @@
+"""The MCP server as clients meet it: over pipes and over HTTP, in both eras of the protocol, with the gate and the notices."""
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx2
+import pytest
+from conftest import Place, wait_until
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp_client import Raw
+
+from backburner.agent_tools.registry import toolset
+from backburner.core.notice_text import NOTICE_PREFIX
+
+ERAS = ["legacy", "2026-07-28"]
+
+
+def _client(place: Place, mode: str, **options: Any) -> Client:
+    server = StdioServerParameters(command=sys.executable, args=["-m", "backburner", "mcp"], env=place.environ, cwd=place.cwd)
+    return Client(stdio_client(server), mode=mode, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_client_starts_waits_for_and_reads_a_task(place: Place, era: str) -> None:
+    (place.cwd / "notes.txt").write_text("".join(f"line {n}\n" for n in range(100)))
+    seen: list[tuple[float, float | None, str | None]] = []
+
+    async def progress(done: float, total: float | None, text: str | None) -> None:
+        seen.append((done, total, text))
+
+    async with _client(place, era) as client:
+        started = (await client.call_tool("start_background_task", {"command": "cat notes.txt", "description": "Read"})).structured_content
+        assert started and started["status"] == "running"
+        slow = (await client.call_tool("start_background_task", {"command": "sleep 4", "description": "Nap"})).structured_content
+        assert slow
+        both = [started["task_id"], slow["task_id"]]
+        waited = (await client.call_tool("wait_for_background_tasks", {"task_ids": both}, progress_callback=progress)).structured_content
+        assert waited and waited["running"] == [] and [task["status"] for task in waited["tasks"]] == ["completed"] * 2
+        assert len(seen) >= 2 and [one[0] for one in seen] == sorted({one[0] for one in seen}), "progress only grows"
+        first = (await client.call_tool("read_background_output", {"task_id": both[0], "max_characters": 100})).structured_content
+        assert first and first["more"] and first["output"].startswith("line 0\n") and len(first["output"]) <= 100
+        rest = (await client.call_tool("read_background_output", {"task_id": both[0], "cursor": first["cursor"]})).structured_content
+        assert rest and first["output"] + rest["output"] == (place.cwd / "notes.txt").read_text() and not rest["more"]
+
+
+async def test_output_is_in_a_result_once_whatever_it_says(place: Place) -> None:
+    (place.cwd / "notes.txt").write_text("one\n\nRecent output of mine\ntwo\n")
+    async with _client(place, "legacy") as client:
+        started = (await client.call_tool("start_background_task", {"command": "cat notes.txt", "description": "Read"})).structured_content
+        assert started
+        known = {"task_id": started["task_id"]}
+        await client.call_tool("wait_for_background_tasks", {"task_ids": [started["task_id"]]})
+        looked = await client.call_tool("check_task_status", known)
+        shown = looked.structured_content
+        assert shown and shown["output"] == "one\n\nRecent output of mine\ntwo\n"
+        assert shown["display"].startswith("Task: ") and "Exit code: 0" in shown["display"] and "Recent output" not in shown["display"]
+        assert "Recent output (last 4 lines):" in looked.content[0].text and "Full output: " in looked.content[0].text  # type: ignore[union-attr]
+        read = (await client.call_tool("read_background_output", known)).structured_content
+        assert read and read["output"] == shown["output"] and read["display"] == ""
+
+
+async def test_the_tools_say_what_they_do(place: Place) -> None:
+    async with _client(place, "legacy") as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+    assert list(tools) == list(toolset("commands,tasks")), "agents are only offered where there is a model for them"
+    for name, tool in tools.items():
+        about = tool.input_schema["properties"]
+        assert all(len(about[parameter]["description"]) > 10 for parameter in about), name
+        assert tool.description and tool.output_schema and "display" in tool.output_schema["properties"]
+        assert tool.annotations is not None
+    hints = {name: (tool.annotations.read_only_hint, tool.annotations.destructive_hint) for name, tool in tools.items() if tool.annotations}
+    assert hints["check_task_status"] == (True, False) and hints["cancel_background_task"] == (False, True)
+    assert tools["start_background_task"].input_schema["required"] == ["command", "description"]
+
+
+def test_only_the_sets_that_are_asked_for_are_offered(place: Place) -> None:
+    with Raw(place, "--tools", "commands") as client:
+        assert len(client.request("tools/list")["result"]["tools"]) == 9
+    done = place.cli("mcp", "--tools", "cooking")
+    assert done.returncode == 2 and "There is no set of tools 'cooking'; there are commands, agents, tasks." in done.stderr
+
+
+def test_what_ended_rides_on_the_next_answer_once(place: Place) -> None:
+    with Raw(place) as client:
+        task_id = client.ended()
+        told = client.call("list_background_tasks")
+        assert (
+            f"<task-id>{task_id}</task-id>" in told["structuredContent"]["notices"]
+            and NOTICE_PREFIX in told["structuredContent"]["notices"]
+        )
+        assert NOTICE_PREFIX in told["content"][0]["text"]
+        assert "notices" not in client.value("list_background_tasks")
+
+
+@pytest.mark.parametrize("tool", ["check_task_status", "wait_for_background_tasks"])
+def test_an_answer_that_tells_of_an_end_is_the_notice_of_it(place: Place, tool: str) -> None:
+    with Raw(place) as client:
+        task_id = client.ended()
+        arguments = {"task_ids": [task_id]} if tool.startswith("wait") else {"task_id": task_id}
+        assert "notices" not in client.value(tool, **arguments)
+        assert "notices" not in client.value("list_background_tasks")
+
+
+def test_two_clients_on_one_home_are_each_told_of_their_own_once(place: Place) -> None:
+    with Raw(place, env={"CLAUDE_CODE_SESSION_ID": "one"}) as first, Raw(place, env={"CLAUDE_CODE_SESSION_ID": "two"}) as second:
+        answers: dict[Raw, list[dict[str, Any]]] = {first: [], second: []}
+        for n in range(5):
+            for client, given in answers.items():
+                given.append(client.value("start_background_task", command=f"echo {n}", description="x"))
+        mine = {client: [answer["task_id"] for answer in given] for client, given in answers.items()}
+        everything = mine[first] + mine[second]
+        wait_until(lambda: all(place.status(task_id)["status"] == "completed" for task_id in everything), "all to end")
+        for client, given in answers.items():
+            given += [client.value("list_background_tasks"), client.value("list_background_tasks")]
+            told = re.findall("<task-id>(.*)</task-id>", "".join(answer.get("notices", "") for answer in given))
+            assert sorted(told) == sorted(mine[client]), "its own, each once"
+            assert "notices" not in given[-1]
+
+
+def test_calls_of_one_client_are_told_apart_by_their_thread(place: Place) -> None:
+    with Raw(place, "--client", "codex") as client:
+        thread = {name: {"x-codex-turn-metadata": {"thread_id": name, "session_id": name}} for name in ("a", "b")}
+        task_id = client.ended(thread["a"])
+        assert "notices" not in client.value("list_background_tasks", thread["b"])
+        assert task_id in client.value("list_background_tasks", thread["a"])["notices"]
+
+
+def test_the_plugin_for_opencode_says_which_session_calls(place: Place) -> None:
+    with Raw(place, "--client", "opencode") as client:
+        task_id = client.ended(_session="ses_1")
+        assert "notices" not in client.value("list_background_tasks", _session="ses_2")
+        assert task_id in client.value("list_background_tasks", _session="ses_1")["notices"]
+
+
+def test_what_a_living_session_is_owed_is_not_for_the_persons_inbox_until_it_is_gone(place: Place) -> None:
+    with Raw(place) as client:
+        task_id = client.ended()
+        assert place.json("inbox") == []
+    # The session's process is this test's own: another home's door would see it alive. A later boot does not.
+    later = place.cli("inbox", "--json", env={"BACKBURNER_BOOT_ID": "another"})
+    assert task_id in later.stdout
+
+
+def test_a_command_that_needs_a_yes_does_not_run_before_a_person_gave_it(place: Place) -> None:
+    victim = place.cwd / "precious"
+    victim.write_text("x")
+    with Raw(place) as client:
+        asked = client.value("start_background_task", command="rm precious", description="Tidy up")
+        assert asked["status"] == "proposed" and asked["display"].startswith(f"waiting for approval: {asked['task_id']}")
+        assert f"approve {asked['task_id']}" in asked["display"] and "I cannot approve it for you" in asked["display"]
+        waited = client.value("wait_for_background_tasks", task_ids=[asked["task_id"]], timeout_seconds=20)
+        assert "waits for a person's approval" in waited["display"] and victim.exists()
+        names = {tool["name"] for tool in client.request("tools/list")["result"]["tools"]}
+        assert not any(re.search("approve|trust|yes|allow", name) for name in names)
+        place.ok("approve", asked["task_id"])
+        done = client.value("wait_for_background_tasks", task_ids=[asked["task_id"]])
+        assert done["tasks"][0]["status"] == "completed" and not victim.exists()
+
+
+def test_a_rejected_command_is_told_to_who_asked_for_it(place: Place) -> None:
+    with Raw(place) as client:
+        asked = client.value("start_background_task", command="rm -r x", description="Tidy up")
+        place.ok("reject", asked["task_id"])
+        told = client.value("list_background_tasks")["notices"]
+        assert "was rejected by a person" in told and "must not be tried in another way" in told
+
+
+def test_a_key_gives_the_same_task_again(place: Place) -> None:
+    with Raw(place) as client:
+        first = client.value("start_background_task", command="sleep 30", description="x", key="once")
+        second = client.value("start_background_task", command="sleep 30", description="x", key="once")
+        assert first["task_id"] == second["task_id"] and "not started again" in second["display"]
+        assert client.value("cancel_background_task", task_id=first["task_id"])["status"] == "cancelled"
+
+
+def test_a_task_can_be_written_to_and_restarted_and_cleared(place: Place) -> None:
+    with Raw(place) as client:
+        task_id = client.value("start_background_task", command="head -n 1", description="Echo", stdin=True)["task_id"]
+        client.value("send_to_background_task", task_id=task_id, text="hello there")
+        assert client.value("wait_for_background_tasks", task_ids=[task_id])["running"] == []
+        assert client.value("read_background_output", task_id=task_id)["output"] == "hello there\n"
+        again = client.value("restart_background_task", task_id=task_id)["task_id"]
+        assert again != task_id
+        client.value("cancel_background_task", task_id=again)
+        assert sorted(client.value("clear_background_tasks", task_ids=[task_id, again])["cleared"]) == sorted([task_id, again])
+
+
+def test_a_wait_comes_back_before_the_client_gives_up(place: Place) -> None:
+    place.configure((place.root / "config.toml").read_text() + "[mcp]\nmax_wait_seconds = 1\n")
+    with Raw(place) as client:
+        task_id = client.value("start_background_task", command="sleep 60", description="Nap")["task_id"]
+        waited = client.value("wait_for_background_tasks", task_ids=[task_id], timeout_seconds=600)
+        assert waited["running"] == [task_id] and "Call again" in waited["display"]
+        client.value("cancel_background_task", task_id=task_id)
+
+
+def test_more_than_there_is_room_for_is_pending(place: Place) -> None:
+    place.configure((place.root / "config.toml").read_text() + "[commands]\nmax_concurrent = 1\n")
+    with Raw(place) as client:
+        first = client.value("start_background_task", command="sleep 60", description="Nap")
+        second = client.value("start_background_task", command="sleep 60", description="Nap")
+        assert (first["status"], second["status"]) == ("running", "pending") and "starts by itself" in second["display"]
+        for one in (second, first):
+            client.value("cancel_background_task", task_id=one["task_id"])
+
+
+def test_a_command_gets_the_servers_environment_without_the_clients_key(place: Place) -> None:
+    env = {"MY_SETTING": "seen", "CLAUDE_CODE_MESSAGING_TOKEN": "secret-token"}
+    with Raw(place, env=env) as client:
+        task_id = client.value("start_background_task", command="env", description="x")["task_id"]
+        place.cli("approve", task_id)
+        client.value("wait_for_background_tasks", task_ids=[task_id])
+        output = client.value("read_background_output", task_id=task_id)["output"]
+    assert "MY_SETTING=seen" in output and "secret-token" not in output
+    assert b"secret-token" not in (place.root / "ledger.db").read_bytes()
+
+
+def test_tasks_and_outputs_are_resources_that_can_be_subscribed_to(place: Place) -> None:
+    with Raw(place) as client:
+        task_id = client.value("start_background_task", command="head -n 2", description="x", stdin=True)["task_id"]
+        uris = [f"task://{task_id}", f"output://{task_id}"]
+        assert [one["uri"] for one in client.request("resources/list")["result"]["resources"]] == uris[:1]
+        assert len(client.request("resources/templates/list")["result"]["resourceTemplates"]) == 2
+        about = client.request("resources/read", {"uri": uris[0]})["result"]["contents"][0]["text"]
+        assert '"status": "running"' in about
+        for uri in uris:
+            client.request("resources/subscribe", {"uri": uri})
+        client.notes.clear()
+        for text in ("one", "two"):
+            client.value("send_to_background_task", task_id=task_id, text=text)
+        heard: set[str] = set()
+        while heard != set(uris):
+            heard |= {note["params"]["uri"] for note in client.notes if note["method"] == "notifications/resources/updated"}
+            client.notes.clear()
+            client.notes.append(client.read()) if heard != set(uris) else None
+        assert client.request("resources/read", {"uri": uris[1]})["result"]["contents"][0]["text"] == "one\ntwo\n"
+        for uri in uris:
+            client.request("resources/unsubscribe", {"uri": uri})
+        for uri in ("task://nothing", "output://", "file:///etc/passwd", "task://x/../y", "\x00", "task://" + "x" * 10_000):
+            assert client.request("resources/read", {"uri": uri})["error"]["code"] == -32602
+
+
+async def test_a_modern_client_listens_to_them(place: Place) -> None:
+    async with _client(place, "2026-07-28") as client:
+        started = await client.call_tool("start_background_task", {"command": "head -n 1", "description": "x", "stdin": True})
+        task_id = started.structured_content["task_id"]  # type: ignore[index]
+        wanted, heard = {f"task://{task_id}", f"output://{task_id}"}, set()
+        async with client.listen(resource_subscriptions=sorted(wanted)) as stream, asyncio.timeout(20):
+            await client.call_tool("send_to_background_task", {"task_id": task_id, "text": "one"})
+            async for event in stream:
+                heard.add(str(event.uri))  # type: ignore[union-attr]
+                if heard == wanted:
+                    break
+
+
+# -- over HTTP
+
+
+@pytest.fixture
+def served(place: Place) -> Iterator[str]:
+    server = subprocess.Popen(
+        [sys.executable, "-m", "backburner", "serve", "--http", "0"], cwd=place.cwd, env=place.environ, stderr=subprocess.PIPE, text=True
+    )
+    assert server.stderr is not None
+    line = server.stderr.readline()
+    yield line.split()[3].rstrip(",")
+    server.send_signal(signal.SIGTERM)
+    server.wait(20)
+    server.stderr.close()
+
+
+def _token(place: Place) -> str:
+    path = place.root / "token"
+    assert path.stat().st_mode & 0o777 == 0o600
+    return path.read_text().strip()
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_over_http_with_the_token_all_works(place: Place, served: str, era: str) -> None:
+    async with (
+        httpx2.AsyncClient(headers={"Authorization": f"Bearer {_token(place)}", "Backburner-Session": "mine"}, timeout=40) as http,
+        Client(streamable_http_client(served, http_client=http), mode=era) as client,
+    ):
+        refused = await client.call_tool("start_background_task", {"command": "ls", "description": "x"})
+        assert refused.is_error and "absolute path" in refused.content[0].text  # type: ignore[union-attr]
+        where = {"working_directory": str(place.cwd)}
+        started = await client.call_tool("start_background_task", {"command": "echo over http", "description": "x", **where})
+        task_id = started.structured_content["task_id"]  # type: ignore[index]
+        waited = await client.call_tool("wait_for_background_tasks", {"task_ids": [task_id]})
+        assert waited.structured_content["tasks"][0]["status"] == "completed"  # type: ignore[index]
+        reads = {"command": "cat gate", "description": "x", **where}
+        asked = (await client.call_tool("start_background_task", reads)).structured_content
+        assert asked and asked["status"] == "proposed", "over HTTP no folder is the project, but for those that a person trusted"
+        place.ok("trust")
+        os.mkfifo(place.cwd / "gate")  # so that it does not end before its own start is answered, with its notice on that answer
+        other = (await client.call_tool("start_background_task", reads)).structured_content
+        assert other and other["status"] != "proposed"
+        (place.cwd / "gate").write_text("x")
+        wait_until(lambda: place.status(other["task_id"])["status"] == "completed", "the task to end")  # type: ignore[index]
+        assert other["task_id"] in (await client.call_tool("list_background_tasks", {})).structured_content["notices"]  # type: ignore[index]
+
+
+async def test_over_http_an_answer_that_nobody_took_is_not_told(place: Place, served: str) -> None:
+    headers = {"Authorization": f"Bearer {_token(place)}", "Backburner-Session": "mine"}
+    where = {"description": "x", "working_directory": str(place.cwd)}
+    async with httpx2.AsyncClient(headers=headers, timeout=40) as http:
+        async with Client(streamable_http_client(served, http_client=http), mode="legacy") as client:
+            slow = (await client.call_tool("start_background_task", {"command": "sleep 60", **where})).structured_content["task_id"]  # type: ignore[index]
+            quick = (await client.call_tool("start_background_task", {"command": "sleep 1", **where})).structured_content["task_id"]  # type: ignore[index]
+            waiting = asyncio.create_task(client.call_tool("wait_for_background_tasks", {"task_ids": [slow], "timeout_seconds": 3}))
+            await asyncio.sleep(0.5)
+            waiting.cancel()  # it hangs up
+            with contextlib.suppress(asyncio.CancelledError):
+                await waiting
+        await asyncio.sleep(4)
+        async with Client(streamable_http_client(served, http_client=http), mode="legacy") as client:
+            for _ in range(40):  # once it is certain that it did not arrive
+                told = (await client.call_tool("list_background_tasks", {})).structured_content.get("notices", "")  # type: ignore[union-attr]
+                if told:
+                    break
+                await asyncio.sleep(1)
+            assert quick in told
+            await client.call_tool("cancel_background_task", {"task_id": slow})
+
+
+def test_over_http_a_half_sent_request_is_closed(place: Place, served: str) -> None:
+    with socket.create_connection(("127.0.0.1", urlsplit(served).port or 0), timeout=40) as half:
+        half.sendall(b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n")
+        assert httpx2.post(served).status_code == 401
+        assert half.recv(1) == b""
+
+
+def test_over_http_nobody_else_gets_in(place: Place, served: str) -> None:
+    right = {"Authorization": f"Bearer {_token(place)}"}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}}
+
+    def status(**headers: str) -> int:
+        return httpx2.post(served, json=body, headers={"Accept": "application/json, text/event-stream", **headers}).status_code
+
+    assert status() == 401
+    assert status(Authorization="Bearer wrong") == 401
+    assert status(Authorization=_token(place)) == 401
+    assert status(**right, Host="evil.example") == 421
+    assert status(**right, Host="evil.example:80") == 421
+    assert status(**right, Origin="http://evil.example") == 403
+    assert status(**right, Origin="null") == 403
+    assert status(**right, Origin=served.removesuffix("/mcp")) not in (401, 403, 421)
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [("x", "is not a port"), ("99999", "is not a port"), ("0.0.0.0:80", "loopback only"), ("127.0.0.1:", "is not a port")],
+)
+def test_a_wrong_place_to_listen_is_refused(place: Place, where: str, said: str) -> None:
+    done = place.cli("serve", "--http", where)
+    assert done.returncode == 2 and said in done.stderr
+
+
+def test_the_server_leaves_with_its_client(place: Place) -> None:
+    client = Raw(place)
+    client.value("start_background_task", command="sleep 30", description="x")
+    client.process.kill()
+    client.__exit__()
+    assert place.json("list", "running"), "what it started goes on"
+    place.cli("cancel", "last")
+
+
+def test_the_server_ends_when_its_input_does(place: Place) -> None:
+    with Raw(place) as client:
+        number = client.send("tools/call", {"name": "wait_for_background_tasks", "arguments": {"task_ids": ["x"]}})
+        client.answer(number)
+    assert client.process.returncode == 0 and client.errors == b""
+
+
+def test_ctrl_c_in_the_clients_terminal_is_for_the_client(place: Place) -> None:
+    with Raw(place) as client:
+        os.kill(client.process.pid, signal.SIGINT)
+        for _ in range(5):
+            assert client.value("list_background_tasks")["count"] == 0
+
+
+def test_without_the_extra_a_sentence_says_what_to_install(place: Place, tmp_path: Path) -> None:
+    (tmp_path / "hide").mkdir()
+    (tmp_path / "hide" / "sitecustomize.py").write_text("import sys; sys.modules['mcp'] = None")
+    done = place.cli("mcp", env={"PYTHONPATH": str(tmp_path / "hide")})
+    assert done.returncode == 2 and "pip install 'backburner[mcp]'" in done.stderr

@@ -1,0 +1,85 @@
+"""What a chat asks its person, without a face."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import caller
+
+from backburner.coordination.supervision import EngineSupervisor
+from backburner.core.errors import BadInput, QuestionChanged
+from backburner.core.models import AGENT_LANE, ENGINE, Approval, Caller, ProcessId
+from backburner.interfaces.cli.questions import open_questions, settle
+from backburner.services.app import App, open_app
+from backburner.testing.records import request
+
+ME = ProcessId(1, "1", "boot")
+SESSION = "chat:1"
+
+
+def in_chat(app: App) -> Caller:
+    return caller(app)._replace(via="chat", session=SESSION)
+
+
+@pytest.fixture
+def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
+    """A home in which no engine is started."""
+    monkeypatch.setattr(EngineSupervisor, "start_engine", lambda self: None)
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "config.toml").write_text("[approval]\nyes_without_terminal = true\n")
+    with open_app(str(tmp_path / "home"), {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}) as opened:
+        yield opened
+
+
+def test_a_run_that_waits_before_its_beginning_is_asked_about(app: App, tmp_path: Path) -> None:
+    entry = app.submissions.submit(request(command=("echo", "x"), cwd=str(tmp_path), environment={}, session=SESSION), caller(app))
+    (work,) = app._ledger.runs.claim(ENGINE, ME, 1, app.now())
+    app._ledger.runs.suspend(work.run.run_id, ME, "it has changed since a person said yes", app.now())
+    (question,) = open_questions(app, in_chat(app), SESSION)
+    assert question.about == entry.task.task_id and "it has changed" in question.text
+    assert settle(app, in_chat(app), question, "yes").status == "pending" and not open_questions(app, in_chat(app), SESSION)
+    with pytest.raises(BadInput):
+        settle(app, in_chat(app), question, "yes")
+
+
+def test_what_agents_of_a_chat_propose_is_asked_there_but_not_what_its_recurring_tasks_propose(app: App, tmp_path: Path) -> None:
+    def propose(name: str, session: str | None) -> str:
+        submission = request(command=("rm", name), cwd=str(tmp_path), environment={"PATH": "/usr/bin:/bin"}, session=session)
+        return app.submissions.submit(submission, caller(app)).task.task_id
+
+    first = propose("a", SESSION)
+    asked = [first, propose("b", f"agent:{first}")]
+    propose("c", f"task:{first}")
+    propose("d", "agent:another")
+    assert [question.about for question in open_questions(app, in_chat(app), SESSION)] == asked
+
+
+def test_a_turn_that_is_stopped_takes_its_own_questions_back_and_no_others(app: App, tmp_path: Path) -> None:
+    asked = request(command=(), cwd=str(tmp_path), environment={}, agent="default", prompt="hello", session=SESSION, terms={"chat": True})
+    chat = app._ledger.tasks.submit(
+        asked, project=str(tmp_path), wanted_id="task_chat", approval=Approval("auto", "prompt", app.now()), reasons=(), runner=AGENT_LANE,
+        folder="tasks", now=app.now(), expires_at=None
+    )  # fmt: skip
+    assert chat.run is not None
+    own = request(command=("rm", "a"), cwd=str(tmp_path), environment={}, session=SESSION, parent_run=chat.run.run_id)
+    besides = request(command=("rm", "b"), cwd=str(tmp_path), environment={}, session=SESSION, key=f"{chat.run.run_id}:1:b")
+    proposed = [app.submissions.submit(one, caller(app)).task.task_id for one in (own, besides)]
+    app.tasks.cancel(chat.task.task_id, in_chat(app))
+    assert [app.queries.get(task_id).status for task_id in proposed] == ["rejected", "proposed"]
+
+
+def test_an_answer_in_a_chat_is_for_what_was_shown_there(app: App, tmp_path: Path) -> None:
+    script = tmp_path / "job.sh"
+    script.write_text("echo good\n")
+    environment = {"PATH": "/usr/bin:/bin"}
+    entry = app.submissions.submit(
+        request(command=("sh", "job.sh"), cwd=str(tmp_path), environment=environment, session=SESSION), caller(app)
+    )
+    (question,) = open_questions(app, in_chat(app), SESSION)
+    assert f"Fingerprint: {question.seen[:12]}" in question.text
+    script.write_text("echo evil\n")
+    with pytest.raises(QuestionChanged):
+        settle(app, in_chat(app), question, "yes")
+    assert app.queries.find(entry.task.task_id, caller(app)).status == "proposed"
+    (again,) = open_questions(app, in_chat(app), SESSION)
+    assert again.seen != question.seen and settle(app, in_chat(app), again, "yes").status == "pending"

@@ -1,0 +1,693 @@
+"""`top`: what the board composes at any size, and the real thing in a pseudo-terminal."""
+
+import codecs
+import contextlib
+import fcntl
+import json
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator
+
+import apsw
+import pyte
+import pytest
+from conftest import Place, caller, wait_until
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from backburner.core import task_text as render
+from backburner.core.models import Entry
+from backburner.core.progress import Progress
+from backburner.core.states import Result, RunState, TaskState
+from backburner.core.terminal_text import cells
+from backburner.interfaces.cli.tasks import LISTED
+from backburner.interfaces.tui.board import Board, Row, Section, arranged, compose, page, section_of
+from backburner.interfaces.tui.top_screen import STYLES
+from backburner.services.app import open_app
+from backburner.system import wakeups as wake
+from backburner.testing import records
+from backburner.testing.records import request
+
+NOW = 1_770_647_500_000
+HOSTILE = "\x1b[2J\x1b]0;title\x07\x1b[8;1;1t\x9b31m\u202e\x00\r\t進捗\u0301🚀\ufe0f\x1bP+q\x1b\\"
+
+
+def task(word: str, state: RunState | TaskState = RunState.RUNNING, n: int = 0, **fields: object) -> Entry:
+    """A task in a state; `fields` go to the task or its run, by their names."""
+    of_task = {name: fields.pop(name) for name in list(fields) if name in ("description", "command", "shell", "project", "after")}
+    one = records.task(
+        f"task_20260209_143022_{word}",
+        **{"command": ("pytest", "-q"), "cwd": "/work/project", "reasons": ("it runs the code of this project",), **of_task},
+        created_at=NOW - 90_000 + n,
+    )
+    if isinstance(state, TaskState):
+        return Entry(one._replace(state=state), None)
+    started = NOW - 73_000 + n if state not in (RunState.PENDING, RunState.WAITING) else None
+    ended = NOW - 1000 + n if state in (RunState.COMPLETED, RunState.FAILED, RunState.CANCELLED, RunState.SKIPPED) else None
+    result = Result.EXIT if ended else None
+    return Entry(one, records.run(word, **{"state": state, "started_at": started, "ended_at": ended, "result": result, **fields}))
+
+
+def board(entries: list[Entry], output: bytes = b"", progress: Progress | None = None, **fields: object) -> Board:
+    selected = fields.pop("selected", entries[0].task.task_id if entries else None)
+    asked = (lambda _: progress), (lambda _: "a free place"), (lambda _, lines: output)
+    return Board("~/project", entries, NOW, *asked, selected=selected, **fields)  # type: ignore[arg-type]
+
+
+def lines(rows: list[Row]) -> list[str]:
+    return ["".join(text for text, _ in row).rstrip() for row in rows]
+
+
+def everything() -> list[Entry]:
+    return arranged(
+        [
+            task("lint", RunState.COMPLETED, 1, summary="All checks passed!"),
+            task("old", RunState.FAILED, 0, exit_code=2, summary="2 failed"),
+            task("copy", TaskState.PROPOSED),
+            task("later", RunState.PENDING),
+            task("server", RunState.RUNNING, 2, ready_at=NOW),
+            task("pytest", RunState.RUNNING, 1, summary=None),
+        ],
+        NOW,
+    )
+
+
+def test_the_board_has_every_task_in_its_section_with_what_matters_there() -> None:
+    shown = lines(compose(board(everything(), b"one\ntwo\n", Progress(9, 20, 0.45, "9 of 20"), free=3), 130, 24))
+    assert shown[0] == " backburner  ~/project" + shown[0][22:] and shown[0].endswith(
+        "2 running · 1 pending · 1 waiting for approval · 3 free places"
+    )
+    assert shown[1] == " Running 2"
+    assert re.fullmatch(r" ████░░░░░░  45%   1m 12s task_20260209_143022_pytest pytest -q +9 of 20", shown[2])
+    assert shown[4] == " Pending 1" and shown[5].split()[:2] == ["pending", "task_20260209_143022_later"]
+    assert shown[5].endswith("waits for a free place")
+    assert shown[6] == " Waiting for approval 1" and shown[7].endswith("it runs the code of this project")
+    assert shown[8] == " Recent 2" and shown[9].startswith(" completed") and shown[9].endswith("All checks passed!")
+    assert shown[10].startswith(" failed") and shown[10].endswith("exit 2 · 2 failed")
+    assert shown[11].startswith("── task_20260209_143022_pytest · running 1m 12s · 9 of 20 · pytest -q ───")
+    assert shown[12:14] == ["one", "two"] and set(shown[14:23]) == {""}
+    assert shown[23].startswith(" c cancel  r restart") and shown[23].endswith("q quit")
+
+
+def test_only_the_selected_row_is_reversed_and_it_spans_the_screen() -> None:
+    entries = everything()
+    rows = compose(board(entries, selected=entries[2].task.task_id), 100, 24)
+    chosen = [row for row in rows if any(style == "selected" for _, style in row)]
+    assert len(chosen) == 1 and "143022_later" in chosen[0][0][0] and cells(chosen[0][0][0]) == 100
+
+
+def test_sections_are_ordered_by_what_comes_next() -> None:
+    entries = [
+        task("blocked", RunState.PENDING, 0, blocked=True),
+        task("timed", RunState.PENDING, 0, due_at=NOW + 5000),
+        task("second", RunState.PENDING, 5),
+        task("first", RunState.PENDING, 1),
+        task("urgent", RunState.PENDING, 9, priority=1),
+        task("young", RunState.RUNNING, 5),
+        task("aged", RunState.RUNNING, 1),
+        task("just", RunState.CANCELLED, 9),
+        task("before", RunState.COMPLETED, 1),
+    ]
+    words = [entry.task.task_id.rpartition("_")[2] for entry in arranged(entries, NOW)]
+    assert words == ["aged", "young", "urgent", "first", "second", "timed", "blocked", "just", "before"]
+
+
+def test_every_status_has_a_section() -> None:
+    assert {section_of(task("x", state)) for state in RunState} == set(Section)
+    assert section_of(task("x", TaskState.PROPOSED)) is Section.WAITING
+    assert {section_of(task("x", state)) for state in (TaskState.REJECTED, TaskState.EXPIRED)} == {Section.RECENT}
+
+
+def test_a_narrow_board_drops_the_duration_first_and_then_the_description() -> None:
+    entries = [task("pytest", description="All of the tests")]
+    assert lines(compose(board(entries), 60, 12))[2] == " running     1m 13s 143022_pytest All of the tests"
+    assert lines(compose(board(entries), 42, 12))[2] == " running   143022_pytest All of the tests"
+    assert lines(compose(board(entries), 30, 12))[2] == " running   143022_pytest"
+    pending = [task("later", RunState.PENDING, description="Much later")]
+    assert lines(compose(board(pending), 60, 12))[2].endswith("143022_later for a free place")
+
+
+def test_a_low_board_keeps_the_selected_task_and_the_keys() -> None:
+    entries = arranged([task(f"t{n}", RunState.COMPLETED, n) for n in range(50)], NOW)
+    selected = entries[30].task.task_id
+    for height in range(3, 20):
+        shown = lines(compose(board(entries, b"said\n", selected=selected), 100, height))
+        assert any("143022_t19 " in line for line in shown[1:-1]) and shown[-1].endswith("q quit"), height
+        assert ("said" in shown) == (height >= 8)
+        assert 1 <= page(board(entries, selected=selected), height) < height
+
+
+def test_the_output_is_shown_in_its_last_state_with_its_indentation() -> None:
+    output = b"  indented\n\tbelow a tab\n10%\r20%\r30%\r\n\x1b[31m  red\x1b[0m\nunfinished"
+    shown = lines(compose(board([task("x")], output, zoomed=True), 80, 9))
+    assert shown[2:8] == ["  indented", "        below a tab", "30%", "  red", "unfinished", ""]
+
+
+def test_a_zoomed_board_is_all_output() -> None:
+    output = b"".join(b"line %d\n" % n for n in range(100))
+    shown = lines(compose(board(everything(), output, zoomed=True), 80, 30))
+    assert shown[1].startswith("── ") and shown[2:-1] == [f"line {n}" for n in range(73, 100)]
+
+
+def test_a_proposal_says_how_to_answer_it_and_an_empty_board_how_to_start() -> None:
+    shown = lines(compose(board([task("copy", TaskState.PROPOSED)]), 100, 20))
+    assert "Asks because: it runs the code of this project" in shown
+    assert "Answer: backburner approve task_20260209_143022_copy" in shown
+    assert " No background tasks here." in lines(compose(board([]), 100, 20))
+
+
+def test_a_question_and_the_help_take_their_places() -> None:
+    assert lines(compose(board(everything(), said="Cancel x? y/n"), 80, 20))[-1] == " Cancel x? y/n"
+    assert any(line.strip() == "c          cancel it; asks first" for line in lines(compose(board(everything(), help=True), 80, 20)))
+
+
+def test_a_task_that_is_to_stop_says_so() -> None:
+    entries = [task("a"), task("x", cancel_requested_at=NOW)]
+    assert ("stopping       ", "cancelled") in compose(board(entries), 100, 10)[3]
+
+
+def test_colours_are_those_of_the_table() -> None:
+    assert {STYLES[status] for status in ("completed", "done")} == {"ansigreen"} and STYLES["failed"] == "ansired"
+    assert render.COLOURS.keys() < STYLES.keys() and STYLES["pending"] == "dim"
+
+
+ANY_TEXT = st.one_of(st.text(max_size=60), st.just(HOSTILE), st.just("x" * 20_000), st.just("進" * 300), st.just("e" + "\u0301" * 500))
+STATES = st.sampled_from([*RunState, TaskState.PROPOSED, TaskState.REJECTED, TaskState.EXPIRED])
+
+
+@st.composite
+def entries_of_any_kind(draw: st.DrawFn) -> list[Entry]:
+    found = []
+    for n in range(draw(st.integers(0, 12))):
+        state = draw(STATES)
+        fields: dict[str, object] = {"description": draw(ANY_TEXT), "command": (draw(ANY_TEXT),), "shell": True, "project": draw(ANY_TEXT)}
+        if isinstance(state, RunState):
+            fields |= {
+                "summary": draw(st.none() | ANY_TEXT),
+                "error": draw(st.none() | ANY_TEXT),
+                "exit_code": draw(st.none() | st.integers(0, 255)),
+            }
+            fields |= {"due_at": draw(st.none() | st.just(NOW + 5000)), "cancel_requested_at": draw(st.none() | st.just(NOW))}
+        word = draw(st.from_regex(r"[A-Za-z0-9._-]{1,32}", fullmatch=True))
+        found.append(task(f"{word}_{n}", state, n, **fields))
+    return arranged(found, NOW)
+
+
+@st.composite
+def boards(draw: st.DrawFn) -> Board:
+    entries = draw(entries_of_any_kind())
+    output = draw(st.one_of(st.binary(max_size=300), ANY_TEXT.map(lambda text: text.encode("utf-8", "replace"))))
+    progress = draw(st.none() | st.builds(Progress, st.none(), st.none(), st.none() | st.floats(0, 1), ANY_TEXT))
+    shown = board(entries, output, progress, everywhere=draw(st.booleans()), zoomed=draw(st.booleans()), help=draw(st.booleans()))
+    selected = draw(st.sampled_from([entry.task.task_id for entry in entries])) if entries else None
+    waits = draw(st.none() | ANY_TEXT)
+    return shown._replace(selected=selected, where=draw(ANY_TEXT), said=draw(ANY_TEXT), waits_for=lambda _: waits)
+
+
+@given(boards(), st.integers(1, 250), st.integers(1, 80))
+@example(board(everything(), HOSTILE.encode()), 1, 1)
+@example(board([task("x", description=HOSTILE)], (HOSTILE * 1000).encode(), everywhere=True), 250, 80)
+def test_nothing_ever_leaves_the_screen_or_could_move_its_cursor(shown: Board, width: int, height: int) -> None:
+    rows = compose(shown, width, height)
+    assert len(rows) == height
+    for row in rows:
+        text = "".join(text for text, _ in row)
+        assert cells(text) <= width and text.isprintable()
+        assert not re.search("[\ufe00-\ufe0f\u202a-\u202e]", text)
+
+
+# -- in a terminal
+
+# A character, or a sequence that a board may write: colours, moves of the cursor, erasing, and a few modes.
+_TOKEN = re.compile(r"[^\x1b]|\x1b\[[\d;]*[mABCDHJK]|\x1b\[\?(?:1|7|12|25|1049|2004)[hl]", re.DOTALL)
+
+
+class Screen(pyte.Screen):
+    """A terminal with an alternate screen, which remembers whether a line ever ran over. A switch of screens clears it.
+
+    One that was resized shows nothing before it is erased: what comes until then was drawn for another size.
+    """
+
+    def __init__(self, columns: int, lines: int) -> None:
+        super().__init__(columns, lines)
+        self._stream = pyte.Stream(self)
+        self.alternate = self.wrapped = self.resized = False
+
+    def feed(self, text: str) -> str:
+        """Obey; what is left is the start of a sequence."""
+        at = 0
+        while found := _TOKEN.match(text, at):
+            at = found.end()
+            if self.resized and found[0] == "\x1b[J":
+                self.resized = False
+                self.cursor_position()
+            if not self.resized:
+                self._stream.feed(found[0])
+        assert len(text) - at < 16, f"no terminal should get {text[at:]!r}"
+        return text[at:]
+
+    def draw(self, data: str) -> None:
+        assert data.isprintable() or not self.alternate, f"no terminal should get {data!r}"
+        self.wrapped = self.wrapped or (self.alternate and self.cursor.x + cells(data) > self.columns)
+        super().draw(data)
+
+    def set_mode(self, *modes: int, **options: bool) -> None:
+        super().set_mode(*modes, **options)
+        if 1049 in modes:
+            self._switch(alternate=True)
+
+    def reset_mode(self, *modes: int, **options: bool) -> None:
+        super().reset_mode(*modes, **options)
+        if 1049 in modes:
+            self._switch(alternate=False)
+
+    def _switch(self, *, alternate: bool) -> None:
+        self.alternate = alternate
+        self.erase_in_display(2)
+        self.cursor_position()
+
+
+class Terminal:
+    """`backburner top`, or another command, in a pseudo-terminal of its own."""
+
+    def __init__(
+        self,
+        place: Place,
+        *,
+        words: tuple[str, ...] = ("top",),
+        columns: int = 100,
+        lines: int = 30,
+        env: dict[str, str] | None = None,
+        controlling: bool = True,
+    ) -> None:
+        self.raw, self._rest = b"", ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self.screen = Screen(columns, lines)
+        self.master, self.slave = pty.openpty()
+        self._size(columns, lines)
+        self.before = termios.tcgetattr(self.slave)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "backburner", *words],
+            cwd=place.cwd,
+            env={**place.environ, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8", "COLUMNS": "33", **(env or {})},
+            stdin=self.slave,
+            stdout=self.slave,
+            stderr=self.slave,
+            start_new_session=True,
+            preexec_fn=(lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0)) if controlling else None,
+        )
+        os.set_blocking(self.master, False)
+
+    def _size(self, columns: int, lines: int) -> None:
+        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+    def resize(self, columns: int, lines: int) -> None:
+        self.shown()
+        self.screen.resize(lines, columns)
+        self.screen.resized = True
+        self._size(columns, lines)
+
+    def type(self, keys: str) -> None:
+        os.write(self.master, keys.encode())
+
+    def shown(self) -> list[str]:
+        """The lines of the screen as they are now."""
+        with contextlib.suppress(BlockingIOError, OSError):
+            while piece := os.read(self.master, 1 << 16):
+                self.raw += piece
+                self._rest = self.screen.feed(self._rest + self._decoder.decode(piece))
+        return [line.rstrip() for line in self.screen.display]
+
+    def sees(self, pattern: str) -> None:
+        """Wait for a line like that."""
+        wait_until(lambda: any(re.search(pattern, line) for line in self.shown()), f"{pattern!r} to be seen", 20)
+
+    def left(self) -> int:
+        """Wait for its end; the exit code."""
+        wait_until(lambda: [self.shown(), self.process.poll()][1] is not None, "top to leave")
+        self.shown()
+        return self.process.returncode
+
+    @property
+    def restored(self) -> bool:
+        """Whether the settings and modes of the terminal are as before: screen, cursor, wrapping of lines, paste."""
+        modes = ("1049l", "1049h"), ("25h", "25l"), ("7h", "7l"), ("2004l", "2004h")
+        ended = all(self.raw.rfind(f"\x1b[?{off}".encode()) > self.raw.rfind(f"\x1b[?{on}".encode()) >= 0 for off, on in modes)
+        return ended and not self.screen.alternate and termios.tcgetattr(self.slave) == self.before
+
+    def hang_up(self) -> None:
+        """The terminal is gone, as that of a closed window."""
+        os.close(self.slave)
+        os.close(self.master)
+        self.master = self.slave = -1
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        if self.master >= 0:
+            self.hang_up()
+
+
+@pytest.fixture
+def opened() -> Iterator[list[Terminal]]:
+    terminals: list[Terminal] = []
+    yield terminals
+    for terminal in terminals:
+        terminal.close()
+
+
+def top(opened: list[Terminal], place: Place, **options: object) -> Terminal:
+    opened.append(Terminal(place, **options))  # type: ignore[arg-type]
+    return opened[-1]
+
+
+def test_the_board_shows_what_runs_and_its_output_as_it_comes_and_q_gives_the_terminal_back(place: Place, opened: list[Terminal]) -> None:
+    gate = place.cwd / "gate"
+    task_id = place.run(
+        f"echo hello; while [ ! -e {gate} ]; do sleep 0.02; done; echo '3/4'; echo late; exec sleep 600", options=("--shell",)
+    )
+    terminal = top(opened, place)
+    terminal.sees("1 running · 0 pending · 4 free places")
+    terminal.sees(rf"^── {task_id} · running")
+    terminal.sees("^hello$")
+    gate.touch()
+    terminal.sees("^late$")
+    terminal.sees(r"███████░░░  75%")
+    terminal.type("q")
+    assert terminal.left() == 0 and terminal.restored and not terminal.screen.wrapped
+    assert place.status(task_id)["status"] == "running"
+    place.ok("cancel", task_id)
+
+
+def test_c_and_y_cancel_the_selected_task_and_anything_else_does_not(place: Place, opened: list[Terminal]) -> None:
+    first, second = place.run("sleep", "600"), place.run("sleep", "601")
+    terminal = top(opened, place)
+    terminal.sees("2 running")
+    terminal.type("jc")
+    terminal.sees("Cancel .*sleep(_2)?[?] y/n")
+    terminal.type("n")
+    terminal.sees("q quit")
+    terminal.type("kc")
+    terminal.sees("y/n")
+    terminal.type("y")
+    terminal.sees(rf"^── {first} · cancelled")  # the selection stays with its task
+    terminal.type("c")
+    terminal.sees("is not running")
+    terminal.type("\x03")
+    assert terminal.left() == 0 and terminal.restored
+    assert (place.status(first)["status"], place.status(second)["status"]) == ("cancelled", "running")
+    place.ok("cancel", second)
+
+
+def test_restart_asks_on_the_plain_screen_and_comes_back_with_the_new_task(place: Place, opened: list[Terminal]) -> None:
+    first = place.finish("install", "-d", "made")["task_id"]
+    terminal = top(opened, place)
+    terminal.sees(f"^── {first} · completed")
+    terminal.type("r")
+    terminal.sees("Start in background[?]")
+    assert not terminal.screen.alternate
+    terminal.type("n\n")
+    terminal.sees("Not started: you said no")
+    terminal.type("\n")
+    terminal.sees(f"^── {first} · completed")
+    terminal.type("r")
+    terminal.sees("Start in background[?]")
+    terminal.type("y\n")
+    terminal.sees("Press Enter to return")
+    terminal.type("\n")
+    terminal.sees("Recent 2")
+    found = place.json("list")
+    assert isinstance(found, list) and found[0]["restarted_from"] == first
+    terminal.sees(f"^── {found[0]['task_id']} · ")
+    terminal.type("\x1b")
+    assert terminal.left() == 0 and terminal.restored
+
+
+def test_l_follows_the_log_on_the_plain_screen_until_ctrl_c(place: Place, opened: list[Terminal]) -> None:
+    task_id = place.run("echo followed; exec sleep 600", options=("--shell",))
+    terminal = top(opened, place)
+    terminal.sees("followed")
+    terminal.type("l")
+    wait_until(lambda: terminal.shown() and not terminal.screen.alternate, "the plain screen")
+    terminal.sees("^followed")
+    terminal.type("\x03")
+    terminal.sees("Press Enter to return")
+    terminal.type("\n")
+    terminal.sees(f"^── {task_id}")
+    terminal.type("q")
+    assert terminal.left() == 0 and terminal.restored
+    place.ok("cancel", task_id)
+
+
+def test_hostile_output_and_words_never_reach_the_terminal(place: Place, opened: list[Terminal]) -> None:
+    attacks = [
+        "\x1b]0;owned\x07", "\x1b[8;1;1t", "\x1b[6n", "\x1b[?1000h", "\x1bP+q544e\x1b\\", "\x1b[5;31;1m", "\x1b[3;3H", "\x1bc",
+        "\x9b31m", "\u202e", "\x0e", "\x1b]52;c;b3duZWQ=\x07", "\x1b[38;2;1;2;3m", "\x1b[999B", "\x1b_owned\x1b\\",
+    ]  # fmt: skip
+    payload = place.cwd / "payload"
+    payload.write_bytes(b"x" * 1_000_000 + b"\n" + "".join(f"{attack}after\n" for attack in attacks).encode() + b"\xff\xfe\x00\nend\n")
+    evil = "\x1b]0;owned\x07\x1b[3;3Hname\u202e"
+    task_id = place.run(f"cat {payload}; exec sleep 600", options=("--shell", "--description", evil, "--name", "evil\x1b[2J"))
+    terminal = top(opened, place, columns=80, lines=40)
+    terminal.sees("^end$")
+    terminal.sees("^x{79}…$")
+    assert sum(line.endswith("after") for line in terminal.shown()) == len(attacks)
+    terminal.type("o")
+    terminal.type("\x0cq")
+    assert terminal.left() == 0 and terminal.restored and not terminal.screen.wrapped
+    for attack in attacks:
+        assert attack.encode() not in terminal.raw
+    assert b"owned" not in terminal.raw.replace(b"\\x1b]0;owned", b"") and b"\x1b]" not in terminal.raw
+    place.ok("cancel", task_id)
+
+
+def test_the_board_follows_the_size_of_the_terminal(place: Place, opened: list[Terminal]) -> None:
+    task_id = place.run("sleep", "600", options=("--description", "進捗を示す🚀", "--name", "wide"))
+    terminal = top(opened, place)
+    terminal.sees(f"^── {task_id}")
+    for columns, height in ((200, 50), (60, 20), (40, 8), (12, 3), (2, 1), (1, 1), (100, 30)):
+        terminal.resize(columns, height)
+        wait_until(lambda: terminal.shown() and not terminal.screen.resized, "the board to be drawn anew")
+        if columns >= 40:
+            terminal.sees(r" \d+_wide +進捗を示" if columns < 120 else f"{task_id} +進捗を示す🚀")
+            terminal.sees("q quit")
+        elif columns > 2:
+            terminal.sees(r"\S")
+    terminal.type("q")
+    assert terminal.left() == 0 and terminal.restored and not terminal.screen.wrapped
+    place.ok("cancel", task_id)
+
+
+def test_tasks_appear_by_themselves_and_a_shows_those_of_all_projects(place: Place, opened: list[Terminal]) -> None:
+    elsewhere = place.cwd.parent / "elsewhere"
+    elsewhere.mkdir()
+    terminal = top(opened, place)
+    terminal.sees("No background tasks here")
+    place.ok("run", "--wait", "--", "echo", "there", cwd=elsewhere)
+    place.ok("run", "--wait", "--", "echo", "here")
+    terminal.sees("Recent 1")
+    terminal.sees("^here$")
+    terminal.type("a")
+    terminal.sees("Recent 2")
+    terminal.sees("elsewhere")
+    terminal.type("\x1bOB")
+    terminal.sees("^there$")
+    terminal.type("?")
+    terminal.sees("cancel it; asks first")
+    terminal.type("jq")
+    assert terminal.left() == 0
+
+
+def test_what_is_live_is_shown_however_many_are_younger(place: Place, opened: list[Terminal]) -> None:
+    submission = request(command=("install", "-d", "made"), cwd=str(place.cwd), environment={"PATH": os.environ["PATH"]})
+    with open_app(place.home, place.environ) as app:
+        ids = [app.submissions.submit(submission, caller(app)).task.task_id for _ in range(LISTED + 5)]
+    terminal = top(opened, place)
+    terminal.sees(f"{LISTED + 5} waiting for approval")
+    terminal.type("\x1bOF")
+    terminal.sees(f"^── {ids[-1]} · proposed")
+    terminal.type("\x1b[5~\x1b[5~k\x1bOHj")
+    terminal.sees(f"^── {ids[1]} · proposed")
+    terminal.type("q")
+    assert terminal.left() == 0
+
+
+def test_trouble_with_the_ledger_is_said_and_the_board_comes_back_when_it_is_over(place: Place, opened: list[Terminal]) -> None:
+    place.finish("true")
+    terminal = top(opened, place, columns=200)
+    terminal.sees("Recent 1")
+    ledger = apsw.Connection(place.home.ledger)
+    ledger.execute("ALTER TABLE tasks RENAME TO elsewhere")
+    wake.wake_all(place.home.socket_dir)
+    terminal.sees("^ The ledger .* cannot be used: no such table: tasks")
+    terminal.sees("Recent 1")
+    ledger.execute("ALTER TABLE elsewhere RENAME TO tasks")
+    ledger.close()
+    wake.wake_all(place.home.socket_dir)
+    terminal.sees("q quit")
+    terminal.type("q")
+    assert terminal.left() == 0
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 0)])
+def test_a_board_that_is_told_to_end_gives_the_terminal_back(place: Place, opened: list[Terminal], number: int, code: int) -> None:
+    terminal = top(opened, place)
+    terminal.sees("No background tasks here")
+    terminal.process.send_signal(number)
+    assert terminal.left() == code and terminal.restored
+
+
+@pytest.mark.parametrize("controlling", [True, False])
+def test_a_board_whose_terminal_is_gone_ends(place: Place, opened: list[Terminal], controlling: bool) -> None:
+    terminal = top(opened, place, controlling=controlling)  # only where it is the controlling one there is a signal
+    terminal.sees("No background tasks here")
+    terminal.hang_up()
+    assert terminal.process.wait(20) == 0
+
+
+@pytest.mark.parametrize("where", ["here", "elsewhere"])
+def test_an_unexpected_error_is_told_after_the_terminal_has_been_given_back(place: Place, opened: list[Terminal], where: str) -> None:
+    folder = place.cwd.parent / where if where == "elsewhere" else place.cwd
+    folder.mkdir(exist_ok=True)
+    place.ok("run", "--wait", "--", "true", cwd=folder)
+    terminal = top(opened, place)
+    terminal.sees("Recent 1" if where == "here" else "No background tasks here")
+    ledger = apsw.Connection(place.home.ledger)
+    ledger.execute("UPDATE tasks SET command = '['")
+    ledger.close()
+    if where == "here":
+        wake.wake_all(place.home.socket_dir)
+    else:
+        terminal.type("a")
+    assert terminal.left() == 1 and terminal.restored
+    assert b"Backburner made a mistake: JSONDecodeError" in terminal.raw.rpartition(b"\x1b[?1049l")[2]
+
+
+def test_keys_that_are_not_known_and_pasted_text_do_nothing(place: Place, opened: list[Terminal]) -> None:
+    first, second = place.run("sleep", "600"), place.run("sleep", "601")
+    terminal = top(opened, place)
+    terminal.sees("2 running")
+
+    def goes_on(key: str, selected: str) -> bool:
+        terminal.type(key)  # again and again: what comes together with a key that is not known is ignored with it
+        return any(line.startswith(f"── {selected} ") for line in terminal.shown())
+
+    for keys in ("\x1bq", "\x1b[?62;22c", "\x1b[200~cyq\x1b[201~", "\x1b[200~", "cyq\x1b[201~", "ü"):
+        terminal.type(keys)
+        if keys != "\x1b[200~":
+            wait_until(lambda: goes_on("j", second), "the second task to be selected")
+            wait_until(lambda: goes_on("k", first), "the first task to be selected")
+    assert b"y/n" not in terminal.raw
+    terminal.type("q")
+    assert terminal.left() == 0 and terminal.restored
+    place.ok("cancel", first, second)
+
+
+def test_what_another_program_writes_does_not_move_the_board_and_ctrl_l_removes_it(place: Place, opened: list[Terminal]) -> None:
+    task_id = place.run("sleep", "600")
+    terminal = top(opened, place)
+    terminal.sees("1 running")
+    os.write(terminal.slave, b"\n\n\nwritten by another program")
+    terminal.sees("written by")
+    terminal.type("?")
+    terminal.sees("cancel it; asks first")
+    assert terminal.shown()[2].strip() == "Keys"
+    terminal.type("?")
+    terminal.sees("Running 1")
+    os.write(terminal.slave, b"\n\n\nwritten by another program")
+    terminal.sees("written by")
+    terminal.type("\x0c")
+    wait_until(lambda: not any("written by" in line for line in terminal.shown()), "it to be removed")
+    terminal.sees("q quit")
+    assert terminal.shown()[0].startswith(" backburner ") and terminal.shown()[1] == " Running 1"
+    terminal.type("q")
+    assert terminal.left() == 0 and terminal.restored
+    place.ok("cancel", task_id)
+
+
+def test_a_tiny_terminal_has_the_selected_task_and_the_key_that_leaves(place: Place, opened: list[Terminal]) -> None:
+    place.finish("true")
+    terminal = top(opened, place, columns=10, lines=3)
+    terminal.sees("^ q quit$")
+    assert terminal.shown()[1] == " complete…"
+    terminal.type("c")
+    terminal.sees("^ Task tas…$")
+    terminal.type("q")
+    assert terminal.left() == 0 and terminal.restored and not terminal.screen.wrapped
+
+
+def test_changed_settings_are_taken_over(place: Place, opened: list[Terminal]) -> None:
+    terminal = top(opened, place)
+    terminal.sees("5 free places")
+    place.configure("[commands]\nmax_concurrent = 7\n")
+    wake.wake_all(place.home.socket_dir)
+    terminal.sees("7 free places")
+    place.configure("[commands]\nmax_concurrent = many\n")
+    wake.wake_all(place.home.socket_dir)
+    place.configure("[commands]\nmax_concurrent = 6\n")
+    wake.wake_all(place.home.socket_dir)
+    terminal.sees("6 free places")
+    terminal.type("q")
+    assert terminal.left() == 0
+
+
+def test_colours_are_left_out_where_nobody_wants_them(place: Place, opened: list[Terminal]) -> None:
+    place.finish("false")
+    colour = re.compile(rb"\x1b\[[\d;]*3[1-7][;m]")
+    plain, coloured = top(opened, place, env={"NO_COLOR": "1"}), top(opened, place)
+    for terminal in (plain, coloured):
+        terminal.sees("failed .*exit 1")
+        terminal.type("q")
+        assert terminal.left() == 0
+    assert not colour.search(plain.raw) and colour.search(coloured.raw)
+
+
+def test_a_terminal_of_old_gets_plain_letters(place: Place, opened: list[Terminal]) -> None:
+    place.finish("echo", "進", options=("--description", "進捗"))
+    terminal = top(opened, place, env={"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"})
+    terminal.sees(r"^-- task_\d+_\d+_echo - completed \d+m?s - \?\? -")
+    terminal.type("q")
+    assert terminal.left() == 0 and terminal.raw.isascii()
+
+
+def test_a_terminal_whose_name_is_not_known_gets_the_board(place: Place, opened: list[Terminal]) -> None:
+    terminal = top(opened, place, env={"TERM": "xterm-of-tomorrow"})
+    terminal.sees("No background tasks here")
+    terminal.type("q")
+    assert terminal.left() == 0 and terminal.restored
+
+
+@pytest.mark.parametrize("term", ["dumb", "", "unknown"])
+def test_a_terminal_that_cannot_be_drawn_on_gets_one_sentence(place: Place, opened: list[Terminal], term: str) -> None:
+    terminal = top(opened, place, env={"TERM": term})
+    assert terminal.left() == 2
+    assert terminal.raw.decode() == "`top` needs a terminal; `backburner list` works without one.\r\n"
+
+
+def test_without_a_terminal_top_says_so_and_its_json_is_that_of_list(place: Place) -> None:
+    place.finish("true")
+    done = place.cli("top")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "`top` needs a terminal; `backburner list` works without one.\n"
+    assert json.loads(place.ok("top", "--json")) == place.json("list")
+
+
+@pytest.mark.parametrize("words", [("top",), ("chat", "-m", "hello")])
+@pytest.mark.parametrize("module", ["prompt_toolkit", "wcwidth"])
+def test_without_the_extra_a_sentence_says_what_to_install(
+    place: Place, opened: list[Terminal], module: str, words: tuple[str, ...]
+) -> None:
+    hidden = place.cwd / "hidden"
+    hidden.mkdir()
+    (hidden / "sitecustomize.py").write_text(f"import sys; sys.modules['{module}'] = None")
+    terminal = top(opened, place, words=words, env={"PYTHONPATH": str(hidden)})
+    assert terminal.left() == 2
+    what = "`top` needs" if words == ("top",) else "A chat needs"
+    assert terminal.raw.decode() == f"{what} the extra `tui`: pip install 'backburner[tui]'.\r\n"

@@ -1,0 +1,46 @@
+"""Who asks: names of sessions from what clients say of themselves."""
+
+import os
+
+import pytest
+
+from backburner.core.sessions import SessionId
+from backburner.system.caller_identity import ancestors, caller_session, client_process, environment_for_commands, session_name
+from backburner.system.processes import identify, myself
+
+
+@pytest.mark.parametrize(
+    ("environ", "session"),
+    [
+        ({}, None),
+        ({"CLAUDE_CODE_SESSION_ID": "1a-2b"}, "claude:1a-2b"),
+        ({"CODEX_THREAD_ID": "t1"}, "codex:t1"),
+        ({"BACKBURNER_SESSION": "opencode:ses_1", "CLAUDE_CODE_SESSION_ID": "1"}, "opencode:ses_1"),
+        ({"BACKBURNER_SESSION": "mine"}, "session:mine"),
+        ({"CLAUDE_CODE_SESSION_ID": ""}, None),
+    ],
+)
+def test_a_session_is_known_by_what_its_client_sets(environ: dict[str, str], session: str | None) -> None:
+    assert caller_session(environ) == session
+
+
+def test_nothing_strange_gets_into_a_name() -> None:
+    assert session_name("My Client!", "a/b\n../\x1b[31m;") == "my-client:a-b-..-31m-"
+    assert len(session_name("x" * 500, "y" * 500)) < 200
+    assert SessionId.parse(session_name("claude", "x:y")) == ("claude", "x-y")
+
+
+def test_a_command_is_not_handed_the_key_to_its_client() -> None:
+    assert environment_for_commands({"CLAUDE_CODE_MESSAGING_TOKEN": "secret", "CLAUDE_CODE_MESSAGING_SOCKET": "s", "PATH": "/bin"}) == {
+        "PATH": "/bin"
+    }
+
+
+def test_the_processes_above_are_found_nearest_first() -> None:
+    above = list(ancestors())
+    assert above[0] == identify(os.getppid()) and myself() not in above
+
+
+def test_a_client_is_known_by_the_pid_it_tells() -> None:
+    assert client_process({"CLAUDE_PID": str(os.getpid())}) == myself()
+    assert client_process({"CLAUDE_PID": "x"}) is None and client_process({}) is None

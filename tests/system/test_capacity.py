@@ -1,0 +1,56 @@
+"""Whether there is room for one more command, by what the machine says of itself."""
+
+import os
+
+import pytest
+
+from backburner.core.settings import Config, resolve
+from backburner.system import capacity as machine
+
+EVERYTHING = 1_000_000  # MiB, and as a load: more than a machine has
+
+
+def settings(**values: float) -> Config:
+    return resolve("".join(["[commands]\n", *(f"{name} = {value}\n" for name, value in values.items())]))
+
+
+@pytest.fixture
+def load(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (3.0, 0.0, 0.0))
+
+
+@pytest.mark.usefixtures("load")
+@pytest.mark.parametrize(
+    ("values", "admitted"),
+    [
+        ({}, 4),
+        ({"min_free_memory_mb": 1}, 1),
+        ({"min_free_memory_mb": EVERYTHING}, 0),
+        ({"max_load": 3.0}, 1),
+        ({"max_load": 2.9}, 0),
+        ({"min_free_memory_mb": 1, "max_load": 2.9}, 0),
+        ({"min_free_memory_mb": EVERYTHING, "max_load": EVERYTHING}, 0),
+        ({"min_free_memory_mb": 1, "max_load": EVERYTHING}, 1),
+    ],
+    ids=str,
+)
+def test_where_the_machine_is_looked_at_commands_start_one_by_one_while_there_is_room(values: dict[str, float], admitted: int) -> None:
+    config = settings(**values)
+    assert machine.allowed_starts(config, 4) == admitted
+    assert machine.allowed_starts(config, 0) == 0
+    assert (machine.blocking_reason(config) is None) == (admitted > 0)
+
+
+@pytest.mark.usefixtures("load")
+def test_the_reason_says_what_there_is_and_what_was_asked_for() -> None:
+    assert machine.blocking_reason(settings(max_load=2.5)) == "the load is 3.0, and nothing starts above 2.5"
+    free = machine.blocking_reason(settings(min_free_memory_mb=EVERYTHING))
+    assert free is not None and free.endswith(f" MiB of memory are free, {EVERYTHING} are to be kept") and int(free.split()[0]) > 0
+
+
+def test_memory_that_the_system_does_not_tell_of_keeps_nothing_from_starting(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: object) -> object:
+        raise FileNotFoundError
+
+    monkeypatch.setattr("builtins.open", missing)
+    assert machine.allowed_starts(settings(min_free_memory_mb=EVERYTHING), 4) == 1

@@ -1,0 +1,191 @@
+"""Where things lie, who may hold a lock, and which folders are refused."""
+
+import os
+import shutil
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from backburner.core.errors import BadInput, HomeUnusable
+from backburner.system.home import Home, is_locked, locate, lock, project_of, write_atomically
+from backburner.system.wakeups import WakeupListener, wake
+
+
+@pytest.fixture
+def long_home(tmp_path: Path) -> Iterator[Home]:
+    """A home whose path is too long for a socket in it."""
+    root = tmp_path / ("x" * 100)
+    root.mkdir()
+    home = Home(str(root))
+    yield home
+    shutil.rmtree(home.socket_dir, ignore_errors=True)
+
+
+def test_a_home_is_made_private(tmp_path: Path) -> None:
+    home = Home(str(tmp_path / "a" / "home")).make()
+    assert {oct(os.stat(path).st_mode & 0o777) for path in (home.root, os.path.join(home.root, "tasks"))} == {"0o700"}
+
+
+def test_a_home_that_exists_is_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    Home(str(tmp_path)).make()
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+
+
+def test_a_home_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("")
+    with pytest.raises(HomeUnusable, match=f"The home {tmp_path / 'home'} cannot be used"):
+        Home(str(tmp_path / "home")).make()
+
+
+@pytest.mark.parametrize(
+    ("flag", "environ", "wanted"),
+    [
+        ("/a", {"BACKBURNER_HOME": "/b"}, "/a"),
+        (None, {"BACKBURNER_HOME": "/b"}, "/b"),
+        ("", {"BACKBURNER_HOME": ""}, "~/.backburner"),
+        (None, {}, "~/.backburner"),
+        ("~/x", {}, "~/x"),
+    ],
+)
+def test_the_home_is_the_flags_else_the_environments_else_the_users(flag: str | None, environ: dict[str, str], wanted: str) -> None:
+    assert locate(flag, environ) == os.path.expanduser(wanted)
+
+
+def test_a_home_with_a_nul_in_its_path_is_bad_input() -> None:
+    with pytest.raises(BadInput):
+        locate("a\0b", {})
+
+
+def test_a_project_is_the_git_root_above_a_folder_else_the_folder(tmp_path: Path) -> None:
+    deep = tmp_path / "repo" / "src" / "deep"
+    deep.mkdir(parents=True)
+    assert project_of(str(deep)) == str(deep)
+    (tmp_path / "repo" / ".git").mkdir()
+    assert project_of(str(deep)) == project_of(str(tmp_path / "repo")) == str(tmp_path / "repo")
+
+
+def test_a_worktree_whose_git_is_a_file_is_a_project(tmp_path: Path) -> None:
+    (tmp_path / "tree" / "src").mkdir(parents=True)
+    (tmp_path / "tree" / ".git").write_text("gitdir: elsewhere")
+    assert project_of(str(tmp_path / "tree" / "src")) == str(tmp_path / "tree")
+
+
+def test_a_folder_reached_by_a_link_is_the_same_project(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    assert project_of(str(tmp_path / "link")) == str(tmp_path / "real")
+
+
+def test_sockets_lie_in_the_home_where_its_path_is_short_enough(tmp_path: Path) -> None:
+    home = Home("/tmp/h")
+    assert home.socket_dir == "/tmp/h/sockets"
+    mine = Home(str(tmp_path))
+    assert mine.create_socket_dir() == mine.socket_dir
+    assert oct(os.stat(mine.socket_dir).st_mode & 0o777) == "0o700"
+
+
+def test_sockets_of_a_long_home_lie_where_a_path_to_them_is_short(long_home: Home) -> None:
+    assert long_home.socket_dir.startswith(f"/tmp/backburner-{os.getuid()}/")
+    ear = WakeupListener(long_home.create_socket_dir())
+    try:
+        assert wake(long_home.socket_dir, os.path.basename(ear.path))
+        assert ear.wait(5)
+    finally:
+        ear.close()
+
+
+@pytest.mark.parametrize("length", range(60, 90))
+def test_a_socket_can_be_bound_whatever_the_length_of_the_home(length: int) -> None:
+    home = Home("/tmp/" + "x" * (length - 5))
+    path = os.path.join(home.socket_dir, f"{2**32}-12345678.sock")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as one, pytest.raises(FileNotFoundError):
+        one.bind(path)
+
+
+def test_long_homes_do_not_share_their_sockets_and_a_link_to_one_does(long_home: Home, tmp_path: Path) -> None:
+    other = Home(long_home.root + "y")
+    assert other.socket_dir != long_home.socket_dir
+    link = tmp_path / ("z" * 100)
+    link.symlink_to(long_home.root)
+    assert Home(str(link)).socket_dir == long_home.socket_dir
+
+
+def test_a_folder_of_sockets_that_others_could_have_made_is_refused(tmp_path: Path) -> None:
+    home = Home(str(tmp_path))
+    (tmp_path / "sockets").mkdir(mode=0o700)
+    (tmp_path / "sockets").chmod(0o770)
+    with pytest.raises(HomeUnusable, match="is not a private folder of yours; remove it"):
+        home.create_socket_dir()
+
+
+def test_a_link_in_place_of_the_folder_of_sockets_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    (tmp_path / "sockets").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(HomeUnusable):
+        Home(str(tmp_path)).create_socket_dir()
+
+
+def test_a_file_in_place_of_the_folder_of_sockets_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "sockets").write_text("")
+    with pytest.raises(HomeUnusable):
+        Home(str(tmp_path)).create_socket_dir()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away")
+def test_a_folder_of_sockets_that_belongs_to_another_user_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "sockets").mkdir(mode=0o700)
+    os.chown(tmp_path / "sockets", 12345, 12345)
+    with pytest.raises(HomeUnusable):
+        Home(str(tmp_path)).create_socket_dir()
+
+
+def test_a_lock_is_held_by_one_until_it_lets_go(tmp_path: Path) -> None:
+    path = str(tmp_path / "lock")
+    assert not is_locked(path)
+    first = lock(path)
+    assert first is not None and is_locked(path)
+    assert lock(path) is None
+    os.close(first)
+    assert not is_locked(path)
+    second = lock(path, wait=True)
+    assert second is not None
+    os.close(second)
+
+
+def test_a_shared_lock_can_be_held_by_many_but_keeps_others_out(tmp_path: Path) -> None:
+    path = str(tmp_path / "lock")
+    first, second = lock(path, shared=True), lock(path, shared=True)
+    assert first is not None and second is not None
+    assert lock(path) is None
+    os.close(first)
+    os.close(second)
+
+
+def test_asking_whether_a_lock_is_held_does_not_keep_it(tmp_path: Path) -> None:
+    path = str(tmp_path / "lock")
+    (tmp_path / "lock").touch()
+    assert not is_locked(path) and not is_locked(path)
+    taken = lock(path)
+    assert taken is not None
+    os.close(taken)
+
+
+def test_a_file_is_replaced_as_a_whole_and_is_private(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    before = path.stat().st_ino
+    write_atomically(str(path), "new")
+    assert (path.read_text(), oct(path.stat().st_mode & 0o777)) == ("new", "0o600")
+    assert path.stat().st_ino != before
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_file_that_cannot_be_replaced_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "file").mkdir()
+    (tmp_path / "file" / "inside").touch()
+    with pytest.raises(OSError):
+        write_atomically(str(tmp_path / "file"), "new")
+    assert os.listdir(tmp_path) == ["file"]

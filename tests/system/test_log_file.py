@@ -1,0 +1,300 @@
+"""Reading an output.log: the header is left out, a cut is marked and moves no cursor, and nothing of the command's is taken for ours."""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from log_writing import HEADER, numbered, writing
+
+from backburner.execution import output_limit as cap
+from backburner.execution.output_limit import OutputLimit
+from backburner.system.log_file import Log, cut_marker, header
+
+BLOCK = 4096
+
+
+def write(folder: Path, body: bytes, head: bytes = HEADER) -> Path:
+    (folder / "output.log").write_bytes(head + body)
+    return folder
+
+
+def read(folder: Path, start: int | None = None) -> bytes:
+    with Log(str(folder)) as log:
+        return b"".join(piece for _, piece in log.chunks(log.body_start() if start is None else start))
+
+
+def tail(folder: Path, lines: int, **options: int) -> bytes:
+    with Log(str(folder)) as log:
+        return log.tail(lines, **options)
+
+
+def count(folder: Path) -> int:
+    with Log(str(folder)) as log:
+        return log.count_lines()
+
+
+def write_with_hole(folder: Path, head: bytes, hole: int, end: bytes) -> Path:
+    with open(folder / "output.log", "wb") as file:
+        file.write(head)
+        file.seek(len(head) + hole)
+        file.write(end)
+    (folder / ".capped").touch()
+    return folder
+
+
+def test_the_header_is_lines_that_start_with_a_hash() -> None:
+    assert HEADER == (
+        b"# Background task: task_x\n# Command: echo hi\n# Approved by: user at then via cli\n# Started: 2026-02-09T14:30:22.000Z\n"
+    )
+
+
+def test_a_command_cannot_break_out_of_its_line_in_the_header() -> None:
+    lines = header({"Background task": "a\n# Started: b", "Command": "\x1b[2Jx\r\ny", "Started": "now"}).decode().splitlines()
+    assert lines == ["# Background task: a # Started: b", "# Command: x  y", "# Started: now"]
+
+
+def test_a_header_takes_words_that_are_not_text() -> None:
+    assert header({"Command": b"caf\xe9".decode("utf-8", "surrogateescape")}).startswith(b"# Command: caf")
+
+
+def test_the_header_is_left_out(tmp_path: Path) -> None:
+    assert read(write(tmp_path, b"hello\nworld\n")) == b"hello\nworld\n"
+    assert count(tmp_path) == 2
+
+
+def test_the_header_can_be_asked_for(tmp_path: Path) -> None:
+    assert read(write(tmp_path, b"hello\n"), start=0) == HEADER + b"hello\n"
+
+
+@pytest.mark.parametrize(
+    "body", [b"# Background task: fake\n# Started: never\nreal\n", b"\n# Started: x\ny\n", b"# Started: x\n", HEADER, HEADER + HEADER]
+)
+def test_output_that_looks_like_a_header_is_output(tmp_path: Path, body: bytes) -> None:
+    assert read(write(tmp_path, body)) == body
+    assert count(tmp_path) == body.count(b"\n")
+
+
+def test_a_log_without_a_header_is_all_output(tmp_path: Path) -> None:
+    assert read(write(tmp_path, b"backburner: x: command not found\n", head=b"")) == b"backburner: x: command not found\n"
+
+
+def test_the_header_of_a_very_long_command_is_left_out_too(tmp_path: Path) -> None:
+    words = " ".join(["x" * 100_000] * 8)
+    long = header({"Background task": "task_x", "Command": words, "Approved by": "user", "Started": "now"})
+    assert read(write(tmp_path, b"hello\n", head=long)) == b"hello\n"
+    assert count(tmp_path) == 1
+
+
+@pytest.mark.parametrize(("body", "lines"), [(b"", 0), (b"\n", 1), (b"a", 1), (b"a\n", 1), (b"a\nb", 2), (b"\n\n\n", 3), (b"a\rb\n", 1)])
+def test_lines_are_counted_with_a_last_one_that_has_no_end(tmp_path: Path, body: bytes, lines: int) -> None:
+    assert count(write(tmp_path, body)) == lines
+
+
+@pytest.mark.parametrize(
+    ("lines", "wanted"),
+    [(0, b""), (-3, b""), (1, b"line 99\n"), (3, b"line 97\nline 98\nline 99\n"), (1000, b"".join(b"line %d\n" % n for n in range(100)))],
+)
+def test_the_tail_is_the_last_lines_and_never_the_header(tmp_path: Path, lines: int, wanted: bytes) -> None:
+    write(tmp_path, b"".join(b"line %d\n" % n for n in range(100)))
+    assert tail(tmp_path, lines) == wanted
+
+
+def test_the_tail_of_nothing_is_nothing(tmp_path: Path) -> None:
+    assert tail(write(tmp_path, b""), 5) == b""
+
+
+def test_a_last_line_without_an_end_is_in_the_tail(tmp_path: Path) -> None:
+    assert tail(write(tmp_path, b"a\nb\nc"), 2) == b"b\nc"
+
+
+def test_the_tail_reaches_back_over_lines_longer_than_a_block(tmp_path: Path) -> None:
+    body = b"first\n" + b"x" * 50_000 + b"\n" + b"y" * 50_000 + b"\n"
+    assert tail(write(tmp_path, body), 2) == body[len(b"first\n") :]
+
+
+def test_the_tail_of_one_endless_line_is_bounded(tmp_path: Path) -> None:
+    assert tail(write(tmp_path, b"x" * 300_000), 3, longest=100_000) == b"x" * 100_000
+
+
+def test_a_line_that_was_overwritten_on_the_screen_is_one_line_of_the_tail(tmp_path: Path) -> None:
+    bar = b"".join(b"%d%%\r" % n for n in range(100)) + b"done\n"
+    assert tail(write(tmp_path, b"before\n" + bar + b"after\n"), 2) == bar + b"after\n"
+
+
+def test_a_hole_in_a_capped_log_is_read_as_its_marker(tmp_path: Path) -> None:
+    head, end = HEADER + b"h" * (2 * BLOCK - len(HEADER)), b"t" * BLOCK
+    write_with_hole(tmp_path, head, 16 * BLOCK, end)
+    assert read(tmp_path) == head[len(HEADER) :] + cut_marker(16 * BLOCK) + end
+
+
+def test_zeros_of_a_command_are_not_taken_for_a_hole(tmp_path: Path) -> None:
+    write_with_hole(tmp_path, HEADER, 16 * BLOCK, b"end\n")
+    (tmp_path / ".capped").unlink()
+    assert read(tmp_path) == bytes(16 * BLOCK) + b"end\n"
+
+
+def test_the_tail_over_a_hole_says_how_much_is_missing(tmp_path: Path) -> None:
+    head = HEADER + b"h" * (2 * BLOCK - len(HEADER) - 1) + b"\n"
+    write_with_hole(tmp_path, head, 64 * BLOCK, b"last\n")
+    assert tail(tmp_path, 2) == cut_marker(64 * BLOCK).lstrip(b"\n") + b"last\n"
+
+
+def bounded(folder: Path, limit: int) -> bytes:
+    with Log(str(folder)) as log:
+        return b"".join(log.bounded(limit))
+
+
+@pytest.mark.parametrize("length", [0, 1, 999, 1000])
+def test_a_log_up_to_the_limit_is_given_whole(tmp_path: Path, length: int) -> None:
+    assert bounded(write(tmp_path, b"x" * length, head=b""), 1000) == b"x" * length
+
+
+def test_of_a_log_over_the_limit_both_ends_are_given_and_what_is_missing_is_told(tmp_path: Path) -> None:
+    assert bounded(write(tmp_path, b"a" * 500 + b"b" * 77 + b"c" * 500, head=b""), 1000) == b"a" * 500 + cut_marker(77) + b"c" * 500
+
+
+@pytest.mark.parametrize("limit", [6 * BLOCK, 8 * BLOCK, 10 * BLOCK, 1 << 30])
+def test_a_hole_in_a_bounded_log_is_told_once(tmp_path: Path, limit: int) -> None:
+    write_with_hole(tmp_path, b"a" * 4 * BLOCK, 100 * BLOCK, b"b" * 4 * BLOCK)
+    kept = min(limit // 2, 4 * BLOCK)
+    assert bounded(tmp_path, limit) == b"a" * kept + cut_marker(108 * BLOCK - 2 * kept) + b"b" * kept
+
+
+def test_the_marker_says_in_plain_text_what_is_missing() -> None:
+    assert cut_marker(1_234_567) == b"\n[backburner: 1,234,567 bytes of output left out here]\n"
+
+
+def test_offsets_go_on_where_the_last_reading_ended(tmp_path: Path) -> None:
+    write(tmp_path, b"a" * 3_000_000)
+    with Log(str(tmp_path)) as log:
+        *_, (offset, _) = log.chunks(log.body_start())
+        assert list(log.chunks(offset)) == []
+        with open(tmp_path / "output.log", "ab") as file:
+            file.write(b"more")
+        assert list(log.chunks(offset)) == [(offset + 4, b"more")]
+
+
+# -- cursors: what was ever written is counted, so a cut does not move them
+
+LIMIT = 64 * 1024
+
+
+@pytest.fixture(params=["with holes", "moved up"])
+def capping(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[OutputLimit, Callable[[bytes], None]]]:
+    """A log that is bounded while it grows, in a file system with and in one without holes, and a way to append to it."""
+    if request.param == "moved up":
+        monkeypatch.setattr(cap, "_punch", lambda *_: False)
+    with writing(tmp_path) as (pid, append):
+        append(HEADER)
+        yield OutputLimit(str(tmp_path), LIMIT, pid), append
+
+
+def rest(folder: Path, cursor: int) -> bytes:
+    """What `logs --since` gives."""
+    with Log(str(folder)) as log:
+        return b"".join(piece for _, piece in log.chunks(log.position(cursor)))
+
+
+def cuts_of(folder: Path) -> list[tuple[int, int]]:
+    """Where in all that was ever written something is missing by what the log says, and how much."""
+    cuts, missing = [], 0
+    for found in re.finditer(rb"\n\[backburner: ([0-9,]+) bytes of output left out here\]\n", read(folder, 0)):
+        dropped = int(found[1].replace(b",", b""))
+        cuts.append((found.start() + missing, dropped))
+        missing += dropped - len(found[0])
+    return cuts
+
+
+def expected(sent: bytes, cursor: int, cuts: list[tuple[int, int]]) -> bytes:
+    """All that came after a cursor, with a marker where some of it is missing."""
+    text = b""
+    for start, dropped in cuts:
+        if cursor < start + dropped:
+            text += sent[cursor:start] + cut_marker(dropped)
+            cursor = start + dropped
+    return text + sent[cursor:]
+
+
+def edges(cuts: list[tuple[int, int]]) -> list[int]:
+    """The cursors at which something could go wrong."""
+    return [place + near for start, dropped in cuts for place in (start, start + dropped) for near in (-1, 0, 1)]
+
+
+def test_a_cursor_stays_true_whatever_is_cut_out_before_or_after_it(
+    tmp_path: Path, capping: tuple[OutputLimit, Callable[[bytes], None]]
+) -> None:
+    one, append = capping
+    sent, cursors = HEADER, [len(HEADER)]
+    for size in (500, 1500, 700, 3000, 12_000, 900, 20_000, 300, 5000, 1):
+        piece = numbered(len(sent) // 16, len(sent) // 16 + size)
+        append(piece)
+        sent += piece
+        one.look()
+        with Log(str(tmp_path)) as log:
+            assert log.cursor(log.size) == len(sent)
+            cursors += [log.cursor(log.size), log.cursor(log.size - 777)]
+        assert rest(tmp_path, len(sent) - 5000) == sent[-5000:]
+        assert rest(tmp_path, len(sent)) == rest(tmp_path, len(sent) + 1000) == b""
+    one.finish()
+    ((start, dropped),) = cuts = cuts_of(tmp_path)
+    assert start < cursors[5] < start + dropped < cursors[-3], "some of what the cursors point at is gone, and some is not"
+    for cursor in (*cursors, *edges(cuts)):
+        assert rest(tmp_path, cursor) == expected(sent, cursor, cuts), cursor
+    assert rest(tmp_path, 0) == rest(tmp_path, -5) == rest(tmp_path, 3) == expected(sent, len(HEADER), cuts)
+
+
+def test_a_place_in_the_file_and_its_cursor_mean_the_same(tmp_path: Path, capping: tuple[OutputLimit, Callable[[bytes], None]]) -> None:
+    one, append = capping
+    append(numbered(0, 20_000))
+    one.look()
+    append(b"the end\n")
+    one.finish()
+    ((start, dropped),) = cuts_of(tmp_path)
+    end = start + len(cut_marker(dropped))
+    with Log(str(tmp_path)) as log:
+        for place in (len(HEADER), start - 1, start, end, end + 1, log.size):
+            assert log.position(log.cursor(place)) == place
+        for place in (start + 1, end - 1):
+            assert log.position(log.cursor(place)) == start, "half a marker is given once more as a whole"
+        for place in (0, 5):
+            assert log.position(log.cursor(place)) == len(HEADER)
+
+
+def test_who_has_a_log_open_while_it_is_finished_keeps_true_cursors(tmp_path: Path) -> None:
+    sent = HEADER + numbered(0, 20_000)
+    write(tmp_path, sent[len(HEADER) :])
+    with Log(str(tmp_path)) as before:
+        assert before.cursor(before.size) == len(sent)
+        OutputLimit(str(tmp_path), LIMIT, None).finish()
+        assert (before.size, before.cursor(before.size)) == (len(sent), len(sent))
+        with Log(str(tmp_path)) as after:
+            assert after.size < before.size and after.cursor(after.size) == len(sent)
+
+
+def test_cursors_stay_true_when_two_limits_cut_in_two_places(tmp_path: Path) -> None:
+    sent = HEADER + numbered(0, 20_000)
+    write(tmp_path, sent[len(HEADER) :])
+    OutputLimit(str(tmp_path), LIMIT, None).look()
+    more = numbered(20_000, 200_000)
+    with open(tmp_path / "output.log", "ab") as file:
+        file.write(more)
+    sent += more
+    OutputLimit(str(tmp_path), 20 * LIMIT, None).finish()
+    cuts = cuts_of(tmp_path)
+    assert len(cuts) == 2
+    for cursor in (*edges(cuts), len(sent) - 1600, len(sent)):
+        assert rest(tmp_path, cursor) == expected(sent, cursor, cuts), cursor
+    with Log(str(tmp_path)) as log:
+        assert log.cursor(log.size) == len(sent)
+
+
+@pytest.mark.parametrize("note", ["", "x", "1 2 3", "1 2 3 4 5", "1 2 3 x", "9" * 500, "0 0 100 10", "\0", "-1 -1 -1 -1"])
+def test_a_note_that_is_not_about_this_file_moves_no_cursor(tmp_path: Path, note: str) -> None:
+    write(tmp_path, numbered(0, 1000))
+    (tmp_path / ".capped").write_text(note)
+    with Log(str(tmp_path)) as log:
+        places = [len(HEADER), 5000, log.size]
+        assert [log.cursor(place) for place in places] == [log.position(place) for place in places] == places
