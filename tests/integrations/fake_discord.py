@@ -1,7 +1,7 @@
-"""A Discord on loopback: enough of its REST and gateway for a bot that writes, reacts and listens, and every way in which it fails.
+"""A fake Discord server on loopback, with the REST and gateway API that the channel uses, and failures on demand.
 
-It runs in a thread with a loop of its own, so that a test can ask it things from anywhere. What a bot sends is checked as Discord would:
-its token, the length of a message, nonces, intents. Messages survive in it for as long as it lives; bots come and go.
+It runs in a thread with its own event loop, so that tests can call it from anywhere. Requests are checked as Discord checks them:
+token, message length, nonces and intents. Messages are kept until the server ends, across connections of the bot.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ CHANNEL = "300000000000000001"
 TOKEN = "a.bots.token"
 _EPOCH_MS = 1_420_070_400_000
 _GUILD_REACTIONS, _DM_REACTIONS = 1 << 10, 1 << 13
-_LOST, _FINE = 0, 200
+_LOST_RESPONSE, _SUCCESS = 0, 200
 T = TypeVar("T")
 
 
 class Failure(NamedTuple):
-    """What the next call meets whose method and path hold `on`: an error, a connection that breaks after the work was done, or nothing."""
+    """What happens at the next call whose method and path contain `on`: an error, a lost connection after the call was executed, or nothing."""
 
     on: str
     status: int
@@ -37,7 +37,7 @@ class Failure(NamedTuple):
 
 
 class Session:
-    """A bot at the gateway, or one that may come back to what it missed."""
+    """A gateway session of a bot, connected or resumable."""
 
     def __init__(self, intents: int) -> None:
         self.intents = intents
@@ -51,91 +51,91 @@ class FakeDiscord:
     def __init__(self) -> None:
         self.base_url = ""
         self.requests: list[str] = []
-        self.messages: dict[str, dict[str, Any]] = {}  # by id, in the order in which they came
-        self.connections = 0  # how often a bot has got in, anew or again
+        self.messages: dict[str, dict[str, Any]] = {}  # by id, in order of arrival
+        self.connections = 0  # how often a bot has connected or resumed
         self.resumed = 0
         self.heartbeats = 0
         self.identified: list[dict[str, Any]] = []
         self.known_channels = {CHANNEL}
-        self.direct: dict[str, str] = {}  # channels of direct messages by the person
+        self.direct: dict[str, str] = {}  # direct message channels by user
         self._nonces: dict[str, str] = {}
         self._files: dict[str, bytes] = {}
-        self._reactions: dict[str, dict[str, list[tuple[str, int]]]] = {}  # message, emoji: who, and whether it was a burst
+        self._reactions: dict[str, dict[str, list[tuple[str, int]]]] = {}  # by message and emoji: user, and whether it was a burst
         self._failures: list[Failure] = []
         self._sessions: dict[str, Session] = {}
         self._numbers = itertools.count(1)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="fake-discord", daemon=True)
-        self._up = threading.Event()
+        self._started = threading.Event()
 
     def __enter__(self) -> "FakeDiscord":
         self._thread.start()
-        assert self._up.wait(5)
+        assert self._started.wait(5)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._down.set)
+        self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join(5)
         assert not self._thread.is_alive()
 
     def react(self, message_id: str, person: str, emoji: str, *, burst: bool = False) -> None:
-        """Somebody reacts to a message."""
-        self._do(self._react(message_id, person, emoji, burst))
+        """Add a reaction of a user to a message."""
+        self._call(self._react(message_id, person, emoji, burst))
 
-    def says(self, person: str, content: str) -> str:
-        """Somebody writes into the channel; the id of the message."""
+    def post_message(self, person: str, content: str) -> str:
+        """Add a message of a user to the channel. Return its id."""
 
-        async def say() -> str:
+        async def store() -> str:
             return self._store(CHANNEL, person, {"content": content})["id"]
 
-        return self._do(say())
+        return self._call(store())
 
     def delete(self, message_id: str) -> None:
         self.messages.pop(message_id)
 
     def file(self, message_id: str) -> str:
-        """What the file says that a message carries."""
+        """Return the content of the file attached to a message."""
         return self._files[message_id].decode()
 
     def contents(self, channel: str = CHANNEL) -> list[str]:
         return [message["content"] for message in list(self.messages.values()) if message["channel_id"] == channel]
 
     def reactions(self, message_id: str) -> dict[str, list[str]]:
-        return {emoji: [who for who, _ in people] for emoji, people in self._reactions.get(message_id, {}).items()}
+        return {emoji: [user for user, _ in people] for emoji, people in self._reactions.get(message_id, {}).items()}
 
     def fail(self, on: str, status: int, *, after: int = 0, times: int = 1, code: int = 0, retry_after: float = 0.0) -> None:
-        """The next calls fail whose method and path, such as 'POST /channels/1/messages', hold `on`; but not the first `after` of them."""
-        self._failures += [Failure(on, _FINE, 0, 0.0)] * after + [Failure(on, status, code, retry_after)] * times
+        """Fail the next calls whose method and path (as in 'POST /channels/1/messages') contain `on`, except the first `after` of them."""
+        self._failures += [Failure(on, _SUCCESS, 0, 0.0)] * after + [Failure(on, status, code, retry_after)] * times
 
     def lose_response(self, on: str = "POST /channels", times: int = 1) -> None:
-        """The next calls are carried out, but whoever made them does not learn it."""
-        self.fail(on, _LOST, times=times)
+        """Execute the next calls, but close the connection instead of responding."""
+        self.fail(on, _LOST_RESPONSE, times=times)
 
     def forget_nonces(self) -> None:
-        """As after the minutes for which they are remembered."""
+        """Forget all nonces, as Discord does after a few minutes."""
         self._nonces.clear()
 
     def drop_gateway(self, *, resumable: bool = True, abort: bool = False, code: int = 4000) -> None:
-        """Throw every bot out. One that may not resume has lost what happens until it is back."""
-        self._do(self._drop(resumable, abort, code))
+        """Close all gateway connections. A session that cannot be resumed misses the events until the bot is back."""
+        self._call(self._drop(resumable, abort, code))
 
     def hold_gateway(self) -> None:
-        """Let nobody in until `admit`."""
-        self._do(self._hold(True))
+        """Accept no gateway connection until `admit`."""
+        self._call(self._hold(True))
 
     def admit(self) -> None:
-        self._do(self._hold(False))
+        self._call(self._hold(False))
 
     def dispatch(self, kind: str, data: object) -> None:
-        """Send an event, however strange, to every bot."""
-        self._do(self._dispatch(kind, data, lambda _: True))
+        """Send any event to every bot."""
+        self._call(self._dispatch(kind, data, lambda _: True))
 
     @property
     def connected(self) -> int:
-        """How many bots are at the gateway now."""
+        """Return the number of bots connected to the gateway."""
         return sum(session.socket is not None for session in list(self._sessions.values()))
 
-    def _do(self, work: Coroutine[Any, Any, T]) -> T:
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(5)
 
     def _run(self) -> None:
@@ -143,9 +143,9 @@ class FakeDiscord:
             runner.run(self._serve())
 
     async def _serve(self) -> None:
-        self._down, self._open = asyncio.Event(), asyncio.Event()
+        self._stopping, self._open = asyncio.Event(), asyncio.Event()
         self._open.set()
-        app = web.Application(client_max_size=16 << 20, middlewares=[self._at_the_door])
+        app = web.Application(client_max_size=16 << 20, middlewares=[self._check_request])
         app.add_routes(
             [
                 web.get("/gateway", self._gateway),
@@ -155,7 +155,7 @@ class FakeDiscord:
                 web.post("/api/v10/channels/{channel}/messages", self._create),
                 web.get("/api/v10/channels/{channel}/messages/{message}", self._message),
                 web.put("/api/v10/channels/{channel}/messages/{message}/reactions/{emoji}/@me", self._add_reaction),
-                web.get("/api/v10/channels/{channel}/messages/{message}/reactions/{emoji}", self._who_reacted),
+                web.get("/api/v10/channels/{channel}/messages/{message}/reactions/{emoji}", self._list_reactions),
             ]
         )
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2)
@@ -164,14 +164,14 @@ class FakeDiscord:
         await site.start()
         host, port = runner.addresses[0][:2]
         self.base_url = f"http://{host}:{port}/api/v10"
-        self._up.set()
-        await self._down.wait()
+        self._started.set()
+        await self._stopping.wait()
         self._open.set()
         await self._drop(resumable=False, abort=True, code=1001)
         await runner.cleanup()
 
     @web.middleware
-    async def _at_the_door(
+    async def _check_request(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
         if request.path == "/gateway":
@@ -182,14 +182,14 @@ class FakeDiscord:
         if failure:
             self._failures.remove(failure)
         if failure and failure.status == 429:
-            waits = {"message": "You are being rate limited.", "retry_after": failure.retry_after, "global": False}
-            return _json(waits, 429, {"Via": "1.1 google", "Retry-After": str(failure.retry_after)})
-        if failure and failure.status not in (_LOST, _FINE):
-            return _json({"message": f"told to answer {failure.status}", "code": failure.code}, failure.status)
+            rate_limit = {"message": "You are being rate limited.", "retry_after": failure.retry_after, "global": False}
+            return _json(rate_limit, 429, {"Via": "1.1 google", "Retry-After": str(failure.retry_after)})
+        if failure and failure.status not in (_LOST_RESPONSE, _SUCCESS):
+            return _json({"message": f"requested failure {failure.status}", "code": failure.code}, failure.status)
         if request.headers.get("Authorization") != f"Bot {TOKEN}":
             return _json({"message": "401: Unauthorized", "code": 0}, 401)
         answer = await handler(request)
-        if failure and failure.status == _LOST and request.transport:
+        if failure and failure.status == _LOST_RESPONSE and request.transport:
             request.transport.abort()
         return answer
 
@@ -235,19 +235,19 @@ class FakeDiscord:
         if len(content) > 2000 or len(nonce or "") > 25:
             return _json({"message": "Invalid Form Body", "code": 50035}, 400)
         if sent.get("enforce_nonce") and nonce in self._nonces:
-            return _json(self._shown(self._nonces[nonce]))
+            return _json(self._with_reactions(self._nonces[nonce]))
         message = self._store(channel, BOT, {**sent, "content": content})
         if files:
             self._files[message["id"]] = files[0]
         if nonce:
             self._nonces[nonce] = message["id"]
-        return _json(self._shown(message["id"]))
+        return _json(self._with_reactions(message["id"]))
 
     async def _message(self, request: web.Request) -> web.Response:
         message = self.messages.get(request.match_info["message"])
         if message is None or message["channel_id"] != request.match_info["channel"]:
             return _json({"message": "Unknown Message", "code": 10008}, 404)
-        return _json(self._shown(message["id"]))
+        return _json(self._with_reactions(message["id"]))
 
     async def _add_reaction(self, request: web.Request) -> web.Response:
         message_id = request.match_info["message"]
@@ -256,12 +256,12 @@ class FakeDiscord:
         await self._react(message_id, BOT, unquote(request.match_info["emoji"]), False)
         return web.Response(status=204)
 
-    async def _who_reacted(self, request: web.Request) -> web.Response:
+    async def _list_reactions(self, request: web.Request) -> web.Response:
         reactions = self._reactions.get(request.match_info["message"], {})
         burst, after = int(request.query.get("type", "0")), int(request.query.get("after", "0"))
-        people = sorted((int(who) for who, kind in reactions.get(unquote(request.match_info["emoji"]), []) if kind == burst))
-        wanted = [str(who) for who in people if who > after][: int(request.query.get("limit", "25"))]
-        return _json([_user(who) for who in wanted])
+        people = sorted((int(user) for user, kind in reactions.get(unquote(request.match_info["emoji"]), []) if kind == burst))
+        page = [str(user) for user in people if user > after][: int(request.query.get("limit", "25"))]
+        return _json([_user(user) for user in page])
 
     def _store(self, channel: str, author: str, sent: dict[str, Any]) -> dict[str, Any]:
         mentions = sent.get("allowed_mentions", {"parse": ["everyone"]}).get("parse", [])
@@ -285,8 +285,8 @@ class FakeDiscord:
         self.messages[message["id"]] = message
         return message
 
-    def _shown(self, message_id: str) -> dict[str, Any]:
-        """A message with the reactions that it has by now."""
+    def _with_reactions(self, message_id: str) -> dict[str, Any]:
+        """Return a message with its current reactions."""
         reactions = []
         for emoji, people in self._reactions.get(message_id, {}).items():
             bursts = sum(burst for _, burst in people)
@@ -323,12 +323,12 @@ class FakeDiscord:
             event["guild_id"] = "400000000000000001"
             await self._dispatch("MESSAGE_REACTION_ADD", event, lambda session: bool(session.intents & _GUILD_REACTIONS))
 
-    async def _dispatch(self, kind: str, data: object, wanted: Callable[[Session], bool]) -> None:
-        for session in filter(wanted, list(self._sessions.values())):
+    async def _dispatch(self, kind: str, data: object, is_wanted: Callable[[Session], bool]) -> None:
+        for session in filter(is_wanted, list(self._sessions.values())):
             event = {"op": 0, "t": kind, "d": data, "s": len(session.events) + 1}
             session.events.append(event)
             if session.socket:
-                with contextlib.suppress(ConnectionError):  # it is leaving, and may ask for it again
+                with contextlib.suppress(ConnectionError):  # it is disconnecting and may resume
                     await session.socket.send_json(event)
 
     async def _drop(self, resumable: bool, abort: bool, code: int) -> None:
@@ -351,35 +351,35 @@ class FakeDiscord:
         await self._open.wait()
         socket = web.WebSocketResponse(timeout=0.2)
         await socket.prepare(request)
-        with contextlib.suppress(ConnectionError):  # it left
-            await self._attend(socket, request)
+        with contextlib.suppress(ConnectionError):  # the bot disconnected
+            await self._serve_gateway(socket, request)
         for session in self._sessions.values():
             if session.socket is socket:
                 session.socket = None
         return socket
 
-    async def _attend(self, socket: web.WebSocketResponse, request: web.Request) -> None:
+    async def _serve_gateway(self, socket: web.WebSocketResponse, request: web.Request) -> None:
         await socket.send_json({"op": 10, "d": {"heartbeat_interval": 41_250}, "s": None, "t": None})
         async for frame in socket:
             if frame.type != WSMsgType.TEXT:
                 break
-            said = json.loads(frame.data)
-            match said["op"]:
+            frame_data = json.loads(frame.data)
+            match frame_data["op"]:
                 case 1:
                     self.heartbeats += 1
                     await socket.send_json({"op": 11, "d": None})
-                case 2 if said["d"]["token"] != TOKEN:
+                case 2 if frame_data["d"]["token"] != TOKEN:
                     await socket.close(code=4004)
                 case 2:
-                    await self._identify(socket, request, said["d"])
-                case 6 if said["d"]["session_id"] not in self._sessions:
+                    await self._identify(socket, request, frame_data["d"])
+                case 6 if frame_data["d"]["session_id"] not in self._sessions:
                     await socket.send_json({"op": 9, "d": False})
                 case 6:
-                    await self._resume(socket, said["d"])
+                    await self._resume(socket, frame_data["d"])
 
-    async def _identify(self, socket: web.WebSocketResponse, request: web.Request, said: dict[str, Any]) -> None:
-        self.identified.append(said)
-        session = Session(said["intents"])
+    async def _identify(self, socket: web.WebSocketResponse, request: web.Request, frame_data: dict[str, Any]) -> None:
+        self.identified.append(frame_data)
+        session = Session(frame_data["intents"])
         name = f"session-{next(self._numbers)}"
         ready = {
             "v": 10,
@@ -394,10 +394,10 @@ class FakeDiscord:
         session.socket, self._sessions[name] = socket, session
         self.connections += 1
 
-    async def _resume(self, socket: web.WebSocketResponse, said: dict[str, Any]) -> None:
-        session = self._sessions[said["session_id"]]
+    async def _resume(self, socket: web.WebSocketResponse, frame_data: dict[str, Any]) -> None:
+        session = self._sessions[frame_data["session_id"]]
         session.events.append({"op": 0, "t": "RESUMED", "d": {}, "s": len(session.events) + 1})
-        for event in session.events[said["seq"] :]:
+        for event in session.events[frame_data["seq"] :]:
             await socket.send_json(event)
         session.socket = socket
         self.connections += 1
@@ -412,5 +412,5 @@ def _user(user_id: str) -> dict[str, Any]:
 
 
 def _json(data: object, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
-    # Exactly this content type: discord.py takes anything else for text.
+    # discord.py treats every other content type as text.
     return web.Response(body=json.dumps(data).encode(), status=status, headers={"Content-Type": "application/json", **(headers or {})})

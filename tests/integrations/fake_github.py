@@ -1,4 +1,4 @@
-"""As much of GitHub's REST API as the source asks for, on loopback: lists with pages and ETags, limits, and failures on demand."""
+"""A fake of the GitHub REST API on loopback, as far as the source uses it: pages, ETags, rate limits, and failures on demand."""
 
 import asyncio
 import hashlib
@@ -10,8 +10,8 @@ from urllib.parse import parse_qsl, urlsplit
 REPO = "owner/name"
 
 
-class Asked(NamedTuple):
-    """A request, and how it was answered."""
+class RecordedRequest(NamedTuple):
+    """A request and the status of its response."""
 
     path: str
     query: dict[str, str]
@@ -24,7 +24,7 @@ class Asked(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """An answer out of the ordinary. Status 0 is none at all: the connection is closed."""
+    """A response. Status 0 means that the connection is closed without a response."""
 
     status: int
     headers: dict[str, str] = {}
@@ -32,18 +32,18 @@ class Reply(NamedTuple):
 
 
 class FakeGitHub:
-    """A repository and its server. `replies` are given first, each once; only those whose key is part of the path where it has one."""
+    """A repository and its server. Each of `replies` is returned once, for the first path that contains its key."""
 
     def __init__(self) -> None:
         self.events: list[dict[str, object]] = []
         self.runs: list[dict[str, object]] = []
         self.pulls: list[dict[str, object]] = []
-        self.asked: list[Asked] = []
+        self.requests: list[RecordedRequest] = []
         self.replies: deque[tuple[str, Reply]] = deque()
-        self.extra: dict[str, str] = {}  # headers of every answer
+        self.extra: dict[str, str] = {}  # headers of every response
         self.per_page: int | None = None
         self.token: str | None = None
-        self.moved = False  # the repository has another name now
+        self.moved = False  # the repository was renamed
         self._count = 0
 
     async def __aenter__(self) -> Self:
@@ -56,15 +56,15 @@ class FakeGitHub:
         await self._server.wait_closed()
 
     def fail(self, status: int, times: int = 1, path: str = "", body: bytes = b"{}", **headers: str) -> None:
-        """Answer the next requests like this; `Retry_After` is written as headers are."""
+        """Answer the next requests with this response. Header names are written with `_`, as in `Retry_After`."""
         reply = Reply(status, {name.replace("_", "-"): value for name, value in headers.items()}, body)
         self.replies.extend([(path, reply)] * times)
 
     def event(self, kind: str, *, at: str | None = None, login: str = "ann", **payload: object) -> dict[str, object]:
-        """Something happens; the newest is the first in the list."""
+        """Add an event; the newest is the first in the list."""
         self._count += 1
         event = {
-            "id": str(10_000_000_000 - self._count),  # ids do not grow: nobody promised that
+            "id": str(10_000_000_000 - self._count),  # ids do not increase: GitHub does not guarantee that
             "type": kind,
             "actor": {"login": login},
             "created_at": at or f"2026-03-01T{self._count // 3600:02}:{self._count // 60 % 60:02}:{self._count % 60:02}Z",
@@ -77,7 +77,7 @@ class FakeGitHub:
         return self.event("PushEvent", ref=f"refs/heads/{branch}", head="abc123", before="000")
 
     def run(self, number: int, at: str, conclusion: str = "success", attempt: int = 1, branch: str = "main") -> dict[str, object]:
-        """A run of Actions that ended; as GitHub does, by the time when it began."""
+        """Add a completed Actions run. As on GitHub, runs are sorted by their start."""
         run: dict[str, object] = {
             "id": number,
             "run_number": number,
@@ -91,11 +91,11 @@ class FakeGitHub:
             "html_url": f"https://github.com/{REPO}/actions/runs/{number}",
             "actor": {"login": "bot"},
         }
-        self.runs = sorted([run, *(other for other in self.runs if other["id"] != number)], key=lambda one: -int(str(one["id"])))
+        self.runs = sorted([run, *(other for other in self.runs if other["id"] != number)], key=lambda other: -int(str(other["id"])))
         return run
 
     def pull(self, number: int, title: str, merged_at: str | None = None) -> dict[str, object]:
-        """A pull request as its list has it."""
+        """Add a pull request to the list."""
         page = f"https://github.com/{REPO}/pull/{number}"
         pull: dict[str, object] = {"number": number, "title": title, "html_url": page, "merged_at": merged_at}
         self.pulls.insert(0, pull)
@@ -108,10 +108,10 @@ class FakeGitHub:
             while line := (await reader.readline()).decode().strip():
                 name, _, value = line.partition(":")
                 headers[name.lower()] = value.strip()
-            where = urlsplit(target)
-            query = dict(parse_qsl(where.query))
-            reply = self._reply(where.path, query, headers)
-            self.asked.append(Asked(where.path, query, headers, reply.status))
+            url = urlsplit(target)
+            query = dict(parse_qsl(url.query))
+            reply = self._reply(url.path, query, headers)
+            self.requests.append(RecordedRequest(url.path, query, headers, reply.status))
             if reply.status:
                 lines = [f"HTTP/1.1 {reply.status} -", "Connection: close", f"Content-Length: {len(reply.body)}"]
                 lines += [f"{name}: {value}" for name, value in {**self.extra, **reply.headers}.items()]
@@ -126,7 +126,7 @@ class FakeGitHub:
         if self.token and headers.get("authorization") != f"Bearer {self.token}":
             return Reply(401)
         if self.moved and path.startswith(f"/repos/{REPO}/"):
-            return Reply(301, {"Location": f"{self.url}{path.replace(f'/repos/{REPO}/', '/repositories/1/')}?{_joined(query)}"})
+            return Reply(301, {"Location": f"{self.url}{path.replace(f'/repos/{REPO}/', '/repositories/1/')}?{_join(query)}"})
         match path.replace("/repositories/1/", f"/repos/{REPO}/").removeprefix(f"/repos/{REPO}/").split("/"):
             case ["events"]:
                 return self._list(self.events, query, headers)
@@ -141,11 +141,11 @@ class FakeGitHub:
                 return Reply(200, {}, json.dumps(pulls[0]).encode()) if pulls else Reply(404)
         return Reply(404)
 
-    def _list(self, items: list[dict[str, object]], query: dict[str, str], headers: dict[str, str], inside: str | None = None) -> Reply:
+    def _list(self, items: list[dict[str, object]], query: dict[str, str], headers: dict[str, str], key: str | None = None) -> Reply:
         size = self.per_page or int(query["per_page"])
         start = size * (int(query["page"]) - 1)
-        shown = items[start : start + size]
-        body = json.dumps({"total_count": len(items), inside: shown} if inside else shown).encode()
+        page = items[start : start + size]
+        body = json.dumps({"total_count": len(items), key: page} if key else page).encode()
         tags = {"ETag": f'W/"{hashlib.sha256(body).hexdigest()}"'}
         if headers.get("if-none-match") == tags["ETag"]:
             return Reply(304, tags, b"")
@@ -154,5 +154,5 @@ class FakeGitHub:
         return Reply(200, tags, body)
 
 
-def _joined(query: dict[str, str]) -> str:
+def _join(query: dict[str, str]) -> str:
     return "&".join(f"{name}={value}" for name, value in query.items())

@@ -165,7 +165,7 @@ async def test_github_sets_off_a_run(home: Place) -> None:
 
         words = ("add", "ci", "--on", f"github:{REPO}", "--with", f"base_url={github.url}", "--with", "interval_seconds=1")
         await asyncio.to_thread(home.ok, *words, "--shell", "--yes", "--", "cat $BACKBURNER_EVENT")
-        await until(lambda: len(github.asked) >= 4, "the present to be taken down")
+        await until(lambda: len(github.requests) >= 4, "the present to be taken down")
         github.push()
         await until(lambda: home.status("ci")["run_status"] == "completed", "the run")
         assert b'"push"' in await asyncio.to_thread(home.log, "ci")

@@ -1,4 +1,4 @@
-"""The file source: what changed since it was last seen is told once, however it changed and whoever was away meanwhile."""
+"""The file source: every change since the last known state is reported once, including changes during downtime."""
 
 import asyncio
 import json
@@ -21,41 +21,41 @@ State = dict[str, object]
 DEBOUNCE = "50"
 
 
-def source_of(path: Path, **config: str) -> FileSource:
+def make_source(path: Path, **config: str) -> FileSource:
     return open_source({"path": str(path), "debounce_ms": DEBOUNCE, **config}, lambda: 0)
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_left() -> Iterator[None]:
+def _no_thread_is_left() -> Iterator[None]:
     yield
     assert [thread.name for thread in threading.enumerate() if thread.name == "backburner-files"] == []
 
 
-class Watched:
-    """A source at work, as its host has it: a state is kept as JSON, together with what happened."""
+class Watcher:
+    """Runs a source and stores its state as JSON, as the integrations process does."""
 
-    def __init__(self, source: FileSource, kept: str) -> None:
-        self.source, self.kept = source, kept
-        self.happenings: list[TriggerEvent] = []
+    def __init__(self, source: FileSource, stored: str) -> None:
+        self.source, self.stored = source, stored
+        self.events: list[TriggerEvent] = []
         self.states = 0
 
     async def run(self) -> None:
-        async with aclosing(self.source.watch(json.loads(self.kept))) as seen:
-            async for state, happening in seen:
-                self.kept = json.dumps(state, ensure_ascii=False).encode().decode()
+        async with aclosing(self.source.watch(json.loads(self.stored))) as changes:
+            async for state, event in changes:
+                self.stored = json.dumps(state, ensure_ascii=False).encode().decode()
                 self.states += 1
-                if happening:
-                    self.happenings.append(happening)
+                if event:
+                    self.events.append(event)
 
-    async def told(self, count: int = 1) -> TriggerEvent:
-        """Wait for that many happenings, and that no more come; the last."""
-        await until(lambda: len(self.happenings) >= count, f"{count} happenings")
-        await self.quiet()
-        assert len(self.happenings) == count, self.happenings
-        return self.happenings[-1]
+    async def wait_for_events(self, count: int = 1) -> TriggerEvent:
+        """Wait for that many events, and check that no more come. Return the last."""
+        await until(lambda: len(self.events) >= count, f"{count} events")
+        await self.settle()
+        assert len(self.events) == count, self.events
+        return self.events[-1]
 
-    async def quiet(self) -> None:
-        """As long as a change takes to be told, and half as long again."""
+    async def settle(self) -> None:
+        """Wait longer than a change takes to be reported."""
         await asyncio.sleep(0.25)
 
 
@@ -67,307 +67,307 @@ async def until(predicate: object, what: str, seconds: float = 15.0) -> None:
 
 
 @asynccontextmanager
-async def watching(source: FileSource, kept: str = "{}") -> AsyncIterator[Watched]:
-    watched = Watched(source, kept)
-    task = asyncio.create_task(watched.run())
+async def watching(source: FileSource, stored: str = "{}") -> AsyncIterator[Watcher]:
+    watcher = Watcher(source, stored)
+    task = asyncio.create_task(watcher.run())
     try:
-        if kept == "{}":
-            await until(lambda: watched.states or task.done(), "the present to be taken down")
-        yield watched
+        if stored == "{}":
+            await until(lambda: watcher.states or task.done(), "the first state")
+        yield watcher
         assert not task.done() or task.result()
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def kept_of(source: FileSource) -> str:
-    """The present, taken down."""
-    async with watching(source) as watched:
-        return watched.kept
+async def first_state(source: FileSource) -> str:
+    """Return the state of a first start."""
+    async with watching(source) as watcher:
+        return watcher.stored
 
 
-async def seen_since(source: FileSource, kept: str) -> list[TriggerEvent]:
-    """What a host that starts now is told at once, given what was kept."""
-    async with watching(source, kept) as watched:
-        await watched.quiet()
-    return watched.happenings
+async def events_since(source: FileSource, stored: str) -> list[TriggerEvent]:
+    """Return the events that a start with this stored state reports immediately."""
+    async with watching(source, stored) as watcher:
+        await watcher.settle()
+    return watcher.events
 
 
-async def test_the_very_first_time_the_present_is_only_taken_down(tmp_path: Path) -> None:
+async def test_the_first_start_stores_a_state_and_reports_nothing(tmp_path: Path) -> None:
     (tmp_path / "there").write_text("before")
-    async with watching(source_of(tmp_path)) as watched:
-        await watched.quiet()
-        assert (watched.states, watched.happenings) == (1, [])
+    async with watching(make_source(tmp_path)) as watcher:
+        await watcher.settle()
+        assert (watcher.states, watcher.events) == (1, [])
 
 
-async def test_changes_of_a_folder_are_told_with_their_names(tmp_path: Path) -> None:
+async def test_changes_in_a_folder_are_reported_with_file_names(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "changed").write_text("1")
     (tmp_path / "gone").write_text("1")
-    async with watching(source_of(tmp_path)) as watched:
+    async with watching(make_source(tmp_path)) as watcher:
         (tmp_path / "new").write_text("1")
         (tmp_path / "sub" / "changed").write_text("22")
         (tmp_path / "gone").unlink()
-        happening = await watched.told()
-    assert happening.payload == {"path": str(tmp_path), "added": ["new"], "modified": ["sub/changed"], "deleted": ["gone"], "count": 3}
-    assert happening.summary == f"{tmp_path}: 1 added, 1 modified, 1 deleted"
+        event = await watcher.wait_for_events()
+    assert event.payload == {"path": str(tmp_path), "added": ["new"], "modified": ["sub/changed"], "deleted": ["gone"], "count": 3}
+    assert event.summary == f"{tmp_path}: 1 added, 1 modified, 1 deleted"
 
 
-async def test_changes_made_while_everything_was_down_are_seen_once(tmp_path: Path) -> None:
+async def test_changes_during_downtime_are_reported_once(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("1")
-    source = source_of(tmp_path)
-    kept = await kept_of(source)
+    source = make_source(tmp_path)
+    stored = await first_state(source)
     (tmp_path / "a").write_text("22")
     (tmp_path / "b").write_text("1")
-    async with watching(source_of(tmp_path), kept) as watched:
-        happening = await watched.told()
-    assert (happening.payload["added"], happening.payload["modified"]) == (["b"], ["a"])
-    assert await seen_since(source_of(tmp_path), watched.kept) == []
+    async with watching(make_source(tmp_path), stored) as watcher:
+        event = await watcher.wait_for_events()
+    assert (event.payload["added"], event.payload["modified"]) == (["b"], ["a"])
+    assert await events_since(make_source(tmp_path), watcher.stored) == []
 
 
-async def test_what_was_told_but_not_kept_is_told_again(tmp_path: Path) -> None:
-    kept = await kept_of(source_of(tmp_path))
+async def test_an_event_whose_state_was_not_stored_is_reported_again(tmp_path: Path) -> None:
+    stored = await first_state(make_source(tmp_path))
     (tmp_path / "a").write_text("1")
-    for _ in range(2):  # the first host was killed between the two
-        happenings = await seen_since(source_of(tmp_path), kept)
-        assert [one.payload["added"] for one in happenings] == [["a"]]
+    for _ in range(2):  # the first process was killed before it stored the state
+        events = await events_since(make_source(tmp_path), stored)
+        assert [event.payload["added"] for event in events] == [["a"]]
 
 
-async def test_a_storm_of_10_000_changes_is_one_happening(tmp_path: Path) -> None:
-    def storm() -> None:
+async def test_10_000_changes_at_once_are_one_event(tmp_path: Path) -> None:
+    def create_files() -> None:
         for number in range(10_000):
             (tmp_path / f"{number:05}").touch()
 
-    async with watching(source_of(tmp_path, debounce_ms="1000")) as watched:
-        await asyncio.to_thread(storm)
-        happening = await watched.told()
-    assert happening.payload["count"] == 10_000
-    assert happening.payload["added"] == [f"{number:05}" for number in range(50)]
-    assert happening.summary.endswith(": 10000 added")
+    async with watching(make_source(tmp_path, debounce_ms="1000")) as watcher:
+        await asyncio.to_thread(create_files)
+        event = await watcher.wait_for_events()
+    assert event.payload["count"] == 10_000
+    assert event.payload["added"] == [f"{number:05}" for number in range(50)]
+    assert event.summary.endswith(": 10000 added")
 
 
-async def test_a_file_that_grows_for_a_while_is_one_happening(tmp_path: Path) -> None:
+async def test_a_file_that_grows_for_a_while_is_one_event(tmp_path: Path) -> None:
     path = tmp_path / "download"
-    async with watching(source_of(path, debounce_ms="500")) as watched:
+    async with watching(make_source(path, debounce_ms="500")) as watcher:
         with path.open("w") as growing:
             for _ in range(10):
                 growing.write("more")
                 growing.flush()
                 await asyncio.sleep(0.1)
-        happening = await watched.told()
-    assert happening.payload["added"] == ["download"]
+        event = await watcher.wait_for_events()
+    assert event.payload["added"] == ["download"]
 
 
-async def test_names_of_every_kind_of_change_have_room_in_a_happening(tmp_path: Path) -> None:
+async def test_an_event_has_names_for_every_kind_of_change(tmp_path: Path) -> None:
     for number in range(100):
         (tmp_path / f"old{number:03}").touch()
     (tmp_path / "only").touch()
-    kept = await kept_of(source_of(tmp_path))
+    stored = await first_state(make_source(tmp_path))
     for number in range(100):
         (tmp_path / f"old{number:03}").unlink()
         (tmp_path / f"new{number:03}").touch()
     (tmp_path / "only").write_text("changed")
-    (happening,) = await seen_since(source_of(tmp_path), kept)
-    names = {change: len(happening.payload[change]) for change in ("added", "modified", "deleted")}  # type: ignore[arg-type]
+    (event,) = await events_since(make_source(tmp_path), stored)
+    names = {change: len(event.payload[change]) for change in ("added", "modified", "deleted")}  # type: ignore[arg-type]
     assert names == {"added": 25, "modified": 1, "deleted": 24}
-    assert happening.payload["count"] == 201
+    assert event.payload["count"] == 201
 
 
-async def test_a_folder_that_is_deleted_and_made_again_is_watched_again(tmp_path: Path) -> None:
+async def test_a_folder_that_is_deleted_and_recreated_is_still_watched(tmp_path: Path) -> None:
     root = tmp_path / "root"
     (root / "sub").mkdir(parents=True)
     (root / "sub" / "a").touch()
-    async with watching(source_of(root)) as watched:
+    async with watching(make_source(root)) as watcher:
         for turn in range(1, 3):
             shutil.rmtree(root)
             (root / "sub").mkdir(parents=True)
             (root / "sub" / f"b{turn}").touch()
-            await watched.told(2 * turn - 1)
+            await watcher.wait_for_events(2 * turn - 1)
             (root / "sub" / f"c{turn}").touch()
-            happening = await watched.told(2 * turn)
-            assert happening.payload["added"] == [f"sub/c{turn}"]
+            event = await watcher.wait_for_events(2 * turn)
+            assert event.payload["added"] == [f"sub/c{turn}"]
 
 
-async def test_a_folder_put_in_the_place_of_another_is_watched(tmp_path: Path) -> None:
+async def test_a_folder_that_replaces_the_watched_folder_is_watched(tmp_path: Path) -> None:
     root, other = tmp_path / "root", tmp_path / "other"
     root.mkdir()
     other.mkdir()
-    async with watching(source_of(root)) as watched:
+    async with watching(make_source(root)) as watcher:
         root.rename(tmp_path / "away")
         other.rename(root)
-        await watched.quiet()
+        await watcher.settle()
         (root / "a").touch()
-        await watched.told()
+        await watcher.wait_for_events()
         (root / "b").touch()
-        happening = await watched.told(2)
-    assert happening.payload["added"] == ["b"]
+        event = await watcher.wait_for_events(2)
+    assert event.payload["added"] == ["b"]
 
 
-async def test_a_folder_made_later_is_watched_with_what_is_in_it(tmp_path: Path) -> None:
-    async with watching(source_of(tmp_path)) as watched:
+async def test_a_new_subfolder_is_watched(tmp_path: Path) -> None:
+    async with watching(make_source(tmp_path)) as watcher:
         (tmp_path / "x" / "y").mkdir(parents=True)
-        await watched.quiet()
+        await watcher.settle()
         (tmp_path / "x" / "y" / "z").touch()
-        happening = await watched.told()
-    assert happening.payload["added"] == ["x/y/z"]
+        event = await watcher.wait_for_events()
+    assert event.payload["added"] == ["x/y/z"]
 
 
-async def test_a_path_that_appears_later_is_seen(tmp_path: Path) -> None:
+async def test_a_path_that_does_not_exist_yet_is_watched(tmp_path: Path) -> None:
     path = tmp_path / "not" / "yet" / "there"
-    async with watching(source_of(path)) as watched:
+    async with watching(make_source(path)) as watcher:
         path.parent.mkdir(parents=True)
-        await watched.quiet()
+        await watcher.settle()
         path.write_text("here")
-        happening = await watched.told()
-        assert happening.payload["added"] == ["there"]
+        event = await watcher.wait_for_events()
+        assert event.payload["added"] == ["there"]
         path.unlink()
-        happening = await watched.told(2)
-        assert happening.payload["deleted"] == ["there"]
+        event = await watcher.wait_for_events(2)
+        assert event.payload["deleted"] == ["there"]
         path.mkdir()
-        happening = await watched.told(3)
-        assert happening.payload["added"] == ["."]
+        event = await watcher.wait_for_events(3)
+        assert event.payload["added"] == ["."]
         (path / "inside").touch()
-        happening = await watched.told(4)
-        assert happening.payload["added"] == ["inside"]
+        event = await watcher.wait_for_events(4)
+        assert event.payload["added"] == ["inside"]
 
 
-async def test_a_touch_without_a_change_is_no_event(tmp_path: Path) -> None:
+async def test_a_touched_file_with_the_same_content_is_no_event(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("same")
-    async with watching(source_of(path)) as watched:
+    async with watching(make_source(path)) as watcher:
         os.utime(path)
-        await watched.quiet()
+        await watcher.settle()
         replacement = tmp_path / "replacement"
         replacement.write_text("same")
         replacement.replace(path)
-        await watched.quiet()
-        assert watched.happenings == []
+        await watcher.settle()
+        assert watcher.events == []
         path.write_text("other")
-        happening = await watched.told()
-    assert happening.payload["modified"] == ["file"]
+        event = await watcher.wait_for_events()
+    assert event.payload["modified"] == ["file"]
     os.utime(path)
-    assert await seen_since(source_of(path), watched.kept) == []
+    assert await events_since(make_source(path), watcher.stored) == []
 
 
-async def test_a_change_that_keeps_size_and_time_of_a_file_is_seen(tmp_path: Path) -> None:
+async def test_a_change_that_keeps_the_size_and_time_of_a_file_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("one")
     status = path.stat()
-    kept = await kept_of(source_of(path))
+    stored = await first_state(make_source(path))
     path.write_text("two")
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-    (happening,) = await seen_since(source_of(path), kept)
-    assert happening.payload["modified"] == ["file"]
+    (event,) = await events_since(make_source(path), stored)
+    assert event.payload["modified"] == ["file"]
 
 
-async def test_a_file_too_large_to_compare_is_told_by_its_time(tmp_path: Path) -> None:
+async def test_a_file_too_large_to_compare_is_compared_by_its_time(tmp_path: Path) -> None:
     path = tmp_path / "large"
     with path.open("w") as large:
-        large.truncate(file.MOST_CONTENT + 1)
-    kept = await kept_of(source_of(path))
-    assert await seen_since(source_of(path), kept) == []
+        large.truncate(file.MAX_CONTENT_BYTES + 1)
+    stored = await first_state(make_source(path))
+    assert await events_since(make_source(path), stored) == []
     os.utime(path)
-    assert len(await seen_since(source_of(path), kept)) == 1
+    assert len(await events_since(make_source(path), stored)) == 1
 
 
-async def test_pipes_and_endless_devices_hang_nothing(tmp_path: Path) -> None:
+async def test_pipes_and_endless_devices_do_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "zero").symlink_to("/dev/zero")
     for path in (tmp_path, tmp_path / "pipe", tmp_path / "zero"):
-        async with watching(source_of(path)) as watched:
-            await watched.quiet()
-            assert watched.happenings == []
-    async with watching(source_of(tmp_path / "pipe")) as watched:
+        async with watching(make_source(path)) as watcher:
+            await watcher.settle()
+            assert watcher.events == []
+    async with watching(make_source(tmp_path / "pipe")) as watcher:
         (tmp_path / "pipe").unlink()
         (tmp_path / "pipe").write_text("a file now")
-        happening = await watched.told()
-    assert happening.payload["modified"] == ["pipe"]
+        event = await watcher.wait_for_events()
+    assert event.payload["modified"] == ["pipe"]
 
 
-async def test_links_are_not_followed_out_of_the_folder(tmp_path: Path) -> None:
+async def test_links_inside_the_folder_are_not_followed(tmp_path: Path) -> None:
     root, outside = tmp_path / "root", tmp_path / "outside"
     root.mkdir()
     outside.mkdir()
     (root / "out").symlink_to(outside)
     (root / "up").symlink_to(tmp_path)
-    async with watching(source_of(root)) as watched:
+    async with watching(make_source(root)) as watcher:
         (outside / "a").touch()
-        await watched.quiet()
-        assert watched.happenings == []
+        await watcher.settle()
+        assert watcher.events == []
         (root / "out").unlink()
         (root / "out").symlink_to("/")
-        happening = await watched.told()
-    assert happening.payload["modified"] == ["out"]
+        event = await watcher.wait_for_events()
+    assert event.payload["modified"] == ["out"]
 
 
-async def test_a_path_that_is_a_link_is_followed_and_so_is_its_new_target(tmp_path: Path) -> None:
+async def test_a_path_that_is_a_link_is_followed_also_to_a_new_target(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").write_text(name)
     (tmp_path / "current").symlink_to("one")
-    async with watching(source_of(tmp_path / "current")) as folder, watching(source_of(tmp_path / "current" / "file")) as single:
+    async with watching(make_source(tmp_path / "current")) as folder, watching(make_source(tmp_path / "current" / "file")) as single:
         (tmp_path / "one" / "file").write_text("changed")
-        await folder.told()
-        await single.told()
+        await folder.wait_for_events()
+        await single.wait_for_events()
         (tmp_path / "next").symlink_to("two")
         (tmp_path / "next").replace(tmp_path / "current")
-        await folder.told(2)
-        await single.told(2)
+        await folder.wait_for_events(2)
+        await single.wait_for_events(2)
         (tmp_path / "two" / "file").write_text("changed as well")
-        await folder.told(3)
-        await single.told(3)
+        await folder.wait_for_events(3)
+        await single.wait_for_events(3)
 
 
-async def test_what_programs_keep_for_themselves_is_ignored(tmp_path: Path) -> None:
+async def test_temporary_files_of_git_python_and_editors_are_ignored(tmp_path: Path) -> None:
     (tmp_path / ".git" / "refs").mkdir(parents=True)
     (tmp_path / "__pycache__").mkdir()
-    async with watching(source_of(tmp_path)) as watched:
+    async with watching(make_source(tmp_path)) as watcher:
         for name in (".git/index.lock", ".git/refs/x", "__pycache__/a.pyc", ".a.txt.swp", "a.txt~", ".#a.txt", "#a.txt#"):
             (tmp_path / name).touch()
-        await watched.quiet()
-        assert watched.happenings == []
+        await watcher.settle()
+        assert watcher.events == []
         (tmp_path / "a.txt").touch()
-        happening = await watched.told()
-    assert happening.payload["added"] == ["a.txt"]
+        event = await watcher.wait_for_events()
+    assert event.payload["added"] == ["a.txt"]
 
 
-async def test_only_names_that_fit_the_pattern_count(tmp_path: Path) -> None:
+async def test_only_names_that_match_the_pattern_are_reported(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
-    async with watching(source_of(tmp_path, pattern="*.csv")) as watched:
+    async with watching(make_source(tmp_path, pattern="*.csv")) as watcher:
         (tmp_path / "a.txt").touch()
         (tmp_path / "sub" / "b.csv").touch()
-        happening = await watched.told()
-    assert (happening.payload["added"], happening.payload["count"]) == (["sub/b.csv"], 1)
+        event = await watcher.wait_for_events()
+    assert (event.payload["added"], event.payload["count"]) == (["sub/b.csv"], 1)
 
 
-async def test_another_path_or_pattern_starts_from_its_own_present(tmp_path: Path) -> None:
-    kept = await kept_of(source_of(tmp_path))
+async def test_a_state_of_another_pattern_is_not_used(tmp_path: Path) -> None:
+    stored = await first_state(make_source(tmp_path))
     (tmp_path / "a").touch()
-    assert await seen_since(source_of(tmp_path, pattern="*"), kept) == []
+    assert await events_since(make_source(tmp_path, pattern="*"), stored) == []
 
 
-async def test_a_state_stays_small_however_many_files_there_are(tmp_path: Path) -> None:
+async def test_a_state_stays_small_with_21_000_files(tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
     (tmp_path / "original").touch()
-    for number in range(21_000):  # links of one file: the same to us, and made faster
+    for number in range(21_000):  # links to one file are faster to create
         os.link(tmp_path / "original", root / f"{number}")
-    kept = await kept_of(source_of(root))
-    assert len(kept) < 1_000
-    assert await seen_since(source_of(root), kept) == []
+    stored = await first_state(make_source(root))
+    assert len(stored) < 1_000
+    assert await events_since(make_source(root), stored) == []
     (root / "7").rename(root / "seven")
-    async with watching(source_of(root), kept) as watched:
-        happening = await watched.told()
-        assert (happening.payload["count"], happening.payload["added"]) == (None, [])
-        assert happening.summary.endswith("something changed among 21000 files")
+    async with watching(make_source(root), stored) as watcher:
+        event = await watcher.wait_for_events()
+        assert (event.payload["count"], event.payload["added"]) == (None, [])
+        assert event.summary.endswith("something changed among 21000 files")
         (root / "8").rename(root / "eight")
-        happening = await watched.told(2)
-        assert (happening.payload["added"], happening.payload["deleted"], happening.payload["count"]) == (["eight"], ["8"], 2)
+        event = await watcher.wait_for_events(2)
+        assert (event.payload["added"], event.payload["deleted"], event.payload["count"]) == (["eight"], ["8"], 2)
 
 
 @pytest.fixture
 def unprivileged() -> Iterator[Path]:
-    """A folder of somebody who may not read everything."""
+    """A folder of a user without root permissions."""
     nobody = 65534
     with tempfile.TemporaryDirectory() as folder:
         if os.geteuid() != 0:
@@ -381,58 +381,64 @@ def unprivileged() -> Iterator[Path]:
             os.seteuid(0)
 
 
-async def test_what_cannot_be_read_is_neither_a_crash_nor_a_change(unprivileged: Path) -> None:
+async def test_an_unreadable_file_is_neither_an_error_nor_a_change(unprivileged: Path) -> None:
     secret, single = unprivileged / "secret", unprivileged / "single"
     secret.mkdir()
     (secret / "a").touch()
     single.write_text("1")
     async with (
-        watching(source_of(unprivileged)) as above,
-        watching(source_of(secret)) as at,
-        watching(source_of(single)) as one,
-        watching(source_of(secret / "a")) as below,
+        watching(make_source(unprivileged)) as above,
+        watching(make_source(secret)) as at,
+        watching(make_source(single)) as single_file,
+        watching(make_source(secret / "a")) as below,
     ):
         secret.chmod(0)
         single.chmod(0)
         (unprivileged / "b").touch()
-        assert (await above.told()).payload == {"path": str(unprivileged), "added": ["b"], "modified": [], "deleted": [], "count": 1}
-        assert at.happenings == one.happenings == below.happenings == []
+        assert (await above.wait_for_events()).payload == {
+            "path": str(unprivileged),
+            "added": ["b"],
+            "modified": [],
+            "deleted": [],
+            "count": 1,
+        }
+        assert at.events == single_file.events == below.events == []
         single.chmod(0o600)
         secret.chmod(0o700)
         os.utime(single)
         (secret / "c").touch()
-        assert (await at.told()).payload["added"] == ["c"]
-        await until(lambda: above.happenings[-1].payload["added"] == ["secret/c"], "the folder above to be told")
-        assert one.happenings == below.happenings == []
+        assert (await at.wait_for_events()).payload["added"] == ["c"]
+        await until(lambda: above.events[-1].payload["added"] == ["secret/c"], "the event of the parent folder")
+        assert single_file.events == below.events == []
 
 
-async def test_names_of_any_bytes_are_told(tmp_path: Path) -> None:
-    async with watching(source_of(tmp_path)) as watched:
+async def test_names_that_are_not_utf8_are_reported(tmp_path: Path) -> None:
+    async with watching(make_source(tmp_path)) as watcher:
         name = os.fsdecode(b"caf\xe9\n")
         (tmp_path / name).touch()
-        happening = await watched.told()
-        assert happening.payload["added"] == ["caf\\udce9\n"]
+        event = await watcher.wait_for_events()
+        assert event.payload["added"] == ["caf\\udce9\n"]
         (tmp_path / os.fsdecode(b"\xff")).mkdir()
         (tmp_path / os.fsdecode(b"\xff") / "inside").touch()
-        happening = await watched.told(2)
-        assert happening.payload["added"] == ["\\udcff/inside"]
+        event = await watcher.wait_for_events(2)
+        assert event.payload["added"] == ["\\udcff/inside"]
 
 
-async def test_where_the_system_does_not_notify_it_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_notifications_the_folder_is_scanned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def out_of_watches(*_: object, **__: object) -> object:
         raise OSError(28, "OS file watch limit reached")
 
     monkeypatch.setattr(file, "notifications", out_of_watches)
-    async with watching(source_of(tmp_path)) as watched:
+    async with watching(make_source(tmp_path)) as watcher:
         (tmp_path / "a").touch()
-        happening = await watched.told()
-        assert "watch limit reached" in str(watched.source.trouble)
-    assert happening.payload["added"] == ["a"]
+        event = await watcher.wait_for_events()
+        assert "watch limit reached" in str(watcher.source.trouble)
+    assert event.payload["added"] == ["a"]
 
 
 @pytest.mark.parametrize(
     "config", [{}, {"path": "here"}, {"path": "/tmp", "debounce_ms": "soon"}, {"path": "/tmp", "debounce_ms": "-1"}, {"path": "/a\0b"}]
 )
-def test_a_source_that_cannot_be_meant_is_refused(config: dict[str, str]) -> None:
+def test_an_invalid_configuration_is_rejected(config: dict[str, str]) -> None:
     with pytest.raises(BadInput):
         open_source(config, lambda: 0)

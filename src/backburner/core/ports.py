@@ -105,11 +105,11 @@ class OutgoingMessage(NamedTuple):
 
 
 class DeliveryFailed(Exception):
-    """A letter did not arrive, or that is not known. It is tried again, not before `retry_after` seconds, unless it is `for_good`."""
+    """A message was not delivered, or delivery is uncertain. It is retried after `retry_after` seconds at the earliest; `permanent` means never."""
 
-    def __init__(self, reason: str, *, retry_after: float | None = None, for_good: bool = False) -> None:
+    def __init__(self, reason: str, *, retry_after: float | None = None, permanent: bool = False) -> None:
         super().__init__(reason)
-        self.retry_after, self.for_good = retry_after, for_good
+        self.retry_after, self.permanent = retry_after, permanent
 
 
 class ChannelReply(NamedTuple):
@@ -123,7 +123,7 @@ class ChannelReply(NamedTuple):
 class Channel(Protocol):
     """A way to somebody outside. Sends one letter at a time, in order."""
 
-    async def send(self, letter: OutgoingMessage) -> str | None:
+    async def send(self, message: OutgoingMessage) -> str | None:
         """Deliver it; what the other side calls the message, where an answer to it can come back. Undelivered where that failed."""
         ...
 

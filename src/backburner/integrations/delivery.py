@@ -1,7 +1,7 @@
-"""Letters on their way: each channel has a worker that sends what is owed, in order, until it has arrived or cannot.
+"""Delivers notices: each channel has a worker that sends its pending notices in order.
 
-At least once: a letter counts as delivered only when the ledger says so. One that fails holds those behind it, so that the order stays;
-the waits grow, and after three days it is a dead letter that `inbox` and `doctor` show.
+Delivery is at least once: a notice counts as delivered only after the ledger has recorded it. A notice that fails blocks the ones behind
+it, so that the order is kept. The retry delays grow; after three days it becomes a failed delivery, which `inbox` and `doctor` show.
 """
 
 import asyncio
@@ -21,14 +21,15 @@ from backburner.core.time_input import quiet_until
 from backburner.services.daemon_parts import IntegrationParts, Services
 
 log = logging.getLogger("backburner")
-_FIRST_WAIT_MS, _LONGEST_WAIT_MS = 5_000, 3_600_000
-_MOST_ATTEMPTS = 80  # with waits of up to an hour: three days
-_MOST_IN_DIGEST = 50
-_SEND_SECONDS = 60.0
+_MIN_RETRY_DELAY_MS, _MAX_RETRY_DELAY_MS = 5_000, 3_600_000
+_MAX_ATTEMPTS = 80  # three days, with delays of up to an hour
+_MAX_DIGEST_NOTICES = 50
+_SEND_TIMEOUT = 60.0  # seconds
+_MAX_POLL_INTERVAL = 5.0  # seconds
 
 
 class DeliveryBatch(NamedTuple):
-    """What is sent in one go: a notice, or many as a digest."""
+    """The notices of one message: a single notice, or several as a digest."""
 
     notices: tuple[Notice, ...]
     not_before: int
@@ -45,94 +46,99 @@ class DeliveryBatch(NamedTuple):
 
 
 def next_batch(notices: Sequence[Notice], config: Config, now: int) -> DeliveryBatch | None:
-    """What a channel is to send next, and when: not in quiet hours, and gathered where a digest is wanted; what asks or warns at once."""
+    """Return what a channel has to send next, and when.
+
+    Ordinary notices wait for the end of quiet hours and for the digest interval. Questions and warnings are sent immediately, and so is
+    everything that precedes them.
+    """
     if not notices:
         return None
-    first, digest = notices[0], int(config.number("notify.digest_minutes") * 60_000)
-    gathered = [first]
+    first, digest_ms = notices[0], int(config.number("notify.digest_minutes") * 60_000)
+    has_urgent = any(notice.priority > 0 for notice in notices)  # an urgent notice must not wait for those before it
+    batch = [first]
     not_before = max(now, first.next_attempt_at or 0)
-    if digest and first.priority <= 0:
-        until = first.created_at + digest
-        for notice in notices[1:_MOST_IN_DIGEST]:
-            if notice.priority > 0 or notice.created_at > until:
+    if digest_ms and first.priority <= 0:
+        digest_end = first.created_at + digest_ms
+        for notice in notices[1:_MAX_DIGEST_NOTICES]:
+            if notice.priority > 0 or notice.created_at > digest_end:
                 break
-            gathered.append(notice)
-        hurried = any(notice.priority > 0 for notice in notices)  # what comes behind it must not wait
-        not_before = not_before if hurried else max(not_before, until)
-    if first.priority <= 0 and not any(notice.priority > 0 for notice in notices):
+            batch.append(notice)
+        if not has_urgent:
+            not_before = max(not_before, digest_end)
+    if first.priority <= 0 and not has_urgent:
         not_before = max(not_before, quiet_until(config.text("notify.quiet_hours"), not_before))
-    return DeliveryBatch(tuple(gathered), not_before)
+    return DeliveryBatch(tuple(batch), not_before)
 
 
 def retry_delay(attempts: int) -> int:
-    """How long to wait after so many failures, in milliseconds."""
-    return min(_LONGEST_WAIT_MS, _FIRST_WAIT_MS << min(attempts, 16))
+    """Return the delay after that many failed attempts, in milliseconds."""
+    return min(_MAX_RETRY_DELAY_MS, _MIN_RETRY_DELAY_MS << min(attempts, 16))
 
 
 class DeliveryWorker:
-    """Sends what one channel is owed, for as long as it runs."""
+    """Sends the notices of one channel until it is cancelled."""
 
     def __init__(self, services: Services, name: str, channel: Channel) -> None:
         self._services, self.name, self.channel = services, name, channel
         self.idle = False
 
     async def run(self) -> None:
-        async for _ in self._services.changes(self._look):
-            while (parcel := await self._next()) and parcel.not_before <= await self._now():
-                await self._send(parcel)
-            self._wait = None if parcel is None else max(0.05, (parcel.not_before - await self._now()) / 1000)
-            self.idle = parcel is None
+        async for _ in self._services.changes(self._poll_interval):
+            while (batch := await self._next_batch()) and batch.not_before <= await self._now():
+                await self._send(batch)
+            self._wait_seconds = None if batch is None else max(0.05, (batch.not_before - await self._now()) / 1000)
+            self.idle = batch is None
 
-    _wait: float | None = None
+    _wait_seconds: float | None = None
 
-    def _look(self) -> float | None:
-        return min(5.0, self._wait) if self._wait is not None else None
+    def _poll_interval(self) -> float | None:
+        return min(_MAX_POLL_INTERVAL, self._wait_seconds) if self._wait_seconds is not None else None
 
     async def _now(self) -> int:
         return await self._services.call(lambda parts: parts.clock())
 
-    async def _next(self) -> DeliveryBatch | None:
-        def look(parts: IntegrationParts) -> DeliveryBatch | None:
+    async def _next_batch(self) -> DeliveryBatch | None:
+        def read(parts: IntegrationParts) -> DeliveryBatch | None:
             return next_batch(parts.deliveries.pending(self.name), parts.config, parts.clock())
 
-        return await self._services.call(look)
+        return await self._services.call(read)
 
-    async def _send(self, parcel: DeliveryBatch) -> None:
-        ids = [notice.notice_id for notice in parcel.notices]
+    async def _send(self, batch: DeliveryBatch) -> None:
+        ids = [notice.notice_id for notice in batch.notices]
         try:
-            async with asyncio.timeout(_SEND_SECONDS):
-                external = await self.channel.send(parcel.message())
+            async with asyncio.timeout(_SEND_TIMEOUT):
+                message_id = await self.channel.send(batch.message())
         except (DeliveryFailed, TimeoutError) as error:
-            await self._failed(parcel, error if isinstance(error, DeliveryFailed) else DeliveryFailed("no answer in time"))
+            await self._record_failure(batch, error if isinstance(error, DeliveryFailed) else DeliveryFailed("no answer in time"))
             return
-        except Exception as error:  # whatever a library raises: it is tried again, and says why
+        except Exception as error:  # an error of a client library: record it and retry
             log.exception("sending to %s failed", self.name)
-            await self._failed(parcel, DeliveryFailed(f"{type(error).__name__}: {error}"))
+            await self._record_failure(batch, DeliveryFailed(f"{type(error).__name__}: {error}"))
             return
-        await self._services.call(lambda parts: parts.deliveries.mark_delivered(ids, external))
+        await self._services.call(lambda parts: parts.deliveries.mark_delivered(ids, message_id))
 
-    async def _failed(self, parcel: DeliveryBatch, error: DeliveryFailed) -> None:
-        first = parcel.notices[0]
-        ids, now = [notice.notice_id for notice in parcel.notices], await self._now()
-        wait = max(retry_delay(first.attempts), int((error.retry_after or 0) * 1000))
-        again = None if error.for_good or first.attempts >= _MOST_ATTEMPTS else now + wait
-        log.warning("%s to %s: %s%s", first.key, self.name, error, "" if again else "; given up")
-        await self._services.call(lambda parts: parts.deliveries.mark_failed(ids, str(error), again))
+    async def _record_failure(self, batch: DeliveryBatch, error: DeliveryFailed) -> None:
+        first = batch.notices[0]
+        ids, now = [notice.notice_id for notice in batch.notices], await self._now()
+        delay = max(retry_delay(first.attempts), int((error.retry_after or 0) * 1000))
+        retry_at = None if error.permanent or first.attempts >= _MAX_ATTEMPTS else now + delay
+        log.warning("%s to %s: %s%s", first.key, self.name, error, "" if retry_at else "; giving up")
+        await self._services.call(lambda parts: parts.deliveries.mark_failed(ids, str(error), retry_at))
 
     async def listen(self) -> None:
-        """Carry out what people answer, also what they answered while nobody listened."""
+        """Apply the replies that users send, including those sent while this process was not running."""
         catch_up = getattr(self.channel, "catch_up", None)
         if catch_up is not None:
-            asked = await self._services.call(lambda parts: parts.deliveries.open_questions(self.name))
-            for answer in await catch_up(asked) if asked else ():
-                await self.answered(answer)
-        async for answer in self.channel.replies():
-            await self.answered(answer)
-        await asyncio.Event().wait()  # nobody can answer there: there is no use in asking again
+            questions = await self._services.call(lambda parts: parts.deliveries.open_questions(self.name))
+            for reply in await catch_up(questions) if questions else ():
+                await self.apply_reply(reply)
+        async for reply in self.channel.replies():
+            await self.apply_reply(reply)
+        await asyncio.Event().wait()  # the channel has no replies; without this the caller would start `listen` again
 
-    async def answered(self, answer: ChannelReply) -> None:
-        with contextlib.suppress(BackburnerError):  # it was answered elsewhere, or is over
-            await self._services.call(lambda parts: parts.approvals.answer(self.name, answer))
+    async def apply_reply(self, reply: ChannelReply) -> None:
+        with contextlib.suppress(BackburnerError):  # the question is already answered or has expired
+            await self._services.call(lambda parts: parts.approvals.answer(self.name, reply))
 
 
 def _title(notice: Notice) -> str:

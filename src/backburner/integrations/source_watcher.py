@@ -1,4 +1,7 @@
-"""What sources see becomes runs: each is watched from where it was left, and what it remembers is kept together with what follows."""
+"""Watches the source of each task and records its trigger events, which start runs.
+
+The state of a source and the event that goes with it are stored in one transaction. A watcher continues from the stored state.
+"""
 
 import asyncio
 import contextlib
@@ -14,11 +17,11 @@ from backburner.integrations.sources import SourceBroken
 from backburner.services.daemon_parts import IntegrationParts, Services
 
 log = logging.getLogger("backburner")
-_AGAIN_SECONDS, _LONGEST_AGAIN_SECONDS = 5.0, 600.0
+_MIN_RETRY_DELAY, _MAX_RETRY_DELAY = 5.0, 600.0  # seconds
 
 
 def open_source(task: Task, environ: dict[str, str], parts: IntegrationParts) -> Source:
-    """The source of a task; its keys come from the environment of whoever added it."""
+    """Open the source of a task. Its tokens are read from `environ`, the environment of the caller that added the task."""
     source = task.spec.source
     assert source is not None
     need(source.kind, "It needs")
@@ -32,45 +35,45 @@ def open_source(task: Task, environ: dict[str, str], parts: IntegrationParts) ->
 
 
 class SourceWatcher:
-    """Watches the source of one task, for as long as it runs."""
+    """Watches the source of one task until it is cancelled."""
 
     def __init__(self, services: Services, task: Task) -> None:
         self._services, self.task = services, task
 
     async def run(self) -> None:
-        """Go on whatever happens to the source; what is wrong with it is said."""
-        wait = _AGAIN_SECONDS
+        """Watch the source; after an error, record the reason and start again with growing delays."""
+        delay = _MIN_RETRY_DELAY
         while True:
-            began = time.monotonic()
+            started = time.monotonic()
             try:
                 await self._watch()
             except (SourceBroken, BadInput) as error:
-                await self._broken(str(error))
+                await self._mark_broken(str(error))
             except Exception as error:
                 log.exception("watching for %s failed", self.task.task_id)
-                await self._broken(f"{type(error).__name__}: {error}")
-            wait = _AGAIN_SECONDS if time.monotonic() - began > _LONGEST_AGAIN_SECONDS else min(_LONGEST_AGAIN_SECONDS, wait * 2)
-            await asyncio.sleep(wait)
+                await self._mark_broken(f"{type(error).__name__}: {error}")
+            delay = _MIN_RETRY_DELAY if time.monotonic() - started > _MAX_RETRY_DELAY else min(_MAX_RETRY_DELAY, delay * 2)
+            await asyncio.sleep(delay)
 
     async def _watch(self) -> None:
         task_id = self.task.task_id
         environ = await self._services.call(lambda parts: parts.queries.environment(parts.queries.get(task_id)))
         source = await self._services.call(lambda parts: open_source(self.task, environ, parts))
-        last = await self._services.call(lambda parts: parts.triggers.state(task_id))
-        async with contextlib.aclosing(source.watch(last)) as seen:  # type: ignore[type-var]
-            async for state, happening in seen:
-                await self._services.call(lambda parts, state=state, happening=happening: parts.triggers.record(task_id, state, happening))
+        last_state = await self._services.call(lambda parts: parts.triggers.state(task_id))
+        async with contextlib.aclosing(source.watch(last_state)) as changes:  # type: ignore[type-var]
+            async for state, event in changes:
+                await self._services.call(lambda parts, state=state, event=event: parts.triggers.record(task_id, state, event))
 
-    async def _broken(self, reason: str) -> None:
+    async def _mark_broken(self, reason: str) -> None:
         log.warning("%s: %s", self.task.task_id, reason)
         await self._services.call(lambda parts: parts.triggers.mark_broken(self.task.task_id, reason))
 
 
-async def received(services: Services, name: str, delivery: str, happening: TriggerEvent) -> bool:
-    """A webhook came in; False where it did before, or nobody waits for it."""
+async def record_webhook(services: Services, name: str, delivery: str, event: TriggerEvent) -> bool:
+    """Record a webhook request as a trigger event. Return False if it is a duplicate or if no task uses the hook."""
 
-    def deliver(parts: IntegrationParts) -> bool:
+    def record(parts: IntegrationParts) -> bool:
         task = parts.triggers.task_of_webhook(name)
-        return task is not None and parts.triggers.record(task.task_id, None, happening, delivery)
+        return task is not None and parts.triggers.record(task.task_id, None, event, delivery)
 
-    return await services.call(deliver)
+    return await services.call(record)

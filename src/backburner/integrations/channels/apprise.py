@@ -1,7 +1,7 @@
-"""Whatever Apprise speaks as a channel: e-mail, Slack, ntfy, desktops and the rest, by one Apprise URL.
+"""The Apprise channel: sends notices by e-mail, Slack, ntfy, desktop notification and other services, through one Apprise URL.
 
-Such a URL holds secrets: no log and no reason shows a word of it. Where the service takes headers, every attempt has the letter's key as
-`Idempotency-Key`. The library blocks, so it works in a thread; it is slow to load, so that happens with the first letter.
+The URL contains secrets, so no log and no error message shows any part of it. If the service accepts headers, every attempt sends the
+key of the message as `Idempotency-Key`. The library blocks, so it runs in a thread; it is slow to import, so the first message loads it.
 """
 
 import asyncio
@@ -18,106 +18,115 @@ from backburner.core.terminal_text import clean, shortened
 if TYPE_CHECKING:
     from apprise import Apprise
 
-_SECONDS = 45.0
+_SERVICE_TIMEOUT = 45.0  # seconds
 _HEADER = "Idempotency-Key"
-_LONGEST_REASON = 300
-_CAUSE = "Socket Exception"  # how the library begins the one line of its debugging that says why a connection failed
+_MAX_REASON_LENGTH = 300  # characters
+_CAUSE = "Socket Exception"  # start of the only debug line in which the library gives the cause of a failed connection
 
 
 def open_channel(name: str, settings: dict[str, str], environ: dict[str, str]) -> "AppriseChannel":
-    """The channel of `[channels.NAME]`. What is wrong with its settings is said by the first letter that it is to send."""
+    """Open the channel `[channels.NAME]`. Invalid settings are reported when the first message is sent."""
     variable = settings.get("url_env", "")
     return AppriseChannel(name, environ.get(variable, "") if variable else settings.get("url", ""), variable)
 
 
 class AppriseChannel:
-    """Sends letters through one Apprise URL, which came from the variable `url_env` where that is named."""
+    """Sends messages through one Apprise URL. `url_env` is the environment variable that the URL was read from, or empty."""
 
     def __init__(self, name: str, url: str, url_env: str = "") -> None:
         self._name, self._url, self._url_env = name, url.strip(), url_env
-        self._kept: Apprise | None = None
+        self._service: Apprise | None = None
 
-    async def send(self, letter: OutgoingMessage) -> str | None:
-        """Hand it to the service. Cancelling stops the waiting; what the thread began may still arrive."""
+    async def send(self, message: OutgoingMessage) -> str | None:
+        """Send the message. Cancelling stops the wait, but the thread may still send it."""
         if not self._url and self._url_env:
-            raise DeliveryFailed(f"{self._url_env} is not set, which [channels.{self._name}] names for its url")
-        await asyncio.to_thread(self._send, letter)
+            raise DeliveryFailed(f"environment variable {self._url_env} is not set (url of [channels.{self._name}])")
+        await asyncio.to_thread(self._send, message)
         return None
 
     async def replies(self) -> AsyncIterator[ChannelReply]:
-        """None: the library only sends."""
+        """Yield nothing: the library can only send."""
         return
         yield
 
     async def close(self) -> None:
-        self._kept = None
+        self._service = None
 
-    def _send(self, letter: OutgoingMessage) -> None:
+    def _send(self, message: OutgoingMessage) -> None:
         apprise = _library()
-        title, text = clean(_writable(letter.title)), _writable(letter.text)
+        title, text = clean(_valid_utf8(message.title)), _valid_utf8(message.text)
         try:
-            service = self._service(letter.key)
+            service = self._get_service(message.key)
             result = service.notify(
                 body=text if text.strip() else title,
                 title=title,
-                body_format=apprise.NotifyFormat.TEXT,  # or a service that shows HTML would take a letter for that
+                body_format=apprise.NotifyFormat.TEXT,  # otherwise a service that shows HTML would interpret the text as HTML
                 log_level=logging.DEBUG,
             )
         except DeliveryFailed:
             raise
         except Exception as error:
             raise DeliveryFailed(self._masked([f"{type(error).__name__}: {error}"])) from None
-        # A URL can say that its failures do not count; for a letter they do.
-        if not any(attempt.status == apprise.AppriseResultStatus.SUCCESS for one in result.results for attempt in one.attempts):
-            said = [one.message for one in result.logs() if _tells(one.level, one.message)]
-            raise DeliveryFailed(self._masked(said) or "the service did not take it")
+        # An option of the URL can make the library ignore failures, so the result of every attempt is checked here.
+        if not any(attempt.status == apprise.AppriseResultStatus.SUCCESS for sent in result.results for attempt in sent.attempts):
+            reasons = [record.message for record in result.logs() if _is_reason(record.level, record.message)]
+            raise DeliveryFailed(self._masked(reasons) or "the service did not accept the message")
 
-    def _service(self, key: str) -> "Apprise":
-        """What sends a letter: made anew where its headers name that letter, else kept, as it keeps the pace its service wants."""
-        if self._kept is not None:
-            return self._kept
+    def _get_service(self, key: str) -> "Apprise":
+        """Return the object that sends a message.
+
+        If the service accepts headers, a new one is created for each message, because the headers contain its key. Otherwise one object
+        is kept, because it observes the rate limit of its service.
+        """
+        if self._service is not None:
+            return self._service
         apprise = _library()
         from apprise.plugins import url_to_dict
 
         if re.search(r"[\s,;]\w+://", self._url):
-            raise self._unusable("it is more than one; a channel has one")
+            raise self._unusable("it contains more than one URL; a channel has exactly one")
         tokens = url_to_dict(self._url)
         if tokens is None:
-            raise self._unusable("it names no service, or is not complete")
-        named = "headers" in tokens
-        if named:
+            raise self._unusable("it names no service or is incomplete")
+        accepts_headers = "headers" in tokens
+        if accepts_headers:
             tokens["headers"] = {**(tokens["headers"] or {}), _HEADER: key}
         else:
-            tokens.setdefault("overflow", "split")  # a service may take less than a letter has; parts with one key would look like repeats
+            # A service may limit the length of a message. Only here: parts with the same key would look like duplicates.
+            tokens.setdefault("overflow", "split")
         asset = apprise.AppriseAsset(
-            app_id="Backburner", app_desc="Backburner", app_url="", image_url_mask="", image_url_logo="", service_timeout=_SECONDS
+            app_id="Backburner", app_desc="Backburner", app_url="", image_url_mask="", image_url_logo="", service_timeout=_SERVICE_TIMEOUT
         )
         try:
-            # It would log a refused URL with everything in it; an exception comes back to us alone.
+            # With suppressed exceptions the library would log an invalid URL with all its secrets.
             service = apprise.Apprise.instantiate(tokens, asset=asset, suppress_exceptions=False)
         except Exception as error:
             raise self._unusable(self._masked([str(error)])) from None
         if service is None:
-            raise self._unusable("this machine has not what that service needs")
-        made = apprise.Apprise(service, asset=asset)
-        if not named:
-            self._kept = made
-        return made
+            raise self._unusable("software that this service needs is not installed")
+        sender = apprise.Apprise(service, asset=asset)
+        if not accepts_headers:
+            self._service = sender
+        return sender
 
-    def _unusable(self, why: str) -> DeliveryFailed:
+    def _unusable(self, reason: str) -> DeliveryFailed:
         origin = f"the url in {self._url_env}" if self._url_env else "the url"
-        return DeliveryFailed(f"{origin} of [channels.{self._name}] cannot be used: {why.rstrip('.') or 'it is refused'}", for_good=True)
+        reason = reason.rstrip(".") or "the service rejects it"
+        return DeliveryFailed(f"{origin} of [channels.{self._name}] cannot be used: {reason}", permanent=True)
 
-    def _masked(self, said: Iterable[str]) -> str:
-        text = "; ".join(dict.fromkeys(said))
+    def _masked(self, reasons: Iterable[str]) -> str:
+        text = "; ".join(dict.fromkeys(reasons))
         for secret in _secrets(self._url):
             text = text.replace(secret, "***")
-        return shortened(clean(text), longest=_LONGEST_REASON)
+        return shortened(clean(text), longest=_MAX_REASON_LENGTH)
 
 
 @functools.cache
 def _library() -> Any:
-    """The library; its logger then speaks to nobody but us, as what it says may hold parts of a URL, and the one below it not at all."""
+    """Import the library and keep its log records away from other handlers: they may contain parts of a URL.
+
+    The debug records of urllib3, which it uses, are disabled for the same reason.
+    """
     import apprise
 
     logging.getLogger("urllib3").setLevel(logging.WARNING)
@@ -128,21 +137,21 @@ def _library() -> Any:
     return apprise
 
 
-def _tells(level: str, message: str) -> bool:
+def _is_reason(level: str, message: str) -> bool:
     return level not in ("TRACE", "DEBUG", "INFO") or message.startswith(_CAUSE)
 
 
 def _secrets(url: str) -> list[str]:
-    """Every word of an Apprise URL, the longest first: which of them are secret differs between services."""
-    place, _, query = (url.partition("://")[2] or url).partition("?")
+    """Return every word of an Apprise URL, the longest first. All are masked, because each service puts its secrets elsewhere."""
+    location, _, query = (url.partition("://")[2] or url).partition("?")
     words = set()
-    for part in (place, *(pair.partition("=")[2] for pair in query.split("&"))):
+    for part in (location, *(pair.partition("=")[2] for pair in query.split("&"))):
         for form in (part, unquote_plus(part)):
             words |= {form, *re.split(r"[\s/:@,;|&?=]+", form)}
     words |= {quote(word, safe="") for word in words}
     return sorted((word for word in words if len(word) >= 3), key=len, reverse=True)
 
 
-def _writable(text: str) -> str:
-    """`text` without what UTF-8 cannot say."""
+def _valid_utf8(text: str) -> str:
+    """Replace the characters of `text` that UTF-8 cannot encode."""
     return text.encode("utf-8", "replace").decode()

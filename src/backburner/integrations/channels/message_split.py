@@ -1,8 +1,8 @@
-"""A text cut into messages of a bounded length, each of which can be read by itself. Pure.
+"""Splits a text into messages of limited length, each readable on its own. No I/O.
 
-A text comes in, chunks in order go out. A chunk ends at a paragraph, a line or a word where it can; a code fence that fits into one is
-never cut, and a longer one is closed at the end of a chunk and opened again, with its language, in the next. Nothing is lost but the
-whitespace that would have been a message of its own. Lengths are in code points, as Discord counts them.
+A chunk ends after a paragraph, a line or a word if possible. A code fence that fits into one chunk is never split; a longer one is closed
+at the end of a chunk and reopened, with its language, in the next. Only whitespace that would form a message of its own is dropped.
+Lengths are in code points, as Discord counts them.
 """
 
 import re
@@ -16,7 +16,10 @@ _LANGUAGE = re.compile(r"[A-Za-z0-9_+.#-]{1,32}\n")
 
 
 class Piece(NamedTuple):
-    """A part of the text, and what is put before and behind it so that it holds no half of a fence. The texts joined are the whole."""
+    """A part of the text, and the marks that are added before and after it so that it contains only complete fences.
+
+    The `text` fields of all pieces joined are the whole text.
+    """
 
     before: str
     text: str
@@ -24,7 +27,10 @@ class Piece(NamedTuple):
 
 
 class _Fence(NamedTuple):
-    """A fence from its first backtick to behind its last. `code` is where its code begins, `first` and `last` where it is not blank."""
+    """The positions of a code fence. It spans `start` to `end`, including its backticks.
+
+    The code begins at `code`; its first non-blank character is at `first`, and its last one is just before `last`.
+    """
 
     start: int
     code: int
@@ -37,17 +43,17 @@ class _Fence(NamedTuple):
 
 
 def split(text: str, limit: int = LIMIT) -> list[str]:
-    """The chunks of `text`, none longer than `limit` (at least 100) and none blank; no chunk where there is nothing to show."""
+    """Return the chunks of `text`, none longer than `limit` (at least 100) and none blank. A blank text has no chunks."""
     return list(chunks(text, limit))
 
 
 def chunks(text: str, limit: int = LIMIT) -> Iterator[str]:
-    """Like `split`, each cut when it is asked for."""
+    """Like `split`, but lazy."""
     return ("".join(piece) for piece in pieces(text, limit) if piece.text.strip() not in ("", _FENCE if piece.before else ""))
 
 
 def pieces(text: str, limit: int = LIMIT) -> Iterator[Piece]:
-    """`text` in pieces, also blank ones, whose lengths with what is put around them are at most `limit`."""
+    """Yield all pieces of `text`, including blank ones. A piece with its added marks is at most `limit` long."""
     cutter, at = _Cutter(text, limit), 0
     while at < len(text):
         end = cutter.cut(at)
@@ -56,7 +62,7 @@ def pieces(text: str, limit: int = LIMIT) -> Iterator[Piece]:
 
 
 def _fences(text: str) -> list[_Fence]:
-    """Every three backticks open or close a fence, wherever they stand in a line; one that is never closed goes to the end."""
+    """Find all fences. Three backticks open or close a fence anywhere in a line; an unclosed fence extends to the end of the text."""
     found, end = [], 0
     while (start := text.find(_FENCE, end)) >= 0:
         inner = start + len(_FENCE)
@@ -72,66 +78,69 @@ def _fences(text: str) -> list[_Fence]:
 
 
 class _Cutter:
-    """Finds the places where a text may be cut."""
+    """Finds the positions where a text may be cut."""
 
     def __init__(self, text: str, limit: int) -> None:
         self._text, self._limit, self._fences = text, limit, _fences(text)
         self._borders = {border for fence in self._fences for border in (fence.start, fence.end)}
 
     def opening(self, at: int) -> str:
-        """What a piece that begins at `at` must begin with."""
-        return fence.reopened if (fence := self._around(at)) else ""
+        """Return the marks to add before a piece that begins at `at`."""
+        return fence.reopened if (fence := self._fence_at(at)) else ""
 
     def closing(self, at: int) -> str:
-        """What a piece that ends at `at` must end with."""
-        if not self._around(at):
+        """Return the marks to add after a piece that ends at `at`."""
+        if not self._fence_at(at):
             return ""
         return _FENCE if self._text[at - 1] == "\n" else "\n" + _FENCE
 
     def cut(self, at: int) -> int:
-        """Where the piece that begins at `at` ends: behind a paragraph or a line in its second half, else behind a word, else full."""
-        room = self._limit - len(self.opening(at))
-        furthest, half = min(at + room, len(self._text)), at + room // 2
+        """Return the end of the piece that begins at `at`.
+
+        It is after a paragraph or a line in the second half of the piece, otherwise after a word, otherwise at the length limit.
+        """
+        available = self._limit - len(self.opening(at))
+        furthest, half = min(at + available, len(self._text)), at + available // 2
 
         def fits(end: int) -> bool:
-            return end - at + len(self.closing(end)) <= room
+            return end - at + len(self.closing(end)) <= available
 
         if furthest == len(self._text) and fits(furthest):
             return furthest
-        kinds = ((self._paragraph, half), (self._line, half), (self._word, at), (fits, at))
+        boundaries = ((self._is_paragraph_end, half), (self._is_line_end, half), (self._is_word_end, at), (fits, at))
         return next(
             end
-            for allowed in (self._tidy, self._possible)
-            for fine, least in kinds
-            for end in range(furthest, least, -1)
-            if fine(end) and fits(end) and allowed(end)
+            for is_allowed in (self._is_good_cut, self._is_possible_cut)
+            for is_boundary, minimum in boundaries
+            for end in range(furthest, minimum, -1)
+            if is_boundary(end) and fits(end) and is_allowed(end)
         )
 
-    def _around(self, at: int) -> _Fence | None:
-        """The fence that a cut at `at` divides."""
+    def _fence_at(self, at: int) -> _Fence | None:
+        """Return the fence that a cut at `at` would split."""
         number = bisect_left(self._fences, at, key=lambda fence: fence.start) - 1
         if number < 0:
             return None
         fence = self._fences[number]
         return fence if at < fence.end or not fence.closed else None
 
-    def _possible(self, end: int) -> bool:
-        """Whether a cut divides neither a fence that fits into one chunk nor the marks of a longer one."""
-        if (fence := self._around(end)) is None:
+    def _is_possible_cut(self, end: int) -> bool:
+        """Return whether a cut splits neither a fence that fits into one chunk nor the backticks of a longer one."""
+        if (fence := self._fence_at(end)) is None:
             return True
-        whole = fence.end - fence.start + (0 if fence.closed else len(_FENCE) + 1) <= self._limit
-        return not whole and fence.code < end <= fence.close
+        fits_in_chunk = fence.end - fence.start + (0 if fence.closed else len(_FENCE) + 1) <= self._limit
+        return not fits_in_chunk and fence.code < end <= fence.close
 
-    def _tidy(self, end: int) -> bool:
-        """Whether a cut leaves some code on both of its sides, where it is inside a fence."""
-        fence = self._around(end)
-        return fence is None or (self._possible(end) and fence.first < end < fence.last)
+    def _is_good_cut(self, end: int) -> bool:
+        """Return whether a cut is outside all fences, or leaves some code of the fence on both sides."""
+        fence = self._fence_at(end)
+        return fence is None or (self._is_possible_cut(end) and fence.first < end < fence.last)
 
-    def _paragraph(self, end: int) -> bool:
+    def _is_paragraph_end(self, end: int) -> bool:
         return end in self._borders or self._text.endswith("\n\n", 0, end)
 
-    def _line(self, end: int) -> bool:
+    def _is_line_end(self, end: int) -> bool:
         return self._text[end - 1] == "\n"
 
-    def _word(self, end: int) -> bool:
+    def _is_word_end(self, end: int) -> bool:
         return end in self._borders or self._text[end - 1].isspace()

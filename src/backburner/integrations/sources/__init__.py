@@ -1,5 +1,5 @@
-"""Sources: adapters of the port `Source`. Each watches the world for one task, from what was seen last."""
+"""Sources: implementations of the port `Source`. Each watches files, GitHub or HTTP for one task and continues from a stored state."""
 
 
 class SourceBroken(Exception):
-    """A source cannot see anything until a person has changed something; the message says what, in a plain sentence."""
+    """A source cannot work until a person changes something; the message says what."""

@@ -1,7 +1,8 @@
-"""Watches a file or a folder. What is there is compared with what was seen last: notifications only say when to look.
+"""The file source: watches a file or a folder and reports changes as trigger events.
 
-So nothing is missed while nobody watched, nothing is told twice, and a storm is one happening. Never follows a link inside
-the folder, opens nothing but a plain file that was asked for by name, and takes what it may not read for unchanged.
+The current content is compared with the last known state; notifications of the operating system only decide when to compare. So changes
+during downtime are found, no change is reported twice, and a burst of changes is one event. The source never follows a link inside the
+folder, opens only the regular file that is configured by name, and treats files it cannot read as unchanged.
 """
 
 import asyncio
@@ -24,280 +25,298 @@ from backburner.core.errors import BadInput
 from backburner.core.ports import TriggerEvent
 from backburner.core.terminal_text import shortened, visible
 
-MOST_FILES = 20_000  # that a state lists one by one; of more it holds a digest
-MOST_NAMED_BYTES = 2 << 20  # of names in a state; likewise
-MOST_HELD = 200_000  # that are held in memory one by one
-MOST_FOLDERS = 10_000  # that are watched; with more, they are only looked at
-MOST_CONTENT = 16 << 20  # bytes of a single file that are compared
-MOST_NAMES = 50  # in a happening
-LOOK_SECONDS = 2.0  # between looks where nothing notifies, and at the root in any case
-WHOLE_LOOK_SECONDS = 60.0  # between whole looks where something does: not every file system notifies
-RETRY_SECONDS = 60.0  # before notifications are asked for again
-LONGEST_STORM = 10.0  # seconds, or ten times the debounce: then it is told though it goes on
+MAX_STATE_FILES = 20_000  # listed in a state; with more files, the state contains only a digest
+MAX_STATE_NAME_BYTES = 2 << 20  # total length of the names in a state; with more, likewise
+MAX_FILES_IN_MEMORY = 200_000  # with more files, they are reduced to a digest while scanning
+MAX_WATCHED_FOLDERS = 10_000  # with more folders, there are no notifications, only scans
+MAX_CONTENT_BYTES = 16 << 20  # size up to which the content of a single file is compared
+MAX_EVENT_NAMES = 50  # file names in one event
+POLL_INTERVAL = 2.0  # seconds between scans without notifications, and between checks of the root in any case
+FULL_SCAN_INTERVAL = 60.0  # seconds between full scans with notifications: not every file system sends them
+RETRY_INTERVAL = 60.0  # seconds before notifications are requested again
+MAX_BURST_SECONDS = 10.0  # or ten times the debounce; then changes are reported although more are coming
 
 _IGNORED_FOLDERS = frozenset({".git", ".hg", ".svn", "__pycache__"})
 _IGNORED_FILES = (".*.sw[a-p]", ".sw[a-p]", "*~", ".#*", "#*#", ".~lock.*#", ".goutputstream-*", "*___jb_tmp___", "*___jb_old___")
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 _Signature = tuple[int, int, int]  # size, time of the last change in nanoseconds, inode
-_Place = tuple[int, int]  # device, inode
+_FolderId = tuple[int, int]  # device, inode
 
 
-class _View(NamedTuple):
-    """What is there. `files` is None where there are too many; then there is only their `digest`."""
+class _Snapshot(NamedTuple):
+    """The result of a scan. With too many files, `files` is None and only their `digest` is known."""
 
-    kind: str  # missing, file, folder, special (neither), unseen (not to be read now)
+    kind: str  # missing, file, folder, special (neither), unseen (cannot be read now)
     files: dict[str, _Signature] | None
     count: int = 0
     digest: str = ""
-    content: str | None = None  # a hash, of a single file that is not too large
-    folders: dict[str, _Place] | None = None  # what has to be watched; None where that is too much
-    mark: object = None  # of the root: where this changed, it is worth a look
-    took: float = 0.0  # seconds
+    content: str | None = None  # hash of a single file that is not too large
+    folders: dict[str, _FolderId] | None = None  # folders to watch; None if there are too many
+    root_status: object = None  # a scan is needed if this changes
+    scan_seconds: float = 0.0
 
 
 class FileSource:
-    """A source of changes under one path. `trouble` says what keeps it from being notified, where something does."""
+    """A source of changes under one path. `trouble` is the reason why the operating system sends no notifications, or None."""
 
     def __init__(self, path: str, debounce: float, pattern: str | None) -> None:
         self.path, self.debounce, self.pattern = path, debounce, pattern
         self.trouble: str | None = None
 
     async def watch(self, state: dict[str, object]) -> AsyncGenerator[tuple[dict[str, object], TriggerEvent | None], None]:
-        """Every change since `state`, coalesced. Closing it ends its thread; what was not looked at yet is seen the next time."""
-        known = self._remembered(state)
-        bell, stopped = _FolderNotifier(self.path, self.debounce), threading.Event()
-        rung = False
+        """Yield every change since `state`, with bursts combined into one event.
+
+        Closing the generator stops its thread; changes that were not scanned yet are found the next time.
+        """
+        known = self._snapshot_from_state(state)
+        notifier, stopped = _FolderNotifier(self.path, self.debounce), threading.Event()
+        was_notified = False
         try:
             while True:
-                view = None if rung else await asyncio.to_thread(self._look, known, stopped)
-                if view is None or (known and _differ(known, view)):
-                    view = await self._settled(bell, view, known, stopped)
-                await bell.start(view.folders)
-                self.trouble = bell.trouble
-                if known is None or (known.kind == "unseen" and view.kind != "unseen"):
-                    known = view
-                    yield await asyncio.to_thread(self._state, view), None
-                elif _differ(known, view):
-                    happening = await asyncio.to_thread(self._happening, known, view)
-                    known = view
-                    yield await asyncio.to_thread(self._state, view), happening
-                elif view.kind != "unseen":
-                    known = view._replace(content=view.content or known.content)
-                rung = await self._rest(bell, view)
+                snapshot = None if was_notified else await asyncio.to_thread(self._scan, known, stopped)
+                if snapshot is None or (known and _differ(known, snapshot)):
+                    snapshot = await self._wait_until_quiet(notifier, snapshot, known, stopped)
+                await notifier.start(snapshot.folders)
+                self.trouble = notifier.trouble
+                if known is None or (known.kind == "unseen" and snapshot.kind != "unseen"):
+                    known = snapshot
+                    yield await asyncio.to_thread(self._state, snapshot), None
+                elif _differ(known, snapshot):
+                    event = await asyncio.to_thread(self._event, known, snapshot)
+                    known = snapshot
+                    yield await asyncio.to_thread(self._state, snapshot), event
+                elif snapshot.kind != "unseen":
+                    known = snapshot._replace(content=snapshot.content or known.content)
+                was_notified = await self._wait_for_change(notifier, snapshot)
         finally:
             stopped.set()
-            await bell.take_down()
+            await notifier.stop()
 
-    async def _rest(self, bell: "_FolderNotifier", view: _View) -> bool:
-        """Until there is a reason to look: True where somebody rang."""
-        since = time.monotonic()
-        while True:
-            if await bell.wait(LOOK_SECONDS):
-                await asyncio.sleep(since + 4 * view.took - time.monotonic())  # a large folder is not looked at all the time
-                return True
-            if await asyncio.to_thread(self._mark) != view.mark:
-                bell.stale = bell.is_running  # nobody rang: perhaps it hangs at a folder that is no more
-                return False
-            if time.monotonic() - since >= max(WHOLE_LOOK_SECONDS if bell.is_running else LOOK_SECONDS, 20 * view.took):
-                return False
-
-    async def _settled(self, bell: "_FolderNotifier", view: _View | None, known: _View | None, stopped: threading.Event) -> _View:
-        """What is there when it has been quiet for as long as the debounce, or after the longest storm."""
-        deadline = time.monotonic() + max(LONGEST_STORM, 10 * self.debounce)
-        while time.monotonic() < deadline:
-            if await bell.wait(self.debounce):
-                continue
-            before, view = view, await asyncio.to_thread(self._look, known, stopped)
-            if bell.is_running or (before and not _differ(before, view)):
-                return view
-        return await asyncio.to_thread(self._look, known, stopped)
-
-    def _look(self, known: _View | None, stopped: threading.Event) -> _View:
+    async def _wait_for_change(self, notifier: "_FolderNotifier", snapshot: _Snapshot) -> bool:
+        """Wait until a scan is needed. Return True if a notification is the reason."""
         started = time.monotonic()
-        mark = self._mark()
+        while True:
+            if await notifier.wait(POLL_INTERVAL):
+                # Limits the share of time that is spent on scans of a large folder.
+                await asyncio.sleep(started + 4 * snapshot.scan_seconds - time.monotonic())
+                return True
+            if await asyncio.to_thread(self._root_status) != snapshot.root_status:
+                notifier.stale = notifier.is_running  # no notification came: it may watch a folder that no longer exists
+                return False
+            if time.monotonic() - started >= max(FULL_SCAN_INTERVAL if notifier.is_running else POLL_INTERVAL, 20 * snapshot.scan_seconds):
+                return False
+
+    async def _wait_until_quiet(
+        self, notifier: "_FolderNotifier", snapshot: _Snapshot | None, known: _Snapshot | None, stopped: threading.Event
+    ) -> _Snapshot:
+        """Return a snapshot once nothing has changed for the debounce time, or after the maximum length of a burst."""
+        deadline = time.monotonic() + max(MAX_BURST_SECONDS, 10 * self.debounce)
+        while time.monotonic() < deadline:
+            if await notifier.wait(self.debounce):
+                continue
+            before, snapshot = snapshot, await asyncio.to_thread(self._scan, known, stopped)
+            if notifier.is_running or (before and not _differ(before, snapshot)):
+                return snapshot
+        return await asyncio.to_thread(self._scan, known, stopped)
+
+    def _scan(self, known: _Snapshot | None, stopped: threading.Event) -> _Snapshot:
+        started = time.monotonic()
+        root_status = self._root_status()
         try:
             status = os.stat(self.path)
         except OSError as error:
-            view = _View("missing" if error.errno in _GONE else "unseen", {}, folders=self._around())
+            snapshot = _Snapshot("missing" if error.errno in _GONE else "unseen", {}, folders=self._existing_parents())
         else:
-            name = _safe(os.path.basename(self.path))
+            name = _encodable(os.path.basename(self.path))
             if stat.S_ISDIR(status.st_mode):
-                view = self._walk(known, stopped)
+                snapshot = self._scan_folder(known, stopped)
             elif stat.S_ISREG(status.st_mode):
-                view = _View("file", {name: _signature(status)}, 1, content=self._content(status), folders=self._around())
+                files = {name: _signature(status)}
+                snapshot = _Snapshot("file", files, 1, content=self._content_hash(status), folders=self._existing_parents())
             else:
-                view = _View("special", {name: (stat.S_IFMT(status.st_mode), 0, 0)}, 1, folders=self._around())
-        digest = _digest(view) if known and known.files is None else view.digest
-        return view._replace(digest=digest, mark=mark, took=time.monotonic() - started)
+                snapshot = _Snapshot("special", {name: (stat.S_IFMT(status.st_mode), 0, 0)}, 1, folders=self._existing_parents())
+        digest = _digest(snapshot) if known and known.files is None else snapshot.digest
+        return snapshot._replace(digest=digest, root_status=root_status, scan_seconds=time.monotonic() - started)
 
-    def _walk(self, known: _View | None, stopped: threading.Event) -> _View:
+    def _scan_folder(self, known: _Snapshot | None, stopped: threading.Event) -> _Snapshot:
         files: dict[str, _Signature] = {}
-        folders: dict[str, _Place] = {}
-        unread: list[str] = []
-        folded, count, unseen = 0, 0, [""]
-        while unseen:
+        folders: dict[str, _FolderId] = {}
+        unreadable: list[str] = []
+        digest, count, remaining = 0, 0, [""]
+        while remaining:
             if stopped.is_set():
-                return _View("unseen", {})
-            inside = unseen.pop()
-            place = os.path.join(self.path, inside) if inside else self.path
+                return _Snapshot("unseen", {})
+            relative = remaining.pop()
+            path = os.path.join(self.path, relative) if relative else self.path
             try:
-                found = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK | (os.O_NOFOLLOW if inside else 0))
+                descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK | (os.O_NOFOLLOW if relative else 0))
             except OSError as error:
                 if error.errno not in _GONE:
-                    unread.append(inside)
-                elif not inside:
-                    return _View("missing", {}, folders=self._around())
+                    unreadable.append(relative)
+                elif not relative:
+                    return _Snapshot("missing", {}, folders=self._existing_parents())
                 continue
             try:
-                status = os.fstat(found)
-                if _safe(place) == place:  # others cannot be named to the notifier; they are only looked at
-                    folders[place] = status.st_dev, status.st_ino
-                with os.scandir(found) as entries:
+                status = os.fstat(descriptor)
+                if _encodable(path) == path:  # the notifier cannot watch other names; those folders are only scanned
+                    folders[path] = status.st_dev, status.st_ino
+                with os.scandir(descriptor) as entries:
                     for entry in entries:
-                        self._enter(entry, f"{inside}/{entry.name}" if inside else entry.name, files, unseen, unread)
+                        name = f"{relative}/{entry.name}" if relative else entry.name
+                        self._add_entry(entry, name, files, remaining, unreadable)
             except OSError:
-                unread.append(inside)
+                unreadable.append(relative)
             finally:
-                os.close(found)
-            if len(files) > MOST_HELD:
-                folded, count = _fold(files, folded), count + len(files)
+                os.close(descriptor)
+            if len(files) > MAX_FILES_IN_MEMORY:
+                digest, count = _add_to_digest(files, digest), count + len(files)
                 files.clear()
-        if "" in unread:
-            return _View("unseen", {}, folders=self._around())
+        if "" in unreadable:
+            return _Snapshot("unseen", {}, folders=self._existing_parents())
         before = known.files if known and known.files else {}
-        for hidden in map(_safe, unread):
-            files |= {name: was for name, was in before.items() if name == hidden or name.startswith(hidden + "/")}
-        armed = folders if len(folders) <= MOST_FOLDERS else None
+        for hidden in map(_encodable, unreadable):
+            files |= {name: signature for name, signature in before.items() if name == hidden or name.startswith(hidden + "/")}
+        watched = folders if len(folders) <= MAX_WATCHED_FOLDERS else None
         if count:
-            return _View("folder", None, count + len(files), f"{_fold(files, folded):032x}", folders=armed)
-        return _View("folder", files, len(files), folders=armed)
+            return _Snapshot("folder", None, count + len(files), f"{_add_to_digest(files, digest):032x}", folders=watched)
+        return _Snapshot("folder", files, len(files), folders=watched)
 
-    def _enter(self, entry: "os.DirEntry[str]", name: str, files: dict[str, _Signature], unseen: list[str], unread: list[str]) -> None:
-        """Take one entry down: a file or a link as it is, a folder for later. Pipes, sockets and devices are nothing to us."""
+    def _add_entry(
+        self, entry: "os.DirEntry[str]", name: str, files: dict[str, _Signature], remaining: list[str], unreadable: list[str]
+    ) -> None:
+        """Add a file or link to `files`, a folder to `remaining`. Pipes, sockets and devices are ignored."""
         try:
             if entry.is_dir(follow_symlinks=False):
                 if entry.name not in _IGNORED_FOLDERS:
-                    unseen.append(name)
-            elif (entry.is_symlink() or entry.is_file(follow_symlinks=False)) and not _ignored(entry.name) and self._fits(name):
-                files[_safe(name)] = _signature(entry.stat(follow_symlinks=False))
+                    remaining.append(name)
+            elif (entry.is_symlink() or entry.is_file(follow_symlinks=False)) and not _is_ignored(entry.name) and self._matches(name):
+                files[_encodable(name)] = _signature(entry.stat(follow_symlinks=False))
         except FileNotFoundError:
             pass
         except OSError:
-            unread.append(name)
+            unreadable.append(name)
 
-    def _fits(self, name: str) -> bool:
+    def _matches(self, name: str) -> bool:
         return self.pattern is None or fnmatchcase(name if "/" in self.pattern else os.path.basename(name), self.pattern)
 
-    def _content(self, status: os.stat_result) -> str | None:
-        """A hash of the file; None where it is too large or cannot be read."""
+    def _content_hash(self, status: os.stat_result) -> str | None:
+        """Return a hash of the file, or None if it is too large or cannot be read."""
         try:
-            found = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
         except OSError:
             return None
         digest, size = hashlib.sha256(), status.st_size
         try:
-            while size <= MOST_CONTENT and stat.S_ISREG(os.fstat(found).st_mode):
-                if not (piece := os.read(found, 1 << 18)):
+            while size <= MAX_CONTENT_BYTES and stat.S_ISREG(os.fstat(descriptor).st_mode):
+                if not (piece := os.read(descriptor, 1 << 18)):
                     return digest.hexdigest()
                 digest.update(piece)
-                size = max(size, os.lseek(found, 0, os.SEEK_CUR))
+                size = max(size, os.lseek(descriptor, 0, os.SEEK_CUR))
         except OSError:
             pass
         finally:
-            os.close(found)
+            os.close(descriptor)
         return None
 
-    def _mark(self) -> object:
-        """What a glance at the root shows."""
+    def _root_status(self) -> object:
+        """Return a value that changes when the file or the folder itself changes."""
         try:
             status = os.stat(self.path)
         except OSError as error:
-            return error.errno, self._around()
+            return error.errno, self._existing_parents()
         return status.st_dev, status.st_mode, *_signature(status)
 
-    def _around(self) -> dict[str, _Place]:
-        """The nearest folders that exist above the path, and above what it leads to where it is a link."""
-        found: dict[str, _Place] = {}
-        for above in {self.path, os.path.realpath(self.path)}:
-            while above != (above := os.path.dirname(above)):
+    def _existing_parents(self) -> dict[str, _FolderId]:
+        """Return the nearest existing folder above the path and, if the path is a link, above its target."""
+        parents: dict[str, _FolderId] = {}
+        for parent in {self.path, os.path.realpath(self.path)}:
+            while parent != (parent := os.path.dirname(parent)):
                 with suppress(OSError):
-                    status = os.stat(above)
+                    status = os.stat(parent)
                     if stat.S_ISDIR(status.st_mode):
-                        found[above] = status.st_dev, status.st_ino
+                        parents[parent] = status.st_dev, status.st_ino
                         break
-        return found
+        return parents
 
-    def _state(self, view: _View) -> dict[str, object]:
-        state: dict[str, object] = {"path": _safe(self.path), "pattern": self.pattern, "kind": view.kind, "content": view.content}
-        files = view.files
-        if files is not None and len(files) <= MOST_FILES and sum(map(len, files)) <= MOST_NAMED_BYTES:
+    def _state(self, snapshot: _Snapshot) -> dict[str, object]:
+        state: dict[str, object] = {
+            "path": _encodable(self.path),
+            "pattern": self.pattern,
+            "kind": snapshot.kind,
+            "content": snapshot.content,
+        }
+        files = snapshot.files
+        if files is not None and len(files) <= MAX_STATE_FILES and sum(map(len, files)) <= MAX_STATE_NAME_BYTES:
             return state | {"files": {name: list(signature) for name, signature in files.items()}}
-        return state | {"count": view.count, "digest": _digest(view)}
+        return state | {"count": snapshot.count, "digest": _digest(snapshot)}
 
-    def _remembered(self, state: Mapping[str, object]) -> _View | None:
-        """The view that `state` was made from; None where it is of another path, or of none."""
+    def _snapshot_from_state(self, state: Mapping[str, object]) -> _Snapshot | None:
+        """Return the snapshot that `state` was made from, or None if the state is empty or belongs to another path or pattern."""
         kind, files, content = state.get("kind"), state.get("files"), state.get("content")
-        if state.get("path") != _safe(self.path) or state.get("pattern") != self.pattern or not isinstance(kind, str):
+        if state.get("path") != _encodable(self.path) or state.get("pattern") != self.pattern or not isinstance(kind, str):
             return None
-        hashed = content if isinstance(content, str) else None
+        content_hash = content if isinstance(content, str) else None
         if isinstance(files, dict):
-            return _View(kind, {str(name): tuple(signature) for name, signature in files.items()}, len(files), content=hashed)
+            signatures = {str(name): tuple(signature) for name, signature in files.items()}
+            return _Snapshot(kind, signatures, len(files), content=content_hash)
         count = state.get("count")
-        return _View(kind, None, count if isinstance(count, int) else 0, str(state.get("digest")), content=hashed)
+        return _Snapshot(kind, None, count if isinstance(count, int) else 0, str(state.get("digest")), content=content_hash)
 
-    def _happening(self, known: _View, view: _View) -> TriggerEvent:
-        where, changes = visible(_safe(self.path)), _changes(known, view)
-        payload: dict[str, object] = {"path": _safe(self.path), "added": [], "modified": [], "deleted": [], "count": None}
+    def _event(self, known: _Snapshot, snapshot: _Snapshot) -> TriggerEvent:
+        path, changes = visible(_encodable(self.path)), _changes(known, snapshot)
+        payload: dict[str, object] = {"path": _encodable(self.path), "added": [], "modified": [], "deleted": [], "count": None}
         if changes is None:
-            return TriggerEvent(shortened(where, f": something changed among {view.count} files"), payload)
-        labelled = ([(change, name) for name in names[:MOST_NAMES]] for change, names in changes.items())
-        chosen = set(islice(filter(None, chain.from_iterable(zip_longest(*labelled))), MOST_NAMES))
+            return TriggerEvent(shortened(path, f": something changed among {snapshot.count} files"), payload)
+        labelled = ([(change, name) for name in names[:MAX_EVENT_NAMES]] for change, names in changes.items())
+        chosen = set(islice(filter(None, chain.from_iterable(zip_longest(*labelled))), MAX_EVENT_NAMES))
         for change, names in changes.items():
-            payload[change] = [shortened(name, longest=500) for name in names[:MOST_NAMES] if (change, name) in chosen]
-        counted = ", ".join(f"{len(names)} {change}" for change, names in changes.items() if names)
-        return TriggerEvent(shortened(where, f": {counted}"), payload | {"count": sum(map(len, changes.values()))})
+            payload[change] = [shortened(name, longest=500) for name in names[:MAX_EVENT_NAMES] if (change, name) in chosen]
+        counts = ", ".join(f"{len(names)} {change}" for change, names in changes.items() if names)
+        return TriggerEvent(shortened(path, f": {counts}"), payload | {"count": sum(map(len, changes.values()))})
 
 
 class _FolderNotifier:
-    """Rings when something moved in one of the folders it hangs at. Its thread waits for the system, and ends when taken down."""
+    """Reports when the operating system notifies of a change in one of the watched folders. Runs a thread until `stop`."""
 
     def __init__(self, path: str, debounce: float) -> None:
         self.trouble: str | None = None
         self.stale = False
-        self._path, self._debounce = path, round(1000 * debounce)
-        self._folders: dict[str, _Place] | None = None
-        self._rung = asyncio.Event()
+        self._path, self._debounce_ms = path, round(1000 * debounce)
+        self._folders: dict[str, _FolderId] | None = None
+        self._notified = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._again_at = 0.0
+        self._retry_at = 0.0
 
     @property
     def is_running(self) -> bool:
         return bool(self._thread and self._thread.is_alive() and self.trouble is None)
 
     async def wait(self, seconds: float) -> bool:
-        """Wait that long; whether something moved by then, or since the last time."""
+        """Wait for that long. Return whether a notification came in that time or since the last call."""
         with suppress(TimeoutError):
             async with asyncio.timeout(max(seconds, 0.02)):
-                await self._rung.wait()
-                self._rung.clear()
+                await self._notified.wait()
+                self._notified.clear()
                 return True
         return False
 
-    async def start(self, folders: dict[str, _Place] | None) -> None:
-        """Hang at these folders, anew where one of them was replaced; rings once more when it does, as something may have moved."""
-        if not self.stale and folders == self._folders and (self.is_running or time.monotonic() < self._again_at):
+    async def start(self, folders: dict[str, _FolderId] | None) -> None:
+        """Watch these folders; start again if one of them was replaced. A start also notifies once, as changes may have been missed."""
+        if not self.stale and folders == self._folders and (self.is_running or time.monotonic() < self._retry_at):
             return
         await self.stop()
         self.stale, self._folders = False, folders
         if folders is None:
-            self.trouble, self._again_at = f"There are more than {MOST_FOLDERS} folders to watch.", time.monotonic() + RETRY_SECONDS
+            self.trouble = f"There are more than {MAX_WATCHED_FOLDERS} folders to watch."
+            self._retry_at = time.monotonic() + RETRY_INTERVAL
             return
         self.trouble, self._stop = None, threading.Event()
         targets = (self._path, os.path.realpath(self._path))
-        self._thread = threading.Thread(target=self._wait, args=(folders, targets, self._stop), name="backburner-files", daemon=True)
+        arguments = (folders, targets, self._stop)
+        self._thread = threading.Thread(target=self._read_notifications, args=arguments, name="backburner-files", daemon=True)
         self._thread.start()
 
     async def stop(self) -> None:
@@ -306,18 +325,18 @@ class _FolderNotifier:
             await asyncio.to_thread(self._thread.join)
             self._thread = None
 
-    def _wait(self, folders: dict[str, _Place], targets: tuple[str, str], stop: threading.Event) -> None:
-        def matters(_: Change, path: str) -> bool:
+    def _read_notifications(self, folders: dict[str, _FolderId], targets: tuple[str, str], stop: threading.Event) -> None:
+        def is_relevant(_: Change, path: str) -> bool:
             return path in folders or any(_concerns(path, target) for target in targets)
 
-        # A file that is written all the time is reported every second step, a storm after each debounce of theirs: both
-        # have to be shorter than ours, or a storm would seem to be over.
+        # watchfiles reports a file that is written continuously every second step, and a burst after each of its debounce intervals.
+        # Both must be shorter than our debounce time, or a burst would appear to be over.
         try:
             reports = notifications(
                 *folders,
-                watch_filter=matters,
-                debounce=max(self._debounce // 2, 10),
-                step=min(max(self._debounce // 4, 5), 200),
+                watch_filter=is_relevant,
+                debounce=max(self._debounce_ms // 2, 10),
+                step=min(max(self._debounce_ms // 4, 5), 200),
                 stop_event=stop,
                 rust_timeout=500,
                 yield_on_timeout=True,
@@ -328,36 +347,36 @@ class _FolderNotifier:
             )
             for number, changes in enumerate(reports):
                 if changes or number == 0:
-                    self._tell(stop, any(change != Change.modified and path in folders for change, path in changes))
+                    self._notify(stop, any(change != Change.modified and path in folders for change, path in changes))
         except FileNotFoundError:
-            self._tell(stop, True)
-        except Exception as error:  # whatever the system lacks: looking still works
-            self._tell(stop, False, f"Looking every {LOOK_SECONDS:.0f} s, as the system does not notify: {error}")
+            self._notify(stop, True)
+        except Exception as error:  # the operating system cannot notify, for example because a limit is reached; scans still work
+            self._notify(stop, False, f"Scanning every {POLL_INTERVAL:.0f} s, because file notifications are not available: {error}")
 
-    def _tell(self, stop: threading.Event, stale: bool, trouble: str | None = None) -> None:
-        def told() -> None:
+    def _notify(self, stop: threading.Event, stale: bool, trouble: str | None = None) -> None:
+        def update() -> None:
             if not stop.is_set():
                 self.stale |= stale
                 if trouble:
-                    self.trouble, self._again_at = trouble, time.monotonic() + RETRY_SECONDS
-                self._rung.set()
+                    self.trouble, self._retry_at = trouble, time.monotonic() + RETRY_INTERVAL
+                self._notified.set()
 
         try:
-            self._loop.call_soon_threadsafe(told)
-        except RuntimeError:  # the loop is closed: nobody is left to be told
+            self._loop.call_soon_threadsafe(update)
+        except RuntimeError:  # the event loop is closed
             stop.set()
 
 
 def open_source(config: Mapping[str, str], clock: Callable[[], int]) -> FileSource:
-    """The source that `config` describes: `path` (absolute; need not exist), `debounce_ms`, `pattern` of names in a folder.
+    """Open the source for `config`: `path` (absolute; may be missing), `debounce_ms`, and a `pattern` for file names in a folder.
 
-    It needs no `clock`: it is taken for the sake of one way to open any source.
+    `clock` is not used; all sources are opened with the same arguments.
     """
     path, debounce = config.get("path", ""), config.get("debounce_ms", "500")
     if not os.path.isabs(path) or "\0" in path:
         raise BadInput(f"'{path}' is not an absolute path; a file source needs one as its `path`.")
     if not (debounce.isascii() and debounce.isdecimal() and int(debounce[:9]) <= 600_000):
-        raise BadInput(f"'{debounce}' is no `debounce_ms`; it is a number of milliseconds up to 600000.")
+        raise BadInput(f"'{debounce}' is not a valid `debounce_ms`; use a number of milliseconds from 0 to 600000.")
     return FileSource(os.path.normpath(path), int(debounce[:9]) / 1000, config.get("pattern") or None)
 
 
@@ -365,56 +384,58 @@ def _signature(status: os.stat_result) -> _Signature:
     return status.st_size, status.st_mtime_ns, status.st_ino
 
 
-def _safe(name: str) -> str:
-    """A name that can be written as UTF-8, whatever bytes it has."""
+def _encodable(name: str) -> str:
+    """Escape the bytes of a file name that are not valid UTF-8."""
     return name.encode("utf-8", "backslashreplace").decode()
 
 
-def _ignored(name: str) -> bool:
+def _is_ignored(name: str) -> bool:
     return name in _IGNORED_FOLDERS or any(fnmatchcase(name, pattern) for pattern in _IGNORED_FILES)
 
 
 def _concerns(path: str, target: str) -> bool:
-    """Whether a change at `path` can concern the target: it is at, above or inside it, and not ignored there."""
+    """Return whether a change at `path` can affect the target: it is at, above or inside it, and not ignored there."""
     inside = path.removeprefix(target.rstrip("/") + "/")
     if inside != path:
         parts = inside.split("/")
-        return not _ignored(parts[-1]) and _IGNORED_FOLDERS.isdisjoint(parts)
+        return not _is_ignored(parts[-1]) and _IGNORED_FOLDERS.isdisjoint(parts)
     return path == target or target.startswith(path.rstrip("/") + "/")
 
 
-def _fold(files: Mapping[str, _Signature], into: int = 0) -> int:
-    """A digest that does not depend on the order."""
+def _add_to_digest(files: Mapping[str, _Signature], digest: int = 0) -> int:
+    """Add files to a digest that does not depend on their order."""
     for name, signature in files.items():
-        one = hashlib.blake2b(f"{name}\0{signature}".encode(), digest_size=16).digest()
-        into = (into + int.from_bytes(one, "big")) % (1 << 128)
-    return into
+        file_digest = hashlib.blake2b(f"{name}\0{signature}".encode(), digest_size=16).digest()
+        digest = (digest + int.from_bytes(file_digest, "big")) % (1 << 128)
+    return digest
 
 
-def _digest(view: _View) -> str:
-    return view.digest or f"{_fold(view.files or {}):032x}"
+def _digest(snapshot: _Snapshot) -> str:
+    return snapshot.digest or f"{_add_to_digest(snapshot.files or {}):032x}"
 
 
-def _differ(known: _View, view: _View) -> bool:
-    if "unseen" in (known.kind, view.kind):
+def _differ(known: _Snapshot, snapshot: _Snapshot) -> bool:
+    if "unseen" in (known.kind, snapshot.kind):
         return False
-    if (known.kind, known.count) != (view.kind, view.count):
+    if (known.kind, known.count) != (snapshot.kind, snapshot.count):
         return True
-    if known.content and view.content:
-        return known.content != view.content
-    return known.files != view.files if known.files is not None and view.files is not None else _digest(known) != _digest(view)
+    if known.content and snapshot.content:
+        return known.content != snapshot.content
+    if known.files is not None and snapshot.files is not None:
+        return known.files != snapshot.files
+    return _digest(known) != _digest(snapshot)
 
 
-def _changes(known: _View, view: _View) -> dict[str, list[str]] | None:
-    """The names of what changed; None where there were too many to remember their names."""
-    if (was := known.files) is None or (now := view.files) is None:
+def _changes(known: _Snapshot, snapshot: _Snapshot) -> dict[str, list[str]] | None:
+    """Return the names of changed files by kind of change, or None if one of the snapshots has no names."""
+    if (before := known.files) is None or (now := snapshot.files) is None:
         return None
-    both = now.keys() & was.keys()
+    both = now.keys() & before.keys()
     changes = {
-        "added": sorted(now.keys() - was.keys()),
-        "modified": sorted(name for name in both if now[name] != was[name] or known.content != view.content),
-        "deleted": sorted(was.keys() - now.keys()),
+        "added": sorted(now.keys() - before.keys()),
+        "modified": sorted(name for name in both if now[name] != before[name] or known.content != snapshot.content),
+        "deleted": sorted(before.keys() - now.keys()),
     }
-    if not any(changes.values()):  # an empty folder came, or went
-        changes["added" if known.kind == "missing" else "deleted" if view.kind == "missing" else "modified"] = ["."]
+    if not any(changes.values()):  # an empty folder was created or deleted
+        changes["added" if known.kind == "missing" else "deleted" if snapshot.kind == "missing" else "modified"] = ["."]
     return changes
