@@ -1,1 +1,1 @@
-"""What is promised about speed and memory, measured beside its peers: `scripts/bench`, or `python -m bench`."""
+"""Benchmarks of speed and memory, compared with similar tools: `scripts/bench`, or `python -m bench`."""

@@ -1,6 +1,6 @@
-"""`python -m bench [--quick] [LINE…]`: measure, print the table, and keep it with its raw figures and a picture in bench/results/.
+"""`python -m bench [--quick] [LINE…]` runs the benchmarks and prints a table.
 
-A limit that is missed is said, and is no failure of the program.
+The table, the raw figures and a chart are stored in bench/results/. A missed limit is shown in the table; the exit code stays 0.
 """
 
 import argparse
@@ -12,30 +12,30 @@ import sys
 import time
 
 from bench import peers
+from bench.home import MEMORY, ROOT, clean_environment, disk, filesystem
 from bench.lines import GROUPS, Result, results
 from bench.picture import draw
-from bench.place import MEMORY, ROOT, disk, filesystem, own_environment
-from bench.words import table
+from bench.table import table
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="scripts/bench", description="Measure what is promised about speed and memory.")
-    parser.add_argument("--quick", action="store_true", help="few rounds")
-    parser.add_argument("line", nargs="*", metavar="LINE", help=f"only some: {', '.join(GROUPS)}")
+    parser = argparse.ArgumentParser(prog="scripts/bench", description="Measure speed and memory, and compare them with the limits.")
+    parser.add_argument("--quick", action="store_true", help="run fewer rounds")
+    parser.add_argument("line", nargs="*", metavar="LINE", help=f"run only these: {', '.join(GROUPS)}")
     args = parser.parse_args()
     if unknown := [name for name in args.line if name not in GROUPS]:
-        parser.error(f"there is no line {unknown[0]!r}; there are {', '.join(GROUPS)}")
-    own_environment()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # on the way out everything is ended and removed
+        parser.error(f"unknown line {unknown[0]!r}; choose from {', '.join(GROUPS)}")
+    clean_environment()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # exit handlers end all processes and remove all folders
     for name in peers.missing():
-        print(f"{name} is not here; its lines cannot be compared", file=sys.stderr)
-    raw, found = {}, []
+        print(f"{name} is not installed; its lines are skipped", file=sys.stderr)
+    raw, all_results = {}, []
     for name in args.line or GROUPS:
         print(f"{name} ", end="", file=sys.stderr, flush=True)
         raw[name] = GROUPS[name](args.quick)
-        found += results(name, raw[name])
+        all_results += results(name, raw[name])
         print(file=sys.stderr)
-    about = {
+    environment = {
         "when": time.strftime("%Y-%m-%d %H:%M"),
         "cores": os.cpu_count(),
         "load": os.getloadavg()[0],
@@ -45,13 +45,15 @@ def main() -> None:
         "peers": peers.versions(),
         "quick": args.quick,
     }
-    print(table(found))
-    print(f"\n{about['when']}, {about['system']}, {about['cores']} cores, load {about['load']:.1f}, disk {about['disk']}")
-    _keep("partial" if args.quick or args.line else "latest", about, found, raw)
+    print(table(all_results))
+    print(
+        f"\n{environment['when']}, {environment['system']}, {environment['cores']} cores, load {environment['load']:.1f}, disk {environment['disk']}"
+    )
+    _store("partial" if args.quick or args.line else "latest", environment, all_results, raw)
 
 
-def _keep(name: str, about: dict, found: list[Result], raw: dict) -> None:
-    """A whole benchmark is kept apart from a part of one."""
+def _store(name: str, environment: dict, all_results: list[Result], raw: dict) -> None:
+    """Store the results in files called `name`: 'latest' for a complete run, 'partial' otherwise."""
     folder = ROOT / "bench" / "results"
     folder.mkdir(exist_ok=True)
     lines = [
@@ -61,18 +63,18 @@ def _keep(name: str, about: dict, found: list[Result], raw: dict) -> None:
             "against": result.line.against,
             "unit": result.line.unit,
             "limit": result.line.limit,
-            "at_least": result.line.least,
+            "at_least": result.line.is_minimum,
             "figure": result.figure,
             "quartiles": [result.low, result.high],
             "rounds": result.rounds,
             "met": result.met,
         }
-        for result in found
+        for result in all_results
     ]
-    (folder / f"{name}.json").write_text(json.dumps({"about": about, "lines": lines, "raw": raw}, indent=1) + "\n")
-    (folder / f"{name}.md").write_text(table(found) + "\n")
-    (folder / f"{name}.svg").write_text(draw(found, f"{about['when']}, {about['cores']} cores"))
-    print(f"kept as bench/results/{name}.json, .md and .svg")
+    (folder / f"{name}.json").write_text(json.dumps({"about": environment, "lines": lines, "raw": raw}, indent=1) + "\n")
+    (folder / f"{name}.md").write_text(table(all_results) + "\n")
+    (folder / f"{name}.svg").write_text(draw(all_results, f"{environment['when']}, {environment['cores']} cores"))
+    print(f"Stored as bench/results/{name}.json, .md and .svg")
 
 
 if __name__ == "__main__":

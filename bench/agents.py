@@ -1,4 +1,4 @@
-"""Agents in the background: from the model's last byte to the notice, asking, fifty at once in one host, and waiting for twenty."""
+"""Background agents: delay until the notice, time of a start, 50 sessions at once in one agent process, and waiting for 20 tasks."""
 
 import asyncio
 import contextlib
@@ -15,123 +15,126 @@ from backburner.services.app import App, open_app
 from backburner.services.async_app import AsyncApp
 from backburner.system.processes import identify
 from backburner.testing.scripted_model import ScriptedModel
-from bench.place import Place, exact_cpu_seconds, pss_mb, scratch, wait_until
-from bench.turns import Figures
+from bench.home import BenchHome, exact_cpu_seconds, pss_mb, scratch_folder, wait_until
+from bench.rounds import Figures
 
-_MANY, _SOME = 50, 20
+_SINGLE_TASKS, _CONCURRENT_TASKS, _BLOCKED_TASKS = 30, 50, 20
 
 
 class TimedModel(ScriptedModel):
-    """Knows when each answer was ready to be sent: no later than its last byte."""
+    """Records when each answer was ready to be sent, which is not later than its last byte."""
 
     def __init__(self) -> None:
         super().__init__()
         self.answered: list[float] = []
 
     def answer(self, path: str, body: dict[str, Any]) -> tuple[int, str, bytes]:
-        made = super().answer(path, body)
+        response = super().answer(path, body)
         self.answered.append(time.time())
-        return made
+        return response
 
 
-class Door:
-    """A session that calls the tools, in this process."""
+class ToolClient:
+    """A session that calls the tools in this process."""
 
-    def __init__(self, home: AsyncApp, cwd: str, agent: str = "default") -> None:
-        self.home, self._caller, self._desk = home, ToolContext(home, session="bench:1", cwd=cwd), ToolDispatcher(toolset())
+    def __init__(self, app: AsyncApp, cwd: str, agent: str = "default") -> None:
+        self.app, self._context, self._dispatcher = app, ToolContext(app, session="bench:1", cwd=cwd), ToolDispatcher(toolset())
         self._agent = agent
 
     async def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
-        answer = await self._desk.answer(self._caller, tool, arguments)
+        answer = await self._dispatcher.answer(self._context, tool, arguments)
         await answer.delivered()
         return answer.result
 
-    async def ask(self, *steps: dict[str, Any]) -> str:
+    async def start_agent(self, *steps: dict[str, Any]) -> str:
         prompt = f"[[script: {json.dumps(steps)}]]"
         return (await self.call("background_task", description="bench", prompt=prompt, agent=self._agent))["task_id"]
 
 
 def measure(rounds: int) -> list[Figures]:
-    """One round asks thirty agents in a row, fifty at once, and waits for twenty."""
-    with scratch() as folder, TimedModel() as model, Place(folder) as place:
-        models = f'[models]\ndefault = "openai-chat:x"\nbase_url = "{model.url}/v1"\n[tasks]\nmax_concurrent = {_MANY}\n'
-        with staffed(place, models):
-            return [asyncio.run(_round(place, model)) for _ in range(rounds)]
+    """One round runs 30 agents one by one, 50 at once, and waits for 20."""
+    with scratch_folder() as folder, TimedModel() as model, BenchHome(folder) as home:
+        models = f'[models]\ndefault = "openai-chat:x"\nbase_url = "{model.url}/v1"\n[tasks]\nmax_concurrent = {_CONCURRENT_TASKS}\n'
+        with configured_agents(home, models):
+            return [asyncio.run(_round(home, model)) for _ in range(rounds)]
 
 
 @contextlib.contextmanager
-def staffed(place: Place, settings: str) -> Iterator[None]:
-    """A home with agents; their host does not outlive the measurement."""
-    (place.root / "config.toml").write_text((place.root / "config.toml").read_text() + settings)
-    os.chdir(place.cwd)
+def configured_agents(home: BenchHome, settings: str) -> Iterator[None]:
+    """Add settings for agents to a home. The agent process is ended afterwards."""
+    (home.root / "config.toml").write_text((home.root / "config.toml").read_text() + settings)
+    os.chdir(home.cwd)
     try:
         yield
     finally:
-        for pid in hosts(str(place.root)):
+        for pid in agent_processes(str(home.root)):
             os.kill(pid, 15)
 
 
-async def _round(place: Place, model: TimedModel) -> Figures:
-    for pid in hosts(str(place.root)):  # a fresh one: what a session costs is what it adds the first time
+async def _round(home: BenchHome, model: TimedModel) -> Figures:
+    for pid in agent_processes(str(home.root)):  # a new process, because sessions reuse memory of earlier ones
         os.kill(pid, 15)
-    wait_until(lambda: not hosts(str(place.root)), "the host to leave")
-    async with AsyncApp(lambda: open_app(str(place.root))) as home:
-        door = Door(home, str(place.cwd))
-        await _ended(home, await door.ask({"say": "warm"}))
-        (host,) = hosts(str(place.root))
-        figures = await _one_by_one(door, model)
-        baseline, spent = pss_mb(host), exact_cpu_seconds(host)
-        ids = [await door.ask({"tool": "memory_list", "args": {}}, {"hang": 4, "say": "done"}) for _ in range(_MANY)]
+    wait_until(lambda: not agent_processes(str(home.root)), "the agent process to end")
+    async with AsyncApp(lambda: open_app(str(home.root))) as app:
+        client = ToolClient(app, str(home.cwd))
+        await _notice_time(app, await client.start_agent({"say": "warm"}))
+        (agent_process,) = agent_processes(str(home.root))
+        figures = await _measure_single_tasks(client, model)
+        memory_before, cpu_before = pss_mb(agent_process), exact_cpu_seconds(agent_process)
+        steps = ({"tool": "memory_list", "args": {}}, {"hang": 4, "say": "done"})
+        ids = [await client.start_agent(*steps) for _ in range(_CONCURRENT_TASKS)]
         await asyncio.sleep(3)
-        peak = pss_mb(host)
+        peak = pss_mb(agent_process)
         for task_id in ids:
-            await _ended(home, task_id)
-        figures["MB per session"] = (peak - baseline) / _MANY
-        figures["CPU ms per turn"] = (exact_cpu_seconds(host) - spent) * 1000 / (2 * _MANY)
-        figures |= await _block(door)
+            await _notice_time(app, task_id)
+        figures["MB per session"] = (peak - memory_before) / _CONCURRENT_TASKS
+        figures["CPU ms per turn"] = (exact_cpu_seconds(agent_process) - cpu_before) * 1000 / (2 * _CONCURRENT_TASKS)
+        figures |= await _measure_block(client)
         return figures
 
 
-async def _one_by_one(door: Door, model: TimedModel) -> Figures:
-    told, asked = [], []
-    for _ in range(30):
+async def _measure_single_tasks(client: ToolClient, model: TimedModel) -> Figures:
+    notice_delays, start_times = [], []
+    for _ in range(_SINGLE_TASKS):
         start = time.perf_counter()
-        task_id = await door.ask({"say": "x"})
-        asked.append((time.perf_counter() - start) * 1000)
-        at = await _ended(door.home, task_id)
-        told.append((at - model.answered[-1]) * 1000)
-    told.sort(), asked.sort()
-    return {"last byte to notice": told[15], "background_task": asked[15]}
+        task_id = await client.start_agent({"say": "x"})
+        start_times.append((time.perf_counter() - start) * 1000)
+        noticed_at = await _notice_time(client.app, task_id)
+        notice_delays.append((noticed_at - model.answered[-1]) * 1000)
+    notice_delays.sort()
+    start_times.sort()
+    middle = _SINGLE_TASKS // 2
+    return {"last byte to notice": notice_delays[middle], "background_task": start_times[middle]}
 
 
-async def _block(door: Door) -> Figures:
-    ids = [await door.ask({"hang": 1 + n * 0.05, "say": "x"}) for n in range(_SOME)]
-    await door.call("background_block", task_ids=ids, timeout=60_000)
-    back = time.time()
+async def _measure_block(client: ToolClient) -> Figures:
+    ids = [await client.start_agent({"hang": 1 + n * 0.05, "say": "x"}) for n in range(_BLOCKED_TASKS)]
+    await client.call("background_block", task_ids=ids, timeout=60_000)
+    returned_at = time.time()
 
-    def last(app: App) -> float:
+    def last_end(app: App) -> float:
         return max((entry.run.ended_at or 0) / 1000 for entry in map(app.queries.get, ids) if entry.run)
 
-    return {"block wakes": (back - await door.home.call(last)) * 1000}
+    return {"block wakes": (returned_at - await client.app.call(last_end)) * 1000}
 
 
-async def _ended(home: AsyncApp, task_id: str) -> float:
-    """When the end of a task, and with it its notice, can be read by somebody who listens."""
-    async for _ in home.changes():
-        owed = await home.call(lambda app: app._ledger.notices.notices(project=None, unread=False))
-        if any(notice.task_id == task_id for notice in owed):
+async def _notice_time(app: AsyncApp, task_id: str) -> float:
+    """Wait until the notice of a task can be read. Return that time."""
+    async for _ in app.changes():
+        notices = await app.call(lambda services: services._ledger.notices.notices(project=None, unread=False))
+        if any(notice.task_id == task_id for notice in notices):
             return time.time()
     raise AssertionError
 
 
-def hosts(root: str) -> list[int]:
+def agent_processes(root: str) -> list[int]:
     found = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{name}/cmdline") as file:
-                words = file.read()
+                command_line = file.read()
         except OSError:
             continue
-        if "agents.process" in words and root in words and identify(int(name)):
+        if "agents.process" in command_line and root in command_line and identify(int(name)):
             found.append(int(name))
     return found

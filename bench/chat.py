@@ -1,4 +1,4 @@
-"""The chat: from the command to a prompt that takes keys, beside the import of the library that draws it."""
+"""`backburner chat`: time until the prompt is shown, compared with the import of its user interface library."""
 
 import os
 import pty
@@ -7,40 +7,40 @@ import signal
 import subprocess
 import time
 
-from bench.place import LAUNCHER, PYTHON, Place, scratch
-from bench.turns import Figures, take_turns
+from bench.home import LAUNCHER, PYTHON, BenchHome, scratch_folder
+from bench.rounds import Figures, run_rounds
 
 _PROMPT = "›".encode()
-_PATIENCE_SECONDS = 20.0
+_PROMPT_TIMEOUT = 20.0  # seconds
 
 
 def measure(rounds: int) -> list[Figures]:
-    """Milliseconds until the prompt is drawn, and of the import alone."""
-    with scratch() as folder, Place(folder) as place:
-        place.cli("run", "--wait", "--", "echo", "hello")
-        return take_turns({"chat": lambda: _prompt(place), "import": lambda: _import(place)}, rounds)
+    """Return the milliseconds until the prompt is shown, and those of the import."""
+    with scratch_folder() as folder, BenchHome(folder) as home:
+        home.cli("run", "--wait", "--", "echo", "hello")
+        return run_rounds({"chat": lambda: _start_chat(home), "import": lambda: _import_library(home)}, rounds)
 
 
-def _import(place: Place) -> Figures:
+def _import_library(home: BenchHome) -> Figures:
     start = time.perf_counter()
-    subprocess.run([PYTHON, "-c", "import prompt_toolkit"], cwd=place.cwd, env=place.environ, check=True)
+    subprocess.run([PYTHON, "-c", "import prompt_toolkit"], cwd=home.cwd, env=home.environ, check=True)
     return {"import prompt_toolkit": (time.perf_counter() - start) * 1000}
 
 
-def _prompt(place: Place) -> Figures:
+def _start_chat(home: BenchHome) -> Figures:
     start = time.perf_counter()
     child, terminal = pty.fork()
     if child == 0:
-        os.chdir(place.cwd)
-        os.execve(LAUNCHER, [LAUNCHER, "chat"], {**place.environ, "TERM": "xterm-256color"})
+        os.chdir(home.cwd)
+        os.execve(LAUNCHER, [LAUNCHER, "chat"], {**home.environ, "TERM": "xterm-256color"})
     try:
-        seen, deadline = b"", time.monotonic() + _PATIENCE_SECONDS
-        while _PROMPT not in seen:
+        output, deadline = b"", time.monotonic() + _PROMPT_TIMEOUT
+        while _PROMPT not in output:
             if not select.select([terminal], [], [], max(0.0, deadline - time.monotonic()))[0]:
-                raise TimeoutError(f"there was no prompt: {seen!r}")
-            seen += os.read(terminal, 1 << 16)
+                raise TimeoutError(f"no prompt was shown: {output!r}")
+            output += os.read(terminal, 1 << 16)
         return {"chat": (time.perf_counter() - start) * 1000}
     finally:
-        os.kill(child, signal.SIGKILL)  # a chat may be killed at any moment
+        os.kill(child, signal.SIGKILL)  # a chat can be killed at any moment without loss
         os.waitpid(child, 0)
         os.close(terminal)

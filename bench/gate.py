@@ -1,4 +1,4 @@
-"""What one decision of the gate costs, warm, for everyday command lines."""
+"""Time of one decision of the approval gate for common command lines, with warm caches."""
 
 import os
 import statistics
@@ -7,7 +7,7 @@ import time
 from backburner.approval.policy import judge
 from backburner.system.command_context import LocalCommandContext
 from backburner.testing.records import request
-from bench.turns import Figures, take_turns
+from bench.rounds import Figures, run_rounds
 
 LINES = [
     "ls -la",
@@ -20,19 +20,19 @@ LINES = [
     "find . -name '*.py' -exec wc -l {} +",
     "rm -rf build",
 ]
-_TIMES = 20
+_REPETITIONS = 20
 
 
 def measure(rounds: int) -> list[Figures]:
-    """Milliseconds of a decision, the median of a few."""
-    return take_turns({line: lambda line=line: _judge(line) for line in LINES}, rounds)
+    """Return the milliseconds of a decision, the median of 20."""
+    return run_rounds({line: lambda line=line: _judge(line) for line in LINES}, rounds)
 
 
 def _judge(line: str) -> float:
-    here, environ = os.getcwd(), dict(os.environ)
-    submission, took = request((line,), here, environ, shell=True), []
-    for _ in range(_TIMES):
+    cwd, environ = os.getcwd(), dict(os.environ)
+    submission, times = request((line,), cwd, environ, shell=True), []
+    for _ in range(_REPETITIONS):
         start = time.perf_counter()
-        judge(submission, LocalCommandContext(here, environ, project=here))
-        took.append((time.perf_counter() - start) * 1000)
-    return statistics.median(took)
+        judge(submission, LocalCommandContext(cwd, environ, project=cwd))
+        times.append((time.perf_counter() - start) * 1000)
+    return statistics.median(times)

@@ -1,39 +1,39 @@
-"""From the call that submits a command to the first thing the command does: one at a time, with nothing else to do."""
+"""Time from submitting a command until it starts to run: one command at a time on an idle engine."""
 
 import time
 from pathlib import Path
 
 from bench import peers
+from bench.home import BenchHome, scratch_folder
 from bench.library import Library
-from bench.place import Place, scratch
-from bench.turns import Contestant, Figures, take_turns
+from bench.rounds import Candidate, Figures, run_rounds
 
-STAMP = ["date", "+%s%N"]
+PRINT_TIME = ["date", "+%s%N"]
 
 
 def measure(rounds: int) -> list[Figures]:
-    """Milliseconds, by the clock that the command itself read."""
-    with scratch() as home, scratch() as queue, Place(home) as place, Library(place.root, place.cwd) as library:
-        contestants: dict[str, Contestant] = {"ours": lambda: ours(library)}
+    """Return milliseconds, measured with the time that the command itself prints."""
+    with scratch_folder() as home, scratch_folder() as queue, BenchHome(home) as home, Library(home.root, home.cwd) as library:
+        candidates: dict[str, Candidate] = {"backburner": lambda: backburner(library)}
         if "task-spooler" in peers.missing():
-            return take_turns(contestants, rounds)
+            return run_rounds(candidates, rounds)
         with peers.TaskSpooler(queue, 5) as spooler:
-            return take_turns({**contestants, "task-spooler": lambda: task_spooler(spooler)}, rounds)
+            return run_rounds({**candidates, "task-spooler": lambda: task_spooler(spooler)}, rounds)
 
 
-def ours(library: Library) -> float:
+def backburner(library: Library) -> float:
     start = time.time_ns()
-    (folder,) = library.run(STAMP)
+    (folder,) = library.run(PRINT_TIME)
     return _milliseconds(start, folder / "output.log")
 
 
 def task_spooler(spooler: peers.TaskSpooler) -> float:
     start = time.time_ns()
-    spooler.run(STAMP)
+    spooler.run(PRINT_TIME)
     (output,) = spooler.folder.glob("ts-out.*")
-    took = _milliseconds(start, output)
+    elapsed = _milliseconds(start, output)
     output.unlink()
-    return took
+    return elapsed
 
 
 def _milliseconds(start: int, output: Path) -> float:

@@ -1,6 +1,6 @@
-"""Submit, claim and end of a run in the ledger alone, beside huey on SQLite. Both on the disk, both wait for it whenever they promise.
+"""Submit, claim and result of a run in the ledger alone, compared with huey on SQLite. Both use a disk and fsync every commit.
 
-Ours as a program that runs its own commands uses it: where there is room, submitting and claiming is one promise.
+The ledger is used as by an embedding program: with free capacity, submit and claim are one commit.
 """
 
 import os
@@ -13,49 +13,49 @@ from backburner.store.ledger import Ledger, open_ledger
 from backburner.system.processes import myself
 from backburner.testing.records import request
 from bench import peers
-from bench.place import scratch
-from bench.turns import Contestant, Figures, take_turns
+from bench.home import scratch_folder
+from bench.rounds import Candidate, Figures, run_rounds
 
 COUNT, RUNNER = 200, "bench"
 
 
 def measure(rounds: int) -> list[Figures]:
-    """Seconds for all of them."""
-    contestants: dict[str, Contestant] = {"ours": ours, "ours, five at a time": five_at_a_time}
+    """Return the seconds for all of them."""
+    candidates: dict[str, Candidate] = {"backburner": backburner, "backburner, five results per commit": five_results_per_commit}
     if "huey" not in peers.missing():
-        contestants["huey"] = huey
-    return take_turns(contestants, rounds)
+        candidates["huey"] = huey
+    return run_rounds(candidates, rounds)
 
 
-def ours() -> float:
+def backburner() -> float:
     owner = myself()
-    with scratch() as folder:
+    with scratch_folder() as folder:
         ledger = open_ledger(str(folder / "ledger.db"))
         start = time.perf_counter()
         for _ in range(COUNT):
             entry = submit(ledger, owner)
             assert entry.run and entry.run.owner == owner
             end(ledger, owner, entry.run.run_id)
-        took = time.perf_counter() - start
+        elapsed = time.perf_counter() - start
         ledger.close()
-        return took
+        return elapsed
 
 
-def five_at_a_time() -> float:
-    """The ends that come together are one promise, as with five commands at work."""
+def five_results_per_commit() -> float:
+    """Five results are stored in one commit, as with five running commands."""
     owner = myself()
-    with scratch() as folder:
+    with scratch_folder() as folder:
         ledger = open_ledger(str(folder / "ledger.db"))
         start = time.perf_counter()
         for _ in range(COUNT // 5):
             entries = [submit(ledger, owner) for _ in range(5)]
-            ended = [
+            results = [
                 RunResult(entry.run.run_id, RunState.COMPLETED, Result.EXIT, now_ms(), 0, None, "done", 1) for entry in entries if entry.run
             ]
-            assert len(ledger.runs.settle(ended, owner).run_ids) == 5
-        took = time.perf_counter() - start
+            assert len(ledger.runs.settle(results, owner).run_ids) == 5
+        elapsed = time.perf_counter() - start
         ledger.close()
-        return took
+        return elapsed
 
 
 def now_ms() -> int:
@@ -90,18 +90,18 @@ def end(ledger: Ledger, owner: ProcessId, run_id: str) -> None:
 def huey() -> float:
     from huey import SqliteHuey
 
-    with scratch() as folder:
+    with scratch_folder() as folder:
         queue = SqliteHuey(filename=str(folder / "huey.db"), fsync=True)
 
         @queue.task()
-        def nothing() -> str:
+        def no_op() -> str:
             return "done"
 
         start = time.perf_counter()
         for _ in range(COUNT):
-            nothing()
+            no_op()
             queue.execute(queue.dequeue())
-        took = time.perf_counter() - start
+        elapsed = time.perf_counter() - start
         assert queue.result_count() == COUNT and not queue.pending_count()
         queue.storage.close()
-        return took
+        return elapsed

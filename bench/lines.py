@@ -1,16 +1,16 @@
-"""The lines of the table: what is measured, how a round becomes one figure, and what it must reach."""
+"""The lines of the result table: what is measured, how the figure of a round is calculated, and its limit."""
 
 import statistics
 from collections.abc import Callable
 from typing import NamedTuple
 
 from bench import agents, chat, gate, history, latency, ledger, mcp, memory, opencode, output, recovery, schedules, startup, throughput
-from bench.place import MEMORY
-from bench.turns import Figures
+from bench.home import MEMORY
+from bench.rounds import Figures
 
 
 class Line(NamedTuple):
-    """`limit` is None where a figure is only stated; `least` says that more is better."""
+    """A line of the table. `limit` is None for figures without a limit; `is_minimum` means that higher is better."""
 
     group: str
     what: str
@@ -18,11 +18,11 @@ class Line(NamedTuple):
     figure: Callable[[Figures], float]
     unit: str = "×"
     limit: float | None = None
-    least: bool = False
+    is_minimum: bool = False
 
 
 class Result(NamedTuple):
-    """The median over the rounds, and the middle half of them; `figure` is None where a peer was missing."""
+    """The median of all rounds and their quartiles. `figure` is None if a compared tool is not installed."""
 
     line: Line
     figure: float | None
@@ -34,7 +34,7 @@ class Result(NamedTuple):
     def met(self) -> bool | None:
         if self.figure is None or self.line.limit is None:
             return None
-        return self.figure >= self.line.limit if self.line.least else self.figure <= self.line.limit
+        return self.figure >= self.line.limit if self.line.is_minimum else self.figure <= self.line.limit
 
 
 GROUPS: dict[str, Callable[[bool], list[Figures]]] = {
@@ -56,67 +56,80 @@ GROUPS: dict[str, Callable[[bool], list[Figures]]] = {
 }
 
 
-def _share(ours: str, theirs: str) -> Callable[[Figures], float]:
-    return lambda round: round[ours] / round[theirs]
+def _ratio(numerator: str, denominator: str) -> Callable[[Figures], float]:
+    return lambda round: round[numerator] / round[denominator]
 
 
 def _noops(group: str, where: str, limit: float) -> list[Line]:
-    """Throughput is what theirs took over what ours took."""
+    """The throughput ratio is the time of the other tool divided by the time of Backburner."""
     what = f"300 no-ops, 5 at a time, {where}: throughput"
     return [
-        Line(group, what, "task-spooler, 5 slots", _share("task-spooler", "ours"), limit=limit, least=True),
-        Line(group, what, "nq, one at a time", _share("nq", "ours")),
-        Line(group, what, "a bare Popen loop", _share("bare loop", "ours")),
-        Line(group, what, "a loop with the same files and syncs", _share("loop with files", "ours")),
-        Line(group, f"300 no-ops, {where}: waits for the disk per command", "", lambda round: round["syncs per command"], ""),
+        Line(group, what, "task-spooler, 5 slots", _ratio("task-spooler", "backburner"), limit=limit, is_minimum=True),
+        Line(group, what, "nq, one at a time", _ratio("nq", "backburner")),
+        Line(group, what, "a bare Popen loop", _ratio("bare loop", "backburner")),
+        Line(group, what, "a loop with the same files and syncs", _ratio("loop with files", "backburner")),
+        Line(group, f"300 no-ops, {where}: disk syncs per command", "", lambda round: round["syncs per command"], ""),
     ]
 
 
 LINES: list[Line] = [
     *_noops("noop-disk", "home on disk", 0.5),
     *_noops("noop-memory", "home in memory", 0.7),
-    Line("latency", "submit to the command's first act, warm", "task-spooler", _share("ours", "task-spooler"), limit=1.5),
-    Line("latency", "submit to the command's first act, warm", "", lambda round: round["ours"], "ms"),
-    Line("startup", "backburner list, engine warm", "python -c pass", _share("list", "python -c pass"), limit=4),
-    Line("startup", "backburner status, engine warm", "python -c pass", _share("status", "python -c pass"), limit=4),
-    Line("startup", "backburner run, engine warm", "python -c pass", _share("run", "python -c pass"), limit=5),
-    Line("ledger", "submit + claim + end in the ledger: throughput", "huey, fsync on", _share("huey", "ours"), limit=2, least=True),
-    Line("ledger", "the same with five at work, so that ends come together", "huey, fsync on", _share("huey", "ours, five at a time")),
-    Line("output", "1 GB of output in 64 KB writes: time", "a plain file", _share("ours", "plain file")),
-    Line("output", "1 GB of output in 64 KB writes: ours", "", lambda round: round["ours"], "s"),
+    Line("latency", "submit until the command starts, engine warm", "task-spooler", _ratio("backburner", "task-spooler"), limit=1.5),
+    Line("latency", "submit until the command starts, engine warm", "", lambda round: round["backburner"], "ms"),
+    Line("startup", "backburner list, engine warm", "python -c pass", _ratio("list", "python -c pass"), limit=4),
+    Line("startup", "backburner status, engine warm", "python -c pass", _ratio("status", "python -c pass"), limit=4),
+    Line("startup", "backburner run, engine warm", "python -c pass", _ratio("run", "python -c pass"), limit=5),
+    Line(
+        "ledger",
+        "submit, claim and result in the ledger: throughput",
+        "huey, fsync on",
+        _ratio("huey", "backburner"),
+        limit=2,
+        is_minimum=True,
+    ),
+    Line("ledger", "the same, with five results per commit", "huey, fsync on", _ratio("huey", "backburner, five results per commit")),
+    Line("output", "1 GB of output in 64 KB writes: time", "a plain file", _ratio("backburner", "plain file")),
+    Line("output", "1 GB of output in 64 KB writes: Backburner", "", lambda round: round["backburner"], "s"),
     Line("output", "1 GB of output in 64 KB writes: a plain file", "", lambda round: round["plain file"], "s"),
     Line("output", "CPU per GB of output, engine", "", lambda round: round["engine CPU"] * 1000, "ms"),
     Line("output", "CPU per GB of output, shim and cat", "", lambda round: round["carrier CPU"] * 1000, "ms"),
-    Line("memory", "idle engine and its keeper: memory", "", lambda round: round["idle MB"], "MB", 40),
+    Line("memory", "idle engine and its supervisor: memory", "", lambda round: round["idle MB"], "MB", 40),
     Line("memory", "idle engine: CPU of one core", "", lambda round: round["idle CPU %"], "%", 0.1),
-    Line("memory", "our memory per running command, 50 at work", "", lambda round: round["MB per command"], "MB", 2),
-    Line("history", "list with 100,000 ended tasks", "one task", _share("list 100,000", "list one"), limit=2),
-    Line("history", "list with 100,000 ended tasks", "200 tasks, as many lines shown", _share("list 100,000", "list 200")),
-    Line("history", "status with 100,000 ended tasks", "one task", _share("status 100,000", "status one"), limit=2),
-    Line("history", "status by a part of the id, 100,000", "one task", _share("status by a part 100,000", "status by a part one")),
-    Line("history", "claim with 100,000 ended tasks", "one task", _share("claim 100,000", "claim one"), limit=2),
-    Line("history", "run --wait with 100,000 ended tasks", "one task", _share("run to its end 100,000", "run to its end one")),
-    Line("recovery", "engine killed, 50 at work: until all are known", "", lambda round: round["ours"], "s", 2),
-    Line("chat", "backburner chat: until its prompt", "import prompt_toolkit", _share("chat", "import prompt_toolkit"), limit=2),
-    Line("chat", "backburner chat: until its prompt", "", lambda round: round["chat"], "ms"),
-    Line("mcp", "backburner mcp: until initialize is answered", "an empty server", _share("ours initialize", "empty initialize"), limit=2),
-    Line("mcp", "check_task_status over MCP, p95", "an empty tool", _share("ours call p95", "empty call p95"), limit=2),
-    Line("mcp", "check_task_status over MCP, median", "an empty tool", _share("ours call", "empty call")),
-    Line("mcp", "check_task_status over MCP, median", "", lambda round: round["ours call"], "ms"),
-    Line("agents", "model's last byte to the notice, median", "", lambda round: round["last byte to notice"], "ms", 20),
+    Line("memory", "Backburner's memory per running command, 50 running", "", lambda round: round["MB per command"], "MB", 2),
+    Line("history", "list with 100,000 ended tasks", "one task", _ratio("list 100,000", "list one"), limit=2),
+    Line("history", "list with 100,000 ended tasks", "200 tasks (the same number of lines)", _ratio("list 100,000", "list 200")),
+    Line("history", "status with 100,000 ended tasks", "one task", _ratio("status 100,000", "status one"), limit=2),
+    Line("history", "status with a partial id, 100,000", "one task", _ratio("status by partial id 100,000", "status by partial id one")),
+    Line("history", "claim with 100,000 ended tasks", "one task", _ratio("claim 100,000", "claim one"), limit=2),
+    Line("history", "run --wait with 100,000 ended tasks", "one task", _ratio("run --wait 100,000", "run --wait one")),
+    Line("recovery", "recovery after the engine is killed, 50 commands running", "", lambda round: round["backburner"], "s", 2),
+    Line("chat", "backburner chat: time to prompt", "import prompt_toolkit", _ratio("chat", "import prompt_toolkit"), limit=2),
+    Line("chat", "backburner chat: time to prompt", "", lambda round: round["chat"], "ms"),
+    Line(
+        "mcp",
+        "backburner mcp: time to initialize response",
+        "an empty server",
+        _ratio("backburner initialize", "empty initialize"),
+        limit=2,
+    ),
+    Line("mcp", "check_task_status over MCP, p95", "an empty tool", _ratio("backburner call p95", "empty call p95"), limit=2),
+    Line("mcp", "check_task_status over MCP, median", "an empty tool", _ratio("backburner call", "empty call")),
+    Line("mcp", "check_task_status over MCP, median", "", lambda round: round["backburner call"], "ms"),
+    Line("agents", "last byte of the model to the notice, median", "", lambda round: round["last byte to notice"], "ms", 20),
     Line("agents", "background_task returns, median", "", lambda round: round["background_task"], "ms", 10),
     Line("agents", "memory per session, 50 at once", "", lambda round: round["MB per session"], "MB", 2),
     Line("agents", "CPU per turn, 50 at once", "", lambda round: round["CPU ms per turn"], "ms"),
     Line("opencode", "OpenCode's session.idle to the notice, median", "", lambda round: round["idle to notice"], "ms", 50),
     Line("opencode", "the same, 20 sessions at once", "", lambda round: round["idle to notice, 20 at once"], "ms", 50),
     Line("opencode", "20 sessions at once, with a tool call each", "", lambda round: round["seconds"], "s"),
-    Line("agents", "background_block on 20: after the last end", "", lambda round: round["block wakes"], "ms", 20),
-    Line("gate", "a decision of the gate, the slowest of everyday lines", "", lambda round: max(round.values()), "ms", 1),
-    Line("schedules", "tick of the scheduler, none of 10,000 due", "10 schedules", _share("nothing 10,000", "nothing 10"), limit=10),
-    Line("schedules", "tick of the scheduler, none of 10,000 due", "", lambda round: round["nothing 10,000"], "ms"),
-    Line("schedules", "tick of the scheduler that fires one of 10,000", "one of 10", _share("one 10,000", "one 10")),
-    Line("schedules", "tick of the scheduler that fires one of 10,000", "", lambda round: round["one 10,000"], "ms"),
-    Line("schedules", "tick of the scheduler that fires one of 10", "", lambda round: round["one 10"], "ms"),
+    Line("agents", "background_block on 20: delay after the last task ended", "", lambda round: round["block wakes"], "ms", 20),
+    Line("gate", "approval decision, slowest of the common commands", "", lambda round: max(round.values()), "ms", 1),
+    Line("schedules", "scheduler tick, none of 10,000 due", "10 schedules", _ratio("nothing 10,000", "nothing 10"), limit=10),
+    Line("schedules", "scheduler tick, none of 10,000 due", "", lambda round: round["nothing 10,000"], "ms"),
+    Line("schedules", "scheduler tick that starts one of 10,000", "one of 10", _ratio("one 10,000", "one 10")),
+    Line("schedules", "scheduler tick that starts one of 10,000", "", lambda round: round["one 10,000"], "ms"),
+    Line("schedules", "scheduler tick that starts one of 10", "", lambda round: round["one 10"], "ms"),
     Line("schedules", "first tick after a start, 10,000 schedules", "", lambda round: round["first 10,000"], "ms"),
     Line("schedules", "engine with 10 schedules: memory", "", lambda round: round["MB 10"], "MB"),
     Line("schedules", "engine with 10,000 schedules: memory", "", lambda round: round["MB 10,000"], "MB"),
@@ -124,13 +137,13 @@ LINES: list[Line] = [
 
 
 def results(group: str, rounds: list[Figures]) -> list[Result]:
-    """The lines of a group, from its rounds."""
+    """Return the results of the lines of a group."""
     return [_result(line, rounds) for line in LINES if line.group == group]
 
 
 def _result(line: Line, rounds: list[Figures]) -> Result:
     try:
-        figures = [line.figure(one) for one in rounds]
+        figures = [line.figure(round) for round in rounds]
     except KeyError:
         return Result(line, None)
     low, middle, high = statistics.quantiles(figures, n=4, method="inclusive") if len(figures) > 1 else figures * 3

@@ -1,4 +1,4 @@
-"""The MCP server beside an empty one on the same SDK: until it answers `initialize`, and what a call costs."""
+"""The MCP server, compared with an empty server on the same SDK: time until `initialize` is answered, and time of a call."""
 
 import contextlib
 import json
@@ -7,8 +7,8 @@ import subprocess
 import time
 from collections.abc import Iterator
 
-from bench.place import LAUNCHER, PYTHON, Place, scratch
-from bench.turns import Figures, take_turns
+from bench.home import LAUNCHER, PYTHON, BenchHome, scratch_folder
+from bench.rounds import Figures, run_rounds
 
 EMPTY = """
 import anyio, mcp_types as types
@@ -24,47 +24,47 @@ async def main():
         await server.run(reading, writing, server.create_initialization_options())
 anyio.run(main)
 """
-_HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}
+_INITIALIZE_PARAMS = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}
 _CALLS = 200
 
 
 def measure(rounds: int, calls: int = _CALLS) -> list[Figures]:
-    """Milliseconds until the first answer, and of a call that only 5 in 100 are slower than."""
-    with scratch() as folder, Place(folder) as place:
-        place.cli("run", "--wait", "--", "echo", "hello")
+    """Return the milliseconds until the first response, and the median and the 95th percentile of a call."""
+    with scratch_folder() as folder, BenchHome(folder) as home:
+        home.cli("run", "--wait", "--", "echo", "hello")
 
-        def ours() -> Figures:
-            return _visit(place, [LAUNCHER, "mcp"], "check_task_status", {"task_id": "last"}, "ours", calls)
+        def backburner() -> Figures:
+            return _measure_server(home, [LAUNCHER, "mcp"], "check_task_status", {"task_id": "last"}, "backburner", calls)
 
         def empty() -> Figures:
-            return _visit(place, [PYTHON, "-c", EMPTY], "nothing", {}, "empty", calls)
+            return _measure_server(home, [PYTHON, "-c", EMPTY], "nothing", {}, "empty", calls)
 
-        return take_turns({"ours": ours, "empty": empty}, rounds)
+        return run_rounds({"backburner": backburner, "empty": empty}, rounds)
 
 
-def _visit(place: Place, command: list[str], tool: str, arguments: dict[str, str], name: str, calls: int) -> Figures:
+def _measure_server(home: BenchHome, command: list[str], tool: str, arguments: dict[str, str], name: str, calls: int) -> Figures:
     start = time.perf_counter()
-    with _server(place, command) as server:
-        _ask(server, 1, "initialize", _HELLO)
+    with _server(home, command) as server:
+        _request(server, 1, "initialize", _INITIALIZE_PARAMS)
         first = time.perf_counter() - start
-        _tell(server, {"jsonrpc": "2.0", "method": "notifications/initialized"})
-        took = []
+        _send(server, {"jsonrpc": "2.0", "method": "notifications/initialized"})
+        times = []
         for number in range(calls):
             before = time.perf_counter()
-            done = _ask(server, number + 2, "tools/call", {"name": tool, "arguments": arguments})
-            took.append(time.perf_counter() - before)
-            if "result" not in done or done["result"].get("isError"):
-                raise RuntimeError(f"{name}: {done}")
+            response = _request(server, number + 2, "tools/call", {"name": tool, "arguments": arguments})
+            times.append(time.perf_counter() - before)
+            if "result" not in response or response["result"].get("isError"):
+                raise RuntimeError(f"{name}: {response}")
     return {
         f"{name} initialize": first * 1000,
-        f"{name} call": statistics.median(took) * 1000,
-        f"{name} call p95": statistics.quantiles(took, n=20)[-1] * 1000,
+        f"{name} call": statistics.median(times) * 1000,
+        f"{name} call p95": statistics.quantiles(times, n=20)[-1] * 1000,
     }
 
 
 @contextlib.contextmanager
-def _server(place: Place, command: list[str]) -> "Iterator[subprocess.Popen[bytes]]":
-    server = subprocess.Popen(command, cwd=place.cwd, env=place.environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+def _server(home: BenchHome, command: list[str]) -> "Iterator[subprocess.Popen[bytes]]":
+    server = subprocess.Popen(command, cwd=home.cwd, env=home.environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         yield server
     finally:
@@ -74,15 +74,15 @@ def _server(place: Place, command: list[str]) -> "Iterator[subprocess.Popen[byte
         server.stdout.close()
 
 
-def _tell(server: "subprocess.Popen[bytes]", message: dict[str, object]) -> None:
+def _send(server: "subprocess.Popen[bytes]", message: dict[str, object]) -> None:
     assert server.stdin
     server.stdin.write(json.dumps(message).encode() + b"\n")
     server.stdin.flush()
 
 
-def _ask(server: "subprocess.Popen[bytes]", number: int, method: str, params: object) -> dict[str, dict[str, object]]:
-    _tell(server, {"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+def _request(server: "subprocess.Popen[bytes]", number: int, method: str, params: object) -> dict[str, dict[str, object]]:
+    _send(server, {"jsonrpc": "2.0", "id": number, "method": method, "params": params})
     assert server.stdout
-    while (answer := json.loads(server.stdout.readline())).get("id") != number:
+    while (response := json.loads(server.stdout.readline())).get("id") != number:
         pass
-    return answer
+    return response

@@ -1,35 +1,35 @@
-"""What an engine costs that has nothing to do, and how much memory of ours each running command takes."""
+"""Memory and CPU of an idle engine, and Backburner's memory per running command."""
 
 import time
 
 from backburner import BackburnerSync
-from bench.place import Place, children, exact_cpu_seconds, parent, pss_mb, scratch, wait_until
-from bench.turns import Figures, take_turns
+from bench.home import BenchHome, children, exact_cpu_seconds, parent, pss_mb, scratch_folder, wait_until
+from bench.rounds import Figures, run_rounds
 
-COMMANDS, CAP = 50, 60
+COMMANDS, MAX_CONCURRENT = 50, 60
 
 
 def measure(rounds: int, idle_seconds: float) -> list[Figures]:
-    """Megabytes (shared memory counted in parts) and per cent of a core."""
-    return take_turns({"ours": lambda: ours(idle_seconds)}, rounds, warm_up=False)
+    """Return megabytes (PSS, so that shared memory is divided) and percent of a core."""
+    return run_rounds({"backburner": lambda: backburner(idle_seconds)}, rounds, warm_up=False)
 
 
-def ours(idle_seconds: float) -> Figures:
-    with scratch() as folder, Place(folder, CAP) as place, BackburnerSync.open(place.root) as library:
-        place.cli("run", "--wait", "--", "true")
-        engine = place.engine
+def backburner(idle_seconds: float) -> Figures:
+    with scratch_folder() as folder, BenchHome(folder, MAX_CONCURRENT) as home, BackburnerSync.open(home.root) as library:
+        home.cli("run", "--wait", "--", "true")
+        engine = home.engine
         assert engine
         time.sleep(2)
         before = exact_cpu_seconds(engine)
         time.sleep(idle_seconds)
         used = exact_cpu_seconds(engine) - before
         idle = pss_mb(engine)
-        keeper = pss_mb(parent(engine))
+        supervisor = pss_mb(parent(engine))
         for _ in range(COMMANDS):
-            library.submit(["sleep", "120"], cwd=place.cwd, approved=True)
+            library.submit(["sleep", "120"], cwd=home.cwd, approved=True)
         wait_until(lambda: sum(bool(children(shim)) for shim in children(engine)) == COMMANDS, "all commands to run")
         time.sleep(2)
-        ours = children(engine)  # for every command its shim and the `cat` that carries its output, and one `cat` kept ready
-        assert len(ours) == 2 * COMMANDS + 1, ours
-        grown = pss_mb(engine) - idle + sum(map(pss_mb, ours))
-        return {"idle MB": idle + keeper, "idle CPU %": used / idle_seconds * 100, "MB per command": grown / COMMANDS}
+        processes = children(engine)  # a shim and a `cat` for the output of every command, and one `cat` created in advance
+        assert len(processes) == 2 * COMMANDS + 1, processes
+        added_memory = pss_mb(engine) - idle + sum(map(pss_mb, processes))
+        return {"idle MB": idle + supervisor, "idle CPU %": used / idle_seconds * 100, "MB per command": added_memory / COMMANDS}

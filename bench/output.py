@@ -1,4 +1,4 @@
-"""A gigabyte of output in writes of 64 KB: through `backburner run` into its capped log, and into a plain file."""
+"""1 GB of output in writes of 64 KB: through `backburner run` into its size-limited log, and into a plain file."""
 
 import json
 import os
@@ -6,51 +6,56 @@ import re
 import subprocess
 import time
 
-from bench.place import Place, cpu_seconds, scratch
-from bench.turns import Figures, take_turns
+from bench.home import BenchHome, cpu_seconds, scratch_folder
+from bench.rounds import Figures, run_rounds
 
-# The last line is what the writer itself used, so that it can be told from what we add.
+# The last line is the CPU time of the writer itself, which is subtracted from the total.
 WRITER = ["/bin/sh", "-c", "dd if=/dev/zero bs=64k count=16384 status=none; echo; times"]
 
 
 def measure(rounds: int) -> list[Figures]:
-    """Seconds for all of it, and seconds of CPU of the engine and of what carries the output."""
-    with scratch() as folder, Place(folder) as place:
-        place.cli("run", "--wait", "--", "true")
-        return take_turns({"ours": lambda: ours(place), "plain file": lambda: plain_file(place)}, rounds, warm_up=False)
+    """Return the elapsed seconds, and the CPU seconds of the engine and of the processes that carry the output."""
+    with scratch_folder() as folder, BenchHome(folder) as home:
+        home.cli("run", "--wait", "--", "true")
+        return run_rounds({"backburner": lambda: backburner(home), "plain file": lambda: plain_file(home)}, rounds, warm_up=False)
 
 
-def ours(place: Place) -> Figures:
-    _same_start(place)
-    assert place.engine
-    engine, ended = cpu_seconds(place.engine)
+def backburner(home: BenchHome) -> Figures:
+    _prepare_disk(home)
+    assert home.engine
+    engine, ended = cpu_seconds(home.engine)
     start = time.perf_counter()
-    task_id = place.cli("run", "--yes", "--", *WRITER).strip()
-    place.cli("wait", task_id)
-    took = time.perf_counter() - start
-    engine_after, ended_after = cpu_seconds(place.engine)
-    (task,) = json.loads(place.cli("list", "--limit", "1", "--json"))
-    place.cli("clear", task_id)
+    task_id = home.cli("run", "--yes", "--", *WRITER).strip()
+    home.cli("wait", task_id)
+    elapsed = time.perf_counter() - start
+    engine_after, ended_after = cpu_seconds(home.engine)
+    (task,) = json.loads(home.cli("list", "--limit", "1", "--json"))
+    home.cli("clear", task_id)
     writer = sum(int(minutes) * 60 + float(seconds) for minutes, seconds in re.findall(r"(\d+)m([\d.]+)s", task["summary"]))
-    return {"ours": took, "engine CPU": engine_after - engine, "carrier CPU": max(0.0, ended_after - ended - writer), "writer CPU": writer}
+    return {
+        "backburner": elapsed,
+        "engine CPU": engine_after - engine,
+        "carrier CPU": max(0.0, ended_after - ended - writer),
+        "writer CPU": writer,
+    }
 
 
-def plain_file(place: Place) -> float:
-    _same_start(place)
-    return _write(place)
+def plain_file(home: BenchHome) -> float:
+    _prepare_disk(home)
+    return _write(home)
 
 
-def _same_start(place: Place) -> None:
-    """As near as can be had: as much was written and removed just now, and nothing is left to be written."""
-    _write(place)
+def _prepare_disk(home: BenchHome) -> None:
+    """Give all candidates the same start: write and remove the same amount of data, then flush everything to disk."""
+    _write(home)
     os.sync()
 
 
-def _write(place: Place) -> float:
-    path = place.cwd / "output"
+def _write(home: BenchHome) -> float:
+    path = home.cwd / "output"
     with open(path, "wb") as file:
         start = time.perf_counter()
         subprocess.run(WRITER, stdout=file, stdin=subprocess.DEVNULL, check=True)
-        took = time.perf_counter() - start
+        elapsed = time.perf_counter() - start
     path.unlink()
-    return took
+    return elapsed

@@ -1,15 +1,15 @@
-"""The lines that have a limit as bars in an SVG: how much of the limit is used, so that a bar past the mark is a miss.
+"""Draws the lines that have a limit as an SVG bar chart: the bar is the used share of the limit, so a bar past the mark is a miss.
 
-It has colours for a light and for a dark page, and says in words what the colours say.
+The chart has colours for light and dark pages, and repeats in words what the colours mean.
 """
 
 from html import escape
 
 from bench.lines import Result
-from bench.words import limit_words, number
+from bench.table import format_number, limit_text
 
 _WIDTH, _ROW, _TOP, _LEFT, _BAR = 1000, 34, 76, 410, 330
-_FURTHEST = 1.5  # bars that go further end here, with an arrow; the words beside them say the rest
+_MAX_RATIO = 1.5  # longer bars end here with an arrow; the text beside them has the figure
 
 _STYLE = """
     .page { fill: #ffffff } .text { fill: #1f2328 } .faint { fill: #59636e } .rail { fill: #eaeef2 }
@@ -23,11 +23,11 @@ _STYLE = """
 """
 
 
-def draw(results: list[Result], when: str) -> str:
-    """The picture as text."""
+def draw(results: list[Result], subtitle: str) -> str:
+    """Return the SVG text."""
     shown = [result for result in results if result.met is not None]
     height = _TOP + _ROW * len(shown) + 44
-    mark = _LEFT + _BAR / _FURTHEST
+    mark = _LEFT + _BAR / _MAX_RATIO
     missed = sum(not result.met for result in shown)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}" role="img">',
@@ -35,11 +35,11 @@ def draw(results: list[Result], when: str) -> str:
         f"<style>{_STYLE}</style>",
         f'<rect class="page" width="{_WIDTH}" height="{height}"/>',
         '<text class="text title" x="20" y="30">How much of each limit is used</text>',
-        f'<text class="faint small" x="20" y="50">shorter is better, past the mark is a miss; » goes further; thin line: middle half of the rounds; {escape(when)}</text>',
+        f'<text class="faint small" x="20" y="50">shorter is better; a bar past the mark misses the limit; » is longer than shown; thin line: middle half of the rounds; {escape(subtitle)}</text>',
         f'<text class="text small" x="{mark:.0f}" y="{_TOP - 8}" text-anchor="middle">limit</text>',
     ]
-    for number_of_row, result in enumerate(shown):
-        parts += _row(result, _TOP + number_of_row * _ROW)
+    for row, result in enumerate(shown):
+        parts += _row(result, _TOP + row * _ROW)
     bottom = _TOP + _ROW * len(shown)
     parts.append(
         f'<line class="mark" x1="{mark:.1f}" y1="{_TOP - 2}" x2="{mark:.1f}" y2="{bottom}" stroke-width="1.5" stroke-dasharray="4 3"/>'
@@ -51,25 +51,25 @@ def draw(results: list[Result], when: str) -> str:
 def _row(result: Result, y: float) -> list[str]:
     line = result.line
     assert result.figure is not None and line.limit
-    ends = sorted(_x(line.limit, figure, line.least) for figure in (result.low, result.high))
-    length = _x(line.limit, result.figure, line.least)
-    word = "met" if result.met else "missed"
-    against = f"against {line.against}" if line.against else ""
-    said = f"{number(result.figure)} {line.unit}"
+    ends = sorted(_bar_length(line.limit, figure, line.is_minimum) for figure in (result.low, result.high))
+    length = _bar_length(line.limit, result.figure, line.is_minimum)
+    status = "met" if result.met else "missed"
+    against = f"compared with {line.against}" if line.against else ""
+    value = f"{format_number(result.figure)} {line.unit}"
     return [
         f'<text class="text" x="20" y="{y + (14 if against else 18)}">{escape(line.what)}</text>',
         f'<text class="faint small" x="20" y="{y + 27}">{escape(against)}</text>' if against else "",
         f'<rect class="rail" x="{_LEFT}" y="{y + 6}" width="{_BAR}" height="16" rx="3"/>',
-        f'<rect class="{word}" x="{_LEFT}" y="{y + 6}" width="{max(length, 2):.1f}" height="16" rx="3"/>',
+        f'<rect class="{status}" x="{_LEFT}" y="{y + 6}" width="{max(length, 2):.1f}" height="16" rx="3"/>',
         f'<line class="spread" x1="{_LEFT + ends[0]:.1f}" y1="{y + 14}" x2="{_LEFT + ends[1]:.1f}" y2="{y + 14}" stroke-width="1.5"/>',
         f'<text class="page" x="{_LEFT + _BAR - 6}" y="{y + 18}" text-anchor="end">»</text>' if length == _BAR else "",
-        f'<text class="text" x="{_LEFT + _BAR + 14}" y="{y + 18}">{escape(said)}</text>',
-        f'<text class="faint" x="{_LEFT + _BAR + 100}" y="{y + 18}">{escape(limit_words(line))}</text>',
-        f'<text class="{word}" x="{_WIDTH - 20}" y="{y + 18}" text-anchor="end">{word}</text>',
+        f'<text class="text" x="{_LEFT + _BAR + 14}" y="{y + 18}">{escape(value)}</text>',
+        f'<text class="faint" x="{_LEFT + _BAR + 100}" y="{y + 18}">{escape(limit_text(line))}</text>',
+        f'<text class="{status}" x="{_WIDTH - 20}" y="{y + 18}" text-anchor="end">{status}</text>',
     ]
 
 
-def _x(limit: float, figure: float, least: bool) -> float:
-    """How far a bar reaches, in pixels."""
-    used = limit / figure if least else figure / limit
-    return min(used, _FURTHEST) / _FURTHEST * _BAR
+def _bar_length(limit: float, figure: float, is_minimum: bool) -> float:
+    """Return the length of a bar in pixels."""
+    used = limit / figure if is_minimum else figure / limit
+    return min(used, _MAX_RATIO) / _MAX_RATIO * _BAR

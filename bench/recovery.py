@@ -1,4 +1,4 @@
-"""The engine is killed with 50 commands at work, and ten of them end before another one is there: until all is known again."""
+"""Recovery after the engine is killed with 50 running commands, of which ten end before the next engine starts."""
 
 import json
 import os
@@ -6,41 +6,41 @@ import signal
 import time
 
 from backburner import BackburnerSync
-from bench.place import Place, children, scratch, wait_until
-from bench.turns import Figures, take_turns
+from bench.home import BenchHome, children, scratch_folder, wait_until
+from bench.rounds import Figures, run_rounds
 
-RUNNING, ENDING, CODE, CAP = 40, 10, 7, 60
+RUNNING, ENDING, EXIT_CODE, MAX_CONCURRENT = 40, 10, 7, 60
 
 
 def measure(rounds: int) -> list[Figures]:
-    """Seconds from SIGKILL until `list` has said the truth about every command and a living engine owns what runs."""
-    return take_turns({"ours": ours}, rounds, warm_up=False)
+    """Return the seconds from SIGKILL until `list` shows the true status of every command and a new engine owns the running ones."""
+    return run_rounds({"backburner": backburner}, rounds, warm_up=False)
 
 
-def ours() -> float:
-    with scratch() as folder, Place(folder, CAP) as place, BackburnerSync.open(place.root) as library:
-        door = place.cwd / "door"
-        os.mkfifo(door)
+def backburner() -> float:
+    with scratch_folder() as folder, BenchHome(folder, MAX_CONCURRENT) as home, BackburnerSync.open(home.root) as library:
+        pipe = home.cwd / "pipe"
+        os.mkfifo(pipe)
         for _ in range(RUNNING):
-            library.submit(["sleep", "120"], cwd=place.cwd, approved=True)
+            library.submit(["sleep", "120"], cwd=home.cwd, approved=True)
         for _ in range(ENDING):
-            library.submit(["/bin/sh", "-c", f"read line < door; exit {CODE}"], cwd=place.cwd, approved=True)
-        wait_until(lambda: place.engine, "the engine")
-        killed = place.engine
+            library.submit(["/bin/sh", "-c", f"read line < pipe; exit {EXIT_CODE}"], cwd=home.cwd, approved=True)
+        wait_until(lambda: home.engine, "the engine")
+        killed = home.engine
         assert killed
         wait_until(lambda: sum(bool(children(shim)) for shim in children(killed)) == RUNNING + ENDING, "all commands to run")
         time.sleep(1)
         os.kill(killed, signal.SIGKILL)
         start = time.perf_counter()
-        os.close(os.open(door, os.O_WRONLY | os.O_NONBLOCK))  # whoever waits at it goes on
+        os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))  # the waiting commands continue
         while True:
-            tasks = json.loads(place.cli("list", "--json"))
-            took = time.perf_counter() - start
+            tasks = json.loads(home.cli("list", "--json"))
+            elapsed = time.perf_counter() - start
             running = sum(task["status"] == "running" for task in tasks)
-            ended = sum(task["status"] == "failed" and task["exit_code"] == CODE for task in tasks)
-            engine = place.engine
+            ended = sum(task["status"] == "failed" and task["exit_code"] == EXIT_CODE for task in tasks)
+            engine = home.engine
             owners = {entry.run.owner.pid for entry in library.list("running") if entry.run and entry.run.owner}
             if (running, ended) == (RUNNING, ENDING) and engine and owners == {engine} and engine != killed:
-                return took
-            if took > 30:
-                raise TimeoutError(f"{running} running, {ended} ended as they should, engine {engine}, owned by {owners}")
+                return elapsed
+            if elapsed > 30:
+                raise TimeoutError(f"{running} running, {ended} ended with the expected exit code, engine {engine}, owned by {owners}")

@@ -1,6 +1,6 @@
-"""Whether many schedules make the scheduler slower: a tick with nothing due and one that fires, with 10 and with 10,000 active.
+"""The effect of many schedules on the scheduler: a tick with nothing due and one that starts a run, with 10 and 10,000 schedules.
 
-On a ledger on the disk and a clock that is moved by hand. Also the memory of a real engine with either.
+It uses a ledger on disk and a fake clock. The memory of a real engine is measured as well.
 """
 
 import contextlib
@@ -22,51 +22,51 @@ from backburner.store.sqlite import SqliteDatabase
 from backburner.system.processes import myself
 from backburner.testing import FakeClock
 from backburner.testing.records import request
+from bench.home import BenchHome, exact_cpu_seconds, pss_mb, scratch_folder, wait_until
 from bench.ledger import now_ms
-from bench.place import Place, exact_cpu_seconds, pss_mb, scratch, wait_until
-from bench.turns import Figures, take_turns
+from bench.rounds import Figures, run_rounds
 
 SIZES = {"10": 10, "10,000": 10_000}
-_TICKS, _FIRES = 200, 20
-_OFTEN_MS, _HOUR_MS = 1000, 3_600_000
-_QUIET_SECONDS = 1.0
+_IDLE_TICKS, _STARTING_TICKS = 200, 20
+_SHORT_INTERVAL_MS, _HOUR_MS = 1000, 3_600_000
+_POLL_INTERVAL = 1.0  # seconds
 
 
 def measure(rounds: int) -> list[Figures]:
-    """Milliseconds of a tick (the median of many) and of the first one, which plans anew; megabytes of an engine."""
-    with ExitStack() as all_of_them:
-        contestants = {}
+    """Return the milliseconds of a tick (a median) and of the first tick, which plans all runs, and the megabytes of an engine."""
+    with ExitStack() as stack:
+        candidates = {}
         for name, size in SIZES.items():
-            timed, served = (all_of_them.enter_context(scratch()) for _ in range(2))
+            ledger_folder, home_folder = (stack.enter_context(scratch_folder()) for _ in range(2))
             clock = FakeClock(now_ms())
-            _fill(timed / "ledger.db", size, clock(), often=True)
-            ledger = open_ledger(str(timed / "ledger.db"))
-            all_of_them.callback(ledger.close)
-            place = all_of_them.enter_context(Place(served))
-            _fill(place.root / "ledger.db", size, now_ms(), often=False)
-            contestants |= {
+            _fill(ledger_folder / "ledger.db", size, clock(), one_due=True)
+            ledger = open_ledger(str(ledger_folder / "ledger.db"))
+            stack.callback(ledger.close)
+            home = stack.enter_context(BenchHome(home_folder))
+            _fill(home.root / "ledger.db", size, now_ms(), one_due=False)
+            candidates |= {
                 f"ticks {name}": lambda name=name, ledger=ledger, clock=clock: _ticks(name, ledger, clock),
-                f"MB {name}": lambda place=place: _memory(place),
+                f"MB {name}": lambda home=home: _memory(home),
             }
-        return take_turns(contestants, rounds, warm_up=False)
+        return run_rounds(candidates, rounds, warm_up=False)
 
 
 class _OneTransaction(SqliteDatabase):
-    """A database whose verbs are part of one transaction around them all."""
+    """A database whose operations all run in one surrounding transaction."""
 
     def transaction(self, *, durable: bool = True) -> contextlib.nullcontext[None]:  # type: ignore[override]
         return contextlib.nullcontext()
 
 
-def _fill(path: Path, size: int, now: int, *, often: bool) -> None:
-    """Standing tasks, none of them due in the next two hours; but for the first, where one is to be due `often`."""
+def _fill(path: Path, size: int, now: int, *, one_due: bool) -> None:
+    """Add recurring tasks that are not due in the next two hours. With `one_due`, the first one is due every second."""
     open_ledger(str(path)).close()
     database = _OneTransaction(str(path))
     ledger = Ledger(database, str(path.parent))
     approval = Approval("user", "bench", now)
     with SqliteDatabase.transaction(database):
         for number in range(size):
-            schedule = every(_OFTEN_MS, now) if often and number == 0 else _schedule(number, now)
+            schedule = every(_SHORT_INTERVAL_MS, now) if one_due and number == 0 else _schedule(number, now)
             submission = request(("true",), "/", {}, name=f"task{number}", schedule=schedule, notify="never")
             ledger.tasks.submit(
                 submission,
@@ -85,7 +85,7 @@ def _fill(path: Path, size: int, now: int, *, often: bool) -> None:
 
 
 def _schedule(number: int, now: int) -> Schedule:
-    """One of many: by intervals from three hours on, or by the clock, daily, on weekdays or monthly."""
+    """Return an interval of at least three hours, or a daily, weekday or monthly cron schedule."""
     if number % 2:
         return every(3 * _HOUR_MS + number * 1000, now)
     minute, hour = number * 7 % 60, (datetime.fromtimestamp(now // 1000, UTC).hour + 3 + number // 2 % 19) % 24
@@ -93,36 +93,36 @@ def _schedule(number: int, now: int) -> Schedule:
 
 
 def _ticks(name: str, ledger: Ledger, clock: FakeClock) -> Figures:
-    """The first tick of a scheduler, many with nothing due, and some that fire one run, whose end is not counted."""
+    """Measure the first tick, ticks with nothing due, and ticks that start one run (without the end of the run)."""
     config = resolve(None, "", {})
     scheduler = Scheduler(ledger.recurring, ledger.live_work, "tasks", clock, SimpleNamespace(current=config))
-    first = _took(scheduler)
-    nothing = [_took(scheduler) for _ in range(_TICKS)]
-    fired = []
-    for _ in range(_FIRES):
-        clock.advance(_OFTEN_MS)
-        fired.append(_took(scheduler))
+    first = _tick_time(scheduler)
+    idle = [_tick_time(scheduler) for _ in range(_IDLE_TICKS)]
+    starting = []
+    for _ in range(_STARTING_TICKS):
+        clock.advance(_SHORT_INTERVAL_MS)
+        starting.append(_tick_time(scheduler))
         (work,) = ledger.runs.claim(ENGINE, myself(), 1, clock())
         ledger.runs.settle([RunResult(work.run.run_id, RunState.COMPLETED, Result.EXIT, clock(), 0, None, "done", 1)], myself())
-    return {f"first {name}": first, f"nothing {name}": statistics.median(nothing), f"one {name}": statistics.median(fired)}
+    return {f"first {name}": first, f"nothing {name}": statistics.median(idle), f"one {name}": statistics.median(starting)}
 
 
-def _took(scheduler: Scheduler) -> float:
+def _tick_time(scheduler: Scheduler) -> float:
     start = time.perf_counter()
     scheduler.tick()
     return (time.perf_counter() - start) * 1000
 
 
-def _memory(place: Place) -> float:
-    """An engine that a door brought up, once it has planned and rests."""
-    place.cli("list", "--limit", "1")
-    wait_until(lambda: place.engine, "the engine")
-    engine = place.engine
+def _memory(home: BenchHome) -> float:
+    """Return the memory of an engine after it has planned all runs and is idle."""
+    home.cli("list", "--limit", "1")
+    wait_until(lambda: home.engine, "the engine")
+    engine = home.engine
     assert engine
     before, used = -1.0, exact_cpu_seconds(engine)
     while used - before > 0.01:
-        time.sleep(_QUIET_SECONDS)
+        time.sleep(_POLL_INTERVAL)
         before, used = used, exact_cpu_seconds(engine)
-    found = pss_mb(engine)
-    place.stop_engine()
-    return found
+    memory = pss_mb(engine)
+    home.stop_engine()
+    return memory

@@ -1,31 +1,31 @@
-"""What a call of the command line costs beside a bare interpreter, with the engine at hand."""
+"""Time of a command line call with a running engine, compared with starting Python."""
 
 import subprocess
 import time
 
-from bench.place import PYTHON, Place, scratch
-from bench.turns import Figures, take_turns
+from bench.home import PYTHON, BenchHome, scratch_folder
+from bench.rounds import Figures, run_rounds
 
 
 def measure(rounds: int) -> list[Figures]:
-    """Milliseconds of a call."""
-    with scratch() as folder, Place(folder, None) as place:
-        place.cli("run", "--wait", "--", "true")
+    """Return the milliseconds of a call."""
+    with scratch_folder() as folder, BenchHome(folder, None) as home:
+        home.cli("run", "--wait", "--", "true")
 
-        def bare() -> float:
+        def bare_python() -> float:
             start = time.perf_counter()
-            subprocess.run([PYTHON, "-c", "pass"], cwd=place.cwd, check=True, stdin=subprocess.DEVNULL, capture_output=True)
+            subprocess.run([PYTHON, "-c", "pass"], cwd=home.cwd, check=True, stdin=subprocess.DEVNULL, capture_output=True)
             return (time.perf_counter() - start) * 1000
 
         def run() -> float:
-            took = place.seconds("run", "--", "true") * 1000
-            time.sleep(0.05)  # the next one is not to pay for the command itself
-            return took
+            elapsed = home.seconds("run", "--", "true") * 1000
+            time.sleep(0.05)  # so that the command does not slow down the next call
+            return elapsed
 
-        contestants = {
-            "python -c pass": bare,
-            "list": lambda: place.seconds("list") * 1000,
-            "status": lambda: place.seconds("status", "last") * 1000,
+        candidates = {
+            "python -c pass": bare_python,
+            "list": lambda: home.seconds("list") * 1000,
+            "status": lambda: home.seconds("status", "last") * 1000,
             "run": run,
         }
-        return take_turns(contestants, rounds)
+        return run_rounds(candidates, rounds)

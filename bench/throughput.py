@@ -1,6 +1,6 @@
-"""300 no-op commands end to end, five at a time: ours, task-spooler, nq, and two loops that show what the machine can do.
+"""300 no-op commands, five at a time: Backburner, task-spooler, nq, and two loops as a reference for the machine.
 
-The first loop only spawns; the second also makes the files that a run of ours leaves and waits for the disk as often.
+The first loop only starts processes. The second also writes the files of a Backburner run and syncs the disk equally often.
 """
 
 import os
@@ -13,55 +13,55 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench import peers
+from bench.home import PYTHON, ROOT, BenchHome, clean_environment, scratch_folder
 from bench.library import Library
-from bench.place import PYTHON, ROOT, Place, own_environment, scratch
-from bench.turns import Figures, take_turns
+from bench.rounds import Figures, run_rounds
 
-COUNT, WIDTH, NOTHING = 300, 5, ["true"]
-_COUNTED = 100  # commands under strace
-_PROMISED = 3.0  # submit, claim and end: taken where the real number cannot be counted
-
-
-def measure(rounds: int, where: str | None) -> list[Figures]:
-    """Seconds for all of them, with homes and queues below `where`."""
-    counted = syncs_per_command()
-    gone = peers.missing()
-    contestants: dict[str, Callable[[], float | Figures]] = {"ours": lambda: ours(where)}
-    if "task-spooler" not in gone:
-        contestants["task-spooler"] = lambda: task_spooler(where)
-    if "nq" not in gone:
-        contestants["nq"] = lambda: serial_nq(where)
-    contestants["bare loop"] = lambda: bare_loop()
-    contestants["loop with files"] = lambda: loop_with_files(where, counted or _PROMISED)
-    known = {"syncs per command": counted} if counted else {}
-    return [{**figures, **known} for figures in take_turns(contestants, rounds)]
+COUNT, WIDTH, NO_OP = 300, 5, ["true"]
+_STRACE_COMMANDS = 100  # commands under strace
+_DEFAULT_SYNCS = 3.0  # submit, claim and result; used if strace is not available
 
 
-def ours(where: str | None, count: int = COUNT) -> float:
-    with scratch() as work, scratch(where) as folder, Place(folder) as place, Library(place.root, work, WIDTH) as library:
+def measure(rounds: int, parent: str | None) -> list[Figures]:
+    """Return the seconds for all commands, with homes and queues below `parent`."""
+    syncs = syncs_per_command()
+    missing = peers.missing()
+    candidates: dict[str, Callable[[], float | Figures]] = {"backburner": lambda: backburner(parent)}
+    if "task-spooler" not in missing:
+        candidates["task-spooler"] = lambda: task_spooler(parent)
+    if "nq" not in missing:
+        candidates["nq"] = lambda: serial_nq(parent)
+    candidates["bare loop"] = lambda: bare_loop()
+    candidates["loop with files"] = lambda: loop_with_files(parent, syncs or _DEFAULT_SYNCS)
+    extra = {"syncs per command": syncs} if syncs else {}
+    return [{**figures, **extra} for figures in run_rounds(candidates, rounds)]
+
+
+def backburner(parent: str | None, count: int = COUNT) -> float:
+    with scratch_folder() as work, scratch_folder(parent) as folder, BenchHome(folder) as home, Library(home.root, work, WIDTH) as library:
         start = time.perf_counter()
-        library.run(NOTHING, count)
-        took = time.perf_counter() - start
+        library.run(NO_OP, count)
+        elapsed = time.perf_counter() - start
         library.check(count)
-        return took
+        return elapsed
 
 
-def task_spooler(where: str | None) -> float:
-    with scratch(where) as folder, peers.TaskSpooler(folder, WIDTH) as spooler:
+def task_spooler(parent: str | None) -> float:
+    with scratch_folder(parent) as folder, peers.TaskSpooler(folder, WIDTH) as spooler:
         start = time.perf_counter()
-        spooler.run(NOTHING, COUNT)
-        took = time.perf_counter() - start
+        spooler.run(NO_OP, COUNT)
+        elapsed = time.perf_counter() - start
         spooler.check(COUNT)
-        return took
+        return elapsed
 
 
-def serial_nq(where: str | None) -> float:
-    with scratch(where) as folder:
+def serial_nq(parent: str | None) -> float:
+    with scratch_folder(parent) as folder:
         start = time.perf_counter()
-        peers.nq(folder, NOTHING, COUNT)
-        took = time.perf_counter() - start
+        peers.nq(folder, NO_OP, COUNT)
+        elapsed = time.perf_counter() - start
         peers.check_nq(folder, COUNT)
-        return took
+        return elapsed
 
 
 def bare_loop() -> float:
@@ -70,34 +70,34 @@ def bare_loop() -> float:
     for _ in range(COUNT):
         if len(running) == WIDTH:
             running.popleft().wait()
-        running.append(subprocess.Popen(NOTHING, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True))
+        running.append(subprocess.Popen(NO_OP, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True))
     for process in running:
         process.wait()
     return time.perf_counter() - start
 
 
-def loop_with_files(where: str | None, syncs: float) -> float:
-    with scratch(where) as folder, open(folder / "journal", "ab", buffering=0) as journal:
-        owed = 0.0
+def loop_with_files(parent: str | None, syncs: float) -> float:
+    with scratch_folder(parent) as folder, open(folder / "journal", "ab", buffering=0) as journal:
+        pending_syncs = 0.0
 
-        def promise() -> None:
-            nonlocal owed
-            owed += syncs / 3
-            while owed >= 1:
+        def commit() -> None:
+            nonlocal pending_syncs
+            pending_syncs += syncs / 3
+            while pending_syncs >= 1:
                 journal.write(bytes(4096))
                 os.fdatasync(journal.fileno())
-                owed -= 1
+                pending_syncs -= 1
 
         def end(run: Path, process: "subprocess.Popen[bytes]") -> None:
             process.wait()
             _replace(run / "metadata.json", 700)
             _replace(run / "result.json", 215)
-            promise()
+            commit()
 
         start = time.perf_counter()
         runs = [folder / str(number) for number in range(COUNT)]
         for run in runs:
-            promise()
+            commit()
             run.mkdir()
             (run / "work").mkdir()
             _replace(run / "metadata.json", 650)
@@ -106,11 +106,11 @@ def loop_with_files(where: str | None, syncs: float) -> float:
         for run in runs:
             if len(running) == WIDTH:
                 end(*running.popleft())
-            promise()
+            commit()
             for name, size in ((".exit", 4), (".shim", 250), ("output.log", 185)):
                 (run / name).write_bytes(bytes(size))
             with open(run / "output.log", "ab") as log:
-                running.append((run, subprocess.Popen(NOTHING, stdin=subprocess.DEVNULL, stdout=log, start_new_session=True)))
+                running.append((run, subprocess.Popen(NO_OP, stdin=subprocess.DEVNULL, stdout=log, start_new_session=True)))
             _replace(run / "metadata.json", 675)
         for pair in running:
             end(*pair)
@@ -124,18 +124,18 @@ def _replace(path: Path, size: int) -> None:
 
 
 def syncs_per_command() -> float | None:
-    """How often ours waits for the disk; None where strace cannot count it."""
+    """Return how often Backburner syncs the disk per command, or None if strace cannot count it."""
     if not shutil.which("strace"):
         return None
-    with scratch() as folder:
-        words = ["strace", "-f", "-c", "-qq", "-e", "trace=fsync,fdatasync", "-o", str(folder / "count"), PYTHON, "-m", __name__]
-        done = subprocess.run([*words, str(_COUNTED)], cwd=ROOT, capture_output=True, timeout=120)
-        if done.returncode:
+    with scratch_folder() as folder:
+        command = ["strace", "-f", "-c", "-qq", "-e", "trace=fsync,fdatasync", "-o", str(folder / "count"), PYTHON, "-m", __name__]
+        completed = subprocess.run([*command, str(_STRACE_COMMANDS)], cwd=ROOT, capture_output=True, timeout=120)
+        if completed.returncode:
             return None
         rows = [line.split() for line in (folder / "count").read_text().splitlines()]
-        return sum(int(row[3]) for row in rows if row and row[-1] in ("fsync", "fdatasync")) / _COUNTED
+        return sum(int(row[3]) for row in rows if row and row[-1] in ("fsync", "fdatasync")) / _STRACE_COMMANDS
 
 
 if __name__ == "__main__":  # for strace and the profiler
-    own_environment()
-    print(ours(None, int(sys.argv[1]) if len(sys.argv) > 1 else COUNT))
+    clean_environment()
+    print(backburner(None, int(sys.argv[1]) if len(sys.argv) > 1 else COUNT))

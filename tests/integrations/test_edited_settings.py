@@ -1,4 +1,4 @@
-"""A integrations process at work while config.toml is edited: what the edit does not concern goes on, what it concerns moves, a broken file changes nothing."""
+"""Editing config.toml while the integrations process runs: only the affected parts restart, and an invalid file changes nothing."""
 
 import socket
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from conftest import CONFIG, Place, wait_until
 from fake_discord import CHANNEL, PERSON, TOKEN, FakeDiscord
-from test_end_to_end import post, question, signed
+from test_end_to_end import find_message, post, signed
 from test_integrations_process import Receiver, receiver
 
 __all__ = ["receiver"]
@@ -14,13 +14,13 @@ BODY = b'{"text": "deployed"}'
 
 
 def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 class Settings:
-    """The config.toml of a home, written again with every change."""
+    """The config.toml of a home. `write` stores the current values."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -34,8 +34,8 @@ class Settings:
         self.channels += f'[channels.{name}]\ntype = "webhook"\nurl = "{url}"\n'
         self.write()
 
-    def answer(self, port: int | None = None) -> int:
-        """How an unsigned request is answered; 0 where nobody does."""
+    def unsigned_status(self, port: int | None = None) -> int:
+        """Return the status of an unsigned request, or 0 if the port is closed."""
         return post(f"http://127.0.0.1:{port or self.port}/hooks/deploy", BODY, {})
 
 
@@ -45,83 +45,82 @@ def settings(place: Place) -> Iterator[Settings]:
     place.stop_all()
 
 
-def watch_webhook(place: Place, settings: Settings) -> None:
-    words = ("add", "deploy", "--on", "webhook:deploy", "--with", "secret_env=HOOK_SECRET", "--", "echo", "deployed")
-    place.ok(*words, env={"HOOK_SECRET": "quiet"})
-    wait_until(lambda: settings.answer() == 401, "the receiver", 40)
+def add_webhook_task(place: Place, settings: Settings) -> None:
+    arguments = ("add", "deploy", "--on", "webhook:deploy", "--with", "secret_env=HOOK_SECRET", "--", "echo", "deployed")
+    place.ok(*arguments, env={"HOOK_SECRET": "quiet"})
+    wait_until(lambda: settings.unsigned_status() == 401, "the receiver", 40)
 
 
-def take_over(place: Place, settings: Settings, receiver: Receiver) -> set[int]:
-    """Have the integrations process read its settings: a letter comes through a channel that the edit adds. How requests were answered meanwhile."""
-    answers: set[int] = set()
+def edit_and_wait(place: Place, settings: Settings, receiver: Receiver) -> set[int]:
+    """Add a channel to config.toml and wait for a message through it, which proves that the settings were read.
+
+    Return the statuses of the unsigned requests sent in the meantime.
+    """
+    statuses: set[int] = set()
     name = f"c{settings.channels.count('[channels.')}"
     settings.channel(name, receiver.url)
-    before = len(receiver.letters)
+    before = len(receiver.messages)
     place.ok("propose", f"ask-{name}", "--every", "1h", "--to", name, "--description", "Shall I?", "--", "true")
 
     def arrived() -> bool:
-        answers.add(settings.answer())
-        return len(receiver.letters) > before
+        statuses.add(settings.unsigned_status())
+        return len(receiver.messages) > before
 
-    wait_until(arrived, "the letter through the new channel", 60)
-    return answers
+    wait_until(arrived, "the message through the new channel", 60)
+    return statuses
 
 
-def test_webhooks_are_answered_before_during_and_after_an_edit_that_does_not_concern_them(
-    place: Place, settings: Settings, receiver: Receiver
-) -> None:
-    watch_webhook(place, settings)
+def test_webhooks_are_answered_during_an_edit_that_does_not_affect_them(place: Place, settings: Settings, receiver: Receiver) -> None:
+    add_webhook_task(place, settings)
     settings.extra = "[tasks]\nmax_active = 30\n"
-    assert take_over(place, settings, receiver) == {401}
+    assert edit_and_wait(place, settings, receiver) == {401}
     settings.extra = "[tasks]\nmax_active = 40\n"
-    assert take_over(place, settings, receiver) == {401}
+    assert edit_and_wait(place, settings, receiver) == {401}
     assert post(f"http://127.0.0.1:{settings.port}/hooks/deploy", BODY, signed("quiet", BODY)) == 202
     place.ok("cancel", "deploy")
-    wait_until(lambda: settings.answer() == 0, "the port to be closed", 40)
+    wait_until(lambda: settings.unsigned_status() == 0, "the port to be closed", 40)
 
 
-def test_webhooks_move_to_a_changed_port_and_are_answered_again_where_their_hosts_change(place: Place, settings: Settings) -> None:
-    watch_webhook(place, settings)
+def test_the_webhook_receiver_restarts_when_its_port_or_hosts_change(place: Place, settings: Settings) -> None:
+    add_webhook_task(place, settings)
     before, settings.port = settings.port, free_port()
     settings.write()
-    wait_until(lambda: settings.answer() == 401, "the new port", 40)
-    assert settings.answer(before) == 0
+    wait_until(lambda: settings.unsigned_status() == 401, "the new port", 40)
+    assert settings.unsigned_status(before) == 0
     settings.channels = 'hosts = "hooks.example"\n'
     settings.write()
     url = f"http://127.0.0.1:{settings.port}/hooks/deploy"
-    wait_until(lambda: post(url, BODY, {"Host": "hooks.example"}) == 401, "the new name", 40)
+    wait_until(lambda: post(url, BODY, {"Host": "hooks.example"}) == 401, "the new host name", 40)
     place.ok("cancel", "deploy")
 
 
-def test_a_broken_file_keeps_the_settings_of_before_and_is_named_in_the_log_and_by_doctor(place: Place, settings: Settings) -> None:
-    watch_webhook(place, settings)
+def test_an_invalid_file_keeps_the_previous_settings_and_is_reported(place: Place, settings: Settings) -> None:
+    add_webhook_task(place, settings)
     good = (place.root / "config.toml").read_text()
     place.configure(good + "[tasks\n")
     log = place.root / "engine.log"
-    wait_until(lambda: "keeping the previous settings" in log.read_text(), "the log to say so", 40)
-    assert settings.answer() == 401
-    shown = place.cli("doctor").stdout
-    assert "not valid TOML" in shown and "what runs keeps the settings of before" in shown
+    wait_until(lambda: "keeping the previous settings" in log.read_text(), "the log entry", 40)
+    assert settings.unsigned_status() == 401
+    output = place.cli("doctor").stdout
+    assert "not valid TOML" in output and "what runs keeps the settings of before" in output
     place.configure(good)
     assert post(f"http://127.0.0.1:{settings.port}/hooks/deploy", BODY, signed("quiet", BODY)) == 202
     place.ok("cancel", "deploy")
 
 
-def test_a_gateway_stays_connected_through_an_edit_that_does_not_concern_its_channel(
-    place: Place, settings: Settings, receiver: Receiver
-) -> None:
+def test_the_gateway_stays_connected_during_an_edit_of_another_channel(place: Place, settings: Settings, receiver: Receiver) -> None:
     with FakeDiscord() as discord:
-        words = f'type = "discord"\ntoken = "{TOKEN}"\ntarget = "{CHANNEL}"\npeople = "{PERSON}"\nbase_url = "{discord.base_url}"\n'
-        settings.channels = f"[channels.chat]\n{words}"
+        lines = f'type = "discord"\ntoken = "{TOKEN}"\ntarget = "{CHANNEL}"\npeople = "{PERSON}"\nbase_url = "{discord.base_url}"\n'
+        settings.channels = f"[channels.chat]\n{lines}"
         settings.write()
         place.ok("propose", "watch", "--every", "1h", "--to", "chat", "--description", "Shall I?", "--", "true")
-        wait_until(lambda: question(discord, "watch"), "the question", 40)
-        wait_until(lambda: discord.connected, "somebody who listens", 20)
-        wait_until(lambda: len(discord.reactions(question(discord, "watch"))) == 2, "the two ways to answer", 20)
+        wait_until(lambda: find_message(discord, "watch"), "the question", 40)
+        wait_until(lambda: discord.connected, "the gateway connection", 20)
+        wait_until(lambda: len(discord.reactions(find_message(discord, "watch"))) == 2, "the two reactions", 20)
         connections = discord.connections
-        take_over(place, settings, receiver)
+        edit_and_wait(place, settings, receiver)
         assert discord.connected and discord.connections == connections
-        discord.react(question(discord, "watch"), PERSON, "✅")
-        wait_until(lambda: place.status("watch")["status"] == "active", "the yes", 40)
+        discord.react(find_message(discord, "watch"), PERSON, "✅")
+        wait_until(lambda: place.status("watch")["status"] == "active", "the approval", 40)
         place.ok("cancel", "watch")
         place.stop_all()

@@ -1,4 +1,4 @@
-"""A home for one measurement, on the disk or in memory, and the command line to it. Nothing of it runs on when it closes."""
+"""A home for one measurement, on disk or in memory, and calls of the command line with it. Closing it ends all its processes."""
 
 import atexit
 import contextlib
@@ -15,26 +15,26 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 LAUNCHER, PYTHON = str(ROOT / "backburner"), str(ROOT / ".venv" / "bin" / "python")
 MEMORY = "/dev/shm"
-# An engine leaves by itself, should nobody be there to end it.
+# If a benchmark is killed, the engine exits after five idle minutes.
 CONFIG = "[approval]\nyes_without_terminal = true\n[engine]\nidle_exit_seconds = 300\n[commands]\nmax_concurrent = {}\n"
-_FOREIGN = ("BACKBURNER_", "CLAUDE", "CODEX", "GEMINI", "OPENCODE", "PYTHONDONTWRITEBYTECODE")
+_REMOVED_PREFIXES = ("BACKBURNER_", "CLAUDE", "CODEX", "GEMINI", "OPENCODE", "PYTHONDONTWRITEBYTECODE")
 
 
-def own_environment() -> None:
-    """Drop what would change the measurement: settings, and the signs of an agent, whose yes the gate refuses."""
-    for name in [name for name in os.environ if name.startswith(_FOREIGN)]:
+def clean_environment() -> None:
+    """Remove variables that change the result: settings, and those of an agent, which may not approve commands."""
+    for name in [name for name in os.environ if name.startswith(_REMOVED_PREFIXES)]:
         del os.environ[name]
 
 
 def filesystem(path: str) -> str:
-    """The kind of file system a path lies on."""
+    """Return the type of the file system that contains a path."""
     mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
     within = [(len(point), kind) for point, kind in mounts if os.path.commonpath([point, os.path.realpath(path)]) == point]
     return max(within)[1]
 
 
 def disk() -> str:
-    """A folder that is on a disk, not in memory."""
+    """Return a folder that is on a disk, not in memory."""
     return next(path for path in (tempfile.gettempdir(), "/var/tmp", str(ROOT)) if filesystem(path) != "tmpfs")
 
 
@@ -47,15 +47,15 @@ def wait_until(condition: Callable[[], object], what: str, seconds: float = 30.0
 
 
 @contextlib.contextmanager
-def scratch(where: str | None = None) -> Iterator[Path]:
-    """A folder that is gone when the program ends; not sooner, so that no round pays for the deletions of the one before."""
-    folder = tempfile.mkdtemp(prefix="bench-", dir=where or disk())
+def scratch_folder(parent: str | None = None) -> Iterator[Path]:
+    """Yield a folder that is removed when the program ends, so that deletions do not slow down the following round."""
+    folder = tempfile.mkdtemp(prefix="bench-", dir=parent or disk())
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     yield Path(folder)
 
 
-class Place:
-    """A home below `folder`, and a working directory beside it. Without `concurrent` it has no settings of its own."""
+class BenchHome:
+    """A home and a working directory below `folder`. If `concurrent` is None, it has no config.toml."""
 
     def __init__(self, folder: Path, concurrent: int | None = 5) -> None:
         self.root, self.cwd = folder / "home", folder / "work"
@@ -65,30 +65,30 @@ class Place:
             (self.root / "config.toml").write_text(CONFIG.format(concurrent))
         self.environ = {**os.environ, "BACKBURNER_HOME": str(self.root)}
 
-    def __enter__(self) -> "Place":
+    def __enter__(self) -> "BenchHome":
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def cli(self, *words: str) -> str:
-        """One call of the command line, which must succeed; its output."""
-        done = subprocess.run(
-            [LAUNCHER, *words], env=self.environ, cwd=self.cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120
+    def cli(self, *arguments: str) -> str:
+        """Call the command line, which must succeed. Return its output."""
+        completed = subprocess.run(
+            [LAUNCHER, *arguments], env=self.environ, cwd=self.cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120
         )
-        if done.returncode:
-            raise RuntimeError(f"backburner {' '.join(words)}: exit {done.returncode}: {done.stderr.strip()}")
-        return done.stdout
+        if completed.returncode:
+            raise RuntimeError(f"backburner {' '.join(arguments)}: exit {completed.returncode}: {completed.stderr.strip()}")
+        return completed.stdout
 
-    def seconds(self, *words: str) -> float:
-        """What one call of the command line takes."""
+    def seconds(self, *arguments: str) -> float:
+        """Call the command line. Return the elapsed seconds."""
         start = time.perf_counter()
-        self.cli(*words)
+        self.cli(*arguments)
         return time.perf_counter() - start
 
     @property
     def engine(self) -> int | None:
-        """The pid of the engine at work."""
+        """The pid of the running engine, or None."""
         try:
             pid = int((self.root / "engine.lock").read_text().split(":")[0])
             return pid if str(self.root) in Path(f"/proc/{pid}/cmdline").read_text() else None
@@ -96,18 +96,18 @@ class Place:
             return None
 
     def stop(self) -> None:
-        """End the commands and the engine."""
+        """Stop the commands and the engine."""
         if self.engine:
-            live = [task["task_id"] for task in json.loads(self.cli("list", "running", "--all", "--json"))]
-            if live:
-                self.cli("cancel", *live)
+            running = [task["task_id"] for task in json.loads(self.cli("list", "running", "--all", "--json"))]
+            if running:
+                self.cli("cancel", *running)
         self.stop_engine()
 
     def stop_engine(self) -> None:
-        """End the engine, and whoever would start another one: they have the home in their words."""
+        """Stop the engine and all processes that could start another one: their command lines contain the home."""
         if pid := self.engine:
             os.kill(pid, signal.SIGTERM)
-            wait_until(lambda: self.engine is None, "the engine to leave")
+            wait_until(lambda: self.engine is None, "the engine to exit")
         for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
             with contextlib.suppress(OSError):
                 if os.fsencode(self.root) in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
@@ -123,19 +123,19 @@ def parent(pid: int) -> int:
 
 
 def pss_mb(pid: int) -> float:
-    """The memory of a process; what it shares with others counts in parts."""
+    """Return the memory of a process (PSS): shared memory is divided among the processes that share it."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
 
 
 def cpu_seconds(pid: int) -> tuple[float, float]:
-    """User and system time of a process, and of those of its children that have ended."""
+    """Return the CPU time of a process, and that of its children that have ended."""
     own_user, own_system, user, system = (int(field) / os.sysconf("SC_CLK_TCK") for field in _stat(pid)[11:15])
     return own_user + own_system, user + system
 
 
 def exact_cpu_seconds(pid: int) -> float:
-    """Time on a core of all threads, finer than the clock ticks of `cpu_seconds`."""
+    """Return the CPU time of all threads, with a higher resolution than `cpu_seconds`."""
     return sum(int(path.read_text().split()[0]) for path in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
 
 
