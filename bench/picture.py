@@ -34,7 +34,7 @@ def draw(results: list[Result], subtitle: str) -> str:
         f"<title>Backburner against its limits: {len(shown) - missed} met, {missed} missed</title>",
         f"<style>{_STYLE}</style>",
         f'<rect class="page" width="{_WIDTH}" height="{height}"/>',
-        '<text class="text title" x="20" y="30">How much of each limit is used</text>',
+        '<text class="text title" x="20" y="30">The used share of each limit</text>',
         f'<text class="faint small" x="20" y="50">shorter is better; a bar past the mark misses the limit; » is longer than shown; thin line: middle half of the rounds; {escape(subtitle)}</text>',
         f'<text class="text small" x="{mark:.0f}" y="{_TOP - 8}" text-anchor="middle">limit</text>',
     ]

@@ -18,7 +18,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "operate.md"
 
 def documented(number: int) -> str:
     """A block of commands from the section on copies."""
-    section = DOCS.read_text().partition("## Copies\n")[2].partition("\n## ")[0]
+    section = DOCS.read_text().partition("## Backup and restore\n")[2].partition("\n## ")[0]
     return re.findall(r"```sh\n(.*?)```", section, re.DOTALL)[number]
 
 

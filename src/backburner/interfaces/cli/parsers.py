@@ -251,7 +251,7 @@ def _add(parser: Parser) -> None:
     one.add_argument(
         "--on",
         metavar="SOURCE",
-        help="when something happens: file:PATH, command:'…', github:OWNER/REPO, webhook:NAME (see docs/standing.md)",
+        help="when something happens: file:PATH, command:'…', github:OWNER/REPO, webhook:NAME (see docs/channels.md)",
     )
     when.add_argument("--with", dest="with_", action="append", default=[], metavar="K=V", help="about that source; may be given again")
     when.add_argument("--tz", metavar="ZONE", help="the zone of --cron, such as Europe/Berlin (default: this machine's)")
