@@ -11,7 +11,7 @@ from fake_discord import BOT, CHANNEL, PERSON, STRANGER, TOKEN, FakeDiscord
 
 from backburner.core.errors import ConfigError
 from backburner.core.ports import ChannelReply, DeliveryFailed, OutgoingMessage
-from backburner.integrations.channels.discord import NO, YES, Discord, open_channel
+from backburner.integrations.channels.discord import APPROVE_EMOJI, REJECT_EMOJI, Discord, open_channel
 
 MESSAGES = f"POST /channels/{CHANNEL}/messages"
 
@@ -116,8 +116,8 @@ async def test_a_message_to_a_user_is_a_direct_message(fake: FakeDiscord) -> Non
     async with open_discord(fake, target=f"user:{PERSON}", people="") as channel:
         message_id = await send_question(channel)
         async with listening(fake, channel) as replies:
-            fake.react(message_id, STRANGER, YES)
-            fake.react(message_id, PERSON, YES)
+            fake.react(message_id, STRANGER, APPROVE_EMOJI)
+            fake.react(message_id, PERSON, APPROVE_EMOJI)
             await until(lambda: replies, "the reply")
     assert without_duplicates(replies) == [ChannelReply(message_id, PERSON, True)]
     assert len(fake.contents(fake.direct[PERSON])) == 1
@@ -134,11 +134,11 @@ async def test_mentions_and_embeds_are_disabled(fake: FakeDiscord) -> None:
 async def test_only_a_listed_user_can_answer_a_question(fake: FakeDiscord) -> None:
     async with open_discord(fake) as channel, listening(fake, channel) as replies:
         first, second = await send_question(channel), await send_question(channel, "q2")
-        assert fake.reactions(first) == {YES: [BOT], NO: [BOT]}
-        fake.react(first, STRANGER, YES)
+        assert fake.reactions(first) == {APPROVE_EMOJI: [BOT], REJECT_EMOJI: [BOT]}
+        fake.react(first, STRANGER, APPROVE_EMOJI)
         fake.react(first, PERSON, "🙂")
-        fake.react(second, PERSON, NO)
-        fake.react(first, PERSON, YES)
+        fake.react(second, PERSON, REJECT_EMOJI)
+        fake.react(first, PERSON, APPROVE_EMOJI)
         await until(lambda: len(without_duplicates(replies)) == 2, "two replies")
     assert without_duplicates(replies) == [ChannelReply(second, PERSON, False), ChannelReply(first, PERSON, True)]
     assert fake.heartbeats
@@ -147,8 +147,8 @@ async def test_only_a_listed_user_can_answer_a_question(fake: FakeDiscord) -> No
 async def test_a_reaction_to_a_message_of_another_author_is_ignored(fake: FakeDiscord) -> None:
     async with open_discord(fake) as channel, listening(fake, channel) as replies:
         theirs, ours = fake.post_message(STRANGER, "Shall we?"), await send_question(channel)
-        fake.react(theirs, PERSON, YES)
-        fake.react(ours, PERSON, YES)
+        fake.react(theirs, PERSON, APPROVE_EMOJI)
+        fake.react(ours, PERSON, APPROVE_EMOJI)
         await until(lambda: replies, "the reply")
         assert await channel.catch_up([theirs]) == []
     assert without_duplicates(replies) == [ChannelReply(ours, PERSON, True)]
@@ -157,8 +157,8 @@ async def test_a_reaction_to_a_message_of_another_author_is_ignored(fake: FakeDi
 async def test_a_reaction_in_another_channel_of_the_same_bot_is_ignored(fake: FakeDiscord) -> None:
     async with open_discord(fake) as channel, open_discord(fake, target=f"user:{PERSON}") as direct, listening(fake, channel) as replies:
         there, here = await send_question(direct), await send_question(channel)
-        fake.react(there, PERSON, YES)
-        fake.react(here, PERSON, NO)
+        fake.react(there, PERSON, APPROVE_EMOJI)
+        fake.react(here, PERSON, REJECT_EMOJI)
         await until(lambda: replies, "the reply")
     assert without_duplicates(replies) == [ChannelReply(here, PERSON, False)]
 
@@ -166,26 +166,26 @@ async def test_a_reaction_in_another_channel_of_the_same_bot_is_ignored(fake: Fa
 async def test_without_listed_users_there_are_no_replies_and_no_gateway(fake: FakeDiscord) -> None:
     async with open_discord(fake, people="") as channel:
         message_id = await send_question(channel)
-        fake.react(message_id, PERSON, YES)
+        fake.react(message_id, PERSON, APPROVE_EMOJI)
         assert [reply async for reply in channel.replies()] == []
         assert await channel.catch_up([message_id]) == []
     assert fake.connections == 0
-    assert fake.reactions(message_id) == {YES: [PERSON]}
+    assert fake.reactions(message_id) == {APPROVE_EMOJI: [PERSON]}
     assert "React" not in fake.contents()[0]
 
 
 async def test_replies_sent_while_stopped_are_found_after_a_restart(fake: FakeDiscord) -> None:
     async with open_discord(fake) as channel:
         first, second, third = await send_question(channel), await send_question(channel, "q2"), await send_question(channel, "q3")
-    fake.react(first, STRANGER, NO)
-    fake.react(first, PERSON, YES)
-    fake.react(second, PERSON, NO, burst=True)
+    fake.react(first, STRANGER, REJECT_EMOJI)
+    fake.react(first, PERSON, APPROVE_EMOJI)
+    fake.react(second, PERSON, REJECT_EMOJI, burst=True)
     gone = await _send_and_delete(fake)
     async with open_discord(fake) as channel:
         found = await channel.catch_up([first, second, third, gone, "not an id"])
         assert found == [ChannelReply(first, PERSON, True), ChannelReply(second, PERSON, False)]
         async with listening(fake, channel) as replies:
-            fake.react(third, PERSON, YES)
+            fake.react(third, PERSON, APPROVE_EMOJI)
             await until(lambda: replies, "the reply")
     assert without_duplicates(replies) == [ChannelReply(third, PERSON, True)]
 
@@ -200,8 +200,8 @@ async def _send_and_delete(fake: FakeDiscord) -> str:
 async def test_a_rejection_comes_before_an_approval(fake: FakeDiscord) -> None:
     async with open_discord(fake, people=f"{PERSON}, {STRANGER}") as channel:
         message_id = await send_question(channel)
-        fake.react(message_id, PERSON, YES)
-        fake.react(message_id, STRANGER, NO)
+        fake.react(message_id, PERSON, APPROVE_EMOJI)
+        fake.react(message_id, STRANGER, REJECT_EMOJI)
         assert await channel.catch_up([message_id]) == [ChannelReply(message_id, STRANGER, False), ChannelReply(message_id, PERSON, True)]
 
 
@@ -210,8 +210,8 @@ async def test_one_reaction_among_hundreds_is_found(fake: FakeDiscord) -> None:
     async with open_discord(fake, people=last) as channel:
         message_id = await send_question(channel)
         for number in range(250):
-            fake.react(message_id, str(int(PERSON) + number), YES)
-        fake.react(message_id, last, YES)
+            fake.react(message_id, str(int(PERSON) + number), APPROVE_EMOJI)
+        fake.react(message_id, last, APPROVE_EMOJI)
         assert await channel.catch_up([message_id]) == [ChannelReply(message_id, last, True)]
 
 
@@ -223,7 +223,7 @@ async def test_a_reply_before_send_returns_is_repeated_when_the_question_id_is_k
     async with open_discord(fake) as channel, listening(fake, channel) as replies:
         sending = asyncio.create_task(send_question(channel))
         await until(lambda: fake.messages, "the message")
-        fake.react(next(iter(fake.messages)), PERSON, YES)
+        fake.react(next(iter(fake.messages)), PERSON, APPROVE_EMOJI)
         await until(lambda: replies, "the reply")
         assert not sending.done()
         reply = ChannelReply(await sending, PERSON, True)
@@ -233,7 +233,7 @@ async def test_a_reply_before_send_returns_is_repeated_when_the_question_id_is_k
         fake.drop_gateway(resumable=False)
         await until(lambda: fake.connections == 2, "the gateway to be back")
         other = await send_question(channel, "q2")
-        fake.react(other, PERSON, NO)
+        fake.react(other, PERSON, REJECT_EMOJI)
         await until(lambda: len(without_duplicates(replies)) > 1, "the other reply")
     assert without_duplicates(replies) == [reply, ChannelReply(other, PERSON, False)]
     assert replies.count(reply) == 1  # a reply that came after the question id was known is not repeated
@@ -245,12 +245,12 @@ async def test_no_reply_is_lost_when_the_gateway_drops(fake: FakeDiscord, abort:
         message_id = await send_question(channel)
         fake.hold_gateway()
         fake.drop_gateway(abort=abort)
-        fake.react(message_id, PERSON, YES)
+        fake.react(message_id, PERSON, APPROVE_EMOJI)
         fake.admit()
         await until(lambda: replies, "the reply")
         await until(lambda: fake.connected, "the gateway to be back")
         other = await send_question(channel, "q2")
-        fake.react(other, PERSON, NO)
+        fake.react(other, PERSON, REJECT_EMOJI)
         await until(lambda: replies[-1] == ChannelReply(other, PERSON, False), "the second reply")
     assert set(replies) == {ChannelReply(message_id, PERSON, True), ChannelReply(other, PERSON, False)}
     assert fake.resumed == 1
@@ -265,8 +265,8 @@ async def test_no_reply_is_lost_when_the_gateway_session_cannot_be_resumed(fake:
             message_id = await send_question(channel, "q2")
             fake.hold_gateway()
             fake.drop_gateway(resumable=False)
-            fake.react(message_id, PERSON, YES)
-            fake.react(earlier, PERSON, NO)
+            fake.react(message_id, PERSON, APPROVE_EMOJI)
+            fake.react(earlier, PERSON, REJECT_EMOJI)
             fake.admit()
             await until(lambda: len(without_duplicates(replies)) == 2, "the replies")
     assert set(replies) == {ChannelReply(message_id, PERSON, True), ChannelReply(earlier, PERSON, False)}
@@ -279,7 +279,7 @@ async def test_listening_continues_after_a_malformed_event(fake: FakeDiscord) ->
         fake.hold_gateway()
         fake.dispatch("MESSAGE_REACTION_ADD", {"emoji": 7})
         await until(lambda: not fake.connected, "the connection to break")
-        fake.react(message_id, PERSON, YES)
+        fake.react(message_id, PERSON, APPROVE_EMOJI)
         fake.admit()
         await until(lambda: replies, "the reply")
     assert without_duplicates(replies) == [ChannelReply(message_id, PERSON, True)]
@@ -291,7 +291,7 @@ async def test_checking_for_missed_replies_is_retried_after_a_server_error(fake:
         fake.fail(f"GET /channels/{CHANNEL}/messages", 503, times=3)
         fake.hold_gateway()
         fake.drop_gateway(resumable=False)
-        fake.react(message_id, PERSON, YES)
+        fake.react(message_id, PERSON, APPROVE_EMOJI)
         fake.admit()
         await until(lambda: replies, "the reply")
     assert without_duplicates(replies) == [ChannelReply(message_id, PERSON, True)]
@@ -304,7 +304,7 @@ async def test_a_short_rate_limit_is_waited_for(fake: FakeDiscord) -> None:
         message_id = await send_question(channel)
     assert fake.requests.count(MESSAGES) == 3
     assert len(fake.contents()) == 1
-    assert fake.reactions(message_id) == {YES: [BOT], NO: [BOT]}
+    assert fake.reactions(message_id) == {APPROVE_EMOJI: [BOT], REJECT_EMOJI: [BOT]}
 
 
 async def test_a_long_rate_limit_is_reported_with_its_duration(fake: FakeDiscord) -> None:
@@ -391,9 +391,9 @@ async def test_a_long_question_is_one_message_with_the_full_text_in_a_file(fake:
     assert message_id and list(fake.messages) == [message_id]
     content = fake.contents()[0]
     assert len(content) <= 2000 and content.count("```") == 2
-    assert "attached" in content and content.endswith(f"React with {YES} to approve or {NO} to reject.")
+    assert "attached" in content and content.endswith(f"React with {APPROVE_EMOJI} to approve or {REJECT_EMOJI} to reject.")
     assert fake.file(message_id).endswith("The end. ?") and fake.file(message_id).count("rm -r build") == 400
-    assert fake.reactions(message_id) == {YES: [BOT], NO: [BOT]}
+    assert fake.reactions(message_id) == {APPROVE_EMOJI: [BOT], REJECT_EMOJI: [BOT]}
 
 
 async def test_a_message_of_a_megabyte_is_one_message_with_a_file(fake: FakeDiscord) -> None:
@@ -469,7 +469,7 @@ async def test_a_question_is_sent_even_if_the_bot_may_not_add_reactions(fake: Fa
     fake.fail("PUT", 403, code=50013)
     async with open_discord(fake) as channel:
         message_id = await send_question(channel)
-        fake.react(message_id, PERSON, YES)
+        fake.react(message_id, PERSON, APPROVE_EMOJI)
         assert await channel.catch_up([message_id]) == [ChannelReply(message_id, PERSON, True)]
 
 

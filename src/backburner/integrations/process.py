@@ -50,7 +50,7 @@ def open_channel(name: str, settings: dict[str, str], environ: dict[str, str]) -
 
 
 class BrokenChannel:
-    """Stands in for a channel with invalid settings: every delivery fails with the settings error."""
+    """Replaces a channel with invalid settings: every delivery fails with the settings error."""
 
     def __init__(self, error: BackburnerError) -> None:
         self._error = error

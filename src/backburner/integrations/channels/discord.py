@@ -31,9 +31,9 @@ with warnings.catch_warnings():
     from discord.http import HTTPClient, Route
 
 log = logging.getLogger("backburner")
-YES, NO = "✅", "❌"
-_IS_APPROVAL = {YES: True, NO: False}
-_REPLY_INSTRUCTIONS = f"\n\nReact with {YES} to approve or {NO} to reject."
+APPROVE_EMOJI, REJECT_EMOJI = "✅", "❌"
+_IS_APPROVAL = {APPROVE_EMOJI: True, REJECT_EMOJI: False}
+_REPLY_INSTRUCTIONS = f"\n\nReact with {APPROVE_EMOJI} to approve or {REJECT_EMOJI} to reject."
 _MAX_MESSAGES, _FILE_NAME = 10, "notice.txt"  # a longer notice is sent as one message with a file
 _MAX_NONCE_LENGTH = 25  # characters
 _MAX_REMEMBERED = 500  # entries
@@ -172,7 +172,7 @@ class Discord:
     async def _add_reactions(self, message_id: str) -> None:
         async with self._connect() as channel:
             try:
-                for emoji in (YES, NO):
+                for emoji in (APPROVE_EMOJI, REJECT_EMOJI):
                     await channel.get_partial_message(int(message_id)).add_reaction(emoji)
             except (discord.Forbidden, discord.NotFound) as error:  # the message was sent, and users can add reactions themselves
                 log.warning("%s: no reactions could be added to a question: %s", self._settings.name, error.text)
@@ -184,7 +184,7 @@ class Discord:
             try:
                 message = await channel.fetch_message(int(message_id))
                 if message.author.id == self._bot_id:
-                    for reaction in sorted(message.reactions, key=lambda reaction: str(reaction.emoji) != NO):
+                    for reaction in sorted(message.reactions, key=lambda reaction: str(reaction.emoji) != REJECT_EMOJI):
                         if (approved := _IS_APPROVAL.get(str(reaction.emoji))) is not None:
                             users = [user for user in await _users(reaction) if self._may_reply(user)]
                             replies += [ChannelReply(message_id, str(user), approved) for user in users]

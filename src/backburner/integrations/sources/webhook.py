@@ -130,7 +130,7 @@ class _Receiver:
         return path[1]
 
     async def _read_body(self, headers: "_Headers", receive: Receive) -> bytes:
-        """Return the whole body. Rejects a too large Content-Length before reading, and a too large body as soon as it exceeds the limit."""
+        """Return the whole body. Rejects a too large Content-Length before reading, and a too large body while reading."""
         declared = (headers.only(b"content-length") or b"0").lstrip(b"0")
         if len(declared) > 9 or (declared.isdigit() and int(declared) > MAX_BODY_BYTES):
             raise _Rejected(413, _BODY_TOO_LARGE)
