@@ -318,13 +318,13 @@ NO_ZONES = ["", "Nowhere/City", "Europe", "../../etc/passwd", "\0", "\ud800", "x
 
 @pytest.mark.parametrize(("expression", "zone"), [(e, "UTC") for e in NO_EXPRESSIONS + NEVER] + [("0 9 * * *", z) for z in NO_ZONES])
 def test_what_is_no_expression_or_no_zone_or_never_comes_is_refused_in_one_sentence(expression: str, zone: str) -> None:
-    with pytest.raises(BadInput, match=rf"'{re.escape(expression)}'.*\.$|^There is no time zone '.*\.$") as refusal:
+    with pytest.raises(BadInput, match=rf"'{re.escape(expression)}'.*\.$|^Unknown time zone '.*\.$") as refusal:
         cron(expression, zone)
     assert ". " not in str(refusal.value)
 
 
 def test_an_interval_below_a_second_is_refused() -> None:
-    with pytest.raises(BadInput, match=r"^An interval is a second at the least\.$"):
+    with pytest.raises(BadInput, match=r"^The interval must be at least one second\.$"):
         every(999, 0)
 
 
@@ -364,8 +364,8 @@ def test_a_day_begins_when_its_date_first_shows(zone: str, now: str, began: str)
         (cron("0 9 * * *", NEW_YORK), "every day at 09:00 America/New_York; next: Sat 2026-11-14 09:00:00 EST"),
         (cron("0 0 29 2 *", BERLIN), "at 00:00 on February 29 Europe/Berlin; next: Tue 2028-02-29 00:00:00 CET"),
         (every(90 * MINUTE, utc("2026-11-14")), "every 1h 30m; next: Sat 2026-11-14 01:30:00 UTC"),
-        (Schedule(every_ms=DAY, max_runs=1), "every 1d, 1 time at the most; next: Sun 2026-11-15 00:00:00 UTC"),
-        (Schedule(every_ms=DAY, max_runs=3, until=0), "every 1d, 3 times at the most, until Thu 1970-01-01 00:00:00 UTC"),
+        (Schedule(every_ms=DAY, max_runs=1), "every 1d, at most 1 time; next: Sun 2026-11-15 00:00:00 UTC"),
+        (Schedule(every_ms=DAY, max_runs=3, until=0), "every 1d, at most 3 times, until Thu 1970-01-01 00:00:00 UTC"),
         (Schedule(every_ms=7 * DAY, jitter_ms=MINUTE), "every 1w, up to 1m 0s later; next: Thu 2026-11-19 00:00:00 UTC"),
         (Schedule(at=utc("2026-12-01"), zone=BERLIN), "once; next: Tue 2026-12-01 01:00:00 CET"),
         (Schedule(at=0), "once"),

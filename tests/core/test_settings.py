@@ -62,7 +62,7 @@ def test_a_wrong_value_is_named_with_its_line_however_it_is_written(text: str, l
 
 def test_a_wrong_key_is_named_with_its_line_and_what_was_meant() -> None:
     message = refused("[commands]\nauto_cleanup = true\nmax_concurent = 3\n")
-    assert message == f"{PATH}, line 3: there is no setting 'commands.max_concurent'; did you mean 'commands.max_concurrent'?"
+    assert message == f"{PATH}, line 3: unknown setting 'commands.max_concurent'; did you mean 'commands.max_concurrent'?"
 
 
 def test_a_key_like_no_other_lists_them_all() -> None:
@@ -75,13 +75,13 @@ def test_a_key_like_no_other_lists_them_all() -> None:
 def test_a_wrong_section_is_named_with_its_line_and_those_there_are(text: str) -> None:
     assert (
         refused(text)
-        == f"{PATH}, line 2: there is no section 'comands'; there are agents, approval, channels, commands, engine, hooks, mcp, models, "
-        "notify, post, tasks, telemetry"
+        == f"{PATH}, line 2: unknown section 'comands'; valid sections: agents, approval, channels, commands, engine, integrations, mcp, models, "
+        "notify, tasks, telemetry, webhooks"
     )
 
 
 def test_a_section_that_is_a_value_is_refused() -> None:
-    assert refused("commands = 3\n").startswith(f"{PATH}, line 1: there is no section 'commands'")
+    assert refused("commands = 3\n").startswith(f"{PATH}, line 1: unknown section 'commands'")
 
 
 def test_what_is_not_toml_is_told_with_its_line() -> None:
@@ -124,7 +124,7 @@ def test_a_number_beyond_all_measure_is_refused_like_any_other(name: str, value:
 def test_a_number_outside_its_bounds_is_told_with_them(name: str, value: float) -> None:
     least = 1 if name == "max_concurrent" else 0
     message = refused(f"[commands]\n{name} = {value}\n")
-    assert f"'commands.{name}' must be from {least} to " in message and message.endswith(f"not {value!r}")
+    assert f"'commands.{name}' must be between {least} and " in message and message.endswith(f"not {value!r}")
 
 
 @pytest.mark.parametrize(("text", "flag"), [("yes", True), ("ON", True), ("1", True), ("no", False), ("Off", False), ("0", False)])
@@ -142,14 +142,14 @@ def test_approval_is_read_from_the_file() -> None:
 
 
 def test_approval_is_refused_from_the_environment_and_from_flags() -> None:
-    told = f"'approval.yes_without_terminal' is only read from {PATH}"
+    told = f"'approval.yes_without_terminal' can only be set in {PATH}"
     assert refused(environ={"BACKBURNER_APPROVAL_YES_WITHOUT_TERMINAL": "1"}) == f"BACKBURNER_APPROVAL_YES_WITHOUT_TERMINAL: {told}"
     assert refused(flags={"approval.yes_without_terminal": "1"}) == f"--set approval.yes_without_terminal: {told}"
 
 
 def test_an_unknown_key_of_a_known_section_in_the_environment_is_an_error() -> None:
     message = refused(environ={"BACKBURNER_COMMANDS_MAX_CONCURENT": "3"})
-    assert message.startswith("BACKBURNER_COMMANDS_MAX_CONCURENT: there is no setting 'commands.max_concurent'")
+    assert message.startswith("BACKBURNER_COMMANDS_MAX_CONCURENT: unknown setting 'commands.max_concurent'")
 
 
 def test_other_variables_that_merely_start_alike_are_left_alone() -> None:
@@ -158,4 +158,4 @@ def test_other_variables_that_merely_start_alike_are_left_alone() -> None:
 
 
 def test_an_unknown_setting_in_a_flag_is_an_error() -> None:
-    assert refused(flags={"commands.nothing": "3"}).startswith("--set commands.nothing: there is no setting 'commands.nothing'")
+    assert refused(flags={"commands.nothing": "3"}).startswith("--set commands.nothing: unknown setting 'commands.nothing'")

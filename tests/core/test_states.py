@@ -53,8 +53,9 @@ def test_every_state_is_written_down_here() -> None:
 @pytest.mark.parametrize(("state", "event"), list(itertools.product(RunState, RunEvent)))
 def test_a_run_goes_where_the_table_says_and_nowhere_else(state: RunState, event: RunEvent) -> None:
     after = expected(RUNS, state, event)
+    verb = event.removeprefix("run_").replace("_", " ")
     if after is None:
-        with pytest.raises(IllegalTransition, match=f"^A run that is {state} cannot become {event.split('_')[1]}\\.$"):
+        with pytest.raises(IllegalTransition, match=f"^The run is {state} and cannot be {verb}\\.$"):
             advance(state, event)
     else:
         assert advance(state, event) == after
@@ -64,7 +65,7 @@ def test_a_run_goes_where_the_table_says_and_nowhere_else(state: RunState, event
 def test_a_task_goes_where_the_table_says_and_nowhere_else(state: TaskState, event: TaskEvent) -> None:
     after = expected(TASKS, state, event)
     if after is None:
-        with pytest.raises(IllegalTransition, match=f"^A task that is {state} cannot become {event.split('_')[1]}\\.$"):
+        with pytest.raises(IllegalTransition, match=f"^The task is {state} and cannot be {event.split('_')[1]}\\.$"):
             advance_task(state, event)
     else:
         assert advance_task(state, event) == after

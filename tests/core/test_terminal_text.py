@@ -256,5 +256,5 @@ def test_no_output_keeps_a_screen_busy_or_is_kept(part: bytes, size: int) -> Non
     screen = Screen()
     for start in range(0, len(output), size):
         screen.feed(output[start : start + size])
-        assert len(screen._held) <= 4100
+        assert len(screen._buffered) <= 4100
     clean(output.decode("utf-8", "replace"))

@@ -54,7 +54,7 @@ def test_a_duration_is_exact_to_the_millisecond(number: Decimal, unit: str) -> N
     "text", ["", "s", "m5", "5x", "5 minutes", "-5", "0", "0s", "nan", "inf", "1e10", "1e9d", "5M", "1h30m", "--", "\0", "５分"]
 )
 def test_what_is_no_duration_is_refused_with_what_would_be_one(text: str) -> None:
-    with pytest.raises(BadInput, match="is not a duration; write 30s"):
+    with pytest.raises(BadInput, match="is not a valid duration; use 30s"):
         duration_ms(text)
 
 
@@ -96,7 +96,7 @@ def test_a_moment_is_a_clock_time_here_or_a_date_with_or_without_a_zone(text: st
     ],
 )  # fmt: skip
 def test_what_is_no_moment_is_refused_with_what_would_be_one(text: str) -> None:
-    with pytest.raises(BadInput, match="is not a time; write 18:30"):
+    with pytest.raises(BadInput, match="is not a valid time; use 18:30"):
         moment_ms(text, NOW)
 
 
@@ -148,5 +148,5 @@ def test_a_size_is_a_number_with_its_unit(text: str, mebibytes: int) -> None:
     "text", ["", "M", "0", "0.5M", "500K", "-1G", "1GB", "1 G B", "5P", "nan", "inf", "infG", "1e20", "1024T", "ßM", "1\0M"]
 )
 def test_what_is_no_size_is_refused_with_what_would_be_one(text: str) -> None:
-    with pytest.raises(BadInput, match="is not a size of at least 1M; write 512M"):
+    with pytest.raises(BadInput, match="is not a valid size; use at least 1M, such as 512M"):
         size_mb(text)

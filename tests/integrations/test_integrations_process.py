@@ -91,7 +91,7 @@ def test_what_can_never_be_delivered_is_a_dead_letter_that_inbox_and_doctor_show
 
 def test_a_channel_that_is_not_there_is_named(home: Place) -> None:
     done = home.cli("add", "x", "--every", "1h", "--to", "pigeon", "--", "true")
-    assert done.returncode == 2 and "There is no channel 'pigeon'; there are hook." in done.stderr
+    assert done.returncode == 2 and "Unknown channel 'pigeon'. Configured channels: hook." in done.stderr
 
 
 def test_killed_in_the_middle_everything_is_delivered_at_least_once_with_the_same_key(home: Place, receiver: Receiver) -> None:
@@ -194,7 +194,7 @@ def test_a_proposal_of_an_agent_is_a_question_in_plain_words(home: Place, receiv
         "Proposed: watch",
         "CI was red twice.",
         "When: every weekday at 09:00 UTC; next:",
-        "It would run: true",
+        "Command: true",
         f"approve {task_id}",
     ):
         assert words in letter["text"]

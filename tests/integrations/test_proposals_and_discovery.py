@@ -183,7 +183,7 @@ def test_a_yes_to_an_old_message_does_not_approve_what_has_changed_since(app: Ap
     app.approvals.answer("chat", ChannelReply("100", "9", True))
     assert app.queries.get(entry.task.task_id).status == "proposed"
     again = _sent(app, "101")
-    assert "has changed since you were asked" in again and "sh job.sh" in again and _fingerprint(again) != first
+    assert "the command has changed since approval was requested" in again and "sh job.sh" in again and _fingerprint(again) != first
     assert list(app.deliveries.open_questions("chat")) == ["101"]
     app.approvals.answer("chat", ChannelReply("100", "9", True))  # the old message asks nothing any more
     assert app.queries.get(entry.task.task_id).status == "proposed" and not app.deliveries.pending("chat")

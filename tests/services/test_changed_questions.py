@@ -48,7 +48,7 @@ def test_a_plain_approve_is_for_what_was_asked_about(place: Place) -> None:
     (place.cwd / "job.sh").write_text("echo evil\n")
     refused = place.cli("approve", task_id)
     assert refused.returncode == 3 and "Command requires approval:" in refused.stderr and "sh job.sh" in refused.stderr
-    assert f"what {task_id} would run has changed" in refused.stderr and place.status(task_id)["status"] == "proposed"
+    assert f"the command of {task_id} has changed" in refused.stderr and place.status(task_id)["status"] == "proposed"
     assert place.cli("approve", task_id).returncode == 3, "having been refused is not having said yes to the new one"
     (shown,) = set(FINGERPRINT.findall(refused.stderr))
     place.ok("approve", task_id, "--seen", shown)
@@ -106,7 +106,7 @@ def test_what_changes_while_run_asks_is_not_started(place: Place) -> None:
     place.configure("")
     (place.cwd / "job.sh").write_text("echo good\n")
     screen, code = _typed(place, "y\n", "run", "--", "sh", "job.sh", before=lambda: (place.cwd / "job.sh").write_text("echo evil\n"))
-    assert code == 3 and FINGERPRINT.search(screen) and "changed while it was asked about" in screen, screen
+    assert code == 3 and FINGERPRINT.search(screen) and "the command changed while approval was requested" in screen, screen
     assert place.json("list") == []
 
 

@@ -73,7 +73,7 @@ def test_a_trusted_project_runs_its_code_and_another_does_not(place: Place) -> N
 
 def test_a_script_changed_between_the_yes_and_the_start_asks_again(place: Place) -> None:
     task_id = _parked(place)
-    assert "changed since a person said yes" in str(place.status(task_id)["error"])
+    assert "changed since it was approved" in str(place.status(task_id)["error"])
     place.ok("approve", task_id)
     place.ok("wait", task_id)
     assert place.log(task_id) == b"evil\n"
@@ -137,7 +137,7 @@ def test_approving_twice_or_what_was_rejected_is_refused(place: Place) -> None:
     task_id = place.cli("run", "--", "install", "-d", "made").stdout.strip()
     place.ok("reject", task_id)
     done = place.cli("approve", task_id)
-    assert done.returncode == 1 and done.stderr == "A task that is rejected cannot become approved.\n"
+    assert done.returncode == 1 and done.stderr == "The task is rejected and cannot be approved.\n"
 
 
 def test_the_audit_says_who_said_yes_and_by_which_rule(place: Place) -> None:
@@ -180,7 +180,7 @@ async def test_no_door_stores_a_runnable_task_without_a_verdict(place: Place, mo
 def test_who_waits_for_what_was_parked_is_told_at_once(place: Place) -> None:
     task_id = _parked(place)
     done = place.cli("wait", task_id)
-    assert done.returncode == 3 and "changed since a person said yes" in done.stderr
+    assert done.returncode == 3 and "changed since it was approved" in done.stderr
     place.ok("cancel", task_id)
 
 

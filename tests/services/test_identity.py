@@ -40,7 +40,7 @@ def test_nothing_that_a_run_starts_can_say_yes_whatever_it_sheds(place: Place, w
     line = ESCAPES[way].format(kept=kept, call=f"sh {place.cwd}/call.sh")
     task_id = place.run(line, options=("--shell",))
     wait_until(answer.exists, "the answer to be refused")
-    assert answer.read_text().splitlines()[-1] == "3" and "Only a person can say yes" in answer.read_text()
+    assert answer.read_text().splitlines()[-1] == "3" and "Only a person can approve" in answer.read_text()
     assert place.status(proposal)["status"] == "proposed"
     place.cli("wait", task_id)
 
@@ -105,7 +105,7 @@ def test_a_program_gives_its_word_through_the_library_without_a_terminal_but_not
     place.configure("")
     proposal = _proposal(place)
     refused = place.cli("approve", proposal, start_new_session=True)
-    assert refused.returncode == 3 and "there is no terminal here" in refused.stderr
+    assert refused.returncode == 3 and "approval needs a terminal" in refused.stderr
     line = f"from backburner import BackburnerSync\nwith BackburnerSync.open({str(place.root)!r}) as bb: bb.approve({proposal!r})"
     done = subprocess.run(
         [sys.executable, "-c", line], env={**place.environ, **env}, start_new_session=True, capture_output=True, text=True, timeout=40

@@ -87,7 +87,7 @@ def test_a_command_that_was_taken_over_still_has_the_results_it_was_handed(place
 
 def test_a_task_cannot_come_after_itself_or_after_nothing(place: Place) -> None:
     itself = place.cli("run", "--name", "loop", "--after", "loop", "--", "true")
-    assert (itself.returncode, itself.stderr) == (2, "'loop' cannot come after itself, and there is no other task of that name.\n")
+    assert (itself.returncode, itself.stderr) == (2, "'loop' cannot run after itself, and there is no other task of that name.\n")
     unknown = place.cli("run", "--after", "nobody", "--", "true")
     assert (unknown.returncode, unknown.stderr) == (4, "Task nobody not found.\n")
     assert place.json("list") == []
@@ -106,7 +106,7 @@ def test_a_batch_is_listed_waited_for_cancelled_and_cleared_as_one(place: Place)
     assert place.ok("clear", "--batch", "nightly") == "Cleared 2 tasks.\n"
     place.ok("wait", other)
     gone = place.cli("wait", "--batch", "nightly")
-    assert (gone.returncode, gone.stderr) == (4, "There is no batch 'nightly'. See: backburner batch\n")
+    assert (gone.returncode, gone.stderr) == (4, "Batch 'nightly' not found. See: backburner batch\n")
 
 
 def test_a_key_starts_its_command_only_once(place: Place) -> None:
@@ -161,7 +161,7 @@ def test_a_delayed_task_waits_for_its_time(place: Place) -> None:
 def test_nothing_starts_while_too_little_memory_is_free(place: Place) -> None:
     place.configure(CONFIG + "[commands]\nmin_free_memory_mb = 1000000\n")
     task_id = place.run("true")
-    assert "MiB of memory are free, 1000000 are to be kept" in str(place.status(task_id)["waits_for"])
+    assert "MiB free, needs 1000000 MiB" in str(place.status(task_id)["waits_for"])
     place.configure(CONFIG + "[commands]\nmin_free_memory_mb = 1\n")
     place.ok("wait", task_id, "--timeout", "20")
 
@@ -200,16 +200,16 @@ def test_a_restarted_command_that_completes_is_completed(place: Place) -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--at", "25:00"), "'25:00' is not a time; write 18:30, 2026-02-09 18:30 or 2026-02-09T18:30:00Z."),
+        (("--at", "25:00"), "'25:00' is not a valid time; use 18:30, 2026-02-09 18:30 or 2026-02-09T18:30:00Z."),
         (("--at", "2020-01-01 10:00"), "'2020-01-01 10:00' is in the past."),
-        (("--in", "soon"), "'soon' is not a duration; write 30s, 5m, 2h or 1d."),
-        (("--nice", "20"), "nice is a whole number from 0 to 19, not 20."),
-        (("--memory", "lots"), "'lots' is not a size of at least 1M; write 512M or 2G."),
+        (("--in", "soon"), "'soon' is not a valid duration; use 30s, 5m, 2h or 1d."),
+        (("--nice", "20"), "nice must be a whole number from 0 to 19, not 20."),
+        (("--memory", "lots"), "'lots' is not a valid size; use at least 1M, such as 512M or 2G."),
         (("--restart", "always"), "--restart takes on-failure or on-failure:N with N up to 1000, not 'always'."),
         (("--ready-when", "("), "'(' is neither a port nor a regular expression: missing ), unterminated subpattern at position 0."),
-        (("--ready-when", "70000"), "70000 is not a port; there are 1 to 65535."),
-        (("--batch", ""), "A batch is a word or a few, at most 200 characters on one line, not ''."),
-        (("--key", "a\nb"), "A key is a word or a few, at most 200 characters on one line, not 'a\\nb'."),
+        (("--ready-when", "70000"), "70000 is not a valid port; use 1 to 65535."),
+        (("--batch", ""), "Invalid batch '': use 1 to 200 printable characters on one line."),
+        (("--key", "a\nb"), "Invalid key 'a\\nb': use 1 to 200 printable characters on one line."),
         (("--priority", "urgent"), "Argument --priority: invalid choice: 'urgent' (choose from"),
     ],
 )

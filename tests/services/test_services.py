@@ -73,7 +73,7 @@ def test_a_proposal_expires_when_its_time_is_over_and_not_before(app: App, clock
     assert app.queries.find(proposal.task_id, caller(app)).status == "proposed"
     clock.advance(1)
     assert app.queries.find(proposal.task_id, caller(app)).status == "expired"
-    with pytest.raises(IllegalTransition, match="expired cannot become approved"):
+    with pytest.raises(IllegalTransition, match="expired and cannot be approved"):
         app.approvals.approve(proposal.task_id, caller(app))
 
 
@@ -140,14 +140,14 @@ def test_a_reference_that_means_several_lists_them(app: App) -> None:
 
 
 def test_a_status_that_does_not_exist_is_refused(app: App) -> None:
-    with pytest.raises(BadInput, match="There is no status 'strange'"):
+    with pytest.raises(BadInput, match="Unknown status 'strange'"):
         app.queries.list(caller(app), status="strange")
 
 
 def test_only_what_has_ended_can_be_cleared(app: App) -> None:
     kept = [app.submissions.submit(ask(), caller(app)).task.task_id, app.submissions.submit(ask("true"), caller(app)).task.task_id]
     for task_id in kept:
-        with pytest.raises(BadInput, match="only what has ended can be cleared"):
+        with pytest.raises(BadInput, match="only finished tasks can be cleared"):
             app.tasks.clear([task_id], caller(app))
     gone = app.submissions.submit(ask(), caller(app)).task.task_id
     app.approvals.reject(gone, caller(app))
@@ -258,7 +258,7 @@ def test_a_machine_that_is_used_once_a_week_is_cleaned_up(app: App, clock: FakeC
 def test_settings_that_cannot_be_read_are_bad_input(home: Home) -> None:
     Path(home.config).unlink()
     Path(home.config).mkdir()
-    with pytest.raises(BadInput, match="cannot be read"):
+    with pytest.raises(BadInput, match="Cannot read"):
         load_config(home, {})
 
 

@@ -32,7 +32,7 @@ def _approved(place: Place, *command: str, env: dict[str, str] | None = None) ->
 def test_only_its_session_or_a_person_sends_to_what_a_person_approved(place: Place, who: str) -> None:
     task_id = _approved(place, "sh", "-c", 'while read -r x; do echo "got $x"; done')
     refused = place.cli("send", task_id, "evil", env=STRANGERS[who])
-    assert refused.returncode == 3 and f"Task {task_id} was approved by a person" in refused.stderr, refused
+    assert refused.returncode == 3 and f"task {task_id}: a person approved it" in refused.stderr, refused
     wait_until(lambda: place.cli("send", task_id, "own", env=OWN).returncode == 0, "its input")
     place.ok("send", task_id, "person")
     wait_until(lambda: place.log(task_id) == b"got own\ngot person\n", "what was sent")
@@ -52,7 +52,7 @@ def test_only_its_session_or_a_person_restarts_what_a_person_approved(place: Pla
     task_id = _approved(place, "install", "-d", "made")
     place.ok("wait", task_id)
     refused = place.cli("restart", task_id, env=STRANGERS[who])
-    assert refused.returncode == 3 and f"Task {task_id} was approved by a person" in refused.stderr
+    assert refused.returncode == 3 and f"task {task_id}: a person approved it" in refused.stderr
     assert len(json.loads(place.ok("list", "--json"))) == 1
     assert "is waiting for approval" in place.cli("restart", task_id, env=OWN).stderr, "it is judged again"
 
@@ -73,12 +73,12 @@ def test_a_client_s_tools_reach_what_was_approved_for_it_and_nothing_else(place:
         place.ok("approve", task_id)
         wait_until(lambda: place.status(task_id)["status"] == "running", "the command")
         refused = other.call("send_to_background_task", task_id=task_id, text="evil")
-        assert refused["isError"] and f"Task {task_id} was approved by a person" in refused["content"][0]["text"]
+        assert refused["isError"] and f"task {task_id}: a person approved it" in refused["content"][0]["text"]
         wait_until(lambda: not own.call("send_to_background_task", task_id=task_id, text="own").get("isError"), "its input")
         wait_until(lambda: place.log(task_id) == b"got own\n", "what was sent")
         place.ok("cancel", task_id)
         refused = other.call("restart_background_task", task_id=task_id)
-        assert refused["isError"] and f"Task {task_id} was approved by a person" in refused["content"][0]["text"]
+        assert refused["isError"] and f"task {task_id}: a person approved it" in refused["content"][0]["text"]
         assert own.value("restart_background_task", task_id=task_id)["status"] == "proposed"
 
 
@@ -108,7 +108,7 @@ def test_only_its_session_or_a_person_talks_on_with_an_agent_that_a_person_appro
         tame = app.submissions.submit(asked.with_spec(agent=asked.spec.agent._replace(name="tame")), caller(app)).task
         assert (tame.decision.by, tame.lane) == ("auto", AGENT_LANE)
         for session, via in (("claude:2", "tool"), ("claude:2", "cli"), (None, "tool")):
-            with pytest.raises(NotYourTask, match=f"Task {wild} was approved by a person"):
+            with pytest.raises(NotYourTask, match=f"task {wild}: a person approved it"):
                 app.conversations.resume(wild, "And delete the rest.", caller(app)._replace(session=session, via=via))
         # these are let through to the next question, which is whether it has answered at all
         for task_id, session, via in ((wild, "claude:1", "tool"), (wild, None, "cli"), (tame.task_id, "claude:2", "tool")):
