@@ -1,4 +1,4 @@
-"""Every error says itself in one sentence, has a name for scripts and an exit code."""
+"""Every error has a one-sentence message, a stable code for scripts, and an exit code."""
 
 import re
 
@@ -42,26 +42,26 @@ def made(kind: type[BackburnerError]) -> BackburnerError:
 
 
 @pytest.mark.parametrize("name", sorted(KINDS))
-def test_the_docstring_is_the_message(name: str) -> None:
+def test_the_message_of_an_error_is_its_docstring(name: str) -> None:
     kind = KINDS[name]
     assert str(made(kind)) == re.sub(r"\{(\w+)\}", r"<\1>", kind.__doc__ or "")
 
 
 @pytest.mark.parametrize("name", sorted(KINDS))
-def test_every_error_has_the_exit_code_that_scripts_rely_on(name: str) -> None:
+def test_every_error_has_its_documented_exit_code(name: str) -> None:
     assert KINDS[name].exit_code == EXITS[name]
 
 
-def test_what_a_field_holds_is_never_taken_for_a_field() -> None:
+def test_braces_in_a_field_value_are_not_interpolated() -> None:
     assert str(errors.TaskNotFound(task_id="{message} {0} %s")) == "Task {message} {0} %s not found."
 
 
-def test_a_code_is_the_name_in_small_letters() -> None:
+def test_an_error_code_is_the_class_name_in_snake_case() -> None:
     assert {name: code_of(KINDS[name]) for name in CODES} == CODES
     assert errors.StaleRun(run_id="x").code == "stale_run"
 
 
-def test_the_tree_at_the_top_of_the_module_is_the_real_one() -> None:
+def test_the_error_tree_in_the_module_docstring_is_correct() -> None:
     drawn: dict[str, str | None] = {}
     above: list[str] = []
     for line in (errors.__doc__ or "").splitlines():

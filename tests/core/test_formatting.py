@@ -1,4 +1,4 @@
-"""How things are said to people."""
+"""Formatting of durations, times, results and notices."""
 
 import pytest
 
@@ -24,7 +24,7 @@ from backburner.core.states import Result, RunState
         (273_600_000, "3d 4h"),
     ],
 )
-def test_a_duration_is_told_in_its_two_largest_units(milliseconds: int | None, wanted: str) -> None:
+def test_a_duration_is_formatted_in_its_two_largest_units(milliseconds: int | None, wanted: str) -> None:
     assert duration(milliseconds) == wanted
 
 
@@ -32,11 +32,11 @@ def test_a_duration_is_told_in_its_two_largest_units(milliseconds: int | None, w
     ("at", "wanted"),
     [(None, None), (0, "1970-01-01T00:00:00.000Z"), (1_770_647_422_007, "2026-02-09T14:30:22.007Z"), (-1, "1969-12-31T23:59:59.999Z")],
 )
-def test_a_moment_is_iso_8601_in_utc(at: int | None, wanted: str | None) -> None:
+def test_a_time_is_formatted_as_iso_8601_in_utc(at: int | None, wanted: str | None) -> None:
     assert iso(at) == wanted
 
 
-def test_a_moment_that_never_came_is_a_dash() -> None:
+def test_a_missing_time_is_formatted_as_a_dash() -> None:
     assert local_time(None) == "-"
 
 
@@ -56,7 +56,7 @@ def test_a_moment_that_never_came_is_a_dash() -> None:
         (255, "255"),
     ],
 )
-def test_an_exit_code_that_may_have_been_a_signal_says_both(code: int | None, wanted: str) -> None:
+def test_an_exit_code_that_may_be_a_signal_names_the_signal(code: int | None, wanted: str) -> None:
     assert exit_text(code) == wanted
 
 
@@ -76,15 +76,15 @@ def test_an_exit_code_that_may_have_been_a_signal_says_both(code: int | None, wa
         (Result.DEPENDENCY, None, None, "dependency"),
     ],
 )
-def test_every_way_to_end_has_its_words(result: Result, code: int | None, error: str | None, wanted: str) -> None:
+def test_a_result_is_described_in_words(result: Result, code: int | None, error: str | None, wanted: str) -> None:
     assert describe_result(result, code, error, 300_000) == wanted
 
 
-def test_every_result_can_be_told() -> None:
+def test_every_result_has_a_description() -> None:
     assert all(describe_result(result, None, None, None) for result in Result)
 
 
-def test_a_notice_says_how_it_went_and_where_the_output_is() -> None:
+def test_a_notice_contains_the_result_and_the_path_of_the_output() -> None:
     assert notice_text("task_a", RunState.COMPLETED, "exit 0", "89 passed in 3s", "/x/output.log") == (
         "Background task task_a completed: 89 passed in 3s. Output: /x/output.log"
     )

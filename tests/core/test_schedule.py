@@ -1,4 +1,4 @@
-"""When standing tasks are due: in the nights the clocks change, in zones with clocks of all kinds, and after a time when nothing ran."""
+"""When recurring tasks are due: when clocks change, in unusual time zones, and after slots were missed."""
 
 import re
 from collections.abc import Iterator
@@ -70,19 +70,19 @@ def of_day(expression: str, zone: str, days: dict[str, tuple[str, str]]) -> list
 
 
 @pytest.mark.parametrize(("zone", "at"), [(BERLIN, "2026-03-29 01:00"), (NEW_YORK, "2026-03-08 07:00")])
-def test_in_spring_a_time_that_does_not_exist_comes_once_when_the_clock_has_leapt(zone: str, at: str) -> None:
+def test_a_time_that_does_not_exist_in_spring_runs_once_after_the_gap(zone: str, at: str) -> None:
     assert of_day("30 2 * * *", zone, SPRING) == [utc(at)] and clock(utc(at), zone).hour == 3
 
 
 @pytest.mark.parametrize(("zone", "hour", "at"), [(BERLIN, 2, "2026-10-25 00:30"), (NEW_YORK, 1, "2026-11-01 05:30")])
-def test_in_autumn_a_time_that_the_clock_shows_twice_comes_once(zone: str, hour: int, at: str) -> None:
+def test_a_time_that_occurs_twice_in_autumn_runs_once(zone: str, hour: int, at: str) -> None:
     assert of_day(f"30 {hour} * * *", zone, AUTUMN) == [utc(at)]
     assert next_slot(cron(f"30 {hour} * * *", zone), utc(at) + HOUR - 1) == utc(at) + 25 * HOUR
 
 
 @pytest.mark.parametrize("zone", [BERLIN, NEW_YORK])
 @pytest.mark.parametrize(("days", "hours"), [(SPRING, 23), (AUTUMN, 25)], ids=["spring", "autumn"])
-def test_what_comes_every_quarter_or_every_hour_keeps_its_pace(zone: str, days: dict[str, tuple[str, str]], hours: int) -> None:
+def test_quarter_hourly_and_hourly_jobs_keep_their_pace_when_clocks_change(zone: str, days: dict[str, tuple[str, str]], hours: int) -> None:
     quarters, halves = of_day("*/15 * * * *", zone, days), of_day("30 * * * *", zone, days)
     assert len(quarters) == 4 * hours and {b - a for a, b in pairwise(quarters)} == {15 * MINUTE}  # 92 and 100
     assert len(halves) == hours and {b - a for a, b in pairwise(halves)} == {HOUR}
@@ -95,13 +95,13 @@ def test_what_comes_every_quarter_or_every_hour_keeps_its_pace(zone: str, days: 
         (NEW_YORK, "2026-03-07 14:00", "2026-03-08 13:00"), (NEW_YORK, "2026-10-31 13:00", "2026-11-01 14:00"),
     ],
 )  # fmt: skip
-def test_nine_in_the_morning_stays_nine_on_the_wall(zone: str, eve: str, day: str) -> None:
+def test_a_job_at_nine_stays_at_nine_wall_time_when_clocks_change(zone: str, eve: str, day: str) -> None:
     found = list(islice(slots(cron("0 9 * * *", zone), utc(eve) - HOUR), 3))
     assert found == [utc(eve), utc(day), utc(day) + DAY] and all(clock(slot, zone).hour == 9 for slot in found)
 
 
 @pytest.mark.parametrize("night", ["2026-03-28 20:30", "2026-10-24 20:30", "2026-03-08 00:30", "2026-10-31 20:30"])
-def test_two_hours_are_two_hours_in_any_night(night: str) -> None:
+def test_an_interval_of_two_hours_is_not_affected_by_clock_changes(night: str) -> None:
     assert list(islice(slots(every(2 * HOUR, utc(night)), utc(night)), 8)) == [utc(night) + n * 2 * HOUR for n in range(1, 9)]
 
 
@@ -170,7 +170,7 @@ EXPRESSIONS = st.tuples(fields(0, 59), fields(0, 23) | fields(0, 4), *DAYS).map(
 
 @thorough
 @given(EXPRESSIONS, places())
-def test_slots_are_the_times_that_the_clock_of_the_zone_shows(expression: str, place: tuple[str, int]) -> None:
+def test_slots_match_the_wall_clock_of_the_zone(expression: str, place: tuple[str, int]) -> None:
     (zone, after), end = place, place[1] + 12 * HOUR
     schedule = Schedule(cron=expression, zone=zone)
     assert between(schedule, after, end) == list(watched(expression, zone, after, end))
@@ -181,7 +181,7 @@ def test_slots_are_the_times_that_the_clock_of_the_zone_shows(expression: str, p
 
 @thorough
 @given(EXPRESSIONS, places(), st.floats(0, 1))
-def test_the_next_slot_is_the_same_from_wherever_one_begins(expression: str, place: tuple[str, int], part: float) -> None:
+def test_the_next_slot_does_not_depend_on_the_starting_time(expression: str, place: tuple[str, int], part: float) -> None:
     zone, after = place
     schedule = Schedule(cron=expression, zone=zone)
     slot = next_slot(schedule, after)
@@ -193,7 +193,7 @@ def test_the_next_slot_is_the_same_from_wherever_one_begins(expression: str, pla
 
 @deterministic
 @given(st.integers(1000, 40 * DAY), st.integers(0, END), st.integers(-DAY, 400 * DAY), st.floats(0, 1))
-def test_an_interval_is_exact_from_wherever_one_begins(step: int, anchor: int, later: int, part: float) -> None:
+def test_interval_slots_do_not_depend_on_the_starting_time(step: int, anchor: int, later: int, part: float) -> None:
     schedule, after = every(step, anchor), anchor + later
     found = list(islice(slots(schedule, after), 5))
     assert {b - a for a, b in pairwise(found)} == {step} and (found[0] - anchor) % step == 0
@@ -221,7 +221,7 @@ def test_an_interval_is_exact_from_wherever_one_begins(step: int, anchor: int, l
         ("America/Sao_Paulo", "*/30 0 15 10 *", ["2016-10-15 03:00", "2016-10-15 03:30", "2018-10-15 03:00"]),
     ],
 )
-def test_no_slot_is_lost_or_made_up_where_the_clocks_change_in_odd_ways(zone: str, expression: str, wanted: list[str]) -> None:
+def test_no_slot_is_lost_or_invented_at_unusual_clock_changes(zone: str, expression: str, wanted: list[str]) -> None:
     assert list(islice(slots(cron(expression, zone), utc(wanted[0]) - HOUR), len(wanted))) == [utc(at) for at in wanted]
 
 
@@ -241,7 +241,7 @@ def standing(draw: st.DrawFn) -> tuple[Schedule, int, int]:
 
 @deterministic
 @given(standing(), st.lists(st.tuples(st.floats(0, 3) | st.floats(0, 40), st.booleans()), min_size=1, max_size=12))
-def test_every_slot_is_run_or_skipped_just_once(case: tuple[Schedule, int, int], looks: list[tuple[float, bool]]) -> None:
+def test_every_slot_is_run_or_skipped_exactly_once(case: tuple[Schedule, int, int], looks: list[tuple[float, bool]]) -> None:
     schedule, step, first = case
     due, now, ran, passed = first, first - 1, [], []
     for wait, busy in looks:
@@ -263,7 +263,7 @@ def test_every_slot_is_run_or_skipped_just_once(case: tuple[Schedule, int, int],
     assert sorted(ran + passed) == [slot for slot in between(schedule, first - 1, now + 1) if due is None or slot < due]
 
 
-def test_a_slot_that_is_seen_a_minute_late_was_not_missed() -> None:
+def test_a_slot_that_is_noticed_a_minute_late_is_not_missed() -> None:
     schedule = every(HOUR, 0)._replace(missed=SKIP)
     assert plan(schedule, HOUR, HOUR + MINUTE) == (HOUR, [], 2 * HOUR, 0) and plan(schedule, HOUR, HOUR + MINUTE + 1).run is None
     assert plan(schedule, HOUR, 3 * HOUR).run == 3 * HOUR
@@ -271,7 +271,7 @@ def test_a_slot_that_is_seen_a_minute_late_was_not_missed() -> None:
 
 @pytest.mark.parametrize("missed", MISSED)
 @pytest.mark.parametrize("count", [MAX_SKIPPED_ROWS - 1, MAX_SKIPPED_ROWS, MAX_SKIPPED_ROWS + 1, 20_000])
-def test_missed_slots_that_leave_no_row_are_counted(missed: str, count: int) -> None:
+def test_missed_slots_without_their_own_row_are_counted(missed: str, count: int) -> None:
     run, skipped, following, uncounted = plan(every(HOUR, 0)._replace(missed=missed, window_ms=0), HOUR, count * HOUR + MINUTE + 1)
     assert uncounted + len(skipped) + (run is not None) == count and uncounted == max(0, count - MAX_SKIPPED_ROWS)
     assert skipped[0][0] == (uncounted + 1) * HOUR and following == (count + 1) * HOUR and run == (count * HOUR if missed == ONCE else None)
@@ -287,7 +287,7 @@ LONG_GAPS = {
 
 @pytest.mark.parametrize("missed", MISSED)
 @pytest.mark.parametrize(("schedule", "latest"), LONG_GAPS.values(), ids=LONG_GAPS)
-def test_a_gap_of_years_leaves_few_rows_and_only_its_latest_slot_may_run(schedule: Schedule, latest: int, missed: str) -> None:
+def test_a_gap_of_years_leaves_few_rows_and_runs_at_most_its_latest_slot(schedule: Schedule, latest: int, missed: str) -> None:
     run, skipped, following, uncounted = plan(schedule._replace(missed=missed), START, END)
     rows = [slot for slot, _ in skipped]
     assert len(rows) <= MAX_SKIPPED_ROWS < uncounted and rows == sorted({*rows}) and rows[-1] <= latest
@@ -307,7 +307,7 @@ def test_a_gap_of_years_leaves_few_rows_and_only_its_latest_slot_may_run(schedul
         ("@yearly", ["2027-01-01", "2028-01-01"]), ("@annually", ["2027-01-01", "2028-01-01"]),
     ],
 )  # fmt: skip
-def test_an_expression_means_what_cron_means_by_it(expression: str, wanted: list[str]) -> None:
+def test_a_cron_expression_has_the_meaning_that_cron_gives_it(expression: str, wanted: list[str]) -> None:
     assert list(islice(slots(cron(expression, "UTC"), utc("2026-11-14")), len(wanted))) == [utc(at) for at in wanted]
 
 
@@ -317,18 +317,18 @@ NO_ZONES = ["", "Nowhere/City", "Europe", "../../etc/passwd", "\0", "\ud800", "x
 
 
 @pytest.mark.parametrize(("expression", "zone"), [(e, "UTC") for e in NO_EXPRESSIONS + NEVER] + [("0 9 * * *", z) for z in NO_ZONES])
-def test_what_is_no_expression_or_no_zone_or_never_comes_is_refused_in_one_sentence(expression: str, zone: str) -> None:
+def test_an_invalid_or_never_matching_expression_or_zone_is_rejected(expression: str, zone: str) -> None:
     with pytest.raises(BadInput, match=rf"'{re.escape(expression)}'.*\.$|^Unknown time zone '.*\.$") as refusal:
         cron(expression, zone)
     assert ". " not in str(refusal.value)
 
 
-def test_an_interval_below_a_second_is_refused() -> None:
+def test_an_interval_below_one_second_is_rejected() -> None:
     with pytest.raises(BadInput, match=r"^The interval must be at least one second\.$"):
         every(999, 0)
 
 
-def test_nothing_comes_after_until_or_after_a_single_moment() -> None:
+def test_there_are_no_slots_after_until_or_after_a_single_time() -> None:
     schedule, once = every(HOUR, 0)._replace(until=3 * HOUR), Schedule(at=5000)
     assert list(slots(schedule, 0)) == [HOUR, 2 * HOUR, 3 * HOUR] and next_slot(schedule, 3 * HOUR) is None
     assert list(slots(once, 4999)) == [5000] and next_slot(once, 5000) is None and next_slot(once._replace(until=4000), 0) is None
@@ -337,7 +337,7 @@ def test_nothing_comes_after_until_or_after_a_single_moment() -> None:
 
 @deterministic
 @given(st.integers(0, 10 * HOUR), st.text(max_size=30), st.integers(0, END))
-def test_a_delay_is_within_its_bounds_and_always_the_same(jitter: int, task: str, slot: int) -> None:
+def test_jitter_is_within_its_limit_and_deterministic(jitter: int, task: str, slot: int) -> None:
     schedule = Schedule(every_ms=HOUR, jitter_ms=jitter)
     assert 0 <= delay(schedule, task, slot) <= jitter and delay(schedule, task, slot) == delay(schedule, task, slot)
     assert delay(schedule._replace(jitter_ms=HOUR), "t1", HOUR) == 1_741_356 and delay(schedule._replace(jitter_ms=0), task, slot) == 0
@@ -353,7 +353,7 @@ def test_a_delay_is_within_its_bounds_and_always_the_same(jitter: int, task: str
         ("America/Havana", "2026-11-01 05:30", "2026-11-01 04:00"),  # 00:30 for the second time
     ],
 )
-def test_a_day_begins_when_its_date_first_shows(zone: str, now: str, began: str) -> None:
+def test_a_day_begins_when_its_date_first_appears_on_the_clock(zone: str, now: str, began: str) -> None:
     assert day_of(Schedule(zone=zone), utc(now)) == utc(began)
 
 
@@ -366,32 +366,32 @@ def test_a_day_begins_when_its_date_first_shows(zone: str, now: str, began: str)
         (every(90 * MINUTE, utc("2026-11-14")), "every 1h 30m; next: Sat 2026-11-14 01:30:00 UTC"),
         (Schedule(every_ms=DAY, max_runs=1), "every 1d, at most 1 time; next: Sun 2026-11-15 00:00:00 UTC"),
         (Schedule(every_ms=DAY, max_runs=3, until=0), "every 1d, at most 3 times, until Thu 1970-01-01 00:00:00 UTC"),
-        (Schedule(every_ms=7 * DAY, jitter_ms=MINUTE), "every 1w, up to 1m 0s later; next: Thu 2026-11-19 00:00:00 UTC"),
+        (Schedule(every_ms=7 * DAY, jitter_ms=MINUTE), "every 1w, delayed by up to 1m 0s; next: Thu 2026-11-19 00:00:00 UTC"),
         (Schedule(at=utc("2026-12-01"), zone=BERLIN), "once; next: Tue 2026-12-01 01:00:00 CET"),
         (Schedule(at=0), "once"),
         (Schedule(), "after other tasks"),
     ],
 )
-def test_a_schedule_is_told_in_plain_words(schedule: Schedule, words: str) -> None:
+def test_a_schedule_is_described_in_words(schedule: Schedule, words: str) -> None:
     assert explain(schedule, utc("2026-11-14")) == words
     assert explain(schedule, 0, due=HOUR).endswith("; next: " + moment(HOUR, schedule.zone))
 
 
 @deterministic
 @given(st.integers(1, 520 * 7 * DAY))
-def test_an_interval_is_told_to_the_millisecond(milliseconds: int) -> None:
+def test_an_interval_is_formatted_to_the_millisecond(milliseconds: int) -> None:
     sizes = {"w": 7 * DAY, "d": DAY, "h": HOUR, "m": MINUTE, "s": 1000}
     assert sum(round(float(part[:-1]) * sizes[part[-1]]) for part in exactly(milliseconds).split()) == milliseconds
 
 
 @deterministic
 @given(standing(), st.integers(0, HOUR), st.none() | st.integers(1, 9))
-def test_a_schedule_comes_back_from_what_is_kept_of_it(case: tuple[Schedule, int, int], jitter: int, runs: int | None) -> None:
+def test_a_schedule_is_restored_from_its_stored_fields(case: tuple[Schedule, int, int], jitter: int, runs: int | None) -> None:
     for schedule in (case[0]._replace(jitter_ms=jitter, max_runs=runs), Schedule(at=7), Schedule()):
         fields = schedule_fields(schedule)
         assert fields and Schedule(**fields) == schedule
 
 
-def test_nothing_is_ever_added_to_a_time_of_day() -> None:
+def test_no_arithmetic_is_done_on_aware_datetimes() -> None:
     sources = list(Path(backburner.__file__).parent.rglob("*.py"))
     assert len(sources) > 10 and not [path.name for path in sources if "timedelta" in path.read_text(encoding="utf-8")]

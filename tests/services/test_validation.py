@@ -1,4 +1,4 @@
-"""What could never run is refused in one sentence, and nothing that could is."""
+"""Invalid submissions are rejected with one sentence, and valid ones are accepted."""
 
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,12 @@ from backburner.core.models import Submission
 from backburner.services.validation import LIMITS, validate
 from backburner.testing.records import request
 
-LONE = "\ud800"  # half a character: no file system, no database and no terminal takes it
-RAW = b"\xff".decode("utf-8", "surrogateescape")  # a byte that is not text, as a command line may hold
+LONE = "\ud800"  # a lone surrogate, which cannot be encoded
+RAW = b"\xff".decode("utf-8", "surrogateescape")  # a byte that is not valid UTF-8, as a command line may contain
 
 
-def asked(here: Path, **more: Any) -> Submission:
-    return request(**{"command": ("make", "all"), "cwd": str(here), "environment": {}, **more})
+def make_submission(directory: Path, **more: Any) -> Submission:
+    return request(**{"command": ("make", "all"), "cwd": str(directory), "environment": {}, **more})
 
 
 @pytest.mark.parametrize(
@@ -39,8 +39,8 @@ def asked(here: Path, **more: Any) -> Submission:
     ],
     ids=lambda more: str(more)[:60],
 )
-def test_what_can_run_is_let_through(tmp_path: Path, more: dict[str, Any]) -> None:
-    validate(asked(tmp_path, **more))
+def test_a_valid_submission_is_accepted(tmp_path: Path, more: dict[str, Any]) -> None:
+    validate(make_submission(tmp_path, **more))
 
 
 @pytest.mark.parametrize(
@@ -77,6 +77,6 @@ def test_what_can_run_is_let_through(tmp_path: Path, more: dict[str, Any]) -> No
     ],
     ids=lambda one: str(one)[:50],
 )
-def test_what_could_never_run_is_refused_with_the_reason(tmp_path: Path, more: dict[str, Any], why: str) -> None:
+def test_an_invalid_submission_is_rejected_with_the_reason(tmp_path: Path, more: dict[str, Any], why: str) -> None:
     with pytest.raises(BadInput, match=why):
-        validate(asked(tmp_path, **more))
+        validate(make_submission(tmp_path, **more))
