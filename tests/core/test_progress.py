@@ -191,8 +191,8 @@ def test_a_summary_is_one_printable_line(text: str) -> None:
     assert summary is None or (summary.isprintable() and 0 < len(summary) <= 200)
 
 
-def seen(tail: str) -> tuple[float | None, float | None, float | None, str] | None:
-    """What was observed, its fraction rounded."""
+def observe(tail: str) -> tuple[float | None, float | None, float | None, str] | None:
+    """Return the observed progress with its fraction rounded."""
     progress = observed(tail)
     return progress and (progress.done, progress.total, None if progress.fraction is None else round(progress.fraction, 3), progress.text)
 
@@ -220,21 +220,21 @@ STARTS = "============================= test session starts ====================
     ],
 )
 def test_progress_of_pytest_is_read_from_percentages_and_marks(output: str, wanted: tuple) -> None:
-    assert seen(output) == wanted
+    assert observe(output) == wanted
 
 
 def test_progress_of_pytest_counts_more_than_an_incomplete_tail_shows() -> None:
     lines = "".join(f"tests/a.py::test_{n} PASSED  [ {40 + n // 10}%]\n" for n in range(50))
-    assert seen(lines) == (None, None, 0.44, "at least 50 passed so far · 44%")
+    assert observe(lines) == (None, None, 0.44, "at least 50 passed so far · 44%")
 
 
 @pytest.mark.parametrize("end", [f"=== 9 passed in 1.00s ===\n{STARTS}", "9 passed in 1.00s\n"])
 def test_only_the_latest_pytest_session_counts(end: str) -> None:
-    assert seen(f"a.py ......... [100%]\n{end}a.py ..F [ 50%]\n") == (3, None, 0.5, "2 passed, 1 failed so far · 50%")
+    assert observe(f"a.py ......... [100%]\n{end}a.py ..F [ 50%]\n") == (3, None, 0.5, "2 passed, 1 failed so far · 50%")
 
 
 def test_failures_that_pytest_lists_at_the_end_are_not_counted_again() -> None:
-    assert seen(f"{STARTS}a.py .F [100%]\n=== FAILURES ===\nE   assert 1\nFAILED a.py::test_x - assert 1\nE") == (
+    assert observe(f"{STARTS}a.py .F [100%]\n=== FAILURES ===\nE   assert 1\nFAILED a.py::test_x - assert 1\nE") == (
         2,
         None,
         1.0,
@@ -276,7 +276,7 @@ def test_dots_and_ok_in_other_output_are_not_counted_as_tests(output: str) -> No
     ],
 )
 def test_progress_of_cargo_is_read_from_its_tests(output: str, wanted: tuple) -> None:
-    assert seen(output) == wanted
+    assert observe(output) == wanted
 
 
 @pytest.mark.parametrize(
@@ -311,7 +311,7 @@ def test_progress_of_go_test_is_read_from_its_tests_or_packages(output: str, wan
     ],
 )
 def test_progress_of_tap_is_read_from_its_numbers_and_its_plan(output: str, wanted: tuple | None) -> None:
-    assert seen(output) == wanted
+    assert observe(output) == wanted
 
 
 @pytest.mark.parametrize(
@@ -331,7 +331,7 @@ def test_progress_of_tap_is_read_from_its_numbers_and_its_plan(output: str, want
     ],
 )
 def test_progress_of_jest_is_read_from_its_files_and_its_tests(output: str, wanted: tuple) -> None:
-    assert seen(output) == wanted
+    assert observe(output) == wanted
 
 
 CURL = "  % Total    % Received % Xferd\n"
@@ -378,7 +378,7 @@ CURL = "  % Total    % Received % Xferd\n"
 def test_a_count_or_percentage_in_a_line_is_progress(
     line: str, done: float | None, total: float | None, fraction: float, text: str | None
 ) -> None:
-    assert seen(f"hello\n{line}\nbye\n") == (done, total, fraction, text or line)
+    assert observe(f"hello\n{line}\nbye\n") == (done, total, fraction, text or line)
 
 
 NO_PROGRESS = [

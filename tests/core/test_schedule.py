@@ -50,40 +50,40 @@ def utc(text: str) -> int:
 START, END = utc("2015-01-01"), utc("2035-01-01")
 
 
-def clock(at: int, zone: str) -> datetime:
+def wall_time(at: int, zone: str) -> datetime:
     return datetime.fromtimestamp(at // 1000, ZoneInfo(zone))
 
 
 def between(schedule: Schedule, after: int, end: int) -> list[int]:
-    """The slots after one moment and before another."""
+    """Return the slots after one time and before another."""
     return list(takewhile(lambda slot: slot < end, slots(schedule, after)))
 
 
-# When the days on which the clocks change begin and end.
+# Begin and end of the days on which the clocks change, in UTC.
 SPRING = {BERLIN: ("2026-03-28 23:00", "2026-03-29 22:00"), NEW_YORK: ("2026-03-08 05:00", "2026-03-09 04:00")}
 AUTUMN = {BERLIN: ("2026-10-24 22:00", "2026-10-25 23:00"), NEW_YORK: ("2026-11-01 04:00", "2026-11-02 05:00")}
 
 
-def of_day(expression: str, zone: str, days: dict[str, tuple[str, str]]) -> list[int]:
+def slots_of_day(expression: str, zone: str, days: dict[str, tuple[str, str]]) -> list[int]:
     begin, end = days[zone]
     return between(cron(expression, zone), utc(begin) - 1, utc(end))
 
 
 @pytest.mark.parametrize(("zone", "at"), [(BERLIN, "2026-03-29 01:00"), (NEW_YORK, "2026-03-08 07:00")])
 def test_a_time_that_does_not_exist_in_spring_runs_once_after_the_gap(zone: str, at: str) -> None:
-    assert of_day("30 2 * * *", zone, SPRING) == [utc(at)] and clock(utc(at), zone).hour == 3
+    assert slots_of_day("30 2 * * *", zone, SPRING) == [utc(at)] and wall_time(utc(at), zone).hour == 3
 
 
 @pytest.mark.parametrize(("zone", "hour", "at"), [(BERLIN, 2, "2026-10-25 00:30"), (NEW_YORK, 1, "2026-11-01 05:30")])
 def test_a_time_that_occurs_twice_in_autumn_runs_once(zone: str, hour: int, at: str) -> None:
-    assert of_day(f"30 {hour} * * *", zone, AUTUMN) == [utc(at)]
+    assert slots_of_day(f"30 {hour} * * *", zone, AUTUMN) == [utc(at)]
     assert next_slot(cron(f"30 {hour} * * *", zone), utc(at) + HOUR - 1) == utc(at) + 25 * HOUR
 
 
 @pytest.mark.parametrize("zone", [BERLIN, NEW_YORK])
 @pytest.mark.parametrize(("days", "hours"), [(SPRING, 23), (AUTUMN, 25)], ids=["spring", "autumn"])
 def test_quarter_hourly_and_hourly_jobs_keep_their_pace_when_clocks_change(zone: str, days: dict[str, tuple[str, str]], hours: int) -> None:
-    quarters, halves = of_day("*/15 * * * *", zone, days), of_day("30 * * * *", zone, days)
+    quarters, halves = slots_of_day("*/15 * * * *", zone, days), slots_of_day("30 * * * *", zone, days)
     assert len(quarters) == 4 * hours and {b - a for a, b in pairwise(quarters)} == {15 * MINUTE}  # 92 and 100
     assert len(halves) == hours and {b - a for a, b in pairwise(halves)} == {HOUR}
 
@@ -97,7 +97,7 @@ def test_quarter_hourly_and_hourly_jobs_keep_their_pace_when_clocks_change(zone:
 )  # fmt: skip
 def test_a_job_at_nine_stays_at_nine_wall_time_when_clocks_change(zone: str, eve: str, day: str) -> None:
     found = list(islice(slots(cron("0 9 * * *", zone), utc(eve) - HOUR), 3))
-    assert found == [utc(eve), utc(day), utc(day) + DAY] and all(clock(slot, zone).hour == 9 for slot in found)
+    assert found == [utc(eve), utc(day), utc(day) + DAY] and all(wall_time(slot, zone).hour == 9 for slot in found)
 
 
 @pytest.mark.parametrize("night", ["2026-03-28 20:30", "2026-10-24 20:30", "2026-03-08 00:30", "2026-10-31 20:30"])
@@ -115,33 +115,33 @@ def values(field: str, low: int, high: int) -> set[int]:
     return found
 
 
-def fits(expression: str, shown: datetime) -> bool:
+def matches(expression: str, shown: datetime) -> bool:
     minute, hour, day, month, weekday = expression.split()
     by_day, by_weekday = shown.day in values(day, 1, 31), bool({shown.isoweekday(), shown.isoweekday() % 7} & values(weekday, 0, 7))
     today = by_day and by_weekday if "*" in (day[0], weekday[0]) else by_day or by_weekday
     return today and shown.minute in values(minute, 0, 59) and shown.hour in values(hour, 0, 23) and shown.month in values(month, 1, 12)
 
 
-def watched(expression: str, zone: str, after: int, end: int) -> Iterator[int]:
-    """What `between` should find, by watching the clock minute by minute.
+def expected_slots(expression: str, zone: str, after: int, end: int) -> Iterator[int]:
+    """Yield the slots that `between` should return, by checking the wall time minute by minute.
 
-    A fixed time which the clock leaps over comes when it has leapt, one which it shows twice comes the first time.
+    A fixed time that the clock skips runs right after the gap; one that occurs twice runs the first time.
     """
     minute, hour, *_ = expression.split()
     fixed, before = "*" not in (minute[0], hour[0]), None
     for at in range(after // MINUTE * MINUTE, end, MINUTE):
-        shown = clock(at, zone).replace(tzinfo=None, fold=0)
-        leapt = range(1, (shown - (before or shown)) // timedelta(minutes=1)) if fixed else ()
-        due = fits(expression, shown) and not (fixed and clock(at, zone).fold)
-        if at > after and (due or any(fits(expression, before + timedelta(minutes=n)) for n in leapt)):
+        shown = wall_time(at, zone).replace(tzinfo=None, fold=0)
+        skipped_minutes = range(1, (shown - (before or shown)) // timedelta(minutes=1)) if fixed else ()
+        due = matches(expression, shown) and not (fixed and wall_time(at, zone).fold)
+        if at > after and (due or any(matches(expression, before + timedelta(minutes=n)) for n in skipped_minutes)):
             yield at
         before = shown
 
 
 @cache
 def changes(zone: str, low: int = START, high: int = END) -> list[int]:
-    """The first minutes after the clocks of a zone changed."""
-    same = clock(low, zone).utcoffset() == clock(high, zone).utcoffset()
+    """Return the first minute after each clock change of a zone."""
+    same = wall_time(low, zone).utcoffset() == wall_time(high, zone).utcoffset()
     if high - low <= MINUTE or (same and high - low < 5 * DAY):
         return [] if same else [high]
     middle = (low + high) // 2 // MINUTE * MINUTE
@@ -149,8 +149,8 @@ def changes(zone: str, low: int = START, high: int = END) -> list[int]:
 
 
 @st.composite
-def places(draw: st.DrawFn) -> tuple[str, int]:
-    """A zone and a moment, mostly one shortly before its clocks change."""
+def zones_and_times(draw: st.DrawFn) -> tuple[str, int]:
+    """Draw a zone and a time, usually shortly before a clock change."""
     zone = draw(st.sampled_from([LORD_HOWE, CHATHAM]) | st.sampled_from(ZONES))
     if changes(zone) and draw(st.integers(0, 3)):
         return zone, draw(st.sampled_from(changes(zone))) - draw(st.integers(-HOUR, HOUR) | st.integers(0, 9 * HOUR))
@@ -169,18 +169,18 @@ EXPRESSIONS = st.tuples(fields(0, 59), fields(0, 23) | fields(0, 4), *DAYS).map(
 
 
 @thorough
-@given(EXPRESSIONS, places())
+@given(EXPRESSIONS, zones_and_times())
 def test_slots_match_the_wall_clock_of_the_zone(expression: str, place: tuple[str, int]) -> None:
     (zone, after), end = place, place[1] + 12 * HOUR
     schedule = Schedule(cron=expression, zone=zone)
-    assert between(schedule, after, end) == list(watched(expression, zone, after, end))
+    assert between(schedule, after, end) == list(expected_slots(expression, zone, after, end))
     found = list(islice(slots(schedule, after), 5))
-    assert all(a < b for a, b in pairwise([after, *found])) and all(clock(slot, zone).timestamp() * 1000 == slot for slot in found)
-    assert [at for slot in found for at in watched(expression, zone, slot - 1, slot + 1)] == found
+    assert all(a < b for a, b in pairwise([after, *found])) and all(wall_time(slot, zone).timestamp() * 1000 == slot for slot in found)
+    assert [at for slot in found for at in expected_slots(expression, zone, slot - 1, slot + 1)] == found
 
 
 @thorough
-@given(EXPRESSIONS, places(), st.floats(0, 1))
+@given(EXPRESSIONS, zones_and_times(), st.floats(0, 1))
 def test_the_next_slot_does_not_depend_on_the_starting_time(expression: str, place: tuple[str, int], part: float) -> None:
     zone, after = place
     schedule = Schedule(cron=expression, zone=zone)
@@ -226,9 +226,9 @@ def test_no_slot_is_lost_or_invented_at_unusual_clock_changes(zone: str, express
 
 
 @st.composite
-def standing(draw: st.DrawFn) -> tuple[Schedule, int, int]:
-    """A schedule, about how far its slots are apart, and its first slot."""
-    zone, start = draw(places())
+def schedules(draw: st.DrawFn) -> tuple[Schedule, int, int]:
+    """Draw a schedule, the approximate distance of its slots, and its first slot."""
+    zone, start = draw(zones_and_times())
     expressions = [None, ("*/15 * * * *", 15 * MINUTE), ("30 2 * * *", DAY), ("0 9 * * 1-5", DAY), ("7 */6 1-20 * *", 6 * HOUR)]
     expression, step = draw(st.sampled_from(expressions)) or (None, draw(st.integers(1000, 3 * DAY)))
     schedule = cron(expression, zone) if expression else every(step, start)
@@ -240,27 +240,27 @@ def standing(draw: st.DrawFn) -> tuple[Schedule, int, int]:
 
 
 @deterministic
-@given(standing(), st.lists(st.tuples(st.floats(0, 3) | st.floats(0, 40), st.booleans()), min_size=1, max_size=12))
-def test_every_slot_is_run_or_skipped_exactly_once(case: tuple[Schedule, int, int], looks: list[tuple[float, bool]]) -> None:
+@given(schedules(), st.lists(st.tuples(st.floats(0, 3) | st.floats(0, 40), st.booleans()), min_size=1, max_size=12))
+def test_every_slot_is_run_or_skipped_exactly_once(case: tuple[Schedule, int, int], checks: list[tuple[float, bool]]) -> None:
     schedule, step, first = case
-    due, now, ran, passed = first, first - 1, [], []
-    for wait, busy in looks:
+    due, now, ran, skipped_slots = first, first - 1, [], []
+    for wait, busy in checks:
         now = now + int(wait * step) + 1 if wait else max(now + 1, due or 0)
         if due is None or due > now:
             continue
         run, skipped, following, uncounted = plan(schedule, due, now, busy="still running" if busy else None)
-        dealt = [slot for slot, _ in skipped] + [slot for slot in [run] if slot is not None]
-        assert following == next_slot(schedule, dealt[-1] if dealt else due - 1) and all(reason for _, reason in skipped)
+        handled = [slot for slot, _ in skipped] + [slot for slot in [run] if slot is not None]
+        assert following == next_slot(schedule, handled[-1] if handled else due - 1) and all(reason for _, reason in skipped)
         assert not uncounted and (run is None or not busy)
         if schedule.missed == ALL:
             assert all(slot <= now - schedule.window_ms for slot, _ in skipped)
             assert busy or run is not None or following is None or following > now
         else:
-            assert dealt[-1] <= now and (following is None or following > now)
-            assert (run is not None) == (not busy and (schedule.missed == ONCE or now - dealt[-1] <= MINUTE))
-        ran, passed, due = ran + dealt[len(skipped) :], passed + dealt[: len(skipped)], following
-    assert ran == sorted(ran) and passed == sorted(passed)
-    assert sorted(ran + passed) == [slot for slot in between(schedule, first - 1, now + 1) if due is None or slot < due]
+            assert handled[-1] <= now and (following is None or following > now)
+            assert (run is not None) == (not busy and (schedule.missed == ONCE or now - handled[-1] <= MINUTE))
+        ran, skipped_slots, due = ran + handled[len(skipped) :], skipped_slots + handled[: len(skipped)], following
+    assert ran == sorted(ran) and skipped_slots == sorted(skipped_slots)
+    assert sorted(ran + skipped_slots) == [slot for slot in between(schedule, first - 1, now + 1) if due is None or slot < due]
 
 
 def test_a_slot_that_is_noticed_a_minute_late_is_not_missed() -> None:
@@ -348,9 +348,9 @@ def test_jitter_is_within_its_limit_and_deterministic(jitter: int, task: str, sl
     [
         (BERLIN, "2026-03-29 21:59:59", "2026-03-28 23:00"),
         (BERLIN, "2026-10-25 22:59:59", "2026-10-24 22:00"),
-        (NEW_YORK, "2026-11-01 06:30", "2026-11-01 04:00"),  # 01:30 for the second time
-        ("America/Sao_Paulo", "2017-10-15 12:00", "2017-10-15 03:00"),  # began at 01:00
-        ("America/Havana", "2026-11-01 05:30", "2026-11-01 04:00"),  # 00:30 for the second time
+        (NEW_YORK, "2026-11-01 06:30", "2026-11-01 04:00"),  # the second 01:30
+        ("America/Sao_Paulo", "2017-10-15 12:00", "2017-10-15 03:00"),  # this day began at 01:00
+        ("America/Havana", "2026-11-01 05:30", "2026-11-01 04:00"),  # the second 00:30
     ],
 )
 def test_a_day_begins_when_its_date_first_appears_on_the_clock(zone: str, now: str, began: str) -> None:
@@ -385,7 +385,7 @@ def test_an_interval_is_formatted_to_the_millisecond(milliseconds: int) -> None:
 
 
 @deterministic
-@given(standing(), st.integers(0, HOUR), st.none() | st.integers(1, 9))
+@given(schedules(), st.integers(0, HOUR), st.none() | st.integers(1, 9))
 def test_a_schedule_is_restored_from_its_stored_fields(case: tuple[Schedule, int, int], jitter: int, runs: int | None) -> None:
     for schedule in (case[0]._replace(jitter_ms=jitter, max_runs=runs), Schedule(at=7), Schedule()):
         fields = schedule_fields(schedule)

@@ -8,7 +8,7 @@ from backburner.core.settings import SETTINGS, Config, resolve
 PATH = "/home/me/.backburner/config.toml"
 
 
-def refused(text: str | None = None, environ: dict[str, str] | None = None, flags: dict[str, str] | None = None) -> str:
+def error_message(text: str | None = None, environ: dict[str, str] | None = None, flags: dict[str, str] | None = None) -> str:
     with pytest.raises(ConfigError) as caught:
         resolve(text, PATH, environ, flags)
     return str(caught.value)
@@ -56,17 +56,17 @@ def where(config: Config, name: str) -> tuple[object, str]:
     ],
 )
 def test_an_invalid_value_is_reported_with_its_line_in_every_notation(text: str, line: int) -> None:
-    message = refused(text)
+    message = error_message(text)
     assert message.startswith(f"{PATH}, line {line}: 'commands.max_concurrent' must be ") and message.endswith("not 0")
 
 
 def test_an_unknown_key_is_reported_with_its_line_and_a_suggestion() -> None:
-    message = refused("[commands]\nauto_cleanup = true\nmax_concurent = 3\n")
+    message = error_message("[commands]\nauto_cleanup = true\nmax_concurent = 3\n")
     assert message == f"{PATH}, line 3: unknown setting 'commands.max_concurent'; did you mean 'commands.max_concurrent'?"
 
 
 def test_an_unknown_key_without_a_similar_one_lists_all_settings() -> None:
-    message = refused("[engine]\nwholly_unlike_anything_there_is = 3\n")
+    message = error_message("[engine]\nwholly_unlike_anything_there_is = 3\n")
     assert "did you mean" not in message
     assert all(name in message for name in SETTINGS)
 
@@ -74,18 +74,18 @@ def test_an_unknown_key_without_a_similar_one_lists_all_settings() -> None:
 @pytest.mark.parametrize("text", ["[commands]\n[comands]\nx = 1\n", "\ncomands = 3\n", "\n[comands.deeper]\nx = 1\n"])
 def test_an_unknown_section_is_reported_with_its_line_and_the_valid_ones(text: str) -> None:
     assert (
-        refused(text)
+        error_message(text)
         == f"{PATH}, line 2: unknown section 'comands'; valid sections: agents, approval, channels, commands, engine, integrations, mcp, models, "
         "notify, tasks, telemetry, webhooks"
     )
 
 
 def test_a_value_in_place_of_a_section_is_rejected() -> None:
-    assert refused("commands = 3\n").startswith(f"{PATH}, line 1: unknown section 'commands'")
+    assert error_message("commands = 3\n").startswith(f"{PATH}, line 1: unknown section 'commands'")
 
 
 def test_invalid_toml_is_reported_with_its_line() -> None:
-    message = refused("[commands]\nmax_concurrent = \n")
+    message = error_message("[commands]\nmax_concurrent = \n")
     assert message.startswith(f"{PATH}, line 2: not valid TOML: ")
 
 
@@ -101,21 +101,21 @@ def test_invalid_toml_is_reported_with_its_line() -> None:
 )
 def test_a_value_of_the_wrong_type_is_rejected_with_the_expected_type(name: str, value: str, wanted: str) -> None:
     variable = "BACKBURNER_" + name.replace(".", "_").upper()
-    assert refused(environ={variable: value}) == f"{variable}: '{name}' {wanted}"
-    assert refused(flags={name: value}) == f"--set {name}: '{name}' {wanted}"
+    assert error_message(environ={variable: value}) == f"{variable}: '{name}' {wanted}"
+    assert error_message(flags={name: value}) == f"--set {name}: '{name}' {wanted}"
 
 
 @pytest.mark.parametrize("value", ["true", "[1]", "2.5", "1979-05-27", "{ a = 1 }"])
 def test_an_integer_setting_in_the_file_must_be_an_integer(value: str) -> None:
-    assert "'commands.max_concurrent' must be a whole number" in refused(f"[commands]\nmax_concurrent = {value}\n")
+    assert "'commands.max_concurrent' must be a whole number" in error_message(f"[commands]\nmax_concurrent = {value}\n")
 
 
 @pytest.mark.parametrize("value", ["inf", "-inf", "nan", "1" + "0" * 400, "1" + "0" * 5000])
 @pytest.mark.parametrize("name", ["max_concurrent", "retention_days"])
 def test_infinite_and_huge_numbers_are_rejected(name: str, value: str) -> None:
-    assert refused(f"[commands]\n{name} = {value}\n").startswith(PATH)
+    assert error_message(f"[commands]\n{name} = {value}\n").startswith(PATH)
     variable = f"BACKBURNER_COMMANDS_{name.upper()}"
-    assert refused(environ={variable: value}).startswith(f"{variable}: 'commands.{name}' must be ")
+    assert error_message(environ={variable: value}).startswith(f"{variable}: 'commands.{name}' must be ")
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_infinite_and_huge_numbers_are_rejected(name: str, value: str) -> None:
 )
 def test_a_number_out_of_range_is_rejected_with_the_range(name: str, value: float) -> None:
     least = 1 if name == "max_concurrent" else 0
-    message = refused(f"[commands]\n{name} = {value}\n")
+    message = error_message(f"[commands]\n{name} = {value}\n")
     assert f"'commands.{name}' must be between {least} and " in message and message.endswith(f"not {value!r}")
 
 
@@ -142,13 +142,15 @@ def test_approval_settings_are_read_from_the_file() -> None:
 
 
 def test_approval_settings_are_rejected_from_environment_and_flags() -> None:
-    told = f"'approval.yes_without_terminal' can only be set in {PATH}"
-    assert refused(environ={"BACKBURNER_APPROVAL_YES_WITHOUT_TERMINAL": "1"}) == f"BACKBURNER_APPROVAL_YES_WITHOUT_TERMINAL: {told}"
-    assert refused(flags={"approval.yes_without_terminal": "1"}) == f"--set approval.yes_without_terminal: {told}"
+    message = f"'approval.yes_without_terminal' can only be set in {PATH}"
+    assert (
+        error_message(environ={"BACKBURNER_APPROVAL_YES_WITHOUT_TERMINAL": "1"}) == f"BACKBURNER_APPROVAL_YES_WITHOUT_TERMINAL: {message}"
+    )
+    assert error_message(flags={"approval.yes_without_terminal": "1"}) == f"--set approval.yes_without_terminal: {message}"
 
 
 def test_an_unknown_key_in_the_environment_is_rejected() -> None:
-    message = refused(environ={"BACKBURNER_COMMANDS_MAX_CONCURENT": "3"})
+    message = error_message(environ={"BACKBURNER_COMMANDS_MAX_CONCURENT": "3"})
     assert message.startswith("BACKBURNER_COMMANDS_MAX_CONCURENT: unknown setting 'commands.max_concurent'")
 
 
@@ -158,4 +160,4 @@ def test_other_variables_with_the_same_prefix_are_ignored() -> None:
 
 
 def test_an_unknown_setting_in_a_flag_is_rejected() -> None:
-    assert refused(flags={"commands.nothing": "3"}).startswith("--set commands.nothing: unknown setting 'commands.nothing'")
+    assert error_message(flags={"commands.nothing": "3"}).startswith("--set commands.nothing: unknown setting 'commands.nothing'")

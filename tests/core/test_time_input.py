@@ -19,7 +19,7 @@ HOUR = 3_600_000
 
 @pytest.fixture(autouse=True)
 def berlin() -> Iterator[None]:
-    """A zone in which an hour is missing in March and one comes twice in October."""
+    """Use a time zone in which an hour is missing in March and one occurs twice in October."""
     before = os.environ.get("TZ")
     os.environ["TZ"] = "CET-1CEST,M3.5.0,M10.5.0/3"
     time.tzset()
@@ -58,7 +58,7 @@ def test_an_invalid_duration_is_rejected_with_examples(text: str) -> None:
         duration_ms(text)
 
 
-NOW = utc(2026, 2, 9, 14, 30, 30)  # 15:30:30 here
+NOW = utc(2026, 2, 9, 14, 30, 30)  # 15:30:30 local time
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_a_time_of_day_is_the_next_one_even_when_clocks_change(now: int, hour: i
     at = moment_ms(text, now)
     assert now < at <= now + 25 * HOUR
     if utc(2026, 3, 28, 23) <= at < utc(2026, 3, 29, 22) and hour == 2:
-        return  # the hour that no clock shows
+        return  # the hour does not exist on this day
     assert read_here(at) == text
     today = datetime.fromtimestamp(now / 1000).replace(hour=hour, minute=minute, second=0, microsecond=0)
     tomorrow = today + timedelta(days=1)

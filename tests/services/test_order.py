@@ -7,7 +7,7 @@ import pytest
 from conftest import CONFIG, Place, wait_until
 
 
-def wait_for_all(place: Place, *task_ids: str) -> list[dict[str, object]]:
+def ended(place: Place, *task_ids: str) -> list[dict[str, object]]:
     place.cli("wait", *task_ids, "--timeout", "30")
     return [place.status(task_id) for task_id in task_ids]
 
@@ -19,7 +19,7 @@ def test_a_task_starts_after_its_dependencies(place: Place) -> None:
     third = place.run("true", options=("--after", first, "--after", "second"))
     assert str(place.status(third)["waits_for"]) == f"{first} (running), {second} (pending)"
     gate.touch()
-    one, two, three = wait_for_all(place, first, second, third)
+    one, two, three = ended(place, first, second, third)
     assert [one["status"], two["status"], three["status"]] == ["completed"] * 3
     assert str(one["completed_at"]) <= str(two["started_at"]) and str(two["completed_at"]) <= str(three["started_at"])
     assert three["after"] == [first, second]
@@ -32,7 +32,7 @@ def test_a_task_fails_with_the_reason_if_a_dependency_does_not_complete(place: P
     third = place.run("true", options=("--after", second))
     if code is None:
         place.ok("cancel", first)
-    two, three = wait_for_all(place, second, third)
+    two, three = ended(place, second, third)
     assert (two["status"], two["result"], two["error"]) == ("failed", "dependency", f"{first}, which it comes after, {how}")
     assert (three["status"], three["error"]) == ("failed", f"{second}, which it comes after, failed")
     assert two["started_at"] is None
@@ -51,9 +51,9 @@ def test_a_dependent_task_gets_copies_of_the_results(place: Place) -> None:
     change = 'for file in "$BACKBURNER_AFTER_LOG" "$BACKBURNER_AFTER_RESULT"; do chmod u+w "$file"; echo forged > "$file"; done'
     script = f'stat -c %a "$BACKBURNER_AFTER_LOG" "$BACKBURNER_AFTER_RESULT"; {SHOW}; {change}'
     second = place.run("sh", "-c", script, options=("--after", first))
-    wait_for_all(place, second)
+    ended(place, second)
     third = place.run("sh", "-c", SHOW, options=("--after", first))
-    wait_for_all(place, third)
+    ended(place, third)
     shown = f'the number is 42\n  "exit_code": 0,\n{first}\n'.encode()
     assert place.log(second) == b"444\n444\n" + shown and place.log(third) == shown
     assert place.log(first) == b"the number is 42\n"
@@ -68,7 +68,7 @@ def test_a_restarted_command_gets_the_same_results_after_they_are_cleared(place:
     wait_until((place.cwd / "tried").exists, "the first try")
     place.ok("clear", first)
     (place.cwd / "cleared").touch()
-    (status,) = wait_for_all(place, second)
+    (status,) = ended(place, second)
     assert (status["status"], status["run_count"]) == ("completed", 2)
     shown = f'the number is 42\n  "exit_code": 0,\n{first}\n'
     assert place.ok("logs", second, "--run", "1") == place.ok("logs", second, "--run", "2") == shown
@@ -81,7 +81,7 @@ def test_a_command_that_was_taken_over_keeps_the_results_it_got(place: Place) ->
     place.kill_engine()
     place.ok("clear", first)
     (place.cwd / "go").touch()
-    (status,) = wait_for_all(place, second)
+    (status,) = ended(place, second)
     assert status["status"] == "completed" and place.log(second).startswith(b"the number is 42\n")
 
 
@@ -139,7 +139,7 @@ def test_tasks_with_high_priority_start_first(place: Place) -> None:
     blocker = place.run("sleep", "60")
     tasks = [place.run("true", options=("--priority", priority)) for priority in ("low", "normal", "high", "high")]
     place.ok("cancel", blocker)
-    started = {task_id: str(status["started_at"]) for task_id, status in zip(tasks, wait_for_all(place, *tasks), strict=True)}
+    started = {task_id: str(status["started_at"]) for task_id, status in zip(tasks, ended(place, *tasks), strict=True)}
     events = [event["task_id"] for event in place.json("events") if event["kind"] == "run_started"]  # type: ignore[union-attr,index,call-overload]
     assert all(started.values())
     assert events[1:] == [tasks[2], tasks[3], tasks[1], tasks[0]]
@@ -161,7 +161,7 @@ def test_a_delayed_task_waits_for_its_start_time(place: Place) -> None:
 def test_nothing_starts_while_too_little_memory_is_free(place: Place) -> None:
     place.configure(CONFIG + "[commands]\nmin_free_memory_mb = 1000000\n")
     task_id = place.run("true")
-    assert "MiB free, needs 1000000 MiB" in str(place.status(task_id)["waits_for"])
+    assert "MiB of memory are free, 1000000 are to be kept" in str(place.status(task_id)["waits_for"])
     place.configure(CONFIG + "[commands]\nmin_free_memory_mb = 1\n")
     place.ok("wait", task_id, "--timeout", "20")
 
@@ -182,7 +182,7 @@ def test_a_command_that_exceeds_its_cpu_time_fails_with_the_reason(place: Place)
 def test_a_failing_command_is_restarted_and_ends_with_one_notice(place: Place) -> None:
     (place.cwd / "ran").touch()
     task_id = place.run("sh", "-c", "echo again >> ran; exit 4", options=("--restart", "on-failure:1"))
-    (status,) = wait_for_all(place, task_id)
+    (status,) = ended(place, task_id)
     assert (status["status"], status["exit_code"], status["run_count"]) == ("failed", 4, 2)
     assert (place.cwd / "ran").read_text() == "again\n" * 2
     assert (place.root / "tasks" / f"{task_id}.2" / "result.json").exists()
@@ -193,7 +193,7 @@ def test_a_failing_command_is_restarted_and_ends_with_one_notice(place: Place) -
 def test_a_restarted_command_can_complete(place: Place) -> None:
     task_id = place.run("sh", "-c", "mkdir tried 2>/dev/null && exit 1; exit 0", options=("--restart", "on-failure"))
     after = place.run("true", options=("--after", task_id))
-    one, two = wait_for_all(place, task_id, after)
+    one, two = ended(place, task_id, after)
     assert (one["status"], one["run_count"], two["status"]) == ("completed", 2, "completed")
 
 
@@ -222,8 +222,8 @@ def test_an_invalid_option_is_rejected_in_one_sentence(place: Place, options: tu
 
 def test_a_task_after_an_expired_proposal_fails_and_its_files_show_it(place: Place) -> None:
     place.configure(CONFIG + "proposal_expiry_hours = 0.0001\n")
-    proposal = place.cli("run", "--", "rm", "-rf", "x").stdout.strip()
-    dependent = place.run("true", options=("--after", proposal))
-    wait_until(lambda: place.status(dependent)["status"] == "failed", "the proposal to expire")
-    assert place.status(dependent)["error"] == f"{proposal}, which it comes after, was not approved in time"
-    assert json.loads((place.folder(dependent) / "metadata.json").read_text())["status"] == "failed"
+    asked = place.cli("run", "--", "rm", "-rf", "x").stdout.strip()
+    waits = place.run("true", options=("--after", asked))
+    wait_until(lambda: place.status(waits)["status"] == "failed", "the proposal to expire")
+    assert place.status(waits)["error"] == f"{asked}, which it comes after, was not approved in time"
+    assert json.loads((place.folder(waits) / "metadata.json").read_text())["status"] == "failed"

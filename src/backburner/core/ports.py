@@ -102,7 +102,7 @@ class OutgoingMessage(NamedTuple):
 
 
 class DeliveryFailed(Exception):
-    """A message was not delivered, or its delivery is uncertain. It is retried after `retry_after` seconds or later, unless `for_good`."""
+    """A letter did not arrive, or that is not known. It is tried again, not before `retry_after` seconds, unless it is `for_good`."""
 
     def __init__(self, reason: str, *, retry_after: float | None = None, for_good: bool = False) -> None:
         super().__init__(reason)

@@ -15,9 +15,9 @@ def allowed_starts(config: Config, wanted: int) -> int:
 def blocking_reason(config: Config) -> str | None:
     """Why nothing more should start now; None where there is room, or nothing was set."""
     if (least := config.whole("commands.min_free_memory_mb")) and (free := _free_memory_mb()) is not None and free < least:
-        return f"memory: {free} MiB free, needs {least} MiB"
+        return f"{free} MiB of memory are free, {least} are to be kept"
     if (most := config.number("commands.max_load")) and (load := os.getloadavg()[0]) > most:
-        return f"load to drop below {most:g} (now {load:.1f})"
+        return f"the load is {load:.1f}, and nothing starts above {most:g}"
     return None
 
 
