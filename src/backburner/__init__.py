@@ -1,6 +1,6 @@
-"""Backburner: background work for AI agents and the person beside them.
+"""Backburner runs background work for AI agents and their users.
 
-Everything here is loaded when it is first used, so that importing the package costs nothing.
+Every name is loaded on first use, so that importing the package is fast.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,6 +1,6 @@
 import sys
 
-sys.dont_write_bytecode = False  # a command line that starts often must not compile itself every time
+sys.dont_write_bytecode = False  # write .pyc files even if the environment disables them, because the command starts often
 
 from backburner.interfaces.cli.main import main  # noqa: E402
 

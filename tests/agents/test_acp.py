@@ -329,7 +329,7 @@ def test_an_agent_that_is_not_there_is_one_sentence(agents: Company) -> None:
     agents.place.configure(f'{CONFIG}[agents.ghost]\ntype = "acp"\ncommand = "no-such-agent --acp"\n')
     done = agents.place.cli("ask", "--agent", "ghost", "Hello")
     assert (done.returncode, done.stdout) == (2, "") and done.stderr.count("\n") == 1
-    assert "needs the program no-such-agent, which is not on the PATH" in done.stderr
+    assert "requires the program no-such-agent, which is not on the PATH" in done.stderr
     empty = {"PATH": os.path.dirname(sys.executable)}
     done = agents.place.cli("ask", "--agent", "claude", "Hello", env=empty)
     assert done.returncode == 2 and "npm install -g @agentclientprotocol/claude-agent-acp" in done.stderr
@@ -340,11 +340,11 @@ def test_an_agent_that_is_not_there_is_one_sentence(agents: Company) -> None:
     ("table", "sentence"),
     [
         ('type = "telepathy"\ncommand = "x"\n', "'agents.odd.type' must be one of opencode, acp, not 'telepathy'"),
-        ('type = "acp"\n', "'agents.odd' needs a command"),
-        ('model = "openai-chat:x"\nurl = "http://127.0.0.1:9"\n', "'agents.odd.url' is for agents with a type"),
-        ('command = "x"\n', "'agents.odd.command' is for agents with a type"),
-        ('type = "acp"\ncommand = "x"\nshout = "y"\n', "an agent has no 'shout'"),
-        ('type = "acp"\ncommand = ["x"]\n', "'agents.odd.command' must be a text"),
+        ('type = "acp"\n', "'agents.odd' requires `command`"),
+        ('model = "openai-chat:x"\nurl = "http://127.0.0.1:9"\n', "'agents.odd.url' requires `type`"),
+        ('command = "x"\n', "'agents.odd.command' requires `type`"),
+        ('type = "acp"\ncommand = "x"\nshout = "y"\n', "unknown key 'shout' for an agent"),
+        ('type = "acp"\ncommand = ["x"]\n', "'agents.odd.command' must be a string"),
     ],
     ids=["a type", "no command", "an address", "no type", "a key", "a list"],
 )
@@ -381,7 +381,7 @@ def test_the_doctor_greets_it(agents: Company) -> None:
 def test_one_that_does_not_ask_needs_a_yes_first(agents: Company) -> None:
     agents.hire(more="")
     done = agents.place.cli("ask", "--agent", "fake", script({"say": "Done."}))
-    assert done.returncode == 3 and "does not ask before it acts" in done.stderr + done.stdout
+    assert done.returncode == 3 and "does not ask for permission before it acts" in done.stderr + done.stdout
     (task,) = agents.place.json("list")  # type: ignore[misc]
     assert task["status"] == "proposed" and not agents.journal("greeted")
     agents.place.ok("approve", task["task_id"])
@@ -398,7 +398,7 @@ def test_nor_does_it_hear_more_without_another_yes(agents: Company) -> None:
     agents.place.ok("approve", task_id)
     agents.settled(task_id)
     done = agents.place.cli("resume", task_id, "--wait", script({"say": "Two."}))
-    assert done.returncode == 3 and "does not ask before it acts" in done.stderr and "Two." in done.stderr
+    assert done.returncode == 3 and "does not ask for permission before it acts" in done.stderr and "Two." in done.stderr
     assert agents.place.status(task_id)["status"] == "waiting" and len(agents.prompts) == 1
     agents.place.ok("approve", task_id)
     assert agents.settled(task_id)["status"] == "completed" and agents.place.log(task_id) == b"Two.\n"
@@ -737,7 +737,7 @@ def test_it_is_inside_of_its_task_and_not_of_who_asked_for_it(agents: Company) -
     assert given["BACKBURNER_TASK_ID"] == task_id and given["MINE"] == "kept" and given["BACKBURNER_SESSION"] == f"agent:{task_id}"
     assert not {"CLAUDECODE", "CLAUDE_CODE_SESSION_ID", "CODEX_THREAD_ID", "OPENCODE"} & given.keys()
     approved, ran, limit = agents.journal("ran")
-    assert approved["code"] == 3 and "Only a person can say yes" in approved["err"]
+    assert approved["code"] == 3 and "Only a person can approve" in approved["err"]
     assert agents.place.status(proposed["task_id"])["status"] == "proposed"
     assert ran["code"] == 0 and "from inside" in ran["out"], ran
     assert int(limit["out"]) == process.INSIDE, "nothing that it starts can say yes, whatever it sheds"

@@ -260,7 +260,7 @@ def test_a_budget_of_the_day_pauses_and_asks_and_an_agent_cannot_say_yes(home: P
     assert "of 1 tokens today" in notice and "backburner unpause" in notice
     assert any(run["status"] == "skipped" and "today" in run["error"] for run in history(home, "ci"))
     with Raw(home) as client:
-        assert "a person has to say it" in json.dumps(client.call("task_resume", task_id="ci"))
+        assert "agents cannot approve" in json.dumps(client.call("task_resume", task_id="ci"))
     assert home.status("ci")["status"] == "paused"
     home.ok("unpause", "ci")
     home.ok("pause", "ci")
@@ -272,7 +272,7 @@ def test_a_run_that_needs_a_yes_says_so_in_the_inbox_and_goes_on_after_it(home: 
     home.ok("run-now", "ci")
     wait_until(lambda: any(run["status"] == "waiting" for run in history(home, "ci")), "the run to wait", 40)
     (notice,) = told(home)
-    assert notice.startswith("ci waits for you:") and "rm -f important" in notice
+    assert notice.startswith("ci needs your approval:") and "rm -f important" in notice
     home.ok("approve", notice.split("backburner approve ")[1].split(";")[0])
     wait_until(lambda: told(home) == ["ci: Removed."], "the run to go on", 40)
 

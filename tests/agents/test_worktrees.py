@@ -117,7 +117,7 @@ def test_one_that_was_killed_goes_on_where_it_was(home: Place) -> None:
 def test_without_a_repository_it_is_a_sentence(home: Place) -> None:
     (home.cwd.parent / "bare").mkdir()
     done = home.cli("ask", "--worktree", "x", cwd=home.cwd.parent / "bare")
-    assert done.returncode == 2 and "is in no git repository" in done.stderr
+    assert done.returncode == 2 and "is not in a git repository" in done.stderr
     (home.cwd.parent / "empty").mkdir()
     subprocess.run(["git", "init", "--quiet"], cwd=home.cwd.parent / "empty", check=True, timeout=30)
     done = home.cli("ask", "--worktree", "--wait", "x", cwd=home.cwd.parent / "empty")

@@ -1,4 +1,4 @@
-"""A command as a line: its words, or a sentence that says why it needs a shell."""
+"""Splitting a command line into arguments, and rejecting shell syntax."""
 
 import shlex
 
@@ -24,7 +24,7 @@ from backburner.core.command_words import words_of
         ("  ls  ", ("ls",)),
     ],
 )
-def test_a_line_is_split_as_a_shell_would(line: str, words: tuple[str, ...]) -> None:
+def test_a_command_line_is_split_like_a_shell_does(line: str, words: tuple[str, ...]) -> None:
     assert words_of(line) == words
 
 
@@ -53,19 +53,19 @@ def test_a_line_is_split_as_a_shell_would(line: str, words: tuple[str, ...]) -> 
         ("A=1 make", "`A=1`"),
     ],
 )
-def test_what_only_a_shell_understands_is_refused_and_named(line: str, named: str) -> None:
+def test_shell_syntax_is_rejected_and_named_in_the_error(line: str, named: str) -> None:
     with pytest.raises(BadInput, match="shell=true") as refused:
         words_of(line)
     assert named in str(refused.value)
 
 
 @pytest.mark.parametrize("line", ["", "   ", "'", 'a "b', "a\\"])
-def test_what_is_no_command_line_is_refused(line: str) -> None:
+def test_an_invalid_command_line_is_rejected(line: str) -> None:
     with pytest.raises(BadInput):
         words_of(line)
 
 
 @given(st.lists(st.text(min_size=1), min_size=1, max_size=6))
-def test_quoted_words_come_back_as_they_are(words: list[str]) -> None:
+def test_quoted_arguments_are_restored_exactly(words: list[str]) -> None:
     line = shlex.join(["true", *words])
     assert words_of(line) == ("true", *words)

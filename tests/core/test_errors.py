@@ -1,4 +1,4 @@
-"""Every error says itself in one sentence, has a name for scripts and an exit code."""
+"""Every error has a one-sentence message, a stable code for scripts, and an exit code."""
 
 import re
 
@@ -7,7 +7,7 @@ import pytest
 from backburner.core import errors
 from backburner.core.errors import BackburnerError, code_of
 
-EXITS = {
+EXIT_CODES = {
     "BackburnerError": 1,
     "BadInput": 2,
     "ConfigError": 2,
@@ -33,46 +33,46 @@ EXITS = {
     "LedgerTooNew": 1,
 }
 CODES = {"TaskNotFound": "task_not_found", "BadInput": "bad_input", "NotAPerson": "not_a_person", "LedgerTooNew": "ledger_too_new"}
-KINDS = {kind.__name__: kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, BackburnerError)}
+ERRORS = {kind.__name__: kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, BackburnerError)}
 
 
-def made(kind: type[BackburnerError]) -> BackburnerError:
+def make_error(kind: type[BackburnerError]) -> BackburnerError:
     fields = {name: f"<{name}>" for name in re.findall(r"\{(\w+)\}", kind.__doc__ or "")}
     return kind(str(fields.pop("message", "")), **fields)
 
 
-@pytest.mark.parametrize("name", sorted(KINDS))
-def test_the_docstring_is_the_message(name: str) -> None:
-    kind = KINDS[name]
-    assert str(made(kind)) == re.sub(r"\{(\w+)\}", r"<\1>", kind.__doc__ or "")
+@pytest.mark.parametrize("name", sorted(ERRORS))
+def test_the_message_of_an_error_is_its_docstring(name: str) -> None:
+    kind = ERRORS[name]
+    assert str(make_error(kind)) == re.sub(r"\{(\w+)\}", r"<\1>", kind.__doc__ or "")
 
 
-@pytest.mark.parametrize("name", sorted(KINDS))
-def test_every_error_has_the_exit_code_that_scripts_rely_on(name: str) -> None:
-    assert KINDS[name].exit_code == EXITS[name]
+@pytest.mark.parametrize("name", sorted(ERRORS))
+def test_every_error_has_its_documented_exit_code(name: str) -> None:
+    assert ERRORS[name].exit_code == EXIT_CODES[name]
 
 
-def test_what_a_field_holds_is_never_taken_for_a_field() -> None:
+def test_braces_in_a_field_value_are_not_interpolated() -> None:
     assert str(errors.TaskNotFound(task_id="{message} {0} %s")) == "Task {message} {0} %s not found."
 
 
-def test_a_code_is_the_name_in_small_letters() -> None:
-    assert {name: code_of(KINDS[name]) for name in CODES} == CODES
+def test_an_error_code_is_the_class_name_in_snake_case() -> None:
+    assert {name: code_of(ERRORS[name]) for name in CODES} == CODES
     assert errors.StaleRun(run_id="x").code == "stale_run"
 
 
-def test_the_tree_at_the_top_of_the_module_is_the_real_one() -> None:
-    drawn: dict[str, str | None] = {}
-    above: list[str] = []
+def test_the_error_tree_in_the_module_docstring_is_correct() -> None:
+    parents: dict[str, str | None] = {}
+    ancestors: list[str] = []
     for line in (errors.__doc__ or "").splitlines():
         if found := re.match(r"^([│├└─ ]*)(\w+?)(?: +exit (\d+))?$", line):
             depth = len(found[1]) // 4
-            above = [*above[:depth], found[2]]
-            drawn[found[2]] = above[depth - 1] if depth else None
+            ancestors = [*ancestors[:depth], found[2]]
+            parents[found[2]] = ancestors[depth - 1] if depth else None
             if found[3]:
-                assert KINDS[found[2]].exit_code == int(found[3]), found[2]
+                assert ERRORS[found[2]].exit_code == int(found[3]), found[2]
             elif depth:
-                assert KINDS[found[2]].exit_code == KINDS[above[depth - 1]].exit_code, (
-                    f"{found[2]} has an exit code of its own that is not drawn"
+                assert ERRORS[found[2]].exit_code == ERRORS[ancestors[depth - 1]].exit_code, (
+                    f"{found[2]} has an exit code of its own that is not parents"
                 )
-    assert drawn == {name: kind.__base__.__name__ if kind is not BackburnerError else None for name, kind in KINDS.items()}  # type: ignore[union-attr]
+    assert parents == {name: kind.__base__.__name__ if kind is not BackburnerError else None for name, kind in ERRORS.items()}  # type: ignore[union-attr]

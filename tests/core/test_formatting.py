@@ -1,4 +1,4 @@
-"""How things are said to people."""
+"""Formatting of durations, times, results and notices."""
 
 import pytest
 
@@ -24,7 +24,7 @@ from backburner.core.states import Result, RunState
         (273_600_000, "3d 4h"),
     ],
 )
-def test_a_duration_is_told_in_its_two_largest_units(milliseconds: int | None, wanted: str) -> None:
+def test_a_duration_is_formatted_in_its_two_largest_units(milliseconds: int | None, wanted: str) -> None:
     assert duration(milliseconds) == wanted
 
 
@@ -32,11 +32,11 @@ def test_a_duration_is_told_in_its_two_largest_units(milliseconds: int | None, w
     ("at", "wanted"),
     [(None, None), (0, "1970-01-01T00:00:00.000Z"), (1_770_647_422_007, "2026-02-09T14:30:22.007Z"), (-1, "1969-12-31T23:59:59.999Z")],
 )
-def test_a_moment_is_iso_8601_in_utc(at: int | None, wanted: str | None) -> None:
+def test_a_time_is_formatted_as_iso_8601_in_utc(at: int | None, wanted: str | None) -> None:
     assert iso(at) == wanted
 
 
-def test_a_moment_that_never_came_is_a_dash() -> None:
+def test_a_missing_time_is_formatted_as_a_dash() -> None:
     assert local_time(None) == "-"
 
 
@@ -48,15 +48,15 @@ def test_a_moment_that_never_came_is_a_dash() -> None:
         (1, "1"),
         (127, "127"),
         (128, "128"),
-        (130, "130 or signal 2"),
-        (137, "137 or signal 9"),
-        (143, "143 or signal 15"),
-        (192, "192 or signal 64"),
+        (130, "130 (possibly killed by SIGINT)"),
+        (137, "137 (possibly killed by SIGKILL)"),
+        (143, "143 (possibly killed by SIGTERM)"),
+        (192, "192 (possibly killed by SIGRTMAX)"),
         (193, "193"),
         (255, "255"),
     ],
 )
-def test_an_exit_code_that_may_have_been_a_signal_says_both(code: int | None, wanted: str) -> None:
+def test_an_exit_code_that_may_be_a_signal_names_the_signal(code: int | None, wanted: str) -> None:
     assert exit_text(code) == wanted
 
 
@@ -66,8 +66,8 @@ def test_an_exit_code_that_may_have_been_a_signal_says_both(code: int | None, wa
         (Result.EXIT, 2, None, "exit 2"),
         (Result.SIGNAL, 143, None, "killed by signal 15"),
         (Result.SIGNAL, None, None, "killed by signal 9"),
-        (Result.TIMEOUT, None, None, "stopped at its timeout of 5m 0s"),
-        (Result.AMBIGUOUS, 137, None, "killed at its timeout of 5m 0s; its effect may or may not have happened"),
+        (Result.TIMEOUT, None, None, "stopped after its timeout of 5m 0s"),
+        (Result.AMBIGUOUS, 137, None, "killed after its timeout of 5m 0s; it may or may not have taken effect"),
         (Result.LOST, None, None, "its end was not observed"),
         (Result.LOST, None, "the machine was started anew", "the machine was started anew"),
         (Result.UNSTARTED, None, None, "never started"),
@@ -76,15 +76,15 @@ def test_an_exit_code_that_may_have_been_a_signal_says_both(code: int | None, wa
         (Result.DEPENDENCY, None, None, "dependency"),
     ],
 )
-def test_every_way_to_end_has_its_words(result: Result, code: int | None, error: str | None, wanted: str) -> None:
+def test_a_result_is_described_in_words(result: Result, code: int | None, error: str | None, wanted: str) -> None:
     assert describe_result(result, code, error, 300_000) == wanted
 
 
-def test_every_result_can_be_told() -> None:
+def test_every_result_has_a_description() -> None:
     assert all(describe_result(result, None, None, None) for result in Result)
 
 
-def test_a_notice_says_how_it_went_and_where_the_output_is() -> None:
+def test_a_notice_contains_the_result_and_the_path_of_the_output() -> None:
     assert notice_text("task_a", RunState.COMPLETED, "exit 0", "89 passed in 3s", "/x/output.log") == (
         "Background task task_a completed: 89 passed in 3s. Output: /x/output.log"
     )

@@ -1,4 +1,4 @@
-"""Ids that people can read and folders can bear, and values that must not be shown."""
+"""Readable ids that are safe as folder names, and masked values of secret variables."""
 
 import re
 
@@ -26,12 +26,12 @@ from backburner.core.ids import base_id, generate_task_id, masked, run_id, slug,
         ("$(reboot)`x`;*", "reboot-x"),
     ],
 )
-def test_a_name_becomes_a_harmless_part_of_an_id(text: str, wanted: str) -> None:
+def test_a_name_becomes_a_safe_part_of_an_id(text: str, wanted: str) -> None:
     assert slug(text) == wanted
 
 
 @given(st.text())
-def test_no_name_can_leave_its_folder_or_break_a_line(text: str) -> None:
+def test_no_name_can_escape_its_folder_or_contain_a_newline(text: str) -> None:
     assert re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}", slug(text))
 
 
@@ -48,27 +48,27 @@ def test_no_name_can_leave_its_folder_or_break_a_line(text: str) -> None:
         ([], False, "task"),
     ],
 )
-def test_a_task_is_called_by_the_word_people_would_use(command: list[str], shell: bool, wanted: str) -> None:
+def test_a_task_id_contains_the_name_of_the_program(command: list[str], shell: bool, wanted: str) -> None:
     assert stem(command, shell) == wanted
 
 
-def test_an_id_holds_the_second_and_the_word() -> None:
+def test_a_task_id_contains_the_time_in_seconds_and_the_name() -> None:
     assert re.fullmatch(r"task_\d{8}_\d{6}_pytest", base_id("pytest"))
     assert base_id("x", 0.0) == base_id("x", 0.9) != base_id("x", 1.0)
 
 
-def test_ids_of_one_second_are_all_different() -> None:
+def test_ids_generated_in_the_same_second_are_unique() -> None:
     made = [generate_task_id(["pytest"]) for _ in range(500)]
     assert len(set(made)) == 500
     assert all(re.fullmatch(r"task_\d{8}_\d{6}_pytest(_\d+)?", one) for one in made)
 
 
-def test_a_command_whose_name_looks_like_a_counted_id_gets_one_of_its_own() -> None:
+def test_a_command_named_like_a_numbered_id_gets_a_unique_id() -> None:
     made = [generate_task_id([name]) for name in ("twin", "twin", "twin_2", "twin_2", "twin")]
     assert len(set(made)) == len(made)
 
 
-def test_the_first_run_carries_the_id_of_its_task_and_the_others_count() -> None:
+def test_the_first_run_has_the_task_id_and_later_runs_are_numbered() -> None:
     assert [run_id("task_x", n) for n in (1, 2, 10)] == ["task_x", "task_x.2", "task_x.10"]
 
 
@@ -91,10 +91,10 @@ def test_the_first_run_carries_the_id_of_its_task_and_the_others_count() -> None
         "GOOGLE_CREDENTIALS",
     ],
 )
-def test_the_value_of_a_secret_looking_variable_is_hidden(name: str) -> None:
+def test_the_value_of_a_secret_looking_variable_is_masked(name: str) -> None:
     assert masked({name: "hunter2"}) == {name: "***"}
 
 
 @pytest.mark.parametrize("name", ["PATH", "PWD_OLD", "HOME", "KEYBOARD", "MODE"])
-def test_other_values_are_shown(name: str) -> None:
+def test_values_of_other_variables_are_shown(name: str) -> None:
     assert masked({name: "plain"}) == {name: "plain"}

@@ -1,4 +1,4 @@
-"""What is hidden where a command is only shown, and what is not."""
+"""Which parts of a command are masked as secrets, and which are not."""
 
 import pytest
 
@@ -71,17 +71,17 @@ SHOWN = [
 
 
 @pytest.mark.parametrize(("line", "shown"), HIDDEN)
-def test_a_secret_in_a_line_is_hidden(line: str, shown: str) -> None:
+def test_a_secret_in_a_command_line_is_masked(line: str, shown: str) -> None:
     assert hide_secrets(line) == shown
     assert masked_line((line,), True) == shown
 
 
 @pytest.mark.parametrize("line", SHOWN)
-def test_everything_else_is_shown_as_it_is(line: str) -> None:
+def test_text_without_a_secret_is_unchanged(line: str) -> None:
     assert hide_secrets(line) == line
 
 
-def test_a_secret_in_words_is_hidden_by_the_word_before_it() -> None:
+def test_an_argument_after_a_secret_option_is_masked() -> None:
     command = [
         "/usr/bin/curl",
         "-H",
@@ -108,11 +108,11 @@ def test_a_secret_in_words_is_hidden_by_the_word_before_it() -> None:
 
 
 @pytest.mark.parametrize(("command", "shown"), WORDS)
-def test_a_secret_among_the_words_of_a_command_is_hidden(command: list[str], shown: list[str]) -> None:
+def test_a_secret_in_the_arguments_of_a_command_is_masked(command: list[str], shown: list[str]) -> None:
     assert masked_words(command) == shown
 
 
-def test_long_lines_are_looked_at_quickly() -> None:
+def test_masking_a_long_line_is_fast() -> None:
     for line in (
         "a" * 200_000,
         "--token " * 20_000,

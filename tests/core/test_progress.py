@@ -1,4 +1,4 @@
-"""How far a command is and how it went: for the tools people use, for everything else, and for whoever prints anything."""
+"""Progress and summaries: of common tools, of other output, and of arbitrary input."""
 
 import json
 import subprocess
@@ -36,7 +36,7 @@ FAILED tests/test_a.py::test_x - assert 1 == 2
         ("1 passed in 0.01s\nmake: *** [Makefile:3: test] Error 1\n", "1 passed in 0.01s"),
     ],
 )
-def test_pytest_is_summed_up_by_its_last_line(output: str, wanted: str | None) -> None:
+def test_pytest_is_summarized_by_its_last_line(output: str, wanted: str | None) -> None:
     assert summarize(output) == (wanted or output.strip("= "))
 
 
@@ -48,7 +48,7 @@ def test_pytest_is_summed_up_by_its_last_line(output: str, wanted: str | None) -
         ("FAILED (failures=1, errors=2)", "FAILED (failures=1, errors=2): 12 tests in 0.003s"),
     ],
 )
-def test_unittest_is_summed_up_by_its_count_and_its_verdict(end: str, wanted: str) -> None:
+def test_unittest_is_summarized_by_its_count_and_result(end: str, wanted: str) -> None:
     assert summarize(f"....F\n{'-' * 70}\nRan 12 tests in 0.003s\n\n{end}\n") == wanted
 
 
@@ -60,22 +60,22 @@ def test_unittest_is_summed_up_by_its_count_and_its_verdict(end: str, wanted: st
         ("Ran 2 tests in 0.5s\n\nOK\nDestroying test database for alias 'default'...\n", "OK: 2 tests in 0.5s"),
     ],
 )
-def test_unittest_is_known_by_its_verdict_whatever_little_follows(output: str, wanted: str) -> None:
+def test_unittest_is_recognised_if_a_few_lines_follow_its_result(output: str, wanted: str) -> None:
     assert summarize(output) == wanted
 
 
-def test_the_word_ok_alone_is_not_taken_for_unittest() -> None:
+def test_a_line_with_only_ok_is_not_recognised_as_unittest() -> None:
     assert summarize("copied 3 files\nOK\n") == "OK"
 
 
-def test_jest_is_summed_up_by_its_tests() -> None:
+def test_jest_is_summarized_by_its_tests() -> None:
     output = (
         "Test Suites: 1 failed, 4 passed, 5 total\nTests:       2 failed, 89 passed, 91 total\nSnapshots:   0 total\nTime:        3.2 s\n"
     )
     assert summarize(output) == "Tests:       2 failed, 89 passed, 91 total"
 
 
-def test_jest_is_summed_up_by_its_tests_though_snapshots_and_more_follow() -> None:
+def test_jest_is_summarized_by_its_tests_if_snapshots_and_more_follow() -> None:
     output = (
         "Test Suites: 5 passed, 5 total\nTests:       1 skipped, 2 todo, 89 passed, 92 total\n"
         "Snapshots:   1 obsolete, 3 updated, 40 total\nTime:        3.2 s, estimated 4 s\nRan all test suites matching /a/i.\n"
@@ -83,7 +83,7 @@ def test_jest_is_summed_up_by_its_tests_though_snapshots_and_more_follow() -> No
     assert summarize(output) == "Tests:       1 skipped, 2 todo, 89 passed, 92 total"
 
 
-def test_vitest_is_summed_up_by_its_tests() -> None:
+def test_vitest_is_summarized_by_its_tests() -> None:
     output = " Test Files  1 failed | 4 passed (5)\n      Tests  2 failed | 89 passed (91)\n   Start at  10:11:12\n   Duration  1.2s\n"
     assert summarize(output) == "Tests  2 failed | 89 passed (91)"
 
@@ -95,7 +95,7 @@ def test_vitest_is_summed_up_by_its_tests() -> None:
         'error: could not compile `thing` (bin "thing") due to 2 previous errors',
     ],
 )
-def test_cargo_is_summed_up_by_its_result(line: str) -> None:
+def test_cargo_is_summarized_by_its_result(line: str) -> None:
     assert summarize(f"running 13 tests\n\n{line}\n\nerror: test failed, to rerun pass `--lib`\n") == line
 
 
@@ -106,7 +106,7 @@ def test_cargo_is_summed_up_by_its_result(line: str) -> None:
         ("FAILED. 3 passed; 2 failed", "test result: FAILED. 15 passed; 2 failed; 5 ignored (2 results)"),
     ],
 )
-def test_several_results_of_cargo_are_one(verdict: str, wanted: str) -> None:
+def test_several_results_of_cargo_are_combined(verdict: str, wanted: str) -> None:
     first = "test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.02s"
     assert summarize(f"{first}\n\nrunning 9 tests\n\ntest result: {verdict}; 4 ignored; 0 measured\n") == wanted
 
@@ -124,12 +124,12 @@ def test_several_results_of_cargo_are_one(verdict: str, wanted: str) -> None:
         ("ok  \texample.com/a\t0.012s\nok  \texample.com/b\t(cached)\n", "ok: 2 packages"),
     ],
 )
-def test_go_test_is_summed_up_over_its_packages(output: str, wanted: str) -> None:
+def test_go_test_is_summarized_over_all_packages(output: str, wanted: str) -> None:
     assert summarize(output) == wanted
 
 
 @pytest.mark.parametrize("line", ["make: *** [Makefile:3: all] Error 2", "make[1]: *** No rule to make target 'x'.  Stop."])
-def test_make_is_summed_up_by_its_error(line: str) -> None:
+def test_make_is_summarized_by_its_error(line: str) -> None:
     assert summarize(f"cc -c a.c\n{line}\nbye\n") == line
 
 
@@ -143,20 +143,20 @@ def test_make_is_summed_up_by_its_error(line: str) -> None:
         ("\x1b[1;32mgreen\x1b[0m and \x1b]0;title\x07plain\x1b(B\n", "green and plain"),
     ],
 )
-def test_anything_else_is_summed_up_by_the_last_line_that_says_anything(output: str, wanted: str) -> None:
+def test_other_output_is_summarized_by_its_last_line_with_text(output: str, wanted: str) -> None:
     assert summarize(output) == wanted
 
 
-def test_colours_do_not_hide_a_known_line() -> None:
+def test_a_summary_line_with_colours_is_recognised() -> None:
     assert summarize("\x1b[31m=== \x1b[1m1 failed\x1b[0m, 2 passed in 0.1s ===\x1b[0m\n") == "1 failed, 2 passed in 0.1s"
 
 
 @pytest.mark.parametrize("output", ["", "\n\n", "  \t ", "\x1b[0m\n\x1b[2K\n", "\0\0\0"])
-def test_an_output_that_says_nothing_has_no_summary(output: str) -> None:
+def test_output_without_text_has_no_summary(output: str) -> None:
     assert summarize(output) is None
 
 
-def test_a_summary_is_short_whatever_the_line() -> None:
+def test_a_summary_of_a_long_line_is_short() -> None:
     summary = summarize("x" * 1_000_000)
     assert summary == "x" * 199 + "…"
 
@@ -178,7 +178,7 @@ HARD = {
 
 
 @pytest.mark.parametrize("text", HARD.values(), ids=HARD)
-def test_no_line_keeps_the_reader_busy_for_long(text: str) -> None:
+def test_summarizing_any_line_is_fast(text: str) -> None:
     code = (
         f"from backburner.core.progress import observed, reported, summarize; t = {text}; summarize(t); observed(t); reported(t.encode())"
     )
@@ -191,8 +191,8 @@ def test_a_summary_is_one_printable_line(text: str) -> None:
     assert summary is None or (summary.isprintable() and 0 < len(summary) <= 200)
 
 
-def seen(tail: str) -> tuple[float | None, float | None, float | None, str] | None:
-    """What was observed, its fraction rounded."""
+def observe(tail: str) -> tuple[float | None, float | None, float | None, str] | None:
+    """Return the observed progress with its fraction rounded."""
     progress = observed(tail)
     return progress and (progress.done, progress.total, None if progress.fraction is None else round(progress.fraction, 3), progress.text)
 
@@ -219,22 +219,22 @@ STARTS = "============================= test session starts ====================
         ("\x1b[32m.\x1b[0m\x1b[31mF\x1b[0m\x1b[32m  [ 40%]\x1b[0m\n", (2, None, 0.4, "1 passed, 1 failed so far · 40%")),
     ],
 )
-def test_pytest_is_followed_by_its_percentages_and_marks(output: str, wanted: tuple) -> None:
-    assert seen(output) == wanted
+def test_progress_of_pytest_is_read_from_percentages_and_marks(output: str, wanted: tuple) -> None:
+    assert observe(output) == wanted
 
 
-def test_pytest_is_not_said_to_have_done_only_what_the_tail_shows() -> None:
+def test_progress_of_pytest_counts_more_than_an_incomplete_tail_shows() -> None:
     lines = "".join(f"tests/a.py::test_{n} PASSED  [ {40 + n // 10}%]\n" for n in range(50))
-    assert seen(lines) == (None, None, 0.44, "at least 50 passed so far · 44%")
+    assert observe(lines) == (None, None, 0.44, "at least 50 passed so far · 44%")
 
 
 @pytest.mark.parametrize("end", [f"=== 9 passed in 1.00s ===\n{STARTS}", "9 passed in 1.00s\n"])
-def test_only_the_latest_session_of_pytest_counts(end: str) -> None:
-    assert seen(f"a.py ......... [100%]\n{end}a.py ..F [ 50%]\n") == (3, None, 0.5, "2 passed, 1 failed so far · 50%")
+def test_only_the_latest_pytest_session_counts(end: str) -> None:
+    assert observe(f"a.py ......... [100%]\n{end}a.py ..F [ 50%]\n") == (3, None, 0.5, "2 passed, 1 failed so far · 50%")
 
 
-def test_the_failures_that_pytest_lists_are_not_counted_again() -> None:
-    assert seen(f"{STARTS}a.py .F [100%]\n=== FAILURES ===\nE   assert 1\nFAILED a.py::test_x - assert 1\nE") == (
+def test_failures_that_pytest_lists_at_the_end_are_not_counted_again() -> None:
+    assert observe(f"{STARTS}a.py .F [100%]\n=== FAILURES ===\nE   assert 1\nFAILED a.py::test_x - assert 1\nE") == (
         2,
         None,
         1.0,
@@ -252,13 +252,13 @@ def test_the_failures_that_pytest_lists_are_not_counted_again() -> None:
         ("test_a (t.T) ... ok\nRan 1 test in 0.1s\n\nOK\ntest_b (t.T) ... ERROR\n", "1 error so far"),
     ],
 )
-def test_unittest_is_followed_by_its_marks(output: str, wanted: str) -> None:
+def test_progress_of_unittest_is_read_from_its_marks(output: str, wanted: str) -> None:
     progress = observed(output)
     assert progress and progress.text == wanted and progress.fraction is None
 
 
 @pytest.mark.parametrize("output", ["...", "Loading\n...\nmore", "....\nmore", "FEED", "Starting nginx ... ok", "E", "F\n"])
-def test_dots_and_okays_of_others_are_not_tests(output: str) -> None:
+def test_dots_and_ok_in_other_output_are_not_counted_as_tests(output: str) -> None:
     assert observed(output) is None
 
 
@@ -275,8 +275,8 @@ def test_dots_and_okays_of_others_are_not_tests(output: str) -> None:
         ("test a ... ok\ntest b ... ok\n", (None, None, None, "at least 2 passed so far")),
     ],
 )
-def test_cargo_is_followed_by_its_tests(output: str, wanted: tuple) -> None:
-    assert seen(output) == wanted
+def test_progress_of_cargo_is_read_from_its_tests(output: str, wanted: tuple) -> None:
+    assert observe(output) == wanted
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ def test_cargo_is_followed_by_its_tests(output: str, wanted: tuple) -> None:
         ("FAIL\texample.com/a [build failed]\n", (1, "packages: 1 failed so far")),
     ],
 )
-def test_go_test_is_followed_by_its_tests_or_packages(output: str, wanted: tuple) -> None:
+def test_progress_of_go_test_is_read_from_its_tests_or_packages(output: str, wanted: tuple) -> None:
     progress = observed(output)
     assert progress and (progress.done, progress.text) == wanted
 
@@ -310,8 +310,8 @@ def test_go_test_is_followed_by_its_tests_or_packages(output: str, wanted: tuple
         ("ok 200 requests", None),
     ],
 )
-def test_tap_is_followed_by_its_numbers_and_its_plan(output: str, wanted: tuple | None) -> None:
-    assert seen(output) == wanted
+def test_progress_of_tap_is_read_from_its_numbers_and_its_plan(output: str, wanted: tuple | None) -> None:
+    assert observe(output) == wanted
 
 
 @pytest.mark.parametrize(
@@ -330,8 +330,8 @@ def test_tap_is_followed_by_its_numbers_and_its_plan(output: str, wanted: tuple 
         ("PASS a.test.js\nTests: 1 passed, 1 total\nPASS b.test.js\n", (1, None, None, "test files: 1 passed so far")),
     ],
 )
-def test_jest_is_followed_by_its_files_and_its_tests(output: str, wanted: tuple) -> None:
-    assert seen(output) == wanted
+def test_progress_of_jest_is_read_from_its_files_and_its_tests(output: str, wanted: tuple) -> None:
+    assert observe(output) == wanted
 
 
 CURL = "  % Total    % Received % Xferd\n"
@@ -375,8 +375,10 @@ CURL = "  % Total    % Received % Xferd\n"
         ("(3/10): foo.rpm  1.2 MB/s | 12 kB  00:01", 3, 10, 0.3, "(3/10): foo.rpm 1.2 MB/s | 12 kB 00:01 (30%)"),
     ],
 )
-def test_a_count_or_percentage_is_progress(line: str, done: float | None, total: float | None, fraction: float, text: str | None) -> None:
-    assert seen(f"hello\n{line}\nbye\n") == (done, total, fraction, text or line)
+def test_a_count_or_percentage_in_a_line_is_progress(
+    line: str, done: float | None, total: float | None, fraction: float, text: str | None
+) -> None:
+    assert observe(f"hello\n{line}\nbye\n") == (done, total, fraction, text or line)
 
 
 NO_PROGRESS = [
@@ -438,7 +440,7 @@ NO_PROGRESS = [
 
 
 @pytest.mark.parametrize("line", NO_PROGRESS)
-def test_what_only_looks_like_a_count_is_not_progress(line: str) -> None:
+def test_text_that_only_looks_like_a_count_is_not_progress(line: str) -> None:
     assert observed(f"hello\n{line}\nbye\n") is None
 
 
@@ -463,18 +465,18 @@ def test_what_only_looks_like_a_count_is_not_progress(line: str) -> None:
         ("3/10 \rspinning", None),
     ],
 )
-def test_the_latest_line_that_says_anything_wins(output: str, text: str | None) -> None:
+def test_the_latest_line_with_progress_is_used(output: str, text: str | None) -> None:
     progress = observed(output)
     assert (progress and progress.text) == text
 
 
-def test_a_long_line_keeps_its_percentage_and_is_cut_before_it_is_read() -> None:
+def test_a_long_line_is_cut_before_it_is_read_and_keeps_its_percentage() -> None:
     progress = observed("3/10 " + "x" * 500)
     assert progress and len(progress.text) == 200 and progress.text.endswith("x… (30%)")
     assert observed("x" * 1000 + " 3/10") is None
 
 
-def test_nothing_is_at_100_percent_before_its_end() -> None:
+def test_100_percent_is_shown_only_at_the_end() -> None:
     progress = observed("99999999999/100000000000")
     assert progress and progress.text.endswith(" (99%)")
 
@@ -510,7 +512,7 @@ LOOKS = st.sampled_from(
 
 
 @given(st.lists(LOOKS | st.text(st.characters(codec=None), max_size=5), max_size=40).map("".join))
-def test_whatever_is_printed_progress_is_one_short_line_and_sound_numbers(tail: str) -> None:
+def test_progress_of_any_output_is_one_short_line_with_valid_numbers(tail: str) -> None:
     check(observed(tail))
 
 
@@ -569,7 +571,7 @@ HOSTILE += [
 ]
 
 
-def test_no_output_keeps_the_observer_busy_for_long() -> None:
+def test_reading_progress_from_any_output_is_fast() -> None:
     code = (
         "from backburner.core.progress import observed, reported\n"
         f"for part in {HOSTILE!r}:\n"
@@ -607,7 +609,7 @@ def test_no_output_keeps_the_observer_busy_for_long() -> None:
         ('{"done": -0.0, "total": 5}', Progress(0.0, 5, 0.0, "0/5 (0%)")),
     ],
 )
-def test_a_line_of_a_progress_file_is_read(line: str, wanted: Progress) -> None:
+def test_a_valid_line_of_a_progress_file_is_read(line: str, wanted: Progress) -> None:
     assert reported(line.encode() + b"\n") == reported(line.encode()) == wanted
 
 
@@ -639,20 +641,20 @@ def test_a_line_of_a_progress_file_is_read(line: str, wanted: Progress) -> None:
         b"{\xff}",
     ],
 )
-def test_a_line_that_is_no_report_is_passed_over(line: bytes) -> None:
+def test_an_invalid_line_of_a_progress_file_is_skipped(line: bytes) -> None:
     assert reported(line) is None
     assert reported(b'{"done": 7}\n' + line) == reported(b'{"done": 7}\n' + line + b"\n\n") == Progress(7, None, None, "7")
 
 
-def test_the_last_report_wins_though_the_first_is_cut() -> None:
+def test_the_last_line_of_a_progress_file_is_used_if_the_first_is_cut() -> None:
     assert reported(b'one": 1}\n{"done": 2}\n{"done": 3}\n{"do') == Progress(3, None, None, "3")
 
 
-def test_broken_utf8_in_a_report_is_replaced() -> None:
+def test_invalid_utf8_in_a_progress_file_is_replaced() -> None:
     assert reported(b'{"text": "a\xffb"}') == Progress(None, None, None, "a\ufffdb")
 
 
-def test_a_long_text_leaves_room_for_its_numbers() -> None:
+def test_a_long_progress_text_is_shortened_to_keep_its_numbers() -> None:
     progress = reported(json.dumps({"text": "x" * 500, "done": 3, "total": 10}).encode())
     assert progress and len(progress.text) == 200 and progress.text.endswith("x… · 3/10 (30%)")
 
@@ -664,5 +666,5 @@ REPORTS = st.dictionaries(st.sampled_from(["done", "total", "percent", "fraction
 
 
 @given(st.lists(REPORTS.map(lambda report: json.dumps(report).encode()) | st.binary(max_size=20), max_size=5).map(b"\n".join))
-def test_whatever_a_progress_file_holds_a_report_is_one_short_line_and_sound_numbers(lines: bytes) -> None:
+def test_progress_of_any_progress_file_is_one_short_line_with_valid_numbers(lines: bytes) -> None:
     check(reported(lines))

@@ -1,4 +1,4 @@
-"""Sessions and recipients as texts and in their parts."""
+"""Parsing and formatting of sessions and recipients."""
 
 import pytest
 
@@ -17,7 +17,7 @@ from backburner.core.sessions import Client, SessionId, agent_task, is_chat
         ("discovery", "discovery", ""),
     ],
 )
-def test_a_session_is_a_client_and_a_key(text: str, client: str, key: str) -> None:
+def test_a_session_is_parsed_into_client_and_key(text: str, client: str, key: str) -> None:
     assert SessionId.parse(text) == (client, key)
     assert str(SessionId(client, key)) == text
 
@@ -35,7 +35,7 @@ def test_a_session_is_a_client_and_a_key(text: str, client: str, key: str) -> No
         ("discovery", None, False),
     ],
 )
-def test_only_sessions_of_agents_name_a_task(session: str | None, task_id: str | None, chat: bool) -> None:
+def test_only_sessions_of_agents_contain_a_task_id(session: str | None, task_id: str | None, chat: bool) -> None:
     assert agent_task(session) == task_id
     assert is_chat(session) is chat
 
@@ -49,12 +49,12 @@ def test_only_sessions_of_agents_name_a_task(session: str | None, task_id: str |
         ("to:a:b", Recipient(RecipientKind.CHANNEL, "a:b")),
     ],
 )
-def test_a_recipient_is_a_kind_and_a_name(text: str, recipient: Recipient) -> None:
+def test_a_recipient_is_parsed_into_kind_and_name(text: str, recipient: Recipient) -> None:
     assert Recipient.parse(text) == recipient
     assert str(recipient) == text
 
 
-def test_a_task_without_a_session_is_told_to_the_person() -> None:
+def test_notices_of_a_task_without_a_session_go_to_the_person() -> None:
     assert recipient_of(None) == PERSON
     assert str(recipient_of("chat:1")) == "session:chat:1"
     assert to_channel("phone") == "to:phone"

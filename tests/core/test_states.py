@@ -1,4 +1,4 @@
-"""Every pair of state and event, against an expectation written down independently of the table."""
+"""Every pair of state and event, checked against a table that is independent of the implementation."""
 
 import itertools
 
@@ -19,7 +19,7 @@ from backburner.core.states import (
     task_event_for,
 )
 
-# One line per state: what may happen to it, and where that leads. Whatever is not here is illegal.
+# One line per state: its valid events, and the state after each. All other pairs are invalid.
 RUNS = {
     "pending": "run_started>running run_resumed>resumed run_failed>failed run_cancelled>cancelled run_skipped>skipped",
     "running": "run_passed_to_agent>pending run_suspended>waiting run_completed>completed run_failed>failed run_cancelled>cancelled",
@@ -46,33 +46,34 @@ def expected(table: dict[str, str], state: str, event: str) -> str | None:
     return dict(pair.split(">") for pair in table[state].split()).get(event)
 
 
-def test_every_state_is_written_down_here() -> None:
+def test_the_tables_of_this_test_contain_every_state() -> None:
     assert set(RUNS) == set(RunState) and set(TASKS) == set(TaskState)
 
 
 @pytest.mark.parametrize(("state", "event"), list(itertools.product(RunState, RunEvent)))
-def test_a_run_goes_where_the_table_says_and_nowhere_else(state: RunState, event: RunEvent) -> None:
+def test_a_run_makes_only_the_transitions_in_the_table(state: RunState, event: RunEvent) -> None:
     after = expected(RUNS, state, event)
+    verb = event.removeprefix("run_").replace("_", " ")
     if after is None:
-        with pytest.raises(IllegalTransition, match=f"^A run that is {state} cannot become {event.split('_')[1]}\\.$"):
+        with pytest.raises(IllegalTransition, match=f"^The run is {state} and cannot be {verb}\\.$"):
             advance(state, event)
     else:
         assert advance(state, event) == after
 
 
 @pytest.mark.parametrize(("state", "event"), list(itertools.product(TaskState, TaskEvent)))
-def test_a_task_goes_where_the_table_says_and_nowhere_else(state: TaskState, event: TaskEvent) -> None:
+def test_a_task_makes_only_the_transitions_in_the_table(state: TaskState, event: TaskEvent) -> None:
     after = expected(TASKS, state, event)
     if after is None:
-        with pytest.raises(IllegalTransition, match=f"^A task that is {state} cannot become {event.split('_')[1]}\\.$"):
+        with pytest.raises(IllegalTransition, match=f"^The task is {state} and cannot be {event.split('_')[1]}\\.$"):
             advance_task(state, event)
     else:
         assert advance_task(state, event) == after
 
 
 @pytest.mark.parametrize(("before", "after"), list(itertools.product(RunState, RunState)))
-def test_two_states_have_an_event_between_them_only_where_one_leads_to_the_other(before: RunState, after: RunState) -> None:
-    # Handing a run on is the ledger's alone.
+def test_event_between_exists_only_for_valid_transitions(before: RunState, after: RunState) -> None:
+    # PASSED_TO_AGENT is used only inside the ledger.
     events = [event for event in RunEvent if expected(RUNS, before, event) == after and event != RunEvent.PASSED_TO_AGENT]
     if events:
         assert [event_between(before, after)] == events
@@ -81,7 +82,7 @@ def test_two_states_have_an_event_between_them_only_where_one_leads_to_the_other
             event_between(before, after)
 
 
-def test_a_run_is_live_or_ended_and_never_both() -> None:
+def test_a_run_state_is_either_live_or_ended() -> None:
     assert set(RunState) == LIVE | ENDED and not LIVE & ENDED
     assert {state for state in RunState if not RUNS[state]} == ENDED
     assert {"running", "resumed"} == RUNNING_STATES
@@ -96,5 +97,5 @@ def test_a_run_is_live_or_ended_and_never_both() -> None:
         (RunState.SKIPPED, TaskEvent.FAILED),
     ],
 )
-def test_the_end_of_the_only_run_ends_the_task(ended: RunState, event: TaskEvent) -> None:
+def test_the_end_of_the_only_run_ends_a_one_shot_task(ended: RunState, event: TaskEvent) -> None:
     assert task_event_for(ended) == event

@@ -1,4 +1,4 @@
-"""Somebody else's text, made fit to be shown."""
+"""Making untrusted text safe to show in a terminal."""
 
 import pytest
 from hypothesis import example, given
@@ -25,7 +25,7 @@ from backburner.core.terminal_text import Screen, cells, clean, cut, fitted, sho
         ("\x1b", ""),
     ],
 )
-def test_a_line_is_shown_without_what_a_terminal_would_obey(text: str, wanted: str) -> None:
+def test_clean_removes_escapes_and_control_characters(text: str, wanted: str) -> None:
     assert clean(text) == wanted
 
 
@@ -40,16 +40,16 @@ def test_a_line_is_shown_without_what_a_terminal_would_obey(text: str, wanted: s
         ("\udcff", "\\udcff"),
     ],
 )
-def test_what_a_person_decides_on_hides_nothing(text: str, wanted: str) -> None:
+def test_visible_escapes_every_hidden_character(text: str, wanted: str) -> None:
     assert visible(text) == wanted
 
 
 @given(st.text(st.characters(codec=None)))
-def test_nothing_that_is_shown_can_move_a_cursor(text: str) -> None:
+def test_clean_and_visible_text_cannot_move_the_cursor(text: str) -> None:
     assert clean(text).isprintable() and visible(text).isprintable()
 
 
-def test_a_string_without_end_hides_at_most_4096_characters() -> None:
+def test_an_unterminated_string_sequence_hides_at_most_4096_characters() -> None:
     assert clean("\x1b]52;" + "x" * 5000) == "x" * (5000 - 4096 + 3)
 
 
@@ -70,19 +70,19 @@ def test_a_string_without_end_hides_at_most_4096_characters() -> None:
         ("naïve", 4, "naï…"),
     ],
 )
-def test_a_text_is_cut_at_a_column_and_says_so(text: str, width: int, wanted: str) -> None:
+def test_a_text_is_cut_at_a_column_and_ends_with_an_ellipsis(text: str, width: int, wanted: str) -> None:
     assert cut(text, width) == wanted
 
 
 @given(st.text(st.characters(codec="utf-8")), st.integers(0, 40))
 @example("e" + "\u0301" * 500, 3)
 @example("進" * 500, 7)
-def test_a_fitted_text_has_its_width_and_starts_as_before(text: str, width: int) -> None:
+def test_a_fitted_text_has_exactly_its_width_and_the_same_start(text: str, width: int) -> None:
     assert cells(fitted(text, width)) == width
     assert fitted(text, width) == text + " " * (width - cells(text)) or text.startswith(fitted(text, width).rstrip(" ").removesuffix("…"))
 
 
-def test_a_shortened_line_keeps_its_end() -> None:
+def test_a_shortened_line_keeps_its_suffix() -> None:
     assert shortened("x" * 300, " (53%)") == "x" * 193 + "… (53%)"
     assert shortened("x" * 200) == "x" * 200
     assert shortened("abcdef", longest=4) == "abc…"
@@ -105,7 +105,7 @@ def on_screen(*pieces: bytes) -> bytes:
         b"\x1b[4:3m\x1b[58:2::8:8:8mcurly\x1b[0m",
     ],
 )
-def test_text_and_colours_stay(text: bytes) -> None:
+def test_text_and_colours_are_kept(text: bytes) -> None:
     assert Screen().feed(text) == text
 
 
@@ -141,7 +141,7 @@ DROPPED = {
 
 
 @pytest.mark.parametrize("sequence", DROPPED.values(), ids=DROPPED)
-def test_whatever_a_terminal_would_obey_goes(sequence: bytes) -> None:
+def test_every_other_escape_sequence_is_removed(sequence: bytes) -> None:
     assert on_screen(b"a" + sequence + b"b") == b"ab"
 
 
@@ -155,34 +155,34 @@ def test_whatever_a_terminal_would_obey_goes(sequence: bytes) -> None:
         (b"\x1b[28;18m", b"\x1b[28;18m"),
     ],
 )
-def test_no_colour_hides_text(sequence: bytes, wanted: bytes) -> None:
+def test_colour_sequences_cannot_conceal_text(sequence: bytes, wanted: bytes) -> None:
     assert on_screen(sequence + b"x") == wanted + b"x\x1b[0m"
 
 
-def test_colours_are_reset_at_the_end_where_there_were_any() -> None:
+def test_colours_are_reset_at_the_end_if_any_were_used() -> None:
     screen = Screen()
     assert screen.feed(b"\x1b[31mred") == b"\x1b[31mred"
     assert screen.close() == b"\x1b[0m"
     assert screen.close() == b""
 
 
-def test_what_is_unfinished_at_the_end_is_not_kept() -> None:
+def test_an_incomplete_sequence_at_the_end_is_dropped() -> None:
     screen = Screen()
     assert screen.feed(b"a\x1b[3") + screen.close() == b"a"
     assert screen.feed(b"1m") == b"1m"
 
 
 @pytest.mark.parametrize("start", [b"\x1b]0;", b"\x1bP", b"\x1b_", b"\x1b^", b"\x1bX", b"\x1b[1;", b"\x1b("])
-def test_a_sequence_without_end_is_given_up_at_the_end_of_its_line(start: bytes) -> None:
+def test_an_unterminated_sequence_ends_at_the_end_of_its_line(start: bytes) -> None:
     assert on_screen(start + b"1\nnext") == b"\nnext"
 
 
-def test_a_sequence_without_end_and_without_lines_is_given_up_after_4096_characters() -> None:
+def test_an_unterminated_sequence_without_newline_ends_after_4096_characters() -> None:
     assert on_screen(b"\x1b]" + b"x" * 5000) == b"x" * (5000 - 4096)
     assert on_screen(*[b"\x1b]"], *[b"x"] * 5000) == b"x" * (5000 - 4096)
 
 
-def test_what_is_complete_is_shown_at_once() -> None:
+def test_complete_text_is_shown_immediately() -> None:
     screen = Screen()
     assert screen.feed(b"50%\r") == b"50%\r"
     assert screen.feed(b"\x1b[32mok\x1b[0m") == b"\x1b[32mok\x1b[0m"
@@ -190,7 +190,7 @@ def test_what_is_complete_is_shown_at_once() -> None:
     assert screen.feed(b"\xa5") == "日".encode()
 
 
-def test_broken_utf8_is_replaced() -> None:
+def test_invalid_utf8_in_output_is_replaced() -> None:
     assert on_screen(b"a\xffb\xe6\x97") == "a\ufffdb\ufffd".encode()
 
 
@@ -218,14 +218,14 @@ OUTPUT = st.lists(st.sampled_from(PARTS) | st.binary(max_size=8), max_size=30).m
 @example(b"\x1b]" + b"x" * 4095 + b"\x07y", [4096, 4097])
 @example(b"\x1b]" + b"x" * 4097 + b"\x07y", [4097, 4098, 4099])
 @example(b"\x1b[" + b"1" * 4097 + b"my", [4097, 4098, 4099])
-def test_how_the_output_is_cut_into_pieces_makes_no_difference(output: bytes, cuts: list[int]) -> None:
+def test_the_result_does_not_depend_on_the_size_of_the_chunks(output: bytes, cuts: list[int]) -> None:
     ends = [*sorted(min(cut, len(output)) for cut in cuts), len(output)]
     pieces = [output[start:end] for start, end in zip([0, *ends], ends, strict=False)]
     assert on_screen(*pieces) == on_screen(*(bytes([byte]) for byte in output)) == on_screen(output)
 
 
 @given(OUTPUT)
-def test_nothing_on_a_screen_is_left_but_text_and_colours(output: bytes) -> None:
+def test_only_text_and_colours_remain_on_a_screen(output: bytes) -> None:
     shown = on_screen(output).decode()
     parts = shown.split("\x1b")
     assert all(part.startswith("[") and not part[1:].partition("m")[0].strip("0123456789;:") and "m" in part for part in parts[1:])
@@ -251,10 +251,10 @@ ENDLESS = [
 
 @pytest.mark.parametrize("part", ENDLESS)
 @pytest.mark.parametrize("size", [3, 1 << 20])
-def test_no_output_keeps_a_screen_busy_or_is_kept(part: bytes, size: int) -> None:
+def test_processing_any_output_is_fast_and_buffers_little(part: bytes, size: int) -> None:
     output = (part * (1 << 16))[: 1 << 16]
     screen = Screen()
     for start in range(0, len(output), size):
         screen.feed(output[start : start + size])
-        assert len(screen._held) <= 4100
+        assert len(screen._buffered) <= 4100
     clean(output.decode("utf-8", "replace"))

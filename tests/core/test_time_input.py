@@ -1,4 +1,4 @@
-"""Durations, moments and sizes as people write them, in a zone with daylight saving time too."""
+"""Parsing of durations, times and sizes, in a time zone with daylight saving time."""
 
 import os
 import time
@@ -19,7 +19,7 @@ HOUR = 3_600_000
 
 @pytest.fixture(autouse=True)
 def berlin() -> Iterator[None]:
-    """A zone in which an hour is missing in March and one comes twice in October."""
+    """Use a time zone in which an hour is missing in March and one occurs twice in October."""
     before = os.environ.get("TZ")
     os.environ["TZ"] = "CET-1CEST,M3.5.0,M10.5.0/3"
     time.tzset()
@@ -41,24 +41,24 @@ def utc(*parts: int) -> int:
         ("0.5s", 500), (".5m", 30_000), ("1e-9s", 1),
     ],
 )  # fmt: skip
-def test_a_duration_is_a_number_with_its_unit(text: str, milliseconds: int) -> None:
+def test_a_duration_is_parsed_with_its_unit(text: str, milliseconds: int) -> None:
     assert duration_ms(text) == milliseconds
 
 
 @given(number=st.decimals(Decimal("0.001"), Decimal("9999"), places=3), unit=st.sampled_from(sorted(SECONDS)))
-def test_a_duration_is_exact_to_the_millisecond(number: Decimal, unit: str) -> None:
+def test_a_duration_is_parsed_exactly_to_the_millisecond(number: Decimal, unit: str) -> None:
     assert duration_ms(f"{number}{unit}") == number * SECONDS[unit] * 1000
 
 
 @pytest.mark.parametrize(
     "text", ["", "s", "m5", "5x", "5 minutes", "-5", "0", "0s", "nan", "inf", "1e10", "1e9d", "5M", "1h30m", "--", "\0", "５分"]
 )
-def test_what_is_no_duration_is_refused_with_what_would_be_one(text: str) -> None:
-    with pytest.raises(BadInput, match="is not a duration; write 30s"):
+def test_an_invalid_duration_is_rejected_with_examples(text: str) -> None:
+    with pytest.raises(BadInput, match="is not a valid duration; use 30s"):
         duration_ms(text)
 
 
-NOW = utc(2026, 2, 9, 14, 30, 30)  # 15:30:30 here
+NOW = utc(2026, 2, 9, 14, 30, 30)  # 15:30:30 local time
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ NOW = utc(2026, 2, 9, 14, 30, 30)  # 15:30:30 here
         ("2026-02-09T18:30+14:00", None),
     ],
 )
-def test_a_moment_is_a_clock_time_here_or_a_date_with_or_without_a_zone(text: str, at: int | None) -> None:
+def test_a_time_is_parsed_as_local_time_or_date_with_or_without_zone(text: str, at: int | None) -> None:
     if at is None:
         with pytest.raises(BadInput, match="is in the past"):
             moment_ms(text, NOW)
@@ -95,15 +95,15 @@ def test_a_moment_is_a_clock_time_here_or_a_date_with_or_without_a_zone(text: st
         "2026-02-09T18:30+99:99", "2026-02-09T18:30+24:00", "2026-02-09T18:30-01:60",
     ],
 )  # fmt: skip
-def test_what_is_no_moment_is_refused_with_what_would_be_one(text: str) -> None:
-    with pytest.raises(BadInput, match="is not a time; write 18:30"):
+def test_an_invalid_time_is_rejected_with_examples(text: str) -> None:
+    with pytest.raises(BadInput, match="is not a valid time; use 18:30"):
         moment_ms(text, NOW)
 
 
 @pytest.mark.parametrize(
     "text", ["2026-02-09 15:30", "2026-02-09 15:30:30", "2025-12-31 23:59", "2026-02-09T14:30:30Z", "1970-01-01T00:00:00Z"]
 )
-def test_a_moment_that_is_over_is_refused(text: str) -> None:
+def test_a_time_in_the_past_is_rejected(text: str) -> None:
     with pytest.raises(BadInput, match="is in the past"):
         moment_ms(text, NOW)
 
@@ -120,12 +120,12 @@ def read_here(at: int) -> str:
     hour=st.integers(0, 23),
     minute=st.integers(0, 59),
 )
-def test_a_clock_time_is_the_next_one_that_a_clock_here_shows_also_when_clocks_change(now: int, hour: int, minute: int) -> None:
+def test_a_time_of_day_is_the_next_one_even_when_clocks_change(now: int, hour: int, minute: int) -> None:
     text = f"{hour:02}:{minute:02}"
     at = moment_ms(text, now)
     assert now < at <= now + 25 * HOUR
     if utc(2026, 3, 28, 23) <= at < utc(2026, 3, 29, 22) and hour == 2:
-        return  # the hour that no clock shows
+        return  # the hour does not exist on this day
     assert read_here(at) == text
     today = datetime.fromtimestamp(now / 1000).replace(hour=hour, minute=minute, second=0, microsecond=0)
     tomorrow = today + timedelta(days=1)
@@ -140,13 +140,13 @@ def test_a_clock_time_is_the_next_one_that_a_clock_here_shows_also_when_clocks_c
         ("2048K", 2), ("1.9", 1), ("1023T", 1023 << 20),
     ],
 )  # fmt: skip
-def test_a_size_is_a_number_with_its_unit(text: str, mebibytes: int) -> None:
+def test_a_size_is_parsed_with_its_unit(text: str, mebibytes: int) -> None:
     assert size_mb(text) == mebibytes
 
 
 @pytest.mark.parametrize(
     "text", ["", "M", "0", "0.5M", "500K", "-1G", "1GB", "1 G B", "5P", "nan", "inf", "infG", "1e20", "1024T", "ßM", "1\0M"]
 )
-def test_what_is_no_size_is_refused_with_what_would_be_one(text: str) -> None:
-    with pytest.raises(BadInput, match="is not a size of at least 1M; write 512M"):
+def test_an_invalid_size_is_rejected_with_examples(text: str) -> None:
+    with pytest.raises(BadInput, match="is not a valid size; use at least 1M, such as 512M"):
         size_mb(text)

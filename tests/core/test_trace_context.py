@@ -1,4 +1,4 @@
-"""A TRACEPARENT is taken where the standard would take it, and what is handed on can be taken by the next one."""
+"""TRACEPARENT is parsed as the standard requires, and a formatted one can be parsed again."""
 
 import re
 
@@ -24,7 +24,7 @@ T, S = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
         f"cc-{T}-{S}-01-",
     ],
 )
-def test_a_traceparent_says_where_the_one_who_asks_stands(text: str) -> None:
+def test_a_valid_traceparent_gives_the_parent_span(text: str) -> None:
     assert trace.parse(text) == ParentSpan(T, S)
 
 
@@ -51,16 +51,16 @@ def test_a_traceparent_says_where_the_one_who_asks_stands(text: str) -> None:
         f"00-{T}-{S}-0\u0661",
     ],
 )
-def test_what_the_standard_would_ignore_is_ignored(text: str | None) -> None:
+def test_an_invalid_traceparent_is_ignored(text: str | None) -> None:
     assert trace.parse(text) is None
 
 
 @given(st.text(max_size=80))
-def test_nothing_that_somebody_could_set_breaks_it(text: str) -> None:
+def test_parsing_any_traceparent_does_not_raise(text: str) -> None:
     assert trace.parse(text) is None
 
 
-def test_what_is_handed_on_can_be_taken() -> None:
+def test_a_formatted_traceparent_can_be_parsed() -> None:
     made = [(trace.new_trace_id(), trace.new_span_id()) for _ in range(50)]
     assert [trace.parse(trace.traceparent(*ids)) for ids in made] == made
     assert len({trace_id for trace_id, _ in made}) == len({span_id for _, span_id in made}) == 50

@@ -225,7 +225,7 @@ class Clockwork:
             wrong += [f"{name}: slot {slot} was forgotten" for slot in there if slot not in slots]
             wrong += [f"{name}: {slot} is no slot" for slot in slots if slot not in there]
             count = sum(row.task == name for row in runs.values())
-            if known != [count, count, "paused", "a person or an agent paused it"]:
+            if known != [count, count, "paused", "it was paused by a person or an agent"]:
                 wrong.append(f"{name} has {count} runs, and the task says {known}")
         wrong += [f"{len(tasks)} tasks"] if len(tasks) != TASKS else []
         wrong += [f"told although nobody was to be told: {text}" for (text,) in query(self.place, "SELECT text FROM notices")]

@@ -91,7 +91,7 @@ def test_a_failed_delivery_is_shown_by_inbox_and_doctor_and_can_be_retried(home:
 
 def test_an_unknown_channel_is_rejected_by_name(home: Place) -> None:
     done = home.cli("add", "x", "--every", "1h", "--to", "pigeon", "--", "true")
-    assert done.returncode == 2 and "There is no channel 'pigeon'; there are hook." in done.stderr
+    assert done.returncode == 2 and "Unknown channel 'pigeon'. Configured channels: hook." in done.stderr
 
 
 def test_all_notices_are_delivered_when_processes_are_killed(home: Place, receiver: Receiver) -> None:
@@ -194,7 +194,7 @@ def test_a_proposal_is_sent_as_a_question_with_its_details(home: Place, receiver
         "Proposed: watch",
         "CI was red twice.",
         "When: every weekday at 09:00 UTC; next:",
-        "It would run: true",
+        "Command: true",
         f"approve {task_id}",
     ):
         assert expected in message["text"]

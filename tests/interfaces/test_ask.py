@@ -77,7 +77,9 @@ def test_without_a_model_a_sentence_says_how_to_get_one(place: Place) -> None:
     assert agents == {"default": "openai-chat:x", "writer": "openai-chat:y"}
     done = place.cli("ask", "--agent", "nobody", "Hello")
     assert (
-        done.returncode == 2 and "There is no agent 'nobody'; there are claude, codex, default," in done.stderr and "writer." in done.stderr
+        done.returncode == 2
+        and "Unknown agent 'nobody'. Available agents: claude, codex, default," in done.stderr
+        and "writer." in done.stderr
     )
 
 
@@ -215,7 +217,7 @@ def test_an_agent_speaks_anthropics_dialect_too(home: Place, model: ScriptedMode
 def test_an_address_for_a_model_that_takes_none_is_refused(home: Place) -> None:
     home.configure(f'{CONFIG}[models]\ndefault = "groq:x"\nbase_url = "http://127.0.0.1:9/v1"\n')
     ended = settled(home, ask(home, {"say": "never"}))
-    assert ended["status"] == "failed" and "A base_url is for" in str(ended["error"])
+    assert ended["status"] == "failed" and "base_url must be" in str(ended["error"])
 
 
 def test_ending_a_session_takes_its_tasks_with_it(home: Place) -> None:

@@ -100,7 +100,7 @@ def test_a_home_of_another_user_is_told(home: Home) -> None:
     ("text", "told"),
     [
         ("[commands]\nmax_concurrent = 'x'\n", "line 2: 'commands.max_concurrent' must be a whole number, not 'x'"),
-        ("[comands]\n", "line 1: there is no section 'comands'"),
+        ("[comands]\n", "line 1: unknown section 'comands'"),
         ("[commands\n", "line 1: not valid TOML"),
     ],
 )

@@ -294,7 +294,7 @@ def test_keys_that_metadata_does_not_know_are_left_out() -> None:
     assert TaskMetadata.from_dict({**metadata().to_dict(), "new_in_2031": True}) == metadata()
 
 
-def test_a_status_that_does_not_exist_is_refused() -> None:
+def test_an_unknown_status_is_rejected() -> None:
     with pytest.raises(ValueError, match="strange"):
         TaskMetadata.from_dict({**metadata().to_dict(), "status": "strange"})
 
@@ -302,13 +302,13 @@ def test_a_status_that_does_not_exist_is_refused() -> None:
 @pytest.mark.parametrize(
     ("line", "words"), [("echo 'a b' c", ["echo", "a b", "c"]), ("", []), ('x "y"', ["x", "y"]), (r"a\ b", ["a b"]), ("a\nb", ["a", "b"])]
 )
-def test_a_line_is_split_as_a_shell_would(line: str, words: list[str]) -> None:
+def test_a_command_line_is_split_like_a_shell_does(line: str, words: list[str]) -> None:
     assert parse_command(line) == words
 
 
 @pytest.mark.parametrize("line", ["echo 'a", 'x "', "a\\"])
 def test_a_line_that_does_not_end_is_bad_input(line: str) -> None:
-    with pytest.raises(BadInput, match="That is not a command line"):
+    with pytest.raises(BadInput, match="Invalid command line"):
         parse_command(line)
 
 

@@ -174,7 +174,7 @@ def test_a_rejected_command_is_told_to_who_asked_for_it(place: Place) -> None:
         asked = client.value("start_background_task", command="rm -r x", description="Tidy up")
         place.ok("reject", asked["task_id"])
         told = client.value("list_background_tasks")["notices"]
-        assert "was rejected by a person" in told and "must not be tried in another way" in told
+        assert "was rejected by a person" in told and "Do not try to do the same thing in another way" in told
 
 
 def test_a_key_gives_the_same_task_again(place: Place) -> None:

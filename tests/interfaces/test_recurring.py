@@ -53,7 +53,7 @@ def test_an_interval_fires_on_its_grid_and_each_run_is_in_the_history(place: Pla
 
 def test_what_add_says_is_what_was_understood(place: Place) -> None:
     done = place.cli("add", "nine", "--cron", "0 9 * * 1-5", "--tz", "Europe/Berlin", "--max-runs", "3", "--", "true")
-    assert re.match(r"Every weekday at 09:00 Europe/Berlin, 3 times at the most; next: \w{3} [\d-]+ 09:00:00 CES?T\n", done.stderr)
+    assert re.match(r"Every weekday at 09:00 Europe/Berlin, at most 3 times; next: \w{3} [\d-]+ 09:00:00 CES?T\n", done.stderr)
     status = place.status("nine")
     assert (status["cron"], status["timezone"], status["max_runs"], status["notify"]) == ("0 9 * * 1-5", "Europe/Berlin", 3, "on_change")
     assert str(status["next_run_at"]).endswith("Z") and "next in" in place.ok("list")
@@ -64,20 +64,20 @@ def test_what_add_says_is_what_was_understood(place: Place) -> None:
     ("words", "sentence"),
     [
         (["--every", "1h"], "Say what to do: --prompt TEXT, or a command after `--`."),
-        (["--", "true"], "Say when, in one way: every, cron, at, after another task, or on an event."),
-        (["--every", "soon", "--", "true"], "'soon' is not a duration; write 30s, 5m, 2h or 1d."),
-        (["--every", "10ms", "--", "true"], "'10ms' is not a duration; write 30s, 5m, 2h or 1d."),
-        (["--every", "0.1s", "--", "true"], "An interval is a second at the least."),
-        (["--cron", "* * * * * *", "--", "true"], "A cron expression has five fields"),
-        (["--cron", "0 0 30 2 *", "--", "true"], "'0 0 30 2 *' is not a cron expression: Bad day-of-month."),
-        (["--cron", "@daily", "--tz", "Mars/Base", "--", "true"], "There is no time zone 'Mars/Base'"),
-        (["--every", "1h", "--tz", "UTC", "--", "true"], "A time zone is for cron"),
+        (["--", "true"], "Choose exactly one: every, cron, at, after (another task) or on (an event)."),
+        (["--every", "soon", "--", "true"], "'soon' is not a valid duration; use 30s, 5m, 2h or 1d."),
+        (["--every", "10ms", "--", "true"], "'10ms' is not a valid duration; use 30s, 5m, 2h or 1d."),
+        (["--every", "0.1s", "--", "true"], "The interval must be at least one second."),
+        (["--cron", "* * * * * *", "--", "true"], "Invalid cron expression '* * * * * *': use five fields"),
+        (["--cron", "0 0 30 2 *", "--", "true"], "Invalid cron expression '0 0 30 2 *': Bad day-of-month."),
+        (["--cron", "@daily", "--tz", "Mars/Base", "--", "true"], "Unknown time zone 'Mars/Base'"),
+        (["--every", "1h", "--tz", "UTC", "--", "true"], "A time zone can only be used with cron."),
         (["--at", "2001-01-01 10:00", "--", "true"], "'2001-01-01 10:00' is in the past."),
         (["--every", "1h", "--until", "2001-01-01 10:00", "--", "true"], "'2001-01-01 10:00' is in the past."),
-        (["--every", "1h", "--max-runs", "0", "--", "true"], "How often at the most is a number from 1 on"),
+        (["--every", "1h", "--max-runs", "0", "--", "true"], "The maximum number of runs must be at least 1"),
         (["--every", "1h", "--jitter", "2h", "--", "true"], "The jitter must be shorter than the interval."),
         (["--every", "1h", "--field", "x", "--", "true"], "are for a prompt, and there is none."),
-        (["--every", "1h", "--per-day", "sheep=3", "--", "true"], "A budget has tokens"),
+        (["--every", "1h", "--per-day", "sheep=3", "--", "true"], "Invalid budget day_sheep = 3"),
         (["--every", "1h", "--per-day", "runs", "--", "true"], "--per-day takes NAME=NUMBER"),
         (["--every", "1h", "--after", "x", "--", "true"], "not allowed with argument"),
         (["--after", "nothing", "--", "true"], "nothing"),
@@ -92,7 +92,7 @@ def test_bad_input_gets_one_sentence_and_nothing_is_stored(place: Place, words: 
 @pytest.mark.parametrize("name", ["", "a\nb", "x" * 81, "   ", "\x1b[31m"])
 def test_a_name_that_is_none_is_refused(place: Place, name: str) -> None:
     done = place.cli("add", name, "--every", "1h", "--", "true")
-    assert done.returncode == 2 and "A standing task needs a name" in done.stderr and place.json("list") == []
+    assert done.returncode == 2 and "A recurring task requires a name" in done.stderr and place.json("list") == []
 
 
 def test_a_name_that_leads_elsewhere_stays_inside(place: Place) -> None:
@@ -105,7 +105,7 @@ def test_a_command_that_needs_a_yes_is_a_proposal_with_its_schedule(place: Place
     done = place.cli("add", "clean", "--every", "1s", "--", "rm", "-rf", "build")
     assert done.returncode == 3 and place.status("clean")["status"] == "proposed" and place.status("clean")["next_run_at"] is None
     shown = place.ok("status", "clean")
-    assert "When: every 1s" in shown and "Command: rm -rf build" in shown and "Answer: backburner approve" in shown
+    assert "When: every 1s" in shown and "Command: rm -rf build" in shown and "To approve: backburner approve" in shown
     (place.cwd / "build").mkdir()
     place.ok("approve", "clean")
     assert place.status("clean")["status"] == "active" and place.status("clean")["approved_by"] == "user"
@@ -129,7 +129,7 @@ def test_a_script_that_changed_since_the_yes_waits_and_says_so(place: Place) -> 
     place.ok("run-now", "job")
     wait_until(lambda: history(place, "job")[0]["status"] == "waiting", "the run to wait")
     (notice,) = told(place)
-    assert notice.startswith("job waits for you: what would run has changed since a person said yes")
+    assert notice.startswith("job needs your approval: the command has changed since it was approved")
     place.ok("approve", "job")
     wait_until(lambda: history(place, "job")[0]["status"] == "completed", "the run to go on")
     assert told(place) == ["job: two"]
@@ -249,7 +249,7 @@ def test_compact_forgets_old_runs_but_for_the_latest(place: Place) -> None:
 def test_clear_and_restart_leave_a_standing_task_alone(place: Place) -> None:
     place.ok("add", "job", "--every", "1h", "--", "true")
     ran(place, "job")
-    assert "only what has ended can be cleared" in place.cli("clear", "job").stderr
+    assert "only finished tasks can be cleared" in place.cli("clear", "job").stderr
     place.ok("clear", "--ended")
     assert place.status("job")["status"] == "active"
     assert "run it out of turn: backburner run-now" in place.cli("restart", "job").stderr
@@ -260,7 +260,7 @@ def test_the_tools_do_what_the_command_line_does(place: Place) -> None:
         added = client.call("task_add", name="ci", description="Watch CI", command="echo ok", interval="30m", max_runs=5)[
             "structuredContent"
         ]
-        assert added["status"] == "active" and "every 30m, 5 times at the most" in added["display"]
+        assert added["status"] == "active" and "every 30m, at most 5 times" in added["display"]
         again = client.call("task_add", name="ci", description="Watch CI", command="echo ok", interval="30m")
         assert again["isError"] and "There is a standing task 'ci' here already" in json.dumps(again)
         asked = client.call("task_add", name="rm", description="Clean", command="rm -rf build", cron="@daily")["structuredContent"]

@@ -114,7 +114,7 @@ def test_files_a_command_leaves_show_up_in_status_and_notice(place: Place) -> No
     assert place.status(task_id)["artifacts"] == ["bad\\tname", "parts/", "report.md"]
     assert "Files: bad\\tname, parts/, report.md" in place.ok("status", task_id)
     (notice,) = place.json("inbox", "--read")  # type: ignore[misc]
-    assert notice["text"].endswith("Files in work/ beside it: bad\\tname, parts/, report.md")
+    assert notice["text"].endswith("Files in the work/ folder next to it: bad\\tname, parts/, report.md")
     assert (place.folder(task_id) / "work" / "report.md").read_text() == "x\n"
 
 
@@ -192,7 +192,7 @@ def test_a_server_is_ready_when_it_says_so_or_listens(place: Place, when: str) -
     assert place.ok("wait", "--ready", task_id, "--timeout", "20") == f"{task_id} ready, listens on {port}\n"
     status = place.status(task_id)
     assert status["ready_at"] and status["ports"] == [port] and status["status"] == "running"
-    assert f"Listens on: {port}" in place.ok("status", task_id)
+    assert f"Listening on: {port}" in place.ok("status", task_id)
     place.kill_engine()
     assert place.ok("wait", "--ready", task_id) == f"{task_id} ready, listens on {port}\n"
     place.ok("cancel", task_id)
@@ -241,7 +241,7 @@ def test_a_command_reads_what_is_sent(place: Place) -> None:
 def test_a_command_without_open_input_says_how_to_get_one(place: Place) -> None:
     task_id = place.run("sleep", "60")
     done = place.cli("send", task_id, "x")
-    assert (done.returncode, done.stderr) == (2, f"Task {task_id} has no input: it was not started with `run --stdin`.\n")
+    assert (done.returncode, done.stderr) == (2, f"Task {task_id} accepts no input: it was not started with `run --stdin`.\n")
     deaf = place.run("sleep", "60", options=("--stdin",))
     wait_until(lambda: place.status(deaf)["pid"], "the command")
     full = subprocess.run(

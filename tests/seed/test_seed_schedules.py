@@ -152,7 +152,7 @@ def test_watch_this_deploy(home: Place) -> None:
     look(home, "watch-deploy-staging")
     look(home, "watch-deploy-staging")
     assert told(home) == ["watch-deploy-staging: The staging deploy is done."]
-    assert home.status(task)["max_runs"] == 30 and "30 times at the most" in str(home.status(task)["when"])
+    assert home.status(task)["max_runs"] == 30 and "at most 30 times" in str(home.status(task)["when"])
 
 
 def test_run_tests_on_this_branch_when_i_push(home: Place) -> None:

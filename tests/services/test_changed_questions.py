@@ -1,4 +1,4 @@
-"""A yes is for what was shown: where that is not what would run any more, nothing is approved and the question is shown anew."""
+"""An approval is bound to what was shown: if the command has changed, nothing is approved and the question is shown again."""
 
 import os
 import pty
@@ -16,14 +16,16 @@ from backburner import BackburnerSync, QuestionChanged
 FINGERPRINT = re.compile(r"Fingerprint: ([0-9a-f]{12})\b")
 
 
-def _proposed(place: Place) -> str:
-    """A script that nobody has said yes to, changed after it was asked about."""
+def _propose_script(place: Place) -> str:
+    """Propose a script that needs approval; returns the id of its task."""
     (place.cwd / "job.sh").write_text("echo good\n")
     return place.cli("run", "--", "sh", "job.sh").stdout.strip()
 
 
-def _typed(place: Place, keys: str, *words: str, at: bytes = b"[y/n", before: Callable[[], object] = lambda: None) -> tuple[str, int]:
-    """One command line in a terminal of its own, typing `keys` where it asks; the screen and the exit code."""
+def _run_in_terminal(
+    place: Place, keys: str, *words: str, at: bytes = b"[y/n", before: Callable[[], object] = lambda: None
+) -> tuple[str, int]:
+    """Run a command in a new terminal and type `keys` when it asks; returns the screen and the exit code."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(place.cwd)
@@ -43,21 +45,21 @@ def _typed(place: Place, keys: str, *words: str, at: bytes = b"[y/n", before: Ca
     return screen.decode().replace("\r\n", "\n"), os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def test_a_plain_approve_is_for_what_was_asked_about(place: Place) -> None:
-    task_id = _proposed(place)
+def test_approve_without_fingerprint_requires_the_original_command(place: Place) -> None:
+    task_id = _propose_script(place)
     (place.cwd / "job.sh").write_text("echo evil\n")
     refused = place.cli("approve", task_id)
     assert refused.returncode == 3 and "Command requires approval:" in refused.stderr and "sh job.sh" in refused.stderr
-    assert f"what {task_id} would run has changed" in refused.stderr and place.status(task_id)["status"] == "proposed"
-    assert place.cli("approve", task_id).returncode == 3, "having been refused is not having said yes to the new one"
+    assert f"the command of {task_id} has changed" in refused.stderr and place.status(task_id)["status"] == "proposed"
+    assert place.cli("approve", task_id).returncode == 3, "a refused approval does not approve the new command"
     (shown,) = set(FINGERPRINT.findall(refused.stderr))
     place.ok("approve", task_id, "--seen", shown)
     place.ok("wait", task_id)
     assert place.log(task_id) == b"evil\n"
 
 
-def test_what_was_seen_and_is_not_any_more_is_refused(place: Place) -> None:
-    task_id = _proposed(place)
+def test_approve_with_an_outdated_fingerprint_is_rejected(place: Place) -> None:
+    task_id = _propose_script(place)
     shown = str(place.status(task_id)["fingerprint"])
     assert len(shown) == 12 and f"Fingerprint: {shown}" in place.ok("status", task_id)
     (place.cwd / "job.sh").write_text("echo evil\n")
@@ -70,47 +72,49 @@ def test_what_was_seen_and_is_not_any_more_is_refused(place: Place) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["", "abc", "x" * 12])
-def test_a_fingerprint_that_is_none_is_wrong_input(place: Place, wrong: str) -> None:
-    task_id = _proposed(place)
+def test_an_invalid_fingerprint_is_bad_input(place: Place, wrong: str) -> None:
+    task_id = _propose_script(place)
     done = place.cli("approve", task_id, "--seen", wrong)
     assert done.returncode == 2 and "--seen" in done.stderr and place.status(task_id)["status"] == "proposed"
 
 
-def test_one_fingerprint_is_for_one_task(place: Place) -> None:
-    one, two = _proposed(place), place.cli("run", "--", "install", "-d", "made").stdout.strip()
+def test_a_fingerprint_cannot_approve_several_tasks(place: Place) -> None:
+    one, two = _propose_script(place), place.cli("run", "--", "install", "-d", "made").stdout.strip()
     done = place.cli("approve", one, two, "--seen", str(place.status(one)["fingerprint"]))
     assert done.returncode == 2 and place.status(one)["status"] == place.status(two)["status"] == "proposed"
 
 
-def test_at_a_terminal_the_question_is_shown_before_the_yes(place: Place) -> None:
+def test_a_terminal_shows_the_command_before_it_is_approved(place: Place) -> None:
     place.configure("")
-    task_id = _proposed(place)
-    screen, code = _typed(place, "n\n", "approve", task_id)
+    task_id = _propose_script(place)
+    screen, code = _run_in_terminal(place, "n\n", "approve", task_id)
     assert code == 3 and "sh job.sh" in screen and FINGERPRINT.search(screen) and place.status(task_id)["status"] == "proposed"
     (place.cwd / "job.sh").write_text("echo new\n")  # the person sees the new one
-    screen, code = _typed(place, "y\n", "approve", task_id)
+    screen, code = _run_in_terminal(place, "y\n", "approve", task_id)
     assert code == 0 and FINGERPRINT.search(screen), screen
     place.ok("wait", task_id)
     assert place.log(task_id) == b"new\n"
 
 
-def test_at_a_terminal_what_changes_while_the_person_reads_is_not_approved(place: Place) -> None:
+def test_a_command_that_changes_during_the_prompt_is_not_approved(place: Place) -> None:
     place.configure("")
-    task_id = _proposed(place)
-    screen, code = _typed(place, "y\n", "approve", task_id, before=lambda: (place.cwd / "job.sh").write_text("echo evil\n"))
+    task_id = _propose_script(place)
+    screen, code = _run_in_terminal(place, "y\n", "approve", task_id, before=lambda: (place.cwd / "job.sh").write_text("echo evil\n"))
     assert code == 3 and len(set(FINGERPRINT.findall(screen))) == 2, screen
     assert place.status(task_id)["status"] == "proposed"
 
 
-def test_what_changes_while_run_asks_is_not_started(place: Place) -> None:
+def test_a_command_that_changes_during_the_prompt_of_run_is_not_started(place: Place) -> None:
     place.configure("")
     (place.cwd / "job.sh").write_text("echo good\n")
-    screen, code = _typed(place, "y\n", "run", "--", "sh", "job.sh", before=lambda: (place.cwd / "job.sh").write_text("echo evil\n"))
-    assert code == 3 and FINGERPRINT.search(screen) and "changed while it was asked about" in screen, screen
+    screen, code = _run_in_terminal(
+        place, "y\n", "run", "--", "sh", "job.sh", before=lambda: (place.cwd / "job.sh").write_text("echo evil\n")
+    )
+    assert code == 3 and FINGERPRINT.search(screen) and "the command changed while approval was requested" in screen, screen
     assert place.json("list") == []
 
 
-def test_what_was_parked_and_changed_once_more_is_asked_about_again(place: Place) -> None:
+def test_a_suspended_task_that_changes_again_needs_another_approval(place: Place) -> None:
     place.configure("[approval]\nyes_without_terminal = true\n[commands]\nmax_concurrent = 1\n")
     script = place.cwd / "job.sh"
     script.write_text("echo good\n")
@@ -118,7 +122,7 @@ def test_what_was_parked_and_changed_once_more_is_asked_about_again(place: Place
     task_id = place.run("sh", "job.sh")
     script.write_text("echo worse\n")
     place.ok("cancel", blocker)
-    wait_until(lambda: place.status(task_id)["status"] == "waiting", "it to be parked")
+    wait_until(lambda: place.status(task_id)["status"] == "waiting", "the task to be suspended")
     script.write_text("echo evil\n")
     refused = place.cli("approve", task_id)
     assert refused.returncode == 3 and place.status(task_id)["status"] == "waiting"
@@ -128,14 +132,14 @@ def test_what_was_parked_and_changed_once_more_is_asked_about_again(place: Place
     assert place.log(task_id) == b"worse\n"
 
 
-def test_the_library_hands_back_what_was_shown(place: Place) -> None:
-    task_id = _proposed(place)
+def test_the_library_rejects_an_outdated_fingerprint(place: Place) -> None:
+    task_id = _propose_script(place)
     with BackburnerSync.open(place.root) as bb:
         seen = bb.get(task_id).question_fingerprint
         (place.cwd / "job.sh").write_text("echo evil\n")
-        for said in (seen, None):
+        for fingerprint in (seen, None):
             with pytest.raises(QuestionChanged) as refused:
-                bb.approve(task_id, seen=said)
+                bb.approve(task_id, seen=fingerprint)
         assert bb.get(task_id).status == "proposed"
         bb.approve(task_id, seen=str(refused.value.fields["seen"]))
     place.ok("wait", task_id)

@@ -1,4 +1,4 @@
-"""Batches, order, keys, delays, limits and restarts, through the command line."""
+"""Batches, dependencies, keys, priorities, delays, limits and restarts, through the command line."""
 
 import json
 import time
@@ -12,7 +12,7 @@ def ended(place: Place, *task_ids: str) -> list[dict[str, object]]:
     return [place.status(task_id) for task_id in task_ids]
 
 
-def test_a_task_starts_after_those_it_comes_after(place: Place) -> None:
+def test_a_task_starts_after_its_dependencies(place: Place) -> None:
     gate = place.cwd / "gate"
     first = place.run("sh", "-c", f"while [ ! -e {gate} ]; do sleep 0.05; done", options=("--name", "first"))
     second = place.run("sh", "-c", "true", options=("--after", "first", "--name", "second"))
@@ -26,7 +26,7 @@ def test_a_task_starts_after_those_it_comes_after(place: Place) -> None:
 
 
 @pytest.mark.parametrize(("code", "how"), [(3, "failed"), (None, "was cancelled")])
-def test_what_comes_after_something_that_did_not_complete_fails_with_the_reason(place: Place, code: int | None, how: str) -> None:
+def test_a_task_fails_with_the_reason_if_a_dependency_does_not_complete(place: Place, code: int | None, how: str) -> None:
     first = place.run(*(("sh", "-c", f"sleep 0.5; exit {code}") if code is not None else ("sleep", "60")))
     second = place.run("true", options=("--after", first))
     third = place.run("true", options=("--after", second))
@@ -46,7 +46,7 @@ def test_what_comes_after_something_that_did_not_complete_fails_with_the_reason(
 SHOW = 'tail -n 1 "$BACKBURNER_AFTER_LOG"; grep exit_code "$BACKBURNER_AFTER_RESULT"; echo "$BACKBURNER_AFTER_RUN_ID"'
 
 
-def test_what_comes_after_a_task_is_handed_copies_of_its_results(place: Place) -> None:
+def test_a_dependent_task_gets_copies_of_the_results(place: Place) -> None:
     first = place.run("echo", "the number is 42")
     change = 'for file in "$BACKBURNER_AFTER_LOG" "$BACKBURNER_AFTER_RESULT"; do chmod u+w "$file"; echo forged > "$file"; done'
     script = f'stat -c %a "$BACKBURNER_AFTER_LOG" "$BACKBURNER_AFTER_RESULT"; {SHOW}; {change}'
@@ -61,7 +61,7 @@ def test_what_comes_after_a_task_is_handed_copies_of_its_results(place: Place) -
     assert place.status(second)["artifacts"] == []
 
 
-def test_a_restarted_command_is_handed_the_same_results_also_when_they_are_cleared(place: Place) -> None:
+def test_a_restarted_command_gets_the_same_results_after_they_are_cleared(place: Place) -> None:
     first = place.run("echo", "the number is 42")
     script = f"{SHOW}; [ -e tried ] && exit 0; touch tried; while [ ! -e cleared ]; do sleep 0.05; done; exit 1"
     second = place.run("sh", "-c", script, options=("--after", first, "--restart", "on-failure"))
@@ -74,7 +74,7 @@ def test_a_restarted_command_is_handed_the_same_results_also_when_they_are_clear
     assert place.ok("logs", second, "--run", "1") == place.ok("logs", second, "--run", "2") == shown
 
 
-def test_a_command_that_was_taken_over_still_has_the_results_it_was_handed(place: Place) -> None:
+def test_a_command_that_was_taken_over_keeps_the_results_it_got(place: Place) -> None:
     first = place.run("echo", "the number is 42")
     second = place.run("sh", "-c", f"touch begun; while [ ! -e go ]; do sleep 0.05; done; {SHOW}", options=("--after", first))
     wait_until((place.cwd / "begun").exists, "the command")
@@ -85,15 +85,15 @@ def test_a_command_that_was_taken_over_still_has_the_results_it_was_handed(place
     assert status["status"] == "completed" and place.log(second).startswith(b"the number is 42\n")
 
 
-def test_a_task_cannot_come_after_itself_or_after_nothing(place: Place) -> None:
+def test_a_task_cannot_depend_on_itself_or_on_an_unknown_task(place: Place) -> None:
     itself = place.cli("run", "--name", "loop", "--after", "loop", "--", "true")
-    assert (itself.returncode, itself.stderr) == (2, "'loop' cannot come after itself, and there is no other task of that name.\n")
+    assert (itself.returncode, itself.stderr) == (2, "'loop' cannot run after itself, and there is no other task of that name.\n")
     unknown = place.cli("run", "--after", "nobody", "--", "true")
     assert (unknown.returncode, unknown.stderr) == (4, "Task nobody not found.\n")
     assert place.json("list") == []
 
 
-def test_a_batch_is_listed_waited_for_cancelled_and_cleared_as_one(place: Place) -> None:
+def test_a_batch_can_be_listed_awaited_cancelled_and_cleared(place: Place) -> None:
     mine = [place.run("sleep", "60", options=("--batch", "nightly")) for _ in range(2)]
     other = place.run("true")
     assert {task["task_id"] for task in place.json("list", "--batch", "nightly")} == set(mine)  # type: ignore[union-attr,index,call-overload]
@@ -106,7 +106,7 @@ def test_a_batch_is_listed_waited_for_cancelled_and_cleared_as_one(place: Place)
     assert place.ok("clear", "--batch", "nightly") == "Cleared 2 tasks.\n"
     place.ok("wait", other)
     gone = place.cli("wait", "--batch", "nightly")
-    assert (gone.returncode, gone.stderr) == (4, "There is no batch 'nightly'. See: backburner batch\n")
+    assert (gone.returncode, gone.stderr) == (4, "Batch 'nightly' not found. See: backburner batch\n")
 
 
 def test_a_key_starts_its_command_only_once(place: Place) -> None:
@@ -126,26 +126,26 @@ def test_a_key_that_waits_for_approval_is_not_proposed_twice(place: Place) -> No
     assert len(place.json("list")) == 1  # type: ignore[arg-type]
 
 
-def test_many_doors_with_one_key_start_one_task(place: Place) -> None:
+def test_many_processes_with_the_same_key_start_one_task(place: Place) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(8) as pool:
-        said = list(pool.map(lambda _: place.ok("run", "--key", "k", "--", "true").strip(), range(8)))
-    assert len(set(said)) == 1 and len(place.json("list")) == 1  # type: ignore[arg-type]
+        task_ids = list(pool.map(lambda _: place.ok("run", "--key", "k", "--", "true").strip(), range(8)))
+    assert len(set(task_ids)) == 1 and len(place.json("list")) == 1  # type: ignore[arg-type]
 
 
-def test_the_urgent_start_first(place: Place) -> None:
+def test_tasks_with_high_priority_start_first(place: Place) -> None:
     place.configure(CONFIG + "[commands]\nmax_concurrent = 1\n")
-    holds = place.run("sleep", "60")
+    blocker = place.run("sleep", "60")
     tasks = [place.run("true", options=("--priority", priority)) for priority in ("low", "normal", "high", "high")]
-    place.ok("cancel", holds)
+    place.ok("cancel", blocker)
     started = {task_id: str(status["started_at"]) for task_id, status in zip(tasks, ended(place, *tasks), strict=True)}
     events = [event["task_id"] for event in place.json("events") if event["kind"] == "run_started"]  # type: ignore[union-attr,index,call-overload]
     assert all(started.values())
     assert events[1:] == [tasks[2], tasks[3], tasks[1], tasks[0]]
 
 
-def test_a_delayed_task_waits_for_its_time(place: Place) -> None:
+def test_a_delayed_task_waits_for_its_start_time(place: Place) -> None:
     task_id = place.run("true", options=("--in", "1.5s"))
     status = place.status(task_id)
     assert status["status"] == "pending" and str(status["waits_for"]).endswith("(in 1s)")
@@ -166,7 +166,7 @@ def test_nothing_starts_while_too_little_memory_is_free(place: Place) -> None:
     place.ok("wait", task_id, "--timeout", "20")
 
 
-def test_limits_hold_for_the_command(place: Place) -> None:
+def test_resource_limits_apply_to_the_command(place: Place) -> None:
     script = "import resource as r; print(r.getrlimit(r.RLIMIT_DATA)[0] >> 20, r.getrlimit(r.RLIMIT_CPU), __import__('os').nice(0))"
     task_id = place.run("python3", "-c", script, options=("--memory", "1.5G", "--cpu-time", "2m", "--nice", "7"))
     place.ok("wait", task_id)
@@ -174,12 +174,12 @@ def test_limits_hold_for_the_command(place: Place) -> None:
     assert place.status(task_id)["limits"] == {"memory_mb": 1536, "cpu_seconds": 120, "nice": 7}
 
 
-def test_a_command_that_used_up_its_cpu_time_says_so(place: Place) -> None:
-    spins = place.finish("sh", "-c", "while :; do :; done", options=("--cpu-time", "1s"))
-    assert (spins["status"], spins["exit_code"], spins["error"]) == ("failed", 152, "it used up its CPU time of 1s")
+def test_a_command_that_exceeds_its_cpu_time_fails_with_the_reason(place: Place) -> None:
+    status = place.finish("sh", "-c", "while :; do :; done", options=("--cpu-time", "1s"))
+    assert (status["status"], status["exit_code"], status["error"]) == ("failed", 152, "it used up its CPU time of 1s")
 
 
-def test_what_fails_is_restarted_and_given_up_with_one_notice(place: Place) -> None:
+def test_a_failing_command_is_restarted_and_ends_with_one_notice(place: Place) -> None:
     (place.cwd / "ran").touch()
     task_id = place.run("sh", "-c", "echo again >> ran; exit 4", options=("--restart", "on-failure:1"))
     (status,) = ended(place, task_id)
@@ -190,7 +190,7 @@ def test_what_fails_is_restarted_and_given_up_with_one_notice(place: Place) -> N
     assert len(texts) == 1 and "exit 4, 2 times in a row" in texts[0]
 
 
-def test_a_restarted_command_that_completes_is_completed(place: Place) -> None:
+def test_a_restarted_command_can_complete(place: Place) -> None:
     task_id = place.run("sh", "-c", "mkdir tried 2>/dev/null && exit 1; exit 0", options=("--restart", "on-failure"))
     after = place.run("true", options=("--after", task_id))
     one, two = ended(place, task_id, after)
@@ -200,27 +200,27 @@ def test_a_restarted_command_that_completes_is_completed(place: Place) -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--at", "25:00"), "'25:00' is not a time; write 18:30, 2026-02-09 18:30 or 2026-02-09T18:30:00Z."),
+        (("--at", "25:00"), "'25:00' is not a valid time; use 18:30, 2026-02-09 18:30 or 2026-02-09T18:30:00Z."),
         (("--at", "2020-01-01 10:00"), "'2020-01-01 10:00' is in the past."),
-        (("--in", "soon"), "'soon' is not a duration; write 30s, 5m, 2h or 1d."),
-        (("--nice", "20"), "nice is a whole number from 0 to 19, not 20."),
-        (("--memory", "lots"), "'lots' is not a size of at least 1M; write 512M or 2G."),
+        (("--in", "soon"), "'soon' is not a valid duration; use 30s, 5m, 2h or 1d."),
+        (("--nice", "20"), "nice must be a whole number from 0 to 19, not 20."),
+        (("--memory", "lots"), "'lots' is not a valid size; use at least 1M, such as 512M or 2G."),
         (("--restart", "always"), "--restart takes on-failure or on-failure:N with N up to 1000, not 'always'."),
         (("--ready-when", "("), "'(' is neither a port nor a regular expression: missing ), unterminated subpattern at position 0."),
-        (("--ready-when", "70000"), "70000 is not a port; there are 1 to 65535."),
-        (("--batch", ""), "A batch is a word or a few, at most 200 characters on one line, not ''."),
-        (("--key", "a\nb"), "A key is a word or a few, at most 200 characters on one line, not 'a\\nb'."),
+        (("--ready-when", "70000"), "70000 is not a valid port; use 1 to 65535."),
+        (("--batch", ""), "Invalid batch '': use 1 to 200 printable characters on one line."),
+        (("--key", "a\nb"), "Invalid key 'a\\nb': use 1 to 200 printable characters on one line."),
         (("--priority", "urgent"), "Argument --priority: invalid choice: 'urgent' (choose from"),
     ],
 )
-def test_what_cannot_be_gets_one_sentence(place: Place, options: tuple[str, ...], sentence: str) -> None:
+def test_an_invalid_option_is_rejected_in_one_sentence(place: Place, options: tuple[str, ...], sentence: str) -> None:
     done = place.cli("run", *options, "--", "true")
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.startswith(sentence) and done.stderr.count("\n") == 1
     assert place.json("list") == []
 
 
-def test_what_comes_after_a_proposal_that_expires_fails_and_its_files_say_so(place: Place) -> None:
+def test_a_task_after_an_expired_proposal_fails_and_its_files_show_it(place: Place) -> None:
     place.configure(CONFIG + "proposal_expiry_hours = 0.0001\n")
     asked = place.cli("run", "--", "rm", "-rf", "x").stdout.strip()
     waits = place.run("true", options=("--after", asked))

@@ -1,4 +1,4 @@
-"""Output in bounded pieces: whatever the sizes, the pieces together are all of it."""
+"""Reading output in pieces of limited size: together the pieces contain all of it."""
 
 import os
 import tempfile
@@ -22,7 +22,7 @@ def _log(folder: str, body: bytes) -> Log:
 
 @settings(max_examples=300)
 @given(lines=LINES, ends=st.booleans(), most=st.integers(5, 120))
-def test_pieces_are_the_whole_of_it_and_none_is_too_long(lines: list[str], ends: bool, most: int) -> None:
+def test_pieces_contain_the_whole_output_and_none_is_too_long(lines: list[str], ends: bool, most: int) -> None:
     body = ("\n".join(lines) + "\n" * ends).encode()
     with tempfile.TemporaryDirectory() as folder, _log(folder, body) as log:
         position, found = log.body_start(), []
@@ -36,7 +36,7 @@ def test_pieces_are_the_whole_of_it_and_none_is_too_long(lines: list[str], ends:
 
 @settings(max_examples=300)
 @given(lines=LINES, ends=st.booleans(), most=st.integers(60, 200))
-def test_lines_that_hold_a_text_are_all_found_once(lines: list[str], ends: bool, most: int) -> None:
+def test_every_line_that_contains_a_text_is_found_once(lines: list[str], ends: bool, most: int) -> None:
     body = ("\n".join(lines) + "\n" * ends).encode()
     with tempfile.TemporaryDirectory() as folder, _log(folder, body) as log:
         position, found = log.body_start(), b""
@@ -49,7 +49,7 @@ def test_lines_that_hold_a_text_are_all_found_once(lines: list[str], ends: bool,
         assert found.decode().splitlines() == [line for line in lines if "error" in line.casefold()]
 
 
-def test_a_line_that_is_not_whole_yet_is_left_for_the_next_time(tmp_path: Path) -> None:
+def test_an_incomplete_line_is_left_for_the_next_read(tmp_path: Path) -> None:
     with _log(str(tmp_path), b"fine\nerr") as log:
         position, piece = log.lines_with("error", log.body_start(), 1000, growing=True)
         assert piece == b""
@@ -66,12 +66,12 @@ def test_a_line_longer_than_a_piece_is_cut(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "1:", ":5", "-1:0", "1:-1", "9:0", "1:" + "9" * 30, "1.5:0"])
-def test_what_is_no_cursor_is_refused(text: str) -> None:
+def test_an_invalid_cursor_is_rejected(text: str) -> None:
     with pytest.raises(BadInput, match="not a cursor"):
         position_of(text, 2)
 
 
-def test_pieces_of_a_log_with_a_hole_say_what_is_missing(tmp_path: Path) -> None:
+def test_pieces_of_a_log_with_a_gap_mark_the_gap(tmp_path: Path) -> None:
     if not hasattr(os, "SEEK_DATA"):
         pytest.skip("no holes here")
     with open(tmp_path / "output.log", "wb") as file:

@@ -1,4 +1,4 @@
-"""What a person approved is for the session that asked for it, and for people: nobody else adds input, words or another start."""
+"""A task that a person approved belongs to its session and to people: nobody else can send input, resume or restart it."""
 
 import json
 import sys
@@ -16,48 +16,48 @@ from backburner.services.app import open_app
 from backburner.testing.records import request
 
 OWN, OTHER = {"BACKBURNER_SESSION": "claude:1"}, {"BACKBURNER_SESSION": "claude:2"}
-STRANGERS = {"another session": OTHER, "an agent's command": {"CLAUDECODE": "1"}, "a task": {"BACKBURNER_TASK_ID": "task_x"}}
+OTHER_CALLERS = {"another session": OTHER, "an agent's command": {"CLAUDECODE": "1"}, "a task": {"BACKBURNER_TASK_ID": "task_x"}}
 ME = f"{sys.executable} -m backburner"
 
 
-def _approved(place: Place, *command: str, env: dict[str, str] | None = None) -> str:
-    """A command with an open input that a session proposed and a person approved."""
+def _start_approved(place: Place, *command: str, env: dict[str, str] | None = None) -> str:
+    """Start a command with an open input that a session proposed and a person approved."""
     task_id = place.cli("run", "--stdin", "--", *command, env=env or OWN).stdout.strip()
     place.ok("approve", task_id)
     wait_until(lambda: place.status(task_id)["status"] != "pending", "the command")
     return task_id
 
 
-@pytest.mark.parametrize("who", STRANGERS)
-def test_only_its_session_or_a_person_sends_to_what_a_person_approved(place: Place, who: str) -> None:
-    task_id = _approved(place, "sh", "-c", 'while read -r x; do echo "got $x"; done')
-    refused = place.cli("send", task_id, "evil", env=STRANGERS[who])
-    assert refused.returncode == 3 and f"Task {task_id} was approved by a person" in refused.stderr, refused
+@pytest.mark.parametrize("caller_kind", OTHER_CALLERS)
+def test_only_the_session_or_a_person_can_send_to_an_approved_task(place: Place, caller_kind: str) -> None:
+    task_id = _start_approved(place, "sh", "-c", 'while read -r x; do echo "got $x"; done')
+    refused = place.cli("send", task_id, "evil", env=OTHER_CALLERS[caller_kind])
+    assert refused.returncode == 3 and f"task {task_id}: a person approved it" in refused.stderr, refused
     wait_until(lambda: place.cli("send", task_id, "own", env=OWN).returncode == 0, "its input")
     place.ok("send", task_id, "person")
     wait_until(lambda: place.log(task_id) == b"got own\ngot person\n", "what was sent")
     place.ok("cancel", task_id)
 
 
-def test_a_task_cannot_send_to_another_one(place: Place) -> None:
-    task_id = _approved(place, "sh", "-c", 'while read -r x; do echo "got $x"; done')
+def test_a_task_cannot_send_input_to_another_task(place: Place) -> None:
+    task_id = _start_approved(place, "sh", "-c", 'while read -r x; do echo "got $x"; done')
     inside = place.finish(f"env -i PATH=/usr/bin:/bin HOME=/ {ME} --home {place.root} send {task_id} evil; echo $?", options=("--shell",))
     assert place.log(str(inside["task_id"])).decode().splitlines()[-1] == "3"
     assert place.log(task_id) == b""
     place.ok("cancel", task_id)
 
 
-@pytest.mark.parametrize("who", STRANGERS)
-def test_only_its_session_or_a_person_restarts_what_a_person_approved(place: Place, who: str) -> None:
-    task_id = _approved(place, "install", "-d", "made")
+@pytest.mark.parametrize("caller_kind", OTHER_CALLERS)
+def test_only_the_session_or_a_person_can_restart_an_approved_task(place: Place, caller_kind: str) -> None:
+    task_id = _start_approved(place, "install", "-d", "made")
     place.ok("wait", task_id)
-    refused = place.cli("restart", task_id, env=STRANGERS[who])
-    assert refused.returncode == 3 and f"Task {task_id} was approved by a person" in refused.stderr
+    refused = place.cli("restart", task_id, env=OTHER_CALLERS[caller_kind])
+    assert refused.returncode == 3 and f"task {task_id}: a person approved it" in refused.stderr
     assert len(json.loads(place.ok("list", "--json"))) == 1
     assert "is waiting for approval" in place.cli("restart", task_id, env=OWN).stderr, "it is judged again"
 
 
-def test_what_the_gate_allowed_is_open_to_every_session(place: Place) -> None:
+def test_a_task_allowed_by_the_gate_is_open_to_every_session(place: Place) -> None:
     task_id = place.ok("run", "--stdin", "--", "head", "-n", "1", env=OWN).strip()
     wait_until(lambda: place.cli("send", task_id, "hello", env=OTHER).returncode == 0, "its input")
     place.ok("wait", task_id)
@@ -65,7 +65,7 @@ def test_what_the_gate_allowed_is_open_to_every_session(place: Place) -> None:
     place.ok("cancel", place.ok("restart", task_id, env=OTHER).strip())
 
 
-def test_a_client_s_tools_reach_what_was_approved_for_it_and_nothing_else(place: Place) -> None:
+def test_tools_of_a_client_cannot_change_approved_tasks_of_other_sessions(place: Place) -> None:
     with Raw(place, env=OWN) as own, Raw(place, env=OTHER) as other:
         line = 'while read -r x; do echo "got $x"; done'
         asked = own.value("start_background_task", command=f"sh -c '{line}'", description="Listen", stdin=True)
@@ -73,17 +73,17 @@ def test_a_client_s_tools_reach_what_was_approved_for_it_and_nothing_else(place:
         place.ok("approve", task_id)
         wait_until(lambda: place.status(task_id)["status"] == "running", "the command")
         refused = other.call("send_to_background_task", task_id=task_id, text="evil")
-        assert refused["isError"] and f"Task {task_id} was approved by a person" in refused["content"][0]["text"]
+        assert refused["isError"] and f"task {task_id}: a person approved it" in refused["content"][0]["text"]
         wait_until(lambda: not own.call("send_to_background_task", task_id=task_id, text="own").get("isError"), "its input")
         wait_until(lambda: place.log(task_id) == b"got own\n", "what was sent")
         place.ok("cancel", task_id)
         refused = other.call("restart_background_task", task_id=task_id)
-        assert refused["isError"] and f"Task {task_id} was approved by a person" in refused["content"][0]["text"]
+        assert refused["isError"] and f"task {task_id}: a person approved it" in refused["content"][0]["text"]
         assert own.value("restart_background_task", task_id=task_id)["status"] == "proposed"
 
 
-def test_the_library_sends_for_a_person_and_not_inside_a_task(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    task_id = _approved(place, "sh", "-c", "read -r x; echo $x")
+def test_the_library_can_send_for_a_person_but_not_inside_a_task(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    task_id = _start_approved(place, "sh", "-c", "read -r x; echo $x")
     with BackburnerSync.open(place.root) as bb:
         monkeypatch.setattr(bb, "_caller", bb._caller._replace(environ={**place.environ, "BACKBURNER_TASK_ID": "task_x"}))
         with pytest.raises(NotYourTask):
@@ -94,9 +94,7 @@ def test_the_library_sends_for_a_person_and_not_inside_a_task(place: Place, monk
     assert place.log(task_id) == b"good\n"
 
 
-def test_only_its_session_or_a_person_talks_on_with_an_agent_that_a_person_approved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_the_session_or_a_person_can_resume_an_approved_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(EngineSupervisor, "start_engine", lambda self: None)
     (tmp_path / "config.toml").write_text(
         '[approval]\nyes_without_terminal = true\n[agents.wild]\ntype = "acp"\ncommand = "sh"\n[agents.tame]\ntype = "acp"\ncommand = "sh"\nasks = "yes"\n'
@@ -108,9 +106,9 @@ def test_only_its_session_or_a_person_talks_on_with_an_agent_that_a_person_appro
         tame = app.submissions.submit(asked.with_spec(agent=asked.spec.agent._replace(name="tame")), caller(app)).task
         assert (tame.decision.by, tame.lane) == ("auto", AGENT_LANE)
         for session, via in (("claude:2", "tool"), ("claude:2", "cli"), (None, "tool")):
-            with pytest.raises(NotYourTask, match=f"Task {wild} was approved by a person"):
+            with pytest.raises(NotYourTask, match=f"task {wild}: a person approved it"):
                 app.conversations.resume(wild, "And delete the rest.", caller(app)._replace(session=session, via=via))
-        # these are let through to the next question, which is whether it has answered at all
+        # These callers pass the ownership check and fail at the next one: the agent has not answered yet.
         for task_id, session, via in ((wild, "claude:1", "tool"), (wild, None, "cli"), (tame.task_id, "claude:2", "tool")):
             with pytest.raises(NotResumable):
                 app.conversations.resume(task_id, "And then?", caller(app)._replace(session=session, via=via))

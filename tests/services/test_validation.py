@@ -1,4 +1,4 @@
-"""What could never run is refused in one sentence, and nothing that could is."""
+"""Invalid submissions are rejected with one sentence, and valid ones are accepted."""
 
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,12 @@ from backburner.core.models import Submission
 from backburner.services.validation import LIMITS, validate
 from backburner.testing.records import request
 
-LONE = "\ud800"  # half a character: no file system, no database and no terminal takes it
-RAW = b"\xff".decode("utf-8", "surrogateescape")  # a byte that is not text, as a command line may hold
+LONE = "\ud800"  # a lone surrogate, which cannot be encoded
+RAW = b"\xff".decode("utf-8", "surrogateescape")  # a byte that is not valid UTF-8, as a command line may contain
 
 
-def asked(here: Path, **more: Any) -> Submission:
-    return request(**{"command": ("make", "all"), "cwd": str(here), "environment": {}, **more})
+def make_submission(directory: Path, **more: Any) -> Submission:
+    return request(**{"command": ("make", "all"), "cwd": str(directory), "environment": {}, **more})
 
 
 @pytest.mark.parametrize(
@@ -39,44 +39,44 @@ def asked(here: Path, **more: Any) -> Submission:
     ],
     ids=lambda more: str(more)[:60],
 )
-def test_what_can_run_is_let_through(tmp_path: Path, more: dict[str, Any]) -> None:
-    validate(asked(tmp_path, **more))
+def test_a_valid_submission_is_accepted(tmp_path: Path, more: dict[str, Any]) -> None:
+    validate(make_submission(tmp_path, **more))
 
 
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        ({"command": ()}, "no command"),
-        ({"command": ("",)}, "no command"),
-        ({"command": (" \n", "x")}, "no command"),
+        ({"command": ()}, "No command"),
+        ({"command": ("",)}, "No command"),
+        ({"command": (" \n", "x")}, "No command"),
         ({"command": ("a\0b",)}, "NUL"),
         ({"env": {"A": "\0"}}, "NUL"),
         ({"env": {"\0": ""}}, "NUL"),
         ({"command": ("echo", "x" * 128 * 1024)}, "longer than 131,071 bytes"),
         ({"command": ("echo", "é" * 64 * 1024)}, "longer than 131,071 bytes"),
         ({"env": {"A": "x" * 128 * 1024}}, "longer than 131,071 bytes"),
-        ({"env": {"": "x"}}, "not a name"),
-        ({"env": {"A=B": "x"}}, "not a name"),
+        ({"env": {"": "x"}}, "not a valid name"),
+        ({"env": {"A=B": "x"}}, "not a valid name"),
         ({"command": ("echo", LONE)}, "UTF-8"),
         ({"env": {"A": LONE}}, "UTF-8"),
         ({"env": {LONE: "x"}}, "UTF-8"),
         *(({name: f"x{bad}"}, "UTF-8") for name in ("description", "name", "batch", "key", "ready_when") for bad in (LONE, RAW)),
         ({"cwd": "/nowhere/at/all"}, "does not exist"),
         ({"cwd": __file__}, "does not exist"),
-        *(({name: bad}, f"A {name} is") for name in ("batch", "key") for bad in ("", " ", "a\nb", "\x1b[2J", "x" * 201, "a\u202eb")),
+        *(({name: bad}, f"Invalid {name} ") for name in ("batch", "key") for bad in ("", " ", "a\nb", "\x1b[2J", "x" * 201, "a\u202eb")),
         ({"timeout_ms": 0}, "timeout"),
         ({"timeout_ms": -1}, "timeout"),
         ({"priority": 2}, "high, normal or low"),
         ({"priority": 9}, "high, normal or low"),
-        ({"limits": {"disk_mb": 1}}, "no limit 'disk_mb'"),
+        ({"limits": {"disk_mb": 1}}, "Unknown limit 'disk_mb'"),
         *(({"limits": {name: bad}}, name) for name, (least, most) in LIMITS.items() for bad in (least - 1, most + 1, 1.5, "5")),
         ({"restarts": -1}, "restarts"),
         *(({name: 1 << 63}, word) for name, word in (("restarts", "restarts"), ("timeout_ms", "timeout"), ("start_at", "start"))),
-        *(({"ready_when": port}, "not a port") for port in ("0", "00", "65536", "99999999999", "0000065536", "0000165536")),
+        *(({"ready_when": port}, "not a valid port") for port in ("0", "00", "65536", "99999999999", "0000065536", "0000165536")),
         *(({"ready_when": text}, "neither a port nor") for text in ("(", "[z-a]", "a{99999999999}", "(?P<x", "(" * 5000, "*")),
     ],
     ids=lambda one: str(one)[:50],
 )
-def test_what_could_never_run_is_refused_with_the_reason(tmp_path: Path, more: dict[str, Any], why: str) -> None:
+def test_an_invalid_submission_is_rejected_with_the_reason(tmp_path: Path, more: dict[str, Any], why: str) -> None:
     with pytest.raises(BadInput, match=why):
-        validate(asked(tmp_path, **more))
+        validate(make_submission(tmp_path, **more))

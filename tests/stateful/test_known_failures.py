@@ -164,7 +164,7 @@ def test_a_timeout_after_the_side_effect_makes_it_run_again(table: Timetable) ->
     task = table.add("deploy")
     table.tick(HOUR)
     table.settle("failed", result=Result.AMBIGUOUS)
-    assert [row.cause.kind for row in table.rows(task)] == ["schedule"] and "may or may not have happened" in table.notices()[0]
+    assert [row.cause.kind for row in table.rows(task)] == ["schedule"] and "may or may not have taken effect" in table.notices()[0]
 
 
 def test_sleep_skips_three_daily_runs_silently(table: Timetable) -> None:
@@ -198,7 +198,7 @@ def test_a_machine_that_slept_for_years_fills_the_disk_with_rows(table: Timetabl
     task = table.add("ci", every(1000, table.clock.now))
     table.tick(2 * 365 * DAY)
     rows = table.rows(task)
-    assert len(rows) == 1000 and rows[0].cause.skipped_before > 60_000_000 and "slots before it" in str(run_error(rows[0]))
+    assert len(rows) == 1000 and rows[0].cause.skipped_before > 60_000_000 and "earlier slots)" in str(run_error(rows[0]))
     assert rows[-1].cause.slot == table.clock.now and rows[-1].state == "pending"
 
 
@@ -211,7 +211,7 @@ def test_a_blocked_job_fails_silently_twenty_three_times(table: Timetable) -> No
     for _ in range(23):
         table.tick(HOUR)
     assert table.notices() == [
-        "blocked waits for you: what would run has changed since a person said yes. Yes: backburner approve task_blocked; no: backburner reject task_blocked"
+        "blocked needs your approval: what would run has changed since a person said yes. To approve: backburner approve task_blocked; to reject: backburner reject task_blocked"
     ]
     assert all("is still waiting" in str(row.error) for row in table.rows(task)[1:])
 

@@ -40,7 +40,7 @@ SLOTS = "SELECT slot, n, state, error, skipped_before FROM runs WHERE task_id = 
 KINDS = {
     "slots": "cause = 'schedule'", "runs": "n > 0 AND cause = 'schedule'", "retries": "cause = 'retry'", "runs out of turn": "cause = 'manual'",
     "skips": "n < 0", "skips while busy": "n < 0 AND error LIKE 'the run before it%'", "skips over budget": "error LIKE 'it has used%'",
-    "skips outside a window": "error LIKE 'missed, and longer ago%'", "skips for the latest": "error LIKE '%the latest slot runs for it%'",
+    "skips outside a window": "error LIKE 'missed, and older than%'", "skips for the latest": "error LIKE '%the latest missed slot runs instead%'",
     "rows for many": "skipped_before > 0",
 }  # fmt: skip
 HAPPENED = ["suspends", "set forward", "set back", "corrected", "trimmed", "down", "lost", "paused", "unpaused", "replanned"]

@@ -137,7 +137,10 @@ def test_a_ledger_of_a_newer_version_is_refused_and_left_as_it_is(tmp_path: Path
         db.execute(f"PRAGMA {sql}").fetchall()
     db.close()
     before = path.read_bytes()
-    with pytest.raises(LedgerTooNew, match=re.escape(f"{path} was written by a newer Backburner (version 999, this one knows {VERSION})")):
+    with pytest.raises(
+        LedgerTooNew,
+        match=re.escape(f"{path} was written by a newer version of Backburner (schema 999; this version supports up to {VERSION})"),
+    ):
         open_ledger(str(path))
     assert path.read_bytes() == before
     left = [os.path.getsize(tmp_path / name) for name in os.listdir(tmp_path) if name.endswith("-wal")]

@@ -1,4 +1,4 @@
-"""Announces changes of the ledger to other processes, and waits for theirs. A wake-up is a hint and carries nothing."""
+"""Announces changes of the ledger to other processes, and waits for theirs. A wake-up is only a hint; it contains no data."""
 
 import time
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ class ChangeFeed:
         self._home = home
 
     def listen(self) -> wake.WakeupListener:
-        """A listener that is woken by every change of the ledger. Close it."""
+        """Return a listener that every change of the ledger wakes. The caller must close it."""
         return wake.WakeupListener(self._home.create_socket_dir())
 
     def announce(self) -> bool:
@@ -24,7 +24,7 @@ class ChangeFeed:
         return wake.wake_all(self._home.socket_dir)
 
     def wake_engine(self) -> bool:
-        """Wake the engine; False if none listens."""
+        """Wake the engine; False if no engine is listening."""
         return wake.wake(self._home.socket_dir, wake.ENGINE_SOCKET)
 
     def wake_process(self, pid: int) -> None:

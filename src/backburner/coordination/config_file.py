@@ -1,4 +1,4 @@
-"""The settings of a home, from its config.toml, the environment and the command line; read again when the file changes."""
+"""The settings of a home, from config.toml, the environment and the command line; reloaded when the file changes."""
 
 from typing import Any
 
@@ -16,30 +16,30 @@ class ConfigFile:
         self.current = load_config(home, environ, flags)
 
     def reload_if_changed(self) -> bool:
-        """Read the file again if it changed; True if the settings did.
+        """Reload the file if it changed; returns whether it was reloaded.
 
-        BackburnerError for an invalid file, once: the settings stay as they are until the file changes again.
+        Raises BackburnerError once for an invalid file and keeps the previous settings until the file changes again.
         """
-        if (seen := stamp(self._home.config)) == self._stamp:
+        if (current := stamp(self._home.config)) == self._stamp:
             return False
-        self._stamp = seen
+        self._stamp = current
         self.current = load_config(self._home, self._environ, self._flags)
         return True
 
 
 def load_config(home: Home, environ: dict[str, str], flags: dict[str, str] | None = None) -> Config:
-    """The settings as they are now."""
+    """Read the current settings."""
     try:
         with open(home.config, encoding="utf-8") as file:
             text = file.read()
     except FileNotFoundError:
         text = None
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{home.config} cannot be read: {error}.") from None
+        raise BadInput(f"Cannot read {home.config}: {error}.") from None
     return resolve(text, home.config, environ, flags, _read_rules)
 
 
 def _read_rules(table: object, where: str) -> tuple[Any, ...]:
-    from backburner.approval.policy import rules_from  # heavy, and few have rules of their own
+    from backburner.approval.policy import rules_from  # slow to load, and few configurations have rules
 
     return rules_from(table, where)

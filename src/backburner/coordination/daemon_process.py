@@ -1,6 +1,6 @@
-"""The frame of a daemon: a process of which a home has one. Lock, signals, wake-ups, config reload and idle exit around `tick()`.
+"""Runs a daemon, of which each home has at most one: lock, signals, wake-ups, config reload and idle exit around `tick()`.
 
-A daemon keeps nothing in memory that matters: every pass reads the ledger, does what is due, and writes it.
+A daemon keeps no important state in memory: every pass reads the ledger, does what is due, and writes the results.
 """
 
 import asyncio
@@ -19,35 +19,35 @@ from backburner.system.home import Home, lock
 from backburner.system.processes import mark_inside
 
 log = logging.getLogger("backburner")
-_ANOTHER_RUNS = 3  # exit code
+_ALREADY_RUNNING = 3  # exit code
 _RETRY_DELAY = 1.0
 
 
 class Daemon(Protocol):
-    """What a daemon does in its passes."""
+    """The work of a daemon."""
 
     def tick(self) -> None:
         """Do everything that is due now, and return."""
         ...
 
     def is_busy(self) -> bool:
-        """Whether there is a reason to stay."""
+        """Whether the process must keep running."""
         ...
 
     def config_changed(self, config: Config) -> None:
-        """Take over settings that changed."""
+        """Apply changed settings."""
         ...
 
     async def close(self) -> None:
-        """Let go of everything; what is under way outside this process goes on."""
+        """Release all resources; work in other processes continues."""
         ...
 
 
 class DaemonProcess:
-    """Runs the passes of a daemon until a signal comes or nothing is left to do.
+    """Runs the passes of a daemon until it receives a signal or has nothing left to do.
 
-    `socket_name` is the fixed name of its wake-up socket, if other processes wake it by name; `idle_exit` gives the seconds after which
-    it leaves when it is not busy, None to stay.
+    `socket_name` is the fixed name of its wake-up socket, if other processes wake it by name. `idle_exit` returns the seconds after which
+    an idle daemon exits, or None to keep it running.
     """
 
     def __init__(
@@ -58,11 +58,11 @@ class DaemonProcess:
         self._done = asyncio.Event()
         self._listener: wakeups.WakeupListener | None = None
         self._next_pass: asyncio.Handle | None = None
-        self._leaving: asyncio.TimerHandle | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
         self._retry: asyncio.TimerHandle | None = None
 
     async def run(self, daemon: Daemon, listening: asyncio.Event | None = None) -> None:
-        """Listen, then make the first pass: nothing written before the first wake-up is missed. `listening` is set in between."""
+        """Listen for wake-ups, then make the first pass, so that no change is missed. `listening` is set in between."""
         loop, self._daemon = asyncio.get_running_loop(), daemon
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(number, self._done.set)
@@ -78,17 +78,17 @@ class DaemonProcess:
             await daemon.close()
 
     def wake(self) -> None:
-        """Make a pass soon; several wake-ups at once make one."""
+        """Schedule a pass; several wake-ups at once cause one pass."""
         if self._next_pass is None:
             self._next_pass = asyncio.get_running_loop().call_soon(self.make_pass)
 
     def wake_others(self) -> None:
-        """Wake everybody else who listens, after a commit, and make a pass soon."""
+        """Wake all other listeners after a commit, and schedule a pass."""
         wakeups.wake_all(self._home.socket_dir, except_for=self._listener.path if self._listener else "")
         self.wake()
 
     def make_pass(self) -> None:
-        """One pass now: new settings, then everything that is due. A failed pass is logged and made again after a second."""
+        """Make one pass: reload changed settings, then do everything that is due. A failed pass is logged and repeated after a second."""
         if self._next_pass:
             self._next_pass.cancel()
             self._next_pass = None
@@ -103,12 +103,12 @@ class DaemonProcess:
             if self._retry is None or self._retry.when() < loop.time():
                 self._retry = loop.call_later(_RETRY_DELAY, self.wake)
             return
-        if self._leaving:
-            self._leaving.cancel()
-            self._leaving = None
+        if self._idle_timer:
+            self._idle_timer.cancel()
+            self._idle_timer = None
         seconds = self._idle_exit(self._config.current)
         if not busy and seconds is not None:
-            self._leaving = loop.call_later(seconds, self._leave)
+            self._idle_timer = loop.call_later(seconds, self._exit_if_idle)
 
     def _reload_config(self, daemon: Daemon) -> None:
         try:
@@ -117,8 +117,8 @@ class DaemonProcess:
         except BackburnerError as error:
             log.warning("Ignoring the changed config.toml and keeping the previous settings: %s", error)
 
-    def _leave(self) -> None:
-        """Stop listening, look once more, and only then leave, so that nobody is left waiting for a process that is gone."""
+    def _exit_if_idle(self) -> None:
+        """Stop listening, check once more for work, and only then exit, so that no wake-up is lost."""
         assert self._daemon is not None
         self._stop_listening()
         if self._daemon.is_busy():
@@ -143,7 +143,7 @@ class DaemonProcess:
         self.wake()
 
     def _listen_again(self) -> None:
-        """Our socket was removed, as another process tells us by a signal. A daemon that is leaving does not listen again."""
+        """Create the socket again after another process reported by a signal that it is missing. Not while the daemon exits."""
         if not self._done.is_set():
             self._stop_listening()
             self._listen()
@@ -151,17 +151,17 @@ class DaemonProcess:
 
 
 def run_alone(home: Home, name: str, serve: Callable[[Home], Coroutine[Any, Any, None]]) -> int:
-    """Run `serve` as the one process of the home that holds `NAME.lock`; returns the exit code, 3 if another one runs."""
+    """Run `serve` as the only process of the home that holds `NAME.lock`; returns the exit code, 3 if another one is running."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING, stream=sys.stderr)
-    held = lock(os.path.join(home.root, f"{name}.lock"))
-    if held is None:
-        return _ANOTHER_RUNS
-    mark_inside()  # it may have been started by a chat and not by the engine
+    lock_fd = lock(os.path.join(home.root, f"{name}.lock"))
+    if lock_fd is None:
+        return _ALREADY_RUNNING
+    mark_inside()  # a chat may have started it instead of the engine
     try:
         asyncio.run(serve(home))
     except BackburnerError as error:
         log.error("%s", error)
         return 1
     finally:
-        os.close(held)
+        os.close(lock_fd)
     return 0

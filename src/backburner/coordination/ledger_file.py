@@ -1,6 +1,6 @@
-"""Opens the ledger of a home. Daemons of an older version cannot use a ledger that was upgraded under them: they are ended.
+"""Opens the ledger of a home. If that upgrades the ledger, daemons of the older version are stopped, because they cannot use it.
 
-Nothing is lost by that: commands go on, and the engine that starts next takes them over.
+Nothing is lost: commands continue, and the next engine takes them over.
 """
 
 from typing import TYPE_CHECKING
@@ -11,18 +11,18 @@ if TYPE_CHECKING:
     from backburner.store.ledger import Ledger
     from backburner.system.home import Home
 
-_END_TIMEOUT = 5.0  # seconds until they are killed
+_STOP_TIMEOUT_SECONDS = 5.0  # then they are killed
 
 
 def open_home_ledger(home: "Home") -> "Ledger":
-    """The ledger of a home, brought to the present version if it is older."""
+    """Open the ledger of a home, and upgrade it to the current version if it is older."""
     ledger = open_ledger(home.ledger, setup_lock=home.setup_lock)
     if ledger.database.upgraded:
-        _end_older_daemons(home)
+        _stop_older_daemons(home)
     return ledger
 
 
-def _end_older_daemons(home: "Home") -> None:
+def _stop_older_daemons(home: "Home") -> None:
     import signal
     import time
 
@@ -31,7 +31,7 @@ def _end_older_daemons(home: "Home") -> None:
     daemons = daemons_of(home)
     for daemon in daemons:
         send(daemon, signal.SIGTERM)
-    deadline = time.monotonic() + _END_TIMEOUT
+    deadline = time.monotonic() + _STOP_TIMEOUT_SECONDS
     while any(map(is_alive, daemons)) and time.monotonic() < deadline:
         time.sleep(0.02)
     for daemon in daemons:

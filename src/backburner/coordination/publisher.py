@@ -1,4 +1,4 @@
-"""What follows every commit that changes a task: its metadata file for people, a wake-up for listeners, an engine if one is needed."""
+"""Publishes a changed task after its commit: writes its metadata file, wakes listeners, and starts an engine if one is needed."""
 
 import contextlib
 from typing import TYPE_CHECKING
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 
 
 class Publisher:
-    """Tells the rest of the home about a task that was changed."""
+    """Publishes changes of tasks to the files and processes of a home."""
 
     def __init__(self, home: Home, ledger_queries: "LedgerQueries", changes: ChangeFeed, supervisor: EngineSupervisor) -> None:
         self._home, self._ledger_queries, self._changes, self._supervisor = home, ledger_queries, changes, supervisor
 
     def publish(self, entry: Entry) -> None:
         """Write the files of runs that have not started, wake every listener, and start an engine if the task needs one."""
-        failed_with_it = entry.has_ended and entry.status != RunState.COMPLETED
-        for task, run in (entry, *(self._ledger_queries.failed_dependents(entry.task.task_id) if failed_with_it else ())):
+        has_failed = entry.has_ended and entry.status != RunState.COMPLETED
+        for task, run in (entry, *(self._ledger_queries.failed_dependents(entry.task.task_id) if has_failed else ())):
             if run and run.started_at is None:
-                with contextlib.suppress(OSError):  # a copy of the ledger; the runner writes it again
+                with contextlib.suppress(OSError):  # the files only copy the ledger, and the runner writes them again
                     run_files.write(self._home.folder(run.folder), task, run)
-        engine_listens = self._changes.announce()
-        for_engine = entry.run is None or entry.run.runner in RUNNERS or has_no_owner(entry.run)
-        if not engine_listens and ((entry.is_live and for_engine) or self._supervisor.engine_needed()):
+        engine_is_listening = self._changes.announce()
+        is_for_engine = entry.run is None or entry.run.runner in RUNNERS or has_no_owner(entry.run)
+        if not engine_is_listening and ((entry.is_live and is_for_engine) or self._supervisor.engine_needed()):
             self._supervisor.start_engine()

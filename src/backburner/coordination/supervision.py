@@ -1,4 +1,4 @@
-"""Makes sure that every live run has a living owner: wakes the engine, or starts one. Called before the ledger is read; writes nothing there."""
+"""Makes sure that every live run has a living owner: wakes the engine or starts one. Called before the ledger is read; writes nothing to it."""
 
 import time
 from typing import TYPE_CHECKING
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from backburner.core.store_ports import DeliveryStore, LiveWork
 
 _TAKE_OVER_TIMEOUT = 5.0
-_ENGINE_START_TIMEOUT = 20.0  # how long an engine may take to listen before a waiting caller gives up on it
+_ENGINE_START_TIMEOUT = 20.0  # after this time without a listening engine, a waiting caller gives up
 
 
 class EngineSupervisor:
-    """Keeps an engine running for one home while there is work for it. `environ` is what a new engine is started with."""
+    """Keeps an engine running for one home while there is work for it. `environ` is the environment for a new engine."""
 
     def __init__(
         self,
@@ -41,11 +41,11 @@ class EngineSupervisor:
         """
         live = self._live_work.live_runs()
         if not any(map(has_no_owner, live)):
-            # Whoever asked for these may have died before it could wake the engine.
-            unnoticed = any(
+            # The process that wrote these may have died before it could wake the engine.
+            has_unnoticed_work = any(
                 run.runner in RUNNERS and (run.state == RunState.PENDING or run.cancel_requested_at is not None) for run in live
             )
-            if unnoticed or self.engine_needed() or self._live_work.overdue_proposals(self._clock()):
+            if has_unnoticed_work or self.engine_needed() or self._live_work.overdue_proposals(self._clock()):
                 self.wake_or_start_engine()
             for pid in {run.owner.pid for run in live if run.runner not in RUNNERS and run.owner and run.cancel_requested_at is not None}:
                 self._changes.wake_process(pid)
@@ -58,11 +58,11 @@ class EngineSupervisor:
                 return
 
     def engine_needed(self) -> bool:
-        """Whether a schedule, a delivery or a source needs a running engine."""
+        """Return whether a schedule, a delivery or a source needs a running engine."""
         return self._live_work.next_slot_at() is not None or self._delivery_store.integrations_needed()
 
     def wake_or_start_engine(self) -> None:
-        """Wake the engine, or start one. EngineUnavailable if none has listened for 20 s."""
+        """Wake the engine, or start one. Raises EngineUnavailable if none has been listening for 20 s."""
         if self._changes.wake_engine():
             self._unreachable_since = None
             return
@@ -72,19 +72,19 @@ class EngineSupervisor:
             raise EngineUnavailable(_last_line(self._home.engine_log), log=self._home.engine_log)
 
     def start_engine(self) -> None:
-        """Start an engine that will read the ledger after now; does not wait for it."""
+        """Start an engine that will read the ledger after this call; does not wait for it."""
         from backburner.coordination.launcher import start_engine
 
         start_engine(self._home, self._environ)
 
     def _end_not_recorded(self, run: Run) -> bool:
-        """Whether a run that was taken over may have ended without the ledger saying so yet."""
+        """Return whether a run may have ended, although its end is not recorded in the ledger yet."""
         ended = run_files.exit_code(self._home.folder(run.folder)) is not None
         return has_no_owner(run) or ended or (run.process is not None and run.process.boot != boot_id())
 
 
 def has_no_owner(run: Run) -> bool:
-    """Whether the process that owns a run, or was to claim it, is dead."""
+    """Return whether the process that owns a run, or should claim it, is dead."""
     if run.state in RUNNING_STATES:
         return not is_alive(run.owner)
     return run.runner not in (*RUNNERS, EXTERNAL) and not is_alive(ProcessId.parse(run.runner))
@@ -93,6 +93,6 @@ def has_no_owner(run: Run) -> bool:
 def _last_line(path: str) -> str:
     try:
         with open(path, errors="replace") as file:
-            return file.read()[-4000:].strip().rpartition("\n")[2] or "it says nothing"
+            return file.read()[-4000:].strip().rpartition("\n")[2] or "its log is empty"
     except OSError as error:
         return f"{error.strerror}"

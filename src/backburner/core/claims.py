@@ -1,4 +1,4 @@
-"""What the run queue and a runner hand each other: claimed runs and their ends."""
+"""Records exchanged between the run queue and a runner: claimed runs and their results."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -16,7 +16,7 @@ class ClaimedRun(NamedTuple):
 
 
 class RunResult(NamedTuple):
-    """How a run ended, ready to be written: the state it reaches and everything known about the end."""
+    """The result of a run, ready to be stored: its final state and how it ended."""
 
     run_id: str
     state: RunState
@@ -30,13 +30,13 @@ class RunResult(NamedTuple):
     process: ProcessId | None = None
     answer: str | None = None
     usage: dict[str, float] = {}
-    digest: str | None = None  # what a standing task found, for `on_change`
-    report: bool = True  # whether its agent thinks that it is worth telling
+    digest: str | None = None  # hash of the result of a recurring task, for `notify = on_change`
+    report: bool = True  # whether the agent considers the result worth a notice
     problem: str | None = None
 
 
 class Settled(NamedTuple):
-    """What one turn of a runner came to: the ends that were written, and the work it claimed."""
+    """The outcome of one pass of a runner: the runs whose results were stored, and the runs it claimed."""
 
     run_ids: Sequence[str]
     claimed: Sequence[ClaimedRun]

@@ -1,4 +1,4 @@
-"""Every error a user can meet. The docstring is the message, filled in with the fields of the error.
+"""All errors that can be shown to a user. The docstring of an error is its message; the error's fields are filled in.
 
 BackburnerError                 exit 1
 ├── BadInput                    exit 2
@@ -54,7 +54,7 @@ class ConfigError(BadInput):
 
 
 class AmbiguousId(BadInput):
-    """'{reference}' fits several tasks: {candidates}. Give more of the id."""
+    """'{reference}' matches several tasks: {candidates}. Use a longer part of the id."""
 
 
 class NotRunning(BadInput):
@@ -70,7 +70,7 @@ class NotResumable(BadInput):
 
 
 class ApprovalRequired(BackburnerError):
-    """{task_id} is waiting for approval ({reason}). A person can answer with: backburner approve {task_id}"""
+    """{task_id} is waiting for approval ({reason}). A person can approve it with: backburner approve {task_id}"""
 
     exit_code = 3
 
@@ -82,19 +82,19 @@ class ApprovalDenied(BackburnerError):
 
 
 class NotAPerson(BackburnerError):
-    """Only a person can say yes: {reason}."""
+    """Only a person can approve: {reason}."""
 
     exit_code = 3
 
 
 class NotYourTask(BackburnerError):
-    """Task {task_id} was approved by a person, so only the session that asked for it, or a person, can {act} it: {reason}."""
+    """Cannot {act} task {task_id}: a person approved it, so only a person or the session that submitted it may do this ({reason})."""
 
     exit_code = 3
 
 
 class QuestionChanged(BackburnerError):
-    """Not approved: what {task_id} would run has changed since it was asked about. Read it as it is now, then: backburner approve {task_id} --seen {seen}"""
+    """Not approved: the command of {task_id} has changed since approval was requested. Review it, then run: backburner approve {task_id} --seen {seen}"""
 
     exit_code = 3
 
@@ -106,11 +106,11 @@ class TaskNotFound(BackburnerError):
 
 
 class BatchNotFound(TaskNotFound):
-    """There is no batch '{batch}'. See: backburner batch"""
+    """Batch '{batch}' not found. See: backburner batch"""
 
 
 class SpanNotFound(TaskNotFound):
-    """There is no span {span_id}; what was cleared is forgotten."""
+    """Span {span_id} not found. Its task may have been cleared."""
 
 
 class WaitTimedOut(BackburnerError):
@@ -120,37 +120,37 @@ class WaitTimedOut(BackburnerError):
 
 
 class IllegalTransition(BackburnerError):
-    """A {noun} that is {state} cannot become {event}."""
+    """The {noun} is {state} and cannot be {event}."""
 
 
 class StaleRun(BackburnerError):
-    """Run {run_id} was changed by somebody else meanwhile; nothing was written."""
+    """Run {run_id} was changed by another process in the meantime; nothing was written."""
 
 
 class StaleTask(BackburnerError):
-    """Task {task_id} was changed by somebody else meanwhile; nothing was written."""
+    """Task {task_id} was changed by another process in the meantime; nothing was written."""
 
 
 class HomeUnusable(BackburnerError):
-    """The home {home} cannot be used: {message}."""
+    """Cannot use the home directory {home}: {message}."""
 
 
 class EngineUnavailable(BackburnerError):
-    """The engine did not start: {message}. Its log is {log}."""
+    """The engine did not start: {message}. See its log: {log}"""
 
 
 class LedgerUnavailable(BackburnerError):
-    """The ledger {path} cannot be used: {message}."""
+    """Cannot use the ledger {path}: {message}."""
 
 
 class LedgerTooNew(BackburnerError):
-    """The ledger {path} was written by a newer Backburner (version {found}, this one knows {known}). Upgrade Backburner, or use another --home."""
+    """The ledger {path} was written by a newer version of Backburner (schema {found}; this version supports up to {known}). Upgrade Backburner, or use another --home."""
 
 
 class WorktreeFailed(BackburnerError):
-    """The git worktree of {task_id} could not be used: {reason}."""
+    """Cannot use the git worktree of {task_id}: {reason}."""
 
 
 def code_of(kind: type[BackburnerError]) -> str:
-    """The name a script can rely on: `TaskNotFound` becomes `task_not_found`."""
+    """Return the stable error code for scripts: `TaskNotFound` becomes `task_not_found`."""
     return "".join(f"_{c.lower()}" if c.isupper() else c for c in kind.__name__).lstrip("_")

@@ -1,10 +1,10 @@
-"""Events of the ledger, and the spans of a trace."""
+"""Records for the events of the ledger and the spans of a trace."""
 
 from typing import NamedTuple
 
 
 class Event(NamedTuple):
-    """Something that happened; ids grow in the order of the commits."""
+    """One row of the event log; ids increase in commit order."""
 
     event_id: int
     at: int
@@ -15,7 +15,7 @@ class Event(NamedTuple):
 
 
 class Span(NamedTuple):
-    """One piece of a trace: a task being asked for, or a run of it."""
+    """One span of a trace: the submission of a task, or one of its runs."""
 
     span_id: str
     trace_id: str

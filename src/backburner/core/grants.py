@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 
 class Grant(NamedTuple):
-    """What a person said for good: a project is trusted, or one command always allowed in it."""
+    """A permanent permission: a trusted project, or a command that is always allowed in one project."""
 
     grant_id: int
     kind: str

@@ -1,6 +1,6 @@
-"""Reads JSON schemas out of type hints: texts, numbers, booleans, lists of them, and TypedDicts.
+"""Derives JSON schemas from type hints: strings, numbers, booleans, lists of these, and TypedDicts.
 
-Small on purpose: the command line and the MCP server must not import pydantic.
+Hand-written because the command line and the MCP server must not import pydantic.
 """
 
 import types
@@ -9,21 +9,21 @@ from typing import Any
 
 
 def without_none(hint: Any) -> tuple[Any, bool]:
-    """A hint without its None, and whether it had one."""
+    """Return a type hint without None, and whether it included None."""
     if isinstance(hint, types.UnionType):
-        rest = [one for one in typing.get_args(hint) if one is not type(None)]
+        rest = [member for member in typing.get_args(hint) if member is not type(None)]
         return rest[0], len(rest) < len(typing.get_args(hint))
     return hint, False
 
 
 def schema_of(hint: Any) -> dict[str, Any]:
-    """The JSON schema of a hint."""
+    """Return the JSON schema of a type hint."""
     kind, nullable = without_none(hint)
     if typing.is_typeddict(kind):
         hints = typing.get_type_hints(kind)
         return {
             "type": "object",
-            "properties": {name: schema_of(one) for name, one in hints.items()},
+            "properties": {name: schema_of(field) for name, field in hints.items()},
             "required": sorted(kind.__required_keys__),
         }
     if typing.get_origin(kind) is list:

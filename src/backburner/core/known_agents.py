@@ -1,13 +1,15 @@
-"""Agents that people already have on their machines: how each is started, and how it is made to ask before it acts.
+"""External agents that Backburner knows: how to start each one, and how to make it ask for permission before it acts.
 
-A name here can be asked wherever its program is on the PATH. `[agents.NAME]` with the same `type` changes single words of it.
+Such an agent can be used without configuration if its program is on the PATH. `[agents.NAME]` with the same `type` overrides single
+settings.
 """
 
 OPENCODE, ACP = "opencode", "acp"
 TYPES = (OPENCODE, ACP)
 
-# What OpenCode may do without asking: look around in the project, and keep its own list. All else it asks for; the last rule that fits
-# counts. Nobody sits there to answer a question of its own, and what a subagent does would not be asked for.
+# OpenCode may list files in the project and edit its own todo list without permission; everything else needs permission. The last
+# matching rule applies. `question` is denied because no user is present to answer, `task` because OpenCode asks no permission for
+# what a subagent does.
 OPENCODE_RULES = {
     "*": "ask",
     **dict.fromkeys(("bash", "edit", "read", "grep", "webfetch", "websearch", "external_directory"), "ask"),
@@ -18,7 +20,7 @@ OPENCODE_RULES = {
 KNOWN_AGENTS: dict[str, dict[str, str]] = {
     "opencode": {
         "type": OPENCODE,
-        "description": "OpenCode, over a server of its own",
+        "description": "OpenCode, with its own server",
         "command": "opencode",
         "package": "opencode-ai",
     },
@@ -50,8 +52,8 @@ KNOWN_AGENTS: dict[str, dict[str, str]] = {
 
 
 def asks_before_acting(settings: dict[str, str]) -> bool:
-    """Whether an agent asks for permission before it acts, so that the gate is in front of what it does."""
+    """Return whether an agent asks for permission before it acts, so that the gate can judge every action."""
     if settings["type"] in ("", OPENCODE) or settings.get("asks") == "yes":
-        return True  # our own has a gate in front of every step, and a session in OpenCode is told to ask
-    ready = KNOWN_AGENTS.get(settings["name"])
-    return ready is not None and all(settings.get(word, "") == ready.get(word, "") for word in ("command", "mode"))
+        return True  # the built-in agent passes the gate with every step, and OpenCode sessions are configured to ask
+    known = KNOWN_AGENTS.get(settings["name"])
+    return known is not None and all(settings.get(key, "") == known.get(key, "") for key in ("command", "mode"))

@@ -1,34 +1,31 @@
-"""The nouns of the glossary as immutable records.
+"""Immutable records for tasks, runs, submissions and approvals.
 
-Named tuples rather than dataclasses: `dataclasses` alone would cost every `backburner list` a bare interpreter's
-start-up once more. Times are integer milliseconds UTC, as in the ledger; the doors turn them into words.
+Named tuples rather than dataclasses, because importing `dataclasses` would double the start-up time of `backburner list`. Times are
+integer milliseconds UTC, as in the ledger; the interfaces format them.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from backburner.core.states import LIVE, PauseKind, Result, RunState, TaskState, WaitKind
 from backburner.core.task_spec import TaskSpec
 
-if TYPE_CHECKING:
-    pass
-
 Clock = Callable[[], int]  # milliseconds UTC
 PRIORITIES = {"high": 1, "normal": 0, "low": -1}
-AGENT_LANE = "agents"  # the `runner` of what the agent process of the home may claim, with a model elsewhere
-ENGINE = "engine"  # the `runner` of what the engine of the home may claim
-LOCAL_AGENT_LANE = "agents:local"  # the same with a model on this machine: a lane of its own, with few seats
-TRACE_CURSOR = "otlp"  # the cursor of who sends traces away
-EXTERNAL = "record"  # the `runner` of rows an embedder keeps by hand; nobody runs them
+AGENT_LANE = "agents"  # `runner` of runs that the agent process claims, with a model on another machine
+ENGINE = "engine"  # `runner` of runs that the engine claims
+LOCAL_AGENT_LANE = "agents:local"  # `runner` of runs that the agent process claims, with a model on this machine
+TRACE_CURSOR = "otlp"  # name of the event cursor of the trace exporter
+EXTERNAL = "record"  # `runner` of runs that an embedding program executes and records itself
 AGENT_LANES = frozenset({AGENT_LANE, LOCAL_AGENT_LANE})
 RUNNERS = frozenset({AGENT_LANE, ENGINE, LOCAL_AGENT_LANE})
-DISCOVERY = "discovery"  # the session of an agent that looks for work by itself
-HARMLESS = "harmless"  # the built-in rule for commands that change nothing and give nothing away
+DISCOVERY = "discovery"  # session of the agent that suggests tasks
+HARMLESS = "harmless"  # built-in rule for commands that change nothing and reveal nothing
 NOTIFY = ("always", "on_change", "on_failure", "never")
 
 
 class ProcessId(NamedTuple):
-    """A process that cannot be mistaken for another one: a recycled pid has another start time or boot."""
+    """A unique process identity: a reused pid has a different start time or boot id."""
 
     pid: int
     started: str
@@ -44,9 +41,9 @@ class ProcessId(NamedTuple):
 
 
 class Caller(NamedTuple):
-    """Who calls a service: from which folder, with which environment, through which interface.
+    """The caller of a service: its directory, its environment, and the interface it uses (`via`).
 
-    `session` is the agent's session that the call belongs to; None for a person.
+    `session` is the agent session that the call belongs to; None for a person.
     """
 
     cwd: str
@@ -58,8 +55,9 @@ class Caller(NamedTuple):
 class Submission(NamedTuple):
     """A request for a task, before the gate has judged it.
 
-    `environment` is that of whoever asks; `opened` the folder in which their session was opened, which the gate takes for its project
-    (None if there is none); `message` names the turn of the conversation that it belongs to; `proposed` asks a person in any case.
+    `environment` is the environment of the caller. `opened` is the directory in which the caller's session was opened; the gate uses it
+    as the project (None if there is no session). `message` identifies the conversation turn that the request belongs to. `proposed`
+    always requires the approval of a person.
     """
 
     spec: TaskSpec
@@ -68,7 +66,7 @@ class Submission(NamedTuple):
     message: str | None = None
     opened: str | None = None
     restarted_from: str | None = None
-    parent_run: str | None = None  # the run of an agent whose tool call this is, and which waits for it
+    parent_run: str | None = None  # the agent run that made this request as a tool call and waits for its result
     proposed: bool = False
 
     @property
@@ -76,12 +74,12 @@ class Submission(NamedTuple):
         return self.spec.recurrence is not None
 
     def with_spec(self, **changes: Any) -> "Submission":
-        """The same request with another specification."""
+        """Return a copy with changed fields of the specification."""
         return self._replace(spec=self.spec._replace(**changes))
 
 
 class Approval(NamedTuple):
-    """Who approved (`auto` is the gate itself), through which interface, and the fingerprint a person's approval is bound to."""
+    """Who approved (`auto` is the gate), through which interface, and the fingerprint that a person's approval is bound to."""
 
     by: str
     via: str
@@ -90,7 +88,7 @@ class Approval(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """Why a task may run or not: the gate's rule and reasons, and who approved it; `fingerprint` is what was approved or asked about."""
+    """The gate's rule and reasons, and who approved the task. `fingerprint` identifies what was approved or submitted for approval."""
 
     reasons: tuple[str, ...] = ()
     rule: str = ""
@@ -101,7 +99,7 @@ class Decision(NamedTuple):
 
 
 class TraceIds(NamedTuple):
-    """Where a task stands in a W3C trace."""
+    """The position of a task in a W3C trace."""
 
     trace_id: str = ""
     span_id: str = ""
@@ -109,10 +107,11 @@ class TraceIds(NamedTuple):
 
 
 class RecurringState(NamedTuple):
-    """How a recurring task stands.
+    """The current state of a recurring task.
 
-    `fired` counts the slots that were run, `failures` those in a row; `result_hash` is its last result, for `notify`, and
-    `precheck_hash` what its pre-check printed when its agent was asked last. What it used counts from `counted_from` on.
+    `fired` counts the slots that were run, and `failures` the latest consecutive failures. `result_hash` is the hash of the last result,
+    for `notify`; `precheck_hash` is the hash of the pre-check output for which the agent last ran. Daily usage is counted from
+    `counted_from`.
     """
 
     next_run_at: int | None = None
@@ -126,9 +125,10 @@ class RecurringState(NamedTuple):
 
 
 class Task(NamedTuple):
-    """What to do, why it may run, and how it stands. `run_count` is also the number of its latest run.
+    """A stored task: its specification, approval decision and state. `run_count` is also the number of its latest run.
 
-    `parent_task` is the task whose agent asked for it, `parent_run` the run of that agent if it waits for this task as for a tool call.
+    `parent_task` is the task whose agent submitted this one. `parent_run` is set if a run of that agent waits for this task as a tool
+    call.
     """
 
     task_id: str
@@ -157,29 +157,30 @@ class Task(NamedTuple):
 
     @property
     def is_unapproved(self) -> bool:
-        """Whether only the built-in rule for harmless commands allowed it: no person, no rule or trust of theirs."""
+        """Whether only the built-in rule for harmless commands allowed it, without a person, a configured rule or a trusted project."""
         return self.decision.by == "auto" and self.decision.rule == HARMLESS
 
     @property
     def is_recurring(self) -> bool:
-        """Whether it runs by a schedule, by an event, or each time after another one."""
+        """Whether it runs on a schedule, on an event, or each time after another task."""
         return self.spec.recurrence is not None
 
     @property
     def in_chat(self) -> bool:
-        """Whether it is a conversation with a person who sits there."""
+        """Whether it is the conversation of an interactive chat."""
         return self.spec.options.chat
 
     @property
     def has_precheck(self) -> bool:
-        """Whether a command decides each time if its agent is asked."""
+        """Whether a pre-check command decides in each run if the agent runs."""
         return self.spec.agent is not None and bool(self.spec.command.words)
 
 
 class Wait(NamedTuple):
-    """What a run waits for, or waited for last: `target` is the task or the lane that it names, if any.
+    """What a run waits for, or last waited for. `target` is the task or lane it waits for, if any.
 
-    `reply` is a person's answer, `extensions` how often a budget was granted again, `asked` the fingerprint of what they were asked about.
+    `reply` is the answer of a person, `extensions` the number of times the budget was extended, and `fingerprint` identifies what was
+    submitted for approval.
     """
 
     kind: WaitKind
@@ -190,15 +191,15 @@ class Wait(NamedTuple):
 
     @property
     def is_for_person(self) -> bool:
-        """Whether a person has to answer."""
+        """Whether the run waits for a person's answer."""
         return self.kind in (WaitKind.APPROVAL, WaitKind.BUDGET, WaitKind.TOOL)
 
 
 class RunCause(NamedTuple):
-    """What made a run: its `kind` (schedule, retry, manual, after, event; empty for the first run of a one-shot task) and for which slot.
+    """Why a run was created: `kind` is schedule, retry, manual, after or event, or empty for the first run of a one-shot task.
 
-    `origin` is the run that it comes after, `payload` what a source saw; `skipped_before` counts the slots that share the row of a
-    skipped one.
+    `slot` is its scheduled time, `origin` the run that it follows, and `payload` the data of a trigger event. A skipped run can stand
+    for several slots: `skipped_before` is the number of earlier ones.
     """
 
     kind: str = ""
@@ -209,7 +210,7 @@ class RunCause(NamedTuple):
 
 
 class RunEnd(NamedTuple):
-    """How a run ended, as far as that is known. `problem` is the kind of its failure, `digest` stands for what it found."""
+    """How a run ended, as far as known. `problem` is the kind of failure; `digest` is the hash of the result."""
 
     result: Result | None = None
     exit_code: int | None = None
@@ -221,10 +222,10 @@ class RunEnd(NamedTuple):
 
 
 class Run(NamedTuple):
-    """One execution of a task. `runner` says who may claim it, `owner` which process holds it while it runs.
+    """One execution of a task. `runner` says which process may claim it; `owner` is the process that runs it.
 
-    A pending one is not claimed before `due_at`, nor while `blocked` by a task that it comes after. `message` is what an agent is asked
-    in it; `error` says why it failed, waits or cannot start yet. Skipped slots are runs, too: their `n` counts downwards from -1.
+    A pending run is not claimed before `due_at`, or while it is `blocked` by a dependency. `message` is the prompt for an agent; `error`
+    says why the run failed, is waiting or cannot start yet. Skipped slots are also stored as runs, with `n` counting down from -1.
     """
 
     run_id: str
@@ -258,12 +259,12 @@ class Run(NamedTuple):
 
     @property
     def reply(self) -> str | None:
-        """What a person answered to what it waited for last."""
+        """The answer of a person to what the run last waited for."""
         return self.wait.reply if self.wait else None
 
     @property
     def extensions(self) -> int:
-        """How often its budget was granted again."""
+        """The number of times its budget was extended."""
         return self.wait.extensions if self.wait else 0
 
 
@@ -271,14 +272,14 @@ _OPEN = (TaskState.PROPOSED, TaskState.ACTIVE, TaskState.PAUSED)
 
 
 class Entry(NamedTuple):
-    """A task with its latest run: what a list shows."""
+    """A task with its latest run."""
 
     task: Task
     run: Run | None
 
     @property
     def status(self) -> str:
-        """A one-shot task shows its run's state; one that never got a run, and a standing one, shows its own."""
+        """The state of the run for a one-shot task; the state of the task if it is recurring or has no run."""
         return str(self.run.state if self.run and not self.task.is_recurring else self.task.state)
 
     @property
@@ -287,12 +288,12 @@ class Entry(NamedTuple):
 
     @property
     def is_ready(self) -> bool:
-        """Whether a server at work said that it is ready."""
+        """Whether it is a running server that has reported that it is ready."""
         return self.is_live and self.run is not None and self.run.ready_at is not None
 
     @property
     def question_fingerprint(self) -> str | None:
-        """The fingerprint of what a person is asked about, as it was when the question was made; None where nothing is asked."""
+        """The fingerprint that was recorded when approval was requested; None if nothing needs approval."""
         if self.run and self.run.state == RunState.WAITING:
             return self.run.wait.fingerprint if self.run.wait else None
         return self.task.decision.fingerprint if self.task.state == TaskState.PROPOSED else None
@@ -304,7 +305,7 @@ class Entry(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """How the tasks of a batch stand: a count by status."""
+    """A batch with the number of its tasks in each status."""
 
     batch: str
     project: str

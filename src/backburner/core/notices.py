@@ -6,7 +6,7 @@ from backburner.core.states import NoticeKind
 
 
 class Notice(NamedTuple):
-    """A message owed to somebody, once per thing to tell and channel. There is no run where a proposal was refused or a task paused."""
+    """A message for one recipient. `key` prevents duplicates. `run_id` is None for refused proposals and paused tasks."""
 
     notice_id: int
     key: str

@@ -1,10 +1,10 @@
-"""The parts that are installed only where they are wanted."""
+"""Optional dependencies: which packages each optional feature needs, and the extra that installs them."""
 
 from importlib.util import find_spec
 
 from backburner.core.errors import BadInput
 
-_WITH = {
+_MODULES = {
     "agent": ("pydantic_ai", "acp", "httpx2"),
     "mcp": ("mcp", "uvicorn"),
     "tui": ("prompt_toolkit", "wcwidth"),
@@ -19,18 +19,21 @@ _EXTRAS = {"agent": "agent", "tui": "tui", "mcp": "mcp", "toml": "mcp"}
 
 
 def need(part: str, what: str) -> None:
-    """BadInput, with how to get it, where something is wanted that is not installed. `part` is an extra, or a kind of source or channel."""
+    """Raise BadInput with the install command if `part` is not installed. `part` is an extra, or a kind of source or channel.
+
+    `what` is the start of the message, up to the verb: "Agents require".
+    """
     if not is_installed(part):
         extra = _EXTRAS.get(part, "integrations")
         raise BadInput(f"{what} the extra `{extra}`: pip install 'backburner[{extra}]'.")
 
 
 def is_installed(part: str) -> bool:
-    """Whether everything that a part needs is installed."""
-    return all(map(_found, _WITH.get(part, ())))
+    """Return whether all packages that a part needs are installed."""
+    return all(map(_is_importable, _MODULES.get(part, ())))
 
 
-def _found(module: str) -> bool:
+def _is_importable(module: str) -> bool:
     try:
         return find_spec(module) is not None
     except ImportError:

@@ -1,4 +1,4 @@
-"""What the engine talks to. Adapters implement these; tests and other machines bring their own."""
+"""Interfaces that adapters implement: executors, agents, channels and event sources."""
 
 import errno
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -10,51 +10,51 @@ from backburner.core.states import Result, WaitKind
 
 
 class Outcome(NamedTuple):
-    """How the work itself ended, before anybody decides what that means for the run."""
+    """How the work of a run ended. The runner derives the run's final state from it."""
 
     result: Result
     exit_code: int | None = None
     error: str | None = None
-    ended_at: int | None = None  # where that is known better than by the clock
-    answer: str | None = None  # what an agent said
+    ended_at: int | None = None  # if known more precisely than by the time of observation
+    answer: str | None = None  # final message of an agent
     usage: dict[str, float] = {}
-    digest: str | None = None  # of what it found, as its task declares that
-    report: bool = True  # whether an agent thinks that it is worth telling
-    problem: str | None = None  # the kind of a failure
+    digest: str | None = None  # hash of the result, for `notify = on_change`
+    report: bool = True  # whether the agent considers the result worth a notice
+    problem: str | None = None  # kind of failure
 
 
 class Handle(Protocol):
-    """A command at work, launched here or taken over."""
+    """A running command, started by this process or taken over from another one."""
 
     process: ProcessId | None
 
     async def ended(self) -> Outcome: ...
     async def ready(self, when: str) -> bool:
-        """Wait until it is ready: it listens on a port, or prints a line that fits; False where that can never be told."""
+        """Wait until the command is ready: it listens on a port, or prints a matching line. False if that can never be detected."""
         ...
 
     async def stop(self, grace: float) -> Outcome | None:
-        """End it and prove it; None where it had ended by itself before the first signal."""
+        """Stop the command and verify that all its processes are gone; None if it ended before the first signal was sent."""
         ...
 
     def close(self) -> tuple[str | None, int | None]:
-        """Finish the log; its summary and its count of lines."""
+        """Finish the log; returns its summary and its number of lines."""
         ...
 
 
 class Executor(Protocol):
-    """Turns claimed work into a living process. Raises CannotStart where that is impossible."""
+    """Starts claimed runs as processes. Raises CannotStart if that is impossible."""
 
     output_cap: int
 
     def launch(self, work: ClaimedRun) -> Handle: ...
     def attach(self, work: ClaimedRun) -> Handle | None:
-        """Take over what another owner started; None where it is certain that it never began."""
+        """Take over a run that another owner started; None if it certainly never started."""
         ...
 
 
 class Suspended(Exception):
-    """An agent cannot go on for now; the message says why, `kind` and `target` what it waits for."""
+    """An agent cannot continue at the moment. The message says why; `kind` and `target` say what it waits for."""
 
     def __init__(self, reason: str, kind: WaitKind, target: str | None = None) -> None:
         super().__init__(reason)
@@ -62,18 +62,15 @@ class Suspended(Exception):
 
 
 class AgentTurn(NamedTuple):
-    """What an agent is to do: answer `message` in the conversation that its files hold, or go on where it stopped.
-
-    `reply` is a person's word to what it asked for, `extensions` how often its budget was granted once more.
-    """
+    """The input of an agent: answer `message` in the stored conversation, or continue after an interruption."""
 
     work: ClaimedRun
     settings: dict[str, str]
     folder: str
     conversation: str
-    is_new_message: bool  # whether `message` was not said to it yet
-    running_tools: list[str]  # the tools at work in this moment: where it is stopped then, their effect is not known
-    on_process_started: "Callable[[ProcessId], None]" = lambda _: None  # to be told which process the agent is, where it is one of its own
+    is_new_message: bool  # whether the agent has not received `message` yet
+    running_tools: list[str]  # tools that are running now: if the agent is stopped, their effect is unknown
+    on_process_started: "Callable[[ProcessId], None]" = lambda _: None  # called by agents that run in a separate process
 
     @property
     def message(self) -> str:
@@ -81,19 +78,19 @@ class AgentTurn(NamedTuple):
 
 
 class Agent(Protocol):
-    """Somebody who can be asked. Cancelling the call stops it; what it did is in its conversation by then."""
+    """Answers prompts. Cancelling the call stops the agent; what it has done is stored in its conversation first."""
 
     async def answer(self, turn: AgentTurn) -> Outcome:
-        """Work until there is an answer. Parked where it has to wait; a failure is an Outcome that says why."""
+        """Work until there is an answer. Raises Suspended if the agent must wait; a failure is an Outcome with an error."""
         ...
 
     async def check(self, settings: dict[str, str], environ: dict[str, str]) -> str | None:
-        """Why it could not be asked now; None where it answers."""
+        """Return why the agent cannot be used now; None if it answers."""
         ...
 
 
 class OutgoingMessage(NamedTuple):
-    """A notice as it leaves the house. Its `key` is the same in every attempt; a `question` wants a person's yes or no."""
+    """A notice as it is sent to a channel. `key` is the same for every attempt; a `question` asks a person to approve or reject."""
 
     key: str
     task_id: str
@@ -113,7 +110,7 @@ class DeliveryFailed(Exception):
 
 
 class ChannelReply(NamedTuple):
-    """What somebody answered to a message that a channel sent."""
+    """A person's answer to a message that a channel sent."""
 
     message: str
     person: str
@@ -121,45 +118,48 @@ class ChannelReply(NamedTuple):
 
 
 class Channel(Protocol):
-    """A way to somebody outside. Sends one letter at a time, in order."""
+    """Sends notices to an external service, such as Discord, one at a time and in order."""
 
     async def send(self, message: OutgoingMessage) -> str | None:
-        """Deliver it; what the other side calls the message, where an answer to it can come back. Undelivered where that failed."""
+        """Send a message. Returns its id in the service if it can be answered, else None. Raises DeliveryFailed."""
         ...
 
     def replies(self) -> "AsyncIterator[ChannelReply]":
-        """The answers that come in, for as long as it is iterated; ends at once where there can be none."""
+        """Yield incoming answers while it is iterated; ends immediately if the channel does not support answers."""
         ...
 
     async def close(self) -> None: ...
 
 
 class TriggerEvent(NamedTuple):
-    """Something that a source saw. `summary` is one line for people, `payload` what came from outside: data, never instructions."""
+    """A change that a source detected. `summary` is one line for people; `payload` is external data and must not be taken as instructions."""
 
     summary: str
     payload: dict[str, object]
 
 
 class Source(Protocol):
-    """Watches the world for one task."""
+    """Detects events for one task."""
 
     def watch(self, state: dict[str, object]) -> "AsyncGenerator[tuple[dict[str, object], TriggerEvent | None]]":
-        """From what was seen last (empty at the very first time, when the present is only taken down), every change: what to
-        remember from then on, and what happened. The two are kept together or not at all."""
+        """Yield the new state and the event for every change since `state`.
+
+        An empty `state` means the first start: the current situation is recorded without an event. State and event are stored in one
+        transaction.
+        """
         ...
 
 
-# A start that failed with one of these may succeed later: there is no room for one more file or process right now.
+# A start that failed with one of these errors may succeed later: the machine has no free resources for another file or process.
 TEMPORARY_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT})
 
 
 class StartLater(Exception):
-    """The machine has no room for one more process or file right now."""
+    """The machine currently has no resources for another process or file."""
 
 
 class CannotStart(Exception):
-    """The command could not be started; the message says why, `exit_code` is what a shell would give."""
+    """The command could not be started. The message says why; `exit_code` is the one a shell would return."""
 
     def __init__(self, message: str, exit_code: int | None = None) -> None:
         super().__init__(message)

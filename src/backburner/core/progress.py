@@ -1,7 +1,7 @@
-"""How far a command is and how it went, read from the end of its output or from its progress file.
+"""Derives the progress and the summary of a command from the end of its output, or from its progress file.
 
-Pure: text in, text out. Whatever a command prints, nothing here raises or takes long: at most 64 KiB, 4,000 lines and 1,000
-characters of a line are read, and no pattern backtracks over more than a line. Patterns are compiled when first used.
+Nothing here raises or takes long, whatever a command prints: at most 64 KiB, 4,000 lines and 1,000 characters per line are read, and no
+pattern backtracks over more than one line. Patterns are compiled when first used.
 """
 
 import re
@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 
 from backburner.core.terminal_text import clean, shortened
 
-_LONGEST_LINE = 1000
-_MOST = 1 << 16
-_MOST_LINES = 4000
-# A tail of this many characters was probably cut: what is counted in it is "at least".
-_CUT = 60_000
+_MAX_LINE_CHARACTERS = 1000
+_MAX_BYTES = 1 << 16
+_MAX_LINES = 4000
+# A tail of this many characters is probably incomplete, so that counts in it are shown as "at least".
+_COMPLETE_LIMIT = 60_000
 
 
 class Progress(NamedTuple):
-    """How far a command is. `fraction` is 0..1 where it is known; `text` is one clean line, at most 200 characters."""
+    """The progress of a command. `fraction` is between 0 and 1, if known; `text` is one clean line of at most 200 characters."""
 
     done: float | None
     total: float | None
@@ -25,14 +25,14 @@ class Progress(NamedTuple):
     text: str
 
 
-# The line that something was read from, and what.
-_Seen = tuple[int, Progress]
+# The number of the line that progress was read from, and the progress.
+_Observation = tuple[int, Progress]
 
 _PYTEST_END = (
     r"^=* ?((?:\d+ (?:subtests )?(?:passed|failed|errors?|skipped|deselected|xfailed|xpassed|warnings?|rerun)(?:, )?)+"
     r" in [\d.:hms()days, ]+?) ?=*$"
 )
-# The closing lines of the test runners and builders people use, most telling first.
+# The closing lines of common test runners and build tools, most specific first.
 _SUMMARIES = (
     # pytest: "=== 89 passed, 2 failed in 296.2s ==="
     _PYTEST_END,
@@ -54,8 +54,8 @@ _GO = r"^(ok|FAIL)\s+(\S+)\s+(?:[\d.]+s|\(cached\))|^(FAIL)\s+(\S+) \["
 
 
 def summarize(tail: str) -> str | None:
-    """The line that sums the output up: a known tool's closing line, else the last line that says anything."""
-    lines = [line[:_LONGEST_LINE] for line in map(clean, tail.splitlines()[-400:]) if line]
+    """Return the line that summarizes the output: the closing line of a known tool, or the last line that is not blank."""
+    lines = [line[:_MAX_LINE_CHARACTERS] for line in map(clean, tail.splitlines()[-400:]) if line]
     if not lines:
         return None
     return shortened(_unittest(lines) or _go_test(lines) or _known(lines) or lines[-1])
@@ -70,12 +70,13 @@ def _known(lines: list[str]) -> str | None:
 
 
 def _unittest(lines: list[str]) -> str | None:
-    # A little may be printed after the verdict: Django takes its database down.
+    # A few lines can follow the result: Django reports that it destroys its test database.
     for at in range(len(lines) - 1, max(len(lines) - 6, 0), -1):
         if end := re.match(_UNITTEST_END, lines[at]):
             for line in reversed(lines[max(at - 3, 0) : at]):
                 if ran := re.match(_UNITTEST_RAN, line):
-                    return f"{end.group(0)}: {ran.group(1)} test{'s' * (ran.group(1) != '1')} in {ran.group(2)}"
+                    noun = "test" if ran.group(1) == "1" else "tests"
+                    return f"{end.group(0)}: {ran.group(1)} {noun} in {ran.group(2)}"
     return None
 
 
@@ -89,7 +90,7 @@ def _go_test(lines: list[str]) -> str | None:
 
 
 def _cargo(lines: list[str]) -> str | None:
-    """The results of several test binaries as one."""
+    """Combine the results of several test binaries."""
     results = [found.groups() for line in lines if (found := re.match(_CARGO_RESULT, line))]
     if len(results) < 2:
         return None
@@ -99,26 +100,29 @@ def _cargo(lines: list[str]) -> str | None:
 
 
 def observed(tail: str) -> Progress | None:
-    """How far the command is by the end of its output, which may start mid-line; None where nothing tells.
+    """Return the progress shown at the end of the output, which may start mid-line; None if it shows no progress.
 
-    The latest line that says anything wins. Give the whole 64 KiB: tests are counted over all of it.
+    The latest line with progress is used. Pass the last 64 KiB: tests are counted over all of it.
     """
-    lines = _lines(tail[-_MOST:])
-    whole = len(tail) < _CUT and len(lines) < _MOST_LINES
-    watches = (_watch_pytest, _watch_unittest, _watch_cargo, _watch_go, _watch_tap, _watch_jest, _watch_counts)
-    found = [seen for watch in watches if (seen := watch(lines, whole)) and seen[1].text]
-    return max(found, key=lambda seen: seen[0])[1] if found else None
+    lines = _lines(tail[-_MAX_BYTES:])
+    whole = len(tail) < _COMPLETE_LIMIT and len(lines) < _MAX_LINES
+    readers = (_read_pytest, _read_unittest, _read_cargo, _read_go, _read_tap, _read_jest, _read_counts)
+    found = [observation for read in readers if (observation := read(lines, whole)) and observation[1].text]
+    return max(found, key=lambda observation: observation[0])[1] if found else None
 
 
 def _lines(tail: str) -> list[str]:
-    """The lines that say anything, clean and cut, each in its last state; they keep some indentation, which tells subtests."""
+    """Return the lines that are not blank, cleaned and shortened. Of an overwritten line, the last state counts.
+
+    Up to 8 spaces of indentation are kept, because it distinguishes subtests.
+    """
     lines = []
-    for line in tail.split("\n")[-_MOST_LINES:]:
+    for line in tail.split("\n")[-_MAX_LINES:]:
         for state in reversed(re.split(r"\r|\x1b\[[01]?G|\x1b\[2K", line)):
             if text := clean(state):
                 indent = " " * min(len(state) - len(state.lstrip(" ")), 8)
-                # A line of unittest's is as long as there are tests.
-                lines.append(text if set(text) <= set(".FEsxu") else (indent + text)[:_LONGEST_LINE])
+                # unittest prints one character per test on one line, so this line is not shortened.
+                lines.append(text if set(text) <= set(".FEsxu") else (indent + text)[:_MAX_LINE_CHARACTERS])
                 break
     return lines
 
@@ -131,20 +135,24 @@ _GO_WORDS = {"PASS": ".", "ok": ".", "FAIL": "F", "SKIP": "s", None: "F"}
 _JEST_WORDS = {"PASS": ".", "✓": ".", "FAIL": "F", "❯": "F", "×": "F"}
 
 
-def _tests(marks: str, whole: bool, *, of: str = "", total: int | None = None, fraction: float | None = None) -> Progress:
-    """What a test runner has done, by its marks: one letter for each test, of those in `_WORDS`."""
+def _tests(marks: str, whole: bool, *, prefix: str = "", total: int | None = None, fraction: float | None = None) -> Progress:
+    """Return the progress of a test runner from its marks: one character of `_WORDS` for each test.
+
+    `whole` is False if earlier tests may be missing from the output.
+    """
     counts = [(marks.count(mark), word) for mark, word in _WORDS.items()]
     done = sum(count for count, _ in counts) if whole else None
     if done is not None and total:
         done = min(done, total)
         fraction = done / total
-    said = ", ".join(f"{count} {word.removesuffix('s') if count == 1 else word}" for count, word in counts if count)
-    said = f"{of}{'' if whole else 'at least '}{said} so far" if said else ""
-    return Progress(done, total, fraction, _with_numbers(said, done if total else None, total, fraction))
+    text = ", ".join(f"{count} {word.removesuffix('s') if count == 1 else word}" for count, word in counts if count)
+    if text:
+        text = f"{prefix}{'' if whole else 'at least '}{text} so far"
+    return Progress(done, total, fraction, _with_numbers(text, done if total else None, total, fraction))
 
 
 def _marked(lines: list[str], pattern: str, words: dict[Any, str], start: str = "(?!)") -> tuple[int, str, int] | None:
-    """The latest line that matches, the marks of all since the last `start` before it, and where that is."""
+    """Return the latest matching line, the marks of all matches since the last line that matches `start`, and that line's number."""
     found = [(at, words[match[1]]) for at, line in enumerate(lines) if (match := re.match(pattern, line))]
     if not found:
         return None
@@ -153,7 +161,7 @@ def _marked(lines: list[str], pattern: str, words: dict[Any, str], start: str = 
     return latest, "".join(mark for at, mark in found if at >= first), first
 
 
-def _watch_pytest(lines: list[str], whole: bool) -> _Seen | None:
+def _read_pytest(lines: list[str], whole: bool) -> _Observation | None:
     rows = [(at, row) for at, line in enumerate(lines) if (row := _pytest_row(line))]
     if not rows:
         return None
@@ -170,13 +178,13 @@ def _watch_pytest(lines: list[str], whole: bool) -> _Seen | None:
     if not column:
         return latest, _tests(marks, whole)
     (early, early_percent), (late, percent) = column[0], column[-1]
-    # Tests that were not seen (the tail is cut, or something else stands on their lines) show in the percentages.
+    # The percentages reveal whether tests are missing, because the tail is incomplete or other output is mixed in.
     whole = abs(early * percent - late * early_percent) <= early + late
     return latest, _tests(marks, whole, total=total, fraction=percent / 100)
 
 
 def _pytest_row(line: str) -> tuple[str, float | None, int | None] | None:
-    """One line of pytest's: its marks, and what its last column ("[ 45%]" or "[ 45/100]") gives as percentage and total."""
+    """Parse one line of pytest: its marks, and the percentage and total of its last column ("[ 45%]" or "[ 45/100]")."""
     words = "|".join(_PYTEST_WORDS)
     if found := re.match(rf"(?a)\[gw\d{{1,4}}\] (?:\[ *(\d{{1,3}})%\] )?({words})(?: |$)", line):
         return _PYTEST_WORDS[found[2]], min(float(found[1]), 100) if found[1] else None, None
@@ -192,18 +200,18 @@ def _pytest_row(line: str) -> tuple[str, float | None, int | None] | None:
     return None
 
 
-def _watch_unittest(lines: list[str], whole: bool) -> _Seen | None:
-    # Dots stand on one line without an end: three of them, or any before the last line, may be anybody's.
+def _read_unittest(lines: list[str], whole: bool) -> _Observation | None:
+    # unittest prints dots on the last line, without a newline. Up to three dots, or dots on earlier lines, can be other output.
     if lines and len(lines[-1]) > 3 and "." in lines[-1] and set(lines[-1]) <= set(".FEsxu"):
         return len(lines) - 1, _tests(lines[-1], whole)
-    # A test with a docstring has a second line.
+    # A test with a docstring takes two lines.
     pairs = zip(["", *lines], lines, strict=False)
     lines = [f"{before} {line}" if re.fullmatch(r"\w+ \([\w.]+\)", before) else line for before, line in pairs]
     found = _marked(lines, rf"\w+ \(.* \.\.\. ({'|'.join(_UNITTEST_WORDS)})(?: |$)", _UNITTEST_WORDS, _UNITTEST_RAN)
     return found and (found[0], _tests(found[1], whole))
 
 
-def _watch_cargo(lines: list[str], whole: bool) -> _Seen | None:
+def _read_cargo(lines: list[str], whole: bool) -> _Observation | None:
     running = r"running [1-9]\d{0,8} tests?$"
     found = _marked(lines, rf"(?a)test \S.* \.\.\. (ok|FAILED|ignored|bench:)|{running}", _CARGO_WORDS, f"(?a){running}")
     if not found:
@@ -212,19 +220,19 @@ def _watch_cargo(lines: list[str], whole: bool) -> _Seen | None:
     return found[0], _tests(found[1], total is not None, total=total)
 
 
-def _watch_go(lines: list[str], whole: bool) -> _Seen | None:
+def _read_go(lines: list[str], whole: bool) -> _Observation | None:
     tests, packages = _marked(lines, "--- (PASS|FAIL|SKIP): ", _GO_WORDS), _marked(lines, _GO, _GO_WORDS)
     if not tests or (packages and "." not in tests[1]):
-        return packages and (packages[0], _tests(packages[1], whole, of="packages: "))
+        return packages and (packages[0], _tests(packages[1], whole, prefix="packages: "))
     return max(tests[0], packages[0] if packages else 0), _tests(tests[1], whole)
 
 
-def _watch_tap(lines: list[str], whole: bool) -> _Seen | None:
+def _read_tap(lines: list[str], whole: bool) -> _Observation | None:
     test = r"(?a)(not(?! .*# (?:TODO|SKIP)))? ?(?:not )?ok \d{1,9}(?: |$)"
     if not (found := _marked(lines, test, {"not": "F", None: "."}, r"(?:not )?ok 1(?: |$)")):
         return None
     latest, marks, first = found
-    # The plan stands before the first test or after the last.
+    # The plan is printed before the first test or after the last.
     plans = [int(plan[1]) for line in lines[max(first - 3, 0) :] if (plan := re.match(r"(?a)1\.\.(\d{1,9})(?: |$)", line))]
     number = int(lines[latest].split("ok ", 1)[1].split()[0])
     total = plans[-1] if plans and plans[-1] >= number else None
@@ -234,19 +242,19 @@ def _watch_tap(lines: list[str], whole: bool) -> _Seen | None:
     return latest, progress._replace(done=number)
 
 
-def _watch_jest(lines: list[str], whole: bool) -> _Seen | None:
+def _read_jest(lines: list[str], whole: bool) -> _Observation | None:
     summary = r"(?a)Tests: +((?:\d{1,9} \w+, )*)(\d{1,9}) total"
     files = _marked(lines, r"(?a) ?(PASS|FAIL|[✓❯×]) .{0,300}\.[cm]?[jt]sx?(?: |$)", _JEST_WORDS, summary)
     at = max((at for at, line in enumerate(lines) if re.match(summary, line)), default=-1)
     if (found := re.match(summary, lines[at]) if at >= 0 else None) and not (files and files[0] > at):
-        # While it runs, the line before counts the suites; the tests are only those of the suites that ended.
+        # While jest runs, the previous line counts the suites; the tests are only those of finished suites.
         suites = re.search(r"(?a)(\d{1,9}) of (\d{1,9}) total$", lines[max(at - 1, 0)])
         done, total = map(int, suites.groups()) if suites else (sum(map(int, re.findall(r"\d+", found[1]))), int(found[2]))
-        return (at, _said(lines[at], min(done, total), total)) if total else None
-    return files and (files[0], _tests(files[1], whole, of="test files: "))
+        return (at, _progress(lines[at], min(done, total), total)) if total else None
+    return files and (files[0], _tests(files[1], whole, prefix="test files: "))
 
 
-# A count or a percentage anywhere in a line. What may not stand beside it keeps dates, paths, versions and addresses out.
+# A count or a percentage anywhere in a line. The lookarounds exclude dates, paths, versions and addresses.
 _NUMBER = r"\d{1,3}(?:,\d{3}){1,3}|\d{1,12}"
 _COUNT = (
     rf"(?a)(?<![\w.,/+\-@#$%^~\\−])(?<!/ )(?<!::)(?<!\d:)(to-chk=|ir-chk=)?({_NUMBER})(?: ?/ ?| of | out of )({_NUMBER})"
@@ -256,44 +264,44 @@ _SIZE = (
     r"(?a)(?<![\w.,/+\-−])(\d{1,9}(?:\.\d{1,3})?) ?([kKMGT]?i?B|bytes)?(?: ?/ ?| of )(\d{1,9}(?:\.\d{1,3})?) ?([kKMGT]?i?B|bytes)(?![\w/])"
 )
 _PERCENT = r"(?a)(?<![\w.,/+\-%−])(\d{1,3}(?:\.\d{1,9}|,\d\d?)?) ?%(?![\w%]| /)"
-# Percentages of something else than the work.
+# Percentages that do not measure progress.
 _NOISE = r"(?i)\b(?:cpu|mem|memory|coverage|accuracy|acc|confidence|faster|slower|packet loss|battery|usage|utili[sz]ation)\b"
 
 
-def _watch_counts(lines: list[str], whole: bool) -> _Seen | None:
-    """Anything else that counts: builders over many lines, the rest only where it is recent."""
+def _read_counts(lines: list[str], whole: bool) -> _Observation | None:
+    """Read any other count or percentage: of build tools in the last 400 lines, of anything else in the last 50."""
     for back, line in enumerate(reversed(lines[-400:]), 1):
         at = len(lines) - back
         # cmake: "[ 45%] Building C object x.o"; ninja: "[12/340] CC x.o"
         if found := re.match(r"(?a)\[ *(\d{1,9})(?:%|/(\d{1,9}))\] ", line):
             done, total = int(found[1]), int(found[2] or 100)
             if done <= total and total:
-                return at, _said(line, done, total) if found[2] else _said(line, None, None, done / 100)
-        elif back <= 50 and (progress := _counted(line)):
+                return at, _progress(line, done, total) if found[2] else _progress(line, None, None, done / 100)
+        elif back <= 50 and (progress := _progress_of_line(line)):
             return at, progress
     return None
 
 
-def _counted(line: str) -> Progress | None:
+def _progress_of_line(line: str) -> Progress | None:
     searched = re.sub(r"://\S*", " ", line)
     for found in reversed(list(re.finditer(_COUNT, searched))):
         done, total = (int(number.replace(",", "")) for number in found.group(2, 3))
         if 0 < total >= done:
-            return _said(line, total - done if found[1] else done, total)
+            return _progress(line, total - done if found[1] else done, total)
     for found in reversed(list(re.finditer(_SIZE, searched))):
         if found[2] in (None, found[4]) and 0 < (total := float(found[3])) >= (done := float(found[1])):
-            return _said(line, done, total)
+            return _progress(line, done, total)
     columns = line.split()
     if re.search(_NOISE, line) or (len(columns) > 3 and columns[1].isdecimal() and columns[2].isdecimal()):
         return _curl(columns)
     for found in reversed(list(re.finditer(_PERCENT, searched))):
         if (percent := float(found[1].replace(",", "."))) <= 100:
-            return _said(line, None, None, percent / 100)
+            return _progress(line, None, None, percent / 100)
     return _curl(columns)
 
 
 def _curl(columns: list[str]) -> Progress | None:
-    """curl's meter: twelve columns, the first a percentage without its sign, three of them times."""
+    """Parse the progress meter of curl: twelve columns; the first is a percentage without a sign, and three are times."""
     if len(columns) != 12 or columns[1] == "0" or not all(":" in column for column in columns[8:11]):
         return None
     if not re.fullmatch(r"(?a)\d\d?|100", columns[0]):
@@ -301,8 +309,8 @@ def _curl(columns: list[str]) -> Progress | None:
     return Progress(None, None, int(columns[0]) / 100, shortened(f"{columns[0]}% of {columns[1]}"))
 
 
-def _said(line: str, done: float | None, total: float | None, fraction: float | None = None) -> Progress:
-    """What a line says of itself, with its percentage where it gives none."""
+def _progress(line: str, done: float | None, total: float | None, fraction: float | None = None) -> Progress:
+    """Return progress with the text of a line; the percentage is added if the line has none."""
     if fraction is None and done is not None and total:
         fraction = done / total
     text = " ".join(line.split())
@@ -311,26 +319,26 @@ def _said(line: str, done: float | None, total: float | None, fraction: float | 
 
 
 def reported(lines: bytes) -> Progress | None:
-    """What the last usable line of a progress file says; the first line may be cut, the last half-written.
+    """Return the progress in the last valid line of a progress file. The first line may be cut, the last one incomplete.
 
     A line is a JSON object with any of `done`, `total`, `percent`, `fraction` and `text`.
     """
     import json
 
     decoder = json.JSONDecoder(parse_int=lambda digits: int(digits) if len(digits) <= 12 else None)
-    for line in reversed(lines[-_MOST:].split(b"\n")):
+    for line in reversed(lines[-_MAX_BYTES:].split(b"\n")):
         if not line.lstrip().startswith(b"{"):
             continue
         try:
             report = decoder.decode(line.decode("utf-8", "replace"))
         except (ValueError, RecursionError):
             continue
-        if isinstance(report, dict) and (progress := _read(report)):
+        if isinstance(report, dict) and (progress := _read_report(report)):
             return progress
     return None
 
 
-def _read(report: dict[str, Any]) -> Progress | None:
+def _read_report(report: dict[str, Any]) -> Progress | None:
     done, total, percent, fraction = (_number(report.get(name)) for name in ("done", "total", "percent", "fraction"))
     total = total or None
     if done is not None and total:
@@ -339,18 +347,18 @@ def _read(report: dict[str, Any]) -> Progress | None:
     elif percent is not None:
         fraction = percent / 100
     fraction = None if fraction is None else min(fraction, 1.0)
-    said = report.get("text")
-    text = _with_numbers(" ".join(clean(said).split()) if isinstance(said, str) else "", done, total, fraction)
+    message = report.get("text")
+    text = _with_numbers(" ".join(clean(message).split()) if isinstance(message, str) else "", done, total, fraction)
     return Progress(done, total, fraction, text) if text else None
 
 
 def _number(value: object) -> float | None:
-    """`value` where it is a number that can count something: not a boolean, NaN or negative, at most 12 digits."""
+    """Return `value` if it is a valid count: not a boolean, NaN or negative, and at most 12 digits; else None."""
     return abs(value) if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e12 else None
 
 
 def _with_numbers(text: str, done: float | None, total: float | None, fraction: float | None) -> str:
-    """`text` and the numbers on one line, without saying the same twice: "text · 3/10 (30%)"."""
+    """Join `text` and the numbers, without numbers that the text already contains: "text · 3/10 (30%)"."""
     count = "" if done is None else f"{_plain(done)}/{_plain(total)}" if total else _plain(done)
     share = "" if fraction is None else _percent(fraction)
     numbers = f"{count} ({share})" if count and share else count or share
@@ -366,5 +374,5 @@ def _plain(number: float) -> str:
 
 
 def _percent(fraction: float) -> str:
-    # Rounded down, but 0.29, which is a little less than 29%; and nothing is at 100% before its end.
+    # Rounded down, but 0.29 (stored as slightly less) gives 29%. 100% is shown only at the end.
     return f"{min(int(fraction * 100 + 1e-9), 99 if fraction < 1 else 100)}%"

@@ -1,18 +1,18 @@
-"""Recipients of notices. The ledger has one as a text (`inbox`, `session:CLIENT:KEY`, `to:CHANNEL`); only this module takes it apart."""
+"""Recipients of notices. The ledger stores a recipient as text (`inbox`, `session:CLIENT:KEY`, `to:CHANNEL`); only this module parses it."""
 
 from enum import StrEnum
 from typing import NamedTuple
 
 
 class RecipientKind(StrEnum):
-    """Who a notice is for; a column of the ledger."""
+    """The kind of recipient of a notice; stored in the ledger."""
 
     PERSON = "person"
     SESSION = "session"
     CHANNEL = "channel"  # a configured channel, such as Discord
 
 
-_WORDS = {"session": RecipientKind.SESSION, "to": RecipientKind.CHANNEL}  # before the colon
+_PREFIXES = {"session": RecipientKind.SESSION, "to": RecipientKind.CHANNEL}  # the part before the colon
 
 
 class Recipient(NamedTuple):
@@ -32,8 +32,8 @@ class Recipient(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "Recipient":
-        word, _, name = text.partition(":")
-        return cls(_WORDS[word], name) if word in _WORDS else PERSON
+        prefix, _, name = text.partition(":")
+        return cls(_PREFIXES[prefix], name) if prefix in _PREFIXES else PERSON
 
 
 PERSON = Recipient(RecipientKind.PERSON)
@@ -41,10 +41,10 @@ INBOX = str(PERSON)
 
 
 def recipient_of(session: str | None) -> Recipient:
-    """Who is told about a task that a session asked for; without a session it is the person."""
+    """Return the recipient of notices about a task: the session that submitted it, or the person if there is none."""
     return PERSON if session is None else Recipient(RecipientKind.SESSION, session)
 
 
 def to_channel(name: str) -> str:
-    """A channel as the recipient of notices."""
+    """Return a channel as the text of a recipient."""
     return str(Recipient(RecipientKind.CHANNEL, name))

@@ -1,4 +1,4 @@
-"""What the end of a run means for a standing task: tell or not, try again, pause, or be done. Pure; the ledger carries it out."""
+"""Decides what follows the end of a run of a recurring task: a notice, a retry, a pause, or the end of the task. The ledger applies it."""
 
 from typing import NamedTuple
 
@@ -8,19 +8,19 @@ from backburner.core.states import Result, RunState, TaskEvent, TaskState
 from backburner.core.task_spec import SourceKind
 from backburner.core.terminal_text import readable, visible
 
-MAX_FAILURES = 2  # in a row: then it is paused
+MAX_FAILURES = 2  # consecutive failures after which the task is paused
 CHANGE, SUCCESS, OUTPUT = "change", "success", "output"
-PRECHECK_CONDITIONS = (CHANGE, SUCCESS, OUTPUT)  # when the command in front of a prompt has its agent asked
+PRECHECK_CONDITIONS = (CHANGE, SUCCESS, OUTPUT)  # when the pre-check command starts the agent
 RATE_LIMIT, AUTH, TIMEOUT, TRANSIENT = "rate_limit", "auth", "timeout", "transient"
-# How long to wait before the one retry, by the kind of failure; what is none of them is tried again like what may pass by itself.
+# Delay before the single retry, by kind of failure. Other failures count as transient.
 _BACKOFF_MS = {RATE_LIMIT: 300_000, AUTH: 600_000, TIMEOUT: 60_000, TRANSIENT: 30_000}
-# What may have had its effect, was not seen to end, or was a person's word is not done again by itself.
+# Not retried automatically: runs that may have taken effect, whose end is unknown, or that a person's decision ended.
 _NOT_RETRIED = frozenset({Result.LOST, Result.AMBIGUOUS, Result.DENIED, Result.BUDGET, Result.DEPENDENCY})
 _MAX_ANSWER_CHARACTERS = 8000
 
 
 class NextStep(NamedTuple):
-    """What follows from the end of a run: the task's new state, when it is tried again, whether somebody is told, what it remembers."""
+    """What follows the end of a run: the task event, the delay before a retry, whether to send a notice, and the values to store."""
 
     event: TaskEvent | None
     retry_ms: int | None
@@ -30,44 +30,47 @@ class NextStep(NamedTuple):
     reason: str | None = None
 
 
-RECURRING_TOOLS = "read,commands,memory"  # for runs that nobody watches
-EVENT_TOOLS = "read,memory"  # for runs that somebody outside sets off
-DISCOVERY_TOOLS = "read,propose"  # for the agent that looks for work
+RECURRING_TOOLS = "read,commands,memory"  # for unattended runs
+EVENT_TOOLS = "read,memory"  # for runs that an external event triggers
+DISCOVERY_TOOLS = "read,propose"  # for the agent that suggests tasks
 
 
-def tools_of(task: "Task | Submission", own: str = "") -> str:
-    """The sets of tools that the agent of a task has; empty for all. `own` are those of its settings."""
+def tools_of(task: "Task | Submission", configured: str = "") -> str:
+    """Return the tool sets of a task's agent, separated by commas; empty for all. `configured` are those of the agent's settings."""
     if task.session == DISCOVERY:
         return DISCOVERY_TOOLS
-    if said := task.spec.options.tools:
-        return said
+    if task.spec.options.tools:
+        return task.spec.options.tools
     if not task.is_recurring:
-        return own
+        return configured
     return EVENT_TOOLS if task.spec.source else RECURRING_TOOLS
 
 
 def kind_of_problem(result: Result, problem: str | None) -> str:
-    """The kind of a failure, which decides how long its retry waits."""
+    """Return the kind of a failure, which determines the delay before its retry."""
     return problem or (TIMEOUT if result in (Result.TIMEOUT, Result.AMBIGUOUS) else TRANSIENT)
 
 
 def is_over(task: Task, now: int) -> bool:
-    """Whether nothing is to come any more of a task whose run has ended."""
+    """Return whether a task has no more runs to come, after a run has ended."""
     schedule, fired = task.spec.schedule, task.recurring.fired
     if (schedule.max_runs is not None and fired >= schedule.max_runs) or (schedule.at is not None and fired > 0):
         return True
     if task.kind == "event":
         return schedule.until is not None and now > schedule.until
-    return task.state == TaskState.ACTIVE and task.recurring.next_run_at is None  # one that is paused has none either
+    return task.state == TaskState.ACTIVE and task.recurring.next_run_at is None  # a paused task has no next run either
 
 
-def after_run(task: Task, run: Run, ending: RunResult, how: str, *, over: bool) -> NextStep:
-    """What follows from the end of a run of a standing task. `how` says in words how it ended; `over`, that nothing is to come."""
+def after_run(task: Task, run: Run, ending: RunResult, outcome: str, *, over: bool) -> NextStep:
+    """Decide what follows the end of a run of a recurring task.
+
+    `outcome` describes how the run ended; `over` means that it was the last run.
+    """
     closing = over and task.state in (TaskState.ACTIVE, TaskState.PAUSED)
     if ending.state == RunState.COMPLETED:
         changed = ending.digest != task.recurring.result_hash
-        tell = task.spec.notify == "always" or (task.spec.notify == "on_change" and changed and ending.report)
-        return NextStep(TaskEvent.DONE if closing else None, None, tell, 0, ending.digest)
+        notify = task.spec.notify == "always" or (task.spec.notify == "on_change" and changed and ending.report)
+        return NextStep(TaskEvent.DONE if closing else None, None, notify, 0, ending.digest)
     if ending.state == RunState.CANCELLED:
         return NextStep(
             TaskEvent.CANCELLED if closing else None,
@@ -77,22 +80,22 @@ def after_run(task: Task, run: Run, ending: RunResult, how: str, *, over: bool) 
             task.recurring.result_hash,
         )
     failures = task.recurring.failures + 1
-    if task.state != TaskState.ACTIVE:  # it was paused or cancelled meanwhile
+    if task.state != TaskState.ACTIVE:  # it was paused or cancelled in the meantime
         return NextStep(TaskEvent.FAILED if closing else None, None, task.spec.notify != "never", failures, None)
-    again = run.cause.kind != "retry" and ending.result not in _NOT_RETRIED
-    if again and failures < MAX_FAILURES:
+    can_retry = run.cause.kind != "retry" and ending.result not in _NOT_RETRIED
+    if can_retry and failures < MAX_FAILURES:
         return NextStep(None, _BACKOFF_MS[kind_of_problem(ending.result, ending.problem)], False, failures, task.recurring.result_hash)
     if closing:
         return NextStep(TaskEvent.FAILED, None, True, failures, None)
     if ending.result in (Result.DENIED, Result.BUDGET):
-        return NextStep(TaskEvent.PAUSED, None, True, failures, None, "a person said no")
+        return NextStep(TaskEvent.PAUSED, None, True, failures, None, "a person rejected it")
     if failures >= MAX_FAILURES:
-        return NextStep(TaskEvent.PAUSED, None, True, failures, None, f"it failed twice in a row: {how}")
+        return NextStep(TaskEvent.PAUSED, None, True, failures, None, f"it failed twice in a row: {outcome}")
     return NextStep(None, None, task.spec.notify != "never", failures, None)
 
 
 def precheck_triggers_agent(task: Task, ending: RunResult) -> bool:
-    """Whether the command in front of a prompt says that the agent is to be asked."""
+    """Return whether the result of the pre-check command starts the agent."""
     if ending.result != Result.EXIT or ending.exit_code != 0:
         return False
     match task.spec.options.wake or CHANGE:
@@ -105,61 +108,70 @@ def precheck_triggers_agent(task: Task, ending: RunResult) -> bool:
 
 
 def precheck_declined(task: Task, ending: RunResult) -> bool:
-    """Whether such a command said no in the way that is not a failure."""
+    """Return whether the pre-check command decided not to start the agent with an exit code that is not a failure."""
     return task.spec.options.wake == SUCCESS and ending.result == Result.EXIT and ending.exit_code not in (0, None)
 
 
 def title(task: Task) -> str:
-    """What a standing task is called where its notices are read."""
+    """Return the title of a recurring task in notices."""
     return visible(task.spec.name or task.task_id)
 
 
-def recurring_notice(task: Task, run: Run, ending: RunResult, after: NextStep, how: str, log: str) -> str:
-    """What is told of the end of a run."""
-    found = _cut(readable(ending.answer).strip(), task.task_id) if ending.answer else ending.summary or ""
+def recurring_notice(task: Task, run: Run, ending: RunResult, after: NextStep, outcome: str, log: str) -> str:
+    """Return the notice about the end of a run. `outcome` describes how it ended."""
+    result = _cut(readable(ending.answer).strip(), task.task_id) if ending.answer else ending.summary or ""
     if ending.state == RunState.COMPLETED:
-        lead = f"{title(task)}: {found or 'completed, with no output'}"
+        text = f"{title(task)}: {result or 'completed, with no output'}"
     else:
-        lead = f"{title(task)} {ending.state}: {how}{'; ' + found if found and found != how else ''}"
+        text = f"{title(task)} {ending.state}: {outcome}{'; ' + result if result and result != outcome else ''}"
     match after.event:
         case TaskEvent.PAUSED:
-            known = task.task_id
-            lead = f"{title(task)} is paused because {after.reason}. Its runs: backburner status {known}; go on: backburner unpause {known}"
-        case TaskEvent.DONE | TaskEvent.FAILED:
-            lead += " (That was its last run.)" if task.kind == "scheduled" else ""
+            text = (
+                f"{title(task)} is paused because {after.reason}. To see its runs: backburner status {task.task_id};"
+                f" to continue: backburner unpause {task.task_id}"
+            )
+        case TaskEvent.DONE | TaskEvent.FAILED if task.kind == "scheduled":
+            text += " (This was its last run.)"
     if task.spec.agent_name is not None and ending.state == RunState.COMPLETED:
-        return lead
-    return f"{lead}\nOutput: {log}"
+        return text
+    return f"{text}\nOutput: {log}"
 
 
 def _cut(text: str, task_id: str) -> str:
-    more = f"\n[cut after {_MAX_ANSWER_CHARACTERS:,} of {len(text):,} characters; all of it: backburner logs {task_id}]"
-    return text if len(text) <= _MAX_ANSWER_CHARACTERS else text[:_MAX_ANSWER_CHARACTERS] + more
+    if len(text) <= _MAX_ANSWER_CHARACTERS:
+        return text
+    more = f"\n[first {_MAX_ANSWER_CHARACTERS:,} of {len(text):,} characters; full output: backburner logs {task_id}]"
+    return text[:_MAX_ANSWER_CHARACTERS] + more
 
 
-def usage_message(used: float, most: float, what: str, who: str = "it has") -> str:
-    """What was used up in a day."""
-    return f"{who} used {used:,.6g} of {most:,.6g} {'dollars' if what == 'cost' else what} today"
+def usage_message(used: float, limit: float, unit: str, subject: str = "it has") -> str:
+    """Describe how much of a daily limit was used. `subject` is the start of the sentence."""
+    return f"{subject} used {used:,.6g} of {limit:,.6g} {'dollars' if unit == 'cost' else unit} today"
 
 
-def budget_message(task: Task, what: str) -> str:
-    """What is told when a task has used up what it may in a day."""
-    known = task.task_id
-    return f"{title(task)} is paused: {what}. A yes lets it use as much again today: backburner unpause {known}"
+def budget_message(task: Task, usage: str) -> str:
+    """Return the notice for a task that was paused because it reached its daily budget."""
+    return f"{title(task)} is paused: {usage}. To allow the same amount again today: backburner unpause {task.task_id}"
 
 
-def waiting_message(task: Task, reason: str, answer: str) -> str:
-    """What is told when a run cannot go on without a person; `answer` is what they say yes or no to."""
-    return f"{title(task)} waits for you: {reason}. Yes: backburner approve {answer}; no: backburner reject {answer}"
+def waiting_message(task: Task, reason: str, reference: str) -> str:
+    """Return the notice for a run that waits for a person; `reference` is the task to approve or reject."""
+    return f"{title(task)} needs your approval: {reason}. {how_to_answer(reference)}"
+
+
+def how_to_answer(task_id: str) -> str:
+    """Return the commands that approve and reject a task, as one line."""
+    return f"To approve: backburner approve {task_id}; to reject: backburner reject {task_id}"
 
 
 def explain_schedule(task: "Task | Submission", now: int, *, upcoming: bool = True) -> str:
-    """When a recurring task runs, in plain words; with its next time unless nothing is `upcoming`."""
+    """Describe when a recurring task runs; includes the next run if `upcoming`."""
     from backburner.core.schedule import explain
 
     if (source := task.spec.source) and source.kind is not SourceKind.POLL:
-        called = " or is called" if source.kind is SourceKind.WEBHOOK else ""
-        return f"each time when {source.kind} {visible(source.target)} changes{called}"
+        if source.kind is SourceKind.WEBHOOK:
+            return f"on each POST to /hooks/{visible(source.target)}"
+        return f"each time {source.kind} {visible(source.target)} changes"
     if task.spec.order.after and (isinstance(task, Submission) or task.kind == "event"):
         return f"each time after {', '.join(task.spec.order.after)}"
     return explain(task.spec.schedule, now, task.recurring.next_run_at if isinstance(task, Task) else None, upcoming=upcoming)

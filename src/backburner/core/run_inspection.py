@@ -1,4 +1,4 @@
-"""What can be seen of a run from outside."""
+"""The record of what can be observed about a run from outside."""
 
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
 
 class RunInspection(NamedTuple):
-    """What can be seen of a task from outside. `waits_for` is why a pending one has not started."""
+    """Progress, listening ports and created files of a run. `pending_reason` says why a pending run has not started."""
 
     progress: "Progress | None" = None
     ports: tuple[int, ...] = ()

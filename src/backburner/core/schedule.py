@@ -1,7 +1,7 @@
-"""When a standing task is due: intervals counted in UTC, cron in a named zone, one moment; and what becomes of slots that were missed.
+"""Calculates when recurring tasks are due (intervals in UTC, cron in a time zone, a single time), and what to do with missed slots.
 
-A *slot* is a moment at which a task is due, known by its time. Pure: the present is handed in. No aware time is ever added to: cron
-is walked by cronsim in the wall time of its zone, everything else is arithmetic on milliseconds UTC.
+A *slot* is a time at which a task is due. The current time is always a parameter. No arithmetic is done on aware datetimes: cronsim
+evaluates cron expressions in the wall time of their zone, and everything else is arithmetic on milliseconds UTC.
 """
 
 import zlib
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 SKIP, ONCE, ALL = "skip", "run_once", "run_all"
 MISSED = (SKIP, ONCE, ALL)
-GRACE_MS = 60_000  # a slot that is seen this late was not missed
-MAX_SKIPPED_ROWS = 1000  # missed slots that each leave a row; older ones share one
-_MAX_COUNTED = 20_000
+GRACE_MS = 60_000  # a slot that is noticed with at most this delay does not count as missed
+MAX_SKIPPED_ROWS = 1000  # missed slots with a row of their own; older ones share one row
+_MAX_COUNTED_SLOTS = 20_000
 _MIN_INTERVAL_MS = 1000
 _DAY_MS = 86_400_000
-_NEAR_MS = 26 * 3_600_000  # longer than any clock was ever set by
+_NEAR_MS = 26 * 3_600_000  # longer than any change of a zone's UTC offset
 _NICKNAMES = {
     "@hourly": "0 * * * *",
     "@daily": "0 0 * * *",
@@ -38,9 +38,9 @@ _NICKNAMES = {
 
 
 class Plan(NamedTuple):
-    """What becomes of the slots that are due: at most one is run now, others are skipped with a reason, `next` comes after them.
+    """What to do with the due slots: at most one is run now, the others are skipped with a reason, and `next` is the following slot.
 
-    `uncounted` says of how many more slots the first of the skipped ones is the last.
+    The first skipped slot also stands for `uncounted` earlier ones.
     """
 
     run: int | None
@@ -50,7 +50,7 @@ class Plan(NamedTuple):
 
 
 def slots(schedule: Schedule, after: int) -> Iterator[int]:
-    """Every slot after a moment, in order, up to `until`."""
+    """Yield all slots after a time, in order, up to the schedule's `until`."""
     for slot in _slots(schedule, after):
         if schedule.until is not None and slot > schedule.until:
             return
@@ -58,7 +58,7 @@ def slots(schedule: Schedule, after: int) -> Iterator[int]:
 
 
 def next_slot(schedule: Schedule, after: int) -> int | None:
-    """The first slot after a moment; None where there is none."""
+    """Return the first slot after a time; None if there is none."""
     return next(slots(schedule, after), None)
 
 
@@ -77,16 +77,17 @@ def _slots(schedule: Schedule, after: int) -> Iterator[int]:
 
 
 def _cron_slots(expression: str, zone: "ZoneInfo", after: int) -> Iterator[int]:
-    """What cron would do: a job at fixed times runs once on either night, after the gap where its time falls into one; others run
-    whenever the clock shows their time, so twice in the hour that comes twice and not at all in the one that does not come.
+    """Yield the slots of a cron expression, with the behaviour of cron when clocks change.
 
-    The expression is walked in wall time without a zone, and each finding is put on the clock of the zone by itself.
+    A job at a fixed time runs once: if its time does not exist in spring, right after the gap; if it occurs twice in autumn, the first
+    time. Other jobs run whenever the clock shows their time: twice in the repeated hour, and not in the missing one. The expression is
+    evaluated in wall time without a zone, and each match is converted separately.
     """
     from cronsim import CronSim
 
     minute, hour = expression.split()[:2]
     fixed = not minute.startswith("*") and not hour.startswith("*")
-    while True:  # a day at a time; in quiet times straight to the day that has a slot
+    while True:  # one day at a time; without a clock change nearby, directly to the day of the next slot
         end, shown = after + _DAY_MS, _wall(after, zone)
         quiet = all(_wall(after + away, zone) - shown == away for away in (-_NEAR_MS, _DAY_MS + _NEAR_MS))
         begin, found = shown if quiet else shown - _NEAR_MS, []
@@ -103,18 +104,18 @@ def _cron_slots(expression: str, zone: "ZoneInfo", after: int) -> Iterator[int]:
                 found += _instants(wall, zone, fixed)
         else:
             if quiet:
-                return  # it never comes again
+                return  # there is no further slot
         yield from sorted({slot for slot in found if after < slot <= end})
         after = end
 
 
 def _wall(at: int, zone: "ZoneInfo") -> int:
-    """What the clocks of a zone show at a moment, as if it were UTC."""
+    """Return the wall time of a zone at a time, as milliseconds as if it were UTC."""
     return int(datetime.fromtimestamp(at // 1000, zone).replace(tzinfo=UTC).timestamp()) * 1000 + at % 1000
 
 
 def _instants(wall: int, zone: "ZoneInfo", fixed: bool) -> list[int]:
-    """When the clocks of a zone show a time: once, twice, or never; a fixed job runs just once then."""
+    """Return the times at which the clocks of a zone show a wall time: one, two or none. A `fixed` job gets exactly one."""
     naive = datetime.fromtimestamp(wall // 1000, UTC)
     first, second = (int(naive.replace(tzinfo=zone, fold=fold).timestamp()) * 1000 for fold in (0, 1))
     if first <= second:
@@ -129,32 +130,32 @@ def _instants(wall: int, zone: "ZoneInfo", fixed: bool) -> list[int]:
 
 
 def plan(schedule: Schedule, due: int, now: int, *, busy: str | None = None) -> Plan:
-    """What to do at `now` where `due` is the first slot that was not dealt with. `busy` says why it cannot run, where it cannot."""
+    """Decide what to do at `now`, where `due` is the first unhandled slot. `busy` is the reason if the task cannot run now."""
     if schedule.missed == ALL:
         late, following, uncounted = _past(schedule, due, now - schedule.window_ms)
-        reason = f"missed, and longer ago than its window of {duration(schedule.window_ms)}"
+        reason = f"missed, and older than its window of {duration(schedule.window_ms)}"
         skipped = [(slot, reason) for slot in late]
         if busy or following is None or following > now:
-            return Plan(None, skipped, following, uncounted)  # where it is busy, it waits its turn
+            return Plan(None, skipped, following, uncounted)  # if it is busy, the slot runs later
         return Plan(following, skipped, next_slot(schedule, following), uncounted)
     missed, following, uncounted = _past(schedule, due, now)
     if busy:
         return Plan(None, [(slot, busy) for slot in missed], following, uncounted)
     if schedule.missed == SKIP and now - missed[-1] > GRACE_MS:
-        return Plan(None, [(slot, "missed: nothing ran at that time") for slot in missed], following, uncounted)
-    reason = "missed: nothing ran at that time; the latest slot runs for it"
+        return Plan(None, [(slot, "missed: no run started at that time") for slot in missed], following, uncounted)
+    reason = "missed: no run started at that time; the latest missed slot runs instead"
     return Plan(missed[-1], [(slot, reason) for slot in missed[:-1]], following, uncounted)
 
 
 def _past(schedule: Schedule, due: int, end: int) -> tuple[list[int], int | None, int]:
-    """The slots from `due` up to `end`, the first one after that, and how many older ones are not in the list."""
+    """Return the slots from `due` to `end`, the first slot after `end`, and how many older slots were left out of the list."""
     if due > end:
         return [], due, 0
     past, count = deque([due], MAX_SKIPPED_ROWS), 1
     for slot in slots(schedule, due):
         if slot > end:
             return list(past), slot, count - len(past)
-        if (count := count + 1) > _MAX_COUNTED:  # beyond counting: it goes on from the end
+        if (count := count + 1) > _MAX_COUNTED_SLOTS:  # too many to walk through: continue from the end
             past.append(last := latest(schedule, end) or slot)
             if schedule.every_ms is not None:
                 count = (last - due) // schedule.every_ms + 1
@@ -164,7 +165,7 @@ def _past(schedule: Schedule, due: int, end: int) -> tuple[list[int], int | None
 
 
 def latest(schedule: Schedule, end: int) -> int | None:
-    """The last slot up to a moment, of a schedule that has many."""
+    """Return the last slot up to a time, for a schedule with many slots."""
     end = end if schedule.until is None else min(end, schedule.until)
     if schedule.every_ms is not None:
         return end - (end - schedule.anchor) % schedule.every_ms
@@ -176,62 +177,62 @@ def latest(schedule: Schedule, end: int) -> int | None:
 
 
 def delay(schedule: Schedule, task_id: str, slot: int) -> int:
-    """How much later than its slot a task starts, so that many do not start at once: the same whenever it is asked."""
+    """Return the jitter of a slot in milliseconds, so that not all tasks start at once. Always the same for a task and a slot."""
     return zlib.crc32(f"{task_id}:{slot}".encode()) % (schedule.jitter_ms + 1)
 
 
 def every(milliseconds: int, now: int) -> Schedule:
-    """From now on, in steps."""
+    """Return a schedule that repeats at an interval, starting now."""
     if milliseconds < _MIN_INTERVAL_MS:
-        raise BadInput("An interval is a second at the least.")
+        raise BadInput("The interval must be at least one second.")
     return Schedule(every_ms=milliseconds, anchor=now)
 
 
 def cron(expression: str, zone: str) -> Schedule:
-    """By the wall clock of a zone. BadInput for what is no expression of five fields, or never comes."""
+    """Return a cron schedule in a time zone. Raises BadInput for an invalid expression or one that never matches."""
     from cronsim import CronSim, CronSimError
 
     words = _NICKNAMES.get(expression.strip().lower(), expression).split()
     if len(words) != 5:
         nicknames = ", ".join(_NICKNAMES)
-        raise BadInput(f"A cron expression has five fields (minute hour day month weekday) or is one of {nicknames}; not '{expression}'.")
+        raise BadInput(f"Invalid cron expression '{expression}': use five fields (minute hour day month weekday) or one of {nicknames}.")
     schedule = Schedule(cron=" ".join(words), zone=zone)
     zone_of(zone)
     try:
         if next(CronSim(schedule.cron or "", datetime(2024, 1, 1, tzinfo=UTC)), None) is None:
-            raise BadInput(f"'{expression}' never comes.")
+            raise BadInput(f"The cron expression '{expression}' never matches.")
     except (CronSimError, ValueError, AssertionError, OverflowError) as error:
-        raise BadInput(f"'{expression}' is not a cron expression: {str(error) or 'it cannot be read'}.") from None
+        raise BadInput(f"Invalid cron expression '{expression}': {str(error) or 'invalid syntax'}.") from None
     return schedule
 
 
 def zone_of(name: str) -> "ZoneInfo":
-    """A zone by its name; BadInput where there is none."""
+    """Return a time zone by name; raises BadInput if it does not exist."""
     from zoneinfo import ZoneInfo
 
     try:
         return ZoneInfo(name)
     except (OSError, ValueError, KeyError):
-        raise BadInput(f"There is no time zone '{name[:100]}'; write one such as Europe/Berlin or UTC.") from None
+        raise BadInput(f"Unknown time zone '{name[:100]}'; use a name such as Europe/Berlin or UTC.") from None
 
 
 def day_of(schedule: Schedule, now: int) -> int:
-    """When the present day began, in the zone of a task."""
+    """Return when the current day began in the time zone of a schedule."""
     here = datetime.fromtimestamp(now // 1000, zone_of(schedule.zone))
     return int(here.replace(hour=0, minute=0, second=0, microsecond=0, fold=0).timestamp()) * 1000
 
 
 def explain(schedule: Schedule, now: int, due: int | None = None, *, upcoming: bool = True) -> str:
-    """A schedule in plain words, for the person who says yes to it, with its next slot if one is `upcoming`: `due`, where that is known."""
+    """Describe a schedule in words; includes the next slot if `upcoming`. `due` is the next slot, if already known."""
     if schedule.unreadable:
-        return f"never: its schedule cannot be read ({schedule.unreadable})"
+        return f"never: its schedule is invalid ({schedule.unreadable})"
     words = _when(schedule)
     if schedule.max_runs is not None:
-        words += f", {schedule.max_runs} time{'s' * (schedule.max_runs != 1)} at the most"
+        words += f", at most {schedule.max_runs} {'time' if schedule.max_runs == 1 else 'times'}"
     if schedule.until is not None:
         words += f", until {moment(schedule.until, schedule.zone)}"
     if schedule.jitter_ms:
-        words += f", up to {duration(schedule.jitter_ms)} later"
+        words += f", delayed by up to {duration(schedule.jitter_ms)}"
     if not upcoming:
         return words
     due = next_slot(schedule, now) if due is None else due
@@ -257,7 +258,7 @@ def _when(schedule: Schedule) -> str:
 
 
 def exactly(milliseconds: int) -> str:
-    """An interval as one would write it: `30m`, `1d`, `1h 30m`."""
+    """Format an interval exactly: `30m`, `1d`, `1h 30m`."""
     parts, seconds = [], milliseconds / 1000
     for size, unit in ((604800, "w"), (86400, "d"), (3600, "h"), (60, "m")):
         if seconds >= size:
@@ -267,5 +268,5 @@ def exactly(milliseconds: int) -> str:
 
 
 def moment(at: int, zone: str) -> str:
-    """A moment as the clocks of a zone show it."""
+    """Format a time in a time zone."""
     return datetime.fromtimestamp(at // 1000, zone_of(zone)).strftime("%a %Y-%m-%d %H:%M:%S %Z")

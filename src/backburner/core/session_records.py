@@ -1,4 +1,4 @@
-"""The sessions of agents, and who waits for a model at the moment, as the ledger has them."""
+"""Ledger records of agent sessions and of interactive priority."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ from backburner.core.models import ProcessId
 
 
 class Session(NamedTuple):
-    """An agent's conversation, as whoever asks. `process` is the client that it lives in, where there is one on this machine."""
+    """A session that submits tasks. `process` is its client, if the client runs on this machine."""
 
     session_id: str
     client: str
@@ -17,7 +17,7 @@ class Session(NamedTuple):
 
 
 class InteractiveLease(NamedTuple):
-    """A person waits for a model in a lane: what runs in the background there stands aside, but for what belongs to the turn."""
+    """A person is waiting for a model of this lane. Background runs in the lane must wait, except those of the person's own task."""
 
     process: ProcessId
     lane: str

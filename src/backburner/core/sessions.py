@@ -1,4 +1,4 @@
-"""Sessions: who asks for a task. The wire and the ledger have a session as the text `CLIENT:KEY`; only this module takes it apart."""
+"""Sessions that submit tasks. Protocols and the ledger store a session as text, `CLIENT:KEY`; only this module parses it."""
 
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
@@ -8,18 +8,18 @@ if TYPE_CHECKING:
 
 
 class Client(StrEnum):
-    """The clients that are Backburner itself. All other words are clients from outside, such as `claude`."""
+    """The clients that belong to Backburner. Any other client is external, such as `claude`."""
 
-    AGENT = "agent"  # the agent of a task that runs once, or one in a program of the user's own; the key is the id of that task or a name
-    RECURRING = "task"  # the agent of a recurring task; the key is the id of that task
-    CHAT = "chat"  # a person and an agent in one chat
+    AGENT = "agent"  # the agent of a one-shot task, or one embedded in a user's program; the key is the task id or a name
+    RECURRING = "task"  # the agent of a recurring task; the key is the task id
+    CHAT = "chat"  # a chat, shared by a person and an agent
 
 
-UNATTENDED = frozenset({Client.AGENT, Client.RECURRING})  # they work when no person is there
+UNATTENDED = frozenset({Client.AGENT, Client.RECURRING})  # these work without a person present
 
 
 class SessionId(NamedTuple):
-    """A session in its two parts. One of Backburner's own may have a client and no key."""
+    """The two parts of a session. Sessions of Backburner itself may have no key."""
 
     client: str
     key: str = ""
@@ -34,9 +34,9 @@ class SessionId(NamedTuple):
 
 
 def session_of(task: "Task") -> str:
-    """The session in which the agent of a task asks for others: a recurring one has a new conversation in every run.
+    """Return the session in which the agent of a task submits other tasks.
 
-    The agent of a chat shares the person's session: both are told how what either of them asked for ended.
+    The agent of a chat shares the person's session, so both get the notices of tasks that either of them submitted.
     """
     if task.in_chat and task.session:
         return task.session
@@ -44,11 +44,14 @@ def session_of(task: "Task") -> str:
 
 
 def is_chat(session: str | None) -> bool:
-    """Whether a session is a chat, in which a person types as well."""
+    """Return whether a session is a chat, in which a person also submits tasks."""
     return session is not None and SessionId.parse(session).client == Client.CHAT
 
 
 def agent_task(session: str | None) -> str | None:
-    """The id of the task whose agent asks in a session; None for a person, a chat and clients from outside. There may be no such task."""
-    asking = SessionId.parse(session) if session is not None else None
-    return asking.key if asking and asking.client in UNATTENDED else None
+    """Return the id of the task whose agent uses a session; None for a person, a chat and external clients.
+
+    The task may no longer exist.
+    """
+    parsed = SessionId.parse(session) if session is not None else None
+    return parsed.key if parsed and parsed.client in UNATTENDED else None

@@ -1,6 +1,6 @@
-"""Settings: defaults < config.toml < BACKBURNER_<SECTION>_<KEY> < --set, and where each value came from.
+"""Resolves settings and records where each value came from: defaults < config.toml < BACKBURNER_<SECTION>_<KEY> < --set.
 
-Pure: the caller reads the file. A wrong key or value is a ConfigError that names it and its line.
+No I/O: the caller reads the file. An unknown key or invalid value raises ConfigError, which names the key and its line.
 """
 
 import re
@@ -21,73 +21,81 @@ class Setting(NamedTuple):
 
 
 SETTINGS: dict[str, Setting] = {
-    "commands.max_concurrent": Setting(5, "How many commands run at the same time; the rest wait in order.", 1),
-    "commands.retention_days": Setting(7.0, "How long ended tasks are kept, in days."),
-    "commands.auto_cleanup": Setting(True, "Remove ended tasks after their retention by itself."),
-    "commands.output_cap_mb": Setting(64, "Largest output.log in MiB; its head and tail are kept, the cut is marked.", 1),
-    "commands.cancel_grace_seconds": Setting(5.0, "How long a cancelled command has between SIGTERM and SIGKILL."),
-    "commands.min_free_memory_mb": Setting(0, "Start nothing while less memory than this is free, in MiB; 0 for no limit."),
-    "commands.max_load": Setting(0.0, "Start nothing while the machine's load (1 minute) is above this; 0 for no limit."),
-    "engine.idle_exit_seconds": Setting(60.0, "How long the engine stays when there is nothing left to do."),
-    "mcp.max_wait_seconds": Setting(25.0, "How long one call over MCP may wait; clients give up on longer ones.", 1),
-    "models.default": Setting("", "The model of agents that name none, such as ollama:qwen3 or openai-chat:gpt-5; empty for none."),
-    "models.fallback": Setting("", "The model to go on with where the first one fails; empty for none."),
+    "commands.max_concurrent": Setting(5, "Maximum number of commands that run at the same time; others wait in the queue.", 1),
+    "commands.retention_days": Setting(7.0, "Number of days to keep finished tasks."),
+    "commands.auto_cleanup": Setting(True, "Delete finished tasks automatically after `retention_days`."),
+    "commands.output_cap_mb": Setting(64, "Maximum size of output.log in MiB; the start and the end are kept, and the gap is marked.", 1),
+    "commands.cancel_grace_seconds": Setting(5.0, "Seconds between SIGTERM and SIGKILL when a command is cancelled."),
+    "commands.min_free_memory_mb": Setting(0, "Start no commands while less than this much memory is free, in MiB; 0 for no limit."),
+    "commands.max_load": Setting(0.0, "Start no commands while the 1-minute load average is above this; 0 for no limit."),
+    "engine.idle_exit_seconds": Setting(60.0, "Seconds of inactivity after which the engine exits."),
+    "mcp.max_wait_seconds": Setting(25.0, "Maximum seconds that one MCP tool call may wait; clients time out on longer calls.", 1),
+    "models.default": Setting("", "Default model for agents without their own, such as ollama:qwen3 or openai-chat:gpt-5; empty for none."),
+    "models.fallback": Setting("", "Model to use when the default model fails; empty for none."),
     "models.base_url": Setting(
-        "", "Where models of the provider of `default` answer, such as http://127.0.0.1:8080/v1; empty for that provider's own address."
+        "", "API address for models of the same provider as `default`, such as http://127.0.0.1:8080/v1; empty for the provider's own."
     ),
-    "models.api_key_env": Setting("", "The variable that holds the key for it; empty for the usual one."),
-    "models.fallback_base_url": Setting("", "Where the server of the fallback answers; empty for the usual."),
-    "models.fallback_api_key_env": Setting("", "The variable that holds the key for that; empty for the usual one."),
-    "models.max_concurrent": Setting(8, "How many agents ask models at the same time; the rest wait in order.", 1),
-    "models.stream": Setting(True, "Have answers come in as they are made; false for a server that cannot."),
-    "models.timeout_seconds": Setting(600.0, "How long one answer of a model may take.", 1),
-    "agents.max_tokens": Setting(2_000_000, "How many tokens one run may use before it waits and asks.", 1, 1_000_000_000_000),
-    "agents.max_tool_calls": Setting(300, "How many tools one run may call before it waits and asks.", 1),
+    "models.api_key_env": Setting("", "Environment variable with the API key for `base_url`; empty for the provider's usual variable."),
+    "models.fallback_base_url": Setting("", "API address for the fallback model; empty for the provider's own."),
+    "models.fallback_api_key_env": Setting(
+        "", "Environment variable with the API key for the fallback; empty for the provider's usual variable."
+    ),
+    "models.max_concurrent": Setting(8, "Maximum number of agents that run at the same time; others wait in the queue.", 1),
+    "models.stream": Setting(True, "Stream model responses; set to false if the server does not support streaming."),
+    "models.timeout_seconds": Setting(600.0, "Maximum seconds for one model response.", 1),
+    "agents.max_tokens": Setting(
+        2_000_000, "Maximum number of tokens that one run may use before it needs approval to continue.", 1, 1_000_000_000_000
+    ),
+    "agents.max_tool_calls": Setting(300, "Maximum number of tool calls that one run may make before it needs approval to continue.", 1),
     "agents.max_cost": Setting(
-        0.0, "How many dollars one run may spend, where prices are known, before it waits and asks; 0 for no limit."
+        0.0, "Maximum cost of one run in dollars, if prices are known, before it needs approval to continue; 0 for no limit."
     ),
-    "agents.yield_seconds": Setting(20.0, "How long an agent waits for a command before it goes on in the background."),
-    "agents.idle_exit_seconds": Setting(120.0, "How long the agent process stays when no agent works."),
-    "models.local": Setting("", "The model of standing tasks; empty for that of [models] default."),
+    "agents.yield_seconds": Setting(20.0, "Seconds that an agent waits for a command before the command continues in the background."),
+    "agents.idle_exit_seconds": Setting(120.0, "Seconds of inactivity after which the agent process exits."),
+    "models.local": Setting("", "Model for recurring tasks; empty for `default`."),
     "models.local_base_url": Setting(
-        "", "Where the server of that answers; empty for `base_url` where it is of the same provider as `default`, else for the usual."
+        "", "API address for `local`; if empty, `base_url` is used for a model of the same provider as `default`, else the provider's own."
     ),
     "models.remote": Setting(
-        "", "The model that a standing task's agent may escalate to, and goes on with where the first fails; empty for none."
+        "", "Model that the agent of a recurring task may escalate to, also used if its first model fails; empty for none."
     ),
-    "models.remote_base_url": Setting("", "Where the server of that answers; empty for the usual."),
-    "models.remote_api_key_env": Setting("", "The variable that holds the key for that; empty for the usual one."),
-    "tasks.enabled": Setting(True, "Run standing tasks when they are due."),
+    "models.remote_base_url": Setting("", "API address for `remote`; empty for the provider's own."),
+    "models.remote_api_key_env": Setting(
+        "", "Environment variable with the API key for `remote`; empty for the provider's usual variable."
+    ),
+    "tasks.enabled": Setting(True, "Run recurring tasks when they are due."),
     "tasks.tick_interval_ms": Setting(
-        30_000, "The longest sleep of the scheduler: a clock that was set is noticed after that.", 100, 86_400_000
+        30_000, "Maximum time between two checks of the schedule, in ms; limits the delay after the clock was changed.", 100, 86_400_000
     ),
-    "tasks.max_concurrent": Setting(1, "How many agents ask a model on this machine at the same time.", 1),
-    "tasks.task_timeout_ms": Setting(300_000, "How long a run of a standing task may take.", 1, 1_000_000_000_000),
-    "tasks.max_active": Setting(20, "How many scheduled and event tasks may be active.", 1),
+    "tasks.max_concurrent": Setting(1, "Maximum number of agents that use a model on this machine at the same time.", 1),
+    "tasks.task_timeout_ms": Setting(300_000, "Maximum duration of one run of a recurring task, in ms.", 1, 1_000_000_000_000),
+    "tasks.max_active": Setting(20, "Maximum number of active scheduled and event tasks.", 1),
     "tasks.max_tokens_per_day": Setting(
-        0, "How many tokens all standing tasks may use in a day before they pause and ask; 0 for no limit.", 0, 1e12
+        0, "Maximum number of tokens that all recurring tasks together may use per day before they are paused; 0 for no limit.", 0, 1e12
     ),
-    "tasks.max_cost_per_day": Setting(0.0, "The same in dollars, where prices are known; 0 for no limit."),
-    "tasks.discovery_enabled": Setting(True, "Let an agent look for work to propose."),
-    "tasks.discovery_interval_ms": Setting(1_800_000, "How often it looks.", 1000, 1_000_000_000_000),
-    "tasks.idle_threshold_ms": Setting(600_000, "How long the person must have been silent before it looks.", 0, 1_000_000_000_000),
-    "notify.to": Setting("", "The channels that also get what is owed to you, such as discord, phone; see [channels.NAME]."),
-    "notify.quiet_hours": Setting("", "When channels are left in peace, such as 22:00-07:00; what asks or warns comes all the same."),
-    "notify.digest_minutes": Setting(0.0, "Gather what is told for this long and send it as one; 0 for each by itself."),
-    "webhooks.port": Setting(8975, "The port of 127.0.0.1 on which webhooks for tasks are received.", 0, 65535),
-    "webhooks.hosts": Setting("", "Names by which a tunnel or a proxy reaches that port, besides this machine's own."),
-    "integrations.idle_exit_seconds": Setting(
-        60.0, "How long the integrations process stays when there is nothing to deliver or to watch."
+    "tasks.max_cost_per_day": Setting(0.0, "Maximum cost of all recurring tasks per day in dollars, if prices are known; 0 for no limit."),
+    "tasks.discovery_enabled": Setting(True, "Let an agent suggest tasks while the user is idle."),
+    "tasks.discovery_interval_ms": Setting(1_800_000, "Minimum time between two suggestions, in ms.", 1000, 1_000_000_000_000),
+    "tasks.idle_threshold_ms": Setting(600_000, "Time without user activity before an agent suggests tasks, in ms.", 0, 1_000_000_000_000),
+    "notify.to": Setting("", "Channels that also receive your notices, separated by commas, such as discord, phone; see [channels.NAME]."),
+    "notify.quiet_hours": Setting("", "Hours in which channels get only questions and warnings, such as 22:00-07:00; empty for none."),
+    "notify.digest_minutes": Setting(
+        0.0, "Collect notices for this many minutes and send them as one message; 0 to send each one separately."
     ),
-    "telemetry.otlp_endpoint": Setting("", "Where traces are sent as OTLP over HTTP, such as http://127.0.0.1:4318; empty for nowhere."),
-    "telemetry.otlp_headers": Setting("", "Headers to send with them: name=value, more after a comma."),
-    "telemetry.service_name": Setting("backburner", "What the sender of the traces is called."),
-    "approval.yes_without_terminal": Setting(False, "Let `approve` and `--yes` work where there is no terminal."),
-    "approval.proposal_expiry_hours": Setting(24.0, "How long a proposal waits for its answer."),
+    "webhooks.port": Setting(8975, "Port on 127.0.0.1 that receives webhooks for tasks.", 0, 65535),
+    "webhooks.hosts": Setting("", "Additional host names accepted on the webhook port, for a tunnel or a proxy; separated by commas."),
+    "integrations.idle_exit_seconds": Setting(60.0, "Seconds of inactivity after which the integrations process exits."),
+    "telemetry.otlp_endpoint": Setting(
+        "", "Address to export traces to, as OTLP over HTTP, such as http://127.0.0.1:4318; empty for no export."
+    ),
+    "telemetry.otlp_headers": Setting("", "HTTP headers to send with exported traces: name=value, separated by commas."),
+    "telemetry.service_name": Setting("backburner", "Service name in exported traces."),
+    "approval.yes_without_terminal": Setting(False, "Allow `approve` and `--yes` without a terminal."),
+    "approval.proposal_expiry_hours": Setting(24.0, "Hours after which an unanswered proposal expires."),
 }
-_SERVERS = ("fallback", "base_url", "api_key_env", "fallback_base_url", "fallback_api_key_env")
-_OUTSIDE = ("type", "command", "url", "password_env", "mode", "auth", "asks")  # of agents with tools of their own
-AGENT_KEYS = ("description", "model", *_SERVERS, "instructions", "tools", *_OUTSIDE)
+_SERVER_KEYS = ("fallback", "base_url", "api_key_env", "fallback_base_url", "fallback_api_key_env")
+_EXTERNAL_AGENT_KEYS = ("type", "command", "url", "password_env", "mode", "auth", "asks")
+AGENT_KEYS = ("description", "model", *_SERVER_KEYS, "instructions", "tools", *_EXTERNAL_AGENT_KEYS)
 CHANNEL_KEYS = ("type", "target", "people", "token", "token_env", "url", "url_env", "secret", "secret_env", "base_url")
 CHANNEL_TYPES = ("discord", "webhook", "apprise")
 SECTIONS = frozenset({*(name.split(".")[0] for name in SETTINGS), "channels"})
@@ -95,12 +103,12 @@ FILE_ONLY = "approval"
 
 
 class Config(NamedTuple):
-    """Resolved settings by their names, and `origins` to say where each came from."""
+    """Resolved settings by name, with `origins`: where each value came from."""
 
     values: dict[str, Value]
     origins: dict[str, str]
     hosts: tuple[str, ...] = ()
-    rules: tuple[Any, ...] = ()  # those of the approval policy, as their reader made them
+    rules: tuple[Any, ...] = ()  # rules of the approval policy, as `read_rules` returned them
     agents: dict[str, dict[str, str]] = {}
     channels: dict[str, dict[str, str]] = {}
 
@@ -124,9 +132,9 @@ def resolve(
     flags: dict[str, str] | None = None,
     read_rules: Callable[[object, str], tuple[Any, ...]] = lambda table, where: (),
 ) -> Config:
-    """Lay the layers over each other; `text` is the content of the file at `path`, None where there is none.
+    """Merge all layers of settings. `text` is the content of the file at `path`, or None if there is no file.
 
-    `read_rules` reads the `[[approval.rules]]`, which are left out without it.
+    `read_rules` parses `[[approval.rules]]`; without it these rules are ignored.
     """
     values: dict[str, Value] = {name: setting.default for name, setting in SETTINGS.items()}
     origins = dict.fromkeys(SETTINGS, "default")
@@ -149,9 +157,9 @@ def resolve(
     for layer in layers:
         for name, (where, value) in layer.items():
             if name not in SETTINGS:
-                raise ConfigError(f"there is no setting '{name}'{_suggest(name)}", where=where)
+                raise ConfigError(f"unknown setting '{name}'{_suggest(name)}", where=where)
             if not where.startswith(path) and name.split(".")[0] == FILE_ONLY:
-                raise ConfigError(f"'{name}' is only read from {path}", where=where)
+                raise ConfigError(f"'{name}' can only be set in {path}", where=where)
             values[name] = _checked(name, value, where)
             origins[name] = where
     return Config(values, origins, hosts, rules, agents, channels)
@@ -170,40 +178,40 @@ def _from_file(text: str, path: str) -> dict[str, tuple[str, object]]:
     for section, table in tables.items():
         if section not in SECTIONS or not isinstance(table, dict):
             where = f"{path}, line {_line_of(text, section)}"
-            raise ConfigError(f"there is no section '{section}'; there are {', '.join(sorted(SECTIONS))}", where=where)
+            raise ConfigError(f"unknown section '{section}'; valid sections: {', '.join(sorted(SECTIONS))}", where=where)
         for key, value in table.items():
             layer[f"{section}.{key}"] = (f"{path}, line {_line_of(text, section, key)}", value)
     return layer
 
 
 def _agent(name: str, where: str, table: object) -> dict[str, str]:
-    """One `[agents.NAME]`: the words that say what it is."""
+    """Validate one `[agents.NAME]` table."""
     if not isinstance(table, dict) or not re.fullmatch(r"agents\.[a-z0-9][a-z0-9_-]{0,40}", name):
-        raise ConfigError(f"'{name}' is not a name for an agent: small letters, digits, - and _", where=where)
+        raise ConfigError(f"'{name}' is not a valid agent name: use lowercase letters, digits, - and _", where=where)
     for key, value in table.items():
         if key not in AGENT_KEYS:
-            raise ConfigError(f"an agent has no '{key}'; it has {', '.join(AGENT_KEYS)}", where=where)
+            raise ConfigError(f"unknown key '{key}' for an agent; valid keys: {', '.join(AGENT_KEYS)}", where=where)
         if not isinstance(value, str):
-            raise ConfigError(f"'{name}.{key}' must be a text, not {value!r}", where=where)
+            raise ConfigError(f"'{name}.{key}' must be a string, not {value!r}", where=where)
     kind = table.get("type", "")
     if "type" in table and kind not in TYPES:
-        raise ConfigError(f"'{name}.type' must be one of {', '.join(TYPES)}, not {kind!r}; the built-in agent has none", where=where)
-    if wrong := next((key for key in _OUTSIDE if key in table and not kind), None):
-        raise ConfigError(f"'{name}.{wrong}' is for agents with a type: {', '.join(TYPES)}", where=where)
+        raise ConfigError(f"'{name}.type' must be one of {', '.join(TYPES)}, not {kind!r}; omit it for the built-in agent", where=where)
+    if wrong := next((key for key in _EXTERNAL_AGENT_KEYS if key in table and not kind), None):
+        raise ConfigError(f"'{name}.{wrong}' requires `type`: {', '.join(TYPES)}", where=where)
     if kind == ACP and "command" not in table and KNOWN_AGENTS.get(name.removeprefix("agents."), {}).get("type") != ACP:
-        raise ConfigError(f"'{name}' needs a command: what starts the agent, such as \"claude-agent-acp\"", where=where)
+        raise ConfigError(f"'{name}' requires `command`, the program to start, such as \"claude-agent-acp\"", where=where)
     return table
 
 
 def _channel(name: str, where: str, table: object) -> dict[str, str]:
-    """One `[channels.NAME]`: a way out of the house."""
+    """Validate one `[channels.NAME]` table."""
     if not isinstance(table, dict) or not re.fullmatch(r"channels\.[a-z0-9][a-z0-9_-]{0,40}", name) or name == "channels.inbox":
-        raise ConfigError(f"'{name}' is not a name for a channel: small letters, digits, - and _", where=where)
+        raise ConfigError(f"'{name}' is not a valid channel name: use lowercase letters, digits, - and _", where=where)
     for key, value in table.items():
         if key not in CHANNEL_KEYS:
-            raise ConfigError(f"a channel has no '{key}'; it has {', '.join(CHANNEL_KEYS)}", where=where)
+            raise ConfigError(f"unknown key '{key}' for a channel; valid keys: {', '.join(CHANNEL_KEYS)}", where=where)
         if not isinstance(value, str):
-            raise ConfigError(f"'{name}.{key}' must be a text", where=where)
+            raise ConfigError(f"'{name}.{key}' must be a string, not {value!r}", where=where)
     if table.get("type") not in CHANNEL_TYPES:
         raise ConfigError(f"'{name}.type' must be one of {', '.join(CHANNEL_TYPES)}, not {table.get('type')!r}", where=where)
     return table
@@ -216,7 +224,7 @@ def _hosts(where: str, value: object) -> tuple[str, ...]:
 
 
 def _line_of(text: str, section: str, key: str | None = None) -> int:
-    """The line where a section or one of its keys stands; the file's first line where it cannot be told."""
+    """Return the line number of a section or of one of its keys, or 1 if it cannot be found."""
     inside, header = False, re.compile(rf"\s*\[\s*[\"']?{re.escape(section)}[\"']?\s*[\].]")
     dotted = re.compile(rf"\s*[\"']?{re.escape(section)}[\"']?\s*(=|\.\s*[\"']?{re.escape(key or '')})")
     for number, line in enumerate(text.splitlines(), 1):
@@ -255,7 +263,7 @@ def _checked(name: str, value: object, where: str) -> Value:
                 wanted = "a whole number" if kind is int else "a number"
                 raise ConfigError(f"'{name}' must be {wanted}, not {value!r}", where=where) from None
             if not setting.minimum <= number <= setting.maximum:
-                raise ConfigError(f"'{name}' must be from {setting.minimum:g} to {setting.maximum:,}, not {value!r}", where=where)
+                raise ConfigError(f"'{name}' must be between {setting.minimum:g} and {setting.maximum:,}, not {value!r}", where=where)
             return number
         case _:
             if (
@@ -263,7 +271,7 @@ def _checked(name: str, value: object, where: str) -> Value:
                 and value
                 and not re.fullmatch(r"([01]?\d|2[0-3]):[0-5]\d-([01]?\d|2[0-3]):[0-5]\d", str(value))
             ):
-                raise ConfigError(f"'{name}' must be like 22:00-07:00, not {value!r}", where=where)
+                raise ConfigError(f"'{name}' must be a time range such as 22:00-07:00, not {value!r}", where=where)
             return str(value)
 
 
@@ -277,7 +285,7 @@ def _boolean(name: str, value: object, where: str) -> bool:
 
 
 def is_local(settings: dict[str, str]) -> bool:
-    """Whether an agent's model answers on this machine: such a one has few seats."""
+    """Return whether an agent's model runs on this machine. Local models have their own, smaller limit on concurrent agents."""
     from urllib.parse import urlsplit
 
     host = urlsplit(settings.get("base_url") or "").hostname
@@ -290,65 +298,65 @@ def _suggest(name: str) -> str:
     import difflib
 
     near = difflib.get_close_matches(name, SETTINGS, 1, 0.6)
-    return f"; did you mean '{near[0]}'?" if near else f"; there are {', '.join(SETTINGS)}"
+    return f"; did you mean '{near[0]}'?" if near else f"; valid settings: {', '.join(SETTINGS)}"
 
 
 def provider_of(model: str) -> str:
-    """The word before the colon of a model string; the interfaces of OpenAI (`openai-chat`, `openai-responses`) are one provider."""
+    """Return the provider of a model string: the part before the colon. `openai-chat` and `openai-responses` are one provider."""
     kind = model.partition(":")[0]
     return "openai" if kind.startswith("openai-") else kind
 
 
 def _server(model: str, *places: tuple[str, dict[str, str]]) -> dict[str, str]:
-    """The address of a model and the variable with its key; empty for the provider's own.
+    """Return the API address of a model and the variable with its key; empty for the provider's own.
 
-    `places` are model strings with the words beside them. What stands beside a model of another provider does not count; an address
-    comes without the key of the places behind it.
+    `places` are model strings, each with the server settings configured for it, in order of precedence. Settings of a model of another
+    provider are ignored. If a place sets the address, the API keys of later places are ignored too.
     """
-    found = {"base_url": "", "api_key_env": ""}
-    for owner, words in places:
+    server = {"base_url": "", "api_key_env": ""}
+    for owner, settings in places:
         if provider_of(owner) == provider_of(model):
-            found = {key: found[key] or words.get(key, "") for key in found}
-            if "base_url" in words:
+            server = {key: server[key] or settings.get(key, "") for key in server}
+            if "base_url" in settings:
                 break
-    return found
+    return server
 
 
-def _words(words: dict[str, str], prefix: str = "") -> dict[str, str]:
-    """The address and the key that stand in a section, those that do."""
-    return {key: words[prefix + key] for key in ("base_url", "api_key_env") if prefix + key in words}
+def _server_settings(section: dict[str, str], prefix: str = "") -> dict[str, str]:
+    """Return the address and the key variable of a section, as far as they are set."""
+    return {key: section[prefix + key] for key in ("base_url", "api_key_env") if prefix + key in section}
 
 
 def agent_settings(config: Config, name: str, *, standing: bool = False, model: str | None = None) -> dict[str, str]:
-    """What one agent is: its own words over those of `[models]`, and `model` over its own. BadInput where there is none of that name, or
-    no model for it. An address and its key belong to the provider of the model beside which they stand.
+    """Return the settings of an agent: `model` overrides the agent's own settings, and these override `[models]`.
 
-    For a standing task the local model comes first, and the remote one is what it may escalate to.
+    Raises BadInput if there is no agent of that name, or no model for it. An address and its key apply only to the provider of the
+    model that they are configured for. Recurring tasks use the local model first and may escalate to the remote one.
     """
     own = config.agents.get(name, KNOWN_AGENTS.get(name, {}))
     if name not in config.agents and name not in KNOWN_AGENTS and name != "default":
-        raise BadInput(f"There is no agent '{name}'; there are {', '.join(sorted({'default', *config.agents, *KNOWN_AGENTS}))}.")
+        raise BadInput(f"Unknown agent '{name}'. Available agents: {', '.join(sorted({'default', *config.agents, *KNOWN_AGENTS}))}.")
     if kind := own.get("type"):
-        ready = KNOWN_AGENTS.get(name, {})
-        settings = {"model": "", "command": "opencode", **(ready if ready.get("type") == kind else {}), **own, "name": name}
+        known = KNOWN_AGENTS.get(name, {})
+        settings = {"model": "", "command": "opencode", **(known if known.get("type") == kind else {}), **own, "name": name}
         return {**settings, "model": model or settings["model"]}
     shared = {key.removeprefix("models."): str(value) for key, value in config.values.items() if key.startswith("models.") and value}
     default, second, prefix = shared.get("default", ""), shared.get("fallback", ""), "fallback_"
     first = own.get("model") or default
-    places = [(first, _words(own)), (default, _words(shared))]
+    places = [(first, _server_settings(own)), (default, _server_settings(shared))]
     if standing and shared.get("local") and not own.get("model"):
         first = shared["local"]
-        places.insert(1, (first, _words(shared, "local_")))
+        places.insert(1, (first, _server_settings(shared, "local_")))
     if standing and shared.get("remote"):
         second, prefix = shared["remote"], "remote_"
     first, fallback = model or first, own.get("fallback", second)
-    there = _server(fallback, (fallback, _words(own, "fallback_")), (second, _words(shared, prefix)))
+    fallback_server = _server(fallback, (fallback, _server_settings(own, "fallback_")), (second, _server_settings(shared, prefix)))
     settings = {**own, "name": name, "type": "", "model": first, **_server(first, *places)}
-    settings |= {"fallback": fallback, **{f"fallback_{key}": value for key, value in there.items()}}
+    settings |= {"fallback": fallback, **{f"fallback_{key}": value for key, value in fallback_server.items()}}
     if not settings["model"]:
         raise BadInput(
-            "There is no model for agents yet. With Ollama (https://ollama.com): `ollama pull qwen3`, then put"
-            ' `[models]` and `default = "ollama:qwen3"` into config.toml; or name another, such as "openai-chat:gpt-5".'
-            " An agent that you have brings its own: `--agent opencode`; see: backburner agents"
+            "No model is configured for agents. With Ollama (https://ollama.com): run `ollama pull qwen3`, then add"
+            ' `[models]` and `default = "ollama:qwen3"` to config.toml, or use another model, such as "openai-chat:gpt-5".'
+            " External agents use their own model: `--agent opencode`; see: backburner agents"
         )
     return settings

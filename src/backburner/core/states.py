@@ -1,6 +1,6 @@
-"""Which states exist and which changes are legal: the one table that everything else asks.
+"""States and events of runs and tasks, and the tables of valid transitions.
 
-A *state* says where a run stands; a *result* says how it ended. Pure: no I/O, no clock.
+A *state* is the current phase of a run; a *result* says how it ended.
 """
 
 from enum import StrEnum
@@ -11,23 +11,23 @@ from backburner.core.errors import IllegalTransition
 class RunState(StrEnum):
     PENDING = "pending"
     RUNNING = "running"
-    WAITING = "waiting"  # for an approval, a budget, or a person's turn on the same model
-    RESUMED = "resumed"  # an agent's session at work again after its first end
+    WAITING = "waiting"  # suspended: for approval, a budget, another task, or interactive use of the same model
+    RESUMED = "resumed"  # an agent continues its conversation after an earlier run
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"
-    SKIPPED = "skipped"  # a slot of a schedule that was not run
+    SKIPPED = "skipped"  # a scheduled slot that was not run
 
 
 class RunEvent(StrEnum):
-    """What can happen to a run; also the `kind` of the event row it leaves."""
+    """What can happen to a run; also the `kind` of the row in the event log."""
 
     CLAIMED = "run_started"
     RESUMED = "run_resumed"
     SUSPENDED = "run_suspended"
     CONTINUED = "run_continued"
-    REQUEUED = "run_requeued"  # a person said yes again to what had never begun
-    PASSED_TO_AGENT = "run_passed_to_agent"  # the command in front of a prompt says that its agent is to be asked
+    REQUEUED = "run_requeued"  # a person approved again a run that had never started
+    PASSED_TO_AGENT = "run_passed_to_agent"  # the pre-check command decided that the agent runs
     COMPLETED = "run_completed"
     FAILED = "run_failed"
     CANCELLED = "run_cancelled"
@@ -40,16 +40,16 @@ class Result(StrEnum):
     EXIT = "exit"
     SIGNAL = "signal"
     TIMEOUT = "timeout"
-    LOST = "lost"  # its end was not observed; never run again by itself
-    AMBIGUOUS = "ambiguous"  # killed at its timeout: its effect may or may not have happened
-    UNSTARTED = "unstarted"  # cancelled while pending, or impossible to start
+    LOST = "lost"  # its end was not observed; never retried automatically
+    AMBIGUOUS = "ambiguous"  # killed at its timeout; it may or may not have taken effect
+    UNSTARTED = "unstarted"  # cancelled while pending, or could not be started
     DEPENDENCY = "dependency"
     DENIED = "denied"
     BUDGET = "budget"
 
 
 class NoticeKind(StrEnum):
-    """What a notice tells."""
+    """What a notice is about."""
 
     ENDED = "ended"
     REFUSED = "refused"
@@ -62,16 +62,16 @@ class NoticeKind(StrEnum):
 class WaitKind(StrEnum):
     """What a run waits for."""
 
-    APPROVAL = "approval"  # of the run itself, before it has begun
-    BUDGET = "budget"  # a person has to grant more
-    TOOL = "tool"  # a person has to approve a step of the agent
-    TASK = "task"  # the end of another task
-    INTERACTIVE = "interactive"  # a person uses the model of its lane
-    REATTACH = "reattach"  # its agent goes on in a server of its own; the next agent process finds it there
+    APPROVAL = "approval"  # approval of the run itself, before it starts
+    BUDGET = "budget"  # a person must approve more budget
+    TOOL = "tool"  # a person must approve a step of the agent
+    TASK = "task"  # another task must end
+    INTERACTIVE = "interactive"  # a person is using the model of its lane
+    REATTACH = "reattach"  # the agent continues in a separate server; the next agent process reconnects to it
 
 
 class PauseKind(StrEnum):
-    """Why a task is paused. Only one that used up its budget asks a person."""
+    """Why a task is paused. Only a task that exceeded its budget needs approval to continue."""
 
     BUDGET = "budget"
     OTHER = "other"
@@ -137,7 +137,7 @@ TASK_TRANSITIONS: dict[tuple[TaskState, TaskEvent], TaskState] = {
     (TaskState.PAUSED, TaskEvent.FAILED): TaskState.FAILED,
     (TaskState.DONE, TaskEvent.RESUMED): TaskState.ACTIVE,
     (TaskState.FAILED, TaskEvent.RESUMED): TaskState.ACTIVE,
-    (TaskState.CANCELLED, TaskEvent.RESUMED): TaskState.ACTIVE,  # a person stopped a turn, and talks on
+    (TaskState.CANCELLED, TaskEvent.RESUMED): TaskState.ACTIVE,  # a person stopped a turn of a chat and continues it
     (TaskState.ACTIVE, TaskEvent.DONE): TaskState.DONE,
     (TaskState.ACTIVE, TaskEvent.FAILED): TaskState.FAILED,
     (TaskState.ACTIVE, TaskEvent.CANCELLED): TaskState.CANCELLED,
@@ -145,7 +145,7 @@ TASK_TRANSITIONS: dict[tuple[TaskState, TaskEvent], TaskState] = {
 
 
 def advance(state: RunState, event: RunEvent) -> RunState:
-    """The state after `event`, or IllegalTransition."""
+    """Return the state after `event`, or raise IllegalTransition."""
     try:
         return RUN_TRANSITIONS[state, event]
     except KeyError:
@@ -153,7 +153,7 @@ def advance(state: RunState, event: RunEvent) -> RunState:
 
 
 def advance_task(state: TaskState, event: TaskEvent) -> TaskState:
-    """The state after `event`, or IllegalTransition."""
+    """Return the state after `event`, or raise IllegalTransition."""
     try:
         return TASK_TRANSITIONS[state, event]
     except KeyError:
@@ -161,7 +161,7 @@ def advance_task(state: TaskState, event: TaskEvent) -> TaskState:
 
 
 def event_between(before: RunState, after: RunState) -> RunEvent:
-    """The event that leads from one state to another, or IllegalTransition. Only the ledger hands a run on."""
+    """Return the event between two states of a run, or raise IllegalTransition. Excludes PASSED_TO_AGENT, which only the ledger uses."""
     for (state, event), reached in RUN_TRANSITIONS.items():
         if state == before and reached == after and event != RunEvent.PASSED_TO_AGENT:
             return event
@@ -169,7 +169,7 @@ def event_between(before: RunState, after: RunState) -> RunEvent:
 
 
 def task_event_between(before: TaskState, after: TaskState) -> TaskEvent:
-    """The event that leads from one state of a task to another, or IllegalTransition."""
+    """Return the event between two states of a task, or raise IllegalTransition."""
     for (state, event), reached in TASK_TRANSITIONS.items():
         if state == before and reached == after:
             return event
@@ -177,7 +177,7 @@ def task_event_between(before: TaskState, after: TaskState) -> TaskEvent:
 
 
 def task_event_for(state: RunState) -> TaskEvent:
-    """What the end of its only run means for a one-shot task."""
+    """Return the task event that follows when the only run of a one-shot task ends."""
     match state:
         case RunState.COMPLETED:
             return TaskEvent.DONE
@@ -190,10 +190,12 @@ def task_event_for(state: RunState) -> TaskEvent:
 _MIN_RESTART_DELAY_MS, _MAX_RESTART_DELAY_MS = 1000, 60_000
 
 
-def restart_delay(most: int, failures: int) -> int | None:
-    """After how many milliseconds to run again what failed this often in a row; None where `most` restarts were enough."""
-    return None if failures > most else min(_MAX_RESTART_DELAY_MS, _MIN_RESTART_DELAY_MS << min(failures - 1, 16))
+def restart_delay(max_restarts: int, failures: int) -> int | None:
+    """Return the delay in milliseconds before the next restart, after `failures` consecutive failures; None for no more restarts."""
+    if failures > max_restarts:
+        return None
+    return min(_MAX_RESTART_DELAY_MS, _MIN_RESTART_DELAY_MS << min(failures - 1, 16))
 
 
 def _participle(event: str) -> str:
-    return event.split("_", 1)[1]
+    return event.split("_", 1)[1].replace("_", " ")

@@ -1,6 +1,6 @@
-"""What the ledger offers, one protocol per repository, and smaller ones for who needs only a part.
+"""Interfaces of the ledger: one protocol per repository, and smaller ones for callers that need only a part.
 
-Every verb is one transaction; a guarded one that finds another state raises StaleRun or StaleTask and writes nothing.
+Every method is one transaction. A guarded method raises StaleRun or StaleTask, and writes nothing, if the state has changed.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class TaskStore(Protocol):
-    """The life of a task: submitted, answered, cancelled, resumed, forgotten."""
+    """Submits, approves, refuses, cancels, resumes and clears tasks."""
 
     def submit(
         self,
@@ -57,7 +57,7 @@ class TaskStore(Protocol):
 
 
 class RunQueue(Protocol):
-    """The life of a run: queued, claimed, at work, waiting, ended."""
+    """Queues, claims, suspends and ends runs."""
 
     def claim(self, runner: str, owner: ProcessId, limit: int, now: int) -> Sequence[ClaimedRun]: ...
     def queued(self, runner: str, now: int, limit: int) -> Sequence[str]: ...
@@ -84,7 +84,7 @@ class RunQueue(Protocol):
 
 
 class RunnerQueue(Protocol):
-    """What a runner needs of runs: which to start, and telling what becomes of them. A part of RunQueue."""
+    """The part of RunQueue that a runner needs: claiming runs and recording what happens to them."""
 
     def claim(self, runner: str, owner: ProcessId, limit: int, now: int) -> Sequence[ClaimedRun]: ...
     def queued(self, runner: str, now: int, limit: int) -> Sequence[str]: ...
@@ -108,7 +108,7 @@ class RunnerQueue(Protocol):
 
 
 class LiveWork(Protocol):
-    """What is live or due: the reads that every command begins with."""
+    """Live runs and due work: the reads that every command starts with."""
 
     def live_runs(self) -> Sequence[Run]: ...
     def overdue_proposals(self, now: int) -> Sequence[str]: ...
@@ -117,7 +117,7 @@ class LiveWork(Protocol):
 
 
 class LedgerQueries(Protocol):
-    """Questions about tasks and runs as they are now; nothing here writes."""
+    """Reads of tasks and runs; nothing here writes."""
 
     def get(self, task_id: str) -> Entry | None: ...
     def find(self, reference: str, project: str | None) -> Sequence[str]: ...
@@ -143,7 +143,7 @@ class LedgerQueries(Protocol):
 
 
 class EventStore(Protocol):
-    """The log of what happened, and how far its followers have come."""
+    """The event log, and the positions of its readers."""
 
     def append(self, kind: str, task_id: str, run_id: str, now: int, **data: object) -> None: ...
     def events(self, after: int, limit: int = 1000) -> Sequence[Event]: ...
@@ -152,7 +152,7 @@ class EventStore(Protocol):
 
 
 class NoticeStore(Protocol):
-    """Notices that are owed to a person or a session."""
+    """Notices for a person or a session."""
 
     def notices(self, *, project: str | None = None, unread: bool = True, channels: Sequence[str] | None = None) -> Sequence[Notice]: ...
     def acknowledge(self, *, notice_ids: Iterable[int] = (), task_ids: Iterable[str] = (), channel: str = INBOX, now: int) -> None: ...
@@ -161,7 +161,7 @@ class NoticeStore(Protocol):
 
 
 class DeliveryStore(Protocol):
-    """Notices on their way to channels."""
+    """Notices to be delivered to channels."""
 
     def pending(self, channel: str | None = None) -> Sequence[Notice]: ...
     def mark_delivered(self, notice_ids: Sequence[int], external: str | None, now: int) -> None: ...
@@ -174,7 +174,7 @@ class DeliveryStore(Protocol):
 
 
 class TriggerStore(Protocol):
-    """What the sources of tasks saw."""
+    """States and events of the sources of tasks."""
 
     def watched_tasks(self) -> Sequence[Task]: ...
     def source_state(self, task_id: str) -> dict[str, object]: ...
@@ -195,7 +195,7 @@ class TriggerStore(Protocol):
 
 
 class SessionStore(Protocol):
-    """Who asks, who is here, and whose turn it is on a model."""
+    """Sessions, user activity and interactive priority."""
 
     def register(self, session: Session) -> None: ...
     def sessions(self, client: str | None = None) -> Sequence[Session]: ...
@@ -208,7 +208,7 @@ class SessionStore(Protocol):
 
 
 class RecurringStore(Protocol):
-    """Tasks that run by a schedule, or each time after others."""
+    """Tasks that run on a schedule, on an event, or each time after another task."""
 
     def list(self) -> Sequence[Entry]: ...
     def fire(self, decide: "Callable[[Entry], tuple[Plan, str | None]]", now: int, folder: str) -> int: ...
@@ -233,21 +233,21 @@ class GrantStore(Protocol):
 
 
 class MemoryStore(Protocol):
-    """What the agents of a project remember."""
+    """The memory of a project's agents."""
 
     def set(self, project: str, key: str, value: str | None, now: int) -> None: ...
     def all(self, project: str) -> dict[str, str]: ...
 
 
 class RefusalStore(Protocol):
-    """What a person did not want."""
+    """Tasks that a person rejected or cancelled."""
 
     def record(self, task: Task, digest: str, why: str, now: int) -> None: ...
     def refused_since(self, project: str, name: str, digest: str, since: int, why: str) -> int | None: ...
 
 
 class ExternalTaskStore(Protocol):
-    """Tasks that an embedder runs by itself."""
+    """Tasks that an embedding program runs itself."""
 
     def record(self, task: Task, run: Run) -> None: ...
     def change_record(self, task: Task, run: Run) -> None: ...

@@ -1,6 +1,6 @@
-"""What was asked for, as typed records: a command, an agent's prompt, when it runs, and its limits.
+"""The specification of a task as typed records: its command, its prompt, its schedule and its limits.
 
-A TaskSpec is stored once and submitted again by `restart`. Named tuples, because the lean commands must not import `dataclasses`.
+A TaskSpec is stored with its task, and `restart` submits it again. Named tuples, because importing `dataclasses` is slow.
 """
 
 from enum import StrEnum
@@ -10,7 +10,7 @@ from backburner.core.errors import BadInput
 
 
 class Limits(NamedTuple):
-    """What the processes of a command may use."""
+    """Resource limits for the processes of a command."""
 
     memory_mb: int | None = None
     cpu_seconds: int | None = None
@@ -18,7 +18,7 @@ class Limits(NamedTuple):
 
 
 class CommandSpec(NamedTuple):
-    """A command: its words, or one line for the shell. Without words there is none."""
+    """A command: its arguments, or one line for the shell. Empty `words` mean that there is no command."""
 
     words: tuple[str, ...] = ()
     shell: bool = False
@@ -30,7 +30,7 @@ class CommandSpec(NamedTuple):
 
 
 class AgentOptions(NamedTuple):
-    """How an agent works: its model and tools, what it is given, what its result has, and when its pre-check has it asked."""
+    """Options of an agent: model, tools, context for the prompt, fields of the result, and when its pre-check starts it (`wake`)."""
 
     chat: bool = False
     model: str = ""
@@ -51,7 +51,7 @@ class AgentSpec(NamedTuple):
 
 
 class RunBudget(NamedTuple):
-    """What one run may use before it waits and asks; None is no limit."""
+    """What one run may use before it needs approval to continue; None for no limit."""
 
     tokens: float | None = None
     tool_calls: float | None = None
@@ -60,7 +60,7 @@ class RunBudget(NamedTuple):
 
 
 class DayBudget(NamedTuple):
-    """What all runs of a day may use before the task is paused; None is no limit."""
+    """What all runs of a day may use before the task is paused; None for no limit."""
 
     tokens: float | None = None
     cost: float | None = None
@@ -69,14 +69,14 @@ class DayBudget(NamedTuple):
 
 
 class Budget(NamedTuple):
-    """What a task may use."""
+    """The budget of a task, per run and per day."""
 
     per_run: RunBudget = RunBudget()
     per_day: DayBudget = DayBudget()
 
 
 class SourceKind(StrEnum):
-    """What triggers a task by an event. POLL is the task that runs the watch command of another one."""
+    """The kind of an event source. POLL marks a helper task that runs the watch command of another task."""
 
     FILE = "file"
     COMMAND = "command"
@@ -86,7 +86,7 @@ class SourceKind(StrEnum):
 
 
 class Source(NamedTuple):
-    """An event source: `target` is the path, the command line, the repository or the name; the options belong to one kind each."""
+    """An event source. `target` is the path, command line, repository or webhook name; each option applies to one kind of source."""
 
     kind: SourceKind
     target: str = ""
@@ -105,7 +105,7 @@ class Source(NamedTuple):
 
 
 class Schedule(NamedTuple):
-    """Exactly one of `every_ms` (counted from `anchor`), `cron` (in `zone`) and `at`; none of them for a task that follows others."""
+    """Exactly one of `every_ms` (counted from `anchor`), `cron` (in `zone`) and `at`; none of them for a task that runs after others."""
 
     every_ms: int | None = None
     cron: str | None = None
@@ -117,11 +117,11 @@ class Schedule(NamedTuple):
     missed: str = "run_once"
     window_ms: int = 86_400_000
     jitter_ms: int = 0
-    unreadable: str = ""  # why the ledger's text is no schedule; the task is paused when it is due
+    unreadable: str = ""  # why the schedule stored in the ledger is invalid; the task is paused when it is due
 
 
 class Recurrence(NamedTuple):
-    """When a task runs again, what triggers it, and when its results are told."""
+    """When a task runs, what triggers it, and when its results are notified."""
 
     schedule: Schedule
     notify: str | None = None
@@ -129,7 +129,7 @@ class Recurrence(NamedTuple):
 
 
 class Order(NamedTuple):
-    """Where a task stands among others."""
+    """The position of a task relative to others: batch, key, priority, dependencies and start time."""
 
     batch: str | None = None
     key: str | None = None
@@ -139,7 +139,7 @@ class Order(NamedTuple):
 
 
 class TaskSpec(NamedTuple):
-    """What to do, and when. With a command and an agent the command is a pre-check that decides whether the agent is asked."""
+    """What to do, and when. If there is a command and an agent, the command is a pre-check that decides whether the agent runs."""
 
     cwd: str
     env: dict[str, str] = {}
@@ -155,7 +155,7 @@ class TaskSpec(NamedTuple):
 
     @property
     def agent_name(self) -> str | None:
-        """The agent that is asked; None for a command."""
+        """The name of the agent; None for a command."""
         return self.agent.name if self.agent else None
 
     @property
@@ -168,7 +168,7 @@ class TaskSpec(NamedTuple):
 
     @property
     def schedule(self) -> Schedule:
-        """When a recurring task runs."""
+        """The schedule of a recurring task; an empty one otherwise."""
         return self.recurrence.schedule if self.recurrence else Schedule()
 
     @property
@@ -185,12 +185,12 @@ class TaskSpec(NamedTuple):
 
 
 def set_fields(record: Any) -> dict[str, Any]:
-    """The fields of a named tuple that differ from their defaults, as JSON can hold them."""
+    """Return the fields of a named tuple that differ from their defaults."""
     defaults = record._field_defaults
     return {name: value for name, value in record._asdict().items() if name not in defaults or value != defaults[name]}
 
 
-# -- as JSON: in the ledger, in `--json` and in requests
+# -- JSON: in the ledger, in `--json` output and in requests
 
 _TARGETS = {SourceKind.FILE: "path", SourceKind.COMMAND: "command", SourceKind.GITHUB: "repo", SourceKind.WEBHOOK: "name"}
 _PER_DAY = "day_"
@@ -198,19 +198,19 @@ BUDGET_NAMES = (*RunBudget._fields, *(f"{_PER_DAY}{name}" for name in DayBudget.
 
 
 def schedule_fields(schedule: Schedule) -> dict[str, Any]:
-    """A schedule as JSON: what is set, but never nothing, because that stands for no schedule in the ledger."""
+    """Return a schedule as JSON: the fields that are set. Never empty, because an empty object means no schedule in the ledger."""
     return set_fields(schedule) or {"missed": schedule.missed}
 
 
 def source_fields(source: Source) -> dict[str, str]:
-    """A source as JSON: its kind, its target under the name of the kind, and the options that are set."""
+    """Return a source as JSON: its kind, its target (under a key that depends on the kind), and the options that are set."""
     target = {_TARGETS[source.kind]: source.target} if source.kind in _TARGETS else {}
     options = {name: value for name, value in set_fields(source).items() if name not in ("kind", "target")}
     return {"kind": str(source.kind), **target, **options}
 
 
 def source_from(fields: dict[str, str]) -> Source | None:
-    """The source that was written as JSON; None for none."""
+    """Read a source from JSON; None for an empty object."""
     if not fields:
         return None
     kind = SourceKind(fields["kind"])
@@ -219,26 +219,26 @@ def source_from(fields: dict[str, str]) -> Source | None:
 
 
 def budget_fields(budget: Budget) -> dict[str, float]:
-    """A budget as JSON: what a run may use, and with `day_` in front what a day may."""
+    """Return a budget as JSON: the limits per run, and the limits per day with the prefix `day_`."""
     return {**set_fields(budget.per_run), **{f"{_PER_DAY}{name}": value for name, value in set_fields(budget.per_day).items()}}
 
 
 def budget_from(fields: dict[str, float]) -> Budget:
-    """The budget that was written as JSON; BadInput for a name that there is not."""
+    """Read a budget from JSON; raises BadInput for an unknown name."""
     per_run = {name: value for name, value in fields.items() if not name.startswith(_PER_DAY)}
     per_day = {name.removeprefix(_PER_DAY): value for name, value in fields.items() if name.startswith(_PER_DAY)}
     for amounts, known, prefix in ((per_run, RunBudget._fields, ""), (per_day, DayBudget._fields, _PER_DAY)):
         for name, value in amounts.items():
             if name not in known:
-                raise BadInput(f"A budget has {', '.join(BUDGET_NAMES)}, each above 0; not {prefix}{name} = {value}.")
+                raise BadInput(f"Invalid budget {prefix}{name} = {value}. Use {', '.join(BUDGET_NAMES)}, each above 0.")
     return Budget(RunBudget(**per_run), DayBudget(**per_day))
 
 
 def limits_from(fields: dict[str, int]) -> Limits:
-    """Limits by their names; BadInput for a name that there is not."""
+    """Read resource limits from JSON; raises BadInput for an unknown name."""
     for name in fields:
         if name not in Limits._fields:
-            raise BadInput(f"There is no limit '{name}'; there are {', '.join(Limits._fields)}.")
+            raise BadInput(f"Unknown limit '{name}'. Valid limits: {', '.join(Limits._fields)}.")
     return Limits(**fields)
 
 

@@ -1,4 +1,4 @@
-"""Durations and moments as people write them. Pure: the present is handed in. Raises BadInput for what is neither."""
+"""Parses durations, times and sizes that users type. Raises BadInput for invalid input. The current time is a parameter."""
 
 import re
 import time
@@ -10,25 +10,25 @@ _MOMENT = re.compile(r"(?:(\d{4})-(\d\d?)-(\d\d?)[T ])?(\d\d?):(\d\d)(?::(\d\d))
 
 
 def duration_ms(text: str) -> int:
-    """`90`, `30s`, `5m`, `2h`, `1d`, `1w` in milliseconds."""
+    """Parse a duration (`90`, `30s`, `5m`, `2h`, `1d`, `1w`) into milliseconds."""
     number, unit = (text[:-1], _UNITS[text[-1]]) if text[-1:] in _UNITS else (text, 1)
     try:
         value = float(number)
     except ValueError:
         value = -1.0
     if not 0 < value * unit < 1e10:
-        raise BadInput(f"'{text}' is not a duration; write 30s, 5m, 2h or 1d.")
+        raise BadInput(f"'{text}' is not a valid duration; use 30s, 5m, 2h or 1d.")
     return max(1, round(value * unit * 1000))
 
 
 def moment_ms(text: str, now: int) -> int:
-    """`18:30` (the next one), `2026-02-09 18:30`, or with a zone `2026-02-09T18:30:00Z`, in milliseconds UTC; never in the past."""
+    """Parse a future time into milliseconds UTC: `18:30` (the next one), `2026-02-09 18:30`, or `2026-02-09T18:30:00Z` with a zone."""
     found = _MOMENT.fullmatch(text.strip())
     if not found or (found.group(7) and not found.group(1)):
-        raise _not_a_moment(text)
+        raise _invalid_time(text)
     year, month, day, hour, minute, second = (int(part) if part else 0 for part in found.groups()[:6])
     if hour > 23 or minute > 59 or second > 59:
-        raise _not_a_moment(text)
+        raise _invalid_time(text)
     if found.group(1):
         at = _at(text, (year, month, day, hour, minute, second), found.group(7))
         if at <= now:
@@ -47,25 +47,25 @@ def _at(text: str, parts: tuple[int, int, int, int, int, int], zone: str | None)
 
     days = calendar.monthrange(parts[0], parts[1])[1] if 1 <= parts[1] <= 12 and parts[0] >= 1970 else 0
     if not 1 <= parts[2] <= days:
-        raise _not_a_moment(text)
+        raise _invalid_time(text)
     if zone is None:
         return int(time.mktime((*parts, 0, 0, -1))) * 1000
     seconds = calendar.timegm((*parts, 0, 0, 0))
     if zone != "Z":
         hours, minutes = int(zone[1:3]), int(zone[-2:])
         if hours > 23 or minutes > 59:
-            raise _not_a_moment(text)
+            raise _invalid_time(text)
         offset = hours * 3600 + minutes * 60
         seconds -= offset if zone[0] == "+" else -offset
     return seconds * 1000
 
 
-def _not_a_moment(text: str) -> BadInput:
-    return BadInput(f"'{text}' is not a time; write 18:30, 2026-02-09 18:30 or 2026-02-09T18:30:00Z.")
+def _invalid_time(text: str) -> BadInput:
+    return BadInput(f"'{text}' is not a valid time; use 18:30, 2026-02-09 18:30 or 2026-02-09T18:30:00Z.")
 
 
 def quiet_until(hours: str, at: int) -> int:
-    """When the quiet hours (`22:00-07:00`, by this machine's clock) end that a moment lies in; the moment itself where it lies in none."""
+    """Return when the quiet hours (such as `22:00-07:00`, local time) around `at` end; `at` itself if it is outside quiet hours."""
     found = re.fullmatch(r"(\d\d?):(\d\d)-(\d\d?):(\d\d)", hours.strip())
     if not found:
         return at
@@ -79,7 +79,7 @@ def quiet_until(hours: str, at: int) -> int:
 
 
 def size_mb(text: str) -> int:
-    """`512M`, `2G`, `1024` (MiB) in MiB."""
+    """Parse a size (`512M`, `2G`, or `1024` for MiB) into MiB."""
     number, unit = (
         (text[:-1], {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1 << 20}.get(text[-1:].upper())) if text[-1:].isalpha() else (text, 1)
     )
@@ -88,5 +88,5 @@ def size_mb(text: str) -> int:
     except ValueError:
         value = -1.0
     if not 1 <= value < 1 << 30:
-        raise BadInput(f"'{text}' is not a size of at least 1M; write 512M or 2G.")
+        raise BadInput(f"'{text}' is not a valid size; use at least 1M, such as 512M or 2G.")
     return int(value)

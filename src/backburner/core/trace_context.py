@@ -1,23 +1,23 @@
-"""W3C trace ids: read from a TRACEPARENT, made anew, and written for whoever comes next. Pure but for the dice."""
+"""W3C trace context: parses and formats TRACEPARENT, and generates trace and span ids."""
 
 import os
 import re
 from typing import NamedTuple
 
 VARIABLE = "TRACEPARENT"
-_FORM = r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?"  # compiled when first needed
+_PATTERN = r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?"  # compiled when first needed
 
 
 class ParentSpan(NamedTuple):
-    """Where in a trace the one who asks stands."""
+    """The span of the caller, which becomes the parent of a task's span."""
 
     trace_id: str
     span_id: str
 
 
 def parse(text: str | None) -> ParentSpan | None:
-    """What a TRACEPARENT says; None for one that the standard would have us ignore."""
-    found = re.fullmatch(_FORM, (text or "").strip())
+    """Parse a TRACEPARENT; None if the standard says that it must be ignored."""
+    found = re.fullmatch(_PATTERN, (text or "").strip())
     if not found or found.group(1) == "ff" or (found.group(1) == "00" and found.group(5)):
         return None
     trace_id, span_id = found.group(2), found.group(3)
@@ -25,7 +25,7 @@ def parse(text: str | None) -> ParentSpan | None:
 
 
 def traceparent(trace_id: str, span_id: str) -> str:
-    """The TRACEPARENT to hand on."""
+    """Format a TRACEPARENT for child processes."""
     return f"00-{trace_id}-{span_id}-01"
 
 

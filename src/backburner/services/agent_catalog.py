@@ -1,4 +1,4 @@
-"""The agents of a home: their settings, whether they can be used, and the lane that their model is served in."""
+"""The agents of a home: their settings, whether they can be used, and the lane of their model."""
 
 import os
 from collections.abc import Mapping
@@ -9,57 +9,57 @@ from backburner.core.models import AGENT_LANE, DISCOVERY, LOCAL_AGENT_LANE, Call
 
 
 class AgentCatalog:
-    """Agents as config.toml sets them up, and those whose programs are on the PATH."""
+    """Agents that config.toml defines, and known agents whose programs are on the PATH."""
 
     def __init__(self, config: ConfigFile) -> None:
         self._config = config
 
     def settings(self, name: str, *, standing: bool = False, model: str | None = None) -> dict[str, str]:
-        """The settings of an agent; `default` exists wherever a model is set. BadInput if there is no such agent."""
+        """Return the settings of an agent; `default` exists if a model is set. Raises BadInput for an unknown agent."""
         from backburner.core.settings import agent_settings
 
         return agent_settings(self._config.current, name, standing=standing, model=model)
 
     def settings_for(self, submission: Submission) -> dict[str, str]:
-        """The settings of the agent that a submission names."""
+        """Return the settings of the agent of a submission."""
         return self.settings(submission.spec.agent_name or "", standing=submission.is_recurring or submission.session == DISCOVERY)
 
     def has_models(self) -> bool:
-        """Whether the built-in agent has any model."""
+        """Return whether any model is set for the built-in agent."""
         config = self._config.current
-        named = (about.get("model") for about in config.agents.values() if not about.get("type"))
-        return any([config.text("models.default"), config.text("models.local"), *named])
+        models = (settings.get("model") for settings in config.agents.values() if not settings.get("type"))
+        return any([config.text("models.default"), config.text("models.local"), *models])
 
     def installed(self, caller: Caller) -> list[str]:
-        """The known agents whose programs are on the caller's PATH; they need no settings."""
+        """Return the known agents whose programs are on the caller's PATH; they need no configuration."""
         from backburner.core.known_agents import KNOWN_AGENTS
         from backburner.system.processes import executable_of
 
         path = caller.environ.get("PATH", os.defpath)
-        return [name for name, about in KNOWN_AGENTS.items() if executable_of(about["command"].split()[0], caller.cwd, path)]
+        return [name for name, known in KNOWN_AGENTS.items() if executable_of(known["command"].split()[0], caller.cwd, path)]
 
     def opencode_servers(self) -> list[dict[str, str]]:
-        """The settings of the agents that run in OpenCode servers with a fixed URL."""
+        """Return the settings of all agents that use an OpenCode server with a configured URL."""
         from backburner.core.known_agents import OPENCODE
 
         agents = self._config.current.agents
-        return [self.settings(name) for name, about in agents.items() if about.get("type") == OPENCODE and about.get("url")]
+        return [self.settings(name) for name, agent in agents.items() if agent.get("type") == OPENCODE and agent.get("url")]
 
     def lane(self, submission: Submission) -> str:
-        """The lane that serves a submission: empty for commands, otherwise by where the agent's model runs."""
+        """Return the lane of a submission: empty for commands, otherwise determined by where the agent's model runs."""
         if submission.spec.agent_name is None:
             return ""
         standing, model = submission.is_recurring or submission.session == DISCOVERY, submission.spec.options.model
         return self.lane_of(submission.spec.agent_name, standing=standing, model=model)
 
     def lane_of(self, agent: str, *, standing: bool = False, model: str | None = None) -> str:
-        """The lane of an agent's model: a model on this machine has a lane of its own."""
+        """Return the lane of an agent's model. Models on this machine have a separate lane."""
         from backburner.core.settings import is_local
 
         return LOCAL_AGENT_LANE if is_local(self.settings(agent, standing=standing, model=model)) else AGENT_LANE
 
     def asks_before_acting(self, submission: Submission) -> bool:
-        """Whether the agent asks for permission before it changes anything."""
+        """Return whether the agent asks for permission before it changes anything."""
         from backburner.core.known_agents import asks_before_acting
 
         return asks_before_acting(self.settings_for(submission))
@@ -72,10 +72,10 @@ class AgentCatalog:
         settings = self.settings_for(submission)
         if settings["type"] and submission.spec.options.chat:
             raise BadInput(
-                f"The chat is with the built-in agent; ask {settings['name']} in the background: backburner ask --agent {settings['name']}"
+                f"The chat supports only the built-in agent. To use {settings['name']}, run: backburner ask --agent {settings['name']}"
             )
         if settings["type"] and not settings.get("url"):
             program = words_of(settings["command"])[0]
             if executable_of(program, submission.spec.cwd, environ.get("PATH", os.defpath)) is None:
-                how = f" Get it with: npm install -g {settings['package']}" if settings.get("package") else ""
-                raise BadInput(f"The agent {settings['name']} needs the program {program}, which is not on the PATH.{how}")
+                hint = f" To install it: npm install -g {settings['package']}" if settings.get("package") else ""
+                raise BadInput(f"The agent {settings['name']} requires the program {program}, which is not on the PATH.{hint}")

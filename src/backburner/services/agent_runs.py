@@ -1,4 +1,4 @@
-"""What the agent process records about the runs it works on."""
+"""Records what the agent process does with its runs."""
 
 import contextlib
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class AgentRuns:
-    """Runs of agents, as seen by the process that runs them."""
+    """Agent runs, as the agent process needs them."""
 
     def __init__(
         self, task_store: "TaskStore", run_queue: "RunQueue", queries: Queries, changes: ChangeFeed, publisher: Publisher, clock: Clock
@@ -26,11 +26,11 @@ class AgentRuns:
 
     def record_process(self, run: Run, process: ProcessId) -> None:
         """Record the process of an external agent."""
-        with contextlib.suppress(StaleRun, LedgerUnavailable):  # its process tag finds it, too
+        with contextlib.suppress(StaleRun, LedgerUnavailable):  # the process can also be found by its process tag
             self._run_queue.record_process(run.run_id, myself(), process)
 
     def resume_suspended(self, run_id: str) -> bool:
-        """Continue a run that waited for approval of a step which is not asked for any more; False if it does not wait."""
+        """Continue a run that waited for approval of a step that is no longer requested; False if it is not waiting."""
         try:
             self._run_queue.resume_suspended(run_id, self._clock())
         except StaleRun:
@@ -39,7 +39,7 @@ class AgentRuns:
         return True
 
     def cancel_commands_of(self, task: Task) -> None:
-        """Cancel the commands that a run of a recurring task started: its time is up, and nobody waits for them."""
+        """Cancel the commands that a run of a recurring task started, after the run timed out."""
         for entry in self._queries.requested_by(session_of(task)) if task.is_recurring else ():
             if entry.is_live and entry.task.spec.agent_name is None:
                 self._publisher.publish(self._task_store.request_cancel(entry.task.task_id, self._clock()))

@@ -1,6 +1,6 @@
-"""One home, opened by one process: `open_app` builds the services that interfaces and daemons use.
+"""Opens a home for one process: `open_app` builds the services that interfaces and daemons use.
 
-Each service is made on first use, so that `backburner list` does not load what `backburner run` needs. An App belongs to one thread.
+Each service is created on first use, so that `backburner list` does not load what `backburner run` needs. An App belongs to one thread.
 """
 
 import os
@@ -47,7 +47,7 @@ def now_ms() -> int:
 
 
 class App:
-    """The services of one home. `environ` is what a new engine is started with; `runner` says who may claim what is submitted."""
+    """The services of one home. `environ` is the environment for a new engine; `runner` says which process may claim submitted runs."""
 
     def __init__(
         self, home: Home, ledger: "Ledger", config: ConfigFile, environ: dict[str, str], *, clock: Clock = now_ms, runner: str = ENGINE
@@ -274,7 +274,7 @@ def open_app(
     clock: Clock = now_ms,
     runner: str = ENGINE,
 ) -> App:
-    """Open a home, which is created if it is missing. Close the App, or use it in a `with` statement."""
+    """Open a home, and create it if it does not exist. Close the App, or use it in a `with` statement."""
     from backburner.coordination.ledger_file import open_home_ledger
 
     environ = dict(os.environ) if environ is None else environ

@@ -1,4 +1,4 @@
-"""Approves and rejects what waits for a person, and keeps what they allowed permanently.
+"""Approves and rejects tasks and steps that wait for a person, and stores permanent permissions.
 
 An approval is bound to a fingerprint of what would run.
 """
@@ -15,7 +15,7 @@ from backburner.core.grants import Grant
 from backburner.core.masking import masked_line
 from backburner.core.models import Approval, Caller, Clock, Entry, Submission
 from backburner.core.recipients import to_channel
-from backburner.core.recurring import title
+from backburner.core.recurring import how_to_answer, title
 from backburner.core.states import RunState, TaskState, WaitKind
 from backburner.core.terminal_text import shortened, visible
 from backburner.services.identity import Identity
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Approvals:
-    """What people answer."""
+    """Approvals, rejections and permanent permissions."""
 
     def __init__(
         self,
@@ -59,9 +59,9 @@ class Approvals:
         self._proposals, self._refusals, self._sessions, self._publisher = proposals, refusals, sessions, publisher
 
     def approve(self, reference: str, caller: Caller, *, seen: str | None = None) -> Entry:
-        """Approve a proposal. `seen` is the fingerprint that the person was shown; without it, the one that was asked about counts.
+        """Approve a proposal. `seen` is the fingerprint that the person was shown; the default is the one recorded with the request.
 
-        QuestionChanged if something else would run now: nothing is approved then.
+        Raises QuestionChanged, and approves nothing, if something else would run now.
         """
         self._identity.require_person(caller)
         return self._approve(self._queries.find(reference, caller), caller.via, seen)
@@ -72,18 +72,18 @@ class Approvals:
             self._proposals.expire_overdue()
             raise IllegalTransition(noun="proposal", state="expired", event="approved")
         if seen is not None and not re.fullmatch("[0-9a-f]{12,64}", seen):
-            raise BadInput(f"'{seen}' is not a fingerprint: give what the question shows after `Fingerprint:` (with --seen, or as `seen`).")
+            raise BadInput(f"'{seen}' is not a fingerprint; use the value shown after `Fingerprint:` (with --seen, or as `seen`).")
         fingerprint = self._gate.fingerprint_of(entry)
-        asked = seen or entry.question_fingerprint
-        if asked is not None and not fingerprint.startswith(asked):
+        expected = seen or entry.question_fingerprint
+        if expected is not None and not fingerprint.startswith(expected):
             raise QuestionChanged(task_id=task.task_id, seen=short_fingerprint(fingerprint))
-        waits = run is not None and run.state == RunState.WAITING
-        if task.state == TaskState.PAUSED and not waits:
+        is_waiting = run is not None and run.state == RunState.WAITING
+        if task.state == TaskState.PAUSED and not is_waiting:
             return self._recurring.unpause_approved(task)
         approval = Approval("user", via, self._clock(), fingerprint if task.spec.command.words else None)
-        most = self._config.current.whole("tasks.max_active")
+        max_active = self._config.current.whole("tasks.max_active")
         entry = self._task_store.approve(
-            task.task_id, approval, runner=task.lane or self._runner, folder=self._home.tasks, most_active=most
+            task.task_id, approval, runner=task.lane or self._runner, folder=self._home.tasks, most_active=max_active
         )
         self._publisher.publish(entry)
         return entry
@@ -101,54 +101,54 @@ class Approvals:
             self._refusals.record(entry.task, REJECTED)
         return entry
 
-    def answer(self, channel: str, given: "ChannelReply") -> None:
-        """Carry out what somebody answered on a channel, which has checked that they may.
+    def answer(self, channel: str, reply: "ChannelReply") -> None:
+        """Apply a person's answer from a channel. The channel has already checked that this person may answer.
 
-        For the integrations process alone: nothing else makes an Answer.
+        Only the integrations process may call this.
         """
         recipient = to_channel(channel)
-        notice = self._delivery_store.find_sent(recipient, given.message)
-        if notice is None or given.message not in self._delivery_store.open_questions(recipient):
-            return  # it asks nothing, was answered, or what it asked about is over
+        notice = self._delivery_store.find_sent(recipient, reply.message)
+        if notice is None or reply.message not in self._delivery_store.open_questions(recipient):
+            return  # it is not a question, was already answered, or is no longer relevant
         run, task_id = self._queries.get(notice.task_id).run, notice.task_id
         if run and run.state == RunState.WAITING and run.wait_kind is WaitKind.TASK and run.wait:
             task_id = str(run.wait.target)
         self._sessions.record_activity(recipient)
-        if not given.approved:
+        if not reply.approved:
             self._reject(self._queries.get(task_id))
             return
         try:
-            self._approve(self._queries.get(task_id), f"channel:{channel}:{given.person}")
+            self._approve(self._queries.get(task_id), f"channel:{channel}:{reply.person}")
         except QuestionChanged:
             self._ask_again(notice.task_id, self._queries.get(task_id))
 
     def _ask_again(self, task_id: str, entry: Entry) -> None:
-        """Tell the channels of a task that what they approved has changed, and ask about what it is now."""
-        task, asked = entry.task, self._gate.fingerprint_of(entry)
+        """Notify the channels of a task that the approved command has changed, and request approval for the current one."""
+        task, fingerprint = entry.task, self._gate.fingerprint_of(entry)
         what = (
             masked_line(task.spec.command.words, task.spec.command.shell)
             if task.spec.command.words
             else f"ask {task.spec.agent_name}: {visible(task.spec.prompt)}"
         )
         text = (
-            f"{title(task)}: what it would run has changed since you were asked, so your yes was not taken.\n"
-            f"It would run now: {shortened(what, longest=4000)}\nDirectory: {visible(task.spec.cwd)}\nFingerprint: {short_fingerprint(asked)}\n"
-            f"Yes: backburner approve {task.task_id}; no: backburner reject {task.task_id}"
+            f"{title(task)}: the command has changed since approval was requested, so it was not approved.\n"
+            f"Current command: {shortened(what, longest=4000)}\nDirectory: {visible(task.spec.cwd)}\n"
+            f"Fingerprint: {short_fingerprint(fingerprint)}\n{how_to_answer(task.task_id)}"
         )
-        self._task_store.ask_again(task_id, task.task_id, asked, text, self._clock())
+        self._task_store.ask_again(task_id, task.task_id, fingerprint, text, self._clock())
         self._publisher.publish(self._queries.get(task_id))
 
     # -- permanent permissions
 
     def trust_project(self, folder: str, caller: Caller) -> str:
-        """Allow the code of a project to run from now on; returns the project."""
+        """Trust a project: its code may run without approval from now on. Returns the project."""
         self._identity.require_person(caller)
         from backburner.system.command_context import may_be_project
 
         project = project_of(folder)
         if not may_be_project(project, caller.environ):
             raise BadInput(
-                f"{project} cannot be trusted: a project is not your home, what is above it, one of its hidden folders, or a shared folder."
+                f"Cannot trust {project}: your home directory, its parents, its hidden directories and shared directories are not allowed."
             )
         self._grant_store.grant("trust", project, (), caller.via, self._clock())
         return project
@@ -157,7 +157,7 @@ class Approvals:
         """Allow exactly this command in this project from now on."""
         self._identity.require_person(caller)
         if not self._gate.check(submission).always:
-            raise BadInput("That is not narrow enough to be allowed for good.")
+            raise BadInput("This command is not specific enough to be allowed permanently.")
         self._grant_store.grant("always", project_of(submission.spec.cwd), submission.spec.command.words, caller.via, self._clock())
 
     def grants(self) -> Sequence[Grant]:
@@ -165,6 +165,6 @@ class Approvals:
         return self._grant_store.grants()
 
     def revoke(self, grant_id: int) -> None:
-        """Take a permanent permission back."""
+        """Revoke a permanent permission."""
         if not self._grant_store.revoke(grant_id, self._clock()):
-            raise BadInput(f"There is no grant {grant_id}. See: backburner trust --list")
+            raise BadInput(f"Permission {grant_id} not found. See: backburner trust --list")

@@ -1,4 +1,4 @@
-"""Services for an event loop: they live in a thread of their own, and every call of them is awaited."""
+"""Makes services usable from an event loop: they run in a separate thread, and every call is awaited."""
 
 import asyncio
 import contextlib
@@ -45,12 +45,12 @@ class AsyncServices(Generic[S]):
         self._thread.shutdown()
 
     async def call(self, function: Callable[[S], T]) -> T:
-        """What `function` returns for the services. Calls are made one after the other."""
+        """Call `function` with the services and return its result. Calls run one at a time."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, self._services)
 
     @property
     def root(self) -> str:
-        """The folder of the home."""
+        """The path of the home directory."""
         return self._services.home.root
 
     @property
@@ -74,7 +74,9 @@ class AsyncServices(Generic[S]):
                 woken.clear()
                 yield
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(interval() or _POLL_INTERVAL):  # `wait_for` may swallow a cancel that comes with a change
+                    async with asyncio.timeout(
+                        interval() or _POLL_INTERVAL
+                    ):  # `wait_for` may swallow a cancellation that arrives together with a change
                         await woken.wait()
         finally:
             loop.remove_reader(listener.fileno())

@@ -1,4 +1,4 @@
-"""The daily limit that all recurring tasks of a home share."""
+"""The daily limits that all recurring tasks of a home share."""
 
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def daily_limit_reached(recurring: "RecurringStore", config: Config, task: Task, now: int) -> str | None:
-    """Which daily limit all recurring tasks together have reached; None if there is something left, or this task uses no model."""
+    """Describe the daily limit that all recurring tasks together have reached; None if none is reached or the task uses no model."""
     if task.spec.agent_name is None:
         return None
     from backburner.core.schedule import day_of
@@ -20,5 +20,5 @@ def daily_limit_reached(recurring: "RecurringStore", config: Config, task: Task,
     for name in ("tokens", "cost"):
         limit = config.number(f"tasks.max_{name}_per_day")
         if limit and (spent := recurring.usage(None, since, now)[name]) >= limit:
-            return usage_message(spent, limit, name, "all standing tasks together have")
+            return usage_message(spent, limit, name, "all recurring tasks together have")
     return None

@@ -1,4 +1,4 @@
-"""Conversations with agents: another message, chats, the model they use, worktrees, and what agents of a project remember."""
+"""Conversations with agents: follow-up messages, chats, the model of a chat, worktrees, and the memory of a project's agents."""
 
 import json
 import os
@@ -25,7 +25,7 @@ _BEING_RESUMED = "Task is currently being resumed. Wait for completion before se
 
 
 class Conversations:
-    """What agents say is kept in a file per task; a recurring task begins a new conversation in every run."""
+    """Stores one conversation file per task; a recurring task starts a new conversation in every run."""
 
     def __init__(
         self,
@@ -45,19 +45,21 @@ class Conversations:
 
     def resume(self, reference: str, message: str, caller: Caller) -> Entry:
         """Send another message to an agent that has answered: a new run of its task, in the same conversation."""
-        from backburner.services.validation import LONGEST_PROMPT
+        from backburner.services.validation import MAX_PROMPT_CHARACTERS
 
         entry = self._queries.find(reference, caller)
         task, run = entry
         if task.spec.agent_name is None or run is None:
-            raise NotResumable(f"Task {task.task_id} is a command; only agents can be talked to again.")
+            raise NotResumable(f"Task {task.task_id} is a command; only agent tasks can be resumed.")
         if task.is_recurring:
-            raise NotResumable(f"Task {task.task_id} begins a new conversation with every run; ask anew: backburner run-now {task.task_id}")
-        self._identity.require_own(task, "talk on with", caller)
+            raise NotResumable(
+                f"Task {task.task_id} starts a new conversation with every run. Start a new run: backburner run-now {task.task_id}"
+            )
+        self._identity.require_own(task, "resume", caller)
         if not message.strip():
-            raise BadInput("There is nothing to say to it.")
-        if len(message) > LONGEST_PROMPT:
-            raise BadInput(f"A message has at most {LONGEST_PROMPT:,} characters; put the rest into a file.")
+            raise BadInput("The message is empty.")
+        if len(message) > MAX_PROMPT_CHARACTERS:
+            raise BadInput(f"The message is longer than {MAX_PROMPT_CHARACTERS:,} characters; put the rest into a file.")
         if run.n > 1 and run.state in LIVE:
             raise NotResumable(_BEING_RESUMED)
         if entry.status != RunState.COMPLETED and run.end.result != Result.LOST and not (task.in_chat and entry.has_ended):
@@ -76,16 +78,16 @@ class Conversations:
         return entry
 
     def path(self, task: Task, run: Run | None = None) -> str:
-        """The file that keeps the conversation of an agent's task."""
+        """Return the path of the conversation file of an agent task."""
         name = run.run_id if task.is_recurring and run else task.task_id
         return os.path.join(self._home.folder(os.path.join("tasks", name)), CONVERSATION)
 
     def worktree(self, task: Task) -> "Worktree | None":
-        """The git worktree that a task has of its own, if it asked for one."""
+        """Return the git worktree of a task, or None if it does not use one."""
         return worktree_of(self._home, task)
 
     def chat(self, session: str) -> Entry | None:
-        """The task of a chat, once something was said in it."""
+        """Return the task of a chat, or None before its first message."""
         return next((entry for entry in self._queries.requested_by(session) if entry.task.in_chat and entry.task.session == session), None)
 
     def chats(self, caller: Caller) -> Sequence[Session]:
@@ -97,7 +99,7 @@ class Conversations:
         """Use another agent or model for the next answers of a chat."""
         entry = self.chat(session)
         if entry is None or entry.is_live:
-            raise BadInput("It answers just now; choose another model afterwards.")
+            raise BadInput("The agent is still answering; change the model after this answer.")
         options, lane = entry.task.spec.options._replace(model=model or ""), self._catalog.lane_of(agent, model=model)
         self._task_store.set_model(entry.task.task_id, agent, options, lane)
         return self._queries.get(entry.task.task_id)
@@ -108,13 +110,13 @@ class Conversations:
             self._task_store.mark_retrieved(entry.task.task_id, self._clock())
 
     def remember(self, key: str, value: str | None, project: str) -> None:
-        """Keep a value under a name for the agents of a project; None deletes it."""
+        """Store a value under a key for the agents of a project; None deletes it."""
         if not (0 < len(key) <= 200 and key.isprintable()) or len(value or "") > 100_000:
-            raise BadInput("A name has up to 200 characters on one line, and what is kept under it up to 100,000.")
+            raise BadInput("A memory key can have up to 200 characters on one line, and its value up to 100,000 characters.")
         self._memory_store.set(project, key, value, self._clock())
 
     def memory(self, project: str) -> dict[str, str]:
-        """What the agents of a project have remembered."""
+        """Return the memory of a project's agents."""
         return self._memory_store.all(project)
 
     def _read(self, task: Task) -> str | None:
@@ -125,7 +127,7 @@ class Conversations:
 
 
 def worktree_of(home: Home, task: Task) -> "Worktree | None":
-    """The git worktree that a task has of its own, if it asked for one."""
+    """Return the git worktree of a task, or None if it does not use one."""
     if not task.spec.options.worktree:
         return None
     from backburner.system.git_worktree import Worktree

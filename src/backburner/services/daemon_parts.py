@@ -1,4 +1,4 @@
-"""What each daemon is given: the repositories and services it needs, and nothing else."""
+"""The repositories and services that each daemon process needs."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -25,7 +25,7 @@ from backburner.system.home import Home
 
 
 class EngineParts(NamedTuple):
-    """For the engine: the ledger's queue and schedules, and the services it calls by itself."""
+    """What the engine needs: the queue and schedules of the ledger, and the services it calls."""
 
     home: Home
     clock: Clock
@@ -47,7 +47,7 @@ class EngineParts(NamedTuple):
 
 
 def open_engine_parts(home: Home, environ: dict[str, str], flags: dict[str, str] | None = None) -> EngineParts:
-    """Open a home for the engine. `close` also leaves a ledger file that can be copied alone."""
+    """Open a home for the engine. `close` also checkpoints the ledger, so that its file can be copied without the WAL."""
     ledger = open_home_ledger(home)
     app = App(home, ledger, ConfigFile(home, environ, flags), environ)
 
@@ -77,7 +77,7 @@ def open_engine_parts(home: Home, environ: dict[str, str], flags: dict[str, str]
 
 
 class AgentParts(NamedTuple):
-    """For the agent process: the queue of its lanes, and the App that its agents use like any other interface."""
+    """What the agent process needs: the queue of its lanes, and the App that its agents use like any other interface."""
 
     app: App
     live_work: LiveWork
@@ -92,12 +92,12 @@ def open_agent_parts(home: Home, environ: dict[str, str], config: ConfigFile) ->
 
 
 def open_shared_app(home: Home, environ: dict[str, str], config: ConfigFile) -> App:
-    """An App of its own, for another thread, with settings that are shared with the daemon."""
+    """Open another App for a second thread, with the settings object of the daemon."""
     return App(home, open_home_ledger(home), config, environ)
 
 
 class IntegrationParts(NamedTuple):
-    """For the integrations process: what it sends, what it watches, and the answers it brings back."""
+    """What the integrations process needs: deliveries, event sources, and approvals for answers from channels."""
 
     home: Home
     environ: dict[str, str]

@@ -1,4 +1,4 @@
-"""Notices on their way to channels: what is pending, and whether it arrived."""
+"""Delivery of notices to channels: pending, delivered and failed deliveries."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -20,11 +20,11 @@ class Deliveries:
         self._delivery_store, self._changes, self._supervisor, self._clock = delivery_store, changes, supervisor, clock
 
     def pending(self, channel: str | None = None) -> Sequence[Notice]:
-        """The notices that a channel, or any, still has to send, in order."""
+        """Return the notices that wait for delivery to a channel, or to any channel, in order."""
         return self._delivery_store.pending(None if channel is None else to_channel(channel))
 
     def mark_delivered(self, notice_ids: Sequence[int], message_id: str | None) -> None:
-        """Record that a channel accepted these notices, and what it calls the message if an answer to it can come back."""
+        """Record that a channel accepted these notices. `message_id` is set if the message can be answered."""
         self._delivery_store.mark_delivered(notice_ids, message_id, self._clock())
         self._changes.announce()
 
@@ -33,7 +33,7 @@ class Deliveries:
         self._delivery_store.mark_failed(notice_ids, error, retry_at, self._clock())
 
     def failed(self) -> Sequence[Notice]:
-        """The notices that were given up."""
+        """Return the notices whose delivery was given up."""
         return self._delivery_store.failed()
 
     def retry(self, notice_ids: Sequence[int]) -> None:
@@ -42,5 +42,5 @@ class Deliveries:
         self._supervisor.wake_or_start_engine()
 
     def open_questions(self, channel: str) -> Sequence[str]:
-        """The messages of a channel that ask something and have no answer yet."""
+        """Return the ids of a channel's messages that ask for approval and have no answer yet."""
         return self._delivery_store.open_questions(to_channel(channel))

@@ -1,4 +1,4 @@
-"""What a program that embeds Backburner needs of the ledger: records of tasks it runs by itself, and the queue of those it has run here."""
+"""Ledger access for a program that embeds Backburner: records of tasks that it runs itself, and the queue for its runner."""
 
 from typing import TYPE_CHECKING
 
@@ -16,9 +16,9 @@ class Embedding:
         self.queue, self.queries = ledger.runs, ledger.queries
 
     def record(self, task: Task, run: Run) -> None:
-        """Keep a task that the program runs by itself."""
+        """Store a task that the program runs itself."""
         self._ledger.external_tasks.record(task, run)
 
     def change_record(self, task: Task, run: Run) -> None:
-        """Change such a task, as its states allow."""
+        """Update such a task; only valid state transitions are accepted."""
         self._ledger.external_tasks.change_record(task, run)

@@ -1,4 +1,4 @@
-"""What `doctor` examines in the ledger of a home. Works where no App can be opened, and changes nothing."""
+"""Ledger reads for `doctor`. Works even if no App can be opened, and changes nothing."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -14,14 +14,14 @@ _ALL_RUNS = 100_000
 
 
 class Health:
-    """Reads of one ledger. Close it."""
+    """Reads one ledger. Must be closed."""
 
     def __init__(self, ledger: "Ledger") -> None:
         self._ledger = ledger
         self.close = ledger.close
 
     def damage(self) -> Sequence[str]:
-        """What the database itself finds wrong with its file."""
+        """Return the problems that the database's own integrity check finds."""
         return self._ledger.check()
 
     def live_runs(self) -> Sequence[Run]:

@@ -1,7 +1,7 @@
-"""Decides who is a person. Only a person may approve, and only a person or the session that asked may add to what was approved.
+"""Checks whether the caller is a person. Only a person may approve; only a person or the submitting session may extend an approved task.
 
-Agents and background tasks are recognised by the variables they set, by the processes above them, and by the lowered limit of file
-locks that everything Backburner starts carries (docs/approval.md says what this cannot see).
+Agents and background tasks are recognised by the variables they set, by their parent processes, and by the lowered file-lock limit of
+every process that Backburner starts (docs/approval.md describes what this cannot detect).
 """
 
 import os
@@ -34,55 +34,55 @@ AGENT_VARIABLES = {
 
 
 class Identity:
-    """Who may approve, and who may add to an approved task."""
+    """Checks who may approve, and who may extend an approved task."""
 
     def __init__(self, run_queue: "RunQueue", config: ConfigFile) -> None:
         self._run_queue, self._config = run_queue, config
 
     def require_person(self, caller: Caller) -> None:
-        """Raise NotAPerson unless a person calls, as far as that can be told."""
+        """Raise NotAPerson unless the caller is a person, as far as that can be determined."""
         if caller.via == "tool":
-            raise NotAPerson(reason="an agent asks; a person has to say it, in a terminal of their own")
+            raise NotAPerson(reason="agents cannot approve; approve in your own terminal")
         if any(map(is_alive, self._run_queue.processes(os.getsid(0)))):
-            raise NotAPerson(reason="this runs in the session of a background task")
+            raise NotAPerson(reason="this process runs in the session of a background task")
         without_terminal = caller.via == "library" or self._config.current.flag("approval.yes_without_terminal")
         _require_person(caller.environ, terminal=not without_terminal)
 
     def require_own(self, task: Task, act: str, caller: Caller) -> None:
-        """Raise NotYourTask for whoever would add something to what a person approved, unless they asked for it or are a person.
+        """Raise NotYourTask unless the caller may extend a task that a person approved: a person, or the session that submitted it.
 
-        `act` is what the caller wants to do. What the gate allowed without a person is open to all.
+        `act` is the verb of what the caller wants to do. Tasks that the gate allowed without a person are open to all.
         """
         if task.decision.by != "user" or (caller.session is not None and caller.session == task.session):
             return
         try:
-            if caller.session is not None and not is_chat(caller.session):  # in a chat a person types, too
-                raise NotAPerson(reason=f"this is asked by the session {caller.session}")
+            if caller.session is not None and not is_chat(caller.session):  # a person also uses a chat's session
+                raise NotAPerson(reason=f"the request comes from session {caller.session}")
             self.require_person(caller)
         except NotAPerson as error:
             raise NotYourTask(task_id=task.task_id, act=act, reason=error.fields["reason"]) from None
 
 
 def started_by_agent(environ: Mapping[str, str]) -> bool:
-    """Whether an environment is that of an agent's command or of a background task, as far as that can be told."""
+    """Return whether an environment belongs to a command of an agent or to a background task, as far as that can be determined."""
     return "BACKBURNER_TASK_ID" in environ or any(environ.get(variable) for variable in AGENT_VARIABLES)
 
 
 def _require_person(environ: Mapping[str, str], *, terminal: bool) -> None:
     if task_id := environ.get("BACKBURNER_TASK_ID"):
-        raise NotAPerson(reason=f"this runs inside the background task {task_id}")
+        raise NotAPerson(reason=f"this process runs inside the background task {task_id}")
     if agent := next((name for variable, name in AGENT_VARIABLES.items() if environ.get(variable)), None):
-        raise NotAPerson(reason=f"this was started by {agent}; answer in a terminal of your own")
+        raise NotAPerson(reason=f"this process was started by {agent}; use your own terminal")
     if is_inside():
-        raise NotAPerson(reason="this was started by something that Backburner runs, which its limit of file locks shows")
-    above = inherited_variables()
-    if "BACKBURNER_TASK_ID" in above:
-        raise NotAPerson(reason="this was started by a background task")
-    if agent := next((name for variable, name in AGENT_VARIABLES.items() if variable in above), None):
-        raise NotAPerson(reason=f"this was started by {agent}; answer in a terminal of your own")
+        raise NotAPerson(reason="this process was started by Backburner, as its file-lock limit shows; use your own terminal")
+    inherited = inherited_variables()
+    if "BACKBURNER_TASK_ID" in inherited:
+        raise NotAPerson(reason="this process was started by a background task")
+    if agent := next((name for variable, name in AGENT_VARIABLES.items() if variable in inherited), None):
+        raise NotAPerson(reason=f"this process was started by {agent}; use your own terminal")
     if terminal:
         try:
             os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
         except OSError:
-            allow = "[approval] yes_without_terminal = true in config.toml allows it"
-            raise NotAPerson(reason=f"there is no terminal here ({allow})") from None
+            hint = "to allow this, set yes_without_terminal = true under [approval] in config.toml"
+            raise NotAPerson(reason=f"approval needs a terminal ({hint})") from None

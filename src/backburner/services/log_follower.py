@@ -1,4 +1,4 @@
-"""Follows one task: its output as it is written, and its end."""
+"""Follows the output of one task while it is written, until the task ends."""
 
 import contextlib
 import os
@@ -12,13 +12,13 @@ from backburner.services.app import App
 from backburner.system.file_watch import FileWatch
 from backburner.system.log_file import NAME, Log
 
-_PULSE_SECONDS = 1.0
+_POLL_INTERVAL_SECONDS = 1.0
 
 
 class LogFollower:
-    """`pieces()` yields output as it comes and an empty piece now and then; `entry` is the task as last seen.
+    """`pieces()` yields new output, and an empty piece at least once a second; `entry` is the latest state of the task.
 
-    A task that is restarted is followed from run to run. `cursor` says how far it came.
+    A restarted task is followed from run to run. `cursor` is the position in the log.
     """
 
     def __init__(
@@ -29,13 +29,13 @@ class LogFollower:
         self._app, self._raw, self._lines = app, raw, lines
 
     def now(self) -> Iterator[bytes]:
-        """What there is, without waiting; nothing is written, so a home that can only be read will do."""
+        """Yield the existing output without waiting. Works on a read-only home, because nothing is written."""
         while True:
-            with contextlib.ExitStack() as held:
+            with contextlib.ExitStack() as stack:
                 try:
-                    log = held.enter_context(Log(self._folder()))
+                    log = stack.enter_context(Log(self._folder()))
                 except FileNotFoundError:
-                    if self._last:
+                    if self._is_last_run:
                         raise
                 else:
                     position, start = self._start(log)
@@ -44,19 +44,19 @@ class LogFollower:
                     for after, piece in log.chunks(position):
                         self.cursor = log.cursor(after)
                         yield piece
-            if self._last:
+            if self._is_last_run:
                 return
             self._next_run()
 
     def pieces(self, timeout: float | None = None) -> Iterator[bytes]:
-        """Until the task has ended and all of its output was given, or the time is up."""
+        """Yield output until the task has ended and all output was read, or `timeout` seconds have passed."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        ear, watch = self._app.changes.listen(), FileWatch()
+        listener, watch = self._app.changes.listen(), FileWatch()
         log: Log | None = None
         position = 0
         try:
             while True:
-                self._look()
+                self._refresh()
                 if log is None and self.entry.run and (log := self._open()):
                     position, start = self._start(log)
                     yield start
@@ -66,7 +66,7 @@ class LogFollower:
                         position = after
                         yield piece
                     self.cursor = log.cursor(position)
-                if not self._last:
+                if not self._is_last_run:
                     if log:
                         log.close()
                     log = None
@@ -75,24 +75,24 @@ class LogFollower:
                 if not self.entry.is_live:
                     return
                 yield b""
-                left = _PULSE_SECONDS if deadline is None else min(_PULSE_SECONDS, deadline - time.monotonic())
+                left = _POLL_INTERVAL_SECONDS if deadline is None else min(_POLL_INTERVAL_SECONDS, deadline - time.monotonic())
                 if left <= 0:
                     return
                 if log is None or watch.works:
-                    select.select([ear, watch] if watch.works else [ear], [], [], left)
+                    select.select([listener, watch] if watch.works else [listener], [], [], left)
                 else:
                     watch.wait(left)
-                ear.drain()
+                listener.drain()
                 if watch.works:
                     watch.fired()
         finally:
             if log:
                 log.close()
             watch.close()
-            ear.close()
+            listener.close()
 
     @property
-    def _last(self) -> bool:
+    def _is_last_run(self) -> bool:
         return self.n >= self.entry.task.run_count
 
     def _next_run(self) -> None:
@@ -101,7 +101,7 @@ class LogFollower:
     def _folder(self) -> str:
         return self._app.runs.folder(self.entry, self.n)
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         self._app.supervisor.ensure_supervised()
         self.entry = self._app.queries.get(self.entry.task.task_id)
         self.n = self.n or self.entry.task.run_count
@@ -113,11 +113,11 @@ class LogFollower:
             return None
         if log.size:
             return log
-        log.close()  # its header is about to be written
+        log.close()  # its header is not written yet
         return None
 
     def _start(self, log: Log) -> tuple[int, bytes]:
-        """Where to go on from, and what comes first."""
+        """Return the position to continue from, and the output to show first."""
         if self._lines is not None:
             end = log.size
             return end, log.tail(self._lines, longest=sys.maxsize, end=end)

@@ -1,4 +1,4 @@
-"""Finds and lists tasks, their runs, events and traces. Reads only: an overdue proposal is shown as expired, and the engine records it."""
+"""Finds and lists tasks, runs, events and traces. Writes nothing: an overdue proposal is shown as expired; the engine records that."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -17,13 +17,13 @@ _EVENTS_PER_PAGE = 1000
 
 
 class Queries:
-    """What is known about tasks. `find` and `list` first make sure that live runs have owners."""
+    """Reads tasks. `find` and `list` first make sure that all live runs have an owner."""
 
     def __init__(self, ledger_queries: "LedgerQueries", event_store: "EventStore", supervisor: EngineSupervisor, clock: Clock) -> None:
         self._ledger_queries, self._event_store, self._supervisor, self._clock = ledger_queries, event_store, supervisor, clock
 
     def find(self, reference: str, caller: Caller) -> Entry:
-        """The one task that `reference` names: an id, a unique part of one, a label, or `last`."""
+        """Return the one task that matches `reference`: an id, a unique part of an id, a label, or `last`."""
         self._supervisor.ensure_supervised()
         found = self._ledger_queries.find(reference, project_of(caller.cwd))
         if not found:
@@ -36,13 +36,13 @@ class Queries:
         return entry
 
     def get(self, task_id: str) -> Entry:
-        """The task with exactly this id, as the ledger has it now."""
+        """Return the task with exactly this id, directly from the ledger; raises TaskNotFound."""
         if (entry := self.get_or_none(task_id)) is None:
             raise TaskNotFound(task_id=task_id)
         return entry
 
     def get_or_none(self, task_id: str) -> Entry | None:
-        """The task with exactly this id; None if there is none or it was cleared."""
+        """Return the task with exactly this id; None if it does not exist or was cleared."""
         entry = self._ledger_queries.get(task_id)
         return entry and self._as_of_now(entry)
 
@@ -57,13 +57,14 @@ class Queries:
         standing: bool = False,
         quiet: bool = True,
     ) -> Sequence[Entry]:
-        """Tasks of the caller's project, newest first; those of a batch in whichever project it is; only recurring ones if `standing`.
+        """Return the tasks of the caller's project, newest first; with `everywhere`, of all projects.
 
-        `quiet` hides chats and successful commands that recurring tasks started.
+        A batch is also found in other projects. `standing` returns only recurring tasks. `quiet` hides chats and successful commands
+        that recurring tasks started.
         """
         known = {*map(str, RunState), *map(str, TaskState)}
         if status is not None and status not in known:
-            raise BadInput(f"There is no status '{status}'; there are {', '.join(sorted(known))}.")
+            raise BadInput(f"Unknown status '{status}'. Valid values: {', '.join(sorted(known))}.")
         self._supervisor.ensure_supervised()
         if everywhere:
             project = None
@@ -72,9 +73,9 @@ class Queries:
         else:
             project = project_of(caller.cwd)
 
-        def read(stored: str | None, most: int | None) -> list[Entry]:
+        def read(stored: str | None, max_count: int | None) -> list[Entry]:
             hide = quiet and status is None and batch is None
-            entries = self._ledger_queries.list(status=stored, project=project, batch=batch, limit=most, standing=standing, quiet=hide)
+            entries = self._ledger_queries.list(status=stored, project=project, batch=batch, limit=max_count, standing=standing, quiet=hide)
             return [self._as_of_now(entry) for entry in entries]
 
         if status not in (TaskState.PROPOSED, TaskState.EXPIRED):
@@ -85,39 +86,39 @@ class Queries:
         return entries if limit is None else entries[:limit]
 
     def batches(self, caller: Caller, *, everywhere: bool = False) -> Sequence[Batch]:
-        """The batches of the caller's project with the number of tasks in each state, oldest first."""
+        """Return the batches of the caller's project with the number of tasks in each status, oldest first."""
         self._supervisor.ensure_supervised()
         return self._ledger_queries.batches(None if everywhere else project_of(caller.cwd))
 
     def requested_by(self, session: str) -> Sequence[Entry]:
-        """The tasks that a session asked for, and those that its agents asked for in turn."""
+        """Return the tasks that a session submitted, including those that its agents submitted in turn."""
         return [entry for entry in map(self.get_or_none, self._ledger_queries.requested_by(session)) if entry]
 
     def descendants_of(self, session: str) -> set[str]:
-        """The ids of the tasks that a session asked for, and of those that its agents asked for in turn."""
+        """Return the ids of the tasks that a session submitted, including those that its agents submitted in turn."""
         return set(self._ledger_queries.requested_by(session))
 
     def history(self, entry: Entry, limit: int = 10) -> Sequence[Run]:
-        """The latest runs of a task and the slots that were skipped, newest first."""
+        """Return the latest runs and skipped slots of a task, newest first."""
         return self._ledger_queries.history(entry.task.task_id, limit)
 
     def environment(self, entry: Entry) -> dict[str, str]:
-        """The environment that a task was asked for in."""
+        """Return the environment that a task was submitted with."""
         return self._ledger_queries.environment(entry.task.task_id)
 
     def events(self, after: int) -> "Sequence[Event]":
-        """Up to 1,000 events after the one with this id, oldest first; a negative `after` counts from the end."""
+        """Return up to 1,000 events after the one with this id, oldest first; a negative `after` counts from the end."""
         return self._event_store.events(after, _EVENTS_PER_PAGE)
 
     def trace(self, reference: str | None, caller: Caller, *, span_id: str | None = None) -> "Sequence[Span]":
-        """All spans of the trace that a task or a span belongs to."""
+        """Return all spans of the trace that a task or a span belongs to."""
         trace_id = self._ledger_queries.trace_of(span_id) if span_id else self.find(reference or "last", caller).task.trace.trace_id
         if trace_id is None:
             raise SpanNotFound(span_id=span_id)
         return self._ledger_queries.spans(trace_id)
 
     def _project_of_batch(self, batch: str, caller: Caller) -> str | None:
-        """The project whose batch is meant: the caller's own if it has one of that name, otherwise every project's (None)."""
+        """Return the caller's project if it has a batch of that name; None (all projects) if only another one has."""
         here = project_of(caller.cwd)
         if self._ledger_queries.list(status=None, project=here, batch=batch, limit=1):
             return here
@@ -126,7 +127,7 @@ class Queries:
         return None
 
     def _as_of_now(self, entry: Entry) -> Entry:
-        """An entry in which a proposal past its expiry is expired, whether or not the engine has recorded that yet."""
+        """Return the entry with an overdue proposal shown as expired, even if the engine has not recorded that yet."""
         task = entry.task
         if task.state == TaskState.PROPOSED and task.expires_at is not None and task.expires_at <= self._clock():
             return entry._replace(task=task._replace(state=TaskState.EXPIRED))

@@ -1,4 +1,4 @@
-"""Pauses, continues and runs recurring tasks by hand, and tells what they used today."""
+"""Pauses, unpauses and manually runs recurring tasks, and reports what they used today."""
 
 import contextlib
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class RecurringTasks:
-    """Tasks that run by a schedule, by an event, or each time after another task."""
+    """Tasks that run on a schedule, on an event, or each time after another task."""
 
     def __init__(
         self,
@@ -37,13 +37,13 @@ class RecurringTasks:
         self._queries, self._identity, self._changes, self._publisher = queries, identity, changes, publisher
 
     def explain(self, task: Task | Submission, *, upcoming: bool = True) -> str:
-        """When a recurring task runs, in plain words; with its next time unless nothing is `upcoming`."""
+        """Describe when a recurring task runs; includes the next run if `upcoming`."""
         return explain_schedule(task, self._clock(), upcoming=upcoming)
 
     def pause(self, reference: str, caller: Caller) -> Entry:
-        """Start no more runs of a task until it is unpaused. A run under way goes on."""
+        """Start no more runs of a task until it is unpaused. A current run continues."""
         task_id = self._queries.find(reference, caller).task.task_id
-        entry = self._recurring_store.pause(task_id, "a person or an agent paused it", self._clock())
+        entry = self._recurring_store.pause(task_id, "it was paused by a person or an agent", self._clock())
         if watcher := _watcher_of(entry.task):
             with contextlib.suppress(IllegalTransition):
                 self._recurring_store.pause(watcher, f"{task_id} is paused", self._clock())
@@ -51,14 +51,14 @@ class RecurringTasks:
         return entry
 
     def unpause(self, reference: str, caller: Caller) -> Entry:
-        """Let a paused task continue. If it was paused for its budget, a person approves as much again."""
+        """Continue a paused task. If it was paused because of its budget, only a person may do this, and the same amount is allowed again."""
         task = self._queries.find(reference, caller).task
         if task.state == TaskState.PAUSED and task.recurring.pause_kind == PauseKind.BUDGET:
             self._identity.require_person(caller)
         return self.unpause_approved(task)
 
     def unpause_approved(self, task: Task) -> Entry:
-        """Let a paused task continue, after a person's approval where one was needed."""
+        """Continue a paused task, after a person's approval if one was needed."""
         max_active = self._config.current.whole("tasks.max_active")
         entry = self._recurring_store.unpause(task.task_id, self._clock(), max_active, self._home.tasks)
         if watcher := _watcher_of(task):
@@ -68,7 +68,7 @@ class RecurringTasks:
         return entry
 
     def run_now(self, reference: str, caller: Caller) -> Entry:
-        """Run a task once by hand; its schedule stays as it is. BadInput if a daily budget is used up."""
+        """Start a manual run; the schedule does not change. Raises BadInput if a daily limit is reached."""
         task = self._queries.find(reference, caller).task
         if reason := daily_limit_reached(self._recurring_store, self._config.current, task, self._clock()):
             raise BadInput(f"{reason}; see [tasks] in config.toml.")
@@ -77,7 +77,7 @@ class RecurringTasks:
         return entry
 
     def spent_today(self, task: Task) -> dict[str, float]:
-        """What a task has used today, counted from when a person last granted more."""
+        """Return what a task has used today, or since a person last extended its budget today."""
         from backburner.core.schedule import day_of
 
         now = self._clock()
@@ -85,5 +85,5 @@ class RecurringTasks:
 
 
 def _watcher_of(task: Task) -> str | None:
-    """The task that runs the watch command of a task which is triggered by a command's output."""
+    """Return the id of the helper task that runs the watch command of a task with a command source."""
     return task.spec.order.after[0] if task.spec.source_kind == "command" else None

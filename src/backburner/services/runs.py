@@ -1,4 +1,4 @@
-"""What can be read of a run from outside: its output, how far it is, the ports and files it has, and why it has not started."""
+"""Reads the output, progress, ports and files of a run, and why it has not started."""
 
 import contextlib
 import json
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from backburner.core.progress import Progress
     from backburner.core.store_ports import LedgerQueries, LiveWork
 
-_MAX_SEARCHED_BYTES = 16 << 20  # at the end of a log, for its last matching lines
+_MAX_SEARCHED_BYTES = 16 << 20  # at the end of a log, when searching for matching lines
 _ALL_LINES = 1 << 30
-_MIN_PIECE_BYTES = 100  # room that must be left before the output of a further run is begun
+_MIN_PIECE_BYTES = 100  # the output of the next run is added only if at least this much space is left
 
 
 class Runs:
@@ -30,18 +30,18 @@ class Runs:
         self._home, self._live_work, self._ledger_queries, self._config, self._clock = home, live_work, ledger_queries, config, clock
 
     def folder(self, entry: Entry, n: int | None = None) -> str:
-        """The folder of the latest run, or of the n-th."""
+        """Return the folder of the latest run, or of the n-th run."""
         assert entry.run is not None
         if n is None or n == entry.run.n:
             return self._home.folder(entry.run.folder)
         return self._home.folder(os.path.join(os.path.dirname(entry.run.folder), ids.run_id(entry.task.task_id, n)))
 
     def log_path(self, entry: Entry) -> str:
-        """The log of the latest run; an empty string before the first one."""
+        """Return the path of the latest run's log; an empty string before the first run."""
         return os.path.join(self.folder(entry), NAME) if entry.run else ""
 
     def tail(self, entry: Entry, lines: int, *, longest: int = 1 << 20) -> bytes:
-        """The last lines of a task's output, at most `longest` bytes; empty if there is none yet."""
+        """Return the last lines of a task's output, at most `longest` bytes; empty if there is no output yet."""
         try:
             with Log(self.folder(entry)) as log:
                 return log.tail(lines, longest=longest)
@@ -49,7 +49,10 @@ class Runs:
             return b""
 
     def read(self, entry: Entry, cursor: str | None = None, *, most: int, tail: int | None = None, containing: str | None = None) -> Piece:
-        """At most `most` bytes of a task's output: from its start or from a cursor on, or its last lines; only lines that contain a text."""
+        """Return at most `most` bytes of a task's output, from the start or from `cursor`; with `tail`, the last lines.
+
+        `containing` selects the lines that contain a text.
+        """
         count = entry.task.run_count
         n, offset = position_of(cursor, count) if cursor is not None else (count if tail is not None else 1, 0)
         if entry.run is None:
@@ -78,8 +81,8 @@ class Runs:
             n, offset = n + 1, 0
 
     def progress(self, entry: Entry) -> "Progress | None":
-        """How far a running task is, if anything says so."""
-        from backburner.system import run_inspection  # a list needs none of it
+        """Return the progress of a running task; None if it is unknown."""
+        from backburner.system import run_inspection  # not needed for a list
 
         if entry.run is None or entry.run.state not in RUNNING_STATES:
             return None
@@ -88,7 +91,7 @@ class Runs:
         return run_inspection.progress(self.folder(entry))
 
     def activity(self, entry: Entry) -> dict[str, Any]:
-        """What a running agent has done so far: tool calls, tokens, last update."""
+        """Return what a running agent has done so far: tool calls, tokens, last update."""
         if entry.run is None:
             return {}
         try:
@@ -98,7 +101,7 @@ class Runs:
         return found if isinstance(found, dict) else {}
 
     def inspect(self, entry: Entry) -> RunInspection:
-        """Progress, listening ports, files that were left, and why it has not started."""
+        """Return the progress, listening ports and created files of a task, and why it has not started."""
         from backburner.system import run_inspection
 
         if entry.run is None:
@@ -107,10 +110,10 @@ class Runs:
         return RunInspection(self.progress(entry), tuple(ports), run_inspection.artifacts(self.folder(entry)), self.pending_reason(entry))
 
     def pending_reason(self, entry: Entry) -> str | None:
-        """Why a pending task, or one that was claimed, has not started."""
+        """Return what a pending or claimed task is waiting for before it starts; completes the sentence "Waiting for …"."""
         run = entry.run
         if run and run.state in RUNNING_STATES and run.process is None and run.error:
-            return f"room on this machine: {run.error}"
+            return f"resources: {run.error}"
         if run is None or run.state != RunState.PENDING:
             return None
         if run.blocked:
@@ -121,22 +124,22 @@ class Runs:
             ]
             return ", ".join(f"{other.task.task_id} ({other.status})" for other in others)
         if run.due_at is not None and run.due_at > self._clock():
-            return f"{formatting.local_time(run.due_at)} (in {formatting.duration(run.due_at - self._clock())})"
+            return f"its start time, {formatting.local_time(run.due_at)} (in {formatting.duration(run.due_at - self._clock())})"
         from backburner.system.capacity import blocking_reason
 
         if reason := self._live_work.delayed_because():
-            return f"room on this machine: {reason}"
-        return blocking_reason(self._config.current) or "a free place"
+            return f"resources: {reason}"
+        return blocking_reason(self._config.current) or "a free slot"
 
     def repair_metadata(self, entry: Entry) -> None:
-        """Write a damaged or missing metadata.json of a known run again."""
+        """Rewrite the metadata.json of a run if it is damaged or missing."""
         if entry.run and not run_files.readable(self.folder(entry)):
             with contextlib.suppress(OSError):
                 run_files.write_metadata(self.folder(entry), entry.task, entry.run)
 
 
 def _matching(lines: bytes, containing: str | None, last: int) -> bytes:
-    """The last lines that contain a text, whatever its case."""
+    """Return the last lines that contain a text, ignoring case."""
     if containing is None:
         return lines
     wanted = containing.casefold()

@@ -1,4 +1,4 @@
-"""Turns what people and models write about a schedule into one, the same for every interface."""
+"""Parses the schedule options that users and models give, the same way for every interface."""
 
 import os
 import re
@@ -35,12 +35,11 @@ def parse_schedule(
     window: str | None = None,
     jitter: str | None = None,
 ) -> Submission:
-    """A submission with the schedule that some words say. Just one of `every_`, `cron_`, `at`, `after` and `on` is one."""
-    said = [word for word in (every_, cron_, at, after, on) if word is not None]
-    if len(said) != 1:
-        raise BadInput("Say when, in one way: every, cron, at, after another task, or on an event.")
+    """Return the submission with its schedule. Exactly one of `every_`, `cron_`, `at`, `after` and `on` must be given."""
+    if sum(option is not None for option in (every_, cron_, at, after, on)) != 1:
+        raise BadInput("Choose exactly one: every, cron, at, after (another task) or on (an event).")
     if zone is not None and cron_ is None:
-        raise BadInput("A time zone is for cron; an interval counts, and a time has its own.")
+        raise BadInput("A time zone can only be used with cron.")
     here = zone_name(caller.environ)
     zone_of(here)
     source: Source | None = None
@@ -54,7 +53,7 @@ def parse_schedule(
         source, schedule = parse_source(on, about or {}, submission.spec.cwd), Schedule(zone=here)
     else:
         other = queries.find(after or "", caller)
-        if not other.task.is_recurring:  # it completes once: this one, too, runs once
+        if not other.task.is_recurring:  # it completes only once, so this task also runs once
             if (
                 (submission.spec.prompt and submission.spec.command.words)
                 or submission.spec.options != AgentOptions()
@@ -62,14 +61,16 @@ def parse_schedule(
                 or until
                 or jitter
             ):
-                raise BadInput(f"{other.task.task_id} runs once; what comes after it is a command or a prompt, with no more to say.")
+                raise BadInput(
+                    f"{other.task.task_id} runs only once, so a task after it is a single command or prompt, without recurring options."
+                )
             return submission.with_spec(order=submission.spec.order._replace(after=(other.task.task_id,)))
         if other.has_ended:
-            raise BadInput(f"{other.task.task_id} is {other.status}; nothing will come after it.")
+            raise BadInput(f"{other.task.task_id} is {other.status} and will not run again, so no task can run after it.")
         submission = submission.with_spec(order=submission.spec.order._replace(after=(other.task.task_id,)))
         schedule = Schedule(zone=here)
     if max_runs is not None and (max_runs < 1 or at is not None):
-        raise BadInput("How often at the most is a number from 1 on, and for what runs more than once.")
+        raise BadInput("The maximum number of runs must be at least 1, and cannot be combined with at.")
     spread = duration_ms(jitter) if jitter else 0
     if schedule.every_ms is not None and spread >= schedule.every_ms:
         raise BadInput("The jitter must be shorter than the interval.")
@@ -89,36 +90,36 @@ _OPTIONS = {
     "github": ("events", "branch", "interval_seconds", "token_env", "base_url"),
     "webhook": ("secret_env", "style"),
 }
-_COMPARED = ("hash", "full", "exit")
+_COMPARISONS = ("hash", "full", "exit")
 
 
-def parse_source(text: str, about: dict[str, str], cwd: str) -> Source:
-    """What `file:PATH`, `command:LINE`, `github:OWNER/REPO` or `webhook:NAME` means, with what else was said of it."""
+def parse_source(text: str, options: dict[str, str], cwd: str) -> Source:
+    """Parse an event source: `file:PATH`, `command:LINE`, `github:OWNER/REPO` or `webhook:NAME`, with its options."""
     kind, _, rest = text.partition(":")
     if kind not in _OPTIONS or not rest.strip():
-        raise BadInput(f"'{text}' is not a source; write file:PATH, command:'…', github:OWNER/REPO or webhook:NAME.")
-    if unknown := [name for name in about if name not in _OPTIONS[kind]]:
-        raise BadInput(f"A {kind} has no '{unknown[0]}'; it has {', '.join(_OPTIONS[kind])}.")
-    need(kind, f"A {kind} as a source needs")
+        raise BadInput(f"'{text}' is not a valid source; use file:PATH, command:'…', github:OWNER/REPO or webhook:NAME.")
+    if unknown := [name for name in options if name not in _OPTIONS[kind]]:
+        raise BadInput(f"Unknown option '{unknown[0]}' for the source {kind}. Valid options: {', '.join(_OPTIONS[kind])}.")
+    need(kind, f"The source {kind} requires")
     match kind:
         case "file":
-            return Source(SourceKind.FILE, os.path.normpath(os.path.join(cwd, os.path.expanduser(rest))), **about)
+            return Source(SourceKind.FILE, os.path.normpath(os.path.join(cwd, os.path.expanduser(rest))), **options)
         case "command":
-            duration_ms(about.get("every", "1m"))
-            if about.get("compare", "hash") not in _COMPARED:
-                raise BadInput(f"A command is compared by {', '.join(_COMPARED)}, not by '{about['compare']}'.")
-            return Source(SourceKind.COMMAND, rest, **about)
+            duration_ms(options.get("every", "1m"))
+            if options.get("compare", "hash") not in _COMPARISONS:
+                raise BadInput(f"compare must be one of {', '.join(_COMPARISONS)}, not '{options['compare']}'.")
+            return Source(SourceKind.COMMAND, rest, **options)
         case "github":
-            if not re.fullmatch(r"https?://(127\.0\.0\.1|localhost)(:\d+)?", about.get("base_url", "http://localhost")):
-                raise BadInput("A base_url is for a server on this machine.")
-            if not re.fullmatch(r"(GH|GITHUB)(_[A-Z0-9]+)*_TOKEN", about.get("token_env", "GITHUB_TOKEN")):
-                raise BadInput("The token of GitHub is in a variable such as GITHUB_TOKEN or GH_WORK_TOKEN; no other is sent.")
+            if not re.fullmatch(r"https?://(127\.0\.0\.1|localhost)(:\d+)?", options.get("base_url", "http://localhost")):
+                raise BadInput("base_url must be an address on this machine, such as http://127.0.0.1:8080.")
+            if not re.fullmatch(r"(GH|GITHUB)(_[A-Z0-9]+)*_TOKEN", options.get("token_env", "GITHUB_TOKEN")):
+                raise BadInput("token_env must be the name of a GitHub token variable, such as GITHUB_TOKEN or GH_WORK_TOKEN.")
             if not re.fullmatch(r"[\w.-]+/[\w.-]+", rest):
-                raise BadInput(f"'{rest}' is not a repository; write OWNER/REPO.")
-            return Source(SourceKind.GITHUB, rest, **about)
+                raise BadInput(f"'{rest}' is not a valid repository; use OWNER/REPO.")
+            return Source(SourceKind.GITHUB, rest, **options)
         case _:
             if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", rest):
-                raise BadInput("A webhook is named with letters, digits, - and _.")
-            if not about.get("secret_env"):
-                raise BadInput("A webhook needs the variable that holds its secret: --with secret_env=NAME")
-            return Source(SourceKind.WEBHOOK, rest, **about)
+                raise BadInput(f"'{rest}' is not a valid webhook name; use up to 64 letters, digits, - and _.")
+            if not options.get("secret_env"):
+                raise BadInput("A webhook requires the name of the environment variable with its secret: --with secret_env=NAME")
+            return Source(SourceKind.WEBHOOK, rest, **options)

@@ -1,4 +1,4 @@
-"""Who uses a home: sessions of agents, the last activity of a person, and priority for a person who waits for a model."""
+"""Sessions of agents, the last user activity, and priority for a person who is waiting for a model."""
 
 import contextlib
 from collections.abc import Generator, Sequence
@@ -14,7 +14,7 @@ from backburner.system.processes import is_alive, myself
 if TYPE_CHECKING:
     from backburner.core.store_ports import LedgerQueries, SessionStore
 
-_ACTIVITY_INTERVAL_MS = 60_000  # how often activity is written down
+_ACTIVITY_INTERVAL_MS = 60_000  # minimum time between two records of user activity
 
 
 class Sessions:
@@ -24,27 +24,27 @@ class Sessions:
         self._ledger_queries, self._session_store, self._changes, self._clock = ledger_queries, session_store, changes, clock
 
     def register(self, session: str, client: str, project: str, process: ProcessId | None) -> None:
-        """Record that a session is active: its notices wait for it, and not for the person, as long as `process` lives."""
+        """Record that a session is active: as long as `process` is alive, its notices go to the session and not to the person."""
         now = self._clock()
         self._session_store.register(Session(session, client, project, process, now, now))
 
     def list(self, client: str | None = None) -> Sequence[Session]:
-        """The sessions that asked for work here, latest first; only those of one client if given."""
+        """Return the sessions that submitted tasks, latest first; only those of `client` if given."""
         return self._session_store.sessions(client)
 
     def has_open_work(self, sessions: Sequence[str]) -> bool:
-        """Whether anything that these sessions asked for has not ended."""
+        """Return whether any task that these sessions submitted has not ended."""
         return self._session_store.has_open_work(sessions)
 
     def chat_is_open(self) -> bool:
-        """Whether a person sits at a chat now."""
+        """Return whether any chat is open now."""
         return any(is_alive(session.process) for session in self.list(Client.CHAT))
 
     # -- user activity
 
     def record_activity(self, interface: str) -> None:
         """Record that a person used an interface; written at most once a minute."""
-        with contextlib.suppress(LedgerUnavailable):  # nobody waits for it
+        with contextlib.suppress(LedgerUnavailable):  # losing one record does no harm
             if abs(self._clock() - (self._session_store.last_activity() or 0)) > _ACTIVITY_INTERVAL_MS:
                 self._session_store.record_activity(interface, self._clock())
 
@@ -56,9 +56,9 @@ class Sessions:
 
     @contextlib.contextmanager
     def interactive(self, lane: str, task_id: str | None = None) -> Generator[None]:
-        """While a person waits for a model of a lane, background runs of that lane wait after their current tool call.
+        """Give a person who waits for a model priority: background runs of that lane wait after their current tool call.
 
-        Runs that the task asked for are part of the interactive work and go on.
+        Runs that the task `task_id` submitted are part of the interactive work and continue.
         """
         process = myself()
         self._session_store.begin_interactive(InteractiveLease(process, lane, task_id, self._clock()))
@@ -70,13 +70,13 @@ class Sessions:
             self._changes.announce()
 
     def must_yield(self, task: Task) -> bool:
-        """Whether an agent's task has to wait because a person waits for a model of its lane."""
-        turns = [turn for turn in self._session_store.interactive_leases() if turn.lane == task.lane]
-        return bool(turns) and not any(self._belongs_to(turn, task) for turn in turns)
+        """Return whether an agent task must wait because a person is waiting for a model of its lane."""
+        leases = [lease for lease in self._session_store.interactive_leases() if lease.lane == task.lane]
+        return bool(leases) and not any(self._belongs_to(lease, task) for lease in leases)
 
-    def _belongs_to(self, turn: InteractiveLease, task: Task) -> bool:
-        """Whether the person waits for this task, or for the one that asked for it."""
-        own = self._ledger_queries.get(turn.task_id) if turn.task_id else None
+    def _belongs_to(self, lease: InteractiveLease, task: Task) -> bool:
+        """Return whether the person waits for this task, or for the task that submitted it."""
+        own = self._ledger_queries.get(lease.task_id) if lease.task_id else None
         if own is None:
             return False
         return own.task.task_id == task.task_id or task.task_id in self._ledger_queries.requested_by(session_of(own.task))

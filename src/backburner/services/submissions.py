@@ -1,6 +1,6 @@
-"""Stores a task: checks it, resolves what it depends on, asks the gate, and writes it as ready to run or as a proposal.
+"""Submits tasks: validates them, resolves dependencies, asks the gate, and stores them as ready to run or as proposals.
 
-Every interface submits through here, so none can bypass the approval.
+Every interface submits tasks through this module, so none can bypass approval.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,9 +14,9 @@ from backburner.core.formatting import short_fingerprint
 from backburner.core.masking import masked_line
 from backburner.core.models import DISCOVERY, EXTERNAL, Approval, Caller, Clock, Entry, ProcessId, Submission
 from backburner.core.optional_dependencies import need
-from backburner.core.recurring import explain_schedule, tools_of
+from backburner.core.recurring import explain_schedule, how_to_answer, tools_of
 from backburner.core.sessions import agent_task
-from backburner.core.task_spec import Budget, CommandSpec, Recurrence, Source, SourceKind
+from backburner.core.task_spec import Budget, CommandSpec, Recurrence, Source, SourceKind, TaskSpec
 from backburner.core.terminal_text import shortened, visible
 from backburner.services.agent_catalog import AgentCatalog
 from backburner.services.identity import Identity, started_by_agent
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 _MAX_AGENT_DEPTH = 3
 _MAX_SUGGESTIONS = 3
-_DOES_NOT_ASK = "its agent does not ask before it acts"
+_NO_PERMISSION_REQUESTS = "its agent does not ask for permission before it acts"
 
 
 class Decision(NamedTuple):
-    """What the gate decided: an approval, or None if a person has to be asked; with the reasons and the rule that applied."""
+    """The decision of the gate: an approval, or None if a person must approve; with the reasons and the rule that applied."""
 
     approval: Approval | None
     reasons: tuple[str, ...]
@@ -44,7 +44,7 @@ class Decision(NamedTuple):
 
 
 class Submissions:
-    """The one way in for tasks."""
+    """The only way to submit tasks."""
 
     def __init__(
         self,
@@ -78,8 +78,9 @@ class Submissions:
     ) -> Entry:
         """Store a task: ready to run if the gate allows it or a person approved it, otherwise as a proposal.
 
-        `approved_via` is the interface through which a person approved what they had `seen`. A key that was used before returns the
-        existing task. An `owner` that runs tasks itself and has room finds the task claimed already, unless others come first.
+        `approved_via` is the interface through which a person approved the fingerprint `seen`. If the key is already used, the existing
+        task is returned. For an `owner` that runs tasks itself and has free capacity, the task is claimed immediately, unless others
+        are ahead in the queue.
         """
         if existing := self.find_by_key(submission):
             return existing
@@ -95,11 +96,11 @@ class Submissions:
         self._home.create_socket_dir()
         now = self._clock()
         if submission.spec.agent_name is not None:
-            need("agent", "Agents need")
+            need("agent", "Agents require")
             self._catalog.require_usable(submission, {**submission.environment, **submission.spec.env})
             self._limit_depth(submission)
         decision = self._decide(submission, approved_via, seen, now)
-        asked = self._gate.fingerprint(submission) if decision.approval is None else None
+        fingerprint = self._gate.fingerprint(submission) if decision.approval is None else None
         lane = self._catalog.lane(submission)
         entry = self._task_store.submit(
             submission,
@@ -117,36 +118,33 @@ class Submissions:
             kind=_kind(submission),
             lane=lane,
             most_active=self._config.current.whole("tasks.max_active"),
-            question=self._question(submission, decision.reasons, asked) if asked else None,
-            asked=asked,
+            question=self._question(submission, decision.reasons, fingerprint) if fingerprint else None,
+            asked=fingerprint,
         )
         self._publisher.publish(entry)
         return entry
 
     def find_by_key(self, submission: Submission) -> Entry | None:
-        """The task that was submitted under the same key before; BadInput if that was another command or prompt."""
+        """Return the existing task with the same key; raises BadInput if it has a different command or prompt."""
         if submission.spec.order.key is None:
             return None
         entry = self._ledger_queries.by_key(project_of(submission.spec.cwd), submission.spec.order.key)
-        asked = submission.spec.command.words, submission.spec.command.shell, submission.spec.agent_name, submission.spec.prompt
-        if (
-            entry
-            and (entry.task.spec.command.words, entry.task.spec.command.shell, entry.task.spec.agent_name, entry.task.spec.prompt) != asked
-        ):
+        if entry and _work_of(entry.task.spec) != _work_of(submission.spec):
             what = "command" if submission.spec.agent_name is None else "prompt"
-            raise BadInput(f"The key '{submission.spec.order.key}' belongs to {entry.task.task_id}, which is another {what}.")
+            key, task_id = submission.spec.order.key, entry.task.task_id
+            raise BadInput(f"The key '{key}' is already used by {task_id}, which has a different {what}.")
         return entry
 
     def copy_of(self, entry: Entry, environment: dict[str, str], caller: Caller) -> Submission:
-        """What to submit in order to run a task once more, as a new task that the gate judges again."""
+        """Return a submission that runs a task again, as a new task that the gate judges again."""
         from backburner.services.gate import submission_of
 
         self._identity.require_own(entry.task, "restart", caller)
-        asked = submission_of(entry.task, environment)
-        asked = asked.with_spec(command=asked.spec.command._replace(umask=umask()))
-        return asked._replace(restarted_from=entry.task.task_id, session=caller.session)
+        submission = submission_of(entry.task, environment)
+        submission = submission.with_spec(command=submission.spec.command._replace(umask=umask()))
+        return submission._replace(restarted_from=entry.task.task_id, session=caller.session)
 
-    # -- the steps of submit, in their order
+    # -- the steps of `submit`, in order
 
     def _with_defaults(self, submission: Submission) -> Submission:
         recurrence = submission.spec.recurrence
@@ -156,7 +154,7 @@ class Submissions:
         return submission.with_spec(timeout_ms=timeout_ms, recurrence=recurrence._replace(notify=recurrence.notify or "on_change"))
 
     def _channels(self, submission: Submission) -> tuple[str, ...]:
-        """The channels it reports to besides the inbox: those it names, or those of `[notify] to`."""
+        """Return the channels of a submission besides the inbox: those it names, or those of `[notify] to`."""
         config, wanted = self._config.current, submission.spec.channels
         if (
             not wanted
@@ -167,19 +165,19 @@ class Submissions:
             wanted = tuple(name for name in usual if name in config.channels)
         for name in wanted:
             if name not in config.channels and name != "inbox":
-                known = ", ".join(sorted(config.channels)) or "none yet: see [channels.NAME] in docs/channels.md"
-                raise BadInput(f"There is no channel '{name}'; there are {known}.")
+                known = ", ".join(sorted(config.channels)) or "none; to add one, see [channels.NAME] in docs/channels.md"
+                raise BadInput(f"Unknown channel '{name}'. Configured channels: {known}.")
             if name in submission.spec.channels and name != "inbox":
-                need(config.channels[name]["type"], f"The channel {name} needs")
+                need(config.channels[name]["type"], f"The channel {name} requires")
         return tuple(name for name in dict.fromkeys(wanted) if name != "inbox")
 
     def _limit_tools_to_parent(self, submission: Submission) -> Submission:
-        """Give what an agent submits no more tools than the agent has, and let the one that suggests work suggest only a few tasks."""
+        """Limit a task that an agent submits to the tools of that agent, and limit the number of suggested tasks."""
         parent = self._task_or_none(agent_task(submission.session))
         if parent is None or parent.task.spec.agent_name is None:
             return submission
         if parent.task.session == DISCOVERY and len(self._ledger_queries.requested_by(str(submission.session))) >= _MAX_SUGGESTIONS:
-            raise BadInput(f"That is enough: at most {_MAX_SUGGESTIONS} proposals at a time.")
+            raise BadInput(f"Too many proposals: at most {_MAX_SUGGESTIONS} at a time.")
         if (agent := submission.spec.agent) is None:
             return submission
         agents = self._config.current.agents
@@ -195,13 +193,13 @@ class Submissions:
         return self._queries.get_or_none(task_id) if task_id is not None else None
 
     def _watcher(self, submission: Submission) -> Submission | None:
-        """The task that runs the watch command of a task which is triggered by a command's output."""
+        """Return the helper task that runs the watch command of a task with a command source; None if it needs none."""
         source = submission.spec.source
         if source is None or source.kind is not SourceKind.COMMAND or submission.spec.order.after:
             return None
         if submission.proposed:
             raise BadInput(
-                "Propose it with an interval, and the command in front of the prompt: then its agent is asked when the output changes."
+                "A command source cannot be proposed. Propose an interval with a pre-check command; the agent runs when its output changes."
             )
         from backburner.core.command_words import words_of
         from backburner.core.schedule import every
@@ -223,52 +221,52 @@ class Submissions:
         )
 
     def _resolve_dependencies(self, submission: Submission, caller: Caller) -> tuple[Submission, trace_context.ParentSpan | None]:
-        """The submission with the ids of the tasks it comes after, and its place in a trace; the traceparent is not kept with it."""
+        """Return the submission with the ids of its dependencies and without TRACEPARENT, and the parent span from TRACEPARENT."""
         env = {**submission.environment, **submission.spec.env}
-        kept = {name: value for name, value in submission.environment.items() if name != trace_context.VARIABLE}
+        environment = {name: value for name, value in submission.environment.items() if name != trace_context.VARIABLE}
         after = tuple(
             dict.fromkeys(self._resolve_dependency(reference, submission.spec.name, caller) for reference in submission.spec.order.after)
         )
-        placed = submission.with_spec(order=submission.spec.order._replace(after=after))._replace(environment=kept)
-        return placed, trace_context.parse(env.get(trace_context.VARIABLE))
+        resolved = submission.with_spec(order=submission.spec.order._replace(after=after))._replace(environment=environment)
+        return resolved, trace_context.parse(env.get(trace_context.VARIABLE))
 
     def _resolve_dependency(self, reference: str, name: str | None, caller: Caller) -> str:
         try:
             entry = self._queries.find(reference, caller)
         except TaskNotFound:
             if reference == name:
-                raise BadInput(f"'{reference}' cannot come after itself, and there is no other task of that name.") from None
+                raise BadInput(f"'{reference}' cannot run after itself, and there is no other task of that name.") from None
             raise
         if entry.run and entry.run.runner == EXTERNAL:
-            raise BadInput(f"Task {entry.task.task_id} is not run by Backburner; nothing can wait for it.")
+            raise BadInput(f"Task {entry.task.task_id} is not run by Backburner, so no task can run after it.")
         return entry.task.task_id
 
     def _limit_depth(self, submission: Submission) -> None:
-        """Agents may ask agents, but not without end."""
+        """Raise BadInput if agents that submit agents are nested too deeply."""
         task_id = agent_task(submission.session)
         for _ in range(_MAX_AGENT_DEPTH):
             parent = self._task_or_none(task_id)
             if parent is None:
                 return
             task_id = parent.task.parent_task
-        raise BadInput(f"Agents may ask agents {_MAX_AGENT_DEPTH} deep, not deeper: do this one yourself.")
+        raise BadInput(f"Agents can be nested at most {_MAX_AGENT_DEPTH} levels deep. Do this task yourself.")
 
     def _decide(self, submission: Submission, approved_via: str | None, seen: str | None, now: int) -> Decision:
-        """Whether it may run: by the gate, by a person's approval, or not yet. ApprovalDenied if a rule forbids it."""
+        """Decide whether a task may run: allowed by the gate, approved by a person, or not yet. ApprovalDenied if a rule forbids it."""
         if submission.proposed:
             if submission.spec.command.words:
-                self._judge(submission, None, now)  # what is denied is not proposed
-            return Decision(None, ("an agent proposes it",), "proposal")
+                self._judge(submission, None, now)  # a denied command cannot be proposed
+            return Decision(None, ("it was proposed by an agent",), "proposal")
         if not submission.spec.command.words:
             if self._catalog.asks_before_acting(submission):
-                return Decision(Approval("auto", "prompt", now), ("a prompt; what its agent does is asked for",), "prompt")
-            return Decision(Approval("user", approved_via, now) if approved_via else None, (_DOES_NOT_ASK,), "agent")
+                return Decision(Approval("auto", "prompt", now), ("a prompt; its agent asks for permission before it acts",), "prompt")
+            return Decision(Approval("user", approved_via, now) if approved_via else None, (_NO_PERMISSION_REQUESTS,), "agent")
         decision = self._judge(submission, approved_via, now)
         if seen is not None and decision.approval and decision.approval.fingerprint not in (None, seen):
-            raise ApprovalDenied(reason="what would run has changed while it was asked about; ask for it again to see it as it is now")
-        unasked = submission.spec.agent_name is not None and not self._catalog.asks_before_acting(submission)
-        if unasked and decision.approval and not approved_via:
-            return Decision(None, (_DOES_NOT_ASK,), "agent")
+            raise ApprovalDenied(reason="the command changed while approval was requested; submit it again to review the current command")
+        never_asks = submission.spec.agent_name is not None and not self._catalog.asks_before_acting(submission)
+        if never_asks and decision.approval and not approved_via:
+            return Decision(None, (_NO_PERMISSION_REQUESTS,), "agent")
         return decision
 
     def _judge(self, submission: Submission, approved_via: str | None, now: int) -> Decision:
@@ -286,25 +284,28 @@ class Submissions:
                 approval = Approval("user", approved_via, now, gate.fingerprint(submission, context)) if approved_via else None
         return Decision(approval, verdict.reasons, verdict.rule)
 
-    def _question(self, submission: Submission, reasons: Sequence[str], asked: str) -> Callable[[str], str] | None:
-        """The text that asks a person about a proposal, given the id of its task; None if they are at the interface themselves."""
+    def _question(self, submission: Submission, reasons: Sequence[str], fingerprint: str) -> Callable[[str], str] | None:
+        """Return a function that makes the approval request from the task id; None if the interface itself asks the person."""
         if not submission.spec.channels and not (submission.session and submission.is_recurring) and not submission.proposed:
             return None
         parts = [f"Proposed: {visible(submission.spec.name or '')}".rstrip(": "), visible(submission.spec.description)]
         if submission.is_recurring:
             parts.append(f"When: {explain_schedule(submission, self._clock())}")
         if submission.spec.command.words:
-            parts.append(
-                f"It would run: {shortened(masked_line(submission.spec.command.words, submission.spec.command.shell), longest=4000)}"
-            )
+            parts.append(f"Command: {shortened(masked_line(submission.spec.command.words, submission.spec.command.shell), longest=4000)}")
         if submission.spec.prompt:
             parts.append(
-                f"It would ask an agent, with the tools {tools_of(submission)}: {shortened(visible(submission.spec.prompt), longest=4000)}"
+                f"Prompt for an agent with the tools {tools_of(submission)}: {shortened(visible(submission.spec.prompt), longest=4000)}"
             )
-        parts.append(f"It asks because: {visible('; '.join(reasons))}")
-        parts.append(f"Fingerprint: {short_fingerprint(asked)}")
+        parts.append(f"Why it needs approval: {visible('; '.join(reasons))}")
+        parts.append(f"Fingerprint: {short_fingerprint(fingerprint)}")
         text = "\n".join(part for part in parts if part)
-        return lambda task_id: f"{text}\nYes: backburner approve {task_id}; no: backburner reject {task_id}"
+        return lambda task_id: f"{text}\n{how_to_answer(task_id)}"
+
+
+def _work_of(spec: TaskSpec) -> tuple[object, ...]:
+    """Return what a task does: the parts of its specification that must be equal for the same key."""
+    return spec.command.words, spec.command.shell, spec.agent_name, spec.prompt
 
 
 def _kind(submission: Submission) -> str:
@@ -314,6 +315,6 @@ def _kind(submission: Submission) -> str:
 
 
 def _word_for_id(submission: Submission) -> str:
-    """The readable part of the task's id: from its label, its agent or its command."""
+    """Return the readable part of a task id, from the label, the agent or the command."""
     word = ids.slug(submission.spec.name or submission.spec.agent_name or "") if submission.spec.name or submission.spec.agent_name else ""
     return word or ids.stem(submission.spec.command.words, submission.spec.command.shell)

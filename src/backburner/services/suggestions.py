@@ -1,4 +1,4 @@
-"""Suggests work: now and then, while the person is away for a short time, an agent with a local model may propose tasks."""
+"""Suggests tasks: while the user is idle for a short time, an agent with a local model may propose tasks."""
 
 from typing import TYPE_CHECKING
 
@@ -14,14 +14,14 @@ from backburner.services.submissions import Submissions
 if TYPE_CHECKING:
     from backburner.core.store_ports import EventStore
 
-_MAX_ABSENCE_MS = 2 * 3_600_000
+_MAX_IDLE_MS = 2 * 3_600_000
 _PROMPT = """Based on the recent context below, is there any useful background work to propose? Consider the state of CI, open pull requests, \
-what was left to do, and the files that were talked about. Propose with task_propose, at most three, and only what is genuinely useful: do not \
-make work for the sake of it. Nothing that is open already, nothing that needs no watching. If there is nothing, say so and stop."""
+unfinished work, and the files that were discussed. Use task_propose to propose at most three tasks, and only if they are genuinely useful: do not \
+invent work. Do not propose anything that is already open or that needs no monitoring. If there is nothing useful, say so and stop."""
 
 
 class Suggestions:
-    """When to look for work to propose, and asking the agent that does."""
+    """Decides when to run the agent that suggests tasks, and submits it."""
 
     def __init__(
         self, event_store: "EventStore", config: ConfigFile, queries: Queries, sessions: Sessions, submissions: Submissions, clock: Clock
@@ -30,7 +30,7 @@ class Suggestions:
         self._queries, self._sessions, self._submissions = queries, sessions, submissions
 
     def next_at(self) -> int | None:
-        """When to ask next, in milliseconds UTC; None while there is no reason to: nobody is about, no local model, or switched off."""
+        """Return when to ask next, in milliseconds UTC; None if there was no recent activity or no local model, or if it is disabled."""
         config, now = self._config.current, self._clock()
         if not config.flag("tasks.enabled") or not config.flag("tasks.discovery_enabled"):
             return None
@@ -40,11 +40,11 @@ class Suggestions:
         except BadInput:
             return None  # no model
         seen = self._sessions.last_activity()
-        if seen is None or now - seen > _MAX_ABSENCE_MS or now < seen:
+        if seen is None or now - seen > _MAX_IDLE_MS or now < seen:
             return None
         last = self._event_store.cursor(DISCOVERY)
         due = max(seen + config.whole("tasks.idle_threshold_ms"), last + config.whole("tasks.discovery_interval_ms"))
-        return due if due - seen <= _MAX_ABSENCE_MS else None
+        return due if due - seen <= _MAX_IDLE_MS else None
 
     def ask_if_due(self) -> bool:
         """Ask the agent for suggestions if it is time; True if it was asked."""
@@ -62,7 +62,7 @@ class Suggestions:
                 spec=TaskSpec(
                     cwd=latest.task.project,
                     agent=AgentSpec("default", _PROMPT),
-                    description="Looks for work to propose",
+                    description="Suggest tasks",
                     timeout_ms=self._config.current.whole("tasks.task_timeout_ms"),
                     order=Order(priority=-1),
                 ),

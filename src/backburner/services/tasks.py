@@ -28,7 +28,7 @@ _SESSION_END_TIMEOUT = 30.0
 
 
 class Tasks:
-    """What can be done to a task after it was submitted."""
+    """Actions on submitted tasks."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Tasks:
     def cancel(self, reference: str, caller: Caller, *, permanent: bool = False) -> Entry:
         """Cancel a pending task, or request that a running one be stopped; use `wait` to know when all its processes are gone.
 
-        With `permanent`, agents may not add a recurring task again.
+        With `permanent`, agents may not submit a recurring task again.
         """
         entry = self._queries.find(reference, caller)
         only_run = entry.task.is_recurring and is_later_run(reference, entry.task.task_id)
@@ -67,15 +67,15 @@ class Tasks:
             _stop_external_agent(waiting)
         if permanent and not only_run:
             self._refusals.record(entry.task, DELETED)
-        if entry.task.spec.source_kind == "command" and not only_run:  # its watcher was made for it
+        if entry.task.spec.source_kind == "command" and not only_run:  # its helper task was created for it
             self._task_store.request_cancel(entry.task.spec.order.after[0], self._clock())
         if entry.task.spec.agent_name is not None:
             self._reject_questions_of(entry)
         return entry
 
     def _reject_questions_of(self, entry: Entry) -> None:
-        """Nobody waits any more for the answers to what a cancelled agent asked."""
-        turn = entry.run.run_id if entry.task.in_chat and entry.run else None  # what a chat started besides goes on
+        """Reject the open proposals of a cancelled agent, because it no longer waits for them."""
+        turn = entry.run.run_id if entry.task.in_chat and entry.run else None  # other tasks of a chat continue
         for asked in self._queries.requested_by(session_of(entry.task)):
             if asked.status == TaskState.PROPOSED and turn in (None, asked.task.parent_run):
                 self._publisher.publish(self._task_store.refuse(asked.task.task_id, expired=False, now=self._clock()))
@@ -89,12 +89,12 @@ class Tasks:
         batch: str | None = None,
         everywhere: bool = False,
     ) -> Sequence[str]:
-        """Forget ended tasks and their folders: those named, those of a batch, or all. Live ones are never touched. Returns the ids."""
+        """Delete finished tasks and their folders: those given, those of a batch, or all finished ones. Returns their ids."""
         named = [self._queries.find(reference, caller) for reference in references]
         entries = list({entry.task.task_id: entry for entry in named}.values())
         for entry in entries:
             if not entry.has_ended:
-                raise BadInput(f"Task {entry.task.task_id} is {entry.status}; only what has ended can be cleared.")
+                raise BadInput(f"Task {entry.task.task_id} is {entry.status}; only finished tasks can be cleared.")
         if ended or batch is not None:
             entries += self._queries.list(caller, everywhere=everywhere, batch=batch)
         if any(entry.status == TaskState.EXPIRED for entry in entries):
@@ -102,25 +102,28 @@ class Tasks:
         return self._retention.forget([entry.task.task_id for entry in entries if entry.has_ended])
 
     def end_session(self, session: str) -> Sequence[str]:
-        """Stop and forget what a session asked for, except recurring tasks; returns the ids."""
+        """Cancel and delete the tasks that a session submitted, except recurring tasks; returns their ids."""
         entries = [entry for entry in self._queries.requested_by(session) if not entry.task.is_recurring]
         for entry in entries:
             if not entry.has_ended:
                 self._publisher.publish(self._task_store.request_cancel(entry.task.task_id, self._clock()))
-        ids = [entry.task.task_id for entry in entries]
+        task_ids = [entry.task.task_id for entry in entries]
+        live = [task_id for task_id in task_ids if (entry := self._queries.get_or_none(task_id)) and entry.is_live]
         with contextlib.suppress(WaitTimedOut):
-            self._waiting.wait([one for one in ids if (entry := self._queries.get_or_none(one)) and entry.is_live], _SESSION_END_TIMEOUT)
-        return self._retention.forget([one for one in ids if (entry := self._queries.get_or_none(one)) and entry.has_ended])
+            self._waiting.wait(live, _SESSION_END_TIMEOUT)
+        return self._retention.forget(
+            [task_id for task_id in task_ids if (entry := self._queries.get_or_none(task_id)) and entry.has_ended]
+        )
 
     def send(self, reference: str, data: bytes, caller: Caller) -> Entry:
-        """Write to the input of a command that was started with one."""
+        """Write to the standard input of a command that was started with `--stdin`."""
         from backburner.system.stdin_pipe import write_stdin
 
         entry = self._queries.find(reference, caller)
         if not entry.is_live or entry.run is None:
             raise NotRunning(task_id=entry.task.task_id, status=entry.status)
         if not entry.task.spec.command.stdin:
-            raise BadInput(f"Task {entry.task.task_id} has no input: it was not started with `run --stdin`.")
+            raise BadInput(f"Task {entry.task.task_id} accepts no input: it was not started with `run --stdin`.")
         self._identity.require_own(entry.task, "send to", caller)
         write_stdin(self._runs.folder(entry), data, entry.task.task_id, starting=entry.run.process is None)
         self._event_store.append("input_sent", entry.task.task_id, entry.run.run_id, self._clock(), bytes=len(data))
@@ -128,7 +131,7 @@ class Tasks:
 
 
 def _stop_external_agent(run: Run) -> None:
-    """End an external agent that was kept for a waiting run: its process gets a while to end it properly, then it is killed."""
+    """Stop an external agent that was kept alive for a waiting run: after up to 10 s for a clean exit, it is killed."""
     deadline = time.monotonic() + _AGENT_STOP_TIMEOUT
     while members(run.process, run.process_tag) and is_alive(run.owner) and time.monotonic() < deadline:
         time.sleep(0.05)

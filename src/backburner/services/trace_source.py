@@ -1,4 +1,4 @@
-"""The spans that were not exported yet, for the process that sends them to a collector."""
+"""Spans that have not been exported yet, for the trace exporter."""
 
 from collections.abc import Sequence
 
@@ -24,11 +24,11 @@ class TraceSource:
         self._ledger.close()
 
     def events(self) -> Sequence[Event]:
-        """Up to 1,000 events that were not exported yet."""
+        """Return up to 1,000 events that have not been exported yet."""
         return self._ledger.events.events(self._ledger.events.cursor(TRACE_CURSOR), _EVENTS_PER_PAGE)
 
     def spans(self, task_id: str) -> Sequence[Span]:
-        """The spans of a task and its runs."""
+        """Return the spans of a task and its runs."""
         return self._ledger.queries.task_spans(task_id)
 
     def sent(self, event: Event) -> None:

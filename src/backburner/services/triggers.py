@@ -1,4 +1,4 @@
-"""What sources detect: the tasks they watch for, what they remember, and the runs that follow."""
+"""Event sources of tasks: which tasks have one, what the sources remember, and the runs that their events start."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -33,21 +33,21 @@ class Triggers:
         self._queries, self._publisher = queries, publisher
 
     def watched_tasks(self) -> Sequence[Task]:
-        """The tasks whose sources have to be watched."""
+        """Return the tasks whose sources must be watched."""
         return self._trigger_store.watched_tasks()
 
     def task_of_webhook(self, name: str) -> Task | None:
-        """The task that a webhook of this name triggers."""
+        """Return the task that a webhook of this name triggers."""
         return self._trigger_store.task_of_webhook(name)
 
     def state(self, task_id: str) -> dict[str, object]:
-        """What the source of a task remembered last; empty the first time."""
+        """Return the stored state of a task's source; empty the first time."""
         return self._trigger_store.source_state(task_id)
 
     def record(self, task_id: str, state: dict[str, object] | None, event: "TriggerEvent | None", delivery: str = "") -> bool:
-        """Record what a source saw together with what it remembers, and start the run that follows.
+        """Store a source's event and state in one transaction, and start the run that follows.
 
-        False for a `delivery` that was received before.
+        Returns False for a `delivery` that was received before.
         """
         payload = {**event.payload, "summary": event.summary} if event else None
         hold = event is not None and self._must_wait(task_id)
@@ -57,16 +57,16 @@ class Triggers:
         return fresh
 
     def _must_wait(self, task_id: str) -> bool:
-        """Whether no run may start now: recurring tasks are switched off, or the daily limit is reached."""
+        """Return whether no run may start now: recurring tasks are disabled, or the daily limit is reached."""
         config = self._config.current
         if not config.flag("tasks.enabled"):
             return True
         return daily_limit_reached(self._recurring_store, config, self._queries.get(task_id).task, self._clock()) is not None
 
     def mark_broken(self, task_id: str, reason: str | None) -> None:
-        """Record why the source of a task cannot be watched; None once it can again."""
+        """Record why the source of a task cannot be watched; None if it works again."""
         self._trigger_store.mark_broken(task_id, reason, self._clock())
 
     def broken_reason(self, task: Task) -> str | None:
-        """Why the source of a task cannot be watched; None if it can."""
+        """Return why the source of a task cannot be watched; None if it works."""
         return self._trigger_store.broken_sources().get(task.task_id) if task.spec.source else None

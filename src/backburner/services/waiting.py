@@ -10,7 +10,7 @@ from backburner.services.queries import Queries
 
 
 class Waiting:
-    """Blocks its caller; other processes go on."""
+    """Blocks the caller until tasks have ended."""
 
     def __init__(self, queries: Queries, changes: ChangeFeed, supervisor: EngineSupervisor) -> None:
         self._queries, self._changes, self._supervisor = queries, changes, supervisor

@@ -302,9 +302,9 @@ def test_killed_in_the_middle_of_a_turn_it_is_resumed_with_all_of_it(chats: Chat
 def test_without_a_model_it_says_how_to_get_one_and_commands_work(place: Place) -> None:
     command = [sys.executable, "-m", "backburner", "chat"]
     with Terminal(command, cwd=place.cwd, env=place.environ) as terminal:
-        terminal.wait("There is no model for agents yet.")
+        terminal.wait("No model is configured for agents.")
         terminal.type("hello?\r")
-        terminal.wait(lambda t: t.history.count("There is no model for agents yet.") == 2)
+        terminal.wait(lambda t: t.history.count("No model is configured for agents.") == 2)
         terminal.type("/background echo works\r")
         terminal.wait("completed: works")
         terminal.type("/quit\r")

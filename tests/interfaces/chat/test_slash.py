@@ -68,7 +68,7 @@ def test_slash_tasks_list(chats: Chats) -> None:
         table = rf"^ID +Status +Started +Duration +Description\n[─ ]+\n{row} 1\n{row} 2$"
         terminal.wait(lambda t: re.search(table, t.history, re.MULTILINE))
         terminal.type("/tasks cooking\r")
-        terminal.wait("There is no status 'cooking'")
+        terminal.wait("Unknown status 'cooking'")
 
 
 def test_a_table_is_given_on_as_one(chats: Chats, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +143,7 @@ def test_the_other_commands(chats: Chats) -> None:
         terminal.type("/model\r")
         terminal.wait("openai-chat:scripted answers.")
         terminal.type("/model nonsense\r")
-        terminal.wait("There is no agent 'nonsense'")
+        terminal.wait("Unknown agent 'nonsense'")
         started = place.ok("run", "--stdin", "--", "cat").strip()
         wait_until(lambda: place.status(started)["status"] == "running", "it to read")
         terminal.type(f"/send {started} two   words 'as they are'\r")

@@ -102,7 +102,7 @@ class ExternalTaskContract:
         ledger.external_tasks.record(task, run)
         unchanged = whole(ledger)
         for state in (TaskState.REJECTED, TaskState.EXPIRED, TaskState.PROPOSED):
-            with pytest.raises(IllegalTransition, match=f"A task that is active cannot become {state}"):
+            with pytest.raises(IllegalTransition, match=f"The task is active and cannot be {state}"):
                 ledger.external_tasks.change_record(changed(task, state=state, approved_by=None, approved_at=None, run_count=0), run)
         assert whole(ledger) == unchanged
 

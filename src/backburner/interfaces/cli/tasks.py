@@ -57,7 +57,7 @@ def status(app: App, caller: Caller, args: argparse.Namespace) -> int:
                 "when": app.recurring.explain(entry.task),
                 "runs": [render.run_json(run) for run in app.queries.history(entry, args.runs)],
             }
-        render.print_json({**render.as_json(entry, now_ms(), exact=True), **render.signs_json(signs), **more})
+        render.print_json({**render.as_json(entry, now_ms(), exact=True), **render.inspection_json(signs), **more})
     else:
         when = app.recurring.explain(entry.task, upcoming=entry.status == "active") if entry.task.is_recurring else ""
         if entry.task.spec.source and (reason := app.triggers.broken_reason(entry.task)):
