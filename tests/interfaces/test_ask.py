@@ -249,8 +249,8 @@ def test_each_kind_of_tool_is_for_its_own_kind_of_task(home: Place) -> None:
     with Raw(home) as client:
         names = {tool["name"] for tool in client.request("tools/list")["result"]["tools"]}
         assert {"background_task", "start_background_task"} <= names
-        assert "use background_output" in client.call("check_task_status", task_id=agent)["content"][0]["text"]
-        assert "use check_task_status" in client.call("background_output", task_id=command)["content"][0]["text"]
+        assert "Use background_output" in client.call("check_task_status", task_id=agent)["content"][0]["text"]
+        assert "Use check_task_status" in client.call("background_output", task_id=command)["content"][0]["text"]
         assert client.call("background_output", task_id="nothing")["content"][0]["text"] == "Task not found: nothing"
         assert client.value("background_output", task_id=agent)["result"] == "x\n"
         assert [task["task_id"] for task in client.value("background_list")["tasks"]] == [agent]

@@ -22,7 +22,7 @@ from pydantic_ai.models import Model
 from pydantic_ai.usage import UsageLimits
 
 from backburner.agent_tools.context import ToolContext
-from backburner.agent_tools.results import outcome as outcome_line
+from backburner.agent_tools.results import describe_outcome as outcome_line
 from backburner.agents import budgets as spending
 from backburner.agents import prompts as briefing
 from backburner.agents.builtin_tools import Deps, escalation, toolsets

@@ -16,10 +16,10 @@ from pydantic_ai import ApprovalRequired, CallDeferred, RunContext
 from pydantic_ai import Tool as AgentTool
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 
-from backburner.agent_tools.context import ToolContext, until
+from backburner.agent_tools.context import ToolContext, wait_until
 from backburner.agent_tools.dispatcher import ToolDispatcher
 from backburner.agent_tools.registry import toolset
-from backburner.agent_tools.results import outcome, started
+from backburner.agent_tools.results import describe_outcome, started
 from backburner.agents import permissions as territory
 from backburner.approval.effects import looks_secret, relied_on
 from backburner.core.claims import ClaimedRun
@@ -61,7 +61,7 @@ class Deps:
             return app.runs.tail(entry, 100, longest=16_000) if entry.run else b""
 
         output = readable((await self.context.home.call(read)).decode("utf-8", "replace"))
-        return f"{outcome(self.context, entry)}\n{output}".rstrip()
+        return f"{describe_outcome(self.context, entry)}\n{output}".rstrip()
 
     async def approved(self, entry: Entry, about: dict[str, Any]) -> str | dict[str, Any]:
         """What became of a command that a person was asked about: it has started, was refused, or has ended."""
@@ -73,9 +73,9 @@ class Deps:
         """How a command ended; one that takes long goes on in the background."""
         known = entry.task.task_id
         patience = await self.context.home.call(lambda app: app.config.number("agents.yield_seconds"))
-        (entry,) = await until(self.context, [known], patience, lambda one: one.has_ended or one.status == "waiting", quiet=True)
+        (entry,) = await wait_until(self.context, [known], patience, lambda one: one.has_ended or one.status == "waiting", quiet=True)
         if entry.status == "waiting":
-            raise CallDeferred(metadata={"task_id": known, "reason": outcome(self.context, entry)})
+            raise CallDeferred(metadata={"task_id": known, "reason": describe_outcome(self.context, entry)})
         if not entry.has_ended:
             return f"Still running after {patience:g} s, in the background as {known}. Go on; you will be told when it has ended."
         return await self.report(entry)
@@ -190,7 +190,7 @@ async def run_command(ctx: Context, command: str, shell: bool = False) -> str:
     except BackburnerError as error:
         return str(error)
     if entry.status == "proposed":
-        raise CallDeferred(metadata={"task_id": entry.task.task_id, "reason": outcome(context, entry)})
+        raise CallDeferred(metadata={"task_id": entry.task.task_id, "reason": describe_outcome(context, entry)})
     return await deps.patiently(entry)
 
 
