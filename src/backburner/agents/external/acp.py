@@ -199,9 +199,9 @@ class _Peer:
         self._acknowledge()
         assert self._acknowledged is not None
         await self._acknowledged
-        self._talk.keep(cost=self._cost)
+        self._talk.save_state(cost=self._cost)
         self._talk.tokens += tokens(answer)
-        self._talk.moved()
+        self._talk.progress_changed()
         return answer
 
     def _acknowledge(self) -> None:
