@@ -48,7 +48,7 @@ class Kind:
     variables: dict[str, str] = {}  # `{url}` is where the model is
     settings = ""  # of ours
     cut = 1  # how many turns of its model are in its history for a call that was cut off
-    refusal = "A person said no."  # what its model hears of a no: our words, or its own
+    refusal = "The user rejected this."  # what its model hears of a no: our words, or its own
 
     @classmethod
     def set_up(cls, office: "Office") -> None:

@@ -115,7 +115,9 @@ def test_a_yes_that_comes_after_our_host_was_killed_is_told_in_the_session(offic
         looked = somebody.until(task_id, "completed", "error", "waiting")
     assert looked["status"] == "completed", (looked, last[-3000:])
     assert made.read_text() == "made\n" and len(somebody.notices(task_id)) == 1
-    assert "A person said yes to this" in last and last.count(f"Late yes for {agent}.") == 1, "it is told the word, not the prompt again"
+    assert "The user approved your request" in last and last.count(f"Late yes for {agent}.") == 1, (
+        "it is told the word, not the prompt again"
+    )
 
 
 @every_agent

@@ -194,7 +194,7 @@ def test_an_agent_of_the_protocol_that_is_killed_has_failed(office: Any) -> None
     gate.reached()
     run = office.do(lambda runtime: runtime.show(task_id)).run
     assert run and run.process and process.send(run.process, signal.SIGKILL)
-    assert "ended in the middle of it" in somebody.failure(task_id)
+    assert "exited during the turn" in somebody.failure(task_id)
     gate.left()
     assert len(somebody.notices(task_id)) == 1
 

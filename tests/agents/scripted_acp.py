@@ -204,7 +204,7 @@ class Agent:
         note("prompted", text=text)
         if "[[script: " in text:
             session.todo, _ = json.JSONDecoder().raw_decode(text.rpartition("[[script: ")[2])
-        elif text.startswith("A person said no") and session.todo and "ask" in session.todo[0]:
+        elif text.startswith("The user rejected this") and session.todo and "ask" in session.todo[0]:
             session.todo = session.todo[1:]
         session.prompts.append(text)
         session.cancelled.clear()

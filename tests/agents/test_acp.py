@@ -270,7 +270,7 @@ def test_a_failure_is_known_by_its_evidence_and_not_by_the_stop_reason(agents: C
     assert agents.answers([{"say": "Nothing is counted."}, done], [done], half, [{"error": wrong}]) == [
         "Nothing is counted.\n",
         "failed: it ended its turn without an answer",
-        "failed: it stopped before the end: max_tokens. It had said: Half.",
+        "failed: it stopped before the end: max_tokens. Its last text: Half.",
         "failed: Internal error: 400 bad request",
     ]
 
@@ -278,9 +278,9 @@ def test_a_failure_is_known_by_its_evidence_and_not_by_the_stop_reason(agents: C
 def test_one_that_dies_is_told_with_its_last_words(agents: Company) -> None:
     agents.hire()
     told = agents.answer({"say": "Half."}, {"die": 3, "words": "Trace:\n  somewhere\nPanic: out of luck\n\n"})
-    assert told.startswith("failed: ") and told.endswith("ended in the middle of it: Panic: out of luck")
+    assert told.startswith("failed: ") and told.endswith("exited during the turn: Panic: out of luck")
     told = agents.answer({"child": "group"}, {"child": "own"}, {"die": 0})
-    assert told.startswith("failed: ") and told.endswith("ended in the middle of it")
+    assert told.startswith("failed: ") and told.endswith("exited during the turn")
     assert not any(alive(one["child"]) for one in agents.journal("child"))
 
 
@@ -362,7 +362,7 @@ def test_its_mode_its_model_and_its_key_are_told_to_it(agents: Company) -> None:
     assert agents.answer({"say": "Yes."}) == "Yes.\n"
     assert [one["mode"] for one in agents.journal("mode")] == ["ask"] and [one["model"] for one in agents.journal("model")] == ["large"]
     assert [one["method"] for one in agents.journal("authenticated")] == ["by-key"]
-    assert agents.answer({"say": "Yes."}, agent="lost") == "failed: it has no mode 'yolo'; it has ask, auto"
+    assert agents.answer({"say": "Yes."}, agent="lost") == "failed: unknown mode 'yolo'; available: ask, auto"
     assert agents.answer({"say": "Yes."}, agent="right") == "Yes.\n" and len(agents.journal("mode")) == 1
     task_id = agents.place.ok("ask", "--agent", "qwen", script({"say": "Yes."}), env={"OPENAI_API_KEY": "k"}).strip()
     agents.settled(task_id)
@@ -467,7 +467,7 @@ def test_a_no_is_told_to_it_whether_its_turn_goes_on_or_ends_with_it(agents: Com
         assert ended["status"] == "completed" and agents.place.log(task_id) == b"Then I leave it.\n", ended
     assert {one["optionId"] for one in agents.journal("outcome")} == {"no"} and len(agents.journal("greeted")) == 3
     told = sorted(text for text in agents.prompts if "[[script" not in text)
-    assert [text.startswith("A person said no.") for text in told] == [True, True], "who had heard it was not told again"
+    assert [text.startswith("The user rejected this.") for text in told] == [True, True], "who had heard it was not told again"
     assert "rm cancels" in told[0] and "rm ends" in told[1]
     assert all((agents.place.cwd / no).exists() for no in ("hears", "ends", "cancels"))
 
@@ -668,8 +668,8 @@ def test_a_word_reaches_it_when_its_host_has_ended_meanwhile(agents: Company, nu
     assert agents.place.status(task_id)["status"] == "waiting"
     agents.place.ok(answer, task_id)
     agents.until("prompted", 2)
-    word = "yes" if answer == "approve" else "no"
-    assert agents.prompts[1].startswith(f"A person said {word} to this, which you had asked for: run `rm a.txt`")
+    decision = "approved" if answer == "approve" else "rejected"
+    assert agents.prompts[1].startswith(f"The user {decision} your request: run `rm a.txt`")
     assert (
         agents.settled(task_id)["status"] == "completed"
         and agents.place.log(task_id) == b"I heard.\n"
@@ -830,22 +830,22 @@ EDIT = {
 
 @pytest.mark.parametrize("agent", SHELL)
 def test_a_command_is_known_from_what_it_would_run_and_not_from_its_title(agent: str) -> None:
-    asked = dialects.asked_of({"toolCallId": "c1", "status": "pending", **SHELL[agent]}, agent)
-    assert (asked.kind, asked.command, asked.words) == ("command", "touch made", "run `touch made`")
+    asked = dialects.acp_permission_request({"toolCallId": "c1", "status": "pending", **SHELL[agent]}, agent)
+    assert (asked.kind, asked.command, asked.description) == ("command", "touch made", "run `touch made`")
     assert asked.cwd == (PROJECT if agent == "codex" else "")
 
 
 def test_a_command_of_which_only_the_title_is_told_is_left_to_a_person() -> None:
     where = [{"type": "content", "content": {"type": "text", "text": f"[current working directory {PROJECT}] (d)"}}]
     gemini = {"toolCallId": "run_shell_command__1", "title": "touch made", "content": where, "locations": [], "kind": "execute"}
-    assert dialects.asked_of(gemini)[:5] == ("other", "run `touch made`", "", (), "")
+    assert dialects.acp_permission_request(gemini)[:5] == ("other", "run `touch made`", "", (), "")
 
 
 @pytest.mark.parametrize("agent", EDIT)
 def test_a_change_is_known_by_its_file_and_shown_with_its_text(agent: str) -> None:
-    asked = dialects.asked_of({"toolCallId": "c1", "status": "pending", **EDIT[agent]}, agent)
+    asked = dialects.acp_permission_request({"toolCallId": "c1", "status": "pending", **EDIT[agent]}, agent)
     assert (asked.kind, asked.paths) == ("edit", (f"{PROJECT}/written.txt",))
-    assert asked.words.startswith(f"change {PROJECT}/written.txt: ") and repr("hello\nworld\n") in asked.words
+    assert asked.description.startswith(f"change {PROJECT}/written.txt: ") and repr("hello\nworld\n") in asked.description
 
 
 def test_other_steps_are_known_as_far_as_they_are_certain() -> None:
@@ -856,31 +856,38 @@ def test_other_steps_are_known_as_far_as_they_are_certain() -> None:
         "kind": "read",
         "locations": [{"path": "/etc/hostname", "line": 1}],
     }
-    assert dialects.asked_of(claude)[:4] == ("read", "read /etc/hostname", "", ("/etc/hostname",))
+    assert dialects.acp_permission_request(claude)[:4] == ("read", "read /etc/hostname", "", ("/etc/hostname",))
     qwen = {"title": "/etc/hostname", "locations": [{"path": "/etc/hostname"}], "kind": "read", "rawInput": {"file_path": "/etc/hostname"}}
-    assert dialects.asked_of(qwen).paths == ("/etc/hostname",)
+    assert dialects.acp_permission_request(qwen).paths == ("/etc/hostname",)
     opencode = {
         "title": "/etc",
         "kind": "other",
         "locations": [{"path": "/etc"}],
         "rawInput": {"filepath": "/etc/hostname", "parentDir": "/etc"},
     }
-    assert dialects.asked_of(opencode).kind == "other" and "/etc/hostname" in dialects.asked_of(opencode).words
-    outside = {"title": "cd / && ls", "kind": "other", "rawInput": {"command": "cd / && ls", "directories": ["/"], "patterns": ["/*"]}}
-    assert dialects.asked_of(outside, "opencode-acp")[:3] == ("command", "run `cd / && ls`", "cd / && ls")
-    assert dialects.asked_of(outside, "qwen").kind == "other", "whoever else says that says something else"
-    more = {"title": "make", "kind": "execute", "rawInput": {"command": "make", "shell": "evil"}}
-    assert dialects.asked_of(more).kind == "other" and "evil" in dialects.asked_of(more).words
-    patch = {"title": "patch", "kind": "edit", "rawInput": {"filepath": "src/a.py, .git/hooks/pre-commit", "diff": "+"}}
-    assert dialects.asked_of(patch, "opencode-acp").kind == "other", "many files as one path are none"
-    moved = {"kind": "move", "title": "mv", "locations": [{"path": "a"}, {"path": "../b"}]}
-    assert dialects.asked_of(moved).kind == "other", "it leads somewhere"
-    assert dialects.asked_of({"kind": "execute", "rawInput": {"command": ["rm", "a b"]}}).command == "rm 'a b'"
-    assert dialects.asked_of({"kind": "edit", "title": "Edit files"})[:5] == ("other", "Edit files", "", (), "")
     assert (
-        dialects.asked_of({"kind": "fetch", "title": "Get it", "rawInput": {"url": "http://x"}}).words == 'use Get it: {"url": "http://x"}'
+        dialects.acp_permission_request(opencode).kind == "other"
+        and "/etc/hostname" in dialects.acp_permission_request(opencode).description
     )
-    assert dialects.asked_of({}).kind == "other" and dialects.asked_of({"rawInput": "text", "kind": "read"}).kind == "other"
+    outside = {"title": "cd / && ls", "kind": "other", "rawInput": {"command": "cd / && ls", "directories": ["/"], "patterns": ["/*"]}}
+    assert dialects.acp_permission_request(outside, "opencode-acp")[:3] == ("command", "run `cd / && ls`", "cd / && ls")
+    assert dialects.acp_permission_request(outside, "qwen").kind == "other", "whoever else says that says something else"
+    more = {"title": "make", "kind": "execute", "rawInput": {"command": "make", "shell": "evil"}}
+    assert dialects.acp_permission_request(more).kind == "other" and "evil" in dialects.acp_permission_request(more).description
+    patch = {"title": "patch", "kind": "edit", "rawInput": {"filepath": "src/a.py, .git/hooks/pre-commit", "diff": "+"}}
+    assert dialects.acp_permission_request(patch, "opencode-acp").kind == "other", "many files as one path are none"
+    moved = {"kind": "move", "title": "mv", "locations": [{"path": "a"}, {"path": "../b"}]}
+    assert dialects.acp_permission_request(moved).kind == "other", "it leads somewhere"
+    assert dialects.acp_permission_request({"kind": "execute", "rawInput": {"command": ["rm", "a b"]}}).command == "rm 'a b'"
+    assert dialects.acp_permission_request({"kind": "edit", "title": "Edit files"})[:5] == ("other", "Edit files", "", (), "")
+    assert (
+        dialects.acp_permission_request({"kind": "fetch", "title": "Get it", "rawInput": {"url": "http://x"}}).description
+        == 'use Get it: {"url": "http://x"}'
+    )
+    assert (
+        dialects.acp_permission_request({}).kind == "other"
+        and dialects.acp_permission_request({"rawInput": "text", "kind": "read"}).kind == "other"
+    )
 
 
 @pytest.mark.parametrize(
@@ -895,7 +902,7 @@ def test_other_steps_are_known_as_far_as_they_are_certain() -> None:
     ],
 )
 def test_a_tool_has_a_short_name(call: dict[str, Any], name: str) -> None:
-    assert dialects.tool(call) == name
+    assert dialects.tool_name(call) == name
 
 
 @pytest.mark.parametrize(
@@ -909,7 +916,7 @@ def test_a_tool_has_a_short_name(call: dict[str, Any], name: str) -> None:
     ids=["claude, codex, goose, opencode", "gemini", "codex, failed", "qwen"],
 )
 def test_what_a_turn_used_is_read_in_the_words_of_each(answer: dict[str, Any], tokens: float) -> None:
-    assert dialects.tokens({"stopReason": "end_turn", **answer}) == tokens
+    assert dialects.used_tokens({"stopReason": "end_turn", **answer}) == tokens
 
 
 @pytest.mark.parametrize(

@@ -315,7 +315,7 @@ def test_a_command_that_needs_a_yes_waits_for_it(home: Place, fake: Fake, answer
     assert (home.cwd / "old.txt").exists() == (answer == "reject") and len(fake.users()) == 1
     assert [one["reply"] for one in fake.replies] == ["once" if answer == "approve" else "reject"]
     if answer == "reject":
-        assert "A person said no." in fake.tools()[0]["error"], "it is told, and its turn goes on"
+        assert "The user rejected this." in fake.tools()[0]["error"], "it is told, and its turn goes on"
 
 
 def test_a_no_while_two_are_asked_for_leaves_no_question_that_nobody_waits_for(home: Place, fake: Fake) -> None:
@@ -338,7 +338,7 @@ def test_a_no_while_two_are_asked_for_leaves_no_question_that_nobody_waits_for(h
     if home.status(task_id)["status"] == "waiting":
         home.ok("reject", task_id)
     answered(home, task_id)
-    assert fake.ran == [] and any("A person said no." in text for text in [*fake.users(), *(one["error"] for one in fake.tools())])
+    assert fake.ran == [] and any("The user rejected this." in text for text in [*fake.users(), *(one["error"] for one in fake.tools())])
 
 
 def test_each_of_two_that_are_asked_for_is_answered_for_itself(home: Place, fake: Fake) -> None:
@@ -440,7 +440,7 @@ def test_what_nobody_knows_is_asked_for_with_what_it_is_given(home: Place, fake:
     assert '"a": 17' in asked, asked
     home.ok("reject", task_id)
     answered(home, task_id)
-    assert "A person said no." in fake.tools()[0]["error"]
+    assert "The user rejected this." in fake.tools()[0]["error"]
 
 
 def test_a_request_that_cannot_be_listed_waits_for_its_answer_and_harms_nobody(home: Place, fake: Fake) -> None:
@@ -559,7 +559,7 @@ def test_a_server_of_the_person_is_used_with_its_password_and_left_alone(home: P
         home.environ["MY_WORD"] = "wrong"
         ended = settled(home, ask(home, {"say": "never"}, agent="mine"))
         assert ended["status"] == "failed"
-        assert str(ended["error"]).startswith(f"the OpenCode server at {own.url} wants a password: see password_env")
+        assert str(ended["error"]).startswith(f"the OpenCode server at {own.url} requires a password: see password_env")
     finally:
         home.stop_all()
         own.kill()
@@ -689,7 +689,7 @@ def test_host_and_server_may_die_together(home: Place, fake: Fake) -> None:
         assert len(notices(home, task_id)) == 1 and home.status(task_id)["run_count"] == 1
     assert len(fake.started) == 2 and sorted(fake.ran) == ["ls", "rm old.txt"]
     told = sorted(text.split("\n")[0] for n in (0, 1) for text in fake.users(n)[1:])
-    assert len(told) == 2 and told[0].startswith("A person said yes to this") and told[1].startswith(GO_ON)
+    assert len(told) == 2 and told[0].startswith("The user approved your request") and told[1].startswith(GO_ON)
 
 
 def test_a_session_that_was_deleted_cannot_be_resumed(home: Place, fake: Fake) -> None:

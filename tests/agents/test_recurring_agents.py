@@ -349,5 +349,5 @@ def test_an_agent_is_told_what_a_command_prints_otherwise(home: Place, model: Sc
     wait_until(lambda: [run for run in home.status("look:watch")["runs"] if run["completed_at"]], "the present to be taken down", 40)
     value.write_text("two\nsame\n")
     wait_until(lambda: prompts(model), "the agent to be asked", 40)
-    assert "-one" in prompts(model)[0] and "+two" in prompts(model)[0] and "what is different in it" in prompts(model)[0]
+    assert "-one" in prompts(model)[0] and "+two" in prompts(model)[0] and "the changes in the output" in prompts(model)[0]
     home.ok("cancel", "look")

@@ -117,7 +117,7 @@ def test_changing_a_file_waits_for_a_yes_and_making_one_does_not(home: Place, mo
     home.ok(answer, task_id)
     assert settled(home, task_id)["status"] == "completed"
     assert (home.cwd / "a.txt").read_text() == ("one TWO three" if answer == "approve" else "one two three")
-    assert model.seen("A person said no.") == (answer == "reject")
+    assert model.seen("The user rejected this.") == (answer == "reject")
 
 
 def test_nothing_leads_out_of_the_project(home: Place, model: ScriptedModel) -> None:
@@ -215,7 +215,7 @@ def test_an_agent_speaks_anthropics_dialect_too(home: Place, model: ScriptedMode
 def test_an_address_for_a_model_that_takes_none_is_refused(home: Place) -> None:
     home.configure(f'{CONFIG}[models]\ndefault = "groq:x"\nbase_url = "http://127.0.0.1:9/v1"\n')
     ended = settled(home, ask(home, {"say": "never"}))
-    assert ended["status"] == "failed" and "A base_url is for" in str(ended["error"])
+    assert ended["status"] == "failed" and "base_url is not supported for" in str(ended["error"])
 
 
 def test_ending_a_session_takes_its_tasks_with_it(home: Place) -> None:
