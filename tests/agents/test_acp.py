@@ -166,7 +166,7 @@ def agents(place: Place) -> Iterator[Company]:
 # -- answers
 
 
-def test_it_is_asked_in_its_project_and_what_it_said_last_is_the_answer(agents: Company) -> None:
+def test_the_agent_runs_in_its_project_and_its_last_message_is_the_answer(agents: Company) -> None:
     agents.hire("load")
     cost = {"used": 9, "size": 100, "cost": {"amount": 0.25, "currency": "USD"}}
     steps = [
@@ -185,7 +185,7 @@ def test_it_is_asked_in_its_project_and_what_it_said_last_is_the_answer(agents: 
     assert not alive(greeted["pid"]) and agents.journal("left"), "it was given the time to leave by itself"
 
 
-def test_how_far_it_is_can_be_seen_while_it_works(agents: Company) -> None:
+def test_progress_is_visible_while_the_agent_runs(agents: Company) -> None:
     agents.hire()
     steps = [{"tool": f"tool {n}", "_meta": {"toolName": f"t{n}"}} for n in range(7)]
     task_id = agents.ask(*steps, {"hang": 1})
@@ -197,7 +197,7 @@ def test_how_far_it_is_can_be_seen_while_it_works(agents: Company) -> None:
     assert agents.used(task_id)["tool_calls"] == 7
 
 
-def test_what_is_beside_the_answer_is_left_out_of_it(agents: Company) -> None:
+def test_thoughts_and_earlier_messages_are_not_part_of_the_answer(agents: Company) -> None:
     agents.hire("close")
     warned = [{"say": "Warning: no metadata.\n\n"}, {"say": "I begin. ", "messageId": "m1"}, {"say": "Done.", "messageId": "m2"}]
     assert agents.answer(*warned) == "Done.\n"
@@ -212,7 +212,7 @@ def test_what_is_beside_the_answer_is_left_out_of_it(agents: Company) -> None:
     assert len(agents.journal("closed")) == 3, "it was told that its session is over"
 
 
-def test_long_lines_and_a_flood_of_complaints_do_no_harm(agents: Company) -> None:
+def test_long_lines_and_large_stderr_output_are_accepted(agents: Company) -> None:
     agents.hire()
     huge = agents.ask({"flood": 10_000_000})
     long, loud = agents.ask({"flood": 70_000}), agents.ask({"stderr": 20_000}, {"say": "Heard."})
@@ -222,7 +222,7 @@ def test_long_lines_and_a_flood_of_complaints_do_no_harm(agents: Company) -> Non
     assert 4 << 20 <= len(agents.place.log(huge)) < 5 << 20
 
 
-def test_complaints_without_end_do_not_fill_the_disk(agents: Company) -> None:
+def test_the_stderr_file_is_limited_in_size(agents: Company) -> None:
     agents.hire()
     task_id = agents.ask({"stderr": 30_000}, {"hang": 1})
     errors = agents.place.folder(task_id) / "agent.err"
@@ -232,18 +232,18 @@ def test_complaints_without_end_do_not_fill_the_disk(agents: Company) -> None:
     agents.place.ok("cancel", task_id)
 
 
-def test_a_line_that_is_no_message_is_passed_over(agents: Company) -> None:
+def test_a_line_that_is_not_json_is_ignored(agents: Company) -> None:
     agents.hire()
     assert agents.answer({"raw": "Debugger attached."}, {"raw": ""}, {"raw": "{"}, {"say": "Here."}) == "Here.\n"
 
 
-def test_nor_is_one_that_only_looks_like_a_message(agents: Company) -> None:
+def test_a_json_line_that_is_not_a_message_is_ignored(agents: Company) -> None:
     agents.hire()
     lines = ["4711", "null", '"ready"', "[1, 2]"]
     assert agents.answers(*([{"raw": line}, {"say": "Here."}] for line in lines)) == ["Here.\n"] * 4
 
 
-def test_what_it_says_unasked_after_the_end_of_its_turn_is_not_its_answer(agents: Company) -> None:
+def test_messages_after_the_end_of_the_turn_are_not_part_of_the_answer(agents: Company) -> None:
     agents.hire()
     assert agents.answer({"say": "Asked."}, {"late": "Unasked."}) == "Asked.\n"
 
@@ -251,7 +251,7 @@ def test_what_it_says_unasked_after_the_end_of_its_turn_is_not_its_answer(agents
 # -- failures
 
 
-def test_a_failure_is_known_by_its_evidence_and_not_by_the_stop_reason(agents: Company) -> None:
+def test_a_failed_turn_is_detected_despite_its_stop_reason(agents: Company) -> None:
     agents.hire()
     for name in ("goose", "codex"):
         agents.hire(name=name)
@@ -275,7 +275,7 @@ def test_a_failure_is_known_by_its_evidence_and_not_by_the_stop_reason(agents: C
     ]
 
 
-def test_one_that_dies_is_told_with_its_last_words(agents: Company) -> None:
+def test_the_error_of_a_crashed_agent_has_its_last_stderr_line(agents: Company) -> None:
     agents.hire()
     told = agents.answer({"say": "Half."}, {"die": 3, "words": "Trace:\n  somewhere\nPanic: out of luck\n\n"})
     assert told.startswith("failed: ") and told.endswith("exited during the turn: Panic: out of luck")
@@ -284,7 +284,7 @@ def test_one_that_dies_is_told_with_its_last_words(agents: Company) -> None:
     assert not any(alive(one["child"]) for one in agents.journal("child"))
 
 
-def test_silence_ends_a_turn_but_not_while_a_tool_works(agents: Company) -> None:
+def test_a_silent_agent_fails_unless_a_tool_is_running(agents: Company) -> None:
     agents.hire(settings="timeout_seconds = 1\n")
     task_id = agents.ask({"hang": 1})
     working = agents.ask(
@@ -296,7 +296,7 @@ def test_silence_ends_a_turn_but_not_while_a_tool_works(agents: Company) -> None
     assert agents.settled(working)["status"] == "completed"
 
 
-def test_a_call_that_was_refused_is_not_at_work_any_more(agents: Company) -> None:
+def test_a_rejected_tool_call_does_not_count_as_running(agents: Company) -> None:
     (agents.place.cwd / "a.txt").write_text("old")
     agents.hire(settings="timeout_seconds = 1\n")
     task_id = agents.ask(edit("a.txt", no="cancels"), {"hang": 1})
@@ -306,7 +306,7 @@ def test_a_call_that_was_refused_is_not_at_work_any_more(agents: Company) -> Non
     assert ended["status"] == "failed" and "silent for too long" in str(ended["error"])
 
 
-def test_a_step_that_a_person_allowed_may_take_its_time(agents: Company) -> None:
+def test_an_approved_tool_call_may_run_longer_than_the_silence_timeout(agents: Company) -> None:
     agents.hire(settings="timeout_seconds = 1\n")
     asked = [agents.ask(shell("rm -f old.txt; sleep 2.5", announced=announced), {"say": "Made."}) for announced in (True, False)]
     for task_id in asked:
@@ -315,7 +315,7 @@ def test_a_step_that_a_person_allowed_may_take_its_time(agents: Company) -> None
     assert [agents.settled(task_id)["error"] for task_id in asked] == [None, None]
 
 
-def test_a_task_has_a_time(agents: Company) -> None:
+def test_a_task_timeout_stops_the_agent(agents: Company) -> None:
     agents.hire()
     ended = agents.settled(agents.ask({"child": "own"}, {"hang": 1}, options=("--timeout", "2s")))
     assert ended["status"] == "failed" and "timed out" in str(ended["error"])
@@ -325,7 +325,7 @@ def test_a_task_has_a_time(agents: Company) -> None:
 # -- settings
 
 
-def test_an_agent_that_is_not_there_is_one_sentence(agents: Company) -> None:
+def test_a_missing_program_gives_a_one_line_error(agents: Company) -> None:
     agents.place.configure(f'{CONFIG}[agents.ghost]\ntype = "acp"\ncommand = "no-such-agent --acp"\n')
     done = agents.place.cli("ask", "--agent", "ghost", "Hello")
     assert (done.returncode, done.stdout) == (2, "") and done.stderr.count("\n") == 1
@@ -348,13 +348,13 @@ def test_an_agent_that_is_not_there_is_one_sentence(agents: Company) -> None:
     ],
     ids=["a type", "no command", "an address", "no type", "a key", "a list"],
 )
-def test_wrong_settings_are_one_sentence(agents: Company, table: str, sentence: str) -> None:
+def test_invalid_agent_settings_give_a_one_line_error(agents: Company, table: str, sentence: str) -> None:
     agents.place.configure(f"{CONFIG}[agents.odd]\n{table}")
     done = agents.place.cli("ask", "--agent", "odd", "Hello")
     assert done.returncode == 2 and sentence in done.stderr and done.stderr.count("\n") == 1 and "config.toml, line" in done.stderr
 
 
-def test_its_mode_its_model_and_its_key_are_told_to_it(agents: Company) -> None:
+def test_mode_model_and_authentication_are_sent_to_the_agent(agents: Company) -> None:
     agents.hire("mode=auto", more=f'{ASKS}mode = "ask"\nmodel = "large"\nauth = "by-key"\n')
     agents.hire("mode=auto", name="lost", more=f'{ASKS}mode = "yolo"\n')
     agents.hire("mode=ask", name="right", more=f'{ASKS}mode = "ask"\n')
@@ -369,7 +369,7 @@ def test_its_mode_its_model_and_its_key_are_told_to_it(agents: Company) -> None:
     assert [one["method"] for one in agents.journal("authenticated")] == ["by-key", "openai"]
 
 
-def test_the_doctor_greets_it(agents: Company) -> None:
+def test_doctor_makes_a_handshake_with_the_agent(agents: Company) -> None:
     agents.hire("stays", "deaf")
     assert "ok   agent fake (acp) answers" in agents.place.cli("doctor").stdout
     assert agents.journal("greeted") and not agents.prompts and not alive(agents.journal("greeted")[0]["pid"])
@@ -378,7 +378,7 @@ def test_the_doctor_greets_it(agents: Company) -> None:
     assert done.returncode == 1 and "BAD  agent sick (acp): " in done.stdout
 
 
-def test_one_that_does_not_ask_needs_a_yes_first(agents: Company) -> None:
+def test_an_agent_that_does_not_ask_needs_approval_before_it_starts(agents: Company) -> None:
     agents.hire(more="")
     done = agents.place.cli("ask", "--agent", "fake", script({"say": "Done."}))
     assert done.returncode == 3 and "does not ask before it acts" in done.stderr + done.stdout
@@ -390,7 +390,7 @@ def test_one_that_does_not_ask_needs_a_yes_first(agents: Company) -> None:
     assert agents.place.cli("ask", "--agent", "goose", "x").returncode == 3, "it is goose in name only"
 
 
-def test_nor_does_it_hear_more_without_another_yes(agents: Company) -> None:
+def test_a_new_prompt_for_an_agent_that_does_not_ask_needs_another_approval(agents: Company) -> None:
     agents.hire("load", more="")
     agents.place.cli("ask", "--agent", "fake", script({"say": "One."}))
     (task,) = agents.place.json("list")  # type: ignore[misc]
@@ -411,7 +411,7 @@ def test_nor_does_it_hear_more_without_another_yes(agents: Company) -> None:
 # -- permissions
 
 
-def test_what_the_gate_knows_is_answered_without_a_person(agents: Company) -> None:
+def test_requests_that_the_gate_decides_need_no_person(agents: Company) -> None:
     never = '[[approval.rules]]\nname = "never"\ndecision = "deny"\ncommand = "rm **"\nmatch = ["rm -rf x"]\nnot_match = ["ls"]\n'
     agents.hire(settings=never)
     assert agents.answer(shell("ls"), {"say": "Listed."}) == "Listed.\n"
@@ -421,7 +421,7 @@ def test_what_the_gate_knows_is_answered_without_a_person(agents: Company) -> No
     assert len(agents.prompts) == 2, "it has heard of the refusal itself"
 
 
-def test_of_many_that_wait_the_first_is_not_kept_and_goes_on_all_the_same(agents: Company) -> None:
+def test_the_oldest_of_too_many_waiting_agents_is_stopped_and_still_continues(agents: Company) -> None:
     agents.hire("load")
     tasks = []
     for n in range(9):
@@ -438,7 +438,7 @@ def test_of_many_that_wait_the_first_is_not_kept_and_goes_on_all_the_same(agents
     assert len(agents.journal("greeted")) == 10, "the others were there all the time"
 
 
-def test_a_person_is_asked_and_the_same_process_goes_on_with_the_yes(agents: Company) -> None:
+def test_an_approval_continues_the_same_agent_process(agents: Company) -> None:
     agents.hire("load")
     (agents.place.cwd / "a.txt").write_text("x")
     task_id = agents.ask(shell("rm a.txt"), {"say": "It is gone."})
@@ -453,7 +453,7 @@ def test_a_person_is_asked_and_the_same_process_goes_on_with_the_yes(agents: Com
     assert agents.used(task_id) == {"tokens": 7, "tool_calls": 1}
 
 
-def test_a_no_is_told_to_it_whether_its_turn_goes_on_or_ends_with_it(agents: Company) -> None:
+def test_a_rejection_reaches_the_agent_even_if_its_turn_ended(agents: Company) -> None:
     agents.hire()
     for no in ("hears", "ends", "cancels"):
         (agents.place.cwd / no).write_text("x")
@@ -472,7 +472,7 @@ def test_a_no_is_told_to_it_whether_its_turn_goes_on_or_ends_with_it(agents: Com
     assert all((agents.place.cwd / no).exists() for no in ("hears", "ends", "cancels"))
 
 
-def test_one_that_gives_no_choice_is_answered_all_the_same(agents: Company) -> None:
+def test_a_request_without_usable_options_is_cancelled(agents: Company) -> None:
     agents.hire()
     only = [{"optionId": "always", "name": "Always", "kind": "allow_always"}]
     assert agents.answer(shell("ls", options=only), {"say": "Then not."}) == "Then not.\n", "a yes is for once"
@@ -483,7 +483,7 @@ def test_one_that_gives_no_choice_is_answered_all_the_same(agents: Company) -> N
     assert [(one["outcome"], one.get("optionId")) for one in agents.journal("outcome")] == [("cancelled", None)] * 2
 
 
-def test_two_questions_at_once_are_asked_one_after_the_other(agents: Company) -> None:
+def test_two_simultaneous_permission_requests_are_asked_one_after_the_other(agents: Company) -> None:
     agents.hire()
     for name in ("a.txt", "b.txt"):
         (agents.place.cwd / name).write_text("x")
@@ -497,7 +497,7 @@ def test_two_questions_at_once_are_asked_one_after_the_other(agents: Company) ->
     assert [one["optionId"] for one in agents.journal("outcome")] == ["once", "no"]
 
 
-def test_files_of_the_project_are_its_own_to_read_and_new_ones_to_make(agents: Company) -> None:
+def test_reading_and_creating_project_files_needs_no_approval(agents: Company) -> None:
     agents.hire()
     cwd = agents.place.cwd
     for name in ("a.txt", ".env"):
@@ -518,7 +518,7 @@ def test_files_of_the_project_are_its_own_to_read_and_new_ones_to_make(agents: C
     assert agents.questions(edit("a.txt")) == [""]
 
 
-def test_in_a_checkout_of_its_own_it_may_change_what_is_there(agents: Company) -> None:
+def test_existing_files_may_be_changed_in_a_worktree(agents: Company) -> None:
     agents.hire()
     git(agents.place, "init", "--quiet", "--initial-branch=main")
     (agents.place.cwd / "a.txt").write_text("one\n")
@@ -539,7 +539,7 @@ def test_in_a_checkout_of_its_own_it_may_change_what_is_there(agents: Company) -
 
 
 @pytest.mark.parametrize("words", [(), ("deaf", "stays")], ids=["polite", "deaf"])
-def test_cancelled_nothing_of_it_is_left(agents: Company, words: tuple[str, ...]) -> None:
+def test_cancel_ends_all_processes_of_the_agent(agents: Company, words: tuple[str, ...]) -> None:
     agents.hire(*words)
     task_id = agents.ask({"child": "own"}, {"child": "group"}, {"hang": 1})
     (hangs,) = agents.until("hangs")
@@ -549,7 +549,7 @@ def test_cancelled_nothing_of_it_is_left(agents: Company, words: tuple[str, ...]
 
 
 @pytest.mark.parametrize("words", [(), ("stubborn", "deaf", "stays")], ids=["polite", "stubborn"])
-def test_cancelled_while_it_waits_for_a_word_it_goes_too(agents: Company, words: tuple[str, ...]) -> None:
+def test_cancel_ends_an_agent_that_waits_for_approval(agents: Company, words: tuple[str, ...]) -> None:
     agents.hire(*words)
     task_id = agents.ask({"child": "own"}, shell("rm a.txt"), {"say": "Never."})
     agents.settled(task_id, "waiting")
@@ -561,7 +561,7 @@ def test_cancelled_while_it_waits_for_a_word_it_goes_too(agents: Company, words:
         assert agents.journal("outcome")[0]["outcome"] == "cancelled"
 
 
-def test_after_its_answer_it_ends_with_all_it_started(agents: Company) -> None:
+def test_the_agent_and_its_processes_end_after_the_answer(agents: Company) -> None:
     agents.hire("close", "deaf", "stays")
     assert agents.answer({"child": "own"}, {"child": "group"}, {"say": "Done."}) == "Done.\n"
     assert not any(alive(one["child"]) for one in agents.journal("child")) and not alive(agents.journal("greeted")[0]["pid"])
@@ -570,7 +570,7 @@ def test_after_its_answer_it_ends_with_all_it_started(agents: Company) -> None:
 # -- going on
 
 
-def test_it_is_talked_to_again_in_a_new_process_that_knows_what_was_said(agents: Company) -> None:
+def test_resume_starts_a_new_process_with_the_full_conversation(agents: Company) -> None:
     kinds = [("load",), ("load", "late"), ("load", "resume"), ("load", "forgetful")]
     for words in kinds:
         agents.hire(*words, name="-".join(words))
@@ -588,7 +588,7 @@ def test_it_is_talked_to_again_in_a_new_process_that_knows_what_was_said(agents:
     assert sum(text.startswith("And? ") for text in agents.prompts) == 4
 
 
-def test_the_price_of_a_session_is_counted_once(agents: Company) -> None:
+def test_the_cost_of_a_resumed_session_is_counted_once(agents: Company) -> None:
     agents.hire("load")
     task_id = agents.ask(
         {"update": "usage_update", "cost": {"amount": 0.5}}, {"update": "usage_update", "cost": {"amount": 0.75}}, {"say": "One."}
@@ -599,7 +599,7 @@ def test_the_price_of_a_session_is_counted_once(agents: Company) -> None:
     assert agents.used(task_id)["cost"] == 0.25
 
 
-def test_a_session_that_is_gone_is_told_in_the_same_words_everywhere(agents: Company) -> None:
+def test_resume_of_a_lost_session_gives_the_expired_error(agents: Company) -> None:
     agents.hire("load")
     agents.hire(name="once")
     kept, once = agents.ask({"say": "One."}), agents.ask({"say": "One."}, agent="once")
@@ -615,7 +615,7 @@ def test_a_session_that_is_gone_is_told_in_the_same_words_everywhere(agents: Com
 
 
 @pytest.mark.skipif(not LONG, reason="waits for the next minute")
-def test_gemini_is_not_loaded_in_the_minute_of_its_making(agents: Company) -> None:
+def test_a_gemini_session_is_not_loaded_in_the_minute_of_its_creation(agents: Company) -> None:
     agents.hire("load", "minute", name="gemini")
     task_id = agents.ask({"say": "One."}, agent="gemini")
     agents.settled(task_id)
@@ -625,7 +625,7 @@ def test_gemini_is_not_loaded_in_the_minute_of_its_making(agents: Company) -> No
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_host_that_ends_takes_its_agent_along_and_its_conversation_can_be_gone_on_with(agents: Company, number: int) -> None:
+def test_an_agent_ends_with_the_agent_process_and_can_be_resumed(agents: Company, number: int) -> None:
     agents.hire("load", "stays", "deaf")
     task_id = agents.ask({"child": "own"}, {"child": "group"}, {"say": "I see."}, {"hang": 1})
     (hangs,) = agents.until("hangs")
@@ -640,7 +640,7 @@ def test_a_host_that_ends_takes_its_agent_along_and_its_conversation_can_be_gone
 
 
 @pytest.mark.parametrize("moment", ["at work", "waiting", "leaving"])
-def test_a_host_that_is_told_to_leave_when_no_engine_is_there_ends_its_agent_itself(agents: Company, moment: str) -> None:
+def test_the_agent_process_ends_its_agent_when_terminated_without_an_engine(agents: Company, moment: str) -> None:
     agents.hire("load", "stays", "deaf")
     last = {"at work": {"hang": 1}, "waiting": shell("rm a.txt"), "leaving": {"say": "Done."}}[moment]
     task_id = agents.ask({"child": "own"}, last)
@@ -657,7 +657,7 @@ def test_a_host_that_is_told_to_leave_when_no_engine_is_there_ends_its_agent_its
 
 
 @pytest.mark.parametrize(("number", "answer"), [(signal.SIGKILL, "approve"), (signal.SIGKILL, "reject"), (signal.SIGTERM, "approve")])
-def test_a_word_reaches_it_when_its_host_has_ended_meanwhile(agents: Company, number: int, answer: str) -> None:
+def test_a_decision_reaches_the_agent_after_the_agent_process_ended(agents: Company, number: int, answer: str) -> None:
     agents.hire("load", "stays", "deaf")
     (agents.place.cwd / "a.txt").write_text("x")
     task_id = agents.ask({"child": "own"}, shell("rm a.txt"), {"say": "I heard."})
@@ -678,7 +678,7 @@ def test_a_word_reaches_it_when_its_host_has_ended_meanwhile(agents: Company, nu
     assert (agents.place.cwd / "a.txt").exists() == (answer == "reject"), "it was not asked for twice"
 
 
-def test_a_yes_after_the_end_of_the_host_is_for_once(agents: Company) -> None:
+def test_an_approval_after_the_agent_process_ended_is_valid_once(agents: Company) -> None:
     agents.hire("load")
     task_id = agents.ask(shell("rm a.txt"), shell("rm a.txt"), {"say": "Twice."})
     agents.settled(task_id, "waiting")
@@ -691,7 +691,7 @@ def test_a_yes_after_the_end_of_the_host_is_for_once(agents: Company) -> None:
     assert [one["optionId"] for one in agents.journal("outcome")] == ["once", "no"]
 
 
-def test_a_budget_that_is_used_up_waits_and_a_yes_goes_on(agents: Company) -> None:
+def test_a_used_up_budget_suspends_the_run_until_it_is_approved(agents: Company) -> None:
     agents.hire("load")
     steps = [{"tool": f"t{n}", "kind": "read"} for n in range(2)] + [{"hang": 1}]
     task_id = agents.ask(*steps, options=("--budget", "tool_calls=2"))
@@ -706,7 +706,7 @@ def test_a_budget_that_is_used_up_waits_and_a_yes_goes_on(agents: Company) -> No
     assert agents.used(task_id)["tool_calls"] >= 2, "what it did before counts"
 
 
-def test_a_budget_that_is_not_granted_ends_it(agents: Company) -> None:
+def test_rejecting_a_budget_fails_the_run(agents: Company) -> None:
     agents.hire("load")
     task_id = agents.ask({"tool": "t", "kind": "read"}, {"hang": 1}, options=("--budget", "tool_calls=1"))
     agents.settled(task_id, "waiting")
@@ -718,7 +718,7 @@ def test_a_budget_that_is_not_granted_ends_it(agents: Company) -> None:
 # -- its place
 
 
-def test_it_is_inside_of_its_task_and_not_of_who_asked_for_it(agents: Company) -> None:
+def test_the_agent_runs_in_the_session_of_its_task_not_of_its_submitter(agents: Company) -> None:
     agents.hire("load")
     waiting = agents.place.cli("run", "--", "rm", "x")
     assert waiting.returncode == 3
@@ -743,7 +743,7 @@ def test_it_is_inside_of_its_task_and_not_of_who_asked_for_it(agents: Company) -
     assert int(limit["out"]) == process.INSIDE, "nothing that it starts can say yes, whatever it sheds"
 
 
-def test_what_has_ended_since_is_told_with_the_next_words(agents: Company) -> None:
+def test_notices_are_sent_with_the_next_prompt(agents: Company) -> None:
     agents.hire("load")
     own = [sys.executable, "-m", "backburner", "run", "--", "echo", "from inside"]
     task_id = agents.ask({"run": own}, {"say": "Started."})
@@ -754,7 +754,7 @@ def test_what_has_ended_since_is_told_with_the_next_words(agents: Company) -> No
     assert asked in agents.prompts[1] and "Automatic notice from Backburner" in agents.prompts[1] and asked not in agents.prompts[0]
 
 
-def test_a_standing_task_reports_what_has_changed(agents: Company) -> None:
+def test_a_recurring_task_reports_only_changes(agents: Company) -> None:
     agents.hire("load", more=f'{ASKS}instructions = "Be brief."\n')
     todo = agents.place.cwd / "ci.txt"
     words = ("--every", "1h", "--agent", "fake", "--prompt", "Look.", "--wake", "success", "--", "cat", "ci.txt")
@@ -829,26 +829,26 @@ EDIT = {
 
 
 @pytest.mark.parametrize("agent", SHELL)
-def test_a_command_is_known_from_what_it_would_run_and_not_from_its_title(agent: str) -> None:
+def test_a_command_is_read_from_its_arguments_not_from_its_title(agent: str) -> None:
     asked = dialects.acp_permission_request({"toolCallId": "c1", "status": "pending", **SHELL[agent]}, agent)
     assert (asked.kind, asked.command, asked.description) == ("command", "touch made", "run `touch made`")
     assert asked.cwd == (PROJECT if agent == "codex" else "")
 
 
-def test_a_command_of_which_only_the_title_is_told_is_left_to_a_person() -> None:
+def test_a_command_with_only_a_title_needs_a_person() -> None:
     where = [{"type": "content", "content": {"type": "text", "text": f"[current working directory {PROJECT}] (d)"}}]
     gemini = {"toolCallId": "run_shell_command__1", "title": "touch made", "content": where, "locations": [], "kind": "execute"}
     assert dialects.acp_permission_request(gemini)[:5] == ("other", "run `touch made`", "", (), "")
 
 
 @pytest.mark.parametrize("agent", EDIT)
-def test_a_change_is_known_by_its_file_and_shown_with_its_text(agent: str) -> None:
+def test_a_file_change_has_its_path_and_its_text(agent: str) -> None:
     asked = dialects.acp_permission_request({"toolCallId": "c1", "status": "pending", **EDIT[agent]}, agent)
     assert (asked.kind, asked.paths) == ("edit", (f"{PROJECT}/written.txt",))
     assert asked.description.startswith(f"change {PROJECT}/written.txt: ") and repr("hello\nworld\n") in asked.description
 
 
-def test_other_steps_are_known_as_far_as_they_are_certain() -> None:
+def test_other_requests_are_classified_only_if_certain() -> None:
     claude = {
         "name": "Read",
         "rawInput": {"file_path": "/etc/hostname"},
@@ -901,7 +901,7 @@ def test_other_steps_are_known_as_far_as_they_are_certain() -> None:
         ({}, "tool"),
     ],
 )
-def test_a_tool_has_a_short_name(call: dict[str, Any], name: str) -> None:
+def test_tool_names_are_short(call: dict[str, Any], name: str) -> None:
     assert dialects.tool_name(call) == name
 
 
@@ -915,7 +915,7 @@ def test_a_tool_has_a_short_name(call: dict[str, Any], name: str) -> None:
     ],
     ids=["claude, codex, goose, opencode", "gemini", "codex, failed", "qwen"],
 )
-def test_what_a_turn_used_is_read_in_the_words_of_each(answer: dict[str, Any], tokens: float) -> None:
+def test_used_tokens_are_read_from_the_fields_of_each_agent(answer: dict[str, Any], tokens: float) -> None:
     assert dialects.used_tokens({"stopReason": "end_turn", **answer}) == tokens
 
 
@@ -931,7 +931,7 @@ def test_what_a_turn_used_is_read_in_the_words_of_each(answer: dict[str, Any], t
         (RequestError(400, "the body", None), "the body"),
     ],
 )
-def test_an_error_is_told_with_its_reason(error: RequestError, words: str) -> None:
+def test_a_protocol_error_has_its_reason(error: RequestError, words: str) -> None:
     assert dialects.error_message(error) == words
 
 

@@ -63,7 +63,7 @@ def kill(place: Place, victim: str) -> int:
     return sum(process.send(one, signal.SIGKILL) for one in found)
 
 
-def test_whatever_is_killed_every_task_ends_and_is_told_once(home: Place) -> None:
+def test_after_any_kill_every_task_ends_with_exactly_one_notice(home: Place) -> None:
     chance, kills, rounds = random.Random(5), 0, 60 if LONG else 6
     for number in range(rounds):
         asked = {kind: home.ok("ask", "--agent", kind, f"Please [[script: {json.dumps(steps(kind, number))}]]").strip() for kind in KINDS}

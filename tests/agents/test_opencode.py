@@ -195,7 +195,7 @@ def records(place: Place) -> list[Path]:
 # -- answers
 
 
-def test_an_agent_in_opencode_answers_and_goes_on_in_the_same_session(home: Place, fake: Fake) -> None:
+def test_an_opencode_agent_answers_and_resumes_in_the_same_session(home: Place, fake: Fake) -> None:
     task_id = ask(home, {"say": "It is done.", "tokens": 120, "cost": 0.25})
     ended = answered(home, task_id, "It is done.")
     assert ended["type"] == "agent" and fake.sessions[0]["info"]["directory"] == str(home.cwd)
@@ -207,7 +207,7 @@ def test_an_agent_in_opencode_answers_and_goes_on_in_the_same_session(home: Plac
     assert all(part["id"].startswith("prt_") for one in (first, second) for part in one["parts"])
 
 
-def test_how_far_it_is_shows_its_tools_and_what_it_has_used(home: Place, fake: Fake) -> None:
+def test_progress_shows_tools_and_usage(home: Place, fake: Fake) -> None:
     fake.set(twice=True)
     gate = home.cwd.parent / "go"
     steps = [bash("ls", tokens=100, cost=0.5), {"tool": "glob", "args": {}, "tokens": 20, "cost": 0.25}]
@@ -222,18 +222,18 @@ def test_how_far_it_is_shows_its_tools_and_what_it_has_used(home: Place, fake: F
     assert notices(home, task_id)
 
 
-def test_the_event_of_its_end_is_enough(home: Place, fake: Fake) -> None:
+def test_the_idle_event_is_enough_to_detect_the_end(home: Place, fake: Fake) -> None:
     fake.set(status="busy")
     answered(home, ask(home, bash("ls"), {"say": "done"}))
 
 
-def test_its_end_is_seen_without_the_event(home: Place, fake: Fake) -> None:
+def test_the_end_is_detected_without_the_idle_event(home: Place, fake: Fake) -> None:
     fake.set(mute=["session.idle"])
     answered(home, ask(home, {"say": "done"}))
     assert len(fake.prompts) == 1 == len(fake.users())
 
 
-def test_what_happens_while_the_events_are_cut_is_not_missed(home: Place, fake: Fake) -> None:
+def test_changes_during_a_lost_event_stream_are_not_missed(home: Place, fake: Fake) -> None:
     gate = home.cwd.parent / "go"
     task_id = ask(home, bash("ls"), {"tool": "toy_add", "args": {"a": 17}, "until": str(gate)}, {"say": "done"})
     fake.reaches_its_second_step()
@@ -247,7 +247,7 @@ def test_what_happens_while_the_events_are_cut_is_not_missed(home: Place, fake: 
     assert "17" in str(error), "what the tool is given is shown to the person, though nobody heard it"
 
 
-def test_a_prompt_that_was_swallowed_is_said_again_and_heard_once(home: Place, fake: Fake) -> None:
+def test_a_lost_prompt_is_sent_again_and_processed_once(home: Place, fake: Fake) -> None:
     for task_id in [ask(home, {how: 1, "say": "done"}) for how in ("lose", "drop")] + [ask(home, {"slow": 2, "say": "done"})]:
         answered(home, task_id)
     for session in fake.sessions:
@@ -256,7 +256,7 @@ def test_a_prompt_that_was_swallowed_is_said_again_and_heard_once(home: Place, f
     assert sorted(map(said.count, set(said))) == [1, 2, 2], "with the same ids, and only where it was not heard"
 
 
-def test_an_error_of_its_provider_is_told_and_nothing_is_said_into_it(home: Place, fake: Fake) -> None:
+def test_a_provider_error_is_reported_without_another_prompt(home: Place, fake: Fake) -> None:
     task_id = ask(home, {"error": 400})
     ended = settled(home, task_id)
     assert ended["status"] == "failed" and "APIError: scripted error 400" in str(ended["error"])
@@ -264,7 +264,7 @@ def test_an_error_of_its_provider_is_told_and_nothing_is_said_into_it(home: Plac
     assert len(notices(home, task_id)) == 1
 
 
-def test_a_provider_that_fails_for_ever_is_not_waited_for(home: Place, fake: Fake) -> None:
+def test_a_provider_that_keeps_failing_fails_the_run(home: Place, fake: Fake) -> None:
     answered(home, ask(home, {"retry": 2, "say": "done"}))
     task_id = ask(home, {"retry": 1000, "say": "never"})
     ended = settled(home, task_id)
@@ -273,7 +273,7 @@ def test_a_provider_that_fails_for_ever_is_not_waited_for(home: Place, fake: Fak
     wait_until(lambda: fake.call("GET", f"/session/status?directory={home.cwd}") == {}, "the session to be idle")
 
 
-def test_many_work_at_once(home: Place, fake: Fake) -> None:
+def test_many_agents_run_at_once(home: Place, fake: Fake) -> None:
     home.configure(f"{CONFIG}[models]\nmax_concurrent = 20\n")
     gate = home.cwd.parent / "go"
     tasks = [ask(home, {"until": str(gate), "say": f"done {n}"}) for n in range(20)]
@@ -284,7 +284,7 @@ def test_many_work_at_once(home: Place, fake: Fake) -> None:
     assert [(home.folder(task_id) / "output.log").read_text().splitlines()[-1] for task_id in tasks] == [f"done {n}" for n in range(20)]
 
 
-def test_a_budget_that_is_used_up_stops_it_and_a_yes_lets_it_go_on(home: Place, fake: Fake) -> None:
+def test_a_used_up_budget_stops_the_session_until_it_is_approved(home: Place, fake: Fake) -> None:
     gate = home.cwd.parent / "go"
     steps = [bash("ls", tokens=100), bash("ls", until=str(gate), tokens=10), {"say": "done", "tokens": 10}]
     task_id = ask(home, *steps, options=("--budget", "tokens=100"))
@@ -298,7 +298,7 @@ def test_a_budget_that_is_used_up_stops_it_and_a_yes_lets_it_go_on(home: Place, 
 # -- permissions
 
 
-def test_what_the_gate_allows_is_not_asked_for(home: Place, fake: Fake) -> None:
+def test_allowed_commands_need_no_approval(home: Place, fake: Fake) -> None:
     (home.cwd / "a.txt").write_text("inside")
     answered(home, ask(home, bash("ls"), {"tool": "read", "args": {"filePath": "a.txt"}}, write("new.txt", "made"), {"say": "done"}))
     assert [one["reply"] for one in fake.replies] == ["once"] * 3 and (home.cwd / "new.txt").read_text() == "made"
@@ -306,7 +306,7 @@ def test_what_the_gate_allows_is_not_asked_for(home: Place, fake: Fake) -> None:
 
 
 @pytest.mark.parametrize("answer", ["approve", "reject"])
-def test_a_command_that_needs_a_yes_waits_for_it(home: Place, fake: Fake, answer: str) -> None:
+def test_a_command_waits_for_its_approval(home: Place, fake: Fake, answer: str) -> None:
     (home.cwd / "old.txt").write_text("x")
     task_id = ask(home, bash("rm old.txt"), {"say": "done"})
     assert "run `rm old.txt`" in str(settled(home, task_id, "waiting")["error"]) and fake.ran == []
@@ -318,7 +318,7 @@ def test_a_command_that_needs_a_yes_waits_for_it(home: Place, fake: Fake, answer
         assert "The user rejected this." in fake.tools()[0]["error"], "it is told, and its turn goes on"
 
 
-def test_a_no_while_two_are_asked_for_leaves_no_question_that_nobody_waits_for(home: Place, fake: Fake) -> None:
+def test_rejecting_one_of_two_requests_leaves_no_open_request(home: Place, fake: Fake) -> None:
     for name in ("a.txt", "b.txt"):
         (home.cwd / name).write_text("x")
     task_id = ask(home, {"tools": [bash("rm a.txt"), bash("rm b.txt")]}, {"say": "done"})
@@ -341,7 +341,7 @@ def test_a_no_while_two_are_asked_for_leaves_no_question_that_nobody_waits_for(h
     assert fake.ran == [] and any("The user rejected this." in text for text in [*fake.users(), *(one["error"] for one in fake.tools())])
 
 
-def test_each_of_two_that_are_asked_for_is_answered_for_itself(home: Place, fake: Fake) -> None:
+def test_two_simultaneous_requests_are_decided_separately(home: Place, fake: Fake) -> None:
     for name in ("a.txt", "b.txt"):
         (home.cwd / name).write_text("x")
     task_id = ask(home, {"tools": [bash("rm a.txt"), bash("rm b.txt")]}, {"say": "done"})
@@ -353,7 +353,7 @@ def test_each_of_two_that_are_asked_for_is_answered_for_itself(home: Place, fake
     assert sorted(fake.ran) == ["rm a.txt", "rm b.txt"] and not list(home.cwd.iterdir())
 
 
-def test_of_many_that_wait_each_is_told_its_word(home: Place, fake: Fake) -> None:
+def test_each_of_many_waiting_agents_gets_its_decision(home: Place, fake: Fake) -> None:
     tasks = []
     for n in range(10):
         (home.cwd / f"{n}.txt").write_text("x")
@@ -368,7 +368,7 @@ def test_of_many_that_wait_each_is_told_its_word(home: Place, fake: Fake) -> Non
     assert [len(fake.users(n)) for n in range(10)] == [1] * 10, "none was interrupted"
 
 
-def test_a_session_asks_before_it_acts_and_keeps_what_its_person_forbade(home: Place, fake: Fake) -> None:
+def test_session_rules_ask_for_everything_and_keep_the_users_deny_rules(home: Place, fake: Fake) -> None:
     (home.cwd / "old.txt").write_text("x")
     forbidden = {"permission": "bash", "pattern": "rm *", "action": "deny"}
     fake.set(
@@ -386,7 +386,7 @@ def test_a_session_asks_before_it_acts_and_keeps_what_its_person_forbade(home: P
     assert not [one for one in rules if one[2] == "allow" and one[0] in ("*", "bash", "edit", "read", "webfetch")]
 
 
-def test_a_change_waits_for_a_yes_until_the_project_is_trusted(home: Place, fake: Fake) -> None:
+def test_a_file_change_needs_approval_until_the_project_is_trusted(home: Place, fake: Fake) -> None:
     (home.cwd / "a.txt").write_text("one")
     task_id = ask(home, write("a.txt", "two"), {"say": "done"})
     waiting = str(settled(home, task_id, "waiting")["error"])
@@ -399,7 +399,7 @@ def test_a_change_waits_for_a_yes_until_the_project_is_trusted(home: Place, fake
     assert (home.cwd / "a.txt").read_text() == "three"
 
 
-def test_in_a_worktree_of_its_own_it_changes_what_it_likes(home: Place, fake: Fake) -> None:
+def test_file_changes_in_a_worktree_need_no_approval(home: Place, fake: Fake) -> None:
     (home.cwd / "a.txt").write_text("one\n")
     for words in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message", "first"]):
         subprocess.run(["git", "-c", "user.name=Ada", "-c", "user.email=ada@example.org", *words], cwd=home.cwd, check=True, timeout=30)
@@ -409,7 +409,7 @@ def test_in_a_worktree_of_its_own_it_changes_what_it_likes(home: Place, fake: Fa
     assert fake.sessions[0]["info"]["directory"] != str(home.cwd)
 
 
-def test_what_leads_out_of_the_project_is_asked_for(home: Place, fake: Fake) -> None:
+def test_access_outside_the_project_needs_approval(home: Place, fake: Fake) -> None:
     outside = home.cwd.parent / "outside.txt"
     outside.write_text("the outside")
     task_id = ask(home, {"tool": "read", "args": {"filePath": str(outside)}}, {"say": "done"})
@@ -419,7 +419,7 @@ def test_what_leads_out_of_the_project_is_asked_for(home: Place, fake: Fake) -> 
     assert fake.tools()[0]["output"] == "the outside"
 
 
-def test_a_command_is_judged_in_the_folder_in_which_it_would_run(home: Place, fake: Fake) -> None:
+def test_a_command_is_checked_in_the_directory_in_which_it_would_run(home: Place, fake: Fake) -> None:
     outside = home.cwd.parent / "outside"
     outside.mkdir()
     for folder in (home.cwd, outside):
@@ -434,7 +434,7 @@ def test_a_command_is_judged_in_the_folder_in_which_it_would_run(home: Place, fa
 
 
 @pytest.mark.parametrize("given", [{"a": 17}, {"type": "sync", "a": 17}], ids=["plain", "like an event that is skipped"])
-def test_what_nobody_knows_is_asked_for_with_what_it_is_given(home: Place, fake: Fake, given: dict[str, Any]) -> None:
+def test_an_unknown_tool_needs_approval_and_its_arguments_are_shown(home: Place, fake: Fake, given: dict[str, Any]) -> None:
     task_id = ask(home, {"tool": "toy_add", "args": given}, {"say": "done"})
     assert "toy_add" in (asked := str(settled(home, task_id, "waiting")["error"]))
     assert '"a": 17' in asked, asked
@@ -443,7 +443,7 @@ def test_what_nobody_knows_is_asked_for_with_what_it_is_given(home: Place, fake:
     assert "The user rejected this." in fake.tools()[0]["error"]
 
 
-def test_a_request_that_cannot_be_listed_waits_for_its_answer_and_harms_nobody(home: Place, fake: Fake) -> None:
+def test_a_request_that_cannot_be_listed_waits_without_affecting_others(home: Place, fake: Fake) -> None:
     gate = home.cwd.parent / "go"
     task_id = ask(home, {"tool": "webfetch", "args": {"url": "http://example.org/"}}, {"say": "done"})
     other = ask(home, bash("ls"), {"until": str(gate), "say": "mine"})
@@ -458,7 +458,7 @@ def test_a_request_that_cannot_be_listed_waits_for_its_answer_and_harms_nobody(h
     answered(home, other, "mine")
 
 
-def test_a_request_that_nobody_heard_and_that_cannot_be_listed_does_not_hold_the_run_for_ever(home: Place, fake: Fake) -> None:
+def test_a_missed_request_that_cannot_be_listed_is_requested_again(home: Place, fake: Fake) -> None:
     gate = home.cwd.parent / "go"
     fetch = {"tool": "webfetch", "args": {"url": "http://example.org/"}}
     task_id = ask(home, bash("ls"), {**fetch, "until": str(gate)}, fetch, {"say": "done"})
@@ -480,7 +480,7 @@ def test_a_request_that_nobody_heard_and_that_cannot_be_listed_does_not_hold_the
     answered(home, task_id)
 
 
-def test_a_question_of_its_own_is_not_left_open(home: Place, fake: Fake) -> None:
+def test_a_question_to_the_user_is_rejected(home: Place, fake: Fake) -> None:
     task_id = ask(home, {"tool": "question", "args": {"question": "Which?", "anyway": True}}, {"say": "done"})
     ended = settled(home, task_id)
     assert len(fake.asked("POST", "/question/[^/]+/reject")) == 1 and ended["status"] in ("completed", "failed")
@@ -490,7 +490,7 @@ def test_a_question_of_its_own_is_not_left_open(home: Place, fake: Fake) -> None
 # -- cancelling
 
 
-def test_a_cancelled_agent_is_stopped_with_what_it_runs(home: Place, fake: Fake) -> None:
+def test_cancel_stops_the_agent_and_its_command(home: Place, fake: Fake) -> None:
     task_id = ask(home, bash("sleep 300"), {"say": "never"})
     wait_until(lambda: fake.child, "its command to run")
     child = fake.child
@@ -499,7 +499,7 @@ def test_a_cancelled_agent_is_stopped_with_what_it_runs(home: Place, fake: Fake)
     assert len(fake.asked("POST", "/session/[^/]+/abort")) == 1
 
 
-def test_one_that_waits_for_a_yes_can_be_cancelled(home: Place, fake: Fake) -> None:
+def test_an_agent_that_waits_for_approval_can_be_cancelled(home: Place, fake: Fake) -> None:
     (home.cwd / "old.txt").write_text("x")
     task_id = ask(home, bash("rm old.txt"), {"say": "never"})
     settled(home, task_id, "waiting")
@@ -546,7 +546,7 @@ def own(home: Place, fake: Fake) -> Iterator[Own]:
     own.kill()
 
 
-def test_a_server_of_the_person_is_used_with_its_password_and_left_alone(home: Place, fake: Fake) -> None:
+def test_a_user_server_is_used_with_its_password_and_not_stopped(home: Place, fake: Fake) -> None:
     own = Own(home, fake, "secret")
     own.configure(home, 'password_env = "MY_WORD"\n')
     fake.set(boot=1.5)
@@ -565,13 +565,13 @@ def test_a_server_of_the_person_is_used_with_its_password_and_left_alone(home: P
         own.kill()
 
 
-def test_a_server_that_is_not_there_is_told_in_a_sentence(home: Place, fake: Fake, own: Own) -> None:
+def test_a_missing_server_gives_a_one_line_error(home: Place, fake: Fake, own: Own) -> None:
     own.configure(home)
     ended = settled(home, ask(home, {"say": "never"}, agent="mine"))
     assert ended["error"] == f"no OpenCode server answers at {own.url}: start it with `opencode serve --port {own.port}`"
 
 
-def test_a_server_of_the_person_may_go_away_and_come_back(home: Place, fake: Fake, own: Own) -> None:
+def test_a_user_server_may_restart_during_a_turn(home: Place, fake: Fake, own: Own) -> None:
     fake.set(boot=0)
     own.configure(home)
     own.start()
@@ -586,7 +586,7 @@ def test_a_server_of_the_person_may_go_away_and_come_back(home: Place, fake: Fak
     assert "script" in first and second.startswith(GO_ON) and len(notices(home, task_id)) == 1
 
 
-def test_a_server_that_does_not_answer_for_a_while_is_waited_for(home: Place, fake: Fake, own: Own) -> None:
+def test_a_server_that_hangs_for_a_while_is_waited_for(home: Place, fake: Fake, own: Own) -> None:
     own.configure(home)
     own.start()
     gate = home.cwd.parent / "go"
@@ -615,7 +615,7 @@ def both(place: Place, fake: Fake) -> tuple[Path, str, str]:
     return gate, waiting, at_work
 
 
-def test_a_server_is_shared_by_those_with_the_same_keys(home: Place, fake: Fake) -> None:
+def test_tasks_with_the_same_environment_share_a_server(home: Place, fake: Fake) -> None:
     gate = home.cwd.parent / "go"
     step = {"until": str(gate), "say": "done"}
     tasks = [ask(home, step), ask(home, step), ask(home, step, env={"FAKE_API_KEY": "another"})]
@@ -628,14 +628,14 @@ def test_a_server_is_shared_by_those_with_the_same_keys(home: Place, fake: Fake)
         answered(home, task_id)
 
 
-def test_a_host_without_work_leaves_and_takes_its_server_with_it(home: Place, fake: Fake) -> None:
+def test_an_idle_agent_process_exits_and_stops_its_server(home: Place, fake: Fake) -> None:
     home.configure(f"{CONFIG}[agents]\nidle_exit_seconds = 0.5\n")
     answered(home, ask(home, {"say": "done"}))
     wait_until(lambda: not process.identify(fake.started[0]["pid"]) and not records(home), "the server to end")
     wait_until(lambda: not home.hosts("agents.process"), "the host to leave")
 
 
-def test_a_server_whose_host_died_is_not_left_behind(home: Place, fake: Fake) -> None:
+def test_a_server_is_stopped_after_its_agent_process_died(home: Place, fake: Fake) -> None:
     answered(home, ask(home, {"say": "done"}))
     server = fake.server
     home.configure(f"{CONFIG}[agents]\nidle_exit_seconds = 0.5\n")
@@ -644,7 +644,7 @@ def test_a_server_whose_host_died_is_not_left_behind(home: Place, fake: Fake) ->
     assert len(fake.started) == 1
 
 
-def test_a_server_of_ours_that_dies_is_started_again_and_the_agent_goes_on(home: Place, fake: Fake) -> None:
+def test_a_killed_server_is_restarted_and_the_agent_continues(home: Place, fake: Fake) -> None:
     gate = home.cwd.parent / "go"
     task_id = ask(home, bash("ls"), {"until": str(gate), "say": "done"})
     fake.reaches_its_second_step()
@@ -658,7 +658,7 @@ def test_a_server_of_ours_that_dies_is_started_again_and_the_agent_goes_on(home:
     assert activity(home, task_id)["tools"] == 1, "what was done before is counted once"
 
 
-def test_a_host_that_dies_leaves_its_agents_at_work_and_the_next_one_sees_them_to_their_end(home: Place, fake: Fake) -> None:
+def test_agents_survive_a_killed_agent_process_and_the_next_one_follows_them(home: Place, fake: Fake) -> None:
     gate, waiting, at_work = both(home, fake)
     late = ask(home, {"slow": 3, "say": "done"})
     wait_until(lambda: len(fake.prompts) == 3, "the third to be asked")
@@ -678,7 +678,7 @@ def test_a_host_that_dies_leaves_its_agents_at_work_and_the_next_one_sees_them_t
         assert len(notices(home, task_id)) == 1 and home.status(task_id)["run_count"] == 1
 
 
-def test_host_and_server_may_die_together(home: Place, fake: Fake) -> None:
+def test_agents_continue_after_agent_process_and_server_are_both_killed(home: Place, fake: Fake) -> None:
     gate, waiting, at_work = both(home, fake)
     kill(host(home), fake.server)
     gate.touch()
@@ -692,7 +692,7 @@ def test_host_and_server_may_die_together(home: Place, fake: Fake) -> None:
     assert len(told) == 2 and told[0].startswith("The user approved your request") and told[1].startswith(GO_ON)
 
 
-def test_a_session_that_was_deleted_cannot_be_resumed(home: Place, fake: Fake) -> None:
+def test_a_deleted_session_cannot_be_resumed(home: Place, fake: Fake) -> None:
     task_id = ask(home, {"say": "done"})
     answered(home, task_id)
     fake.call("DELETE", f"/session/{fake.sessions[0]['info']['id']}")
@@ -701,7 +701,7 @@ def test_a_session_that_was_deleted_cannot_be_resumed(home: Place, fake: Fake) -
     assert (ended["status"], ended["error"]) == ("failed", EXPIRED) and len(fake.prompts) == 1
 
 
-def test_one_that_is_deleted_in_the_middle_is_told_so(home: Place, fake: Fake) -> None:
+def test_deleting_a_session_during_a_turn_fails_the_run(home: Place, fake: Fake) -> None:
     task_id = ask(home, {"until": "/nowhere/at/all", "say": "never"})
     wait_until(lambda: fake.sessions and len(fake.sessions[0]["messages"]) == 2, "it to be at work")
     session = fake.sessions[0]["info"]["id"]
@@ -713,7 +713,7 @@ def test_one_that_is_deleted_in_the_middle_is_told_so(home: Place, fake: Fake) -
 # -- notices
 
 
-def test_what_it_asked_for_is_told_to_it_once_while_it_works(home: Place, fake: Fake) -> None:
+def test_a_running_agent_gets_its_notices_once(home: Place, fake: Fake) -> None:
     gate = home.cwd.parent / "go"
     task_id = ask(home, {"until": str(gate), "say": "done"})
     wait_until(lambda: fake.prompts, "it to be at work")
@@ -727,7 +727,7 @@ def test_what_it_asked_for_is_told_to_it_once_while_it_works(home: Place, fake: 
     assert sum(other in text for text in fake.users()) == 1, "it is told once"
 
 
-def test_what_ended_before_it_is_asked_again_comes_with_the_prompt(home: Place, fake: Fake) -> None:
+def test_notices_from_before_a_resume_come_with_the_prompt(home: Place, fake: Fake) -> None:
     task_id = ask(home, {"say": "done"})
     answered(home, task_id)
     other = home.ok("run", "--yes", "--", "echo", "finished", env={"BACKBURNER_SESSION": f"agent:{task_id}"}).strip()
@@ -736,7 +736,7 @@ def test_what_ended_before_it_is_asked_again_comes_with_the_prompt(home: Place, 
     assert other in fake.users()[1] and "Automatic notice" in fake.users()[1] and len(fake.users()) == 2
 
 
-def test_killed_between_telling_it_and_knowing_so_it_is_not_told_again(home: Place, fake: Fake) -> None:
+def test_a_notice_is_not_repeated_after_a_kill_before_its_acknowledgement(home: Place, fake: Fake) -> None:
     gate = home.cwd.parent / "go"
     task_id = ask(home, {"until": str(gate), "say": "done"})
     record = home.folder(task_id) / "conversation.json"
@@ -753,7 +753,7 @@ def test_killed_between_telling_it_and_knowing_so_it_is_not_told_again(home: Pla
     assert sum(other in text for text in fake.users()) == 1
 
 
-def test_nor_when_it_was_told_with_the_prompt(home: Place, fake: Fake) -> None:
+def test_a_notice_in_a_prompt_is_not_repeated_after_a_kill(home: Place, fake: Fake) -> None:
     task_id = ask(home, {"say": "done"})
     answered(home, task_id)
     other = home.ok("run", "--yes", "--", "echo", "finished", env={"BACKBURNER_SESSION": f"agent:{task_id}"}).strip()
@@ -770,7 +770,7 @@ def test_nor_when_it_was_told_with_the_prompt(home: Place, fake: Fake) -> None:
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["told", "killed before that is known"])
-def test_a_session_of_a_persons_server_is_told_once(home: Place, fake: Fake, own: Own, killed: bool) -> None:
+def test_a_session_in_a_user_server_is_notified_once(home: Place, fake: Fake, own: Own, killed: bool) -> None:
     fake.set(boot=0)
     own.configure(home)
     own.start()
@@ -792,14 +792,14 @@ def test_a_session_of_a_persons_server_is_told_once(home: Place, fake: Fake, own
 # -- being set up
 
 
-def test_whether_it_could_be_asked_is_seen_without_asking_its_model(home: Place, fake: Fake) -> None:
+def test_the_check_does_not_prompt_the_model(home: Place, fake: Fake) -> None:
     checked = json.loads(home.cli("agents", "--check", "--json").stdout)
     assert [one["problem"] for one in checked if one["name"] == "opencode"] == [""]
     assert len(fake.started) == 1 and not fake.prompts and not fake.sessions and not records(home)
     wait_until(lambda: not process.identify(fake.started[0]["pid"]), "its server to be gone")
 
 
-def test_without_the_program_a_sentence_says_how_to_get_it(home: Place, fake: Fake) -> None:
+def test_without_the_program_the_error_says_how_to_install_it(home: Place, fake: Fake) -> None:
     os.unlink(home.root.parent / "bin" / "opencode")
     path = os.pathsep.join(folder for folder in home.environ["PATH"].split(os.pathsep) if not os.path.exists(f"{folder}/opencode"))
     done = home.cli("ask", "--agent", "opencode", "Hello", env={"PATH": path})
@@ -810,7 +810,7 @@ def test_without_the_program_a_sentence_says_how_to_get_it(home: Place, fake: Fa
 # -- what was found by reading
 
 
-def test_a_check_leaves_a_server_alone_in_which_somebody_works(home: Place, fake: Fake) -> None:
+def test_a_check_does_not_stop_a_server_in_use(home: Place, fake: Fake) -> None:
     gate = home.cwd.parent / "go"
     task_id = ask(home, bash("ls"), {"say": "done", "until": str(gate)})
     fake.reaches_its_second_step()
@@ -823,7 +823,7 @@ def test_a_check_leaves_a_server_alone_in_which_somebody_works(home: Place, fake
 
 
 @pytest.mark.parametrize("word", ["approve", "reject"])
-def test_a_word_that_comes_after_our_host_was_killed_goes_to_the_step_that_still_waits(home: Place, fake: Fake, word: str) -> None:
+def test_a_decision_after_a_killed_agent_process_reaches_the_waiting_step(home: Place, fake: Fake, word: str) -> None:
     (home.cwd / "a.txt").write_text("x")
     task_id = ask(home, bash("rm a.txt"), {"say": "done"})
     settled(home, task_id, "waiting")
@@ -834,7 +834,7 @@ def test_a_word_that_comes_after_our_host_was_killed_goes_to_the_step_that_still
     assert [one["reply"] for one in fake.replies] == ["once" if word == "approve" else "reject"], "it is asked for once"
 
 
-def test_one_that_is_silent_for_too_long_is_given_up(home: Place, fake: Fake) -> None:
+def test_an_agent_that_is_silent_for_too_long_fails(home: Place, fake: Fake) -> None:
     home.configure(f"{CONFIG}[models]\ntimeout_seconds = 1\n")
     task_id = ask(home, {"say": "never", "until": str(home.cwd.parent / "never")})
     ended = settled(home, task_id)
@@ -842,7 +842,7 @@ def test_one_that_is_silent_for_too_long_is_given_up(home: Place, fake: Fake) ->
     assert fake.asked("POST", "/session/[^/]+/abort")
 
 
-def test_the_time_in_which_it_waits_for_a_word_is_not_its_own(home: Place, fake: Fake) -> None:
+def test_waiting_for_approval_does_not_count_against_the_time_budget(home: Place, fake: Fake) -> None:
     (home.cwd / "a.txt").write_text("x")
     task_id = ask(home, bash("rm a.txt"), {"say": "done"}, options=("--budget", "seconds=8"))
     assert "rm a.txt" in str(settled(home, task_id, "waiting")["error"])
@@ -851,12 +851,12 @@ def test_the_time_in_which_it_waits_for_a_word_is_not_its_own(home: Place, fake:
     answered(home, task_id)
 
 
-def test_an_answer_that_was_cut_off_is_none(home: Place, fake: Fake) -> None:
+def test_an_incomplete_answer_fails_the_run(home: Place, fake: Fake) -> None:
     ended = settled(home, ask(home, {"say": "and so on", "finish": "length"}))
     assert ended["status"] == "failed" and "length" in str(ended["error"]) and "and so on" in str(ended["error"])
 
 
-def test_a_standing_task_begins_a_session_each_time_and_leaves_none(home: Place, fake: Fake) -> None:
+def test_a_recurring_task_uses_a_new_session_per_run_and_deletes_it(home: Place, fake: Fake) -> None:
     report = json.dumps({"report": True, "state": "fine", "message": "All is well."})
     home.ok("add", "look", "--every", "1h", "--agent", "opencode", "--prompt", script({"say": f"I looked.\n{report}"}))
     for _ in range(2):

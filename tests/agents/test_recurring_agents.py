@@ -91,7 +91,7 @@ def prompts(model: ScriptedModel) -> list[str]:
     return [json.dumps(request["messages"]) for request in model.requests if request.get("tools")]
 
 
-def test_a_report_is_told_when_its_state_has_changed_and_not_when_only_its_words_have(home: Place) -> None:
+def test_a_report_is_sent_only_if_its_state_has_changed(home: Place) -> None:
     task = follows_a_file(home, "ci")
     said = [
         ("passing", "All is well."),
@@ -106,14 +106,14 @@ def test_a_report_is_told_when_its_state_has_changed_and_not_when_only_its_words
     assert home.status(task)["tokens_used"] > 0 and home.log(task) == b"Green.\n"  # type: ignore[operator]
 
 
-def test_what_is_not_worth_a_report_is_not_told_and_still_counts_as_the_last_state(home: Place) -> None:
+def test_a_result_without_report_sends_no_notice_but_is_compared_later(home: Place) -> None:
     follows_a_file(home, "ci")
     for state, tell in [("passing", False), ("failed", True), ("passing", False), ("failed", True), ("failed", True)]:
         ran(home, "ci", report(state, state.upper(), tell))
     assert told(home) == ["ci: FAILED", "ci: FAILED"]
 
 
-def test_declared_fields_are_compared_and_not_the_message(home: Place) -> None:
+def test_declared_fields_are_compared_but_not_the_message(home: Place) -> None:
     follows_a_file(home, "disk", "--field", "used", "--field", "host")
 
     def found(used: float, message: str) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def test_declared_fields_are_compared_and_not_the_message(home: Place) -> None:
     assert told(home) == ["disk: A lot.\nused: 80\nhost: a", "disk: More.\nused: 81\nhost: a"]
 
 
-def test_each_run_has_a_fresh_session_the_seeds_system_prompt_and_fewer_tools(home: Place, model: ScriptedModel) -> None:
+def test_each_run_has_a_new_session_the_seeds_system_prompt_and_fewer_tools(home: Place, model: ScriptedModel) -> None:
     follows_a_file(home, "ci", "--description", "Monitor CI.")
     ran(home, "ci", {"tool": "memory_set", "args": {"key": "seen", "value": "1"}}, report("a"))
     ran(home, "ci", report("b"))
@@ -139,7 +139,7 @@ def test_each_run_has_a_fresh_session_the_seeds_system_prompt_and_fewer_tools(ho
     assert {"write_file", "task_add", "background_task"} <= wide and "run_command" not in wide
 
 
-def test_what_is_remembered_and_the_last_result_are_context_where_asked(home: Place, model: ScriptedModel) -> None:
+def test_memory_and_the_last_result_are_included_if_requested(home: Place, model: ScriptedModel) -> None:
     follows_a_file(home, "ci", "--recall", "seen", "--last-result")
     ran(home, "ci", {"tool": "memory_set", "args": {"key": "seen", "value": "commit-77"}}, report("a", "It was found once."))
     assert "nothing yet" in prompts(model)[0]
@@ -149,7 +149,7 @@ def test_what_is_remembered_and_the_last_result_are_context_where_asked(home: Pl
     )
 
 
-def test_a_model_that_costs_money_is_woken_only_for_the_changes(home: Place, model: ScriptedModel) -> None:
+def test_a_paid_model_is_called_only_for_changes(home: Place, model: ScriptedModel) -> None:
     """A thousand ticks, seven changes."""
     todo = script(report("{{state}}", "Seen."))
     add(home, "watch", "--prompt", f"Look at it. {todo}", "--notify", "always", "--", "cat", "value.txt")
@@ -168,7 +168,7 @@ def test_a_model_that_costs_money_is_woken_only_for_the_changes(home: Place, mod
     assert len(asked) == len(changes) == len(prompts(model)) and len(told(home)) == len(changes)
 
 
-def test_a_command_wakes_its_agent_on_success_on_output_or_on_change(home: Place, model: ScriptedModel) -> None:
+def test_a_pre_check_triggers_the_agent_on_success_output_or_change(home: Place, model: ScriptedModel) -> None:
     todo = script(report("x"))
     for mode in ("change", "success", "output"):
         add(home, mode, "--wake", mode, "--prompt", f"{mode} {todo}", "--", "cat", "file.txt")
@@ -183,7 +183,7 @@ def test_a_command_wakes_its_agent_on_success_on_output_or_on_change(home: Place
     assert ran(home, "change")["status"] == "failed" and home.status("change")["failures"] == 1
 
 
-def test_what_woke_an_agent_that_failed_wakes_it_again(home: Place) -> None:
+def test_a_pre_check_result_triggers_again_after_the_agent_failed(home: Place) -> None:
     (home.cwd / "file.txt").write_text("news")
     add(home, "watch", "--prompt", script({"error": 500, "times": 3}, report("x", "Seen.")), "--", "cat", "file.txt")
     assert ran(home, "watch")["problem"] == "transient"
@@ -193,9 +193,7 @@ def test_what_woke_an_agent_that_failed_wakes_it_again(home: Place) -> None:
 
 
 @pytest.mark.parametrize(("status", "problem", "seconds"), [(429, "rate_limit", 300), (401, "auth", 600), (500, "transient", 30)])
-def test_a_failure_is_tried_again_once_after_a_time_that_fits_its_kind_and_then_pauses_with_one_notice(
-    home: Place, status: int, problem: str, seconds: int
-) -> None:
+def test_a_failure_is_retried_once_and_then_pauses_the_task_with_one_notice(home: Place, status: int, problem: str, seconds: int) -> None:
     add(home, "ci", "--notify", "never", "--prompt", script({"error": status, "times": 100}))
     first = ran(home, "ci")
     assert (first["status"], first["problem"]) == ("failed", problem) and told(home) == []
@@ -214,7 +212,7 @@ def test_a_failure_is_tried_again_once_after_a_time_that_fits_its_kind_and_then_
     assert home.status("ci")["status"] == "active" and home.status("ci")["failures"] == 0
 
 
-def test_the_tokens_of_a_run_that_failed_or_was_stopped_are_written_too(home: Place) -> None:
+def test_tokens_of_failed_and_stopped_runs_are_recorded(home: Place) -> None:
     follows_a_file(home, "ci", "--timeout", "8s")
     failed = ran(home, "ci", {"tool": "memory_list", "args": {}}, {"error": 400, "times": 9})
     assert failed["status"] == "failed" and failed["tokens_used"] > 0, failed
@@ -226,7 +224,7 @@ def test_the_tokens_of_a_run_that_failed_or_was_stopped_are_written_too(home: Pl
     assert stopped["tokens_used"] > 0 and stopped["error"] == "timed out after 8s"
 
 
-def test_a_timeout_really_stops_the_work_and_is_ambiguous_only_in_the_middle_of_a_tool(home: Place, model: ScriptedModel) -> None:
+def test_a_timeout_stops_the_run_and_is_retried_unless_a_tool_was_running(home: Place, model: ScriptedModel) -> None:
     home.configure((home.root / "config.toml").read_text().replace("yield_seconds = 1", "yield_seconds = 30"))
     home.ok("trust")
     follows_a_file(home, "slow", "--timeout", "2s")
@@ -240,7 +238,7 @@ def test_a_timeout_really_stops_the_work_and_is_ambiguous_only_in_the_middle_of_
     assert not (home.cwd / "effect").exists()
 
 
-def test_a_run_whose_host_was_killed_is_told_once_and_never_run_again_by_itself(home: Place) -> None:
+def test_a_run_with_a_killed_agent_process_gives_one_notice_and_no_retry(home: Place) -> None:
     follows_a_file(home, "ci")
     steps(home, "ci", {"tool": "memory_list", "args": {}}, {"hang": 40, "say": "late"})
     run_id = home.ok("run-now", "ci").strip()
@@ -253,7 +251,7 @@ def test_a_run_whose_host_was_killed_is_told_once_and_never_run_again_by_itself(
     assert ran(home, "ci", report("fine", "Back."))["status"] == "completed" and told(home) == ["ci: Back."]
 
 
-def test_a_budget_of_the_day_pauses_and_asks_and_an_agent_cannot_say_yes(home: Place) -> None:
+def test_a_daily_budget_pauses_the_task_and_an_agent_cannot_resume_it(home: Place) -> None:
     home.ok("add", "ci", "--every", "1s", "--per-day", "tokens=1", "--notify", "never", "--prompt", script(report("x")))
     wait_until(lambda: home.status("ci")["status"] == "paused", "the budget to be used up", 40)
     (notice,) = told(home)
@@ -266,7 +264,7 @@ def test_a_budget_of_the_day_pauses_and_asks_and_an_agent_cannot_say_yes(home: P
     home.ok("pause", "ci")
 
 
-def test_a_run_that_needs_a_yes_says_so_in_the_inbox_and_goes_on_after_it(home: Place) -> None:
+def test_a_run_that_needs_approval_is_in_the_inbox_and_continues_after_it(home: Place) -> None:
     follows_a_file(home, "ci")
     steps(home, "ci", {"tool": "run_command", "args": {"command": "rm -f important"}}, report("done", "Removed."))
     home.ok("run-now", "ci")
@@ -277,7 +275,7 @@ def test_a_run_that_needs_a_yes_says_so_in_the_inbox_and_goes_on_after_it(home: 
     wait_until(lambda: told(home) == ["ci: Removed."], "the run to go on", 40)
 
 
-def test_a_persons_turn_comes_first_and_the_background_run_goes_on_after_it(home: Place, model: ScriptedModel) -> None:
+def test_interactive_use_has_priority_and_the_background_run_continues_later(home: Place, model: ScriptedModel) -> None:
     """One seat, a slow model: the turn begins within one tool call of the background run, which completes afterwards."""
     slow = {"hang": 0.7, "tool": "memory_list", "args": {}}
     follows_a_file(home, "ci")
@@ -296,7 +294,7 @@ def test_a_persons_turn_comes_first_and_the_background_run_goes_on_after_it(home
     assert "run_suspended" in home.ok("events") and "run_requeued" in home.ok("events")
 
 
-def test_a_person_who_dies_in_the_middle_of_a_turn_holds_up_nobody(home: Place, model: ScriptedModel) -> None:
+def test_a_killed_interactive_client_does_not_block_background_runs(home: Place, model: ScriptedModel) -> None:
     follows_a_file(home, "ci")
     steps(home, "ci", *[{"hang": 0.5, "tool": "memory_list", "args": {}}] * 4, report("done", "Finished."))
     run_id = home.ok("run-now", "ci").strip()
@@ -312,7 +310,7 @@ def test_a_person_who_dies_in_the_middle_of_a_turn_holds_up_nobody(home: Place, 
     assert ended(home, "ci", run_id)["status"] == "completed"
 
 
-def test_where_the_local_model_fails_or_asks_the_remote_one_goes_on(home: Place, model: ScriptedModel) -> None:
+def test_the_remote_model_continues_if_the_local_one_fails_or_escalates(home: Place, model: ScriptedModel) -> None:
     with ScriptedModel() as strong:
         settings = (home.root / "config.toml").read_text()
         remote = f'remote = "openai-chat:strong"\nremote_base_url = "{strong.url}/v1"\n'
@@ -328,7 +326,7 @@ def test_where_the_local_model_fails_or_asks_the_remote_one_goes_on(home: Place,
         assert fails["status"] == "completed" and len(model.requests) == len(strong.requests) == 2
 
 
-def test_a_task_after_another_gets_its_result(home: Place, model: ScriptedModel) -> None:
+def test_a_task_after_another_task_gets_its_result(home: Place, model: ScriptedModel) -> None:
     add(home, "first", "--", "echo", "the number is 42")
     home.ok("add", "second", "--after", "first", "--notify", "always", "--prompt", script(report("x", "Heard.")))
     (home.cwd / "show.sh").write_text('cat "$BACKBURNER_AFTER_RESULT"; tail -n 1 "$BACKBURNER_AFTER_LOG"\n')
@@ -341,7 +339,7 @@ def test_a_task_after_another_gets_its_result(home: Place, model: ScriptedModel)
     assert "the number is 42" not in told(home)[-1]
 
 
-def test_an_agent_is_told_what_a_command_prints_otherwise(home: Place, model: ScriptedModel) -> None:
+def test_an_agent_gets_the_changes_in_the_output_of_a_command(home: Place, model: ScriptedModel) -> None:
     value = home.cwd / "value.txt"
     value.write_text("one\nsame\n")
     words = ("add", "look", "--on", "command:cat value.txt", "--with", "every=1s", "--with", "compare=full")

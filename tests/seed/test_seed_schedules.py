@@ -176,7 +176,7 @@ def test_run_tests_on_this_branch_when_i_push(home: Place) -> None:
     assert len(commands) == 2
 
 
-def test_an_agent_watches_what_it_was_talked_about(home: Place) -> None:
+def test_an_agent_adds_a_task_from_a_conversation(home: Place) -> None:
     """The example of discovery, from the yes on: what an agent added is told to its session, once."""
     program(home, "gh", "completed\tfailure\t42")
     with Raw(home) as client:
