@@ -1,4 +1,4 @@
-"""A model string names one provider, one address and one key: which server is asked, and which key arrives there."""
+"""Which address and which API key a model uses, from its name and the settings."""
 
 import json
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ api_key_env = "TEAM_KEY"
 
 
 class Servers:
-    """A server that [models] names, and the own addresses of two providers, all on loopback."""
+    """The server that [models] names, and the own addresses of two providers, all on loopback."""
 
     def __init__(self, place: Place, shared: ScriptedModel, openai: ScriptedModel, anthropic: ScriptedModel) -> None:
         self.shared, self.openai, self.anthropic = shared, openai, anthropic
@@ -28,7 +28,7 @@ class Servers:
 
     @property
     def keys(self) -> list[set[str]]:
-        """The keys that arrived at each."""
+        """The API keys that each server received."""
         return [{key.removeprefix("Bearer ") for key in one.keys} for one in (self.shared, self.openai, self.anthropic)]
 
 

@@ -1,4 +1,4 @@
-"""What an agent from outside may do without a person: the gate's word to each step that it asks for."""
+"""Which permission requests of an external agent are allowed without a person."""
 
 import os
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ def app(place: Place) -> Iterator[App]:
 
 
 def work(app: App, place: Place, **about: Any) -> ClaimedRun:
-    """A task of an agent in the project, as the agent process has it; nobody runs it."""
+    """A claimed run of an agent task in the project, which nothing executes."""
     asked = {"agent": "fake", "prompt": "Do it.", "start_at": 4_000_000_000_000, "opened": str(place.cwd)}
     entry: Entry = app.submissions.submit(records.request((), str(place.cwd), dict(place.environ), **asked), caller(app))
     assert entry.run is not None
@@ -71,7 +71,9 @@ def test_an_opencode_patch_has_the_paths_of_all_its_files(place: Place) -> None:
     asked = request("edit", {}, "apply_patch", filepath="a.py, .git/hooks/pre-commit", diff="+x", files=files)
     assert asked.kind == "edit" and asked.paths == ("/p/a.py", "/p/b.py", "/p/.git/hooks/pre-commit")
     assert all(path in asked.description for path in asked.paths)
-    assert request("edit", {}, "apply_patch", filepath="a.py, b.py", diff="+x").kind == "other", "many as one path are none"
+    assert request("edit", {}, "apply_patch", filepath="a.py, b.py", diff="+x").kind == "other", (
+        "several files in one path are not recognised"
+    )
 
 
 def test_an_opencode_search_is_checked_like_the_equivalent_command(app: App, place: Place) -> None:
@@ -84,7 +86,7 @@ def test_an_opencode_search_is_checked_like_the_equivalent_command(app: App, pla
 def test_a_request_for_the_folders_of_a_command_includes_the_command(place: Place) -> None:
     asked = request("external_directory", {"command": "cat x", "workdir": "/etc"}, "bash", command="cat x")
     assert (asked.kind, asked.command, asked.cwd) == ("command", "cat x", "/etc")
-    assert request("external_directory", {"pattern": "x"}, "glob").kind == "other", "nothing else is asked for after that"
+    assert request("external_directory", {"pattern": "x"}, "glob").kind == "other", "no other request follows it"
     assert request("external_directory", {"filePath": "/etc/hosts"}, "read").kind == "unrestricted", "the read is requested separately"
 
 
