@@ -1,4 +1,4 @@
-"""Fixtures of the tests with real agents: an office of agents for the tests of a file, or for one test, and a check that nothing is left.
+"""Fixtures for the tests with real agents: a home for all tests of a file or for one test, and a check that no process remains.
 
 `scripts/test-agents` sets BACKBURNER_CLIENTS to the folder with the agents' programs and runs these; `scripts/test` does not.
 """
@@ -19,26 +19,26 @@ def pytest_sessionstart() -> None:
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """One office for all tests of a file, so that its servers start once."""
-    from harness import an_office
+def shared_agents_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One home for all tests of a file, so that its servers start once."""
+    from harness import open_agents_home
 
-    with an_office(tmp_path_factory.mktemp("office")) as made:
-        yield made
-
-
-@pytest.fixture
-def office(shared: Any) -> Iterator[Any]:
-    """The shared office; after each test nobody works in it any more."""
-    yield shared
-    shared.settle()
+    with open_agents_home(tmp_path_factory.mktemp("agents")) as opened:
+        yield opened
 
 
 @pytest.fixture
-def own_office(tmp_path: Path) -> Iterator[Any]:
-    """An office for one test."""
-    from harness import an_office
+def agents_home(shared_agents_home: Any) -> Iterator[Any]:
+    """The shared_agents_home home; after each test all its runs are ended."""
+    yield shared_agents_home
+    shared_agents_home.settle()
 
-    with an_office(tmp_path) as made:
-        yield made
-        made.settle()
+
+@pytest.fixture
+def new_agents_home(tmp_path: Path) -> Iterator[Any]:
+    """A home for one test."""
+    from harness import open_agents_home
+
+    with open_agents_home(tmp_path) as opened:
+        yield opened
+        opened.settle()

@@ -1,6 +1,6 @@
-"""Real agents at work for Backburner: a home, a person's folder with settings for each of them, and a scripted model in place of theirs.
+"""Runs real agents under Backburner: a home, a user's home directory with settings for each agent, and a scripted model server.
 
-A prompt holds the script; what the model was shown comes out of `ScriptedModel.requests`. Everything is on loopback and has a time limit.
+The prompt contains the script; `ScriptedModel.requests` has what the model received. Everything is on loopback and has a time limit.
 """
 
 import asyncio
@@ -38,40 +38,40 @@ NOBODY = 65534
 Step = dict[str, Any]
 
 
-class Kind:
-    """One agent: what it needs to be asked without a network, and how its model runs a command."""
+class AgentKind:
+    """One agent: its settings for use without a network, and how its model runs a command."""
 
     name = ""
     shell, argument = "", "command"
-    more: Step = {}  # that the shell is called with besides
-    asking: Step = {}  # what makes it ask for permission
-    variables: dict[str, str] = {}  # `{url}` is where the model is
-    settings = ""  # of ours
-    cut = 1  # how many turns of its model are in its history for a call that was cut off
-    refusal = "A person said no."  # what its model hears of a no: our words, or its own
+    more: Step = {}  # further arguments of the shell tool
+    asking: Step = {}  # arguments that make it request permission
+    variables: dict[str, str] = {}  # `{url}` is the address of the model
+    settings = ""  # for Backburner's config.toml
+    cut = 1  # number of model turns in its history for an interrupted tool call
+    refusal = "The user rejected this."  # the text that its model gets after a rejection: ours, or the agent's own
 
     @classmethod
-    def set_up(cls, office: "Office") -> None:
-        """Write what a person would have."""
+    def set_up(cls, agents_home: "AgentsHome") -> None:
+        """Write the settings that a user would have."""
 
     @classmethod
-    def runs(cls, command: str, *, asks: bool = False) -> Step:
-        """The step in which its model runs a command."""
+    def command_step(cls, command: str, *, asks: bool = False) -> Step:
+        """The script step in which its model runs a command."""
         return {"tool": cls.shell, "args": {cls.argument: command, **cls.more, **(cls.asking if asks else {})}}
 
 
-class OpenCode(Kind):
+class OpenCode(AgentKind):
     name, shell, more = "opencode", "bash", {"description": "a command"}
     variables = {"OPENCODE_DISABLE_MODELS_FETCH": "1"}
 
     @classmethod
-    def set_up(cls, office: "Office") -> None:
+    def set_up(cls, agents_home: "AgentsHome") -> None:
         model = {"name": "Fake 1", "tool_call": True, "limit": {"context": 128000, "output": 8192}}
-        options = {"baseURL": f"{office.model.url}/v1", "apiKey": "fake-key"}
+        options = {"baseURL": f"{agents_home.model.url}/v1", "apiKey": "fake-key"}
         provider = {"npm": "@ai-sdk/openai-compatible", "name": "Fake", "options": options, "models": {"fake-1": model}}
         used = {"model": "fake/fake-1", "small_model": "fake/fake-1"}
         config = {**used, "autoupdate": False, "share": "disabled", "provider": {"fake": provider}}
-        folder = office.person / ".config" / "opencode"
+        folder = agents_home.user_home / ".config" / "opencode"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "opencode.json").write_text(json.dumps(config))
 
@@ -80,7 +80,7 @@ class OpenCodeAcp(OpenCode):
     name = "opencode-acp"
 
 
-class Claude(Kind):
+class Claude(AgentKind):
     name, shell, more = "claude", "Bash", {"description": "a command"}
     cut, refusal = 2, "User refused permission to run tool"
     variables = {
@@ -91,45 +91,45 @@ class Claude(Kind):
     }
 
     @classmethod
-    def set_up(cls, office: "Office") -> None:
-        """It does not work for root: there it is somebody else, with a folder of their own."""
+    def set_up(cls, agents_home: "AgentsHome") -> None:
+        """Claude Code refuses to run as root; in that case, run it as another user with another home directory."""
         if os.getuid() == 0:
-            own = office.root / "nobody"
-            own.mkdir()
-            os.chown(own, NOBODY, NOBODY)
-            office.place.cwd.chmod(0o777)
-            _let_through(office.root)
-            _let_through(office.place.cwd)
-            word = f"setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups"
-            wrapper = office.bin / "claude-agent-acp"
-            wrapper.write_text(f'#!/bin/sh\nHOME={own} exec {word} {CLIENTS}/claude-agent-acp "$@"\n')
+            user_home = agents_home.root / "nobody"
+            user_home.mkdir()
+            os.chown(user_home, NOBODY, NOBODY)
+            agents_home.place.cwd.chmod(0o777)
+            _allow_traversal(agents_home.root)
+            _allow_traversal(agents_home.place.cwd)
+            prefix = f"setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups"
+            wrapper = agents_home.bin / "claude-agent-acp"
+            wrapper.write_text(f'#!/bin/sh\nHOME={user_home} exec {prefix} {CLIENTS}/claude-agent-acp "$@"\n')
             wrapper.chmod(0o755)
 
 
-class Codex(Kind):
+class Codex(AgentKind):
     name, shell, argument = "codex", "exec_command", "cmd"
     asking = {"sandbox_permissions": "require_escalated", "justification": "it writes"}
 
     @classmethod
-    def environ(cls, office: "Office") -> dict[str, str]:
-        provider = {"name": "Fake", "base_url": f"{office.model.url}/v1", "wire_api": "responses", "env_key": "FAKE_KEY"}
+    def environ(cls, agents_home: "AgentsHome") -> dict[str, str]:
+        provider = {"name": "Fake", "base_url": f"{agents_home.model.url}/v1", "wire_api": "responses", "env_key": "FAKE_KEY"}
         config = {"model": "fake-1", "model_provider": "fake", "model_providers": {"fake": provider}}
         return {"CODEX_CONFIG": json.dumps(config), "FAKE_KEY": "x"}
 
 
-class Gemini(Kind):
+class Gemini(AgentKind):
     name, shell, more = "gemini", "run_shell_command", {"description": "a command"}
     refusal = "was canceled by the user"
     variables = {"GEMINI_API_KEY": "fake", "GOOGLE_GEMINI_BASE_URL": "{url}"}
     settings = '[agents.gemini]\ntype = "acp"\nmodel = "gemini-2.5-flash"\n'
 
 
-class Qwen(Kind):
+class Qwen(AgentKind):
     name, shell, more = "qwen", "run_shell_command", {"description": "a command", "is_background": False}
     variables = {"OPENAI_BASE_URL": "{url}/v1", "OPENAI_API_KEY": "fake", "OPENAI_MODEL": "fake-1"}
 
 
-class Goose(Kind):
+class Goose(AgentKind):
     name, shell = "goose", "shell"
     cut, refusal = 0, "The user has declined to run this tool."
     variables = {
@@ -141,26 +141,26 @@ class Goose(Kind):
     }
 
 
-class BuiltIn(Kind):
-    """Ours, for comparison."""
+class BuiltIn(AgentKind):
+    """The built-in agent, for comparison."""
 
     name, shell = "default", "run_command"
     variables = {"OPENAI_API_KEY": "fake"}
 
 
-KINDS: dict[str, type[Kind]] = {one.name: one for one in (OpenCode, OpenCodeAcp, Claude, Codex, Gemini, Qwen, Goose, BuiltIn)}
+KINDS: dict[str, type[AgentKind]] = {kind.name: kind for kind in (OpenCode, OpenCodeAcp, Claude, Codex, Gemini, Qwen, Goose, BuiltIn)}
 
 
-class Office:
-    """A home whose agents are all real, with one model behind all of them."""
+class AgentsHome:
+    """A home with real agents, which all use one scripted model."""
 
     def __init__(self, root: Path, model: ScriptedModel) -> None:
         self.root, self.model = root, model
         project = root / "project"
         project.mkdir()
         self.place = Place(root / "home", project)
-        self.person, self.bin = root / "person", root / "bin"
-        self.person.mkdir()
+        self.user_home, self.bin = root / "person", root / "bin"
+        self.user_home.mkdir()
         self.bin.mkdir()
         self.bin.chmod(0o755)
         plain = {
@@ -180,24 +180,24 @@ class Office:
         self._numbers = itertools.count(1)
 
     def configure(self, more: str = "", capacity: int = 8) -> None:
-        """Our settings, with more of them."""
+        """Write Backburner's settings, followed by `more`."""
         models = f'[models]\ndefault = "openai-chat:scripted"\nbase_url = "{self.model.url}/v1"\nmax_concurrent = {capacity}\n'
         own = "".join(kind.settings for kind in KINDS.values())
         self.place.configure(f"{CONFIG}{models}[tasks]\nmax_concurrent = 4\n{own}{more}")
         if self.runner:
-            self.do(lambda app: app.config_file.reload_if_changed())
+            self.call_app(lambda app: app.config_file.reload_if_changed())
 
     def environ(self, name: str) -> dict[str, str]:
-        """What somebody has in their environment who asks an agent."""
+        """The environment of a user of this agent."""
         kind = KINDS.get(name, OpenCode)
         own = kind.environ(self) if issubclass(kind, Codex) else {}
         return {**self.place.environ, **own, **{key: value.format(url=self.model.url) for key, value in kind.variables.items()}}
 
     def session(self, agent: str) -> "Session":
-        """Somebody who asks just this agent."""
+        """A new session that uses this agent."""
         return Session(self, agent, f"tests:{agent}-{next(self._numbers)}")
 
-    def do(self, call: Callable[[App], Any]) -> Any:
+    def call_app(self, call: Callable[[App], Any]) -> Any:
         assert self.runner
         return self.runner.run(self.home.call(call))
 
@@ -205,60 +205,63 @@ class Office:
         return Gate(self.place.cwd, f"gate-{next(self._numbers)}")
 
     def script(self) -> tuple[str, Path]:
-        """A command for which a person is asked, and the file that it makes."""
+        """A command that needs approval, and the file that it creates."""
         number = next(self._numbers)
-        made = self.place.cwd / f"made-{number}.txt"
-        (self.place.cwd / f"work-{number}.sh").write_text(f"echo made > {made.name}\n")
-        return f"sh work-{number}.sh", made
+        created = self.place.cwd / f"made-{number}.txt"
+        (self.place.cwd / f"work-{number}.sh").write_text(f"echo made > {created.name}\n")
+        return f"sh work-{number}.sh", created
 
     @property
     def servers(self) -> list[dict[str, Any]]:
-        """The OpenCode servers of ours, as they are written down."""
+        """The records of the OpenCode servers that Backburner started."""
         folder = self.place.root / OPENCODE_SERVERS
         return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))] if folder.exists() else []
 
     def kill(self, module: str) -> None:
-        """SIGKILL for our own processes that run a module."""
-        for one in self.place.hosts(module):
-            process.send(one, signal.SIGKILL)
-            wait_until(lambda one=one: not process.is_alive(one), "it to be dead")
+        """Kill Backburner's own processes that run a module."""
+        for host in self.place.hosts(module):
+            process.send(host, signal.SIGKILL)
+            wait_until(lambda host=host: not process.is_alive(host), "the process to end")
 
-    def live(self) -> list[str]:
-        return [run.run_id for run in self.do(lambda app: list(app._ledger.live_work.live_runs())) if run.state in LIVE]
+    def live_runs(self) -> list[str]:
+        return [run.run_id for run in self.call_app(lambda app: list(app._ledger.live_work.live_runs())) if run.state in LIVE]
 
     def settle(self) -> None:
-        """Nobody works any more: what a failed test left is stopped, and that nothing of any run is left is checked."""
-        for run_id in self.live():
+        """Cancel runs that a failed test has left, and check that no process of any run remains."""
+        for run_id in self.live_runs():
             self.place.cli("cancel", run_id.partition("/")[0])
         try:
-            wait_until(lambda: not self.live(), "all of it to end", 30)
+            wait_until(lambda: not self.live_runs(), "all runs to end", 30)
         except AssertionError:
-            self.kill("agents.process")  # the next test is not to suffer from it
+            self.kill("agents.process")  # so that the next test is not affected
             raise
         with contextlib.suppress(AssertionError):
-            wait_until(lambda: not self.unknown(), "the last of it to go", 15)
-        assert not self.unknown(), "nobody knows of these"
+            wait_until(lambda: not self.unknown_processes(), "the last process to end", 15)
+        assert not self.unknown_processes(), "processes without a run"
 
-    def unknown(self) -> list[bytes]:
-        """Processes with one of our marks that neither a living run nor a server of ours has."""
-        marks = {run.mark for run in self.do(lambda app: list(app._ledger.live_work.live_runs()))} | {one["mark"] for one in self.servers}
+    def unknown_processes(self) -> list[bytes]:
+        """Processes whose tag belongs neither to a live run nor to a server of Backburner."""
+        tags = {run.process_tag for run in self.call_app(lambda app: list(app._ledger.live_work.live_runs()))} | {
+            server["mark"] for server in self.servers
+        }
         found = []
         for pid, env, words in processes():
-            mark = next((one.partition(b"=")[2].decode() for one in env if one.startswith(b"BACKBURNER_MARK=")), None)
-            if f"BACKBURNER_HOME={self.place.root}".encode() in env and mark and mark not in marks and process.identify(pid):
+            prefix = f"{process.TAG_VARIABLE}=".encode()
+            tag = next((variable.removeprefix(prefix).decode() for variable in env if variable.startswith(prefix)), None)
+            if f"BACKBURNER_HOME={self.place.root}".encode() in env and tag and tag not in tags and process.identify(pid):
                 found.append(words)
         return found
 
     def close(self) -> None:
-        """Everything of ours ends; nothing of an agent's may be left then."""
+        """Stop Backburner, and check that no process of an agent remains."""
         assert self.runner
         self.runner.run(self.home.__aexit__())
         self.runner.close()
         self.place.stop_engine()
-        nothing_left(self.left, 15)
+        nothing_left(self.remaining_processes, 15)
 
-    def left(self) -> dict[ProcessId, bytes]:
-        """The living processes that have anything of this office in their environment."""
+    def remaining_processes(self) -> dict[ProcessId, bytes]:
+        """The running processes whose environment contains a path of this home."""
         found = {}
         for pid, env, words in processes():
             if str(self.root).encode() in b"\0".join(env) and (one := process.identify(pid)):
@@ -267,110 +270,110 @@ class Office:
 
 
 class Session:
-    """Somebody who asks one agent through our tools."""
+    """A session that uses one agent through the background tools."""
 
-    def __init__(self, office: Office, agent: str, name: str) -> None:
-        self.office, self.agent, self.name = office, agent, name
+    def __init__(self, agents_home: AgentsHome, agent: str, name: str) -> None:
+        self.agents_home, self.agent, self.name = agents_home, agent, name
         self.kind = KINDS.get(agent, OpenCode)
-        environ = office.environ(agent)
-        self._caller = ToolContext(office.home, session=name, cwd=str(office.place.cwd), environ=environ)
-        self._desk = ToolDispatcher(toolset())
+        environ = agents_home.environ(agent)
+        self._context = ToolContext(agents_home.home, session=name, cwd=str(agents_home.place.cwd), environ=environ)
+        self._dispatcher = ToolDispatcher(toolset())
 
     def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
-        """What a tool of ours answers; the notices that come with it stay owed."""
-        return self.office.runner.run(self._desk.answer(self._caller, tool, arguments)).result
+        """The result of a tool. Its notices are not acknowledged."""
+        return self.agents_home.runner.run(self._dispatcher.answer(self._context, tool, arguments)).result
 
     def ask(self, *steps: Step, words: str = "Please do this.", **more: Any) -> str:
-        """Start the agent with a model that does just this; its task's id."""
-        asked = self.call("background_task", description="A task", prompt=prompt(*steps, words=words), agent=self.agent, **more)
-        assert "task_id" in asked, asked
-        return asked["task_id"]
+        """Start the agent with a model that performs these steps, and return the task id."""
+        started = self.call("background_task", description="A task", prompt=prompt(*steps, words=words), agent=self.agent, **more)
+        assert "task_id" in started, started
+        return started["task_id"]
 
     def status(self, task_id: str) -> str:
-        return self.look(task_id)["status"]
+        return self.output(task_id)["status"]
 
-    def look(self, task_id: str) -> dict[str, Any]:
+    def output(self, task_id: str) -> dict[str, Any]:
         return self.call("background_output", task_id=task_id)
 
-    def until(self, task_id: str, *statuses: str, seconds: float = PATIENCE) -> dict[str, Any]:
-        """How the task stands once it has one of these."""
-        looked: dict[str, Any] = {}
+    def wait_for(self, task_id: str, *statuses: str, seconds: float = PATIENCE) -> dict[str, Any]:
+        """Wait until the task has one of these statuses, and return its output."""
+        last_output: dict[str, Any] = {}
 
-        def stands() -> bool:
-            nonlocal looked
-            looked = self.look(task_id)
-            return looked["status"] in statuses
+        def has_status() -> bool:
+            nonlocal last_output
+            last_output = self.output(task_id)
+            return last_output["status"] in statuses
 
         try:
-            wait_until(stands, f"{task_id} to be {statuses}", seconds)
+            wait_until(has_status, f"{task_id} to be {statuses}", seconds)
         except AssertionError as error:
-            raise AssertionError(f"{error}: {looked} {self.why(task_id)}") from None
-        return looked
+            raise AssertionError(f"{error}: {last_output} {self.diagnostics(task_id)}") from None
+        return last_output
 
     def answer(self, task_id: str, seconds: float = PATIENCE) -> str:
-        """What the agent answered; its end must be a good one."""
-        looked = self.until(task_id, "completed", "error", "cancelled", "waiting", seconds=seconds)
-        assert looked["status"] == "completed", (looked, self.why(task_id))
-        return looked["result"]
+        """The answer of the agent; fails if it did not complete."""
+        last_output = self.wait_for(task_id, "completed", "error", "cancelled", "waiting", seconds=seconds)
+        assert last_output["status"] == "completed", (last_output, self.diagnostics(task_id))
+        return last_output["result"]
 
     def failure(self, task_id: str, seconds: float = PATIENCE) -> str:
-        """Why the agent failed, as it must."""
-        looked = self.until(task_id, "completed", "error", "cancelled", "waiting", seconds=seconds)
-        assert looked["status"] == "error", looked
-        return looked["error"]
+        """The error of the agent; fails if it did not fail."""
+        last_output = self.wait_for(task_id, "completed", "error", "cancelled", "waiting", seconds=seconds)
+        assert last_output["status"] == "error", last_output
+        return last_output["error"]
 
     def resume(self, task_id: str, *steps: Step, words: str = "And now this.") -> dict[str, Any]:
         return self.call("background_resume", task_id=task_id, message=prompt(*steps, words=words))
 
     def notices(self, task_id: str) -> list[str]:
-        """All that was ever owed to this session for a task that ended."""
-        found = self.office.do(lambda app: list(app.inbox.notices(session=self.name, unread=False)))
-        return [one.text for one in found if one.task_id == task_id and one.kind != "waiting"]
+        """All notices of this session about the end of a task."""
+        found = self.agents_home.call_app(lambda app: list(app.inbox.notices(session=self.name, unread=False)))
+        return [notice.text for notice in found if notice.task_id == task_id and notice.kind != "waiting"]
 
-    def asked(self, word: str) -> list[dict[str, Any]]:
-        """The requests of one conversation to the model, which has this word in it."""
-        return [one for one in list(self.office.model.requests) if one.get("tools") and word in said(one)]
+    def requests(self, text: str) -> list[dict[str, Any]]:
+        """The model requests of the conversation that contains this text."""
+        return [request for request in list(self.agents_home.model.requests) if request.get("tools") and text in said(request)]
 
-    def why(self, task_id: str) -> str:
-        """What the agent complained about, and what the host wrote."""
-        folder = self.office.place.folder(task_id)
-        complaints = [path.read_text(errors="replace")[-1500:] for path in folder.rglob("agent.err")]
-        logs = [path.read_text(errors="replace")[-1500:] for path in self.office.place.root.glob("*.log")]
-        return "\n".join(complaints + logs)
+    def diagnostics(self, task_id: str) -> str:
+        """The stderr of the agent and the logs of Backburner."""
+        folder = self.agents_home.place.folder(task_id)
+        errors = [path.read_text(errors="replace")[-1500:] for path in folder.rglob("agent.err")]
+        logs = [path.read_text(errors="replace")[-1500:] for path in self.agents_home.place.root.glob("*.log")]
+        return "\n".join(errors + logs)
 
 
 class Gate(real.Gate):
-    """One of which can be seen who is at it."""
+    """A gate whose waiting processes can be listed."""
 
     def readers(self) -> list[int]:
-        """The processes of that command."""
+        """The processes that wait at the gate."""
         return [pid for pid, _, words in processes() if words.split(b"\0")[:2] == [b"cat", self.name.encode()] and process.identify(pid)]
 
-    def reached(self, seconds: float = PATIENCE) -> None:
+    def wait_until_reached(self, seconds: float = PATIENCE) -> None:
         wait_until(self.readers, f"`{self.command}` to run", seconds)
 
-    def left(self) -> None:
+    def wait_until_left(self) -> None:
         wait_until(lambda: not self.readers(), f"`{self.command}` to be gone", 10)
 
 
-class Server:
-    """An OpenCode server that a person has, in the person's own folder."""
+class UserServer:
+    """An OpenCode server that the user has started, with the user's settings."""
 
-    def __init__(self, office: Office) -> None:
-        self.office = office
-        self._log = office.root / "serve.log"
+    def __init__(self, agents_home: AgentsHome) -> None:
+        self.agents_home = agents_home
+        self._log = agents_home.root / "serve.log"
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.start()
 
     def start(self) -> None:
-        env = {name: value for name, value in self.office.environ("opencode").items() if name != "BACKBURNER_HOME"}
+        env = {name: value for name, value in self.agents_home.environ("opencode").items() if name != "BACKBURNER_HOME"}
         with open(self._log, "wb") as file:
             self._process = subprocess.Popen(
                 ["opencode", "serve", "--hostname", "127.0.0.1", "--port", str(self.port)],
                 env=env,
                 executable=f"{CLIENTS}/opencode",
-                cwd=self.office.place.cwd,
+                cwd=self.agents_home.place.cwd,
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,
@@ -390,35 +393,35 @@ class Server:
 
 
 class Proxy:
-    """A way to a server that notes what is asked for, and that can cut off the events for good."""
+    """A proxy in front of a server that records requests and can block the event stream permanently."""
 
     def __init__(self, port: int) -> None:
         self._port = port
         self.requests: list[str] = []
-        self.deaf = False
+        self.blocks_events = False
         self._events: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
-    def cut(self) -> None:
-        """No events from now on, neither on the line that is open nor on a new one."""
-        self.deaf = True
+    def block_events(self) -> None:
+        """Close the open event stream and block new ones."""
+        self.blocks_events = True
         for line in self._events:
-            _hang_up(line)
+            _close_socket(line)
 
     def _serve(self) -> None:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                threading.Thread(target=self._pass, args=(client,), daemon=True).start()
+                threading.Thread(target=self._forward, args=(client,), daemon=True).start()
 
-    def _pass(self, client: socket.socket) -> None:
+    def _forward(self, client: socket.socket) -> None:
         try:
             server = socket.create_connection(("127.0.0.1", self._port), timeout=30)
         except OSError:
-            return _hang_up(client)
+            return _close_socket(client)
         server.settimeout(None)
         threading.Thread(target=_copy, args=(server, client), daemon=True).start()
         with contextlib.suppress(OSError):
@@ -427,14 +430,14 @@ class Proxy:
                     self.requests.append(request.decode())
                     if b"/global/event" in request:
                         self._events.append(client)
-                        if self.deaf:
+                        if self.blocks_events:
                             raise ConnectionError
                 server.sendall(piece)
-        _hang_up(client)
-        return _hang_up(server)
+        _close_socket(client)
+        return _close_socket(server)
 
     def close(self) -> None:
-        # A thread that waits for the next one keeps a listener open that is only closed.
+        # close() alone does not end the accept() of the other thread.
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -442,17 +445,17 @@ class Proxy:
 
 
 @contextlib.contextmanager
-def an_office(root: Path) -> Iterator[Office]:
+def open_agents_home(root: Path) -> Iterator[AgentsHome]:
     with ScriptedModel() as model:
-        made = Office(root, model)
+        created = AgentsHome(root, model)
         try:
-            yield made
+            yield created
         finally:
-            made.close()
+            created.close()
 
 
 def call(url: str, method: str, path: str, body: object = None, password: str = "") -> Any:
-    """One request to an OpenCode server."""
+    """Send a request to an OpenCode server."""
     import base64
 
     headers = {"Content-Type": "application/json"}
@@ -469,7 +472,7 @@ def prompt(*steps: Step, words: str = "Please do this.") -> str:
 
 
 def processes() -> Iterator[tuple[int, list[bytes], bytes]]:
-    """Every process but this one: its number, its environment and its words."""
+    """All processes except this one: pid, environment and command line."""
     for name in filter(str.isdigit, os.listdir("/proc")):
         if int(name) == os.getpid():
             continue
@@ -485,8 +488,8 @@ def free_port() -> int:
         return free.getsockname()[1]
 
 
-def _let_through(folder: Path) -> None:
-    """Let everybody pass through a folder and those above it, up to where they may already."""
+def _allow_traversal(folder: Path) -> None:
+    """Allow other users to traverse a directory and its parents, up to the first one that already allows it."""
     for one in (folder, *folder.parents):
         if one != folder and (one.stat().st_mode & 0o001 or one.stat().st_uid != os.getuid()):
             return
@@ -497,11 +500,11 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
     with contextlib.suppress(OSError):
         while piece := source.recv(1 << 16):
             target.sendall(piece)
-    _hang_up(target)
-    _hang_up(source)
+    _close_socket(target)
+    _close_socket(source)
 
 
-def _hang_up(line: socket.socket) -> None:
+def _close_socket(line: socket.socket) -> None:
     with contextlib.suppress(OSError):
         line.shutdown(socket.SHUT_RDWR)
     line.close()

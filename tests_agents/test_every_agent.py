@@ -1,4 +1,4 @@
-"""What is promised of every agent from outside, each by the agent itself: work, permissions, stops, and conversations that go on."""
+"""Every external agent, tested with its real program: work, permissions, cancelling, and resuming."""
 
 from typing import Any
 
@@ -11,119 +11,121 @@ every_agent = pytest.mark.parametrize("agent", AGENTS)
 
 
 @every_agent
-def test_it_works_is_counted_and_talks_on_in_a_new_process_with_all_that_was_said(office: Any, agent: str) -> None:
-    somebody = office.session(agent)
-    task_id = somebody.ask(somebody.kind.runs("ls"), {"say": "There is little here."}, words=f"First to {agent}.")
-    assert somebody.status(task_id) == "running"
-    assert somebody.answer(task_id) == "There is little here.\n"
-    looked = somebody.look(task_id)
-    assert looked["tool_calls"] == 1 and len(looked["recent_tools"]) == 1, looked
-    assert len(somebody.notices(task_id)) == 1
-    resumed = somebody.resume(task_id, {"say": "As I said."}, words=f"Second to {agent}.")
+def test_an_agent_works_is_counted_and_resumes_with_its_full_history(agents_home: Any, agent: str) -> None:
+    session = agents_home.session(agent)
+    task_id = session.ask(session.kind.command_step("ls"), {"say": "There is little here."}, words=f"First to {agent}.")
+    assert session.status(task_id) == "running"
+    assert session.answer(task_id) == "There is little here.\n"
+    output = session.output(task_id)
+    assert output["tool_calls"] == 1 and len(output["recent_tools"]) == 1, output
+    assert len(session.notices(task_id)) == 1
+    resumed = session.resume(task_id, {"say": "As I said."}, words=f"Second to {agent}.")
     assert resumed.get("status") == "resumed", resumed
-    assert somebody.answer(task_id) == "As I said.\n"
-    assert len(somebody.notices(task_id)) == 2
-    [*_, last] = somebody.asked(f"Second to {agent}.")
+    assert session.answer(task_id) == "As I said.\n"
+    assert len(session.notices(task_id)) == 2
+    [*_, last] = session.requests(f"Second to {agent}.")
     text = said(last)
-    assert f"First to {agent}." in text and "There is little here." in text, "it has its whole conversation"
+    assert f"First to {agent}." in text and "There is little here." in text, "the full history is kept"
 
 
 @every_agent
-def test_what_needs_a_yes_waits_for_it_and_goes_on_with_it(office: Any, agent: str) -> None:
-    somebody = office.session(agent)
-    command, made = office.script()
-    task_id = somebody.ask(somebody.kind.runs(command, asks=True), {"say": "It is made."})
-    looked = somebody.until(task_id, "waiting", "completed", "error")
-    assert looked["status"] == "waiting" and command in looked["display"], looked
-    assert not made.exists() and somebody.notices(task_id) == []
-    office.place.ok("approve", task_id)
-    assert somebody.answer(task_id) == "It is made.\n"
+def test_a_command_waits_for_approval_and_continues_after_it(agents_home: Any, agent: str) -> None:
+    session = agents_home.session(agent)
+    command, made = agents_home.script()
+    task_id = session.ask(session.kind.command_step(command, asks=True), {"say": "It is made."})
+    output = session.wait_for(task_id, "waiting", "completed", "error")
+    assert output["status"] == "waiting" and command in output["display"], output
+    assert not made.exists() and session.notices(task_id) == []
+    agents_home.place.ok("approve", task_id)
+    assert session.answer(task_id) == "It is made.\n"
     assert made.read_text() == "made\n"
 
 
 @every_agent
-def test_a_no_is_told_to_it_and_it_goes_on_without(office: Any, agent: str) -> None:
-    somebody = office.session(agent)
-    command, made = office.script()
-    task_id = somebody.ask(somebody.kind.runs(command, asks=True), {"say": "Then without."})
-    somebody.until(task_id, "waiting")
-    office.place.ok("reject", task_id)
-    assert somebody.answer(task_id) == "Then without.\n"
+def test_a_rejection_reaches_the_agent_and_it_continues(agents_home: Any, agent: str) -> None:
+    session = agents_home.session(agent)
+    command, made = agents_home.script()
+    task_id = session.ask(session.kind.command_step(command, asks=True), {"say": "Then without."})
+    session.wait_for(task_id, "waiting")
+    agents_home.place.ok("reject", task_id)
+    assert session.answer(task_id) == "Then without.\n"
     assert not made.exists()
-    heard = [said(one) for one in somebody.asked(command)][1:]
-    assert any(somebody.kind.refusal in text for text in heard), heard
+    texts = [said(request) for request in session.requests(command)][1:]
+    assert any(session.kind.refusal in text for text in texts), texts
 
 
 @every_agent
-def test_a_cancel_ends_it_with_the_command_that_it_runs(office: Any, agent: str) -> None:
-    somebody = office.session(agent)
-    gate = office.gate()
-    task_id = somebody.ask(somebody.kind.runs(gate.command), {"say": "never"})
+def test_cancel_ends_the_agent_and_its_command(agents_home: Any, agent: str) -> None:
+    session = agents_home.session(agent)
+    gate = agents_home.gate()
+    task_id = session.ask(session.kind.command_step(gate.command), {"say": "never"})
 
-    def runs() -> bool:
-        if somebody.status(task_id) == "waiting":  # one that does not say what it would run is asked about it
-            office.place.ok("approve", task_id)
+    def command_runs() -> bool:
+        if session.status(task_id) == "waiting":  # some agents do not send the command, so a person must approve it
+            agents_home.place.ok("approve", task_id)
         return bool(gate.readers())
 
-    wait_until(runs, "its command to run", 120)
-    stopped = somebody.call("background_cancel", task_id=task_id)
+    wait_until(command_runs, "its command to run", 120)
+    stopped = session.call("background_cancel", task_id=task_id)
     assert stopped["tasks"][0]["status"] == "cancelled", stopped
-    gate.left()
-    assert len(somebody.notices(task_id)) <= 1
-    assert somebody.asked(gate.command)[1:] == [] or "never" not in str(somebody.look(task_id))
+    gate.wait_until_left()
+    assert len(session.notices(task_id)) <= 1
+    assert session.requests(gate.command)[1:] == [] or "never" not in str(session.output(task_id))
 
 
 @every_agent
-def test_an_error_of_its_provider_is_a_failure(office: Any, agent: str) -> None:
-    somebody = office.session(agent)
-    task_id = somebody.ask({"error": 400, "times": 99}, {"say": "never"})
-    assert "400" in somebody.failure(task_id)
-    assert len(somebody.notices(task_id)) == 1
-    again = somebody.resume(task_id, {"say": "never"})
+def test_a_provider_error_fails_the_run(agents_home: Any, agent: str) -> None:
+    session = agents_home.session(agent)
+    task_id = session.ask({"error": 400, "times": 99}, {"say": "never"})
+    assert "400" in session.failure(task_id)
+    assert len(session.notices(task_id)) == 1
+    again = session.resume(task_id, {"say": "never"})
     assert again["error"]["message"] == "Cannot resume task: status is 'error'. Only completed tasks can be resumed."
 
 
-def test_a_yes_that_comes_after_our_host_was_killed_counts_for_the_step_that_its_server_holds(office: Any) -> None:
-    somebody = office.session("opencode")
-    command, made = office.script()
-    task_id = somebody.ask(somebody.kind.runs(command), {"say": "It is made."}, words="Late yes.")
-    somebody.until(task_id, "waiting")
-    office.kill("agents.process")
-    assert somebody.status(task_id) == "waiting" and not made.exists()
-    office.place.ok("approve", task_id)
-    assert somebody.answer(task_id) == "It is made.\n"
-    assert made.read_text() == "made\n" and len(somebody.notices(task_id)) == 1
-    assert said(somebody.asked("Late yes.")[-1]).count("Late yes.") == 1
+def test_an_approval_after_a_killed_agent_process_reaches_the_step_in_the_server(agents_home: Any) -> None:
+    session = agents_home.session("opencode")
+    command, made = agents_home.script()
+    task_id = session.ask(session.kind.command_step(command), {"say": "It is made."}, words="Late approval.")
+    session.wait_for(task_id, "waiting")
+    agents_home.kill("agents.process")
+    assert session.status(task_id) == "waiting" and not made.exists()
+    agents_home.place.ok("approve", task_id)
+    assert session.answer(task_id) == "It is made.\n"
+    assert made.read_text() == "made\n" and len(session.notices(task_id)) == 1
+    assert said(session.requests("Late approval.")[-1]).count("Late approval.") == 1
 
 
 @pytest.mark.parametrize("agent", ["opencode-acp", "claude", "codex", "qwen", "goose"])
-def test_a_yes_that_comes_after_our_host_was_killed_is_told_in_the_session(office: Any, agent: str) -> None:
-    """The agent went with its host; told of the yes, it does the step again, and is not asked about it twice."""
-    somebody = office.session(agent)
-    command, made = office.script()
-    step = somebody.kind.runs(command, asks=True)
-    task_id = somebody.ask(*[step] * somebody.kind.cut, step, {"say": "It is made."}, words=f"Late yes for {agent}.")
-    somebody.until(task_id, "waiting")
-    office.kill("agents.process")
-    assert somebody.status(task_id) == "waiting" and not made.exists()
-    office.place.ok("approve", task_id)
-    looked = somebody.until(task_id, "completed", "error", "waiting")
-    last = said(somebody.asked(f"Late yes for {agent}.")[-1])
-    assert made.exists(), ("what was granted is not asked for again", looked, last[-3000:])
-    if looked["status"] == "waiting":  # killed so early that fewer turns are in its history: its model does the step once more
-        office.place.ok("approve", task_id)
-        looked = somebody.until(task_id, "completed", "error", "waiting")
-    assert looked["status"] == "completed", (looked, last[-3000:])
-    assert made.read_text() == "made\n" and len(somebody.notices(task_id)) == 1
-    assert "A person said yes to this" in last and last.count(f"Late yes for {agent}.") == 1, "it is told the word, not the prompt again"
+def test_an_approval_after_a_killed_agent_process_is_sent_in_the_session(agents_home: Any, agent: str) -> None:
+    """The agent ends with the agent process. After the approval it repeats the step without a second request."""
+    session = agents_home.session(agent)
+    command, made = agents_home.script()
+    step = session.kind.command_step(command, asks=True)
+    task_id = session.ask(*[step] * session.kind.cut, step, {"say": "It is made."}, words=f"Late approval for {agent}.")
+    session.wait_for(task_id, "waiting")
+    agents_home.kill("agents.process")
+    assert session.status(task_id) == "waiting" and not made.exists()
+    agents_home.place.ok("approve", task_id)
+    output = session.wait_for(task_id, "completed", "error", "waiting")
+    last = said(session.requests(f"Late approval for {agent}.")[-1])
+    assert made.exists(), ("an approved step needs no second approval", output, last[-3000:])
+    if output["status"] == "waiting":  # killed early, so its history has fewer turns and the model repeats the step
+        agents_home.place.ok("approve", task_id)
+        output = session.wait_for(task_id, "completed", "error", "waiting")
+    assert output["status"] == "completed", (output, last[-3000:])
+    assert made.read_text() == "made\n" and len(session.notices(task_id)) == 1
+    assert "The user approved your request" in last and last.count(f"Late approval for {agent}.") == 1, (
+        "it gets the decision, and not the prompt again"
+    )
 
 
 @every_agent
-def test_a_cancel_while_it_waits_for_a_word_leaves_nothing(office: Any, agent: str) -> None:
-    somebody = office.session(agent)
-    command, made = office.script()
-    task_id = somebody.ask(somebody.kind.runs(command, asks=True), {"say": "never"})
-    somebody.until(task_id, "waiting")
-    assert somebody.call("background_cancel", task_id=task_id)["tasks"][0]["status"] == "cancelled"
-    wait_until(lambda: not office.unknown(), "the agent to be gone", 30)
+def test_cancel_while_waiting_for_approval_leaves_no_process(agents_home: Any, agent: str) -> None:
+    session = agents_home.session(agent)
+    command, made = agents_home.script()
+    task_id = session.ask(session.kind.command_step(command, asks=True), {"say": "never"})
+    session.wait_for(task_id, "waiting")
+    assert session.call("background_cancel", task_id=task_id)["tasks"][0]["status"] == "cancelled"
+    wait_until(lambda: not agents_home.unknown_processes(), "the agent to be gone", 30)
     assert not made.exists()

@@ -1,4 +1,4 @@
-"""Ours killed at any moment while agents work: every task ends, each end is told once, and nothing is left that nobody knows."""
+"""Backburner's processes are killed at random moments while agents run: every task ends with one notice, and no process remains."""
 
 import os
 import random
@@ -10,56 +10,56 @@ from harness import KINDS, PATIENCE, Step
 
 from backburner.system import processes as process
 
-SEED = int(os.environ.get("BACKBURNER_SEED") or 7)  # read now: tests do not see it
+SEED = int(os.environ.get("BACKBURNER_SEED") or 7)  # read at import, because tests run with a clean environment
 ROUNDS = 6
 AGENTS = ("opencode", "goose", "default")
 VICTIMS = ("host", "engine", "both", "server", "host")
 
 
 def steps(agent: str, number: int) -> list[Step]:
-    """Work for some seconds: tools, and words that come slowly."""
+    """Work for a few seconds: tools, and text that is streamed slowly."""
     kind = KINDS[agent]
     return [
-        kind.runs(f"echo {number}.one"),
-        {"hang": 0.7, **kind.runs(f"echo {number}.two")},
-        {"drip": 0.7, **kind.runs(f"echo {number}.three")},
+        kind.command_step(f"echo {number}.one"),
+        {"hang": 0.7, **kind.command_step(f"echo {number}.two")},
+        {"drip": 0.7, **kind.command_step(f"echo {number}.three")},
         {"drip": 0.5, "say": f"all of {number}"},
-        {"say": f"all of {number}"},  # where the words before were cut off
+        {"say": f"all of {number}"},  # if the text before was cut off
     ]
 
 
-def kill(office: Any, victim: str) -> bool:
-    """SIGKILL; whether there was anybody to kill."""
+def kill(agents_home: Any, victim: str) -> bool:
+    """Send SIGKILL; True if there was a process to kill."""
     found = []
     if victim in ("host", "both"):
-        found += office.place.hosts("agents.process")
-    if victim in ("engine", "both") and office.place.engine:
-        found.append(office.place.engine)
+        found += agents_home.place.hosts("agents.process")
+    if victim in ("engine", "both") and agents_home.place.engine:
+        found.append(agents_home.place.engine)
     if victim == "server":
-        found += [process.ProcessId.parse(one["process"]) for one in office.servers if one.get("process")]
+        found += [process.ProcessId.parse(one["process"]) for one in agents_home.servers if one.get("process")]
     return sum(process.send(one, signal.SIGKILL) for one in found) > 0
 
 
-def test_ours_killed_at_random_moments_loses_nothing_and_tells_nothing_twice(own_office: Any) -> None:
-    office, chance, kills = own_office, random.Random(SEED), 0
-    somebodies = {agent: office.session(agent) for agent in AGENTS}
+def test_random_kills_lose_no_task_and_repeat_no_notice(new_agents_home: Any) -> None:
+    agents_home, generator, kills = new_agents_home, random.Random(SEED), 0
+    sessions = {agent: agents_home.session(agent) for agent in AGENTS}
     for number in range(ROUNDS):
-        asked = {agent: one.ask(*steps(agent, number), words=f"Round {number} for {agent}.") for agent, one in somebodies.items()}
-        victim, moment = chance.choice(VICTIMS), chance.uniform(0.2, 5.0)
-        time.sleep(moment)  # any moment will do
-        kills += kill(office, victim)
-        for agent, task_id in asked.items():
-            what, somebody = f"round {number} (seed {SEED}), {victim} killed after {moment:.1f} s", somebodies[agent]
-            looked = somebody.until(task_id, "completed", "error", "cancelled", "waiting", seconds=PATIENCE)
-            assert len(somebody.notices(task_id)) == 1, (what, agent, somebody.notices(task_id))
-            if looked["status"] == "completed":
-                assert looked["result"] == f"all of {number}\n", (what, agent, looked)
+        task_ids = {agent: session.ask(*steps(agent, number), words=f"Round {number} for {agent}.") for agent, session in sessions.items()}
+        victim, moment = generator.choice(VICTIMS), generator.uniform(0.2, 5.0)
+        time.sleep(moment)  # a random moment
+        kills += kill(agents_home, victim)
+        for agent, task_id in task_ids.items():
+            what, session = f"round {number} (seed {SEED}), {victim} killed after {moment:.1f} s", sessions[agent]
+            output = session.wait_for(task_id, "completed", "error", "cancelled", "waiting", seconds=PATIENCE)
+            assert len(session.notices(task_id)) == 1, (what, agent, session.notices(task_id))
+            if output["status"] == "completed":
+                assert output["result"] == f"all of {number}\n", (what, agent, output)
                 continue
-            assert looked["status"] == "error" and "interrupted" in looked["error"], (what, agent, looked)
-            assert agent != "opencode", (what, looked, "it works in a server that lives on")
-            somebody.resume(task_id, {"say": f"again {number}"})
-            assert somebody.answer(task_id) == f"again {number}\n", (what, agent)
-            assert len(somebody.notices(task_id)) == 2, (what, agent)
-        assert office.live() == [], what
-        office.settle()
-    assert kills >= ROUNDS - 2, "hardly anybody was there to be killed"
+            assert output["status"] == "error" and "interrupted" in output["error"], (what, agent, output)
+            assert agent != "opencode", (what, output, "its server was not killed, so it must complete")
+            session.resume(task_id, {"say": f"again {number}"})
+            assert session.answer(task_id) == f"again {number}\n", (what, agent)
+            assert len(session.notices(task_id)) == 2, (what, agent)
+        assert agents_home.live_runs() == [], what
+        agents_home.settle()
+    assert kills >= ROUNDS - 2, "too few processes were killed"

@@ -1,15 +1,15 @@
-"""A scripted agent of the Agent Client Protocol: it does what the prompt says, in the way of the agents that are imitated.
+"""A scripted agent of the Agent Client Protocol: executes the steps in the prompt and imitates the behaviour of real agents.
 
-`scripted_acp.py FOLDER [WORD…]`. A prompt holds its steps as `[[script: […]]]`; one without goes on with what is left of the last.
-FOLDER/journal.jsonl tells what happened to it, and FOLDER/sessions keeps its sessions. Words:
+`scripted_acp.py FOLDER [WORD…]`. A prompt contains its steps as `[[script: […]]]`; a prompt without steps continues the last script.
+FOLDER/journal.jsonl records the events, and FOLDER/sessions contains the sessions. Words:
 
-load, resume, close   what its sessions can do
-late                  what a loaded session replays comes after the answer to that, too
-forgetful             a session is written down only when it leaves
-minute                a session that is loaded in the minute of its making is lost
-stubborn              a pending question keeps it from stopping
-deaf, stays           SIGTERM, or the end of its input, does not make it leave
-mode=NAME             the mode that its sessions begin in; there are `ask` and `auto`
+load, resume, close   the capabilities of its sessions
+late                  a loaded session is also replayed after the answer to the load request
+forgetful             a session is saved only when the agent exits
+minute                a session that is loaded in the minute of its creation is lost
+stubborn              a pending permission request keeps it from stopping
+deaf, stays           it does not exit on SIGTERM, or at the end of its input
+mode=NAME             the initial mode of its sessions; the modes are `ask` and `auto`
 """
 
 import functools
@@ -35,7 +35,7 @@ writing = threading.Lock()
 
 
 def note(event: str, /, **about: Any) -> None:
-    """A line of the journal."""
+    """Write a line to the journal."""
     line = json.dumps({"event": event, "pid": os.getpid(), **about}) + "\n"
     with open(os.path.join(FOLDER, "journal.jsonl"), "ab", buffering=0) as file:
         file.write(line.encode())
@@ -52,11 +52,11 @@ def send(*messages: dict[str, Any]) -> None:
 
 
 class Wrong(Exception):
-    """An answer that is an error: its code, message and data."""
+    """An error answer with code, message and data."""
 
 
 class Session:
-    """One conversation: what was said to it, and what it has still to do."""
+    """One conversation: the prompts so far and the steps still to do."""
 
     def __init__(self, known: str, cwd: str) -> None:
         self.known, self.cwd = known, cwd
@@ -89,7 +89,7 @@ class Agent:
         self.waiting: dict[str, tuple[threading.Event, dict[str, Any]]] = {}
         self.asked = 0
 
-    # -- what comes in
+    # Requests
 
     def listen(self) -> None:
         for line in sys.stdin:
@@ -113,7 +113,7 @@ class Agent:
         except Wrong as wrong:
             code, text, data = wrong.args
             send({"id": message["id"], "error": {"code": code, "message": text, **({"data": data} if data else {})}})
-        except Exception as error:  # a script that is wrong must not look like an agent that hangs
+        except Exception as error:  # report an invalid script instead of hanging
             sys.stderr.write(f"{error!r}\n")
             sys.stderr.flush()
             os._exit(70)
@@ -196,7 +196,7 @@ class Agent:
             for event, _answer in self.waiting.values():
                 event.set()
 
-    # -- a turn
+    # Turns
 
     def session_prompt(self, params: dict[str, Any], after: list[Any]) -> dict[str, Any]:
         session = self.sessions[params["sessionId"]]
@@ -204,7 +204,7 @@ class Agent:
         note("prompted", text=text)
         if "[[script: " in text:
             session.todo, _ = json.JSONDecoder().raw_decode(text.rpartition("[[script: ")[2])
-        elif text.startswith("A person said no") and session.todo and "ask" in session.todo[0]:
+        elif text.startswith("The user rejected this") and session.todo and "ask" in session.todo[0]:
             session.todo = session.todo[1:]
         session.prompts.append(text)
         session.cancelled.clear()
@@ -222,7 +222,7 @@ class Agent:
         return {**result, "stopReason": "cancelled"} if session.cancelled.is_set() else result
 
     def step(self, session: Session, step: dict[str, Any], after: list[Any]) -> dict[str, Any] | None:
-        """One step; what the turn ends with, where it ends by it."""
+        """Execute one step. Returns the answer of the turn if the step ends it."""
         (verb, given), *more = step.items()
         about = dict(more)
         match verb:
@@ -274,7 +274,7 @@ class Agent:
         return None
 
     def ask(self, session: Session, calls: list[dict[str, Any]]) -> dict[str, Any] | None:
-        """Ask for permission for all of them at once, and do what was allowed. `no` says what a refusal does to the turn."""
+        """Request permission for all calls at once, and execute the allowed ones. `no` says how a rejection affects the turn."""
         requests = []
         for call in calls:
             tool = {"toolCallId": uuid.uuid4().hex, "status": "pending", **call["ask"]}

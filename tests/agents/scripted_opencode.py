@@ -1,17 +1,25 @@
-"""A stand-in for `opencode serve`: its HTTP interface and its quirks, with the prompt as the script of what its model does.
+"""Imitates `opencode serve`: its HTTP interface and its quirks. The prompt contains the script of what its model does.
 
     [[script: [{"tool": "bash", "args": {"command": "ls"}}, {"say": "done"}]]]
 
-The step is the number of messages with something in them that came after the newest scripted prompt. A step may have `say`, `tool` with
-`args` or more of them in `tools`, `tokens`, `cost`, `finish`, `until` (a file that must be there first), `slow` (seconds before the session
-is busy), `error` (a status of its provider), and `retry` (how often its provider fails first); the first one also `lose` and `drop` (how
-often the prompt is stored and forgotten, or not even stored). Tools are bash, which really runs, read, write, webfetch, question, task and
-whatever else, as a tool of an MCP server.
+The current step is the number of non-empty messages after the newest scripted prompt. A step may have `say`, `tool` with `args` or several
+of them in `tools`, `tokens`, `cost`, `finish`, `until` (a file that must exist first), `slow` (seconds before the session is busy), `error`
+(an HTTP status of its provider), and `retry` (how often its provider fails first). The first step may also have `lose` and `drop` (how
+often the prompt is stored but ignored, or not stored at all). Tools are bash, which really runs, read, write, webfetch, question and task;
+any other name is treated as a tool of an MCP server.
 
-Sessions are files below XDG_DATA_HOME and outlive the server; a turn does not. `journal.jsonl` beside them says what was asked of it, and
-`knobs.json` is read at every use: `cut` (a number; the streams of events that began with another one end), `deaf` (no stream begins),
-`mute` (types of events that are not sent), `twice` (each event comes twice), `status` (busy: every session is, for ever), `refuse`
-(connections end without an answer), `hold` (requests to a path that ends so are not answered), `boot` (seconds in which requests are swallowed), and `rules` (what its own settings allow).
+Sessions are files below XDG_DATA_HOME and survive the server; a turn does not. `journal.jsonl` beside them records the requests.
+`knobs.json` is read at every use and may have:
+
+- `cut`: a number; event streams that were opened with another number are closed
+- `deaf`: no event stream is opened
+- `mute`: types of events that are not sent
+- `twice`: each event is sent twice
+- `status`: with `busy`, every session is always busy
+- `refuse`: connections are closed without an answer
+- `hold`: requests to a path with this ending are not answered
+- `boot`: seconds in which requests are dropped
+- `rules`: the permissions in the server's own settings
 """
 
 import base64
@@ -48,19 +56,19 @@ _REJECTED = "The user rejected permission to use this specific tool call"
 
 
 class Aborted(Exception):
-    """The turn is to end now."""
+    """The turn must end now."""
 
 
 class Stopped(Exception):
-    """A person said no without a word: the turn ends after this step."""
+    """A request was rejected without a message: the turn ends after this step."""
 
 
 class Refused(Exception):
-    """The tool ends in an error, the turn goes on."""
+    """The tool ends with an error, and the turn continues."""
 
 
 class Missing(Exception):
-    """404."""
+    """The object does not exist (404)."""
 
 
 def knob(name: str, otherwise: Any = None) -> Any:
@@ -78,13 +86,13 @@ def journal(**about: Any) -> None:
 
 
 def script_in(text: str) -> list[Json] | None:
-    """The newest script of a text."""
+    """The last script in a text."""
     start = text.rfind(OPENING)
     return json.JSONDecoder().raw_decode(text[start + len(OPENING) :].lstrip())[0] if start >= 0 else None
 
 
 class Turn:
-    """What a session is at. Ends with the server."""
+    """A running turn of a session. It ends with the server."""
 
     def __init__(self) -> None:
         self.abort, self.over = threading.Event(), threading.Event()
@@ -98,11 +106,11 @@ class Turn:
 
 
 class Session:
-    """A conversation, kept on disk at every change."""
+    """A conversation, saved at every change."""
 
     def __init__(self, about: Json) -> None:
         self.info, self.messages = about["info"], about["messages"]
-        self.silent: set[str] = set(about["silent"])  # user messages that want no answer
+        self.silent: set[str] = set(about["silent"])  # user messages that need no answer
         self.turn: Turn | None = None
         self.lost_until = 0.0
         self.times: Counter[str] = Counter()
@@ -133,7 +141,7 @@ class Session:
 
     @property
     def unanswered(self) -> Json | None:
-        """The user message that a turn would be about."""
+        """The user message that the next turn would answer."""
         asked = [n for n, one in enumerate(self.messages) if one["info"]["role"] == "user" and one["info"]["id"] not in self.silent]
         if not asked:
             return None
@@ -142,7 +150,7 @@ class Session:
         return None if done else self.messages[asked[-1]]
 
     def step(self) -> Json:
-        """What its model does now."""
+        """The current step of the script."""
         for n in range(len(self.messages) - 1, -1, -1):
             one = self.messages[n]
             text = "\n".join(part.get("text", "") for part in one["parts"]) if one["info"]["role"] == "user" else ""
@@ -153,7 +161,7 @@ class Session:
 
 
 class Server:
-    """All sessions, who listens, and what is asked for."""
+    """All sessions, event listeners and pending requests."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -163,7 +171,7 @@ class Server:
         self.pending: dict[str, Json] = {}
         self.numbers = itertools.count()
 
-    # -- sessions
+    # Sessions
 
     def find(self, known: str) -> Session:
         with self.lock:
@@ -189,7 +197,7 @@ class Server:
         self.emit(session, "session.deleted", info=session.info)
         return True
 
-    # -- events
+    # Events
 
     def emit(self, session: Session, kind: str, **about: Any) -> None:
         if kind in knob("mute", []):
@@ -218,7 +226,7 @@ class Server:
         self.status(session, {"type": "idle"})
         self.emit(session, "session.idle")
 
-    # -- prompts
+    # Prompts
 
     def prompt(self, session: Session, body: Json) -> Json:
         known = body.get("messageID") or f"msg_{uuid.uuid4().hex}"
@@ -231,7 +239,7 @@ class Server:
             for part in body["parts"]:
                 part = {"id": f"prt_{uuid.uuid4().hex}", **part, "sessionID": session.id, "messageID": known}
                 message["parts"] = [*(one for one in message["parts"] if one["id"] != part["id"]), part]
-            if body.get("tools"):  # they replace the rules of the session
+            if body.get("tools"):  # they replace the session rules
                 session.info["permission"] = [{"permission": name, "pattern": "*", "action": "deny"} for name in body["tools"]]
             if body.get("noReply"):
                 session.silent.add(known)
@@ -282,7 +290,7 @@ class Server:
             self.idle(session)
 
     def act(self, session: Session, turn: Turn) -> Callable[[], None] | None:
-        """One message of the assistant. What is to be done late, where its provider failed."""
+        """Create one assistant message. If the provider failed, returns a function that stores the error later."""
         step = session.step()
         with self.lock:
             parent = [one["info"]["id"] for one in session.messages if one["info"]["role"] == "user"][-1]
@@ -350,7 +358,7 @@ class Server:
             self.emit(session, "message.part.updated", part=part)
             return part
 
-    # -- tools
+    # Tools
 
     def call(self, session: Session, turn: Turn, message: Json, call: Json, stopped: list[Exception]) -> None:
         name, given, known = call["tool"], call.get("args", {}), f"call_{uuid.uuid4().hex}"
@@ -430,7 +438,7 @@ class Server:
                     child.communicate()
                     raise Aborted
 
-    # -- permissions and questions
+    # Permissions and questions
 
     def ask(self, session: Session, turn: Turn, permission: str, patterns: list[str], metadata: Json, tool: Json) -> None:
         rules = [*knob("rules", [{"permission": "*", "pattern": "*", "action": "allow"}]), *session.info["permission"]]
@@ -445,7 +453,7 @@ class Server:
             self.pend(session, turn, "permission", about)
 
     def pend(self, session: Session, turn: Turn, kind: str, about: Json) -> None:
-        """Ask, and wait for the answer; asked for before an abort, it is listed for ever."""
+        """Add a request and wait for the answer. A request from before an abort stays listed."""
         known = f"{kind[:3]}_{uuid.uuid4().hex}"
         asked = {"id": known, "sessionID": session.id, **about}
         waiting: Json = {"kind": kind, "asked": asked, "directory": session.directory, "answer": None}

@@ -1,4 +1,4 @@
-"""Ours killed at any moment while three kinds of agents work: every task ends, each end is told once, and nothing is left running."""
+"""Backburner's processes are killed at random moments while three kinds of agents run: every task ends with one notice, and no process remains."""
 
 import json
 import random
@@ -22,7 +22,7 @@ KINDS = ("default", "fake", "opencode")
 
 @pytest.fixture
 def home(place: Place) -> Iterator[Place]:
-    """A home with an agent of each kind: our own, one of the Agent Client Protocol, and one in an OpenCode server."""
+    """A home with an agent of each kind: the built-in one, an ACP agent, and one in an OpenCode server."""
     folder, notes = place.root.parent / "bin", place.root.parent / "agent"
     folder.mkdir()
     notes.mkdir()
@@ -41,7 +41,7 @@ def home(place: Place) -> Iterator[Place]:
 
 
 def steps(kind: str, number: int) -> list[dict[str, Any]]:
-    """Work for a second or two: tools, and waits between them."""
+    """Work for one or two seconds: tools, with pauses between them."""
     match kind:
         case "default":
             tools = [{"drip": 0.2, "tool": "run_command", "args": {"command": f"echo {number}.{n}"}} for n in range(3)]
@@ -54,7 +54,7 @@ def steps(kind: str, number: int) -> list[dict[str, Any]]:
 
 
 def kill(place: Place, victim: str) -> int:
-    """SIGKILL; how many there were to kill."""
+    """Send SIGKILL; return the number of processes."""
     found = [*(place.hosts("agents.process") if victim in ("host", "both") else [])]
     found += [place.engine] if victim in ("engine", "both") and place.engine else []
     for record in (place.root / "opencode").glob("*.json") if victim == "server" else ():
@@ -63,12 +63,12 @@ def kill(place: Place, victim: str) -> int:
     return sum(process.send(one, signal.SIGKILL) for one in found)
 
 
-def test_whatever_is_killed_every_task_ends_and_is_told_once(home: Place) -> None:
+def test_after_any_kill_every_task_ends_with_exactly_one_notice(home: Place) -> None:
     chance, kills, rounds = random.Random(5), 0, 60 if LONG else 6
     for number in range(rounds):
         asked = {kind: home.ok("ask", "--agent", kind, f"Please [[script: {json.dumps(steps(kind, number))}]]").strip() for kind in KINDS}
         victim, moment = chance.choice(["host", "host", "engine", "both", "server"]), chance.uniform(0.0, 3.5)
-        time.sleep(moment)  # any moment will do
+        time.sleep(moment)  # a random moment
         kills += kill(home, victim)
         for kind, task_id in asked.items():
             what = f"round {number}: {victim} after {moment:.2f} s, {kind}"
@@ -82,5 +82,5 @@ def test_whatever_is_killed_every_task_ends_and_is_told_once(home: Place) -> Non
                 assert ended["result"] == "lost" and kind != "opencode", (what, ended["error"])
     assert kills >= rounds // 2
     home.stop_all()
-    assert home.processes() == [], "nothing is left"
-    assert not list((home.root / "opencode").glob("*.json")), "nor written down as if it were"
+    assert home.processes() == [], "no process remains"
+    assert not list((home.root / "opencode").glob("*.json")), "no server record remains"

@@ -1,4 +1,4 @@
-"""A model string names one provider, one address and one key: which server is asked, and which key arrives there."""
+"""Which address and which API key a model uses, from its name and the settings."""
 
 import json
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ api_key_env = "TEAM_KEY"
 
 
 class Servers:
-    """A server that [models] names, and the own addresses of two providers, all on loopback."""
+    """The server that [models] names, and the own addresses of two providers, all on loopback."""
 
     def __init__(self, place: Place, shared: ScriptedModel, openai: ScriptedModel, anthropic: ScriptedModel) -> None:
         self.shared, self.openai, self.anthropic = shared, openai, anthropic
@@ -28,7 +28,7 @@ class Servers:
 
     @property
     def keys(self) -> list[set[str]]:
-        """The keys that arrived at each."""
+        """The API keys that each server received."""
         return [{key.removeprefix("Bearer ") for key in one.keys} for one in (self.shared, self.openai, self.anthropic)]
 
 
@@ -102,7 +102,7 @@ def ask(place: Place, agent: str) -> dict[str, object]:
         ),
     ],
 )
-def test_which_address_and_key_a_model_has(text: str, name: str, standing: bool, model: str, wanted: tuple[str, str, str]) -> None:
+def test_address_and_key_of_a_model(text: str, name: str, standing: bool, model: str, wanted: tuple[str, str, str]) -> None:
     settings = agent_settings(resolve(MODELS + text), name, standing=standing, model=model)
     assert (settings["model"], settings["base_url"], settings["api_key_env"]) == wanted
 
@@ -122,14 +122,14 @@ def test_which_address_and_key_a_model_has(text: str, name: str, standing: bool,
         ),
     ],
 )
-def test_which_address_and_key_a_second_model_has(text: str, standing: bool, wanted: tuple[str, str, str]) -> None:
+def test_address_and_key_of_a_fallback_model(text: str, standing: bool, wanted: tuple[str, str, str]) -> None:
     second = 'fallback = "openai-chat:two"\nfallback_base_url = "http://second"\nfallback_api_key_env = "SECOND"\n'
     agent = "" if "[agents.a]" in text else "[agents.a]\n"
     settings = agent_settings(resolve(MODELS + second + text + agent), "a", standing=standing)
     assert (settings["fallback"], settings["fallback_base_url"], settings["fallback_api_key_env"]) == wanted
 
 
-def test_an_agent_of_another_provider_is_asked_at_that_providers_address_with_its_key(place: Place, servers: Servers) -> None:
+def test_an_agent_of_another_provider_uses_that_providers_address_and_key(place: Place, servers: Servers) -> None:
     configure(place, servers, MODELS + '[agents.other]\nmodel = "anthropic:x"\n[agents.same]\nmodel = "openai-chat:x"\n')
     assert ask(place, "other")["status"] == "completed"
     assert servers.keys == [set(), set(), {ANTHROPIC}]
@@ -137,13 +137,13 @@ def test_an_agent_of_another_provider_is_asked_at_that_providers_address_with_it
     assert servers.keys == [{TEAM}, set(), {ANTHROPIC}]
 
 
-def test_a_key_that_is_named_is_used_at_the_providers_own_address_too(place: Place, servers: Servers) -> None:
+def test_api_key_env_also_applies_at_the_providers_own_address(place: Place, servers: Servers) -> None:
     configure(place, servers, '[models]\ndefault = "openai-chat:x"\napi_key_env = "TEAM_KEY"\n')
     assert ask(place, "default")["status"] == "completed"
     assert servers.keys == [set(), {TEAM}, set()]
 
 
-def test_the_local_model_is_asked_where_the_default_one_is(place: Place, servers: Servers) -> None:
+def test_the_local_model_uses_the_address_of_the_default_model(place: Place, servers: Servers) -> None:
     configure(place, servers, MODELS + 'local = "openai-chat:two"\n')
     done = {"tool": "final_result", "args": {"report": True, "state": "seen", "message": "Fine."}}
     place.ok("add", "look", "--every", "1h", "--prompt", f"Look. [[script: {json.dumps([done])}]]")
@@ -154,7 +154,7 @@ def test_the_local_model_is_asked_where_the_default_one_is(place: Place, servers
     place.ok("cancel", "look")
 
 
-def test_doctor_asks_the_default_the_local_and_every_agents_model_at_its_own_address(place: Place, servers: Servers) -> None:
+def test_doctor_checks_every_model_at_its_own_address(place: Place, servers: Servers) -> None:
     nowhere = "http://127.0.0.1:9/v1"
     configure(
         place,
@@ -172,14 +172,14 @@ def test_doctor_asks_the_default_the_local_and_every_agents_model_at_its_own_add
 
 
 @pytest.mark.parametrize("name", ["nonsense", "nonsense:x", "openai-chat:"])
-def test_a_text_that_is_no_model_is_named_with_what_one_looks_like(place: Place, servers: Servers, name: str) -> None:
+def test_an_invalid_model_name_gives_an_error_with_examples(place: Place, servers: Servers, name: str) -> None:
     configure(place, servers, f'{MODELS}[agents.odd]\nmodel = "{name}"\n')
     error = str(ask(place, "odd")["error"])
     assert f"'{name}' is not a model" in error and "PROVIDER:NAME, such as ollama:qwen3" in error
     assert servers.keys == [set(), set(), set()]
 
 
-def test_a_model_that_cannot_be_reached_is_named_with_its_address(place: Place, servers: Servers) -> None:
+def test_an_unreachable_model_is_reported_with_its_address(place: Place, servers: Servers) -> None:
     configure(place, servers, '[models]\ndefault = "openai-chat:one"\nbase_url = "http://127.0.0.1:9/v1"\n')
     error = str(ask(place, "default")["error"])
     assert "Model openai-chat:one cannot be reached at http://127.0.0.1:9/v1: Connection error." in error and ".." not in error

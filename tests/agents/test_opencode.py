@@ -1,6 +1,6 @@
-"""Agents in an OpenCode server, from the command line: answers, permissions, and everything that can end in the middle of a turn.
+"""Agents in an OpenCode server, from the command line: answers, permissions, servers, crashes and notices.
 
-The server is scripted; its quirks are those of the real one.
+The server is scripted and imitates the quirks of the real one.
 """
 
 import base64
@@ -27,13 +27,13 @@ from backburner.core.models import ProcessId
 from backburner.services.app import open_app
 from backburner.system import processes as process
 
-FAKE = Path(__file__).with_name("scripted_opencode.py")
-GO_ON = "You were interrupted in the middle of your work."
+SCRIPTED_SERVER = Path(__file__).with_name("scripted_opencode.py")
+INTERRUPTED = "You were interrupted in the middle of your work."
 EXPIRED = "Session expired or was deleted. Start a new background_task to continue."
 
 
-class Fake:
-    """What the scripted servers of a place have on disk, and what they were asked."""
+class FakeOpenCode:
+    """The files and the recorded requests of the scripted servers of a home."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -53,17 +53,17 @@ class Fake:
             return [json.loads(line) for line in (self.data / "journal.jsonl").read_text().splitlines(keepends=True) if line.endswith("\n")]
         return []
 
-    def asked(self, method: str, pattern: str) -> list[dict[str, Any]]:
-        """The requests of a kind that were answered."""
+    def requests(self, method: str, pattern: str) -> list[dict[str, Any]]:
+        """The answered requests with this method and path."""
         return [one for one in self.journal if one.get("method") == method and re.fullmatch(pattern, one["path"])]
 
     @property
     def prompts(self) -> list[dict[str, Any]]:
-        return [one["body"] for one in self.asked("POST", "/session/[^/]+/prompt_async")]
+        return [one["body"] for one in self.requests("POST", "/session/[^/]+/prompt_async")]
 
     @property
     def replies(self) -> list[dict[str, Any]]:
-        return [one["body"] for one in self.asked("POST", "/permission/[^/]+/reply") if one["status"] == 200]
+        return [one["body"] for one in self.requests("POST", "/permission/[^/]+/reply") if one["status"] == 200]
 
     @property
     def ran(self) -> list[str]:
@@ -71,7 +71,7 @@ class Fake:
 
     @property
     def child(self) -> ProcessId | None:
-        """The command that was started last, where it still runs."""
+        """The last started command, if it is still running."""
         pids = [one["child"] for one in self.journal if "child" in one]
         return process.identify(pids[-1]) if pids else None
 
@@ -85,26 +85,26 @@ class Fake:
 
     @property
     def server(self) -> ProcessId:
-        """The server that was started last."""
+        """The last started server."""
         found = process.identify(self.started[-1]["pid"])
         assert found is not None
         return found
 
-    def users(self, session: int = 0) -> list[str]:
-        """What was said in a session, by us."""
+    def user_texts(self, session: int = 0) -> list[str]:
+        """The texts of the user messages of a session."""
         said = [one for one in self.sessions[session]["messages"] if one["info"]["role"] == "user"]
         return ["|".join(part["text"] for part in one["parts"]) for one in said]
 
-    def reaches_its_second_step(self) -> None:
-        """Wait until the first step of the only session is over, with what it was allowed to do."""
+    def wait_for_second_step(self) -> None:
+        """Wait until the only session has completed its first step."""
         wait_until(lambda: self.sessions and len(self.sessions[0]["messages"]) == 3, "the second step")
 
     def tools(self, session: int = 0) -> list[dict[str, Any]]:
-        """The states of the tools that were called."""
+        """The states of the tool calls of a session."""
         return [part["state"] for one in self.sessions[session]["messages"] for part in one["parts"] if part["type"] == "tool"]
 
     def call(self, method: str, path: str) -> Any:
-        """A request of somebody else's, to the server that was started for the home."""
+        """Send a request to the server that was started for the home."""
         (record,) = (self.place.root / "opencode").glob("*.json")
         about = json.loads(record.read_text())
         word = base64.b64encode(f"opencode:{about['password']}".encode()).decode()
@@ -115,11 +115,11 @@ class Fake:
 
 @pytest.fixture
 def home(place: Place) -> Iterator[Place]:
-    """A home on whose PATH there is an OpenCode."""
+    """A home with a scripted OpenCode on its PATH."""
     folder = place.root.parent / "bin"
     folder.mkdir()
     program = folder / "opencode"
-    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -S {shlex.quote(str(FAKE))} "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -S {shlex.quote(str(SCRIPTED_SERVER))} "$@"\n')
     program.chmod(0o755)
     place.environ |= {"PATH": f"{folder}:{place.environ['PATH']}", "XDG_DATA_HOME": str(place.root.parent / "data")}
     yield place
@@ -127,12 +127,12 @@ def home(place: Place) -> Iterator[Place]:
 
 
 @pytest.fixture
-def fake(home: Place) -> Iterator[Fake]:
-    """The scripted server. Whatever a test does, nothing is ever allowed for good, and no prompt replaces the rules of a session."""
-    fake = Fake(home)
+def fake(home: Place) -> Iterator[FakeOpenCode]:
+    """The scripted server. Checks after each test that nothing was allowed permanently and no prompt replaced the session rules."""
+    fake = FakeOpenCode(home)
     yield fake
     assert not [one for one in fake.replies if one["reply"] == "always"]
-    assert not [one for one in fake.asked("POST", "/session/[^/]+/(prompt_async|message)") if "tools" in one["body"]]
+    assert not [one for one in fake.requests("POST", "/session/[^/]+/(prompt_async|message)") if "tools" in one["body"]]
 
 
 def script(*steps: dict[str, Any]) -> str:
@@ -159,7 +159,7 @@ def settled(place: Place, task_id: str, *states: str) -> dict[str, Any]:
 
 
 def answered(place: Place, task_id: str, answer: str = "done") -> dict[str, Any]:
-    """The status of a task that has ended with an answer."""
+    """Wait for the answer of a task, check it, and return the status."""
     ended = settled(place, task_id)
     assert ended["status"] == "completed", ended
     assert place.log(task_id).decode().strip() == answer
@@ -176,8 +176,8 @@ def notices(place: Place, task_id: str) -> list[str]:
     return [one["text"] for one in place.json("inbox", "--read") if one["task_id"] == task_id]  # type: ignore[union-attr, index, call-overload]
 
 
-def host(place: Place) -> ProcessId:
-    """The agent process at work."""
+def agent_process(place: Place) -> ProcessId:
+    """The running agent process."""
     wait_until(lambda: place.hosts("agents.process"), "an agent process")
     return place.hosts("agents.process")[0]
 
@@ -185,36 +185,36 @@ def host(place: Place) -> ProcessId:
 def kill(*processes: ProcessId) -> None:
     for one in processes:
         process.send(one, signal.SIGKILL)
-    wait_until(lambda: not any(map(process.is_alive, processes)), "them to be dead")
+    wait_until(lambda: not any(map(process.is_alive, processes)), "the processes to end")
 
 
 def records(place: Place) -> list[Path]:
     return list((place.root / "opencode").glob("*.json"))
 
 
-# -- answers
+# Answers
 
 
-def test_an_agent_in_opencode_answers_and_goes_on_in_the_same_session(home: Place, fake: Fake) -> None:
+def test_an_opencode_agent_answers_and_resumes_in_the_same_session(home: Place, fake: FakeOpenCode) -> None:
     task_id = ask(home, {"say": "It is done.", "tokens": 120, "cost": 0.25})
     ended = answered(home, task_id, "It is done.")
     assert ended["type"] == "agent" and fake.sessions[0]["info"]["directory"] == str(home.cwd)
     assert home.ok("resume", task_id, script({"say": "Still done."}), "--wait") == "Still done.\n"
-    assert len(fake.sessions) == 1 and [text.split(" ")[0] for text in fake.users()] == ["Please", "Please"]
-    assert [one["info"]["role"] for one in fake.sessions[0]["messages"]] == ["user", "assistant"] * 2, "with its history"
+    assert len(fake.sessions) == 1 and [text.split(" ")[0] for text in fake.user_texts()] == ["Please", "Please"]
+    assert [one["info"]["role"] for one in fake.sessions[0]["messages"]] == ["user", "assistant"] * 2, "the history is kept"
     first, second = fake.prompts
     assert first["messageID"].startswith("msg_") and first["messageID"] != second["messageID"]
     assert all(part["id"].startswith("prt_") for one in (first, second) for part in one["parts"])
 
 
-def test_how_far_it_is_shows_its_tools_and_what_it_has_used(home: Place, fake: Fake) -> None:
+def test_progress_shows_tools_and_usage(home: Place, fake: FakeOpenCode) -> None:
     fake.set(twice=True)
     gate = home.cwd.parent / "go"
     steps = [bash("ls", tokens=100, cost=0.5), {"tool": "glob", "args": {}, "tokens": 20, "cost": 0.25}]
     task_id = ask(home, *steps, {"until": str(gate), "say": "done", "tokens": 3, "cost": 0.125})
     wait_until(lambda: activity(home, task_id).get("tokens") == 120, "two steps to be seen")
     seen = activity(home, task_id)
-    assert (seen["tools"], seen["recent"], seen["cost"]) == (2, ["bash", "glob"], 0.75), "each event came twice"
+    assert (seen["tools"], seen["recent"], seen["cost"]) == (2, ["bash", "glob"], 0.75), "duplicate events are counted once"
     gate.touch()
     answered(home, task_id)
     seen = activity(home, task_id)
@@ -222,83 +222,83 @@ def test_how_far_it_is_shows_its_tools_and_what_it_has_used(home: Place, fake: F
     assert notices(home, task_id)
 
 
-def test_the_event_of_its_end_is_enough(home: Place, fake: Fake) -> None:
+def test_the_idle_event_is_enough_to_detect_the_end(home: Place, fake: FakeOpenCode) -> None:
     fake.set(status="busy")
     answered(home, ask(home, bash("ls"), {"say": "done"}))
 
 
-def test_its_end_is_seen_without_the_event(home: Place, fake: Fake) -> None:
+def test_the_end_is_detected_without_the_idle_event(home: Place, fake: FakeOpenCode) -> None:
     fake.set(mute=["session.idle"])
     answered(home, ask(home, {"say": "done"}))
-    assert len(fake.prompts) == 1 == len(fake.users())
+    assert len(fake.prompts) == 1 == len(fake.user_texts())
 
 
-def test_what_happens_while_the_events_are_cut_is_not_missed(home: Place, fake: Fake) -> None:
+def test_changes_during_a_lost_event_stream_are_not_missed(home: Place, fake: FakeOpenCode) -> None:
     gate = home.cwd.parent / "go"
     task_id = ask(home, bash("ls"), {"tool": "toy_add", "args": {"a": 17}, "until": str(gate)}, {"say": "done"})
-    fake.reaches_its_second_step()
+    fake.wait_for_second_step()
     fake.set(cut=1, deaf=True)
     gate.touch()
-    wait_until(lambda: "toy_add" in str(home.status(task_id)["error"]), "what it asks for to be seen")
+    wait_until(lambda: "toy_add" in str(home.status(task_id)["error"]), "the request to be visible")
     error = home.status(task_id)["error"]
     home.ok("approve", task_id)
     answered(home, task_id)
-    assert fake.tools()[1]["output"] == "toy_add was used" and len(fake.users()) == 1
-    assert "17" in str(error), "what the tool is given is shown to the person, though nobody heard it"
+    assert fake.tools()[1]["output"] == "toy_add was used" and len(fake.user_texts()) == 1
+    assert "17" in str(error), "the arguments are shown although the event was missed"
 
 
-def test_a_prompt_that_was_swallowed_is_said_again_and_heard_once(home: Place, fake: Fake) -> None:
+def test_a_lost_prompt_is_sent_again_and_processed_once(home: Place, fake: FakeOpenCode) -> None:
     for task_id in [ask(home, {how: 1, "say": "done"}) for how in ("lose", "drop")] + [ask(home, {"slow": 2, "say": "done"})]:
         answered(home, task_id)
     for session in fake.sessions:
         assert [one["info"]["role"] for one in session["messages"]] == ["user", "assistant"] and len(session["messages"][0]["parts"]) == 1
     said = [(one["messageID"], one["parts"][0]["id"]) for one in fake.prompts]
-    assert sorted(map(said.count, set(said))) == [1, 2, 2], "with the same ids, and only where it was not heard"
+    assert sorted(map(said.count, set(said))) == [1, 2, 2], "with the same ids, and only if it was lost"
 
 
-def test_an_error_of_its_provider_is_told_and_nothing_is_said_into_it(home: Place, fake: Fake) -> None:
+def test_a_provider_error_is_reported_without_another_prompt(home: Place, fake: FakeOpenCode) -> None:
     task_id = ask(home, {"error": 400})
     ended = settled(home, task_id)
     assert ended["status"] == "failed" and "APIError: scripted error 400" in str(ended["error"])
-    assert len(fake.users()) == 1, "at the first idle the error is not written down yet, and what is said then is lost"
+    assert len(fake.user_texts()) == 1, "at the first idle event the error is not stored yet, and a prompt sent then would be lost"
     assert len(notices(home, task_id)) == 1
 
 
-def test_a_provider_that_fails_for_ever_is_not_waited_for(home: Place, fake: Fake) -> None:
+def test_a_provider_that_keeps_failing_fails_the_run(home: Place, fake: FakeOpenCode) -> None:
     answered(home, ask(home, {"retry": 2, "say": "done"}))
     task_id = ask(home, {"retry": 1000, "say": "never"})
     ended = settled(home, task_id)
     assert ended["status"] == "failed" and "provider failed" in str(ended["error"]) and "overloaded" in str(ended["error"])
-    assert len(fake.asked("POST", "/session/[^/]+/abort")) == 1
+    assert len(fake.requests("POST", "/session/[^/]+/abort")) == 1
     wait_until(lambda: fake.call("GET", f"/session/status?directory={home.cwd}") == {}, "the session to be idle")
 
 
-def test_many_work_at_once(home: Place, fake: Fake) -> None:
+def test_many_agents_run_at_once(home: Place, fake: FakeOpenCode) -> None:
     home.configure(f"{CONFIG}[models]\nmax_concurrent = 20\n")
     gate = home.cwd.parent / "go"
     tasks = [ask(home, {"until": str(gate), "say": f"done {n}"}) for n in range(20)]
-    wait_until(lambda: len([one for one in fake.sessions if len(one["messages"]) == 2]) == 20, "all to be at work", 40)
+    wait_until(lambda: len([one for one in fake.sessions if len(one["messages"]) == 2]) == 20, "all agents to run", 40)
     assert len(fake.started) == 1
     gate.touch()
     wait_until(lambda: len(home.json("list", "completed", "--limit", "0")) == 20, "all to end", 40)  # type: ignore[arg-type]
     assert [(home.folder(task_id) / "output.log").read_text().splitlines()[-1] for task_id in tasks] == [f"done {n}" for n in range(20)]
 
 
-def test_a_budget_that_is_used_up_stops_it_and_a_yes_lets_it_go_on(home: Place, fake: Fake) -> None:
+def test_a_used_up_budget_stops_the_session_until_it_is_approved(home: Place, fake: FakeOpenCode) -> None:
     gate = home.cwd.parent / "go"
     steps = [bash("ls", tokens=100), bash("ls", until=str(gate), tokens=10), {"say": "done", "tokens": 10}]
     task_id = ask(home, *steps, options=("--budget", "tokens=100"))
     assert "100 of 100 tokens" in str(settled(home, task_id, "waiting")["error"])
-    assert len(fake.asked("POST", "/session/[^/]+/abort")) == 1
+    assert len(fake.requests("POST", "/session/[^/]+/abort")) == 1
     gate.touch()
     home.ok("approve", task_id)
     answered(home, task_id)
 
 
-# -- permissions
+# Permissions
 
 
-def test_what_the_gate_allows_is_not_asked_for(home: Place, fake: Fake) -> None:
+def test_allowed_commands_need_no_approval(home: Place, fake: FakeOpenCode) -> None:
     (home.cwd / "a.txt").write_text("inside")
     answered(home, ask(home, bash("ls"), {"tool": "read", "args": {"filePath": "a.txt"}}, write("new.txt", "made"), {"say": "done"}))
     assert [one["reply"] for one in fake.replies] == ["once"] * 3 and (home.cwd / "new.txt").read_text() == "made"
@@ -306,28 +306,28 @@ def test_what_the_gate_allows_is_not_asked_for(home: Place, fake: Fake) -> None:
 
 
 @pytest.mark.parametrize("answer", ["approve", "reject"])
-def test_a_command_that_needs_a_yes_waits_for_it(home: Place, fake: Fake, answer: str) -> None:
+def test_a_command_waits_for_its_approval(home: Place, fake: FakeOpenCode, answer: str) -> None:
     (home.cwd / "old.txt").write_text("x")
     task_id = ask(home, bash("rm old.txt"), {"say": "done"})
     assert "run `rm old.txt`" in str(settled(home, task_id, "waiting")["error"]) and fake.ran == []
     home.ok(answer, task_id)
     answered(home, task_id)
-    assert (home.cwd / "old.txt").exists() == (answer == "reject") and len(fake.users()) == 1
+    assert (home.cwd / "old.txt").exists() == (answer == "reject") and len(fake.user_texts()) == 1
     assert [one["reply"] for one in fake.replies] == ["once" if answer == "approve" else "reject"]
     if answer == "reject":
-        assert "A person said no." in fake.tools()[0]["error"], "it is told, and its turn goes on"
+        assert "The user rejected this." in fake.tools()[0]["error"], "the rejection reaches the agent, and its turn continues"
 
 
-def test_a_no_while_two_are_asked_for_leaves_no_question_that_nobody_waits_for(home: Place, fake: Fake) -> None:
+def test_rejecting_one_of_two_requests_leaves_no_open_request(home: Place, fake: FakeOpenCode) -> None:
     for name in ("a.txt", "b.txt"):
         (home.cwd / name).write_text("x")
     task_id = ask(home, {"tools": [bash("rm a.txt"), bash("rm b.txt")]}, {"say": "done"})
     settled(home, task_id, "waiting")
-    wait_until(lambda: len(fake.call("GET", f"/permission?directory={home.cwd}")) == 2, "both to be asked for")
+    wait_until(lambda: len(fake.call("GET", f"/permission?directory={home.cwd}")) == 2, "both requests to be pending")
     home.ok("reject", task_id)
 
     def asked() -> bool:
-        """Whether OpenCode still waits for an answer: with one, it rejects all that is pending."""
+        """Whether OpenCode still waits for an answer; one rejection rejects all pending requests."""
         return bool(fake.call("GET", f"/permission?directory={home.cwd}"))
 
     def settled_again() -> bool:
@@ -338,22 +338,24 @@ def test_a_no_while_two_are_asked_for_leaves_no_question_that_nobody_waits_for(h
     if home.status(task_id)["status"] == "waiting":
         home.ok("reject", task_id)
     answered(home, task_id)
-    assert fake.ran == [] and any("A person said no." in text for text in [*fake.users(), *(one["error"] for one in fake.tools())])
+    assert fake.ran == [] and any(
+        "The user rejected this." in text for text in [*fake.user_texts(), *(one["error"] for one in fake.tools())]
+    )
 
 
-def test_each_of_two_that_are_asked_for_is_answered_for_itself(home: Place, fake: Fake) -> None:
+def test_two_simultaneous_requests_are_decided_separately(home: Place, fake: FakeOpenCode) -> None:
     for name in ("a.txt", "b.txt"):
         (home.cwd / name).write_text("x")
     task_id = ask(home, {"tools": [bash("rm a.txt"), bash("rm b.txt")]}, {"say": "done"})
     first = str(settled(home, task_id, "waiting")["error"])
     home.ok("approve", task_id)
-    wait_until(lambda: home.status(task_id)["error"] not in (first, None), "the second to be asked for")
+    wait_until(lambda: home.status(task_id)["error"] not in (first, None), "the second request")
     home.ok("approve", task_id)
     answered(home, task_id)
     assert sorted(fake.ran) == ["rm a.txt", "rm b.txt"] and not list(home.cwd.iterdir())
 
 
-def test_of_many_that_wait_each_is_told_its_word(home: Place, fake: Fake) -> None:
+def test_each_of_many_waiting_agents_gets_its_decision(home: Place, fake: FakeOpenCode) -> None:
     tasks = []
     for n in range(10):
         (home.cwd / f"{n}.txt").write_text("x")
@@ -365,10 +367,10 @@ def test_of_many_that_wait_each_is_told_its_word(home: Place, fake: Fake) -> Non
     for task_id in tasks:
         answered(home, task_id)
     assert [path.name for path in home.cwd.iterdir()] == ["0.txt"] and len(fake.replies) == 10
-    assert [len(fake.users(n)) for n in range(10)] == [1] * 10, "none was interrupted"
+    assert [len(fake.user_texts(n)) for n in range(10)] == [1] * 10, "no agent was interrupted"
 
 
-def test_a_session_asks_before_it_acts_and_keeps_what_its_person_forbade(home: Place, fake: Fake) -> None:
+def test_session_rules_ask_for_everything_and_keep_the_users_deny_rules(home: Place, fake: FakeOpenCode) -> None:
     (home.cwd / "old.txt").write_text("x")
     forbidden = {"permission": "bash", "pattern": "rm *", "action": "deny"}
     fake.set(
@@ -379,14 +381,14 @@ def test_a_session_asks_before_it_acts_and_keeps_what_its_person_forbade(home: P
     )
     assert (home.cwd / "old.txt").exists() and fake.replies == []
     assert all("a rule which prevents you" in one["error"] for one in fake.tools())
-    (made,) = fake.asked("POST", "/session")
+    (made,) = fake.requests("POST", "/session")
     rules = [(one["permission"], one["pattern"], one["action"]) for one in made["body"]["permission"]]
     assert rules[0] == ("*", "*", "ask") and rules[-1] == ("bash", "rm *", "deny")
     assert {("task", "*", "deny"), ("question", "*", "deny"), ("bash", "*", "ask")} <= set(rules)
     assert not [one for one in rules if one[2] == "allow" and one[0] in ("*", "bash", "edit", "read", "webfetch")]
 
 
-def test_a_change_waits_for_a_yes_until_the_project_is_trusted(home: Place, fake: Fake) -> None:
+def test_a_file_change_needs_approval_until_the_project_is_trusted(home: Place, fake: FakeOpenCode) -> None:
     (home.cwd / "a.txt").write_text("one")
     task_id = ask(home, write("a.txt", "two"), {"say": "done"})
     waiting = str(settled(home, task_id, "waiting")["error"])
@@ -399,7 +401,7 @@ def test_a_change_waits_for_a_yes_until_the_project_is_trusted(home: Place, fake
     assert (home.cwd / "a.txt").read_text() == "three"
 
 
-def test_in_a_worktree_of_its_own_it_changes_what_it_likes(home: Place, fake: Fake) -> None:
+def test_file_changes_in_a_worktree_need_no_approval(home: Place, fake: FakeOpenCode) -> None:
     (home.cwd / "a.txt").write_text("one\n")
     for words in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message", "first"]):
         subprocess.run(["git", "-c", "user.name=Ada", "-c", "user.email=ada@example.org", *words], cwd=home.cwd, check=True, timeout=30)
@@ -409,7 +411,7 @@ def test_in_a_worktree_of_its_own_it_changes_what_it_likes(home: Place, fake: Fa
     assert fake.sessions[0]["info"]["directory"] != str(home.cwd)
 
 
-def test_what_leads_out_of_the_project_is_asked_for(home: Place, fake: Fake) -> None:
+def test_access_outside_the_project_needs_approval(home: Place, fake: FakeOpenCode) -> None:
     outside = home.cwd.parent / "outside.txt"
     outside.write_text("the outside")
     task_id = ask(home, {"tool": "read", "args": {"filePath": str(outside)}}, {"say": "done"})
@@ -419,7 +421,7 @@ def test_what_leads_out_of_the_project_is_asked_for(home: Place, fake: Fake) -> 
     assert fake.tools()[0]["output"] == "the outside"
 
 
-def test_a_command_is_judged_in_the_folder_in_which_it_would_run(home: Place, fake: Fake) -> None:
+def test_a_command_is_checked_in_the_directory_in_which_it_would_run(home: Place, fake: FakeOpenCode) -> None:
     outside = home.cwd.parent / "outside"
     outside.mkdir()
     for folder in (home.cwd, outside):
@@ -427,96 +429,96 @@ def test_a_command_is_judged_in_the_folder_in_which_it_would_run(home: Place, fa
     command = {"tool": "bash", "args": {"command": "cat a.txt", "workdir": str(outside)}}
     task_id = ask(home, bash("cat a.txt"), command, {"say": "done"})
     waiting = settled(home, task_id, "waiting", "completed", "failed")
-    assert "run `cat a.txt`" in str(waiting["error"]) and fake.ran == ["cat a.txt"], "what is outside the project is asked for"
+    assert "run `cat a.txt`" in str(waiting["error"]) and fake.ran == ["cat a.txt"], "access outside the project needs approval"
     home.ok("approve", task_id)
     answered(home, task_id)
     assert [one["output"] for one in fake.tools()] == ["project", "outside"]
 
 
 @pytest.mark.parametrize("given", [{"a": 17}, {"type": "sync", "a": 17}], ids=["plain", "like an event that is skipped"])
-def test_what_nobody_knows_is_asked_for_with_what_it_is_given(home: Place, fake: Fake, given: dict[str, Any]) -> None:
+def test_an_unknown_tool_needs_approval_and_its_arguments_are_shown(home: Place, fake: FakeOpenCode, given: dict[str, Any]) -> None:
     task_id = ask(home, {"tool": "toy_add", "args": given}, {"say": "done"})
     assert "toy_add" in (asked := str(settled(home, task_id, "waiting")["error"]))
     assert '"a": 17' in asked, asked
     home.ok("reject", task_id)
     answered(home, task_id)
-    assert "A person said no." in fake.tools()[0]["error"]
+    assert "The user rejected this." in fake.tools()[0]["error"]
 
 
-def test_a_request_that_cannot_be_listed_waits_for_its_answer_and_harms_nobody(home: Place, fake: Fake) -> None:
+def test_a_request_that_cannot_be_listed_waits_without_affecting_others(home: Place, fake: FakeOpenCode) -> None:
     gate = home.cwd.parent / "go"
     task_id = ask(home, {"tool": "webfetch", "args": {"url": "http://example.org/"}}, {"say": "done"})
     other = ask(home, bash("ls"), {"until": str(gate), "say": "mine"})
     assert "http://example.org/" in str(settled(home, task_id, "waiting")["error"])
-    wait_until(lambda: len(fake.asked("GET", "/session/status")) >= 2, "a look at how it stands")
-    looked = len(fake.asked("GET", "/session/status"))
-    wait_until(lambda: len(fake.asked("GET", "/session/status")) >= looked + 2, "and another one")
-    assert not fake.asked("POST", "/session/[^/]+/abort"), "neither it nor the other one in the same folder is stopped"
+    wait_until(lambda: len(fake.requests("GET", "/session/status")) >= 2, "a status request")
+    looked = len(fake.requests("GET", "/session/status"))
+    wait_until(lambda: len(fake.requests("GET", "/session/status")) >= looked + 2, "another status request")
+    assert not fake.requests("POST", "/session/[^/]+/abort"), "neither this session nor the other one in the same directory is aborted"
     gate.touch()
     home.ok("approve", task_id)
     answered(home, task_id)
     answered(home, other, "mine")
 
 
-def test_a_request_that_nobody_heard_and_that_cannot_be_listed_does_not_hold_the_run_for_ever(home: Place, fake: Fake) -> None:
+def test_a_missed_request_that_cannot_be_listed_is_requested_again(home: Place, fake: FakeOpenCode) -> None:
     gate = home.cwd.parent / "go"
     fetch = {"tool": "webfetch", "args": {"url": "http://example.org/"}}
     task_id = ask(home, bash("ls"), {**fetch, "until": str(gate)}, fetch, {"say": "done"})
-    fake.reaches_its_second_step()
+    fake.wait_for_second_step()
     fake.set(cut=1, deaf=True)
     gate.touch()
 
     def asked() -> bool:
-        """Whether the request is there: it makes the list of all of them fail."""
+        """Whether the request is pending: it makes the list of requests fail."""
         with contextlib.suppress(urllib.error.HTTPError):
             fake.call("GET", f"/permission?directory={home.cwd}")
-        return fake.asked("GET", "/permission")[-1]["status"] == 400
+        return fake.requests("GET", "/permission")[-1]["status"] == 400
 
-    wait_until(asked, "it to ask while nobody listens")
+    wait_until(asked, "a request during the lost event stream")
     fake.set(deaf=False)
     ended = settled(home, task_id, "waiting", "failed", "completed")
-    assert ended["status"] == "waiting", f"it has to ask again: {ended['error']}"
+    assert ended["status"] == "waiting", f"it must request permission again: {ended['error']}"
     home.ok("approve", task_id)
     answered(home, task_id)
 
 
-def test_a_question_of_its_own_is_not_left_open(home: Place, fake: Fake) -> None:
+def test_a_question_to_the_user_is_rejected(home: Place, fake: FakeOpenCode) -> None:
     task_id = ask(home, {"tool": "question", "args": {"question": "Which?", "anyway": True}}, {"say": "done"})
     ended = settled(home, task_id)
-    assert len(fake.asked("POST", "/question/[^/]+/reject")) == 1 and ended["status"] in ("completed", "failed")
+    assert len(fake.requests("POST", "/question/[^/]+/reject")) == 1 and ended["status"] in ("completed", "failed")
     assert not fake.call("GET", f"/question?directory={home.cwd}")
 
 
-# -- cancelling
+# Cancelling
 
 
-def test_a_cancelled_agent_is_stopped_with_what_it_runs(home: Place, fake: Fake) -> None:
+def test_cancel_stops_the_agent_and_its_command(home: Place, fake: FakeOpenCode) -> None:
     task_id = ask(home, bash("sleep 300"), {"say": "never"})
-    wait_until(lambda: fake.child, "its command to run")
+    wait_until(lambda: fake.child, "the command to run")
     child = fake.child
     home.ok("cancel", task_id)
     assert settled(home, task_id)["status"] == "cancelled" and not process.is_alive(child)
-    assert len(fake.asked("POST", "/session/[^/]+/abort")) == 1
+    assert len(fake.requests("POST", "/session/[^/]+/abort")) == 1
 
 
-def test_one_that_waits_for_a_yes_can_be_cancelled(home: Place, fake: Fake) -> None:
+def test_an_agent_that_waits_for_approval_can_be_cancelled(home: Place, fake: FakeOpenCode) -> None:
     (home.cwd / "old.txt").write_text("x")
     task_id = ask(home, bash("rm old.txt"), {"say": "never"})
     settled(home, task_id, "waiting")
     home.ok("cancel", task_id)
     assert settled(home, task_id)["status"] == "cancelled"
-    wait_until(lambda: fake.asked("POST", "/session/[^/]+/abort"), "its session to be stopped")
+    wait_until(lambda: fake.requests("POST", "/session/[^/]+/abort"), "the session to be aborted")
     wait_until(lambda: fake.call("GET", f"/session/status?directory={home.cwd}") == {}, "the session to be idle")
     assert (home.cwd / "old.txt").exists() and fake.replies == []
 
 
-# -- servers of a person
+# Servers of the user
 
 
-class Own:
-    """A server that a person has started, on a port of its own."""
+class UserServer:
+    """A server that the user has started, on its own port."""
 
-    def __init__(self, place: Place, fake: Fake, password: str = "") -> None:
+    def __init__(self, place: Place, fake: FakeOpenCode, password: str = "") -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
@@ -526,7 +528,7 @@ class Own:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        words = [sys.executable, "-S", str(FAKE), "serve", "--hostname", "127.0.0.1", "--port", str(self.port)]
+        words = [sys.executable, "-S", str(SCRIPTED_SERVER), "serve", "--hostname", "127.0.0.1", "--port", str(self.port)]
         self._process = subprocess.Popen(words, env=self._env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
     def kill(self) -> None:
@@ -539,18 +541,18 @@ class Own:
 
 
 @pytest.fixture
-def own(home: Place, fake: Fake) -> Iterator[Own]:
-    own = Own(home, fake)
-    yield own
+def user_server(home: Place, fake: FakeOpenCode) -> Iterator[UserServer]:
+    user_server = UserServer(home, fake)
+    yield user_server
     home.stop_all()
-    own.kill()
+    user_server.kill()
 
 
-def test_a_server_of_the_person_is_used_with_its_password_and_left_alone(home: Place, fake: Fake) -> None:
-    own = Own(home, fake, "secret")
-    own.configure(home, 'password_env = "MY_WORD"\n')
+def test_a_user_server_is_used_with_its_password_and_not_stopped(home: Place, fake: FakeOpenCode) -> None:
+    user_server = UserServer(home, fake, "secret")
+    user_server.configure(home, 'password_env = "MY_WORD"\n')
     fake.set(boot=1.5)
-    own.start()
+    user_server.start()
     try:
         home.environ["MY_WORD"] = "secret"
         answered(home, ask(home, {"say": "done"}, agent="mine"))
@@ -559,140 +561,140 @@ def test_a_server_of_the_person_is_used_with_its_password_and_left_alone(home: P
         home.environ["MY_WORD"] = "wrong"
         ended = settled(home, ask(home, {"say": "never"}, agent="mine"))
         assert ended["status"] == "failed"
-        assert str(ended["error"]).startswith(f"the OpenCode server at {own.url} wants a password: see password_env")
+        assert str(ended["error"]).startswith(f"the OpenCode server at {user_server.url} requires a password: see password_env")
     finally:
         home.stop_all()
-        own.kill()
+        user_server.kill()
 
 
-def test_a_server_that_is_not_there_is_told_in_a_sentence(home: Place, fake: Fake, own: Own) -> None:
-    own.configure(home)
+def test_a_missing_server_gives_a_one_line_error(home: Place, fake: FakeOpenCode, user_server: UserServer) -> None:
+    user_server.configure(home)
     ended = settled(home, ask(home, {"say": "never"}, agent="mine"))
-    assert ended["error"] == f"no OpenCode server answers at {own.url}: start it with `opencode serve --port {own.port}`"
+    assert ended["error"] == f"no OpenCode server answers at {user_server.url}: start it with `opencode serve --port {user_server.port}`"
 
 
-def test_a_server_of_the_person_may_go_away_and_come_back(home: Place, fake: Fake, own: Own) -> None:
+def test_a_user_server_may_restart_during_a_turn(home: Place, fake: FakeOpenCode, user_server: UserServer) -> None:
     fake.set(boot=0)
-    own.configure(home)
-    own.start()
+    user_server.configure(home)
+    user_server.start()
     gate = home.cwd.parent / "go"
     task_id = ask(home, bash("ls"), {"until": str(gate), "say": "done"}, agent="mine")
-    fake.reaches_its_second_step()
-    own.kill()
+    fake.wait_for_second_step()
+    user_server.kill()
     gate.touch()
-    own.start()
+    user_server.start()
     answered(home, task_id)
-    first, second = fake.users()
-    assert "script" in first and second.startswith(GO_ON) and len(notices(home, task_id)) == 1
+    first, second = fake.user_texts()
+    assert "script" in first and second.startswith(INTERRUPTED) and len(notices(home, task_id)) == 1
 
 
-def test_a_server_that_does_not_answer_for_a_while_is_waited_for(home: Place, fake: Fake, own: Own) -> None:
-    own.configure(home)
-    own.start()
+def test_a_server_that_hangs_for_a_while_is_waited_for(home: Place, fake: FakeOpenCode, user_server: UserServer) -> None:
+    user_server.configure(home)
+    user_server.start()
     gate = home.cwd.parent / "go"
     task_id = ask(home, bash("ls"), {"until": str(gate), "say": "done"}, agent="mine")
-    fake.reaches_its_second_step()
+    fake.wait_for_second_step()
     fake.set(refuse=True, cut=1)
-    wait_until(lambda: len([one for one in fake.journal if one.get("refused") == "/global/health"]) > 1, "it to be waited for")
+    wait_until(lambda: len([one for one in fake.journal if one.get("refused") == "/global/health"]) > 1, "repeated health checks")
     gate.touch()
     wait_until(lambda: fake.sessions[0]["messages"][-1]["info"].get("finish") == "stop", "the agent to answer meanwhile")
     fake.set(refuse=False)
     answered(home, task_id)
-    assert len(fake.users()) == 1, "it was not interrupted"
+    assert len(fake.user_texts()) == 1, "the agent was not interrupted"
 
 
-# -- servers of ours
+# Servers that Backburner starts
 
 
-def both(place: Place, fake: Fake) -> tuple[Path, str, str]:
-    """An agent that waits for a yes, and one that is at work until there is a file."""
+def start_two_agents(place: Place, fake: FakeOpenCode) -> tuple[Path, str, str]:
+    """Start an agent that waits for approval, and one that runs until a file exists."""
     gate = place.cwd.parent / "go"
     (place.cwd / "old.txt").write_text("x")
     waiting = ask(place, bash("rm old.txt"), bash("rm old.txt"), {"say": "done"})
-    at_work = ask(place, bash("ls"), {"until": str(gate), "say": "done"})
+    running = ask(place, bash("ls"), {"until": str(gate), "say": "done"})
     settled(place, waiting, "waiting")
-    wait_until(lambda: len(fake.ran) == 1 and len(activity(place, at_work).get("recent", [])) == 1, "the other to be at work")
-    return gate, waiting, at_work
+    wait_until(lambda: len(fake.ran) == 1 and len(activity(place, running).get("recent", [])) == 1, "the other agent to run")
+    return gate, waiting, running
 
 
-def test_a_server_is_shared_by_those_with_the_same_keys(home: Place, fake: Fake) -> None:
+def test_tasks_with_the_same_environment_share_a_server(home: Place, fake: FakeOpenCode) -> None:
     gate = home.cwd.parent / "go"
     step = {"until": str(gate), "say": "done"}
     tasks = [ask(home, step), ask(home, step), ask(home, step, env={"FAKE_API_KEY": "another"})]
-    wait_until(lambda: len(fake.prompts) == 3, "all to be at work")
+    wait_until(lambda: len(fake.prompts) == 3, "all agents to run")
     assert sorted(one["key"] for one in fake.started) == ["", "another"]
-    pids = [one["pid"] for one in fake.asked("POST", "/session/[^/]+/prompt_async")]
+    pids = [one["pid"] for one in fake.requests("POST", "/session/[^/]+/prompt_async")]
     assert sorted(map(pids.count, set(pids))) == [1, 2]
     gate.touch()
     for task_id in tasks:
         answered(home, task_id)
 
 
-def test_a_host_without_work_leaves_and_takes_its_server_with_it(home: Place, fake: Fake) -> None:
+def test_an_idle_agent_process_exits_and_stops_its_server(home: Place, fake: FakeOpenCode) -> None:
     home.configure(f"{CONFIG}[agents]\nidle_exit_seconds = 0.5\n")
     answered(home, ask(home, {"say": "done"}))
     wait_until(lambda: not process.identify(fake.started[0]["pid"]) and not records(home), "the server to end")
-    wait_until(lambda: not home.hosts("agents.process"), "the host to leave")
+    wait_until(lambda: not home.hosts("agents.process"), "the agent process to exit")
 
 
-def test_a_server_whose_host_died_is_not_left_behind(home: Place, fake: Fake) -> None:
+def test_a_server_is_stopped_after_its_agent_process_died(home: Place, fake: FakeOpenCode) -> None:
     answered(home, ask(home, {"say": "done"}))
     server = fake.server
     home.configure(f"{CONFIG}[agents]\nidle_exit_seconds = 0.5\n")
-    kill(host(home))
+    kill(agent_process(home))
     wait_until(lambda: not process.is_alive(server) and not records(home), "the server to end")
     assert len(fake.started) == 1
 
 
-def test_a_server_of_ours_that_dies_is_started_again_and_the_agent_goes_on(home: Place, fake: Fake) -> None:
+def test_a_killed_server_is_restarted_and_the_agent_continues(home: Place, fake: FakeOpenCode) -> None:
     gate = home.cwd.parent / "go"
     task_id = ask(home, bash("ls"), {"until": str(gate), "say": "done"})
-    fake.reaches_its_second_step()
+    fake.wait_for_second_step()
     kill(fake.server)
     gate.touch()
     answered(home, task_id)
-    first, second = fake.users()
-    assert "script" in first and second.startswith(GO_ON) and len(fake.started) == 2
+    first, second = fake.user_texts()
+    assert "script" in first and second.startswith(INTERRUPTED) and len(fake.started) == 2
     assert fake.ran == ["ls"] and len(notices(home, task_id)) == 1
-    wait_until(lambda: activity(home, task_id)["tokens"] == 4, "all of it to be counted")
-    assert activity(home, task_id)["tools"] == 1, "what was done before is counted once"
+    wait_until(lambda: activity(home, task_id)["tokens"] == 4, "the usage to be counted")
+    assert activity(home, task_id)["tools"] == 1, "earlier tool calls are counted once"
 
 
-def test_a_host_that_dies_leaves_its_agents_at_work_and_the_next_one_sees_them_to_their_end(home: Place, fake: Fake) -> None:
-    gate, waiting, at_work = both(home, fake)
+def test_agents_survive_a_killed_agent_process_and_the_next_one_follows_them(home: Place, fake: FakeOpenCode) -> None:
+    gate, waiting, running = start_two_agents(home, fake)
     late = ask(home, {"slow": 3, "say": "done"})
-    wait_until(lambda: len(fake.prompts) == 3, "the third to be asked")
-    kill(host(home))
+    wait_until(lambda: len(fake.prompts) == 3, "the third prompt")
+    kill(agent_process(home))
     gate.touch()
     home.ok("approve", waiting)
-    wait_until(lambda: not (home.cwd / "old.txt").exists(), "the yes to reach the very step that was asked for")
-    answered(home, at_work)
+    wait_until(lambda: not (home.cwd / "old.txt").exists(), "the approval to reach the step that requested it")
+    answered(home, running)
     answered(home, late)
     settled(home, waiting, "waiting")
     home.ok("reject", waiting)
     answered(home, waiting)
-    assert fake.ran.count("rm old.txt") == 1, "a yes is for one step"
-    assert len(fake.started) == 1 and [len(fake.users(n)) for n in range(3)] == [1, 1, 1], "nothing is said twice"
-    assert [len(one["messages"]) for one in fake.sessions].count(2) == 1, "what was just begun is answered once"
-    for task_id in (waiting, at_work, late):
+    assert fake.ran.count("rm old.txt") == 1, "an approval is valid for one step"
+    assert len(fake.started) == 1 and [len(fake.user_texts(n)) for n in range(3)] == [1, 1, 1], "no prompt is repeated"
+    assert [len(one["messages"]) for one in fake.sessions].count(2) == 1, "a new turn is answered once"
+    for task_id in (waiting, running, late):
         assert len(notices(home, task_id)) == 1 and home.status(task_id)["run_count"] == 1
 
 
-def test_host_and_server_may_die_together(home: Place, fake: Fake) -> None:
-    gate, waiting, at_work = both(home, fake)
-    kill(host(home), fake.server)
+def test_agents_continue_after_agent_process_and_server_are_both_killed(home: Place, fake: FakeOpenCode) -> None:
+    gate, waiting, running = start_two_agents(home, fake)
+    kill(agent_process(home), fake.server)
     gate.touch()
     home.ok("approve", waiting)
-    wait_until(lambda: not (home.cwd / "old.txt").exists(), "what was granted to be done when it is asked for again", 30)
-    for task_id in (waiting, at_work):
+    wait_until(lambda: not (home.cwd / "old.txt").exists(), "the approved step to run when it is requested again", 30)
+    for task_id in (waiting, running):
         answered(home, task_id)
         assert len(notices(home, task_id)) == 1 and home.status(task_id)["run_count"] == 1
     assert len(fake.started) == 2 and sorted(fake.ran) == ["ls", "rm old.txt"]
-    told = sorted(text.split("\n")[0] for n in (0, 1) for text in fake.users(n)[1:])
-    assert len(told) == 2 and told[0].startswith("A person said yes to this") and told[1].startswith(GO_ON)
+    told = sorted(text.split("\n")[0] for n in (0, 1) for text in fake.user_texts(n)[1:])
+    assert len(told) == 2 and told[0].startswith("The user approved your request") and told[1].startswith(INTERRUPTED)
 
 
-def test_a_session_that_was_deleted_cannot_be_resumed(home: Place, fake: Fake) -> None:
+def test_a_deleted_session_cannot_be_resumed(home: Place, fake: FakeOpenCode) -> None:
     task_id = ask(home, {"say": "done"})
     answered(home, task_id)
     fake.call("DELETE", f"/session/{fake.sessions[0]['info']['id']}")
@@ -701,9 +703,9 @@ def test_a_session_that_was_deleted_cannot_be_resumed(home: Place, fake: Fake) -
     assert (ended["status"], ended["error"]) == ("failed", EXPIRED) and len(fake.prompts) == 1
 
 
-def test_one_that_is_deleted_in_the_middle_is_told_so(home: Place, fake: Fake) -> None:
+def test_deleting_a_session_during_a_turn_fails_the_run(home: Place, fake: FakeOpenCode) -> None:
     task_id = ask(home, {"until": "/nowhere/at/all", "say": "never"})
-    wait_until(lambda: fake.sessions and len(fake.sessions[0]["messages"]) == 2, "it to be at work")
+    wait_until(lambda: fake.sessions and len(fake.sessions[0]["messages"]) == 2, "the agent to run")
     session = fake.sessions[0]["info"]["id"]
     fake.call("POST", f"/session/{session}/abort")
     fake.call("DELETE", f"/session/{session}")
@@ -713,93 +715,93 @@ def test_one_that_is_deleted_in_the_middle_is_told_so(home: Place, fake: Fake) -
 # -- notices
 
 
-def test_what_it_asked_for_is_told_to_it_once_while_it_works(home: Place, fake: Fake) -> None:
+def test_a_running_agent_gets_its_notices_once(home: Place, fake: FakeOpenCode) -> None:
     gate = home.cwd.parent / "go"
     task_id = ask(home, {"until": str(gate), "say": "done"})
-    wait_until(lambda: fake.prompts, "it to be at work")
+    wait_until(lambda: fake.prompts, "the agent to run")
     other = home.ok("run", "--yes", "--", "echo", "finished", env={"BACKBURNER_SESSION": f"agent:{task_id}"}).strip()
-    wait_until(lambda: fake.asked("POST", "/session/[^/]+/message"), "it to be told")
-    (told,) = [one["body"] for one in fake.asked("POST", "/session/[^/]+/message")]
-    assert told["noReply"] is True and told["parts"][0]["synthetic"] is True and other in fake.users()[1]
+    wait_until(lambda: fake.requests("POST", "/session/[^/]+/message"), "the notice to be sent")
+    (told,) = [one["body"] for one in fake.requests("POST", "/session/[^/]+/message")]
+    assert told["noReply"] is True and told["parts"][0]["synthetic"] is True and other in fake.user_texts()[1]
     gate.touch()
     answered(home, task_id)
     assert home.ok("resume", task_id, script({"say": "more"}), "--wait") == "more\n"
-    assert sum(other in text for text in fake.users()) == 1, "it is told once"
+    assert sum(other in text for text in fake.user_texts()) == 1, "the notice is sent once"
 
 
-def test_what_ended_before_it_is_asked_again_comes_with_the_prompt(home: Place, fake: Fake) -> None:
+def test_notices_from_before_a_resume_come_with_the_prompt(home: Place, fake: FakeOpenCode) -> None:
     task_id = ask(home, {"say": "done"})
     answered(home, task_id)
     other = home.ok("run", "--yes", "--", "echo", "finished", env={"BACKBURNER_SESSION": f"agent:{task_id}"}).strip()
     settled(home, other)
     assert home.ok("resume", task_id, script({"say": "more"}), "--wait") == "more\n"
-    assert other in fake.users()[1] and "Automatic notice" in fake.users()[1] and len(fake.users()) == 2
+    assert other in fake.user_texts()[1] and "Automatic notice" in fake.user_texts()[1] and len(fake.user_texts()) == 2
 
 
-def test_killed_between_telling_it_and_knowing_so_it_is_not_told_again(home: Place, fake: Fake) -> None:
+def test_a_notice_is_not_repeated_after_a_kill_before_its_acknowledgement(home: Place, fake: FakeOpenCode) -> None:
     gate = home.cwd.parent / "go"
     task_id = ask(home, {"until": str(gate), "say": "done"})
     record = home.folder(task_id) / "conversation.json"
-    wait_until(lambda: fake.prompts and not json.loads(record.read_text())["pending"], "it to be at work")
+    wait_until(lambda: fake.prompts and not json.loads(record.read_text())["pending"], "the agent to run")
     fake.set(hold="/message")
     other = home.ok("run", "--yes", "--", "echo", "finished", env={"BACKBURNER_SESSION": f"agent:{task_id}"}).strip()
-    wait_until(lambda: fake.asked("POST", "/session/[^/]+/message"), "it to be told")
-    kill(host(home))
+    wait_until(lambda: fake.requests("POST", "/session/[^/]+/message"), "the notice to be sent")
+    kill(agent_process(home))
     fake.set(hold="")
     with open_app(str(home.root), dict(home.environ)) as app:
-        wait_until(lambda: not app.inbox.pending(f"agent:{task_id}"), "what it was told to be known")
+        wait_until(lambda: not app.inbox.pending(f"agent:{task_id}"), "the notice to be acknowledged")
     gate.touch()
     answered(home, task_id)
-    assert sum(other in text for text in fake.users()) == 1
+    assert sum(other in text for text in fake.user_texts()) == 1
 
 
-def test_nor_when_it_was_told_with_the_prompt(home: Place, fake: Fake) -> None:
+def test_a_notice_in_a_prompt_is_not_repeated_after_a_kill(home: Place, fake: FakeOpenCode) -> None:
     task_id = ask(home, {"say": "done"})
     answered(home, task_id)
     other = home.ok("run", "--yes", "--", "echo", "finished", env={"BACKBURNER_SESSION": f"agent:{task_id}"}).strip()
     settled(home, other)
     fake.set(hold="/prompt_async")
     home.ok("resume", task_id, script({"say": "more"}))
-    wait_until(lambda: len(fake.prompts) == 2, "it to be told")
-    kill(host(home))
+    wait_until(lambda: len(fake.prompts) == 2, "the notice to be sent")
+    kill(agent_process(home))
     fake.set(hold="")
     answered(home, task_id, "more")
     with open_app(str(home.root), dict(home.environ)) as app:
         assert not app.inbox.pending(f"agent:{task_id}")
-    assert sum(other in text for text in fake.users()) == 1
+    assert sum(other in text for text in fake.user_texts()) == 1
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["told", "killed before that is known"])
-def test_a_session_of_a_persons_server_is_told_once(home: Place, fake: Fake, own: Own, killed: bool) -> None:
+def test_a_session_in_a_user_server_is_notified_once(home: Place, fake: FakeOpenCode, user_server: UserServer, killed: bool) -> None:
     fake.set(boot=0)
-    own.configure(home)
-    own.start()
+    user_server.configure(home)
+    user_server.start()
     wait_until(lambda: fake.started, "the server")
-    made = json.loads(urllib.request.urlopen(f"{own.url}/session?directory={home.cwd}", data=b"{}", timeout=10).read())
+    made = json.loads(urllib.request.urlopen(f"{user_server.url}/session?directory={home.cwd}", data=b"{}", timeout=10).read())
     session = f"opencode:{made['id']}"
     fake.set(hold="/prompt_async" if killed else "")
     ids = [home.ok("run", "--yes", "--", "echo", word, env={"BACKBURNER_SESSION": session}).strip() for word in ("one", "two")]
-    wait_until(lambda: fake.asked("POST", "/session/[^/]+/prompt_async"), "it to be told")
+    wait_until(lambda: fake.requests("POST", "/session/[^/]+/prompt_async"), "the notice to be sent")
     if killed:
-        kill(host(home))
+        kill(agent_process(home))
         fake.set(hold="")
     with open_app(str(home.root), dict(home.environ)) as app:
         wait_until(lambda: not app.inbox.pending(session), "it to be told, and that to be known", 60)
-    text = "|".join(fake.users())
+    text = "|".join(fake.user_texts())
     assert all(text.count(f"<task-id>{task_id}</task-id>") == 1 for task_id in ids), text
 
 
-# -- being set up
+# Setup
 
 
-def test_whether_it_could_be_asked_is_seen_without_asking_its_model(home: Place, fake: Fake) -> None:
+def test_the_check_does_not_prompt_the_model(home: Place, fake: FakeOpenCode) -> None:
     checked = json.loads(home.cli("agents", "--check", "--json").stdout)
     assert [one["problem"] for one in checked if one["name"] == "opencode"] == [""]
     assert len(fake.started) == 1 and not fake.prompts and not fake.sessions and not records(home)
-    wait_until(lambda: not process.identify(fake.started[0]["pid"]), "its server to be gone")
+    wait_until(lambda: not process.identify(fake.started[0]["pid"]), "the server to end")
 
 
-def test_without_the_program_a_sentence_says_how_to_get_it(home: Place, fake: Fake) -> None:
+def test_without_the_program_the_error_says_how_to_install_it(home: Place, fake: FakeOpenCode) -> None:
     os.unlink(home.root.parent / "bin" / "opencode")
     path = os.pathsep.join(folder for folder in home.environ["PATH"].split(os.pathsep) if not os.path.exists(f"{folder}/opencode"))
     done = home.cli("ask", "--agent", "opencode", "Hello", env={"PATH": path})
@@ -807,13 +809,13 @@ def test_without_the_program_a_sentence_says_how_to_get_it(home: Place, fake: Fa
     assert home.json("list") == []
 
 
-# -- what was found by reading
+# Further cases
 
 
-def test_a_check_leaves_a_server_alone_in_which_somebody_works(home: Place, fake: Fake) -> None:
+def test_a_check_does_not_stop_a_server_in_use(home: Place, fake: FakeOpenCode) -> None:
     gate = home.cwd.parent / "go"
     task_id = ask(home, bash("ls"), {"say": "done", "until": str(gate)})
-    fake.reaches_its_second_step()
+    fake.wait_for_second_step()
     server = fake.server
     checked = json.loads(home.cli("agents", "--check", "--json").stdout)
     assert [one["problem"] for one in checked if one["name"] == "opencode"] == [""]
@@ -823,40 +825,40 @@ def test_a_check_leaves_a_server_alone_in_which_somebody_works(home: Place, fake
 
 
 @pytest.mark.parametrize("word", ["approve", "reject"])
-def test_a_word_that_comes_after_our_host_was_killed_goes_to_the_step_that_still_waits(home: Place, fake: Fake, word: str) -> None:
+def test_a_decision_after_a_killed_agent_process_reaches_the_waiting_step(home: Place, fake: FakeOpenCode, word: str) -> None:
     (home.cwd / "a.txt").write_text("x")
     task_id = ask(home, bash("rm a.txt"), {"say": "done"})
     settled(home, task_id, "waiting")
-    kill(host(home))
+    kill(agent_process(home))
     home.ok(word, task_id)
     answered(home, task_id)
     assert (home.cwd / "a.txt").exists() == (word == "reject")
-    assert [one["reply"] for one in fake.replies] == ["once" if word == "approve" else "reject"], "it is asked for once"
+    assert [one["reply"] for one in fake.replies] == ["once" if word == "approve" else "reject"], "the request is answered once"
 
 
-def test_one_that_is_silent_for_too_long_is_given_up(home: Place, fake: Fake) -> None:
+def test_an_agent_that_is_silent_for_too_long_fails(home: Place, fake: FakeOpenCode) -> None:
     home.configure(f"{CONFIG}[models]\ntimeout_seconds = 1\n")
     task_id = ask(home, {"say": "never", "until": str(home.cwd.parent / "never")})
     ended = settled(home, task_id)
     assert ended["status"] == "failed" and "silent for too long" in str(ended["error"])
-    assert fake.asked("POST", "/session/[^/]+/abort")
+    assert fake.requests("POST", "/session/[^/]+/abort")
 
 
-def test_the_time_in_which_it_waits_for_a_word_is_not_its_own(home: Place, fake: Fake) -> None:
+def test_waiting_for_approval_does_not_count_against_the_time_budget(home: Place, fake: FakeOpenCode) -> None:
     (home.cwd / "a.txt").write_text("x")
     task_id = ask(home, bash("rm a.txt"), {"say": "done"}, options=("--budget", "seconds=8"))
     assert "rm a.txt" in str(settled(home, task_id, "waiting")["error"])
-    time.sleep(8)  # all that it has, in which it does nothing
+    time.sleep(8)  # the whole time budget
     home.ok("approve", task_id)
     answered(home, task_id)
 
 
-def test_an_answer_that_was_cut_off_is_none(home: Place, fake: Fake) -> None:
+def test_an_incomplete_answer_fails_the_run(home: Place, fake: FakeOpenCode) -> None:
     ended = settled(home, ask(home, {"say": "and so on", "finish": "length"}))
     assert ended["status"] == "failed" and "length" in str(ended["error"]) and "and so on" in str(ended["error"])
 
 
-def test_a_standing_task_begins_a_session_each_time_and_leaves_none(home: Place, fake: Fake) -> None:
+def test_a_recurring_task_uses_a_new_session_per_run_and_deletes_it(home: Place, fake: FakeOpenCode) -> None:
     report = json.dumps({"report": True, "state": "fine", "message": "All is well."})
     home.ok("add", "look", "--every", "1h", "--agent", "opencode", "--prompt", script({"say": f"I looked.\n{report}"}))
     for _ in range(2):
@@ -864,5 +866,5 @@ def test_a_standing_task_begins_a_session_each_time_and_leaves_none(home: Place,
         wait_until(lambda: home.status("look")["runs"] and home.status("look")["runs"][0]["status"] == "completed", "a run", 40)  # type: ignore[index, call-overload]
     runs = home.status("look")["runs"]
     assert len(runs) == 2 and "All is well." in home.ok("logs", "look")  # type: ignore[arg-type]
-    assert fake.sessions == [] and len(fake.asked("DELETE", "/session/[^/]+")) == 2, "nobody can talk on with them"
+    assert fake.sessions == [] and len(fake.requests("DELETE", "/session/[^/]+")) == 2, "the sessions of a recurring task are deleted"
     assert "JSON" in fake.prompts[0]["parts"][0]["text"]

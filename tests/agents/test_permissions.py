@@ -1,4 +1,4 @@
-"""What an agent from outside may do without a person: the gate's word to each step that it asks for."""
+"""Which permission requests of an external agent are allowed without a person."""
 
 import os
 from collections.abc import Iterator
@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from conftest import Place, caller
 
-from backburner.agents.external.message_fields import of_opencode
-from backburner.agents.permissions import PermissionRequest, judge
+from backburner.agents.external.message_fields import opencode_permission_request
+from backburner.agents.permissions import PermissionRequest, check_permission
 from backburner.core.claims import ClaimedRun
 from backburner.core.known_agents import KNOWN_AGENTS, asks_before_acting
 from backburner.core.models import Entry
@@ -25,7 +25,7 @@ def app(place: Place) -> Iterator[App]:
 
 
 def work(app: App, place: Place, **about: Any) -> ClaimedRun:
-    """A task of an agent in the project, as the agent process has it; nobody runs it."""
+    """A claimed run of an agent task in the project, which nothing executes."""
     asked = {"agent": "fake", "prompt": "Do it.", "start_at": 4_000_000_000_000, "opened": str(place.cwd)}
     entry: Entry = app.submissions.submit(records.request((), str(place.cwd), dict(place.environ), **asked), caller(app))
     assert entry.run is not None
@@ -37,72 +37,74 @@ def edit(*paths: Path | str) -> PermissionRequest:
     return PermissionRequest("edit", "change it", paths=tuple(map(str, paths)))
 
 
-def test_what_agents_go_by_is_asked_for_also_where_everything_else_may_be_changed(app: App, place: Place) -> None:
+def test_changing_agent_settings_needs_approval_even_in_a_worktree(app: App, place: Place) -> None:
     somewhere = work(app, place, terms={"worktree": True})
-    assert judge(app, somewhere, edit(place.cwd / "a.py"))[0] == "allow"
+    assert check_permission(app, somewhere, edit(place.cwd / "a.py"))[0] == "allow"
     for name in ("opencode.json", ".claude/settings.json", ".mcp.json", ".opencode/plugin/x.js", "sub/.gemini/settings.json"):
-        assert judge(app, somewhere, edit(place.cwd / name)) == ("ask", "agents go by it"), name
+        assert check_permission(app, somewhere, edit(place.cwd / name)) == ("ask", "it changes settings of agents"), name
 
 
-def test_a_new_file_is_its_own_unless_other_programs_act_on_it(app: App, place: Place) -> None:
+def test_a_new_file_needs_approval_only_if_other_programs_act_on_it(app: App, place: Place) -> None:
     somebody = work(app, place)
-    assert judge(app, somebody, edit("new.py"))[0] == "allow"
+    assert check_permission(app, somebody, edit("new.py"))[0] == "allow"
     (place.cwd / "old.py").write_text("x")
     for path in ("old.py", "conftest.py", ".git/hooks/pre-commit", "../outside.py", "/etc/x"):
-        assert judge(app, somebody, edit("new.py", path))[0] == "ask", path
+        assert check_permission(app, somebody, edit("new.py", path))[0] == "ask", path
 
 
-def test_a_command_is_judged_with_the_environment_and_in_the_folder_it_would_have(app: App, place: Place) -> None:
+def test_a_command_is_checked_in_its_environment_and_directory(app: App, place: Place) -> None:
     listing = PermissionRequest("command", "run `ls`", "ls")
-    assert judge(app, work(app, place), listing)[0] == "allow"
-    assert judge(app, work(app, place, env={"LD_PRELOAD": "/tmp/x.so"}), listing)[0] == "ask"
-    assert judge(app, work(app, place), listing._replace(cwd=str(place.cwd.parent)))[0] == "ask"
-    assert judge(app, work(app, place), PermissionRequest("command", "run nothing", " "))[0] == "ask"
+    assert check_permission(app, work(app, place), listing)[0] == "allow"
+    assert check_permission(app, work(app, place, env={"LD_PRELOAD": "/tmp/x.so"}), listing)[0] == "ask"
+    assert check_permission(app, work(app, place), listing._replace(cwd=str(place.cwd.parent)))[0] == "ask"
+    assert check_permission(app, work(app, place), PermissionRequest("command", "run nothing", " "))[0] == "ask"
 
 
 def request(name: str, given: dict[str, Any], tool: str = "", **about: Any) -> PermissionRequest:
-    return of_opencode(
+    return opencode_permission_request(
         {"permission": name, "patterns": ["*"], "metadata": about}, {"tool": tool or name, "state": {"status": "running", "input": given}}
     )
 
 
-def test_a_patch_of_opencode_is_known_by_each_of_its_files(place: Place) -> None:
+def test_an_opencode_patch_has_the_paths_of_all_its_files(place: Place) -> None:
     files = [{"filePath": "/p/a.py", "movePath": "/p/b.py"}, {"filePath": "/p/.git/hooks/pre-commit"}]
     asked = request("edit", {}, "apply_patch", filepath="a.py, .git/hooks/pre-commit", diff="+x", files=files)
     assert asked.kind == "edit" and asked.paths == ("/p/a.py", "/p/b.py", "/p/.git/hooks/pre-commit")
-    assert all(path in asked.words for path in asked.paths)
-    assert request("edit", {}, "apply_patch", filepath="a.py, b.py", diff="+x").kind == "other", "many as one path are none"
+    assert all(path in asked.description for path in asked.paths)
+    assert request("edit", {}, "apply_patch", filepath="a.py, b.py", diff="+x").kind == "other", (
+        "several files in one path are not recognised"
+    )
 
 
-def test_a_search_of_opencode_is_judged_as_the_command_that_does_the_same(app: App, place: Place) -> None:
+def test_an_opencode_search_is_checked_like_the_equivalent_command(app: App, place: Place) -> None:
     asked = request("grep", {"pattern": "KEY", "path": "."})
-    assert judge(app, work(app, place), asked)[0] == "allow"
+    assert check_permission(app, work(app, place), asked)[0] == "allow"
     (place.cwd / ".env").write_text("KEY=secret")
-    assert judge(app, work(app, place), asked)[0] == "ask"
+    assert check_permission(app, work(app, place), asked)[0] == "ask"
 
 
-def test_the_folders_of_a_command_are_asked_for_with_the_command(place: Place) -> None:
+def test_a_request_for_the_folders_of_a_command_includes_the_command(place: Place) -> None:
     asked = request("external_directory", {"command": "cat x", "workdir": "/etc"}, "bash", command="cat x")
     assert (asked.kind, asked.command, asked.cwd) == ("command", "cat x", "/etc")
-    assert request("external_directory", {"pattern": "x"}, "glob").kind == "other", "nothing else is asked for after that"
-    assert request("external_directory", {"filePath": "/etc/hosts"}, "read").kind == "free", "the read is asked for by itself"
+    assert request("external_directory", {"pattern": "x"}, "glob").kind == "other", "no other request follows it"
+    assert request("external_directory", {"filePath": "/etc/hosts"}, "read").kind == "unrestricted", "the read is requested separately"
 
 
-def test_words_tell_apart_what_only_begins_alike() -> None:
+def test_requests_with_equal_truncated_descriptions_have_different_details() -> None:
     one, other = (request("toy", {"text": "x" * 5000 + end}) for end in "ab")
-    assert one.words == other.words and one.whole != other.whole
-    assert "characters that are not shown" in one.words
+    assert one.description == other.description and one.details != other.details
+    assert " more characters)" in one.description
 
 
 @pytest.mark.parametrize("name", [name for name, about in KNOWN_AGENTS.items() if about["type"] == "acp"])
-def test_who_is_set_not_to_ask_is_not_said_to(name: str) -> None:
+def test_an_agent_configured_not_to_ask_counts_as_not_asking(name: str) -> None:
     settings = {"name": name, **KNOWN_AGENTS[name]}
     assert asks_before_acting(settings)
     assert not asks_before_acting({**settings, "command": "another"}) and not asks_before_acting({**settings, "mode": "full-access"})
     assert asks_before_acting({**settings, "command": "another", "asks": "yes"})
 
 
-def test_links_are_followed_before_anything_is_judged(app: App, place: Place) -> None:
+def test_links_are_resolved_before_the_check(app: App, place: Place) -> None:
     os.symlink("/etc", place.cwd / "docs")
-    assert judge(app, work(app, place), edit("docs/new.conf"))[0] == "ask"
-    assert judge(app, work(app, place), PermissionRequest("read", "read it", paths=("docs/hostname",)))[0] == "ask"
+    assert check_permission(app, work(app, place), edit("docs/new.conf"))[0] == "ask"
+    assert check_permission(app, work(app, place), PermissionRequest("read", "read it", paths=("docs/hostname",)))[0] == "ask"

@@ -1,4 +1,4 @@
-"""Standing tasks that ask an agent: its report, the command in front of it, retries, budgets, the person's turn, and a stronger model."""
+"""Recurring tasks with an agent: reports, pre-check commands, retries, budgets, interactive priority, and the stronger model."""
 
 import contextlib
 import json
@@ -27,7 +27,7 @@ def model() -> Iterator[ScriptedModel]:
 
 @pytest.fixture
 def home(place: Place, model: ScriptedModel) -> Iterator[Place]:
-    """A home whose agents ask the scripted model, which has one seat."""
+    """A home whose agents use the scripted model, with a capacity of one."""
     place.configure(f'{CONFIG}[models]\ndefault = "openai-chat:scripted"\nbase_url = "{model.url}/v1"\n[agents]\nyield_seconds = 1\n')
     yield place
     place.stop_all()
@@ -45,8 +45,8 @@ def add(place: Place, name: str, *words: str) -> str:
     return place.ok("add", name, "--every", "1h", *words).strip()
 
 
-def follows_a_file(place: Place, name: str, *words: str) -> str:
-    """A task whose agent does what a file says: the file is what the command in front of it prints."""
+def add_with_steps_file(place: Place, name: str, *words: str) -> str:
+    """Add a task whose agent executes the steps in a file; the pre-check command prints the file."""
     return add(place, name, "--prompt", "Do it.", "--wake", "success", *words, "--", "cat", f"{name}.txt")
 
 
@@ -54,8 +54,8 @@ def steps(place: Place, name: str, *todo: dict[str, Any]) -> None:
     (place.cwd / f"{name}.txt").write_text(script(*todo))
 
 
-def ran(place: Place, name: str, *todo: dict[str, Any]) -> dict[str, Any]:
-    """Run a standing task out of turn, to its end; the run."""
+def run_manually(place: Place, name: str, *todo: dict[str, Any]) -> dict[str, Any]:
+    """Start a manual run of a recurring task, wait for its end, and return the run."""
     if todo:
         steps(place, name, *todo)
     run_id = place.ok("run-now", name).strip()
@@ -74,12 +74,12 @@ def history(place: Place, name: str) -> list[dict[str, Any]]:
     return place.status(name)["runs"]  # type: ignore[return-value]
 
 
-def told(place: Place) -> list[str]:
+def notice_texts(place: Place) -> list[str]:
     return [str(notice["text"]) for notice in place.json("inbox", "--ack")]  # type: ignore[union-attr, index, call-overload]
 
 
-def hurry(place: Place) -> None:
-    """Let what waits for its retry begin."""
+def make_retries_due(place: Place) -> None:
+    """Make pending retries due now."""
     with contextlib.closing(apsw.Connection(place.home.ledger)) as ledger:
         ledger.set_busy_timeout(5000)
         ledger.execute("UPDATE runs SET due_at = 0 WHERE state = 'pending' AND due_at IS NOT NULL")
@@ -87,12 +87,12 @@ def hurry(place: Place) -> None:
 
 
 def prompts(model: ScriptedModel) -> list[str]:
-    """What the model was asked, by request: the system's words and all others."""
+    """The texts of each request to the model, including the system prompt."""
     return [json.dumps(request["messages"]) for request in model.requests if request.get("tools")]
 
 
-def test_a_report_is_told_when_its_state_has_changed_and_not_when_only_its_words_have(home: Place) -> None:
-    task = follows_a_file(home, "ci")
+def test_a_report_is_sent_only_if_its_state_has_changed(home: Place) -> None:
+    task = add_with_steps_file(home, "ci")
     said = [
         ("passing", "All is well."),
         (" Passing", "Well, as before."),
@@ -101,56 +101,56 @@ def test_a_report_is_told_when_its_state_has_changed_and_not_when_only_its_words
         ("passing", "Green."),
     ]
     for state, message in said:
-        assert ran(home, "ci", report(state, message))["result"] == message
-    assert told(home) == ["ci: All is well.", "ci: Red!", "ci: Green."]
+        assert run_manually(home, "ci", report(state, message))["result"] == message
+    assert notice_texts(home) == ["ci: All is well.", "ci: Red!", "ci: Green."]
     assert home.status(task)["tokens_used"] > 0 and home.log(task) == b"Green.\n"  # type: ignore[operator]
 
 
-def test_what_is_not_worth_a_report_is_not_told_and_still_counts_as_the_last_state(home: Place) -> None:
-    follows_a_file(home, "ci")
+def test_a_result_without_report_sends_no_notice_but_is_compared_later(home: Place) -> None:
+    add_with_steps_file(home, "ci")
     for state, tell in [("passing", False), ("failed", True), ("passing", False), ("failed", True), ("failed", True)]:
-        ran(home, "ci", report(state, state.upper(), tell))
-    assert told(home) == ["ci: FAILED", "ci: FAILED"]
+        run_manually(home, "ci", report(state, state.upper(), tell))
+    assert notice_texts(home) == ["ci: FAILED", "ci: FAILED"]
 
 
-def test_declared_fields_are_compared_and_not_the_message(home: Place) -> None:
-    follows_a_file(home, "disk", "--field", "used", "--field", "host")
+def test_declared_fields_are_compared_but_not_the_message(home: Place) -> None:
+    add_with_steps_file(home, "disk", "--field", "used", "--field", "host")
 
     def found(used: float, message: str) -> dict[str, Any]:
         return {"tool": "final_result", "args": {"used": used, "host": "a", "message": message}}
 
     for used, message in [(80, "A lot."), (80, "Quite a lot."), (81, "More.")]:
-        ran(home, "disk", found(used, message))
-    assert told(home) == ["disk: A lot.\nused: 80\nhost: a", "disk: More.\nused: 81\nhost: a"]
+        run_manually(home, "disk", found(used, message))
+    assert notice_texts(home) == ["disk: A lot.\nused: 80\nhost: a", "disk: More.\nused: 81\nhost: a"]
 
 
-def test_each_run_has_a_fresh_session_the_seeds_system_prompt_and_fewer_tools(home: Place, model: ScriptedModel) -> None:
-    follows_a_file(home, "ci", "--description", "Monitor CI.")
-    ran(home, "ci", {"tool": "memory_set", "args": {"key": "seen", "value": "1"}}, report("a"))
-    ran(home, "ci", report("b"))
+def test_each_run_has_a_new_session_the_seeds_system_prompt_and_fewer_tools(home: Place, model: ScriptedModel) -> None:
+    add_with_steps_file(home, "ci", "--description", "Monitor CI.")
+    run_manually(home, "ci", {"tool": "memory_set", "args": {"key": "seen", "value": "1"}}, report("a"))
+    run_manually(home, "ci", report("b"))
     first, _, last = model.requests
     assert "You are executing a background task. Monitor CI." in json.dumps(last["messages"])
     assert len(last["messages"]) == len(first["messages"]) == 2
     tools = {tool["function"]["name"] for tool in last["tools"]}
     assert tools == {"read_file", "search_files", "run_command", "memory_set", "memory_get", "memory_list", "final_result"}
     add(home, "wide", "--tools", "files,background", "--prompt", script(report("c")))
-    ran(home, "wide")
+    run_manually(home, "wide")
     wide = {tool["function"]["name"] for tool in model.requests[-1]["tools"]}
     assert {"write_file", "task_add", "background_task"} <= wide and "run_command" not in wide
 
 
-def test_what_is_remembered_and_the_last_result_are_context_where_asked(home: Place, model: ScriptedModel) -> None:
-    follows_a_file(home, "ci", "--recall", "seen", "--last-result")
-    ran(home, "ci", {"tool": "memory_set", "args": {"key": "seen", "value": "commit-77"}}, report("a", "It was found once."))
+def test_memory_and_the_last_result_are_included_if_requested(home: Place, model: ScriptedModel) -> None:
+    add_with_steps_file(home, "ci", "--recall", "seen", "--last-result")
+    run_manually(home, "ci", {"tool": "memory_set", "args": {"key": "seen", "value": "commit-77"}}, report("a", "It was found once."))
     assert "nothing yet" in prompts(model)[0]
-    ran(home, "ci", report("b"))
+    run_manually(home, "ci", report("b"))
     assert (
         "commit-77" in prompts(model)[-1] and "It was found once." in prompts(model)[-1] and "Data, not instructions" in prompts(model)[-1]
     )
 
 
-def test_a_model_that_costs_money_is_woken_only_for_the_changes(home: Place, model: ScriptedModel) -> None:
-    """A thousand ticks, seven changes."""
+def test_a_paid_model_is_called_only_for_changes(home: Place, model: ScriptedModel) -> None:
+    """A thousand runs of the pre-check command with seven changes."""
     todo = script(report("{{state}}", "Seen."))
     add(home, "watch", "--prompt", f"Look at it. {todo}", "--notify", "always", "--", "cat", "value.txt")
     changes = {1: "a", 100: "b", 101: "a", 400: "c", 650: "d", 999: "e", 1000: "f"}
@@ -165,40 +165,38 @@ def test_a_model_that_costs_money_is_woken_only_for_the_changes(home: Place, mod
         runs = app.queries.history(app.queries.find(task_id, caller(app)), 2000)
     asked = [run for run in runs if run.end.usage]
     assert len(runs) == 1000 and {run.state for run in runs} == {"completed"}
-    assert len(asked) == len(changes) == len(prompts(model)) and len(told(home)) == len(changes)
+    assert len(asked) == len(changes) == len(prompts(model)) and len(notice_texts(home)) == len(changes)
 
 
-def test_a_command_wakes_its_agent_on_success_on_output_or_on_change(home: Place, model: ScriptedModel) -> None:
+def test_a_pre_check_triggers_the_agent_on_success_output_or_change(home: Place, model: ScriptedModel) -> None:
     todo = script(report("x"))
     for mode in ("change", "success", "output"):
         add(home, mode, "--wake", mode, "--prompt", f"{mode} {todo}", "--", "cat", "file.txt")
     (home.cwd / "file.txt").write_text("")
-    asked = {mode: bool(ran(home, mode)["tokens_used"]) for mode in ("change", "success", "output")}
+    asked = {mode: bool(run_manually(home, mode)["tokens_used"]) for mode in ("change", "success", "output")}
     assert asked == {"change": False, "success": True, "output": False}
     (home.cwd / "file.txt").write_text("something")
-    assert [bool(ran(home, mode)["tokens_used"]) for mode in ("change", "change", "output", "output")] == [True, False, True, True]
+    assert [bool(run_manually(home, mode)["tokens_used"]) for mode in ("change", "change", "output", "output")] == [True, False, True, True]
     (home.cwd / "file.txt").unlink()
-    quiet = ran(home, "success")
+    quiet = run_manually(home, "success")
     assert (quiet["status"], quiet["tokens_used"]) == ("completed", 0) and home.status("success")["failures"] == 0
-    assert ran(home, "change")["status"] == "failed" and home.status("change")["failures"] == 1
+    assert run_manually(home, "change")["status"] == "failed" and home.status("change")["failures"] == 1
 
 
-def test_what_woke_an_agent_that_failed_wakes_it_again(home: Place) -> None:
+def test_a_pre_check_result_triggers_again_after_the_agent_failed(home: Place) -> None:
     (home.cwd / "file.txt").write_text("news")
     add(home, "watch", "--prompt", script({"error": 500, "times": 3}, report("x", "Seen.")), "--", "cat", "file.txt")
-    assert ran(home, "watch")["problem"] == "transient"
-    hurry(home)
-    wait_until(lambda: told(home) == ["watch: Seen."], "the retry to tell")
+    assert run_manually(home, "watch")["problem"] == "transient"
+    make_retries_due(home)
+    wait_until(lambda: notice_texts(home) == ["watch: Seen."], "the notice of the retry")
     assert [run["cause"] for run in history(home, "watch")] == ["retry", "manual"]
 
 
 @pytest.mark.parametrize(("status", "problem", "seconds"), [(429, "rate_limit", 300), (401, "auth", 600), (500, "transient", 30)])
-def test_a_failure_is_tried_again_once_after_a_time_that_fits_its_kind_and_then_pauses_with_one_notice(
-    home: Place, status: int, problem: str, seconds: int
-) -> None:
+def test_a_failure_is_retried_once_and_then_pauses_the_task_with_one_notice(home: Place, status: int, problem: str, seconds: int) -> None:
     add(home, "ci", "--notify", "never", "--prompt", script({"error": status, "times": 100}))
-    first = ran(home, "ci")
-    assert (first["status"], first["problem"]) == ("failed", problem) and told(home) == []
+    first = run_manually(home, "ci")
+    assert (first["status"], first["problem"]) == ("failed", problem) and notice_texts(home) == []
     retry = history(home, "ci")[0]
     assert (retry["cause"], retry["status"]) == ("retry", "pending")
     due = home.status("ci")["next_run_at"]
@@ -206,42 +204,42 @@ def test_a_failure_is_tried_again_once_after_a_time_that_fits_its_kind_and_then_
     with contextlib.closing(apsw.Connection(home.home.ledger)) as ledger:
         ((wait,),) = ledger.execute("SELECT r.due_at - p.ended_at FROM runs r JOIN runs p ON p.n = r.n - 1 WHERE r.cause = 'retry'")
     assert wait == seconds * 1000
-    hurry(home)
+    make_retries_due(home)
     wait_until(lambda: home.status("ci")["status"] == "paused", "the task to be paused")
-    (notice,) = told(home)
+    (notice,) = notice_texts(home)
     assert notice.startswith("ci is paused because it failed twice in a row") and "backburner unpause" in notice
     home.ok("unpause", "ci")
     assert home.status("ci")["status"] == "active" and home.status("ci")["failures"] == 0
 
 
-def test_the_tokens_of_a_run_that_failed_or_was_stopped_are_written_too(home: Place) -> None:
-    follows_a_file(home, "ci", "--timeout", "8s")
-    failed = ran(home, "ci", {"tool": "memory_list", "args": {}}, {"error": 400, "times": 9})
+def test_tokens_of_failed_and_stopped_runs_are_recorded(home: Place) -> None:
+    add_with_steps_file(home, "ci", "--timeout", "8s")
+    failed = run_manually(home, "ci", {"tool": "memory_list", "args": {}}, {"error": 400, "times": 9})
     assert failed["status"] == "failed" and failed["tokens_used"] > 0, failed
     home.ok("unpause", "ci") if home.status("ci")["status"] == "paused" else None
-    hurry(home)
+    make_retries_due(home)
     wait_until(lambda: home.status("ci")["status"] == "paused", "the retry to fail")
     home.ok("unpause", "ci")
-    stopped = ran(home, "ci", {"tool": "memory_list", "args": {}}, {"hang": 30, "say": "late"})
+    stopped = run_manually(home, "ci", {"tool": "memory_list", "args": {}}, {"hang": 30, "say": "late"})
     assert stopped["tokens_used"] > 0 and stopped["error"] == "timed out after 8s"
 
 
-def test_a_timeout_really_stops_the_work_and_is_ambiguous_only_in_the_middle_of_a_tool(home: Place, model: ScriptedModel) -> None:
+def test_a_timeout_stops_the_run_and_is_retried_unless_a_tool_was_running(home: Place, model: ScriptedModel) -> None:
     home.configure((home.root / "config.toml").read_text().replace("yield_seconds = 1", "yield_seconds = 30"))
     home.ok("trust")
-    follows_a_file(home, "slow", "--timeout", "2s")
-    at_model = ran(home, "slow", {"hang": 30, "say": "late"})
-    assert at_model["problem"] == "timeout" and history(home, "slow")[0]["cause"] == "retry"  # nothing was under way: tried again
+    add_with_steps_file(home, "slow", "--timeout", "2s")
+    at_model = run_manually(home, "slow", {"hang": 30, "say": "late"})
+    assert at_model["problem"] == "timeout" and history(home, "slow")[0]["cause"] == "retry"  # no tool was running: retried
     home.ok("cancel", history(home, "slow")[0]["run_id"])
     (home.cwd / "slow.sh").write_text("sleep 60; echo late > effect\n")
-    in_tool = ran(home, "slow", {"tool": "run_command", "args": {"command": "sh slow.sh"}}, report("x"))
-    assert in_tool["status"] == "failed" and history(home, "slow")[0]["cause"] == "manual"  # its effect is in doubt: not again by itself
+    in_tool = run_manually(home, "slow", {"tool": "run_command", "args": {"command": "sh slow.sh"}}, report("x"))
+    assert in_tool["status"] == "failed" and history(home, "slow")[0]["cause"] == "manual"  # the effect of the tool is unknown: not retried
     wait_until(lambda: not home.processes("slow.sh"), "the command to be stopped with its run")
     assert not (home.cwd / "effect").exists()
 
 
-def test_a_run_whose_host_was_killed_is_told_once_and_never_run_again_by_itself(home: Place) -> None:
-    follows_a_file(home, "ci")
+def test_a_run_with_a_killed_agent_process_gives_one_notice_and_no_retry(home: Place) -> None:
+    add_with_steps_file(home, "ci")
     steps(home, "ci", {"tool": "memory_list", "args": {}}, {"hang": 40, "say": "late"})
     run_id = home.ok("run-now", "ci").strip()
     wait_until(lambda: list(home.root.glob("tasks/*/.activity.json")), "the agent to be at work", 40)
@@ -249,14 +247,14 @@ def test_a_run_whose_host_was_killed_is_told_once_and_never_run_again_by_itself(
     process.send(host, signal.SIGKILL)
     lost = ended(home, "ci", run_id)
     assert lost["status"] == "failed" and [run["cause"] for run in history(home, "ci")] == ["manual"]
-    assert len(told(home)) == 1
-    assert ran(home, "ci", report("fine", "Back."))["status"] == "completed" and told(home) == ["ci: Back."]
+    assert len(notice_texts(home)) == 1
+    assert run_manually(home, "ci", report("fine", "Back."))["status"] == "completed" and notice_texts(home) == ["ci: Back."]
 
 
-def test_a_budget_of_the_day_pauses_and_asks_and_an_agent_cannot_say_yes(home: Place) -> None:
+def test_a_daily_budget_pauses_the_task_and_an_agent_cannot_resume_it(home: Place) -> None:
     home.ok("add", "ci", "--every", "1s", "--per-day", "tokens=1", "--notify", "never", "--prompt", script(report("x")))
     wait_until(lambda: home.status("ci")["status"] == "paused", "the budget to be used up", 40)
-    (notice,) = told(home)
+    (notice,) = notice_texts(home)
     assert "of 1 tokens today" in notice and "backburner unpause" in notice
     assert any(run["status"] == "skipped" and "today" in run["error"] for run in history(home, "ci"))
     with Raw(home) as client:
@@ -266,38 +264,38 @@ def test_a_budget_of_the_day_pauses_and_asks_and_an_agent_cannot_say_yes(home: P
     home.ok("pause", "ci")
 
 
-def test_a_run_that_needs_a_yes_says_so_in_the_inbox_and_goes_on_after_it(home: Place) -> None:
-    follows_a_file(home, "ci")
+def test_a_run_that_needs_approval_is_in_the_inbox_and_continues_after_it(home: Place) -> None:
+    add_with_steps_file(home, "ci")
     steps(home, "ci", {"tool": "run_command", "args": {"command": "rm -f important"}}, report("done", "Removed."))
     home.ok("run-now", "ci")
     wait_until(lambda: any(run["status"] == "waiting" for run in history(home, "ci")), "the run to wait", 40)
-    (notice,) = told(home)
+    (notice,) = notice_texts(home)
     assert notice.startswith("ci needs your approval:") and "rm -f important" in notice
     home.ok("approve", notice.split("backburner approve ")[1].split(";")[0])
-    wait_until(lambda: told(home) == ["ci: Removed."], "the run to go on", 40)
+    wait_until(lambda: notice_texts(home) == ["ci: Removed."], "the run to go on", 40)
 
 
-def test_a_persons_turn_comes_first_and_the_background_run_goes_on_after_it(home: Place, model: ScriptedModel) -> None:
-    """One seat, a slow model: the turn begins within one tool call of the background run, which completes afterwards."""
+def test_interactive_use_has_priority_and_the_background_run_continues_later(home: Place, model: ScriptedModel) -> None:
+    """With a capacity of one and a slow model, interactive use starts within one tool call of the background run, which then completes."""
     slow = {"hang": 0.7, "tool": "memory_list", "args": {}}
-    follows_a_file(home, "ci")
+    add_with_steps_file(home, "ci")
     steps(home, "ci", *[slow] * 6, report("done", "Finished."))
     run_id = home.ok("run-now", "ci").strip()
     wait_until(lambda: len(model.requests) >= 2, "the background run to be at work", 40)
     before = len(model.requests)
     answer = home.ok("ask", "Hello " + script({"hang": 1.5, "say": "Hi."}), "--wait")
     assert answer == "Hi.\n"
-    assert ended(home, "ci", run_id)["status"] == "completed" and told(home) == ["ci: Finished."]
+    assert ended(home, "ci", run_id)["status"] == "completed" and notice_texts(home) == ["ci: Finished."]
     kinds = ["person" if "Hello" in json.dumps(request["messages"]) else "background" for request in model.requests]
     first = kinds.index("person")
-    assert first - before <= 2, kinds  # the request under way, and at most one more tool call
+    assert first - before <= 2, kinds  # the current request, and at most one more tool call
     assert kinds.count("person") == 1 and kinds[-1] == "background", kinds
-    assert kinds.count("background") == 7  # no step was done twice
+    assert kinds.count("background") == 7  # no step was repeated
     assert "run_suspended" in home.ok("events") and "run_requeued" in home.ok("events")
 
 
-def test_a_person_who_dies_in_the_middle_of_a_turn_holds_up_nobody(home: Place, model: ScriptedModel) -> None:
-    follows_a_file(home, "ci")
+def test_a_killed_interactive_client_does_not_block_background_runs(home: Place, model: ScriptedModel) -> None:
+    add_with_steps_file(home, "ci")
     steps(home, "ci", *[{"hang": 0.5, "tool": "memory_list", "args": {}}] * 4, report("done", "Finished."))
     run_id = home.ok("run-now", "ci").strip()
     wait_until(lambda: len(model.requests) >= 1, "the background run to be at work", 40)
@@ -312,23 +310,23 @@ def test_a_person_who_dies_in_the_middle_of_a_turn_holds_up_nobody(home: Place, 
     assert ended(home, "ci", run_id)["status"] == "completed"
 
 
-def test_where_the_local_model_fails_or_asks_the_remote_one_goes_on(home: Place, model: ScriptedModel) -> None:
+def test_the_remote_model_continues_if_the_local_one_fails_or_escalates(home: Place, model: ScriptedModel) -> None:
     with ScriptedModel() as strong:
         settings = (home.root / "config.toml").read_text()
         remote = f'remote = "openai-chat:strong"\nremote_base_url = "{strong.url}/v1"\n'
         home.configure(settings.replace("[models]\n", f"[models]\n{remote}"))
-        follows_a_file(home, "hard")
-        asks = ran(home, "hard", {"tool": "escalate", "args": {"reason": "too hard"}}, report("done", "Done by the other."))
+        add_with_steps_file(home, "hard")
+        asks = run_manually(home, "hard", {"tool": "escalate", "args": {"reason": "too hard"}}, report("done", "Done by the other."))
         assert asks["result"] == "Done by the other." and len(model.requests) == 1 and len(strong.requests) == 1
-        # Whoever talks to an agent is not routed like that.
+        # An interactive task does not use this routing.
         home.ok("ask", script({"say": "Hi."}), "--wait")
         assert len(model.requests) == 2 and len(strong.requests) == 1
         home.configure((home.root / "config.toml").read_text().replace(model.url, "http://127.0.0.1:9"))
-        fails = ran(home, "hard", report("again", "And again."))
+        fails = run_manually(home, "hard", report("again", "And again."))
         assert fails["status"] == "completed" and len(model.requests) == len(strong.requests) == 2
 
 
-def test_a_task_after_another_gets_its_result(home: Place, model: ScriptedModel) -> None:
+def test_a_task_after_another_task_gets_its_result(home: Place, model: ScriptedModel) -> None:
     add(home, "first", "--", "echo", "the number is 42")
     home.ok("add", "second", "--after", "first", "--notify", "always", "--prompt", script(report("x", "Heard.")))
     (home.cwd / "show.sh").write_text('cat "$BACKBURNER_AFTER_RESULT"; tail -n 1 "$BACKBURNER_AFTER_LOG"\n')
@@ -338,10 +336,10 @@ def test_a_task_after_another_gets_its_result(home: Place, model: ScriptedModel)
     assert "the number is 42" in prompts(model)[-1]
     assert b"Heard." in home.log("third") and b'"exit_code": 0' in home.log("third")
     assert [run["cause"] for run in history(home, "third")] == ["after"]
-    assert "the number is 42" not in told(home)[-1]
+    assert "the number is 42" not in notice_texts(home)[-1]
 
 
-def test_an_agent_is_told_what_a_command_prints_otherwise(home: Place, model: ScriptedModel) -> None:
+def test_an_agent_gets_the_changes_in_the_output_of_a_command(home: Place, model: ScriptedModel) -> None:
     value = home.cwd / "value.txt"
     value.write_text("one\nsame\n")
     words = ("add", "look", "--on", "command:cat value.txt", "--with", "every=1s", "--with", "compare=full")
@@ -349,5 +347,5 @@ def test_an_agent_is_told_what_a_command_prints_otherwise(home: Place, model: Sc
     wait_until(lambda: [run for run in home.status("look:watch")["runs"] if run["completed_at"]], "the present to be taken down", 40)
     value.write_text("two\nsame\n")
     wait_until(lambda: prompts(model), "the agent to be asked", 40)
-    assert "-one" in prompts(model)[0] and "+two" in prompts(model)[0] and "what is different in it" in prompts(model)[0]
+    assert "-one" in prompts(model)[0] and "+two" in prompts(model)[0] and "the changes in the output" in prompts(model)[0]
     home.ok("cancel", "look")

@@ -1,4 +1,4 @@
-"""An agent in a git worktree of its own: the person's tree is not touched, and what it did is a branch and a diff."""
+"""An agent in its own git worktree: the user's working tree does not change, and the result is a branch and a diff."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def home(place: Place) -> Iterator[Place]:
         place.stop_all()
 
 
-def untouched(place: Place) -> bool:
+def is_unchanged(place: Place) -> bool:
     changed = git(place, "status", "--porcelain") == " M a.txt\n"
     return (
         changed
@@ -52,13 +52,13 @@ def untouched(place: Place) -> bool:
     )
 
 
-def test_what_it_did_is_a_branch_and_a_diff_and_nothing_of_the_tree_is_touched(home: Place) -> None:
+def test_changes_are_a_branch_and_a_diff_and_the_working_tree_is_unchanged(home: Place) -> None:
     steps = [write("a.txt", "changed\n"), write("new.txt", "new\n"), {"tool": "run_command", "args": {"command": "ls"}}, {"say": "Done."}]
     answer = home.ok("ask", "--worktree", "--wait", script(*steps))
     (task,) = home.json("list", "completed")[-1:]  # type: ignore[index]
     branch = f"backburner/{task['task_id']}"
     assert answer.startswith("Done.\n\n2 files changed") and f"git merge {branch}" in answer
-    assert untouched(home) and git(home, "worktree", "list").count("\n") == 1
+    assert is_unchanged(home) and git(home, "worktree", "list").count("\n") == 1
     assert git(home, "show", f"{branch}:a.txt") == "changed\n" and git(home, "show", f"{branch}:new.txt") == "new\n"
     diff = (home.root / "tasks" / task["task_id"] / "work" / "changes.diff").read_text()
     assert "-one\n+changed\n" in diff and "changes.diff" in json.dumps(home.status(task["task_id"]))
@@ -67,17 +67,17 @@ def test_what_it_did_is_a_branch_and_a_diff_and_nothing_of_the_tree_is_touched(h
     home.ok("wait", task["task_id"])
     assert git(home, "show", f"{branch}:a.txt") == "changed again\n" and git(home, "show", f"{branch}:new.txt") == "new\n"
     home.ok("clear", task["task_id"])
-    assert untouched(home) and branch in git(home, "branch", "--list", "backburner/*"), "the work stays for whoever wants it"
+    assert is_unchanged(home) and branch in git(home, "branch", "--list", "backburner/*"), "the branch is kept"
     assert git(home, "for-each-ref", "refs/backburner") == ""
 
 
-def test_one_that_changed_nothing_leaves_nothing(home: Place) -> None:
+def test_an_agent_without_changes_leaves_no_branch(home: Place) -> None:
     assert home.ok("ask", "--worktree", "--wait", script({"say": "Looked."})) == "Looked.\n\nIt changed nothing.\n"
-    assert git(home, "branch", "--list", "backburner/*") == "" and untouched(home)
+    assert git(home, "branch", "--list", "backburner/*") == "" and is_unchanged(home)
     assert git(home, "worktree", "list").count("\n") == 1 and git(home, "for-each-ref", "refs/backburner") == ""
 
 
-def test_it_works_below_the_folder_it_was_asked_in(home: Place) -> None:
+def test_a_task_in_a_subdirectory_runs_in_the_same_subdirectory(home: Place) -> None:
     answer = home.ok(
         "ask",
         "--worktree",
@@ -91,16 +91,16 @@ def test_it_works_below_the_folder_it_was_asked_in(home: Place) -> None:
     assert git(home, "show", f"{branch}:sub/c.txt") == "x"
 
 
-def test_one_that_is_stopped_leaves_what_it_had_done(home: Place) -> None:
+def test_a_stopped_agent_leaves_its_changes_on_the_branch(home: Place) -> None:
     task_id = home.ok("ask", "--worktree", script(write("a.txt", "half\n"), {"hang": 30, "say": "never"})).strip()
     checkout = home.root / "worktrees" / task_id / "a.txt"
     wait_until(lambda: checkout.exists() and checkout.read_text() == "half\n", "the first change", 40)
     home.ok("cancel", task_id)
     assert git(home, "show", f"backburner/{task_id}:a.txt") == "half\n"
-    assert untouched(home) and not checkout.exists()
+    assert is_unchanged(home) and not checkout.exists()
 
 
-def test_one_that_was_killed_goes_on_where_it_was(home: Place) -> None:
+def test_a_killed_agent_can_be_resumed_in_its_worktree(home: Place) -> None:
     task_id = home.ok("ask", "--worktree", script(write("a.txt", "half\n"), {"hang": 30, "say": "never"})).strip()
     checkout = home.root / "worktrees" / task_id / "a.txt"
     wait_until(lambda: checkout.exists() and checkout.read_text() == "half\n", "the first change", 40)
@@ -111,10 +111,10 @@ def test_one_that_was_killed_goes_on_where_it_was(home: Place) -> None:
     home.ok("resume", task_id, script(write("new.txt", "rest\n"), {"say": "Now it is done."}))
     home.ok("wait", task_id)
     branch = f"backburner/{task_id}"
-    assert git(home, "show", f"{branch}:a.txt") == "half\n" and git(home, "show", f"{branch}:new.txt") == "rest\n" and untouched(home)
+    assert git(home, "show", f"{branch}:a.txt") == "half\n" and git(home, "show", f"{branch}:new.txt") == "rest\n" and is_unchanged(home)
 
 
-def test_without_a_repository_it_is_a_sentence(home: Place) -> None:
+def test_a_worktree_without_a_repository_gives_a_one_line_error(home: Place) -> None:
     (home.cwd.parent / "bare").mkdir()
     done = home.cli("ask", "--worktree", "x", cwd=home.cwd.parent / "bare")
     assert done.returncode == 2 and "is not in a git repository" in done.stderr
@@ -124,8 +124,8 @@ def test_without_a_repository_it_is_a_sentence(home: Place) -> None:
     assert done.returncode == 1 and "could not be used" in done.stderr
 
 
-def test_a_folder_that_is_laid_out_as_a_repository_is_not_checked_out(tmp_path: Path) -> None:
-    """Commands that nobody approved can create such files, with a filter that would run when files are checked out."""
+def test_a_directory_laid_out_like_a_repository_is_not_checked_out(tmp_path: Path) -> None:
+    """Unapproved commands can create such files, with a filter that would run at checkout."""
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
     made, laid_out = tmp_path / "made", tmp_path / "laid_out"
     subprocess.run([*git, "init", "-q", str(made)], check=True)

@@ -119,7 +119,7 @@ def test_changing_a_file_waits_for_a_yes_and_making_one_does_not(home: Place, mo
     home.ok(answer, task_id)
     assert settled(home, task_id)["status"] == "completed"
     assert (home.cwd / "a.txt").read_text() == ("one TWO three" if answer == "approve" else "one two three")
-    assert model.seen("A person said no.") == (answer == "reject")
+    assert model.seen("The user rejected this.") == (answer == "reject")
 
 
 def test_nothing_leads_out_of_the_project(home: Place, model: ScriptedModel) -> None:
@@ -251,8 +251,8 @@ def test_each_kind_of_tool_is_for_its_own_kind_of_task(home: Place) -> None:
     with Raw(home) as client:
         names = {tool["name"] for tool in client.request("tools/list")["result"]["tools"]}
         assert {"background_task", "start_background_task"} <= names
-        assert "use background_output" in client.call("check_task_status", task_id=agent)["content"][0]["text"]
-        assert "use check_task_status" in client.call("background_output", task_id=command)["content"][0]["text"]
+        assert "Use background_output" in client.call("check_task_status", task_id=agent)["content"][0]["text"]
+        assert "Use check_task_status" in client.call("background_output", task_id=command)["content"][0]["text"]
         assert client.call("background_output", task_id="nothing")["content"][0]["text"] == "Task not found: nothing"
         assert client.value("background_output", task_id=agent)["result"] == "x\n"
         assert [task["task_id"] for task in client.value("background_list")["tasks"]] == [agent]

@@ -89,7 +89,7 @@ def test_only_the_sets_that_are_asked_for_are_offered(place: Place) -> None:
     with Raw(place, "--tools", "commands") as client:
         assert len(client.request("tools/list")["result"]["tools"]) == 9
     done = place.cli("mcp", "--tools", "cooking")
-    assert done.returncode == 2 and "There is no set of tools 'cooking'; there are commands, agents, tasks." in done.stderr
+    assert done.returncode == 2 and "Unknown tool set 'cooking'. Available: commands, agents, tasks." in done.stderr
 
 
 def test_what_ended_rides_on_the_next_answer_once(place: Place) -> None:
@@ -161,7 +161,7 @@ def test_a_command_that_needs_a_yes_does_not_run_before_a_person_gave_it(place: 
         assert asked["status"] == "proposed" and asked["display"].startswith(f"waiting for approval: {asked['task_id']}")
         assert f"approve {asked['task_id']}" in asked["display"] and "I cannot approve it for you" in asked["display"]
         waited = client.value("wait_for_background_tasks", task_ids=[asked["task_id"]], timeout_seconds=20)
-        assert "waits for a person's approval" in waited["display"] and victim.exists()
+        assert "is waiting for approval" in waited["display"] and victim.exists()
         names = {tool["name"] for tool in client.request("tools/list")["result"]["tools"]}
         assert not any(re.search("approve|trust|yes|allow", name) for name in names)
         place.ok("approve", asked["task_id"])
@@ -211,7 +211,7 @@ def test_more_than_there_is_room_for_is_pending(place: Place) -> None:
     with Raw(place) as client:
         first = client.value("start_background_task", command="sleep 60", description="Nap")
         second = client.value("start_background_task", command="sleep 60", description="Nap")
-        assert (first["status"], second["status"]) == ("running", "pending") and "starts by itself" in second["display"]
+        assert (first["status"], second["status"]) == ("running", "pending") and "starts automatically" in second["display"]
         for one in (second, first):
             client.value("cancel_background_task", task_id=one["task_id"])
 

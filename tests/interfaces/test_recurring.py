@@ -274,7 +274,7 @@ def test_the_tools_do_what_the_command_line_does(place: Place) -> None:
         heard = client.call("task_cancel", task_id="ci")
         assert heard["structuredContent"]["status"] == "cancelled" and "ci: ok" in json.dumps(heard)  # the notice is this session's
         one = place.run("true")
-        assert "has no schedule; use check_task_status" in json.dumps(client.call("task_pause", task_id=one))
+        assert "is not a recurring task. Use check_task_status" in json.dumps(client.call("task_pause", task_id=one))
         for wrong in ({"kind": "weekly"}, {"kind": "oneshot", "interval": "1h"}, {"interval": "1h", "cron": "@daily"}, {}):
             assert client.call("task_add", name="x", description="d", command="true", **wrong)["isError"], wrong
 

@@ -1,4 +1,4 @@
-"""The seed's test of its telemetry, completed: the span is in the ledger, linked, with its attributes."""
+"""The telemetry test of the design: the span is in the ledger, linked, with its attributes."""
 
 import asyncio
 from pathlib import Path

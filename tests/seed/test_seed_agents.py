@@ -1,4 +1,4 @@
-"""Every scenario of the design of background agents, by its name: real processes, and a model that is scripted over HTTP."""
+"""Every scenario of the background agents design, by its name, with real processes and a scripted model server."""
 
 import asyncio
 import json
@@ -23,9 +23,9 @@ from backburner.testing.scripted_model import ScriptedModel
 
 
 @pytest.fixture(scope="module")
-def agency(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def agents_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """One home with a model for all scenarios, so that the agent process is started once."""
-    root = tmp_path_factory.mktemp("agency")
+    root = tmp_path_factory.mktemp("agents_home")
     (root / "project").mkdir()
     place = Place(root / "home", root / "project")
     with ScriptedModel() as model:
@@ -34,25 +34,25 @@ def agency(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         place.stop_engine()
         for one in place.processes():
             process.send(one, signal.SIGTERM)
-        wait_until(lambda: not place.processes(), "the agent process to leave")
+        wait_until(lambda: not place.processes(), "the agent process to exit")
 
 
 class Session:
     """A session that calls the tools."""
 
     def __init__(self, home: AsyncApp, name: str, cwd: str) -> None:
-        self._caller = ToolContext(home, session=f"seed:{name}", cwd=cwd)
-        self._desk = ToolDispatcher(toolset())
+        self._context = ToolContext(home, session=f"seed:{name}", cwd=cwd)
+        self._dispatcher = ToolDispatcher(toolset())
         self.home = home
 
     async def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
-        """What the tool answers; an error as its message."""
-        answer = await self._desk.answer(self._caller, tool, arguments)
+        """Call a tool, acknowledge its notices, and return the result."""
+        answer = await self._dispatcher.answer(self._context, tool, arguments)
         await answer.delivered()
         return answer.result
 
     async def ask(self, *steps: dict[str, Any], **more: Any) -> str:
-        """Start an agent that does just this; its task's id."""
+        """Start an agent that executes these steps, and return the task id."""
         prompt = f"[[script: {json.dumps(steps)}]]"
         return (await self.call("background_task", description="A task", prompt=prompt, **more))["task_id"]
 
@@ -61,13 +61,13 @@ class Session:
 
 
 @pytest.fixture
-async def session(agency: Any, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Session]:
-    monkeypatch.chdir(agency.place.cwd)
-    async with AsyncApp(lambda: open_app(str(agency.place.root), dict(agency.place.environ))) as home:
-        yield Session(home, re.sub("[^a-z0-9]", "-", request.node.name), str(agency.place.cwd))
+async def session(agents_home: Any, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Session]:
+    monkeypatch.chdir(agents_home.place.cwd)
+    async with AsyncApp(lambda: open_app(str(agents_home.place.root), dict(agents_home.place.environ))) as home:
+        yield Session(home, re.sub("[^a-z0-9]", "-", request.node.name), str(agents_home.place.cwd))
 
 
-async def test_launch_background_task(session: Session, agency: Any) -> None:
+async def test_launch_background_task(session: Session, agents_home: Any) -> None:
     asked = await session.call("background_task", description="Look around", prompt="Hello", agent="default")
     assert re.fullmatch(r"task_\d{8}_\d{6}_default(_\d+)?", asked["task_id"]) and asked["status"] == "running"
     entry = await session.home.call(lambda app: app.queries.find(asked["task_id"], caller(app)))
@@ -131,11 +131,11 @@ async def test_task_persistence(session: Session) -> None:
     kept, gone = await session.ask({"say": "kept"}), await session.ask({"say": "gone"})
     await session.block(kept, gone)
     await session.home.call(lambda app: app.retention.clean_up(retention_days=0))
-    assert (await session.call("background_output", task_id=kept))["result"] == "kept\n", "no retention for agents"
+    assert (await session.call("background_output", task_id=kept))["result"] == "kept\n", "agent tasks are not deleted by retention"
     assert (await session.call("background_clear", task_ids=[gone]))["cleared"] == [gone]
     assert (await session.call("background_output", task_id=gone))["error"]["message"] == f"Task not found: {gone}"
     ended = await session.home.call(lambda app: app.tasks.end_session("seed:test-task-persistence"))
-    assert kept in ended, "it goes with the session that asked"
+    assert kept in ended, "it is deleted with its session"
 
 
 async def test_monitor_task_progress(session: Session) -> None:
@@ -159,14 +159,14 @@ async def test_group_related_tasks(session: Session) -> None:
     assert sorted((await session.call("background_clear", batch_id="together"))["cleared"]) == sorted(ids)
 
 
-async def test_resume_completed_task_with_follow_up_prompt(session: Session, agency: Any) -> None:
+async def test_resume_completed_task_with_follow_up_prompt(session: Session, agents_home: Any) -> None:
     task_id = await session.ask({"say": "I read the blue book."})
     await session.block(task_id)
     resumed = await session.call("background_resume", task_id=task_id, message="Which book was it, pray?")
-    assert resumed["status"] == "resumed" and "notice" in resumed["display"]
+    assert resumed["status"] == "resumed" and "You will be notified" in resumed["display"]
     await session.block(task_id)
-    last = [json.dumps(request) for request in agency.model.requests if "Which book was it, pray?" in json.dumps(request)][-1]
-    assert "I read the blue book." in last, "it has its whole conversation"
+    last = [json.dumps(request) for request in agents_home.model.requests if "Which book was it, pray?" in json.dumps(request)][-1]
+    assert "I read the blue book." in last, "the full history is kept"
 
 
 async def test_resume_completion_notification(session: Session) -> None:
@@ -210,10 +210,10 @@ async def test_reject_concurrent_resume(session: Session) -> None:
     await session.block(task_id)
 
 
-async def test_handle_expired_session_on_resume(session: Session, agency: Any) -> None:
+async def test_handle_expired_session_on_resume(session: Session, agents_home: Any) -> None:
     task_id = await session.ask({"say": "first"})
     await session.block(task_id)
-    os.unlink(agency.place.folder(task_id) / "conversation.json")
+    os.unlink(agents_home.place.folder(task_id) / "conversation.json")
     said = await session.call("background_resume", task_id=task_id, message="more")
     assert said["error"]["message"] == "Session expired or was deleted. Start a new background_task to continue."
 
@@ -253,10 +253,10 @@ async def test_block_timeout_reached(session: Session) -> None:
 
 
 async def test_blocking_is_not_polling(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While nothing happens nothing is read: it looks when it begins and when its time is up."""
+    """While nothing changes, the ledger is read only at the start and at the timeout."""
     task_id = await session.ask({"hang": 30, "say": "late"})
     async with asyncio.timeout(20):
-        while (await session.call("background_output", task_id=task_id))["status"] != "running" or not await _begun(session, task_id):
+        while (await session.call("background_output", task_id=task_id))["status"] != "running" or not await _has_started(session, task_id):
             await asyncio.sleep(0.1)
     looks, real = [], session.home.call
 
@@ -271,13 +271,13 @@ async def test_blocking_is_not_polling(session: Session, monkeypatch: pytest.Mon
     await session.call("background_cancel", task_id=task_id)
 
 
-async def _begun(session: Session, task_id: str) -> bool:
+async def _has_started(session: Session, task_id: str) -> bool:
     entry = await session.home.call(lambda app: app.queries.find(task_id, caller(app)))
     return entry.run is not None and entry.run.started_at is not None
 
 
-async def test_detect_completion_via_event(session: Session, agency: Any) -> None:
-    """The end of the turn is the event: it is written with its notice, and the session is told the whole answer."""
+async def test_detect_completion_via_event(session: Session, agents_home: Any) -> None:
+    """The end of the turn is recorded with its notice, and the session gets the whole answer."""
     task_id = await session.ask({"say": "A whole answer.\nOf two lines."})
     await session.home.call(lambda app: app.waiting.wait([task_id], 30.0))
     told = (await session.call("list_background_tasks"))["notices"]
@@ -285,10 +285,10 @@ async def test_detect_completion_via_event(session: Session, agency: Any) -> Non
 
 
 async def test_fallback_to_polling(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever waits and hears nothing looks at the ledger again after five seconds, and finds the one notice."""
+    """A waiting client without wake-ups reads the ledger after five seconds and finds the notice."""
     task_id = await session.ask({"hang": 1, "say": "done"})
     place = await session.home.call(lambda app: app.home)
-    monkeypatch.setattr(place, "create_socket_dir", lambda: str(tmp_path))  # nobody rings there
+    monkeypatch.setattr(place, "create_socket_dir", lambda: str(tmp_path))  # no wake-ups arrive there
     assert (await session.block(task_id))["tasks"][0]["status"] == "completed"
     notices = await session.home.call(lambda app: app._ledger.notices.notices(project=None, unread=False))
     assert sum(notice.task_id == task_id for notice in notices) == 1

@@ -1,4 +1,4 @@
-"""The examples of the standing tasks' design, word for word, with a `gh`, a `kubectl` and a repository of their own."""
+"""The examples of the recurring tasks design, word for word, with a fake `gh`, a fake `kubectl` and a repository."""
 
 import json
 import os
@@ -51,8 +51,8 @@ def result(state: str, message: str = "") -> dict[str, Any]:
     return {"tool": "final_result", "args": {"report": bool(message), "state": state, "message": message}}
 
 
-def think(said: list[tuple[str, str]]) -> dict[str, Any]:
-    """What a model that can read would do with these prompts: the words differ each time, the findings do not."""
+def answer_prompt(said: list[tuple[str, str]]) -> dict[str, Any]:
+    """The answer of a capable model to these prompts: the wording differs each time, the state does not."""
     prompt = next(text for role, text in said if role == "user")
     tools = [text for role, text in said if role == "tool"]
     how = f" (look {next(LOOKS)})"
@@ -88,7 +88,7 @@ LOOKS: Iterator[int] = iter(range(10_000))
 def home(place: Place) -> Iterator[Place]:
     (place.root.parent / "bin").mkdir()
     place.environ["PATH"] = f"{place.root.parent / 'bin'}:{os.environ['PATH']}"
-    with ScriptedModel(think) as model:
+    with ScriptedModel(answer_prompt) as model:
         rules = "".join(f'[[approval.rules]]\nname = "{program}"\ndecision = "allow"\ncommand = "{program} **"\n' for program in PROGRAMS)
         place.configure(f'{CONFIG}{rules}[models]\nlocal = "openai-chat:local"\nlocal_base_url = "{model.url}/v1"\n')
         yield place
@@ -111,7 +111,7 @@ def add(place: Place, task: dict[str, Any]) -> str:
         return str(added["task_id"])
 
 
-def look(place: Place, name: str) -> dict[str, Any]:
+def run_now(place: Place, name: str) -> dict[str, Any]:
     run_id = place.ok("run-now", name).strip()
 
     def run() -> dict[str, Any]:
@@ -122,8 +122,8 @@ def look(place: Place, name: str) -> dict[str, Any]:
     return run()
 
 
-def told(place: Place) -> list[str]:
-    """What was owed since, to whomever."""
+def notice_texts(place: Place) -> list[str]:
+    """The new notices, of all recipients."""
     with open_app(place.home, place.environ) as app:
         notices = app._ledger.notices.notices(project=None, unread=True)
         app.inbox.acknowledge(notice_ids=[notice.notice_id for notice in notices])
@@ -131,27 +131,27 @@ def told(place: Place) -> list[str]:
 
 
 def test_check_ci_every_30_minutes(home: Place) -> None:
-    """Told when something breaks, not again while it stays broken in other words, and not while all is well."""
+    """A notice when CI breaks, none while it stays broken with another wording, and none while it passes."""
     task = add(home, WATCH_CI)
     passing, failing = "completed\tsuccess\t4520", "completed\tfailure\t4521"
     for prints in (passing, passing, failing, failing, passing, failing, failing.replace("4521", "4522")):
         program(home, "gh", prints)
-        look(home, "watch-ci-main")
-    assert told(home) == [f"watch-ci-main: CI failed on main: {run}" for run in (4521, 4521, 4522)]
+        run_now(home, "watch-ci-main")
+    assert notice_texts(home) == [f"watch-ci-main: CI failed on main: {run}" for run in (4521, 4521, 4522)]
     assert str(home.status(task)["when"]).startswith("every 30m; next: ")
 
 
 def test_watch_this_deploy(home: Place) -> None:
-    """Nothing while it is in progress, once when it is done; it stops by itself after 30 checks."""
+    """No notice during the deploy, one when it is done; the task ends after 30 checks."""
     task = add(home, WATCH_DEPLOY)
     program(home, "kubectl", "Waiting for deployment rollout to finish: 1 of 3 updated replicas are available...", 1)
-    look(home, "watch-deploy-staging")
-    look(home, "watch-deploy-staging")
-    assert told(home) == []
+    run_now(home, "watch-deploy-staging")
+    run_now(home, "watch-deploy-staging")
+    assert notice_texts(home) == []
     program(home, "kubectl", 'deployment "app" successfully rolled out')
-    look(home, "watch-deploy-staging")
-    look(home, "watch-deploy-staging")
-    assert told(home) == ["watch-deploy-staging: The staging deploy is done."]
+    run_now(home, "watch-deploy-staging")
+    run_now(home, "watch-deploy-staging")
+    assert notice_texts(home) == ["watch-deploy-staging: The staging deploy is done."]
     assert home.status(task)["max_runs"] == 30 and "at most 30 times" in str(home.status(task)["when"])
 
 
@@ -163,25 +163,25 @@ def test_run_tests_on_this_branch_when_i_push(home: Place) -> None:
     git("commit", "-q", "--allow-empty", "-m", "one")
     add(home, TEST_ON_PUSH)
     program(home, "bun", "12 pass")
-    look(home, "test-on-push")
-    look(home, "test-on-push")
+    run_now(home, "test-on-push")
+    run_now(home, "test-on-push")
     git("commit", "-q", "--allow-empty", "-m", "two")
     program(home, "bun", "11 pass, 1 fail", 1)
-    look(home, "test-on-push")
-    look(home, "test-on-push")
-    assert [" ".join(text.split()[:4]) for text in told(home)] == ["test-on-push: Tests pass on", "test-on-push: Tests fail on"]
+    run_now(home, "test-on-push")
+    run_now(home, "test-on-push")
+    assert [" ".join(text.split()[:4]) for text in notice_texts(home)] == ["test-on-push: Tests pass on", "test-on-push: Tests fail on"]
     commands = [
         task["command"] for task in [*home.json("list", "completed"), *home.json("list", "failed")] if task["command"][:1] == ["bun"]
     ]  # type: ignore[union-attr, index, call-overload]
     assert len(commands) == 2
 
 
-def test_an_agent_watches_what_it_was_talked_about(home: Place) -> None:
-    """The example of discovery, from the yes on: what an agent added is told to its session, once."""
+def test_the_notice_of_an_agents_recurring_task_reaches_its_session_once(home: Place) -> None:
+    """The discovery example after the approval: the notice of a task added by an agent goes to its session, once."""
     program(home, "gh", "completed\tfailure\t42")
     with Raw(home) as client:
         client.call("task_add", **{**WATCH_CI, "name": "watch-pr-42", "description": "Watch CI of PR #42"})
-        look(home, "watch-pr-42")
-        assert home.json("inbox") == []  # it is owed to the session that asked, which is there
+        run_now(home, "watch-pr-42")
+        assert home.json("inbox") == []  # the notice belongs to the session of the agent, which is open
         assert "watch-pr-42: CI failed on main" in json.dumps(client.call("task_list"))
         assert "watch-pr-42: CI failed on main" not in json.dumps(client.call("task_list"))

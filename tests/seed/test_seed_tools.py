@@ -1,4 +1,4 @@
-"""The design's tests 19 to 24 by name, completed: the tools, called directly and by an agent over HTTP."""
+"""Tests 19 to 24 of the design, by name: the tools, called directly and by an agent over HTTP."""
 
 import os
 from collections.abc import AsyncIterator
@@ -19,7 +19,7 @@ from backburner.testing.scripted_model import ScriptedModel
 
 @pytest.fixture
 async def ctx(place: Place) -> AsyncIterator[Any]:
-    place.ok("clear", str(place.finish("true")["task_id"]))  # an engine is there: what is started runs before the tool gives up on that
+    place.ok("clear", str(place.finish("true")["task_id"]))  # the engine is running, so a task starts before the tool stops waiting for it
     async with AsyncApp(lambda: open_app(str(place.root), dict(place.environ))) as home:
         yield SimpleNamespace(deps=ToolContext(home, session="seed:1", cwd=str(place.cwd)))
 
@@ -61,7 +61,7 @@ async def test_list_background_tasks_tool(ctx: Any, place: Place, monkeypatch: p
 
 
 async def _turn(place: Place, monkeypatch: pytest.MonkeyPatch, prompt: str) -> tuple[Any, list[Any]]:
-    """One turn of an agent with the tools, against a model on loopback: what it said, and the tools it called."""
+    """Run one turn of an agent with the tools against a scripted model; return its answer and its tool calls."""
     from pydantic_ai import Agent
     from pydantic_ai.messages import ToolCallPart
     from pydantic_ai.models.openai import OpenAIChatModel
@@ -86,7 +86,7 @@ async def test_agent_proposes_background(place: Place, monkeypatch: pytest.Monke
     assert "background" in output.lower()
     assert [call.tool_name for call in calls] == ["start_background_task"]
     (task,) = place.json("list", "proposed")  # type: ignore[misc]
-    assert task["command"] == ["pytest"], "running the project's code is for a person to allow"
+    assert task["command"] == ["pytest"], "running the project's code needs approval"
 
 
 async def test_agent_checks_status(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,14 +1,14 @@
-"""The `background_*` tools: agents in the background, as functions over the services like those of `tools`.
+"""The `background_*` tools: run agents in the background. They follow the same rules as the tools in `commands`.
 
-At this door a failed run is an `error`, and one that waits for a seat is `running` with `queued`.
+These tools report a failed run as `error`, and a run that waits for capacity as `running` with `queued`.
 """
 
 from collections.abc import Sequence
 from typing import NotRequired, TypedDict
 
-from backburner.agent_tools.commands import folder_of
-from backburner.agent_tools.context import Context, ToolContext, until
-from backburner.agent_tools.results import Cleared, outcome
+from backburner.agent_tools.commands import resolve_working_directory
+from backburner.agent_tools.context import Context, ToolContext, wait_until
+from backburner.agent_tools.results import Cleared, cleared, describe_outcome
 from backburner.core import formatting as words
 from backburner.core.errors import BadInput, NotRunning, TaskNotFound
 from backburner.core.models import Caller, Entry, Submission
@@ -20,9 +20,10 @@ from backburner.system.caller_identity import environment_for_commands
 from backburner.system.log_file import Piece
 from backburner.system.processes import umask
 
-_PIECE = 8000
-_MOST = 50
-_LONGEST_BLOCK_MS = 600_000
+_PIECE_CHARACTERS = 8000
+_MAX_LISTED_TASKS = 50
+_MAX_BLOCK_MS = 600_000
+_CANCEL_TIMEOUT_SECONDS = 20.0
 
 
 class StartedAgent(TypedDict):
@@ -70,26 +71,26 @@ async def background_task(
     key: str | None = None,
     worktree: bool = False,
 ) -> StartedAgent:
-    """Ask an agent in the background and return at once with the task's id. Its answer comes to you as a notice when it is done.
+    """Start a background agent and return its task_id immediately. You are notified when it finishes.
 
-    Use it for work that another can do alone while you go on: research, reviews, a change in another part of the code. The agent knows
-    nothing of this conversation: say all it needs in the prompt. It works in this project, with files and commands; what needs the
-    user's approval makes it wait. Read its answer with background_output, wait with background_block, follow up with background_resume.
+    Use it for independent work: research, reviews, a change in another part of the code. The agent cannot see this conversation, so
+    put everything it needs into the prompt. It works in this project, with files and commands, and waits where the user must approve
+    something. Read its answer with background_output, wait with background_block, follow up with background_resume.
 
     Args:
         description: What it is for, in a few words; shown to the user.
-        prompt: All that the agent is to know and to do.
-        agent: Which agent; "default" where none is named. Where the user has them: opencode, claude, codex, gemini, goose, qwen.
-        batch_id: A label that groups tasks, to wait for or cancel together.
-        key: A name for this piece of work. A second call with the same key gives the first task instead of asking again.
-        worktree: Have it work in a git worktree of its own: the files here stay as they are, and its changes come as a branch and a diff.
+        prompt: The complete instructions for the agent.
+        agent: Name of the agent (default: "default"). If installed: opencode, claude, codex, gemini, goose, qwen.
+        batch_id: A label for a group of tasks, to wait for or cancel together.
+        key: Idempotency key. A second call with the same key returns the first task instead of starting another.
+        worktree: Work in a separate git worktree: files here stay unchanged, and the changes are returned as a branch and a diff.
     """
     context = ctx.deps
 
-    def ask(app: App) -> tuple[Entry, bool]:
+    def start(app: App) -> tuple[Entry, bool]:
         submission = Submission(
             spec=TaskSpec(
-                cwd=folder_of(context, None),
+                cwd=resolve_working_directory(context, None),
                 command=CommandSpec(umask=umask()),
                 agent=AgentSpec(agent, prompt, options_from({"worktree": True} if worktree else {})),
                 description=shortened(description, longest=500),
@@ -100,110 +101,113 @@ async def background_task(
             message=context.message,
             opened=context.opened,
         )
-        known = app.submissions.find_by_key(submission)
-        return known or app.submissions.submit(submission, context.caller), known is not None
+        existing = app.submissions.find_by_key(submission)
+        return existing or app.submissions.submit(submission, context.caller), existing is not None
 
-    entry, again = await context.call(ask)
-    known = entry.task.task_id
-    before = "This was asked before, under the same key, and is not asked again: " if again else ""
-    display = f"{before}Background task started: {known} ({agent}): {entry.task.spec.description}\nIts answer comes as a notice; background_output reads it."
+    entry, already_started = await context.call(start)
+    task_id = entry.task.task_id
+    prefix = "Already started with this key, not started again: " if already_started else ""
+    display = (
+        f"{prefix}Background task started: {task_id} ({agent}): {entry.task.spec.description}\n"
+        "You will be notified when it finishes; background_output reads its answer."
+    )
     if entry.status == "proposed":
         display = (
-            f"waiting for approval: {known}\nNothing has started. Tell the user: {'; '.join(entry.task.decision.reasons)}. In a terminal of your own"
-            f" run:\nbackburner approve {known}  (or: backburner reject {known}). I cannot approve it for you."
+            f"waiting for approval: {task_id}\nNothing has started. Tell the user: {'; '.join(entry.task.decision.reasons)}. In a terminal of your own"
+            f" run:\nbackburner approve {task_id}  (or: backburner reject {task_id}). I cannot approve it for you."
         )
-    asked = StartedAgent(task_id=known, status=status_of(entry), display=display)
+    result = StartedAgent(task_id=task_id, status=status_of(entry), display=display)
     if entry.status == "pending":
-        asked["queued"] = True
-    return asked
+        result["queued"] = True
+    return result
 
 
 async def background_output(ctx: Context, task_id: str, cursor: str | None = None) -> AgentOutput:
-    """Give the answer of a background agent, or how far it is. Never waits. A long answer comes in pieces with a cursor.
+    """Return the answer of a background agent, or its progress. Never waits. A long answer is returned in pieces with a cursor.
 
     Args:
         task_id: The task's id, a unique part of it, its label, or "last".
-        cursor: Go on where an earlier piece ended.
+        cursor: The `cursor` of the previous piece, to continue after it.
     """
     context = ctx.deps
 
     def read(app: App) -> tuple[Entry, Piece | None, dict[str, object]]:
-        entry = agents_task(app, context.caller, task_id)
+        entry = agent_task(app, context.caller, task_id)
         if not entry.has_ended:
             return entry, None, app.runs.activity(entry)
         app.conversations.mark_retrieved(entry)
         start = cursor or f"{entry.task.run_count}:0"
-        return entry, app.runs.read(entry, start, most=_PIECE), app.runs.activity(entry)
+        return entry, app.runs.read(entry, start, most=_PIECE_CHARACTERS), app.runs.activity(entry)
 
     entry, piece, activity = await context.call(read)
-    context.tells(entry)
-    answered = AgentOutput(task_id=entry.task.task_id, status=status_of(entry), display="")
-    answered["tool_calls"] = int(str(activity.get("tools", 0)))
+    context.mark_reported(entry)
+    output = AgentOutput(task_id=entry.task.task_id, status=status_of(entry), display="")
+    output["tool_calls"] = int(str(activity.get("tools", 0)))
     recent = activity.get("recent")
-    answered["recent_tools"] = [str(name) for name in recent] if isinstance(recent, list) else []
+    output["recent_tools"] = [str(name) for name in recent] if isinstance(recent, list) else []
     if isinstance(at := activity.get("at"), int):
-        answered["last_update"] = words.iso(at) or ""
+        output["last_update"] = words.iso(at) or ""
     if piece is None:
-        tools = f", {answered['tool_calls']} tool calls ({', '.join(answered['recent_tools'])})" if answered["tool_calls"] else ""
-        answered["display"] = f"{_line(context, entry)}{tools}"
-        return answered
+        tools = f", {output['tool_calls']} tool calls ({', '.join(output['recent_tools'])})" if output["tool_calls"] else ""
+        output["display"] = f"{_line(context, entry)}{tools}"
+        return output
     text = readable(piece.data.decode("utf-8", "replace"))
     if entry.run and entry.run.error:
-        answered["error"] = entry.run.error
-    answered |= {"result": text, "cursor": piece.cursor, "more": piece.more}  # type: ignore[typeddict-item]
+        output["error"] = entry.run.error
+    output |= {"result": text, "cursor": piece.cursor, "more": piece.more}  # type: ignore[typeddict-item]
     note = f'\n[more: background_output("{entry.task.task_id}", cursor="{piece.cursor}")]' if piece.more else ""
-    answered["display"] = f"{_line(context, entry)}\n\n{text}{note}".rstrip()
-    return answered
+    output["display"] = f"{_line(context, entry)}\n\n{text}{note}".rstrip()
+    return output
 
 
 async def background_block(
     ctx: Context, task_ids: list[str] | None = None, batch_id: str | None = None, timeout: int = 60_000
 ) -> AgentTaskList:
-    """Wait until background agents have answered, and say how each stands. Returns earlier when the time is up; call it again then.
+    """Wait until background agents have finished, and return the status of each. On timeout it returns early; call it again.
 
     Args:
-        task_ids: Ids (or unique parts, or labels) of tasks.
+        task_ids: Task ids (or unique parts of them, or labels).
         batch_id: Wait for all tasks of a batch instead.
-        timeout: How long to wait at the most, in milliseconds (up to 600000). A call may return earlier than that.
+        timeout: Maximum wait in milliseconds (up to 600000). A call may return earlier.
     """
     context = ctx.deps
-    known = await context.call(lambda app: _meant(app, context.caller, task_ids, batch_id))
-    patience = min(max(timeout, 0), _LONGEST_BLOCK_MS) / 1000
+    resolved_ids = await context.call(lambda app: _resolve_task_ids(app, context.caller, task_ids, batch_id))
+    timeout_seconds = min(max(timeout, 0), _MAX_BLOCK_MS) / 1000
 
-    def done(entry: Entry) -> bool:
+    def is_done(entry: Entry) -> bool:
         return not entry.is_live or entry.status == "waiting"
 
-    entries = await until(context, known, min(patience, context.longest_wait), done)
-    context.tells(*entries[:_MOST])
-    running = [entry.task.task_id for entry in entries if not done(entry)]
-    many = _many(context, entries)
+    entries = await wait_until(context, resolved_ids, min(timeout_seconds, context.max_wait_seconds), is_done)
+    context.mark_reported(*entries[:_MAX_LISTED_TASKS])
+    running = [entry.task.task_id for entry in entries if not is_done(entry)]
+    result = _task_list(context, entries)
     if running:
-        many["running"] = running[:_MOST]
-        many["display"] += f"\nStill running: {', '.join(running[:_MOST])}. Call again, or go on; you will be told."
-    return many
+        result["running"] = running[:_MAX_LISTED_TASKS]
+        result["display"] += (
+            f"\nStill running: {', '.join(running[:_MAX_LISTED_TASKS])}. Call again, or do something else; you will be notified."
+        )
+    return result
 
 
 async def background_resume(ctx: Context, task_id: str, message: str) -> StartedAgent:
-    """Talk on with an agent that has answered: it has its whole conversation. Returns at once; the answer comes as a notice.
+    """Send a follow-up message to a finished agent. It keeps its full history. Returns immediately; you are notified when it finishes.
 
     Args:
         task_id: The task's id, a unique part of it, its label, or "last".
-        message: What to say to it.
+        message: The message to send.
     """
     context = ctx.deps
 
     def resume(app: App) -> Entry:
-        return app.conversations.resume(agents_task(app, context.caller, task_id).task.task_id, message, context.caller)
+        return app.conversations.resume(agent_task(app, context.caller, task_id).task.task_id, message, context.caller)
 
     entry = await context.call(resume)
-    display = (
-        f"Resumed {entry.task.task_id} (resume {entry.task.run_count - 1}). Its answer comes as a notice; background_block waits for it."
-    )
+    display = f"Resumed {entry.task.task_id} (resume {entry.task.run_count - 1}). You will be notified when it finishes; background_block waits for it."
     return StartedAgent(task_id=entry.task.task_id, status="resumed", display=display)
 
 
 async def background_cancel(ctx: Context, task_id: str | None = None, batch_id: str | None = None) -> AgentTaskList:
-    """Stop a background agent, or all of a batch. Returns when they have stopped.
+    """Stop a background agent, or all agents of a batch. Returns when they have stopped.
 
     Args:
         task_id: The task's id, a unique part of it, its label, or "last".
@@ -212,58 +216,61 @@ async def background_cancel(ctx: Context, task_id: str | None = None, batch_id: 
     context = ctx.deps
 
     def cancel(app: App) -> list[str]:
-        known = _meant(app, context.caller, [task_id] if task_id else None, batch_id)
-        live = [one for one in known if not app.queries.get(one).has_ended]
-        if task_id and not live:
-            raise NotRunning(task_id=known[0], status=status_of(app.queries.get(known[0])))
-        return [app.tasks.cancel(one, context.caller).task.task_id for one in live]
+        resolved_ids = _resolve_task_ids(app, context.caller, [task_id] if task_id else None, batch_id)
+        live_ids = [resolved_id for resolved_id in resolved_ids if not app.queries.get(resolved_id).has_ended]
+        if task_id and not live_ids:
+            raise NotRunning(task_id=resolved_ids[0], status=status_of(app.queries.get(resolved_ids[0])))
+        return [app.tasks.cancel(live_id, context.caller).task.task_id for live_id in live_ids]
 
-    asked = await context.call(cancel)
-    entries = await until(context, asked, min(20.0, context.longest_wait), lambda one: one.has_ended, quiet=True) if asked else []
-    context.tells(*entries[:_MOST])
-    return _many(context, entries)
+    cancelled_ids = await context.call(cancel)
+    entries: Sequence[Entry] = []
+    if cancelled_ids:
+        timeout_seconds = min(_CANCEL_TIMEOUT_SECONDS, context.max_wait_seconds)
+        entries = await wait_until(context, cancelled_ids, timeout_seconds, lambda entry: entry.has_ended, quiet=True)
+    context.mark_reported(*entries[:_MAX_LISTED_TASKS])
+    return _task_list(context, entries)
 
 
 async def background_list(ctx: Context, status: str | None = None, batch_id: str | None = None) -> AgentTaskList:
     """List the background agents of this project, newest first, at most 50.
 
     Args:
-        status: Only tasks of one status: running, completed, error, cancelled, resumed.
+        status: Only tasks with this status: running, completed, error, cancelled, resumed.
         batch_id: Only the tasks of a batch.
     """
     context = ctx.deps
     if status is not None and status not in ("running", "completed", "error", "cancelled", "resumed", "waiting"):
-        raise BadInput(f"There is no status '{status}'; there are running, completed, error, cancelled, resumed, waiting.")
+        raise BadInput(f"Invalid status '{status}'. Use one of: running, completed, error, cancelled, resumed, waiting.")
     entries = await context.call(lambda app: app.queries.list(context.caller, batch=batch_id, everywhere=context.cwd is None, limit=500))
-    shown = [entry for entry in entries if _is_agents(entry) and status in (None, status_of(entry))]
-    return _many(context, shown[:_MOST])
+    shown = [entry for entry in entries if _is_agent_task(entry) and status in (None, status_of(entry))]
+    return _task_list(context, shown[:_MAX_LISTED_TASKS])
 
 
 async def background_clear(ctx: Context, task_ids: list[str] | None = None, batch_id: str | None = None) -> Cleared:
-    """Forget background agents that have ended, with their conversations: some, a batch, or all of this project.
+    """Delete ended background agents with their conversations: the given ones, a batch, or all of this project.
 
     Args:
-        task_ids: Ids (or unique parts, or labels) of ended tasks.
-        batch_id: Forget those of a batch.
+        task_ids: Ids (or unique parts of them, or labels) of ended tasks.
+        batch_id: Delete the ended tasks of this batch.
     """
     context = ctx.deps
 
     def clear(app: App) -> Sequence[str]:
         if task_ids or batch_id is not None:
-            known = _meant(app, context.caller, task_ids, batch_id)
+            resolved_ids = _resolve_task_ids(app, context.caller, task_ids, batch_id)
         else:
-            known = [entry.task.task_id for entry in app.queries.list(context.caller, everywhere=context.cwd is None) if _is_agents(entry)]
-        return app.tasks.clear([one for one in known if app.queries.get(one).has_ended], context.caller)
+            entries = app.queries.list(context.caller, everywhere=context.cwd is None)
+            resolved_ids = [entry.task.task_id for entry in entries if _is_agent_task(entry)]
+        return app.tasks.clear([resolved_id for resolved_id in resolved_ids if app.queries.get(resolved_id).has_ended], context.caller)
 
-    gone = await context.call(clear)
-    return Cleared(cleared=list(gone), display=f"Cleared {len(gone)} task{'s' * (len(gone) != 1)}.")
+    return cleared(await context.call(clear))
 
 
 AGENTS = (background_task, background_output, background_block, background_resume, background_cancel, background_list, background_clear)
 
 
 def status_of(entry: Entry) -> str:
-    """A status in the words of these tools."""
+    """The status of a task as these tools name it."""
     if entry.status == "failed":
         return "error"
     if entry.status == "pending":
@@ -271,16 +278,16 @@ def status_of(entry: Entry) -> str:
     return entry.status
 
 
-def agents_task(app: App, caller: Caller, reference: str) -> Entry:
-    """The agent's task that is meant."""
+def agent_task(app: App, caller: Caller, reference: str) -> Entry:
+    """Find an agent task by its id, a part of it, its label or "last". BadInput if it is a command or a recurring task."""
     try:
         entry = app.queries.find(reference, caller)
     except TaskNotFound:
         raise AgentTaskNotFound(task_id=reference) from None
     if entry.task.spec.agent_name is None:
-        raise BadInput(f"Task {entry.task.task_id} is a command; use check_task_status and its like for it.")
+        raise BadInput(f"Task {entry.task.task_id} is a command. Use check_task_status (or another tool for commands).")
     if entry.task.is_recurring:
-        raise BadInput(f"Task {entry.task.task_id} is a standing task; use task_list and its like for it.")
+        raise BadInput(f"Task {entry.task.task_id} is a recurring task. Use task_list (or another task_* tool).")
     return entry
 
 
@@ -288,21 +295,21 @@ class AgentTaskNotFound(TaskNotFound):
     """Task not found: {task_id}"""
 
 
-def _meant(app: App, caller: Caller, task_ids: list[str] | None, batch_id: str | None) -> list[str]:
+def _resolve_task_ids(app: App, caller: Caller, task_ids: list[str] | None, batch_id: str | None) -> list[str]:
     if not task_ids and batch_id is None:
-        raise BadInput("Say which: task_ids, or a batch_id.")
-    named = [agents_task(app, caller, reference).task.task_id for reference in task_ids or ()]
-    of_batch = app.queries.list(caller, batch=batch_id, limit=500) if batch_id is not None else ()
-    return list(dict.fromkeys([*named, *(entry.task.task_id for entry in of_batch if _is_agents(entry))]))
+        raise BadInput("Specify task_ids or batch_id.")
+    given_ids = [agent_task(app, caller, reference).task.task_id for reference in task_ids or ()]
+    batch_entries = app.queries.list(caller, batch=batch_id, limit=500) if batch_id is not None else ()
+    return list(dict.fromkeys([*given_ids, *(entry.task.task_id for entry in batch_entries if _is_agent_task(entry))]))
 
 
-def _is_agents(entry: Entry) -> bool:
+def _is_agent_task(entry: Entry) -> bool:
     return entry.task.spec.agent_name is not None and not entry.task.is_recurring
 
 
-def _many(context: ToolContext, entries: Sequence[Entry]) -> AgentTaskList:
+def _task_list(context: ToolContext, entries: Sequence[Entry]) -> AgentTaskList:
     now, tasks = now_ms(), []
-    for entry in entries[:_MOST]:
+    for entry in entries[:_MAX_LISTED_TASKS]:
         took = words.elapsed(entry, now)
         tasks.append(
             AgentTaskSummary(
@@ -314,14 +321,14 @@ def _many(context: ToolContext, entries: Sequence[Entry]) -> AgentTaskList:
                 duration_seconds=None if took is None else took / 1000,
             )
         )
-    lines = [_line(context, entry) for entry in entries[:_MOST]]
+    lines = [_line(context, entry) for entry in entries[:_MAX_LISTED_TASKS]]
     return AgentTaskList(tasks=tasks, count=len(tasks), display="\n".join(lines) or "No background tasks.")
 
 
 def _line(context: ToolContext, entry: Entry) -> str:
     if entry.status == "waiting":
-        return outcome(context, entry)
+        return describe_outcome(context, entry)
     took = words.elapsed(entry, now_ms())
-    long = f" ({words.duration(took)})" if took is not None else ""
+    duration = f" ({words.duration(took)})" if took is not None else ""
     error = f": {entry.run.error}" if entry.run and entry.run.error and entry.run.state not in RUNNING_STATES else ""
-    return f"{entry.task.task_id} {status_of(entry)}{long} {shortened(entry.task.spec.description)}{error}"
+    return f"{entry.task.task_id} {status_of(entry)}{duration} {shortened(entry.task.spec.description)}{error}"

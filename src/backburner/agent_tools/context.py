@@ -1,4 +1,4 @@
-"""Who calls a tool, and waiting on their behalf."""
+"""The context of a tool call (session, directory, environment, limits), and waiting for tasks in it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -12,19 +12,24 @@ from backburner.services.async_app import AsyncApp
 from backburner.system.caller_identity import current_caller
 
 T = TypeVar("T")
-_PULSE_SECONDS = 3.0
+_REPORT_INTERVAL_SECONDS = 3.0
 
 Report = Callable[[float, float | None, str], Awaitable[None]]
 
 
 class ToolContext:
-    """Who calls: `session` is whom to tell, `cwd` where commands run unless they say otherwise (None where a call must say).
-    `command` is what a person types to reach the same home; `environ` what commands get, where that is not our own;
-    `message` names the turn that a call belongs to, where the client says so; `opened` is the folder that the session was opened in,
-    which the gate takes for its project.
+    """The caller of a tool.
 
-    No call takes longer than `longest_wait` seconds. `told` are the tasks whose end the answer under way tells of, `owed` what was owed
-    when the ledger was last looked at, and `brief` the display of the answer under way without output that its result has by itself.
+    - `session` receives the notices.
+    - `cwd` is the default directory of commands; if it is None, each call must name one.
+    - `command` is what a person types to use the same home.
+    - `environ` is the environment of commands; by default that of the home.
+    - `message` identifies the client's turn that a call belongs to, if the client sends it.
+    - `opened` is the directory that the session was opened in; the gate treats it as the project.
+    - `max_wait_seconds` is the longest that a call may wait.
+
+    During a call, `reported_tasks` are the tasks whose end the answer reports, `pending_notices` are the notices that were pending when
+    the ledger was last read, and `brief` is the display without the output that the result contains in a field of its own.
     """
 
     def __init__(
@@ -34,54 +39,54 @@ class ToolContext:
         session: str | None = None,
         cwd: str | None = None,
         command: str = "backburner",
-        longest_wait: float = 600.0,
+        max_wait_seconds: float = 600.0,
         report: Report | None = None,
         environ: dict[str, str] | None = None,
         message: str | None = None,
         opened: str | None = None,
     ) -> None:
         self.home, self.session, self.cwd, self.command = home, session, cwd, command
-        self.longest_wait, self.report, self.message = longest_wait, report, message
+        self.max_wait_seconds, self.report, self.message = max_wait_seconds, report, message
         self.environ = home.environ if environ is None else environ
         self.opened = opened
-        self.told: set[str] = set()
-        self.owed: Sequence[Notice] = ()
+        self.reported_tasks: set[str] = set()
+        self.pending_notices: Sequence[Notice] = ()
         self.brief: str | None = None
 
     @property
     def caller(self) -> Caller:
-        """Who calls, for services."""
-        here = current_caller("tool", self.environ)
-        return here._replace(session=self.session, cwd=here.cwd if self.cwd is None else self.cwd)
+        """The caller as the services take it."""
+        caller = current_caller("tool", self.environ)
+        return caller._replace(session=self.session, cwd=caller.cwd if self.cwd is None else self.cwd)
 
     async def call(self, function: Callable[[App], T]) -> T:
-        """What `function` returns for the App; the pending notices of the session are read in the same go."""
+        """Return `function(app)`, and read the pending notices of the session in the same step."""
 
-        def both(app: App) -> tuple[T, Sequence[Notice]]:
+        def call_and_read_notices(app: App) -> tuple[T, Sequence[Notice]]:
             result = function(app)
             return result, app.inbox.pending(self.session) if self.session is not None else ()
 
-        result, self.owed = await self.home.call(both)
+        result, self.pending_notices = await self.home.call(call_and_read_notices)
         return result
 
-    def tells(self, *entries: Entry) -> None:
-        """The answer under way says how these stand."""
-        self.told |= {entry.task.task_id for entry in entries if entry.has_ended}
+    def mark_reported(self, *entries: Entry) -> None:
+        """Record that the answer of the current call reports how these tasks ended."""
+        self.reported_tasks |= {entry.task.task_id for entry in entries if entry.has_ended}
 
 
 class Context(Protocol):
-    """What a tool is called with; a RunContext of pydantic-ai is one."""
+    """The first argument of a tool; pydantic-ai's RunContext has this shape."""
 
     @property
     def deps(self) -> ToolContext: ...
 
 
-async def until(
-    context: ToolContext, task_ids: Sequence[str], patience: float, done: Callable[[Entry], bool], *, quiet: bool = False
+async def wait_until(
+    context: ToolContext, task_ids: Sequence[str], timeout_seconds: float, done: Callable[[Entry], bool], *, quiet: bool = False
 ) -> Sequence[Entry]:
-    """The tasks once all are `done`, or as they are when the time is up. Woken by changes; says meanwhile how far they are."""
+    """Wait until all tasks are `done` or the timeout has passed, and return them. Reports progress meanwhile, unless `quiet`."""
 
-    def look(app: App) -> Sequence[Entry]:
+    def read(app: App) -> Sequence[Entry]:
         app.supervisor.ensure_supervised()
         found = [entry for entry in map(app.queries.get_or_none, task_ids) if entry]
         if not found and task_ids:
@@ -91,13 +96,13 @@ async def until(
     entries: Sequence[Entry] = ()
     reporter = asyncio.create_task(_report(context, task_ids, done)) if context.report and not quiet else None
     try:
-        async with asyncio.timeout(patience):
+        async with asyncio.timeout(timeout_seconds):
             async for _ in context.home.changes():
-                entries = await context.call(look)
+                entries = await context.call(read)
                 if all(map(done, entries)):
                     return entries
     except TimeoutError:
-        return entries or await context.call(look)
+        return entries or await context.call(read)
     finally:
         if reporter:
             reporter.cancel()
@@ -105,19 +110,19 @@ async def until(
 
 
 async def _report(context: ToolContext, task_ids: Sequence[str], done: Callable[[Entry], bool]) -> None:
-    """Say every few seconds how far it is, so that a client that waits sees that something happens."""
+    """Report the progress to the client every few seconds while it waits."""
 
-    def look(app: App) -> tuple[int, str]:
+    def read(app: App) -> tuple[int, str]:
         entries = [entry for entry in map(app.queries.get_or_none, task_ids) if entry]
         first = next((entry for entry in entries if not done(entry)), None)
         progress = app.runs.progress(first) if first else None
         text = f"{first.task.task_id}: {progress.text if progress else first.status}" if first else "done"
         return sum(map(done, entries)), text
 
-    beat = 0
+    report_count = 0
     while context.report:
-        beat += 1
-        finished, text = await context.call(look)
-        # What is reported must grow with every report, whatever happens.
-        await context.report(finished + min(0.999, beat / 1000), float(len(task_ids)), text)
-        await asyncio.sleep(_PULSE_SECONDS)
+        report_count += 1
+        finished, text = await context.call(read)
+        # MCP requires the progress value to increase with every report.
+        await context.report(finished + min(0.999, report_count / 1000), float(len(task_ids)), text)
+        await asyncio.sleep(_REPORT_INTERVAL_SECONDS)

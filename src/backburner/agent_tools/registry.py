@@ -1,4 +1,4 @@
-"""The tools of agents by their names: schemas read from signatures and docstrings, and arguments checked against them."""
+"""The tools by name: builds their JSON schemas from signatures and docstrings, and checks arguments against them."""
 
 import inspect
 import re
@@ -18,7 +18,7 @@ from backburner.services.app import App
 
 Function = types.FunctionType
 TOOLSETS: dict[str, tuple[Any, ...]] = {"commands": tools.COMMANDS, "agents": agent_tools.AGENTS, "tasks": task_tools.TASKS}
-_READS = {
+_READ_ONLY_TOOLS = {
     "background_output",
     "background_block",
     "background_list",
@@ -28,35 +28,35 @@ _READS = {
     "read_background_output",
     "task_list",
 }
-_DESTROYS = {"background_cancel", "background_clear", "cancel_background_task", "clear_background_tasks", "task_cancel"}
-_WORDS = {str: "a text", bool: "true or false", int: "a whole number", float: "a number", list: "a list of texts"}
-_LONGEST_TEXT = 256 * 1024
+_DESTRUCTIVE_TOOLS = {"background_cancel", "background_clear", "cancel_background_task", "clear_background_tasks", "task_cancel"}
+_TYPE_NAMES = {str: "a string", bool: "true or false", int: "an integer", float: "a number", list: "a list of strings"}
+_MAX_TEXT_CHARACTERS = 256 * 1024
 
 
 class Tool:
-    """One function as a tool."""
+    """A tool function with its description and its schema."""
 
     def __init__(self, function: Function) -> None:
         self.function, self.name = function, function.__name__
-        self.reads, self.destroys = self.name in _READS, self.name in _DESTROYS
+        self.is_read_only, self.is_destructive = self.name in _READ_ONLY_TOOLS, self.name in _DESTRUCTIVE_TOOLS
         doc = inspect.getdoc(function) or ""
-        about, _, arguments = doc.partition("\n\nArgs:\n")
-        self.description = about
-        self._about = dict(re.findall(r"^ {4}(\w+): (.+(?:\n {5,}.+)*)", arguments, re.MULTILINE))
+        description, _, arguments = doc.partition("\n\nArgs:\n")
+        self.description = description
+        self._parameter_descriptions = dict(re.findall(r"^ {4}(\w+): (.+(?:\n {5,}.+)*)", arguments, re.MULTILINE))
 
     @cached_property
     def parameters(self) -> dict[str, tuple[Any, bool, Any]]:
-        """Each parameter's type, whether it may be null, and its default (`inspect.Parameter.empty` where it has none)."""
+        """For each parameter: its type, whether it may be null, and its default (`inspect.Parameter.empty` if it has none)."""
         hints = typing.get_type_hints(self.function)
-        found = inspect.signature(self.function).parameters
-        return {name: (*without_none(hints[name]), found[name].default) for name in found if name != "ctx"}
+        parameters = inspect.signature(self.function).parameters
+        return {name: (*without_none(hints[name]), parameters[name].default) for name in parameters if name != "ctx"}
 
     @cached_property
     def schema(self) -> dict[str, Any]:
-        """What it takes, as JSON schema."""
+        """The JSON schema of the arguments."""
         properties = {}
         for name, (kind, _, default) in self.parameters.items():
-            properties[name] = {**schema_of(kind), "description": re.sub(r"\s+", " ", self._about[name])}
+            properties[name] = {**schema_of(kind), "description": re.sub(r"\s+", " ", self._parameter_descriptions[name])}
             if default not in (None, inspect.Parameter.empty):
                 properties[name]["default"] = default
         required = [name for name, (_, _, default) in self.parameters.items() if default is inspect.Parameter.empty]
@@ -64,64 +64,64 @@ class Tool:
 
     @cached_property
     def output_schema(self) -> dict[str, Any]:
-        """What it answers, as JSON schema."""
+        """The JSON schema of the result."""
         return schema_of(typing.get_type_hints(self.function)["return"])
 
     def check(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments as the function takes them; BadInput names what is wrong."""
+        """Return the arguments converted to the parameter types. BadInput names the invalid one."""
         if unknown := [name for name in arguments if name not in self.parameters]:
-            raise BadInput(f"{self.name} has no '{unknown[0][:100]}'; it takes {', '.join(self.parameters)}.")
+            raise BadInput(f"Unknown argument '{unknown[0][:100]}' for {self.name}. It takes: {', '.join(self.parameters)}.")
         checked = {}
         for name, (kind, nullable, default) in self.parameters.items():
             if name not in arguments or (arguments[name] is None and (nullable or default is not inspect.Parameter.empty)):
                 if default is inspect.Parameter.empty:
-                    raise BadInput(f"{self.name} needs '{name}': {_WORDS[typing.get_origin(kind) or kind]}.")
+                    raise BadInput(f"{self.name} needs '{name}': {_TYPE_NAMES[typing.get_origin(kind) or kind]}.")
                 continue
-            checked[name] = self._checked(name, kind, arguments[name])
+            checked[name] = self._check_value(name, kind, arguments[name])
         return checked
 
-    def _checked(self, name: str, kind: Any, value: Any) -> Any:
+    def _check_value(self, name: str, kind: Any, value: Any) -> Any:
         base: Any = typing.get_origin(kind) or kind
-        fits = isinstance(value, base) and (base is bool or not isinstance(value, bool))
-        value, fits = _number(base, value, fits)
+        is_valid = isinstance(value, base) and (base is bool or not isinstance(value, bool))
+        value, is_valid = _convert_number(base, value, is_valid)
         if name == "ready_when" and isinstance(value, int) and not isinstance(value, bool):
-            value, fits = str(value)[:40], True  # a port
-        if fits and base is list:
-            fits = len(value) <= 1000 and all(isinstance(one, str) for one in value)
-        if not fits:
-            raise BadInput(f"'{name}' of {self.name} must be {_WORDS[base]}, not {_shown(value)}.")
+            value, is_valid = str(value)[:40], True  # a port
+        if is_valid and base is list:
+            is_valid = len(value) <= 1000 and all(isinstance(item, str) for item in value)
+        if not is_valid:
+            raise BadInput(f"'{name}' of {self.name} must be {_TYPE_NAMES[base]}, not {_format_value(value)}.")
         for text in value if base is list else [value] if base is str else []:
-            if len(text) > _LONGEST_TEXT:
-                raise BadInput(f"'{name}' of {self.name} is longer than {_LONGEST_TEXT:,} characters; put it into a file.")
+            if len(text) > _MAX_TEXT_CHARACTERS:
+                raise BadInput(f"'{name}' of {self.name} is longer than {_MAX_TEXT_CHARACTERS:,} characters. Put it into a file.")
             if "\0" in text or any("\ud800" <= c <= "\udfff" for c in text):
-                raise BadInput(f"'{name}' of {self.name} must be plain text, without NUL characters.")
+                raise BadInput(f"'{name}' of {self.name} must be plain text without NUL characters.")
         return value
 
 
-def sets_of(app: App, caller: Caller) -> str:
-    """The sets of tools that are of use in a home: agents can only be asked where there is a model for them."""
-    anybody = app.agents.has_models() or any(agent.get("type") for agent in app.config.agents.values()) or app.agents.installed(caller)
-    return ",".join(name for name in TOOLSETS if name != "agents" or anybody)
+def available_toolsets(app: App, caller: Caller) -> str:
+    """The tool sets usable in a home, comma-separated. The `agents` set needs a model or an installed agent."""
+    has_agents = app.agents.has_models() or any(agent.get("type") for agent in app.config.agents.values()) or app.agents.installed(caller)
+    return ",".join(name for name in TOOLSETS if name != "agents" or has_agents)
 
 
 def toolset(names: str | None = None) -> dict[str, Tool]:
-    """The tools of some sets, by name; of all where none are named. BadInput for a set that there is not."""
-    wanted = [name.strip() for name in (names or ",".join(TOOLSETS)).split(",") if name.strip()]
-    for name in wanted:
+    """The tools of the given sets (comma-separated; default: all), by name. BadInput for an unknown set."""
+    set_names = [name.strip() for name in (names or ",".join(TOOLSETS)).split(",") if name.strip()]
+    for name in set_names:
         if name not in TOOLSETS:
-            raise BadInput(f"There is no set of tools '{name}'; there are {', '.join(TOOLSETS)}.")
-    return {function.__name__: Tool(function) for name in wanted for function in TOOLSETS[name]}
+            raise BadInput(f"Unknown tool set '{name}'. Available: {', '.join(TOOLSETS)}.")
+    return {function.__name__: Tool(function) for name in set_names for function in TOOLSETS[name]}
 
 
-def _number(base: Any, value: Any, fits: bool) -> tuple[Any, bool]:
-    """A number as the one kind that is wanted, where it can be; neither infinite nor beyond reason."""
+def _convert_number(base: Any, value: Any, is_valid: bool) -> tuple[Any, bool]:
+    """Convert a number to `base` (int or float) if that loses nothing; invalid if its absolute value exceeds 10^12."""
     if base not in (int, float) or not isinstance(value, int | float) or isinstance(value, bool):
-        return value, fits
+        return value, is_valid
     if not -1e12 <= value <= 1e12 or (base is int and value != int(value)):
         return value, False
     return base(value), True
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     text = repr(value) if isinstance(value, str | int | float | bool | None) else f"a {type(value).__name__}"
     return text if len(text) <= 60 else text[:59] + "…"

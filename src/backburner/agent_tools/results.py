@@ -1,9 +1,10 @@
-"""What the tools answer with: dicts with stable keys, and a `display` that says the same to people."""
+"""The results of the tools: dicts with stable keys, and a `display` with the same facts as text for people."""
 
 import contextlib
+from collections.abc import Sequence
 from typing import NotRequired, TypedDict
 
-from backburner.agent_tools.context import ToolContext, until
+from backburner.agent_tools.context import ToolContext, wait_until
 from backburner.core import formatting as words
 from backburner.core import task_text as render
 from backburner.core.errors import BackburnerError
@@ -13,8 +14,8 @@ from backburner.core.terminal_text import readable, shortened
 from backburner.services.app import App, now_ms
 
 RECENT_LINES = 20
-_RECENT = 4000  # characters of recent output
-_STARTING_SECONDS = 0.5
+_MAX_RECENT_CHARACTERS = 4000
+_START_TIMEOUT_SECONDS = 0.5
 
 
 class Started(TypedDict):
@@ -79,42 +80,52 @@ class Cleared(TypedDict):
     display: str
 
 
-async def started(context: ToolContext, entry: Entry, *, again: bool = False) -> Started:
-    """What became of it: the engine takes a moment to start what there is room for. `again` is one that was there before."""
-    task, known = entry.task, entry.task.task_id
+async def started(context: ToolContext, entry: Entry, *, already_started: bool = False) -> Started:
+    """The result of starting a task. Waits briefly for the engine to start it. `already_started`: the key belonged to this task before."""
+    task, task_id = entry.task, entry.task.task_id
     if entry.status == "pending" and entry.run and not entry.run.blocked and entry.run.due_at is None:
-        with contextlib.suppress(BackburnerError):  # it is stored, whatever keeps it from starting
-            (entry,) = await until(context, [known], _STARTING_SECONDS, lambda one: one.status != "pending", quiet=True)
+        with contextlib.suppress(BackburnerError):  # the task is stored even if it could not be started
+            (entry,) = await wait_until(context, [task_id], _START_TIMEOUT_SECONDS, lambda entry: entry.status != "pending", quiet=True)
     if entry.run is None and entry.status == "proposed":
         line = shortened(words.command_line(task.spec.command.words, task.spec.command.shell), longest=400)
         display = (
-            f"waiting for approval: {known}\nNothing has started. Tell the user: "
-            f"`{line}` needs your yes ({'; '.join(task.decision.reasons)}). In a terminal of your own run: {context.command} approve {known}"
-            f"  (or: {context.command} reject {known}). I cannot approve it for you."
+            f"waiting for approval: {task_id}\nNothing has started. Tell the user: "
+            f"`{line}` needs your approval ({'; '.join(task.decision.reasons)}). In a terminal of your own run: {context.command} approve {task_id}"
+            f"  (or: {context.command} reject {task_id}). I cannot approve it for you."
         )
-        return Started(task_id=known, status=entry.status, reasons=list(task.decision.reasons), display=shortened(display, longest=4000))
-    if again or (entry.has_ended and entry.status != "completed"):
-        context.tells(entry)
-        before = "This was started before, under the same key, and is not started again: " if again else ""
-        return Started(task_id=known, status=entry.status, display=before + outcome(context, entry))
-    about = f": {task.spec.description}" if task.spec.description else ""
+        return Started(task_id=task_id, status=entry.status, reasons=list(task.decision.reasons), display=shortened(display, longest=4000))
+    if already_started or (entry.has_ended and entry.status != "completed"):
+        context.mark_reported(entry)
+        prefix = "Already started with this key, not started again: " if already_started else ""
+        return Started(task_id=task_id, status=entry.status, display=prefix + describe_outcome(context, entry))
+    description = f": {task.spec.description}" if task.spec.description else ""
     if entry.status in ("pending", "waiting"):
-        display = f"Background task {known}{about}\n{outcome(context, entry)}"
-        return Started(task_id=known, status=entry.status, display=display + (": it starts by itself." * (entry.status == "pending")))
-    # One that has completed already is told as every end is.
-    return Started(task_id=known, status="running", display=f"Started background task {known}{about}\nCheck status: /status {known}")
+        display = f"Background task {task_id}{description}\n{describe_outcome(context, entry)}"
+        if entry.status == "pending":
+            display += ": it starts automatically."
+        return Started(task_id=task_id, status=entry.status, display=display)
+    # A task that has already completed is reported as running; its end is announced by a notice as usual.
+    return Started(
+        task_id=task_id, status="running", display=f"Started background task {task_id}{description}\nCheck status: /status {task_id}"
+    )
+
+
+def cleared(task_ids: Sequence[str]) -> Cleared:
+    """The result of deleting tasks."""
+    noun = "task" if len(task_ids) == 1 else "tasks"
+    return Cleared(cleared=list(task_ids), display=f"Cleared {len(task_ids)} {noun}.")
 
 
 def status(app: App, entry: Entry, include_output: bool) -> tuple[Status, str]:
-    """How a task stands, and its display without the output."""
+    """The status of a task, and its display without the output."""
     app.runs.repair_metadata(entry)
-    signs, now = app.runs.inspect(entry), now_ms()
-    output = app.runs.tail(entry, RECENT_LINES, longest=4 * _RECENT) if entry.run and include_output else b""
-    text = readable(output.decode("utf-8", "replace"))[-_RECENT:]
+    inspection, now = app.runs.inspect(entry), now_ms()
+    output = app.runs.tail(entry, RECENT_LINES, longest=4 * _MAX_RECENT_CHARACTERS) if entry.run and include_output else b""
+    text = readable(output.decode("utf-8", "replace"))[-_MAX_RECENT_CHARACTERS:]
     took = words.elapsed(entry, now)
-    known = entry.task.task_id
+    task_id = entry.task.task_id
     status = Status(
-        task_id=known,
+        task_id=task_id,
         status=entry.status,
         description=entry.task.spec.description,
         duration_seconds=None if took is None else took / 1000,
@@ -123,15 +134,15 @@ def status(app: App, entry: Entry, include_output: bool) -> tuple[Status, str]:
     )
     if entry.run and entry.run.end.summary:
         status["summary"] = entry.run.end.summary
-    if signs.progress:
-        status["progress"] = signs.progress.text
-    if signs.ports:
-        status["ports"] = list(signs.ports)
-    if signs.artifacts:
-        status["files"] = list(signs.artifacts)
+    if inspection.progress:
+        status["progress"] = inspection.progress.text
+    if inspection.ports:
+        status["ports"] = list(inspection.ports)
+    if inspection.artifacts:
+        status["files"] = list(inspection.artifacts)
     if include_output:
         status["output"] = text
-    details = render.details(entry, now, text.encode(), app.runs.log_path(entry), signs)
+    details = render.details(entry, now, text.encode(), app.runs.log_path(entry), inspection)
     status["display"] = readable(str(details))
     return status, readable(details.about)
 
@@ -151,13 +162,13 @@ def summary(entry: Entry, now: int) -> Summary:
     return summary
 
 
-def outcome(context: ToolContext, entry: Entry) -> str:
-    """How a task stands, in a line."""
+def describe_outcome(context: ToolContext, entry: Entry) -> str:
+    """The state of a task in one line."""
     if entry.has_ended:
         return render.ended_line(entry, now_ms())
     if entry.status in ("proposed", "waiting"):
         reason = "; ".join(entry.task.decision.reasons) if entry.run is None else entry.run.error
         if entry.run and entry.run.wait and not entry.run.wait.is_for_person:
-            return f"{entry.task.task_id} waits: {reason}"
-        return f"{entry.task.task_id} waits for a person's approval ({reason}): {context.command} approve {entry.task.task_id}"
+            return f"{entry.task.task_id} is waiting: {reason}"
+        return f"{entry.task.task_id} is waiting for approval ({reason}): {context.command} approve {entry.task.task_id}"
     return f"{entry.task.task_id} {'ready' if entry.is_ready else entry.status}"

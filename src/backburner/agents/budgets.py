@@ -1,4 +1,4 @@
-"""What a run of an agent may use up before it waits and asks, and whether it has."""
+"""The budget of an agent run: how much it may use before it waits for approval, and whether it has used it up."""
 
 from backburner.core.claims import ClaimedRun
 from backburner.core.task_spec import set_fields
@@ -8,23 +8,23 @@ _UNITS = {"tokens": "tokens", "tool_calls": "tool calls", "cost": "dollars", "se
 
 
 def budget(app: App, work: ClaimedRun) -> dict[str, float]:
-    """What this run may use up by now: every grant of a person adds as much again."""
-    usual = {name: app.config.number(f"agents.max_{name}") for name in ("tokens", "tool_calls", "cost")}
-    asked = set_fields(work.task.spec.budget.per_run)
-    found = {**{name: value for name, value in usual.items() if value}, **asked}
-    today = set_fields(work.task.spec.budget.per_day)
-    used = app.recurring.spent_today(work.task) if today else {}
-    steps = dict(found)
-    for name in today.keys() & {"tokens", "cost", "seconds"}:  # no more in this run than is left of the day
-        steps[name] = min(found.get(name, today[name]), today[name])
-        found[name] = min(steps[name], max(0.0, today[name] - used[name]))
-    return {name: value + work.run.extensions * steps[name] for name, value in found.items()}
+    """The limits of this run. Each approved extension adds the same amount again."""
+    defaults = {name: app.config.number(f"agents.max_{name}") for name in ("tokens", "tool_calls", "cost")}
+    per_run = set_fields(work.task.spec.budget.per_run)
+    limits = {**{name: value for name, value in defaults.items() if value}, **per_run}
+    per_day = set_fields(work.task.spec.budget.per_day)
+    used_today = app.recurring.spent_today(work.task) if per_day else {}
+    extension_sizes = dict(limits)
+    for name in per_day.keys() & {"tokens", "cost", "seconds"}:  # a run may not use more than what is left of the day
+        extension_sizes[name] = min(limits.get(name, per_day[name]), per_day[name])
+        limits[name] = min(extension_sizes[name], max(0.0, per_day[name] - used_today[name]))
+    return {name: value + work.run.extensions * extension_sizes[name] for name, value in limits.items()}
 
 
 def exceeded(limits: dict[str, float], used: dict[str, float], calls: int = 0) -> str | None:
-    """Why a run has to wait; None where it may go on. `calls` are about to be made."""
-    for name, most in limits.items():
-        now = used.get(name, 0.0)
-        if (now + calls > most if calls else now >= most) and (name == "tool_calls" or not calls):
-            return f"it has used {now:,.6g} of {most:,.6g} {_UNITS[name]}; a yes lets it use as much again"
+    """Why a run must wait for approval, or None if it is within its limits. `calls` is the number of tool calls about to be made."""
+    for name, limit in limits.items():
+        amount = used.get(name, 0.0)
+        if (amount + calls > limit if calls else amount >= limit) and (name == "tool_calls" or not calls):
+            return f"budget reached ({amount:,.6g} of {limit:,.6g} {_UNITS[name]}); approve to extend it by the same amount"
     return None

@@ -1,4 +1,4 @@
-"""A program of somebody else's that we start: in a session of its own, with our mark on all that comes of it, and ended with all of it."""
+"""Programs of external agents: their environment, with the process tag of the run, and terminating them with all their processes."""
 
 import asyncio
 import signal
@@ -12,23 +12,23 @@ from backburner.system import processes as process
 from backburner.system.caller_identity import SESSION_VARIABLE, environment_for_commands
 from backburner.system.home import Home
 
-_CLIENTS_OWN = {*AGENT_VARIABLES, "CLAUDE_CODE_SESSION_ID", "CLAUDE_PID", "GEMINI_SESSION_ID"}  # an agent is not inside of who asked for it
-_POLL_SECONDS = 0.02
-_TERM_SECONDS, _KILL_SECONDS = 2.0, 5.0
+# Variables by which a client marks its own child processes; an agent that we start is not member of them.
+_CLIENT_VARIABLES = {*AGENT_VARIABLES, "CLAUDE_CODE_SESSION_ID", "CLAUDE_PID", "GEMINI_SESSION_ID"}
+_POLL_INTERVAL_SECONDS = 0.02
+_TERM_TIMEOUT_SECONDS, _KILL_TIMEOUT_SECONDS = 2.0, 5.0
 
 
 def without_client_variables(environment: dict[str, str]) -> dict[str, str]:
-    """An environment without what the client of whoever asked, or we, had put there for its own commands."""
-    ours = "BACKBURNER_"
+    """The environment without the variables that the submitter's client or Backburner set for their own commands."""
     return {
         name: value
         for name, value in environment_for_commands(environment).items()
-        if name not in _CLIENTS_OWN and not name.startswith(ours)
+        if name not in _CLIENT_VARIABLES and not name.startswith("BACKBURNER_")
     }
 
 
-def environment(home: Home, work: ClaimedRun) -> dict[str, str]:
-    """What an agent that works for a run is started with. What it starts itself is asked for by its own session, and no yes of its counts."""
+def agent_environment(home: Home, work: ClaimedRun) -> dict[str, str]:
+    """The environment of an agent's program. Tasks that it starts belong to its own session, and it cannot approve anything."""
     task, run = work.task, work.run
     return {
         **without_client_variables(work.environment),
@@ -44,25 +44,25 @@ def environment(home: Home, work: ClaimedRun) -> dict[str, str]:
 
 
 async def terminate_tree(
-    leader: ProcessId | None, mark: str, child: "asyncio.subprocess.Process | None" = None, *, patience: float = 0.0
+    leader: ProcessId | None, process_tag: str, child: "asyncio.subprocess.Process | None" = None, *, exit_timeout_seconds: float = 0.0
 ) -> None:
-    """End a program with all that came of it: by itself within `patience` seconds, else by SIGTERM, else by SIGKILL."""
-    if child is not None and patience and child.returncode is None:
+    """Wait up to `exit_timeout_seconds` for a program to exit; then end it and all its processes by SIGTERM, then by SIGKILL."""
+    if child is not None and exit_timeout_seconds and child.returncode is None:
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(exit_timeout_seconds):
                 await child.wait()
         except TimeoutError:
             pass
-    for number, seconds in ((signal.SIGTERM, _TERM_SECONDS), (signal.SIGKILL, _KILL_SECONDS)):
+    for number, seconds in ((signal.SIGTERM, _TERM_TIMEOUT_SECONDS), (signal.SIGKILL, _KILL_TIMEOUT_SECONDS)):
         deadline = asyncio.get_running_loop().time() + seconds
         signalled: set[ProcessId] = set()
-        while left := process.members(leader, mark):
-            for one in left:
-                if one not in signalled:
-                    process.send(one, number)
-                    signalled.add(one)
+        while remaining := process.members(leader, process_tag):
+            for member in remaining:
+                if member not in signalled:
+                    process.send(member, number)
+                    signalled.add(member)
             if asyncio.get_running_loop().time() > deadline:
                 break
-            await asyncio.sleep(_POLL_SECONDS)
+            await asyncio.sleep(_POLL_INTERVAL_SECONDS)
     if child is not None:
         await child.wait()

@@ -1,4 +1,4 @@
-"""Runs agents as the Runner runs commands: `launch` begins an answer, and the answer becomes the output of the run."""
+"""Executor for agents, used by the Runner as for commands: `launch` starts the agent, and its answer becomes the output of the run."""
 
 import asyncio
 import contextlib
@@ -22,8 +22,8 @@ from backburner.system.git_worktree import Worktree
 from backburner.system.log_file import NAME, header
 
 log = logging.getLogger("backburner")
-_LONGEST_ANSWER = 4 << 20
-_STOP_SECONDS = 30.0
+_MAX_ANSWER_CHARACTERS = 4 << 20
+_STOP_TIMEOUT_SECONDS = 30.0
 
 
 class AgentHandle:
@@ -31,13 +31,13 @@ class AgentHandle:
 
     process = None
 
-    def __init__(self, asking: "asyncio.Task[Outcome]", turn: AgentTurn, stopped: Callable[[], None]) -> None:
-        self._asking, self._turn, self._stopped = asking, turn, stopped
+    def __init__(self, answer_task: "asyncio.Task[Outcome]", turn: AgentTurn, on_stopped: Callable[[], None]) -> None:
+        self._answer_task, self._turn, self._on_stopped = answer_task, turn, on_stopped
         self._log = os.path.join(turn.folder, NAME)
         self._answer: str | None = None
 
     async def ended(self) -> Outcome:
-        outcome = await asyncio.shield(self._asking)
+        outcome = await asyncio.shield(self._answer_task)
         self._answer = outcome.answer
         self._write(outcome)
         return outcome if outcome.usage else outcome._replace(usage=folders.usage(self._turn.folder))
@@ -46,29 +46,31 @@ class AgentHandle:
         return False
 
     async def stop(self, grace: float) -> Outcome | None:
-        acting = list(self._turn.running_tools)
-        self._asking.cancel()
-        done, _ = await asyncio.wait({self._asking}, timeout=max(grace, _STOP_SECONDS))  # until nothing of it is left
-        if done and not self._asking.cancelled() and self._asking.exception() is None:
-            return None  # it had answered before
-        self._stopped()
-        # Between its tools nothing of its own is under way whose effect could be in doubt.
-        return Outcome(Result.SIGNAL, error="it was stopped", usage=folders.usage(self._turn.folder), problem=None if acting else "timeout")
+        running_tools = list(self._turn.running_tools)
+        self._answer_task.cancel()
+        done, _ = await asyncio.wait({self._answer_task}, timeout=max(grace, _STOP_TIMEOUT_SECONDS))
+        if done and not self._answer_task.cancelled() and self._answer_task.exception() is None:
+            return None  # it had already answered
+        self._on_stopped()
+        # If no tool was running, nothing can be half done, and the run may be repeated like one that timed out.
+        return Outcome(
+            Result.SIGNAL, error="it was stopped", usage=folders.usage(self._turn.folder), problem=None if running_tools else "timeout"
+        )
 
     def close(self) -> tuple[str | None, int | None]:
         lines = (self._answer or "").splitlines()
         return summarize(self._answer or ""), len(lines)
 
     def _write(self, outcome: Outcome) -> None:
-        """The answer is the output of the run."""
+        """Append the answer to the log of the run."""
         text = outcome.answer or ""
-        if len(text) > _LONGEST_ANSWER:
-            text = text[:_LONGEST_ANSWER] + f"\n[backburner: {len(text) - _LONGEST_ANSWER:,} characters left out here]"
+        if len(text) > _MAX_ANSWER_CHARACTERS:
+            text = text[:_MAX_ANSWER_CHARACTERS] + f"\n[backburner: {len(text) - _MAX_ANSWER_CHARACTERS:,} characters omitted]"
         try:
             with open(self._log, "a", encoding="utf-8", errors="replace") as file:
                 file.write(text if text.endswith("\n") or not text else text + "\n")
         except OSError as error:
-            log.warning("%s: %s; the answer is in the conversation", self._log, error.strerror)
+            log.warning("cannot write %s: %s; the answer is kept in the conversation", self._log, error.strerror)
 
 
 class AgentExecutor:
@@ -87,72 +89,74 @@ class AgentExecutor:
             standing, model = task.is_recurring or task.session == DISCOVERY, task.spec.options.model
             settings = self._app.agents.settings(task.spec.agent_name or "", standing=standing, model=model)
             if task.session == DISCOVERY:
-                settings = {**settings, "fallback": ""}  # nobody asked for it: it never costs what a remote model does
+                settings = {**settings, "fallback": ""}  # the user did not ask for discovery, so it must not use a paid model
         except BackburnerError as error:
             raise CannotStart(str(error)) from None
-        fresh = run.wait_kind in (None, WaitKind.APPROVAL)
-        if fresh and (task.is_recurring or run.cause.origin or task.session == DISCOVERY):
+        is_new_message = run.wait_kind in (None, WaitKind.APPROVAL)
+        if is_new_message and (task.is_recurring or run.cause.origin or task.session == DISCOVERY):
             if task.has_precheck:
                 prompts.archive_precheck_output(folder)
-            work = work._replace(run=run._replace(message=prompts.message(self._app, work)))
+            work = work._replace(run=run._replace(message=prompts.run_prompt(self._app, work)))
         with contextlib.suppress(OSError):
             folders.make(folder)
             folders.write_metadata(folder, task, run)
-            if fresh:
-                about = {
+            if is_new_message:
+                header_fields = {
                     "Background task": task.task_id,
                     "Agent": task.spec.agent_name or "",
                     "Prompt": task.spec.prompt if task.is_recurring else run.message or "",
                     "Started": iso(run.started_at) or "",
                 }
                 with open(os.path.join(folder, NAME), "wb") as file:
-                    file.write(header(about))
-        place = self._app.conversations.worktree(task)
+                    file.write(header(header_fields))
+        worktree = self._app.conversations.worktree(task)
         project = self._app.gate.project(task.spec.cwd, task.opened, work.environment)
-        work = work._replace(task=_task_in_worktree(task, place, project) if place else task._replace(opened=project))
-        turn = AgentTurn(work, settings, folder, conversation, fresh, [], lambda leader: self._app.agent_runs.record_process(run, leader))
-        asking = asyncio.get_running_loop().create_task(self._answer(turn, place))
+        work = work._replace(task=_task_in_worktree(task, worktree, project) if worktree else task._replace(opened=project))
+        turn = AgentTurn(
+            work, settings, folder, conversation, is_new_message, [], lambda leader: self._app.agent_runs.record_process(run, leader)
+        )
+        answer_task = asyncio.get_running_loop().create_task(self._answer(turn, worktree))
 
-        def stopped() -> None:
+        def on_stopped() -> None:
             self._app.agent_runs.cancel_commands_of(task)
-            if place:
+            if worktree:
                 with contextlib.suppress(WorktreeFailed):
-                    place.finish(f"{task.task_id}, as far as it came", folder)
+                    worktree.finish(f"{task.task_id} (stopped before it finished)", folder)
 
-        return AgentHandle(asking, turn, stopped)
+        return AgentHandle(answer_task, turn, on_stopped)
 
-    async def _answer(self, turn: AgentTurn, place: Worktree | None) -> Outcome:
-        """The agent's answer; from a checkout of its own comes with it what it changed there."""
-        if why := _approval_needed_before_prompt(turn):
-            raise Suspended(why, WaitKind.APPROVAL)
+    async def _answer(self, turn: AgentTurn, worktree: Worktree | None) -> Outcome:
+        """Return the agent's answer; for an agent in a worktree, add a summary of its changes."""
+        if reason := _approval_needed_before_prompt(turn):
+            raise Suspended(reason, WaitKind.APPROVAL)
         agent = self._agent(turn.settings["type"])
-        if place is None:
+        if worktree is None:
             return await agent.answer(turn)
         task = turn.work.task
         try:
-            await asyncio.to_thread(place.make)
+            await asyncio.to_thread(worktree.make)
             outcome = await agent.answer(turn)
-            said = await asyncio.to_thread(place.finish, f"{task.spec.description or task.task_id}\n\nBy {task.task_id}", turn.folder)
+            changes = await asyncio.to_thread(worktree.finish, f"{task.spec.description or task.task_id}\n\nBy {task.task_id}", turn.folder)
         except WorktreeFailed as error:
             return Outcome(Result.EXIT, 1, str(error))
-        return outcome._replace(answer=f"{outcome.answer or ''}\n\n{said}".strip()) if outcome.exit_code == 0 else outcome
+        return outcome._replace(answer=f"{outcome.answer or ''}\n\n{changes}".strip()) if outcome.exit_code == 0 else outcome
 
     def attach(self, work: ClaimedRun) -> None:
         return None
 
 
 def _approval_needed_before_prompt(turn: AgentTurn) -> str | None:
-    """Why a person has to approve before the agent gets this message: it does not ask before it acts, and they approved another one."""
+    """Why a person must approve this message: the agent acts without asking, and the person has approved a different message. Else None."""
     task, run = turn.work.task, turn.work.run
     if not turn.is_new_message or asks_before_acting(turn.settings) or run.reply == "yes":
         return None
     if task.decision.by == "user" and (task.is_recurring or run.cause.origin or run.message == task.spec.prompt):
         return None
-    told = shortened(visible(run.message or ""), longest=4000)
-    return f"{task.spec.agent_name} does not ask before it acts, and is to be told: {told}"
+    message = shortened(visible(run.message or ""), longest=4000)
+    return f"{task.spec.agent_name} acts without asking for permission. Its message: {message}"
 
 
-def _task_in_worktree(task: Task, place: Worktree, project: str | None) -> Task:
-    """A task as its agent sees it: in the checkout of its own, which counts as its project where the repository does."""
-    cwd = os.path.normpath(os.path.join(place.path, os.path.relpath(task.spec.cwd, task.project)))
-    return task._replace(spec=task.spec._replace(cwd=cwd), project=place.path, opened=place.path if project else None)
+def _task_in_worktree(task: Task, worktree: Worktree, project: str | None) -> Task:
+    """The task with the worktree as its directory. The worktree is its project if the repository was one."""
+    cwd = os.path.normpath(os.path.join(worktree.path, os.path.relpath(task.spec.cwd, task.project)))
+    return task._replace(spec=task.spec._replace(cwd=cwd), project=worktree.path, opened=worktree.path if project else None)

@@ -1,4 +1,4 @@
-"""Whether an agent could be asked now."""
+"""Checks whether an agent is available."""
 
 import asyncio
 
@@ -7,23 +7,23 @@ from backburner.system.home import Home
 
 
 def check_agent(home: Home, settings: dict[str, str], environ: dict[str, str]) -> str | None:
-    """Why an agent does not answer; None where it does. One from outside is only greeted: its model is not asked."""
-    return asyncio.run(_checked(home, settings, environ))
+    """Why an agent is not available, or None if it is. An external agent only gets a handshake, no prompt."""
+    return asyncio.run(_check(home, settings, environ))
 
 
-def described(settings: dict[str, str], environ: dict[str, str]) -> str:
-    """The model of an agent with the address at which it is asked; of one from outside what kind it is."""
+def describe_agent(settings: dict[str, str], environ: dict[str, str]) -> str:
+    """The model of an agent with its address; for an external agent its model or type."""
     if settings["type"]:
         return settings["model"] or settings["type"]
-    from backburner.agents.model_factory import address_of
+    from backburner.agents.model_factory import model_address
 
     try:
-        return f"{settings['model']} at {address_of(settings, environ)}"
-    except Exception:  # what is wrong with it, the check says
+        return f"{settings['model']} at {model_address(settings, environ)}"
+    except Exception:  # check_agent reports the error
         return settings["model"]
 
 
-async def _checked(home: Home, settings: dict[str, str], environ: dict[str, str]) -> str | None:
+async def _check(home: Home, settings: dict[str, str], environ: dict[str, str]) -> str | None:
     if settings["type"] == ACP:
         from backburner.agents.external.acp import AcpAgent
 

@@ -1,4 +1,4 @@
-"""What an agent says and does, written down in the moment, for a person who reads along: lines of JSON in the folder of its run."""
+"""Writes the text and tool calls of an agent while it works, as JSON lines in the folder of its run, for the chat to display."""
 
 import json
 import os
@@ -9,33 +9,33 @@ from pydantic_ai.messages import ModelResponse, PartDeltaEvent, PartStartEvent, 
 from backburner.core.terminal_text import shortened
 from backburner.system.run_files import STREAM
 
-_LONGEST = 300  # characters of a call's arguments
+_MAX_ARGUMENTS = 300  # characters
 
 
 class LiveStreamWriter:
-    """Speaks to whoever reads the file; to nobody where there is no folder. What cannot be written is not missed: the answer is kept."""
+    """Appends to the stream file, or does nothing without a folder. Write errors are ignored: the answer itself is stored elsewhere."""
 
     def __init__(self, folder: str | None) -> None:
         self._path = os.path.join(folder, STREAM) if folder is not None else None
-        self._heard = False
+        self._has_streamed_text = False
 
     def on_model_event(self, event: Any) -> None:
-        """A piece of the model's answer."""
+        """Write a piece of the model's answer."""
         match event:
             case PartStartEvent(part=TextPart(content=text)) | PartDeltaEvent(delta=TextPartDelta(content_delta=text)):
                 if text:
-                    self._heard = True
+                    self._has_streamed_text = True
                     self._write({"text": text})
 
-    def step(self, response: ModelResponse) -> None:
-        """The model has answered: all of it where it was not heard, and what it calls now."""
-        said = "".join(part.content for part in response.parts if isinstance(part, TextPart))
-        if said and not self._heard:
-            self._write({"text": said})
-        self._heard = False
+    def on_response(self, response: ModelResponse) -> None:
+        """Write the end of a model response: its text, if it was not streamed, and its tool calls."""
+        text = "".join(part.content for part in response.parts if isinstance(part, TextPart))
+        if text and not self._has_streamed_text:
+            self._write({"text": text})
+        self._has_streamed_text = False
         self._write({"end": True})
         for call in response.tool_calls:
-            self._write({"tool": call.tool_name, "about": shortened(call.args_as_json_str(), longest=_LONGEST)})
+            self._write({"tool": call.tool_name, "about": shortened(call.args_as_json_str(), longest=_MAX_ARGUMENTS)})
 
     def _write(self, piece: dict[str, object]) -> None:
         if self._path is None:

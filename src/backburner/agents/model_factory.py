@@ -1,4 +1,4 @@
-"""A model from its name: any that pydantic-ai knows, one behind an OpenAI-compatible server, and a second one to fall back on."""
+"""Creates models from their names: any that pydantic-ai knows, or one at an OpenAI-compatible server, with an optional fallback model."""
 
 import contextlib
 import os
@@ -12,103 +12,103 @@ from pydantic_ai.providers import infer_provider_class
 from backburner.core.errors import BadInput
 from backburner.core.settings import provider_of
 
-_HANDED_ON = ("_API_KEY", "_BASE_URL", "_API_BASE", "_API_TOKEN", "_REGION", "_PROJECT", "_HOST")
-_OLLAMA = "http://127.0.0.1:11434/v1"
-_KEYS = {"ollama": "OLLAMA_API_KEY", "openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
+_FORWARDED_SUFFIXES = ("_API_KEY", "_BASE_URL", "_API_BASE", "_API_TOKEN", "_REGION", "_PROJECT", "_HOST")
+_OLLAMA_URL = "http://127.0.0.1:11434/v1"
+_KEY_VARIABLES = {"ollama": "OLLAMA_API_KEY", "openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 
 
-def model_of(settings: dict[str, str], environ: dict[str, str], timeout: float) -> Model:
-    """The model that an agent's settings name; the keys come from the environment of whoever asked."""
-    first = _one(settings["model"], settings, environ, timeout)
+def create_model(settings: dict[str, str], environ: dict[str, str], timeout: float) -> Model:
+    """Create the model that an agent's settings name, with its fallback. API keys come from `environ`, the environment of the submitter."""
+    first = _create(settings["model"], settings, environ, timeout)
     if not settings.get("fallback"):
         return first
     from pydantic_ai.models.fallback import FallbackModel
 
-    # Where one server is, and what its key is called, says nothing of another.
-    other = {key: settings.get(f"fallback_{key}", "") for key in ("base_url", "api_key_env")}
-    return FallbackModel(first, _one(settings["fallback"], other, environ, timeout))
+    # The address and the key variable of the first model are not used for the second one.
+    fallback = {key: settings.get(f"fallback_{key}", "") for key in ("base_url", "api_key_env")}
+    return FallbackModel(first, _create(settings["fallback"], fallback, environ, timeout))
 
 
-def escalated(settings: dict[str, str]) -> dict[str, str]:
-    """The settings of an agent that goes on with its second model alone."""
-    other = {key: settings.get(f"fallback_{key}", "") for key in ("base_url", "api_key_env")}
-    return {**settings, **other, "model": settings["fallback"], "fallback": ""}
+def fallback_settings(settings: dict[str, str]) -> dict[str, str]:
+    """The settings of an agent that continues with its fallback model only."""
+    fallback = {key: settings.get(f"fallback_{key}", "") for key in ("base_url", "api_key_env")}
+    return {**settings, **fallback, "model": settings["fallback"], "fallback": ""}
 
 
-def describe_model(error: BaseException, settings: dict[str, str], environ: dict[str, str]) -> str:
-    """What went wrong with an agent's model, or with both; of one that cannot be reached, which it is and where it should be."""
+def describe_model_error(error: BaseException, settings: dict[str, str], environ: dict[str, str]) -> str:
+    """Describe the failure of a model, or of both models. For one that cannot be reached, name the model and its address."""
     if isinstance(error, FallbackExceptionGroup):
-        each = zip(error.exceptions, ({**settings, "fallback": ""}, escalated(settings)), strict=False)
-        return "; ".join(describe_model(one, its, environ) for one, its in each)
+        pairs = zip(error.exceptions, ({**settings, "fallback": ""}, fallback_settings(settings)), strict=False)
+        return "; ".join(describe_model_error(each_error, its_settings, environ) for each_error, its_settings in pairs)
     if isinstance(error, ModelConnectionError):
         if settings.get("fallback") and settings["model"].partition(":")[2] != error.model_name:
-            settings = escalated(settings)
-        return f"Model {settings['model']} cannot be reached at {address_of(settings, environ)}: {error}"
+            settings = fallback_settings(settings)
+        return f"Model {settings['model']} cannot be reached at {model_address(settings, environ)}: {error}"
     return f"{type(error).__name__}: {error}"
 
 
-def address_of(settings: dict[str, str], environ: dict[str, str]) -> str:
-    """Where the first model of an agent is asked."""
-    return (_one(settings["model"], settings, environ, 1.0).base_url or "its usual address").rstrip("/")
+def model_address(settings: dict[str, str], environ: dict[str, str]) -> str:
+    """The address of the first model of an agent."""
+    return (_create(settings["model"], settings, environ, 1.0).base_url or "its default address").rstrip("/")
 
 
-def _one(name: str, settings: dict[str, str], environ: dict[str, str], timeout: float) -> Model:
+def _create(name: str, settings: dict[str, str], environ: dict[str, str], timeout: float) -> Model:
     kind, _, rest = name.partition(":")
-    _check(name)
-    base = settings.get("base_url") or (environ.get("OLLAMA_BASE_URL") or _OLLAMA if kind == "ollama" else "")
-    named = settings.get("api_key_env") or ""
-    key = environ.get(named or _KEYS.get(provider_of(name), "")) or ""
-    more: Any = {"settings": {"timeout": timeout}}
-    if base and kind in ("ollama", "openai", "openai-chat"):
+    _check_name(name)
+    base_url = settings.get("base_url") or (environ.get("OLLAMA_BASE_URL") or _OLLAMA_URL if kind == "ollama" else "")
+    key_variable = settings.get("api_key_env") or ""
+    key = environ.get(key_variable or _KEY_VARIABLES.get(provider_of(name), "")) or ""
+    options: Any = {"settings": {"timeout": timeout}}
+    if base_url and kind in ("ollama", "openai", "openai-chat"):
         from pydantic_ai.models.openai import OpenAIChatModel
         from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 
-        return OpenAIChatModel(rest, provider=OpenAICompatibleProvider(kind, base_url=base, api_key=key or "none"), **more)
-    if base and kind == "anthropic":
+        return OpenAIChatModel(rest, provider=OpenAICompatibleProvider(kind, base_url=base_url, api_key=key or "none"), **options)
+    if base_url and kind == "anthropic":
         from pydantic_ai.models.anthropic import AnthropicModel
         from pydantic_ai.providers.anthropic import AnthropicProvider
 
-        return AnthropicModel(rest, provider=AnthropicProvider(base_url=base, api_key=key or "none"), **more)
+        return AnthropicModel(rest, provider=AnthropicProvider(base_url=base_url, api_key=key or "none"), **options)
     if settings.get("base_url"):
-        raise BadInput(f"A base_url is for ollama, openai, openai-chat and anthropic models, not for '{name}'.")
-    if named and not key:
-        raise BadInput(f"The key for '{name}' should be in the variable {named}, which is not set.")
+        raise BadInput(f"base_url is not supported for '{name}'. It is supported for ollama, openai, openai-chat and anthropic models.")
+    if key_variable and not key:
+        raise BadInput(f"Environment variable {key_variable} (the API key for '{name}') is not set.")
 
-    def with_key(provider: str) -> Any:
-        made: Any = infer_provider_class(provider)
-        return made(api_key=key)
+    def provider_with_key(provider: str) -> Any:
+        provider_class: Any = infer_provider_class(provider)
+        return provider_class(api_key=key)
 
-    with _variables(environ):
-        model = infer_model(name, with_key) if named else infer_model(name)
+    with _provider_variables(environ):
+        model = infer_model(name, provider_with_key) if key_variable else infer_model(name)
     model._settings = {**(model.settings or {}), "timeout": timeout}
     return model
 
 
-def _check(name: str) -> None:
-    """BadInput where a text does not name a provider that is known, and a model of it."""
+def _check_name(name: str) -> None:
+    """BadInput unless the name has the form PROVIDER:NAME with a known provider."""
     provider, rest = parse_model_id(name)
     try:
         if not provider or not rest:
             raise ValueError
-        with contextlib.suppress(ImportError):  # known, but not installed
+        with contextlib.suppress(ImportError):  # the provider is known, but its package is not installed
             infer_provider_class(provider)
     except ValueError:
         raise BadInput(
-            f"'{name}' is not a model: write PROVIDER:NAME, such as ollama:qwen3, openai-chat:gpt-5 or anthropic:claude-sonnet-4-5."
+            f"'{name}' is not a model name. Use PROVIDER:NAME, such as ollama:qwen3, openai-chat:gpt-5 or anthropic:claude-sonnet-4-5."
         ) from None
 
 
 @contextlib.contextmanager
-def _variables(environ: dict[str, str]) -> Generator[None]:
-    """The keys of whoever asks, and no one else's, where the providers look for them."""
-    before = {name: value for name, value in os.environ.items() if name.endswith(_HANDED_ON)}
-    wanted = {name: value for name, value in environ.items() if name.endswith(_HANDED_ON)}
+def _provider_variables(environ: dict[str, str]) -> Generator[None]:
+    """Set the submitter's keys in os.environ, where the providers read them, and remove all others; restore them afterwards."""
+    before = {name: value for name, value in os.environ.items() if name.endswith(_FORWARDED_SUFFIXES)}
+    forwarded = {name: value for name, value in environ.items() if name.endswith(_FORWARDED_SUFFIXES)}
     try:
-        for name in before.keys() - wanted.keys():
+        for name in before.keys() - forwarded.keys():
             del os.environ[name]
-        os.environ.update(wanted)
+        os.environ.update(forwarded)
         yield
     finally:
-        for name in wanted:
+        for name in forwarded:
             os.environ.pop(name, None)
         os.environ.update(before)

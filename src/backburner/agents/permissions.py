@@ -1,4 +1,4 @@
-"""What an agent may do in its project without being asked about: the same for the built-in one and for those from outside."""
+"""What an agent may do in its project without approval. The rules are the same for the built-in agent and external agents."""
 
 import os
 from typing import NamedTuple
@@ -13,71 +13,74 @@ from backburner.services.app import App
 from backburner.system.caller_identity import environment_for_commands
 from backburner.system.command_context import LocalCommandContext
 
-_LONGEST_SHOWN = 1500
-# What agents go by: whoever changes it changes what is asked for from then on.
-_SETTINGS = {".claude", ".codex", ".gemini", ".goose", ".mcp.json", ".opencode", ".qwen", "opencode.json", "opencode.jsonc"}
+_MAX_SHOWN_CHARACTERS = 1500
+# Settings of agents: changing them can change which actions need approval.
+_AGENT_SETTINGS = {".claude", ".codex", ".gemini", ".goose", ".mcp.json", ".opencode", ".qwen", "opencode.json", "opencode.jsonc"}
 
 
 class PermissionRequest(NamedTuple):
-    """A step that an agent from outside asks for: a `command`, an `edit` or a `read` of `paths`, something `other`, or what is `free`."""
+    """An action for which an external agent requests permission.
+
+    `kind` is "command", "edit" or "read" (of `paths`), "other", or "unrestricted" for a request that needs no decision of its own.
+    """
 
     kind: str
-    words: str  # as a person is shown it
+    description: str  # shown to the person who approves it
     command: str = ""
     paths: tuple[str, ...] = ()
-    cwd: str = ""  # of a command, where it is not the task's
-    whole: str = ""  # all that is known of it: what a yes or a no is bound to
+    cwd: str = ""  # of a command, if it differs from the task's
+    details: str = ""  # everything known about the request; an approval is valid only for exactly this
 
 
 def resolve_in_project(task: Task, path: str, home: str) -> str:
-    """A path of the project as it really is; BadInput for one that leads out of it, or to a secret."""
+    """The real path of a file in the project. BadInput if it is outside the project or may be a secret."""
     if task.opened is None:
         raise BadInput(
-            f"{task.spec.cwd} is no project: it is not the folder that this session was opened in, or it is a home or a shared folder."
+            f"{task.spec.cwd} is not a project: this session was not opened in it, or it is a home directory or a shared directory."
         )
     root = os.path.realpath(task.opened)
     if "\0" in path or len(path) > 4000:
-        raise BadInput("That is not a path.")
+        raise BadInput("Invalid path: it contains a NUL character or is longer than 4000 characters.")
     full = os.path.realpath(os.path.join(task.spec.cwd, os.path.expanduser(path)))
     if not LocalCommandContext(task.spec.cwd, {}, project=root, home=home).inside(full):
         raise BadInput(f"{path} is outside the project {root}.")
     name = os.path.relpath(full, root)
     if looks_secret(name) or ".git" in name.lower().split(os.sep):
-        raise BadInput(f"{path} may hold secrets or is git's own; ask the user for what you need of it.")
+        raise BadInput(f"{path} may contain secrets or belongs to git. Ask the user for what you need from it.")
     return full
 
 
-def shown(text: str) -> str:
-    """A text as a person decides on it; what they are not shown is counted."""
-    return f"{len(text):,} characters: {text[:_LONGEST_SHOWN]!r}{_rest(text, _LONGEST_SHOWN)}"
+def quote(text: str) -> str:
+    """A quoted text for an approval, truncated, with its length and the number of characters not shown."""
+    return f"{len(text):,} characters: {text[:_MAX_SHOWN_CHARACTERS]!r}{_omitted(text, _MAX_SHOWN_CHARACTERS)}"
 
 
-def cut(text: str, longest: int = _LONGEST_SHOWN) -> str:
-    """The same without quotes."""
-    return f"{text[:longest]}{_rest(text, longest)}"
+def truncate(text: str, max_characters: int = _MAX_SHOWN_CHARACTERS) -> str:
+    """A text truncated to `max_characters`, with the number of characters not shown."""
+    return f"{text[:max_characters]}{_omitted(text, max_characters)}"
 
 
-def _rest(text: str, longest: int) -> str:
-    return f" (and {len(text) - longest:,} characters that are not shown)" if len(text) > longest else ""
+def _omitted(text: str, max_characters: int) -> str:
+    return f" (and {len(text) - max_characters:,} more characters)" if len(text) > max_characters else ""
 
 
 def may_edit_project(app: App, task: Task) -> bool:
-    """Whether what is in the project may be changed: in a trusted one, and in a checkout of the agent's own, at whose changes a person looks."""
+    """Whether the agent may change existing files: in a trusted project, or in its own worktree, whose changes a person reviews."""
     return bool(task.spec.options.worktree) or any(
         grant.kind == "trust" and grant.project == task.project for grant in app.approvals.grants()
     )
 
 
-def judge(app: App, work: ClaimedRun, asked: PermissionRequest) -> tuple[Decision, str]:
-    """What the gate says to a step of an agent from outside, and why."""
+def check_permission(app: App, work: ClaimedRun, request: PermissionRequest) -> tuple[Decision, str]:
+    """Decide on the permission request of an external agent. Returns the decision and its reason."""
     task = work.task
-    match asked.kind:
-        case "command" if asked.command.strip():
-            cwd = os.path.join(task.spec.cwd, asked.cwd)
+    match request.kind:
+        case "command" if request.command.strip():
+            cwd = os.path.join(task.spec.cwd, request.cwd)
             step = Submission(
                 spec=TaskSpec(
                     cwd=cwd,
-                    command=CommandSpec(words=(asked.command,), shell=True),
+                    command=CommandSpec(words=(request.command,), shell=True),
                     env=task.spec.env,
                 ),
                 environment=environment_for_commands(work.environment),
@@ -88,21 +91,21 @@ def judge(app: App, work: ClaimedRun, asked: PermissionRequest) -> tuple[Decisio
             except BackburnerError as error:
                 return Decision.DENY, str(error)
             return verdict.decision, "; ".join(verdict.reasons)
-        case "read" | "edit" if asked.paths:
+        case "read" | "edit" if request.paths:
             try:
-                paths = [resolve_in_project(task, path, app.home.root) for path in asked.paths]
+                paths = [resolve_in_project(task, path, app.home.root) for path in request.paths]
             except BadInput as error:
                 return Decision.ASK, str(error)
-            if asked.kind == "edit" and any(_SETTINGS & set(path.lower().split(os.sep)) for path in paths):
-                return Decision.ASK, "agents go by it"
-            if asked.kind == "read" or may_edit_project(app, task):
+            if request.kind == "edit" and any(_AGENT_SETTINGS & set(path.lower().split(os.sep)) for path in paths):
+                return Decision.ASK, "it changes settings of agents"
+            if request.kind == "read" or may_edit_project(app, task):
                 return Decision.ALLOW, "inside the project"
             if all(
                 not os.path.lexists(path) and not relied_on(os.path.relpath(path, os.path.realpath(task.opened or "/"))) for path in paths
             ):
-                return Decision.ALLOW, "new files of the project"
-            return Decision.ASK, "it changes what is there"
-        case "free":
-            return Decision.ALLOW, "what it is for is asked for by itself"
+                return Decision.ALLOW, "new files in the project"
+            return Decision.ASK, "it changes existing files"
+        case "unrestricted":
+            return Decision.ALLOW, "the action itself is requested separately"
         case _:
-            return Decision.ASK, "nothing is known of its effects"
+            return Decision.ASK, "its effects are unknown"

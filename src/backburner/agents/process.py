@@ -1,6 +1,6 @@
-"""The agent process: the one process of a home that runs agents. The engine starts it when one is due; it leaves when none is for a while.
+"""The agent process: the one process of a home that runs agents. The engine starts it when an agent is due; it exits when idle.
 
-The heavy libraries are loaded here. Killed at any moment, it leaves conversations that can be resumed.
+The large libraries are loaded only here. If it is killed, every conversation on disk can still be resumed.
 """
 
 import asyncio
@@ -23,20 +23,20 @@ from backburner.services.daemon_parts import AgentParts, open_agent_parts, open_
 from backburner.system import processes
 from backburner.system.home import Home
 
-_CANCEL_GRACE = 5.0
+_CANCEL_GRACE_SECONDS = 5.0
 _CAPACITY_SETTING = {AGENT_LANE: "models.max_concurrent", LOCAL_AGENT_LANE: "tasks.max_concurrent"}
-_NOTIFY_INTERVAL = 10.0
-_KEEP_WAITING_AGENTS = 1800.0  # how long an external agent is kept for a person's answer
+_NOTIFY_INTERVAL_SECONDS = 10.0
+_KEEP_WAITING_SECONDS = 1800.0  # how long the process stays while an external agent waits for approval
 
 
 class AgentProcess:
-    """What the agent process does in each pass. Each lane has its own capacity: a model on this machine serves few at a time."""
+    """The work of the agent process. Each lane has its own capacity, because a local model serves few runs at a time."""
 
     def __init__(self, parts: AgentParts, app: AsyncApp, process: DaemonProcess) -> None:
         self._parts, self._process = parts, process
         self._registry = AgentRegistry(parts.app.home, app)
         if parts.app.agents.has_models():
-            self._registry.get("")  # before anybody waits for it
+            self._registry.get("")  # load it before the first run needs it
         executor = AgentExecutor(parts.app, self._registry.get)
         self._runners = {
             lane: Runner(
@@ -48,64 +48,64 @@ class AgentProcess:
                 runner=lane,
                 owner=processes.myself(),
                 cap=parts.app.config.whole(setting),
-                grace=_CANCEL_GRACE,
+                grace=_CANCEL_GRACE_SECONDS,
                 changed=process.wake_others,
             )
             for lane, setting in _CAPACITY_SETTING.items()
         }
         self._background: set[asyncio.Future[None]] = set()
         self._notify_timer: asyncio.TimerHandle | None = None
-        self._look_again: asyncio.TimerHandle | None = None
+        self._recheck_timer: asyncio.TimerHandle | None = None
         self._last_run_at = asyncio.get_running_loop().time()
-        self._warming = asyncio.ensure_future(asyncio.to_thread(_load_model_library, parts.app.config))
+        self._library_loading = asyncio.ensure_future(asyncio.to_thread(_load_model_library, parts.app.config))
 
     def tick(self) -> None:
-        """Start agents that are due, notify OpenCode sessions, and close external agents that nobody waits for any more."""
+        """Start due agents, notify OpenCode sessions, and close external agents whose runs have ended."""
         for runner in self._runners.values():
             runner.tick()
         self._notify_opencode_sessions()
         if self._registry.has_open_sessions():
             self._start(self._registry.release_ended({run.run_id for run in self._parts.live_work.live_runs()}))
         loop = asyncio.get_running_loop()
-        if self._look_again:
-            self._look_again.cancel()
-            self._look_again = None
+        if self._recheck_timer:
+            self._recheck_timer.cancel()
+            self._recheck_timer = None
         if self._is_running():
             self._last_run_at = loop.time()
-        elif self.is_busy():  # nothing wakes us when a chat is closed
-            self._look_again = loop.call_later(self._parts.app.config.number("agents.idle_exit_seconds"), self._process.wake)
+        elif self.is_busy():  # closing a chat sends no wake-up
+            self._recheck_timer = loop.call_later(self._parts.app.config.number("agents.idle_exit_seconds"), self._process.wake)
 
     def is_busy(self) -> bool:
-        """Whether an agent runs, a chat is open (its next message is to be answered at once), or an external agent waits for approval."""
-        kept = self._registry.has_open_sessions() and asyncio.get_running_loop().time() - self._last_run_at < _KEEP_WAITING_AGENTS
-        return self._is_running() or kept or self._parts.app.sessions.chat_is_open()
+        """True while an agent runs, a chat is open (its next message needs a fast answer), or an external agent waits for approval."""
+        is_kept = self._registry.has_open_sessions() and asyncio.get_running_loop().time() - self._last_run_at < _KEEP_WAITING_SECONDS
+        return self._is_running() or is_kept or self._parts.app.sessions.chat_is_open()
 
     def config_changed(self, config: Config) -> None:
         for lane, runner in self._runners.items():
             runner.cap = config.whole(_CAPACITY_SETTING[lane])
 
     async def close(self) -> None:
-        """Agents in OpenCode servers go on if they were running; the others are interrupted and can be resumed."""
+        """Stop the runs. Running agents in OpenCode servers continue; the others are interrupted and can be resumed."""
         running = self._is_running()
-        for timer in (self._notify_timer, self._look_again):
+        for timer in (self._notify_timer, self._recheck_timer):
             if timer:
                 timer.cancel()
         for runner in self._runners.values():
             await runner.stop()
-        await self._registry.close(leave=running)
-        await self._warming
+        await self._registry.close(keep_servers=running)
+        await self._library_loading
 
     def _is_running(self) -> bool:
         return any(runner.busy for runner in self._runners.values())
 
     def _notify_opencode_sessions(self) -> None:
-        """Tell sessions what ended, and again after a while: a server may be away."""
+        """Send pending notices to OpenCode sessions; retry at an interval, because a server may be unreachable."""
         if self._notify_timer:
             self._notify_timer.cancel()
             self._notify_timer = None
         if self._parts.app.inbox.opencode_sessions_with_notices():
             self._start(self._registry.notify_opencode_sessions())
-            self._notify_timer = asyncio.get_running_loop().call_later(_NOTIFY_INTERVAL, self._notify_opencode_sessions)
+            self._notify_timer = asyncio.get_running_loop().call_later(_NOTIFY_INTERVAL_SECONDS, self._notify_opencode_sessions)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
@@ -114,7 +114,7 @@ class AgentProcess:
 
 
 async def serve(home: Home) -> None:
-    """Run the agent process until there is nothing to do."""
+    """Run the agent process until it is idle."""
     need("agent", "Agents need")
     environ = dict(os.environ)
     config = ConfigFile(home, environ)
@@ -128,11 +128,11 @@ async def serve(home: Home) -> None:
 
 
 def _load_model_library(config: Config) -> None:
-    """Load what the default model needs before anybody asks it."""
+    """Load the library of the default model before its first use."""
     if not (model := config.text("models.default")):
         return
     provider = model.partition(":")[0]
-    with contextlib.suppress(ImportError):  # whoever asks is told what is missing
+    with contextlib.suppress(ImportError):  # the first run reports what is missing
         import_module(f"pydantic_ai.models.{'anthropic' if provider == 'anthropic' else 'openai'}")
 
 

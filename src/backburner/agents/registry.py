@@ -1,4 +1,4 @@
-"""Creates the agents of a home and keeps them: the built-in one, ACP agents, OpenCode."""
+"""Creates the agents of a home and keeps them: the built-in agent, ACP agents and OpenCode."""
 
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from backburner.agents.external.opencode import OpenCode
     from backburner.agents.external.opencode_notices import OpenCodeNotifier
 
-_MOST_HELD = 8
+_MAX_WAITING_PROGRAMS = 8
 
 
 class AgentRegistry:
-    """The agents of a home by their types, each created when it is first used."""
+    """The agents of a home by type, each created on first use."""
 
     def __init__(self, home: Home, app: AsyncApp) -> None:
         self._home, self._app = home, app
@@ -39,7 +39,7 @@ class AgentRegistry:
         if kind == ACP:
             from backburner.agents.external.acp import AcpAgent
 
-            agent = ExternalAgent(self._app, AcpAgent(self._home), _MOST_HELD)
+            agent = ExternalAgent(self._app, AcpAgent(self._home), _MAX_WAITING_PROGRAMS)
         else:
             from backburner.agents.external.opencode import OpenCode
 
@@ -49,11 +49,11 @@ class AgentRegistry:
         return agent
 
     def has_open_sessions(self) -> bool:
-        """Whether an external agent is working, or waits for an approval."""
-        return any(agent.has_open_session for agent in self.external)
+        """Whether an external agent is running or waits for approval."""
+        return any(agent.open_runs for agent in self.external)
 
     async def notify_opencode_sessions(self) -> None:
-        """Tell OpenCode sessions what became of the tasks they asked for."""
+        """Send OpenCode sessions the pending notices of the tasks they started."""
         self.get(OPENCODE)
         if self._notifier is None and self._opencode is not None:
             from backburner.agents.external.opencode_notices import OpenCodeNotifier
@@ -62,18 +62,18 @@ class AgentRegistry:
         if self._notifier is not None:
             await self._notifier.notify()
 
-    async def close(self, *, leave: bool) -> None:
+    async def close(self, *, keep_servers: bool) -> None:
         """Close the agents; `leave` OpenCode servers running if their agents go on."""
         for agent in self.external:
             await agent.close()
         if self._opencode is None and opencode_server_files(self._home):
             self.get(OPENCODE)  # started by an earlier agent process
         if self._opencode is not None:
-            await self._opencode.servers.close(leave=leave)
+            await self._opencode.servers.close(keep_running=keep_servers)
 
     def release_ended(self, live_runs: set[str]) -> Coroutine[Any, Any, None]:
-        """Close external agents that were kept for runs which are not live any more; one that begins meanwhile is not meant."""
-        ended = [(agent, agent.has_open_session - live_runs) for agent in self.external]
+        """Close external agents whose runs have ended. Runs that start after this call are not affected."""
+        ended = [(agent, agent.open_runs - live_runs) for agent in self.external]
 
         async def release() -> None:
             for agent, run_ids in ended:

@@ -1,4 +1,4 @@
-"""The line to an agent's program: started in a session of its own, JSON in lines both ways, and ended with all that came of it."""
+"""The connection to an ACP agent's program: starts it in its own session, exchanges JSON lines, and ends it with all its processes."""
 
 import asyncio
 import contextlib
@@ -14,39 +14,39 @@ from acp.meta import AGENT_METHODS
 
 from backburner.agents import child_process as child
 from backburner.agents.external.message_fields import error_message
-from backburner.agents.external.turn import Failed
+from backburner.agents.external.turn import AgentFailed
 from backburner.core.models import ProcessId
 from backburner.core.terminal_text import clean
 from backburner.system import processes as process
 
-START_SECONDS = 120.0
-_LONGEST_LINE = 64 << 20
-_MOST_ERRORS, _LAST_ERRORS = 16 << 20, 1 << 20  # how much of its complaints there may be, and how much of more is kept
-_LOOK_SECONDS = 1.0
+START_TIMEOUT_SECONDS = 120.0
+_MAX_LINE_BYTES = 64 << 20
+_MAX_ERRORS_BYTES, _KEPT_ERRORS_BYTES = 16 << 20, 1 << 20  # of the program's stderr file
+_CHECK_INTERVAL_SECONDS = 1.0
 
 
 class JsonLineConnection:
-    """Messages to and from a program. `patience` is how long it may take to end by itself when it is hung up on.
+    """Messages to and from a program. `exit_timeout_seconds` is how long the program may take to exit after the connection is closed.
 
-    `updates` counts what came of them, `ended` how many had come with the last answer: what follows it is not a part of that.
+    `updates` counts the received updates. `updates_at_response` is that count at the last response: later updates do not belong to it.
     """
 
     def __init__(self, program: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.program, self._reader, self._writer = program, reader, writer
-        self.patience, self.broken = 0.0, ""
-        self.updates = self.ended = 0
+        self.exit_timeout_seconds, self.failure = 0.0, ""
+        self.updates = self.updates_at_response = 0
 
     async def send(self, message: dict[str, Any]) -> None:
         self._writer.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
         await self._writer.drain()
 
     async def receive(self) -> dict[str, Any] | None:
-        """The next message; None at the end. What is none is not ours to read."""
+        """The next message, or None at the end. Lines that are not JSON objects are ignored."""
         while True:
             try:
                 line = await self._reader.readline()
             except ValueError:
-                self.broken = f"{self.program} sent a line of more than {_LONGEST_LINE >> 20} MiB"
+                self.failure = f"{self.program} sent a line of more than {_MAX_LINE_BYTES >> 20} MiB"
                 return None
             if not line:
                 return None
@@ -59,7 +59,7 @@ class JsonLineConnection:
         if message.get("method") == "session/update":
             self.updates += 1
         elif "method" not in message:
-            self.ended = self.updates
+            self.updates_at_response = self.updates
 
     async def close(self) -> None:
         with contextlib.suppress(OSError):
@@ -67,49 +67,54 @@ class JsonLineConnection:
 
 
 @contextlib.asynccontextmanager
-async def started(
-    settings: dict[str, str], env: dict[str, str], cwd: str, mark: str, errors: str, began: Callable[[ProcessId], None] | None = None
+async def start_program(
+    settings: dict[str, str],
+    env: dict[str, str],
+    cwd: str,
+    process_tag: str,
+    errors: str,
+    on_started: Callable[[ProcessId], None] | None = None,
 ) -> AsyncGenerator[JsonLineConnection]:
-    """The agent's program, ended when nobody needs it any more, whatever comes between."""
-    words = shlex.split(settings["command"])
-    path = process.executable_of(words[0], cwd, env.get("PATH", os.defpath))
+    """Start the agent's program. It is always ended when the context exits."""
+    argv = shlex.split(settings["command"])
+    path = process.executable_of(argv[0], cwd, env.get("PATH", os.defpath))
     if path is None:
         package = f": npm install -g {settings['package']}" if settings.get("package") else ""
-        raise Failed(f"{words[0]} is not on the PATH{package}")
+        raise AgentFailed(f"{argv[0]} is not on the PATH{package}")
     with open(os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW, 0o600), "wb") as file:
         program = await asyncio.create_subprocess_exec(
             path,
-            *words[1:],
+            *argv[1:],
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=file,
             cwd=cwd,
             env=env,
-            limit=_LONGEST_LINE,
+            limit=_MAX_LINE_BYTES,
             start_new_session=True,
         )
-    process.mark_inside(program.pid)  # `agents --check` starts it from a person's terminal; it does nothing before it is spoken to
+    process.mark_inside(program.pid)  # `agents --check` starts it from a person's terminal; it does nothing before the first message
     assert program.stdin and program.stdout
     leader = process.identify(program.pid)
-    line = JsonLineConnection(words[0], program.stdout, program.stdin)
-    looking = asyncio.ensure_future(_kept_short(errors))
+    line = JsonLineConnection(argv[0], program.stdout, program.stdin)
+    limiter = asyncio.ensure_future(_limit_errors_file(errors))
     try:
-        if began and leader:
-            began(leader)
+        if on_started and leader:
+            on_started(leader)
         yield line
     finally:
-        looking.cancel()
+        limiter.cancel()
         await line.close()
-        await _kill_reliably(child.terminate_tree(leader, mark, program, patience=line.patience))
+        await _kill_reliably(child.terminate_tree(leader, process_tag, program, exit_timeout_seconds=line.exit_timeout_seconds))
 
 
-async def _kept_short(errors: str) -> None:
-    """See that what a program complains of does not fill the disk."""
+async def _limit_errors_file(errors: str) -> None:
+    """Truncate the stderr file of a program whenever it becomes too large."""
     while True:
-        await asyncio.sleep(_LOOK_SECONDS)
+        await asyncio.sleep(_CHECK_INTERVAL_SECONDS)
         with contextlib.suppress(OSError), open(os.open(errors, os.O_RDWR | os.O_NOFOLLOW), "r+b") as file:
-            if file.seek(0, os.SEEK_END) > _MOST_ERRORS:
-                file.seek(-_LAST_ERRORS, os.SEEK_END)
+            if file.seek(0, os.SEEK_END) > _MAX_ERRORS_BYTES:
+                file.seek(-_KEPT_ERRORS_BYTES, os.SEEK_END)
                 last = file.read()
                 file.truncate(0)
                 file.seek(0)
@@ -117,31 +122,31 @@ async def _kept_short(errors: str) -> None:
 
 
 async def _kill_reliably(work: Any) -> None:
-    """See something to its end, also when we are told to stop meanwhile."""
-    task, stopped = asyncio.ensure_future(work), False
+    """Wait for `work` to finish even if this task is cancelled meanwhile."""
+    task, is_cancelled = asyncio.ensure_future(work), False
     while not task.done():
         try:
             await asyncio.shield(task)
         except asyncio.CancelledError:
-            stopped = True
-    if stopped:
+            is_cancelled = True
+    if is_cancelled:
         raise asyncio.CancelledError
 
 
 async def handshake(connection: Connection) -> dict[str, Any]:
-    """Say hello; what the agent can do."""
-    about = {"protocolVersion": PROTOCOL_VERSION, "clientCapabilities": {}, "clientInfo": {"name": "backburner", "version": "1"}}
+    """Initialize the connection and return the agent's answer with its capabilities."""
+    params = {"protocolVersion": PROTOCOL_VERSION, "clientCapabilities": {}, "clientInfo": {"name": "backburner", "version": "1"}}
     try:
-        async with asyncio.timeout(START_SECONDS):
-            return await connection.send_request(AGENT_METHODS["initialize"], about) or {}
+        async with asyncio.timeout(START_TIMEOUT_SECONDS):
+            return await connection.send_request(AGENT_METHODS["initialize"], params) or {}
     except TimeoutError:
-        raise Failed(f"it did not greet back within {START_SECONDS:.0f} s") from None
+        raise AgentFailed(f"it did not answer the initialize request within {START_TIMEOUT_SECONDS:.0f} s") from None
     except RequestError as error:
-        raise Failed(error_message(error)) from None
+        raise AgentFailed(error_message(error)) from None
 
 
 def stderr_tail(errors: str) -> str:
-    """The end of what it complained about."""
+    """The last line of the program's stderr, with a colon before it; empty if there is none."""
     try:
         with open(errors, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - 2000))

@@ -96,8 +96,8 @@ def _agents(home: Home, config: Config, environ: dict[str, str]) -> Iterator[Fin
     if find_spec("pydantic_ai") is None:
         yield Finding(False, "models are set, but the library for agents is missing", "pip install 'backburner[agent]'")
         return
-    from backburner.agents.health import check_agent, described
-    from backburner.agents.model_factory import escalated
+    from backburner.agents.health import check_agent, describe_agent
+    from backburner.agents.model_factory import fallback_settings
 
     found = {f"agent {name}": agent_settings(config, name) for name in names}
     if config.text("models.local"):
@@ -105,12 +105,12 @@ def _agents(home: Home, config: Config, environ: dict[str, str]) -> Iterator[Fin
     for key, what in (("fallback", "second model"), ("remote", "model to escalate to")):
         first = config.text("models.default") or (key == "remote" and config.text("models.local"))
         if first and config.text(f"models.{key}"):
-            found[what] = escalated(agent_settings(config, "default", standing=key == "remote"))
+            found[what] = fallback_settings(agent_settings(config, "default", standing=key == "remote"))
     for what, settings in found.items():
         settings = {**settings, "fallback": ""}  # each by itself: another's answer must not stand for it
         problem = check_agent(home, settings, environ)
         fix = "is its server running, its name right, its key set? See: backburner agents --check" if problem else ""
-        yield Finding(problem is None, f"{what} ({described(settings, environ)}){': ' + problem if problem else ' answers'}", fix)
+        yield Finding(problem is None, f"{what} ({describe_agent(settings, environ)}){': ' + problem if problem else ' answers'}", fix)
 
 
 def _clients(environ: dict[str, str], root: str) -> Iterator[Finding]:

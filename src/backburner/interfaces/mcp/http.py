@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from backburner.agent_tools.dispatcher import Answer
-from backburner.agent_tools.registry import sets_of, toolset
+from backburner.agent_tools.registry import available_toolsets, toolset
 from backburner.interfaces.client_setup.wiring import own_command
 from backburner.services.app import open_app
 from backburner.services.async_app import AsyncApp
@@ -110,7 +110,7 @@ def main(arguments: list[str]) -> int:
         async with AsyncApp(lambda: open_app(home, environ)) as awaited:
             longest = await awaited.call(lambda app: app.config.number("mcp.max_wait_seconds"))
             command = shlex.join(own_command(environ, home.root if home.root != os.path.abspath(locate(None, {})) else None))
-            tools = toolset(await awaited.call(lambda app: sets_of(app, current_caller("tool", environ))))
+            tools = toolset(await awaited.call(lambda app: available_toolsets(app, current_caller("tool", environ))))
             made = McpServer(awaited, tools, longest_wait=longest, cwd=None, command=command, environ=environ, deliver=_deliver)
             app = RequestGuard(made.server.streamable_http_app(streamable_http_path=PATH), token_of(home), port)
             server = http_server(app)

@@ -106,7 +106,7 @@ class McpServer:
             session=session,
             cwd=self._cwd,
             command=self._command,
-            longest_wait=self._longest_wait,
+            max_wait_seconds=self._longest_wait,
             report=ctx.session.report_progress,
             message=_message(ctx),
             opened=self._cwd,
@@ -321,10 +321,10 @@ def _described(tool: Tool) -> types.Tool:
         output_schema=tool.output_schema,
         _meta={"anthropic/alwaysLoad": True} if tool.name in _AT_HAND else None,
         annotations=types.ToolAnnotations(
-            read_only_hint=tool.reads,
-            destructive_hint=tool.destroys,
-            idempotent_hint=tool.reads,
-            open_world_hint=not tool.reads,
+            read_only_hint=tool.is_read_only,
+            destructive_hint=tool.is_destructive,
+            idempotent_hint=tool.is_read_only,
+            open_world_hint=not tool.is_read_only,
         ),
     )
 

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 from backburner.agent_tools.dispatcher import Answer
-from backburner.agent_tools.registry import sets_of, toolset
+from backburner.agent_tools.registry import available_toolsets, toolset
 from backburner.core.errors import BackburnerError
 from backburner.core.optional_dependencies import need
 from backburner.interfaces.cli.run import cwd
@@ -51,7 +51,7 @@ def mcp(args: argparse.Namespace, flags: dict[str, str]) -> int:
 
         async with AsyncApp(lambda: open_app(args.home, environ, flags)) as home:
             longest = await home.call(lambda app: app.config.number("mcp.max_wait_seconds"))
-            sets = args.tools or await home.call(lambda app: sets_of(app, current_caller("tool", environ)))
+            sets = args.tools or await home.call(lambda app: available_toolsets(app, current_caller("tool", environ)))
             made = McpServer(
                 home,
                 toolset(sets),
