@@ -294,13 +294,13 @@ def test_the_doctor_says_that_an_agent_is_wired_and_undoing_leaves_no_word_of_us
     place, path = agent.place, {"PATH": agent.environ["PATH"]}
     agent.turn(start("echo hello"), {"tool": "backburner_wait_for_background_tasks", "args": {"task_ids": ["{{task_id}}"]}})
     agent.close()
-    assert f"{agent.name}: knows Backburner" in place.ok("doctor", env=path)
+    assert f"{agent.name}: is set up for Backburner" in place.ok("doctor", env=path)
     undone = json.loads(place.ok("install", agent.name, "--undo", "--yes", "--json", env=path))
     assert undone["changed"]
     for name in undone["changed"]:
         assert not os.path.exists(name) or "backburner" not in Path(name).read_text().lower(), name
     assert not list(agent.person.rglob("*.before-backburner"))
-    assert f"{agent.name}: does not know Backburner" in place.ok("doctor", env=path)
+    assert f"{agent.name}: is not set up for Backburner" in place.ok("doctor", env=path)
     assert "nothing to undo" in place.ok("install", agent.name, "--undo", "--yes", env=path)
 
 

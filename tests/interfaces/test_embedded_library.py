@@ -308,7 +308,7 @@ def test_a_line_is_split_as_a_shell_would(line: str, words: list[str]) -> None:
 
 @pytest.mark.parametrize("line", ["echo 'a", 'x "', "a\\"])
 def test_a_line_that_does_not_end_is_bad_input(line: str) -> None:
-    with pytest.raises(BadInput, match="That is not a command line"):
+    with pytest.raises(BadInput, match="The command line cannot be split into words"):
         parse_command(line)
 
 
