@@ -159,7 +159,7 @@ def test_a_proposal_says_how_to_answer_it_and_an_empty_board_how_to_start() -> N
     shown = lines(compose(board([task("copy", TaskState.PROPOSED)]), 100, 20))
     assert "Needs approval: it runs the code of this project" in shown
     assert "To approve: backburner approve task_20260209_143022_copy" in shown
-    assert " No background tasks here." in lines(compose(board([]), 100, 20))
+    assert " No background tasks in this project." in lines(compose(board([]), 100, 20))
 
 
 def test_a_question_and_the_help_take_their_places() -> None:
@@ -491,7 +491,7 @@ def test_tasks_appear_by_themselves_and_a_shows_those_of_all_projects(place: Pla
     elsewhere = place.cwd.parent / "elsewhere"
     elsewhere.mkdir()
     terminal = top(opened, place)
-    terminal.sees("No background tasks here")
+    terminal.sees("No background tasks in this project")
     place.ok("run", "--wait", "--", "echo", "there", cwd=elsewhere)
     place.ok("run", "--wait", "--", "echo", "here")
     terminal.sees("Recent 1")
@@ -541,7 +541,7 @@ def test_trouble_with_the_ledger_is_said_and_the_board_comes_back_when_it_is_ove
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 0)])
 def test_a_board_that_is_told_to_end_gives_the_terminal_back(place: Place, opened: list[Terminal], number: int, code: int) -> None:
     terminal = top(opened, place)
-    terminal.sees("No background tasks here")
+    terminal.sees("No background tasks in this project")
     terminal.process.send_signal(number)
     assert terminal.left() == code and terminal.restored
 
@@ -549,7 +549,7 @@ def test_a_board_that_is_told_to_end_gives_the_terminal_back(place: Place, opene
 @pytest.mark.parametrize("controlling", [True, False])
 def test_a_board_whose_terminal_is_gone_ends(place: Place, opened: list[Terminal], controlling: bool) -> None:
     terminal = top(opened, place, controlling=controlling)  # only where it is the controlling one there is a signal
-    terminal.sees("No background tasks here")
+    terminal.sees("No background tasks in this project")
     terminal.hang_up()
     assert terminal.process.wait(20) == 0
 
@@ -560,7 +560,7 @@ def test_an_unexpected_error_is_told_after_the_terminal_has_been_given_back(plac
     folder.mkdir(exist_ok=True)
     place.ok("run", "--wait", "--", "true", cwd=folder)
     terminal = top(opened, place)
-    terminal.sees("Recent 1" if where == "here" else "No background tasks here")
+    terminal.sees("Recent 1" if where == "here" else "No background tasks in this project")
     ledger = apsw.Connection(place.home.ledger)
     ledger.execute("UPDATE tasks SET command = '['")
     ledger.close()
@@ -661,7 +661,7 @@ def test_a_terminal_of_old_gets_plain_letters(place: Place, opened: list[Termina
 
 def test_a_terminal_whose_name_is_not_known_gets_the_board(place: Place, opened: list[Terminal]) -> None:
     terminal = top(opened, place, env={"TERM": "xterm-of-tomorrow"})
-    terminal.sees("No background tasks here")
+    terminal.sees("No background tasks in this project")
     terminal.type("q")
     assert terminal.left() == 0 and terminal.restored
 

@@ -211,7 +211,7 @@ def _help(width: int) -> list[Row]:
 def _body(board: Board, width: int, height: int) -> list[Row]:
     entry = board.selected_entry
     if entry is None:
-        text = "No background tasks." if board.everywhere else "No background tasks here."
+        text = "No background tasks." if board.everywhere else "No background tasks in this project."
         return [[], [(f" {text}", "bold")], [(" Start one with: backburner run -- COMMAND ARG…", "dim")]]
     listed, rest = _split(board, height)
     rows = _list(board, width, listed)

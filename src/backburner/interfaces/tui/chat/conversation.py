@@ -85,7 +85,7 @@ class ChatConversation:
         agents = await self._app.call(lambda app: {"default", *app.config.agents})
         if name not in agents and ":" not in name:
             known = ", ".join(sorted(agents))
-            raise BadInput(f"There is no agent '{name}'. Known agents: {known}. Or give a model, such as ollama:qwen3.")
+            raise BadInput(f"Unknown agent '{name}'. Known agents: {known}. Or give a model, such as ollama:qwen3.")
         agent, model = (name, "") if name in agents else (self.agent, name)
         await self._app.call(lambda app: app.agents.settings(agent))
         if self.entry:
