@@ -1,6 +1,6 @@
-"""Fixtures of the tests with real clients: those of `tests/`, without its way to say yes, and a check that no client is left.
+"""Fixtures of the tests with real clients: those of `tests/`, without automatic approval, and a check that no client is remaining running.
 
-`scripts/test-clients` sets BACKBURNER_CLIENTS to the folder with the clients' programs and runs these; `scripts/test` does not.
+`scripts/test-clients` sets BACKBURNER_CLIENTS to the folder with the programs of the clients and runs these tests; `scripts/test` does not run them.
 """
 
 import os
@@ -26,22 +26,22 @@ def pytest_sessionstart() -> None:
 
 @pytest.fixture
 def home(place: Place) -> Iterator[Place]:  # type: ignore[valid-type]
-    """A fresh home in which only a person at a terminal can say yes, and a fresh HOME for the clients."""
+    """A new home in which only a user at a terminal can approve, and a new HOME for the clients."""
     place.configure("")
     place.root.chmod(0o700)
     Path(place.environ["HOME"]).mkdir()
     yield place
-    nothing_left(lambda: _left(place), 10)
+    nothing_left(lambda: _remaining_processes(place), 10)
 
 
-def _left(place: Place) -> dict[ProcessId, bytes]:  # type: ignore[valid-type]
-    """The living processes of a test's person, but for the engine."""
-    left = {}
+def _remaining_processes(place: Place) -> dict[ProcessId, bytes]:  # type: ignore[valid-type]
+    """The processes with the HOME of the test, except the engine."""
+    remaining = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
             env = Path(f"/proc/{name}/environ").read_bytes().split(b"\0")
             if f"HOME={place.environ['HOME']}".encode() in env and place.engine != (found := process.identify(int(name))):
-                left[found] = Path(f"/proc/{name}/cmdline").read_bytes()
+                remaining[found] = Path(f"/proc/{name}/cmdline").read_bytes()
         except OSError:
             continue
-    return {one: words for one, words in left.items() if one and b"backburner-keeper" not in words}
+    return {found: words for found, words in remaining.items() if found and b"backburner-keeper" not in words}

@@ -1,7 +1,7 @@
-"""Drives real coding agents: each in a HOME of its own, wired by `backburner install`, with a scripted model in place of its own.
+"""Drives real coding agents: each has its own HOME, is set up by `backburner install`, and uses a scripted model.
 
-A client takes turns: a script goes in as the prompt, and what its model was shown comes out of `ScriptedModel.requests`.
-Everything is on loopback, and everything has a time limit.
+The prompt of a turn contains the script of the model; `ScriptedModel.requests` records what the model was sent. All connections
+are on loopback, and every wait has a time limit.
 """
 
 import contextlib
@@ -32,12 +32,12 @@ Script = list[dict[str, Any]]
 
 
 class Terminal:
-    """A terminal with a program in it. `apart`: not below this process, as a person's own is not."""
+    """A pseudo-terminal with a program. With `detached`, the program is not a descendant of this process, like in a user's own terminal."""
 
-    def __init__(self, command: list[str], env: dict[str, str], cwd: Path, *, apart: bool = False) -> None:
+    def __init__(self, command: list[str], env: dict[str, str], cwd: Path, *, detached: bool = False) -> None:
         self._master, slave = os.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 160, 0, 0))
-        words = ["setsid", "--ctty", *(["--fork"] if apart else []), *command]
+        words = ["setsid", "--ctty", *(["--fork"] if detached else []), *command]
         self.process = subprocess.Popen(words, stdin=slave, stdout=slave, stderr=slave, env=env, cwd=cwd)
         os.close(slave)
         self.shown = b""
@@ -45,7 +45,7 @@ class Terminal:
         self._reader.start()
 
     def _read(self) -> None:
-        with contextlib.suppress(OSError):  # EIO: nobody has the other side open any more
+        with contextlib.suppress(OSError):  # EIO: no process has the other end open
             while piece := os.read(self._master, 1 << 16):
                 self.shown += piece
 
@@ -53,38 +53,38 @@ class Terminal:
         os.write(self._master, text.encode())
 
     def end(self, seconds: float = PATIENCE) -> str:
-        """What was shown, once everything in it has ended."""
+        """Wait until all programs in the terminal have ended; returns what was shown."""
         self._reader.join(seconds)
-        stuck = self._reader.is_alive()
-        if stuck:
+        is_stuck = self._reader.is_alive()
+        if is_stuck:
             self.process.kill()
             self._reader.join(10)
         self.process.wait(10)
         os.close(self._master)
-        assert not stuck, f"it did not end: {self.shown[-3000:]!r}"
+        assert not is_stuck, f"it did not end: {self.shown[-3000:]!r}"
         return self.shown.decode("utf-8", "replace")
 
 
-def a_person_types(place: Place, *words: str) -> str:
-    """A command line of ours in a person's own terminal, to its end; what was shown."""
+def run_in_users_terminal(place: Place, *words: str) -> str:
+    """Run a `backburner` command in a user's own terminal to its end; returns what was shown."""
     line = [*own_command(place.environ), *words]
     env = {name: place.environ[name] for name in ("HOME", "PATH")} | {"TERM": "xterm", "LANG": "C.UTF-8"}
-    shown = Terminal(["sh", "-c", '"$@"; echo "exit $?"', "sh", *line], env, place.cwd, apart=True).end(40)
+    shown = Terminal(["sh", "-c", '"$@"; echo "exit $?"', "sh", *line], env, place.cwd, detached=True).end(40)
     assert "exit 0" in shown, shown
     return shown
 
 
 class Client:
-    """One client with one conversation. `turn` goes on with it."""
+    """One client with one conversation; `turn` continues it."""
 
     name = ""
-    shell = ""  # the tool in which its model runs commands itself
+    shell = ""  # the tool with which its model runs shell commands
     argument = "command"
-    remembers = True  # what a hook said stays in its history
+    keeps_hook_output = True  # in the history that it sends to its model
 
     def __init__(self, place: Place, model: ScriptedModel) -> None:
         self.place, self.model = place, model
-        self.person = Path(place.environ["HOME"])
+        self.user_home = Path(place.environ["HOME"])
         self.session: str | None = None
         self.environ = {
             name: value
@@ -95,41 +95,41 @@ class Client:
         place.ok("install", self.name, "--yes", env={"PATH": self.environ["PATH"]})
 
     def set_up(self) -> None:
-        """Write what a person would have: the model and its key."""
+        """Write the configuration of an ordinary user: the model and its key."""
         raise NotImplementedError
 
-    def take(self, prompt: str) -> None:
-        """One turn with this prompt, to its end."""
+    def run_turn(self, prompt: str) -> None:
+        """Run one turn with this prompt to its end."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """End whatever it left running."""
+        """Stop all processes that the client left running."""
 
-    def finding(self, tool: str) -> Script:
-        """What its model does first to call a tool that is not always at hand."""
+    def search_steps(self, tool: str) -> Script:
+        """The steps with which its model loads a tool that is not always available."""
         return []
 
     def turn(self, *script: dict[str, Any]) -> str:
-        """One turn in which the model does this; what it was shown after that, up to the end of the turn."""
-        before = len(self.asked())
-        self.take(prompt(list(script)))
-        assert len(self.asked()) > before, "the model was asked nothing"
+        """Run one turn with this script of the model; returns the conversation that the model was sent last."""
+        before = len(self.requests())
+        self.run_turn(prompt(list(script)))
+        assert len(self.requests()) > before, "the model got no request"
         return self.conversation()
 
-    def asked(self) -> list[dict[str, Any]]:
-        """The requests of the conversation itself, without those for titles and the like."""
+    def requests(self) -> list[dict[str, Any]]:
+        """The requests of the conversation, without those for titles and similar."""
         return [request for request in list(self.model.requests) if request.get("tools")]
 
     def conversation(self) -> str:
-        """All that the model was shown at its last turn."""
-        return said(asked[-1]) if (asked := self.asked()) else ""
+        """The whole text of the last request."""
+        return said(requests[-1]) if (requests := self.requests()) else ""
 
-    def offered(self) -> str:
-        """All that the model was told of tools: their descriptions, or the names of those it may look for."""
-        return "".join(shown(request) for request in self.asked())
+    def offered_tools(self) -> str:
+        """Everything that the model was sent about tools: descriptions, or the names of tools that it can search for."""
+        return "".join(shown(request) for request in self.requests())
 
     def run(self, *command: str) -> str:
-        """Run the client to its end; what it printed."""
+        """Run the client to its end; returns what it printed."""
         process = subprocess.Popen(
             command,
             env=self.environ,
@@ -167,49 +167,49 @@ class Claude(Client):
             "customApiKeyResponses": {"approved": ["fake-key"], "rejected": []},
             "projects": {str(self.place.cwd): {"hasTrustDialogAccepted": True}},
         }
-        state = self.person / ".claude.json"
+        state = self.user_home / ".claude.json"
         if not state.exists():
             state.write_text(json.dumps(known, indent=2))
 
-    def take(self, prompt: str) -> None:
+    def run_turn(self, prompt: str) -> None:
         resume = ["--resume", self.session] if self.session else []
         self.session = json.loads(self.run("claude", "-p", prompt, "--allowedTools", "Bash", *resume, "--output-format", "json"))[
             "session_id"
         ]
 
-    def finding(self, tool: str) -> Script:
+    def search_steps(self, tool: str) -> Script:
         return [{"tool": "ToolSearch", "args": {"query": f"select:mcp__backburner__{tool}", "max_results": 5}}]
 
 
 class Codex(Client):
     name, shell, argument = "codex", "exec_command", "cmd"
-    trusted = True
+    hooks_are_trusted = True
 
     def set_up(self) -> None:
         self.environ |= {"FAKE_KEY": "x"}
         provider = f'name = "Fake"\nbase_url = "{self.model.url}/v1"\nwire_api = "responses"\nenv_key = "FAKE_KEY"\n'
-        # Its own sandbox stays out of the way: what is refused here is refused by Backburner.
+        # Without its own sandbox, every refusal in the tests comes from Backburner.
         text = f'model = "fake-1"\nmodel_provider = "fake"\nsandbox_mode = "danger-full-access"\n\n[model_providers.fake]\n{provider}'
-        (self.person / ".codex").mkdir()
-        (self.person / ".codex" / "config.toml").write_text(text)
+        (self.user_home / ".codex").mkdir()
+        (self.user_home / ".codex" / "config.toml").write_text(text)
 
-    def take(self, prompt: str) -> None:
-        options = ["--json", "--skip-git-repo-check", *(["--dangerously-bypass-hook-trust"] if self.trusted else [])]
+    def run_turn(self, prompt: str) -> None:
+        options = ["--json", "--skip-git-repo-check", *(["--dangerously-bypass-hook-trust"] if self.hooks_are_trusted else [])]
         out = self.run("codex", "exec", *options, *(["resume", self.session] if self.session else []), prompt)
         events = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
         self.session = next(event["thread_id"] for event in events if event["type"] == "thread.started")
 
 
 class Gemini(Client):
-    name, shell, remembers = "gemini", "run_shell_command", False
+    name, shell, keeps_hook_output = "gemini", "run_shell_command", False
 
     def set_up(self) -> None:
         self.environ |= {"GEMINI_API_KEY": "fake", "GOOGLE_GEMINI_BASE_URL": self.model.url}
-        (self.person / ".gemini").mkdir()
+        (self.user_home / ".gemini").mkdir()
         settings = {"security": {"auth": {"selectedType": "gemini-api-key"}}}
-        (self.person / ".gemini" / "settings.json").write_text(json.dumps(settings, indent=2))
+        (self.user_home / ".gemini" / "settings.json").write_text(json.dumps(settings, indent=2))
 
-    def take(self, prompt: str) -> None:
+    def run_turn(self, prompt: str) -> None:
         resume = ["--resume", "latest"] if self.session else []
         options = ["--skip-trust", "-m", "gemini-2.5-flash", "--approval-mode", "yolo", "--output-format", "json"]
         out = self.run("gemini", *options, *resume, "-p", prompt)
@@ -217,7 +217,7 @@ class Gemini(Client):
 
 
 class OpenCode(Client):
-    """`opencode serve`, started at the first turn; a turn is one request to it."""
+    """Uses `opencode serve`, which is started at the first turn; each turn is one request to it."""
 
     name, shell = "opencode", "bash"
     _server: "subprocess.Popen[bytes] | None" = None
@@ -234,17 +234,17 @@ class OpenCode(Client):
             "share": "disabled",
             "provider": {"fake": provider},
         }
-        folder = self.person / ".config" / "opencode"
+        folder = self.user_home / ".config" / "opencode"
         folder.mkdir(parents=True)
         (folder / "opencode.json").write_text(json.dumps(config, indent=2))
 
-    def take(self, prompt: str) -> None:
+    def run_turn(self, prompt: str) -> None:
         self.serve()
         done = self.post(f"/session/{self.session}/message", {"parts": [{"type": "text", "text": prompt}]})
         assert not done["info"].get("error"), done
 
     def run_once(self, *script: dict[str, Any]) -> str:
-        """One turn with `opencode run`; what the model was shown."""
+        """Run one turn with `opencode run`; returns the conversation that the model was sent."""
         resume = ["--session", self.session] if self.session else []
         out = self.run("opencode", "run", "--format", "json", *resume, prompt(list(script)))
         self.session = json.loads(out.splitlines()[0])["sessionID"]
@@ -252,7 +252,7 @@ class OpenCode(Client):
 
     def serve(self) -> None:
         if self._server is None:
-            log = self.person / "serve.log"
+            log = self.user_home / "serve.log"
             with open(log, "wb") as file:
                 self._server = subprocess.Popen(
                     ["opencode", "serve", "--port", "0"],
@@ -294,17 +294,17 @@ AGENTS = {client.name: client for client in (Claude, Codex, OpenCode, Gemini)}
 
 @contextlib.contextmanager
 def client(kind: type[Client], place: Place) -> Iterator[Any]:
-    """A client that was just installed and wired, with a model of its own."""
+    """A client that was just set up, with its own scripted model."""
     with ScriptedModel() as model:
-        made = kind(place, model)
+        instance = kind(place, model)
         try:
-            yield made
+            yield instance
         finally:
-            made.close()
+            instance.close()
 
 
 class Mcpdo:
-    """MCP Inspector's `mcpdo`: one connection to our server, held by its daemon, and a program per call."""
+    """`mcpdo` of MCP Inspector: its daemon keeps one connection to the server, and each call runs a program."""
 
     def __init__(self, place: Place, era: str) -> None:
         self._place = place
@@ -325,7 +325,7 @@ class Mcpdo:
     def close(self) -> None:
         daemon = identify(self("daemon", "status")["pid"])
         self("daemon", "stop")
-        wait_until(lambda: daemon is None or not is_alive(daemon), "its daemon to be gone", 30)
+        wait_until(lambda: daemon is None or not is_alive(daemon), "its daemon to exit", 30)
 
 
 def prompt(script: Script) -> str:
@@ -333,7 +333,7 @@ def prompt(script: Script) -> str:
 
 
 def notices_of(task_id: str, text: str) -> int:
-    """How often a model was told of the end of a task without having asked: with tags, which some clients escape, or without."""
+    """How many notices about the end of a task a text contains, with tags (which some clients escape) or without."""
     plain = html.unescape(text).replace("<\\", "<")
     return len(re.findall(rf"<task-id>{task_id}</task-id>|- Background task {task_id} ", plain)) if NOTICE_PREFIX in plain else 0
 
@@ -343,5 +343,5 @@ def start(command: str, description: str = "In the background") -> dict[str, Any
 
 
 def task_in(text: str) -> str:
-    """The newest task that a model was shown."""
+    """The id of the last task in a text."""
     return re.findall(r"task_\d{8}_\d{6}_[\w-]+", text)[-1]

@@ -346,9 +346,9 @@ def test_new_files_are_private(person: Person) -> None:
         ("codex", "codex", "a = = 1", "not valid TOML"),
         ("codex", "codex", "mcp_servers = 1", '"mcp_servers" is not a table'),
         ("codex", "codex", "[[mcp_servers]]\ncommand = 'x'\n", '"mcp_servers" is not a table'),
-        ("codex", "codex", "[[a]]\n[b]\n[[a]]\n[mcp_servers]\nbackburner = {}\n", "no place for [mcp_servers.backburner]; add it by hand"),
+        ("codex", "codex", "[[a]]\n[b]\n[[a]]\n[mcp_servers]\nbackburner = {}\n", "because of how it is written; add it by hand"),
         ("gemini", "gemini", "[]", "is not an object"),
-        ("gemini", "gemini", '{"a": 1', "it ends too early"),
+        ("gemini", "gemini", '{"a": 1', "unexpected end of the file"),
     ],
 )
 def test_settings_that_are_wrong_are_named_and_nothing_is_changed(person: Person, client: str, path: str, text: str, says: str) -> None:
@@ -365,11 +365,11 @@ def test_without_tomlkit_only_codex_cannot_be_installed_and_the_extra_is_named(p
     assert person.refused("codex") == (2, needed)
     assert person.install("codex", undo=True) == 0 and person.install("claude") == 0
     codex = next(one for one in wiring.examine(person.environ) if one.client == "codex")
-    assert codex == ("codex", True, False, f"does not know Backburner; {needed}", True)
+    assert codex == ("codex", True, False, f"is not set up for Backburner; {needed}", True)
     monkeypatch.undo()
     person.install("codex")
     monkeypatch.setitem(sys.modules, "tomlkit", None)
-    assert "knows Backburner" in [one.detail for one in wiring.examine(person.environ) if one.client == "codex"]
+    assert "is set up for Backburner" in [one.detail for one in wiring.examine(person.environ) if one.client == "codex"]
     person.has(person.codex, person.codex.read_text().replace(LAUNCHER, "/old"))
     assert needed in [one.detail for one in wiring.examine(person.environ) if one.client == "codex"]
     assert person.refused("codex", undo=True) == (2, needed)
@@ -430,7 +430,7 @@ def test_what_changes_between_the_question_and_the_answer_stops_it(person: Perso
     screen = read_until(terminal)
     os.close(terminal)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 1
-    assert "was changed by somebody else meanwhile" in screen and person.everything() == before
+    assert "was modified by another program meanwhile" in screen and person.everything() == before
 
 
 def test_json_names_what_changed(person: Person, capsys: pytest.CaptureFixture[str]) -> None:
@@ -459,11 +459,11 @@ def test_the_examination_tells_found_and_wired_and_never_raises(person: Person) 
     person.install("claude")
     person.has(person.opencode, '{"mcp": {"backburner": {"type": "local", "command": ["/old"]}}}')
     found = {one.client: one for one in wiring.examine(person.environ)}
-    assert found["claude"][1:] == (True, True, "knows Backburner", False)
+    assert found["claude"][1:] == (True, True, "is set up for Backburner", False)
     assert not found["codex"].wired and "not valid TOML" in found["codex"].detail
     assert found["gemini"][1:3] == (True, False) and "backburner install gemini" in found["gemini"].detail
     assert {client for client, one in found.items() if one.never_wired} == {"gemini"}
-    assert found["opencode"][1:3] == (True, False) and "another Backburner" in found["opencode"].detail
+    assert found["opencode"][1:3] == (True, False) and "another installation" in found["opencode"].detail
 
 
 def test_the_own_command_exists_and_a_link_on_the_path_is_preferred(person: Person) -> None:

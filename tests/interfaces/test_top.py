@@ -81,7 +81,7 @@ def everything() -> list[Entry]:
 def test_the_board_has_every_task_in_its_section_with_what_matters_there() -> None:
     shown = lines(compose(board(everything(), b"one\ntwo\n", Progress(9, 20, 0.45, "9 of 20"), free=3), 130, 24))
     assert shown[0] == " backburner  ~/project" + shown[0][22:] and shown[0].endswith(
-        "2 running · 1 pending · 1 waiting for approval · 3 free places"
+        "2 running · 1 pending · 1 waiting for approval · capacity for 3 more"
     )
     assert shown[1] == " Running 2"
     assert re.fullmatch(r" ████░░░░░░  45%   1m 12s task_20260209_143022_pytest pytest -q +9 of 20", shown[2])
@@ -159,12 +159,14 @@ def test_a_proposal_says_how_to_answer_it_and_an_empty_board_how_to_start() -> N
     shown = lines(compose(board([task("copy", TaskState.PROPOSED)]), 100, 20))
     assert "Why it needs approval: it runs the code of this project" in shown
     assert "To approve: backburner approve task_20260209_143022_copy" in shown
-    assert " No background tasks here." in lines(compose(board([]), 100, 20))
+    assert " No background tasks in this project." in lines(compose(board([]), 100, 20))
 
 
 def test_a_question_and_the_help_take_their_places() -> None:
-    assert lines(compose(board(everything(), said="Cancel x? y/n"), 80, 20))[-1] == " Cancel x? y/n"
-    assert any(line.strip() == "c          cancel it; asks first" for line in lines(compose(board(everything(), help=True), 80, 20)))
+    assert lines(compose(board(everything(), message="Cancel x? y/n"), 80, 20))[-1] == " Cancel x? y/n"
+    assert any(
+        line.strip() == "c          cancel the task, after confirmation" for line in lines(compose(board(everything(), help=True), 80, 20))
+    )
 
 
 def test_a_task_that_is_to_stop_says_so() -> None:
@@ -207,7 +209,7 @@ def boards(draw: st.DrawFn) -> Board:
     shown = board(entries, output, progress, everywhere=draw(st.booleans()), zoomed=draw(st.booleans()), help=draw(st.booleans()))
     selected = draw(st.sampled_from([entry.task.task_id for entry in entries])) if entries else None
     waits = draw(st.none() | ANY_TEXT)
-    return shown._replace(selected=selected, where=draw(ANY_TEXT), said=draw(ANY_TEXT), waits_for=lambda _: waits)
+    return shown._replace(selected=selected, where=draw(ANY_TEXT), message=draw(ANY_TEXT), pending_reason=lambda _: waits)
 
 
 @given(boards(), st.integers(1, 250), st.integers(1, 80))
@@ -374,7 +376,7 @@ def test_the_board_shows_what_runs_and_its_output_as_it_comes_and_q_gives_the_te
         f"echo hello; while [ ! -e {gate} ]; do sleep 0.02; done; echo '3/4'; echo late; exec sleep 600", options=("--shell",)
     )
     terminal = top(opened, place)
-    terminal.sees("1 running · 0 pending · 4 free places")
+    terminal.sees("1 running · 0 pending · capacity for 4 more")
     terminal.sees(rf"^── {task_id} · running")
     terminal.sees("^hello$")
     gate.touch()
@@ -489,7 +491,7 @@ def test_tasks_appear_by_themselves_and_a_shows_those_of_all_projects(place: Pla
     elsewhere = place.cwd.parent / "elsewhere"
     elsewhere.mkdir()
     terminal = top(opened, place)
-    terminal.sees("No background tasks here")
+    terminal.sees("No background tasks in this project")
     place.ok("run", "--wait", "--", "echo", "there", cwd=elsewhere)
     place.ok("run", "--wait", "--", "echo", "here")
     terminal.sees("Recent 1")
@@ -500,7 +502,7 @@ def test_tasks_appear_by_themselves_and_a_shows_those_of_all_projects(place: Pla
     terminal.type("\x1bOB")
     terminal.sees("^there$")
     terminal.type("?")
-    terminal.sees("cancel it; asks first")
+    terminal.sees("cancel the task, after confirmation")
     terminal.type("jq")
     assert terminal.left() == 0
 
@@ -539,7 +541,7 @@ def test_trouble_with_the_ledger_is_said_and_the_board_comes_back_when_it_is_ove
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 0)])
 def test_a_board_that_is_told_to_end_gives_the_terminal_back(place: Place, opened: list[Terminal], number: int, code: int) -> None:
     terminal = top(opened, place)
-    terminal.sees("No background tasks here")
+    terminal.sees("No background tasks in this project")
     terminal.process.send_signal(number)
     assert terminal.left() == code and terminal.restored
 
@@ -547,7 +549,7 @@ def test_a_board_that_is_told_to_end_gives_the_terminal_back(place: Place, opene
 @pytest.mark.parametrize("controlling", [True, False])
 def test_a_board_whose_terminal_is_gone_ends(place: Place, opened: list[Terminal], controlling: bool) -> None:
     terminal = top(opened, place, controlling=controlling)  # only where it is the controlling one there is a signal
-    terminal.sees("No background tasks here")
+    terminal.sees("No background tasks in this project")
     terminal.hang_up()
     assert terminal.process.wait(20) == 0
 
@@ -558,7 +560,7 @@ def test_an_unexpected_error_is_told_after_the_terminal_has_been_given_back(plac
     folder.mkdir(exist_ok=True)
     place.ok("run", "--wait", "--", "true", cwd=folder)
     terminal = top(opened, place)
-    terminal.sees("Recent 1" if where == "here" else "No background tasks here")
+    terminal.sees("Recent 1" if where == "here" else "No background tasks in this project")
     ledger = apsw.Connection(place.home.ledger)
     ledger.execute("UPDATE tasks SET command = '['")
     ledger.close()
@@ -597,7 +599,7 @@ def test_what_another_program_writes_does_not_move_the_board_and_ctrl_l_removes_
     os.write(terminal.slave, b"\n\n\nwritten by another program")
     terminal.sees("written by")
     terminal.type("?")
-    terminal.sees("cancel it; asks first")
+    terminal.sees("cancel the task, after confirmation")
     assert terminal.shown()[2].strip() == "Keys"
     terminal.type("?")
     terminal.sees("Running 1")
@@ -625,15 +627,15 @@ def test_a_tiny_terminal_has_the_selected_task_and_the_key_that_leaves(place: Pl
 
 def test_changed_settings_are_taken_over(place: Place, opened: list[Terminal]) -> None:
     terminal = top(opened, place)
-    terminal.sees("5 free places")
+    terminal.sees("capacity for 5 more")
     place.configure("[commands]\nmax_concurrent = 7\n")
     wake.wake_all(place.home.socket_dir)
-    terminal.sees("7 free places")
+    terminal.sees("capacity for 7 more")
     place.configure("[commands]\nmax_concurrent = many\n")
     wake.wake_all(place.home.socket_dir)
     place.configure("[commands]\nmax_concurrent = 6\n")
     wake.wake_all(place.home.socket_dir)
-    terminal.sees("6 free places")
+    terminal.sees("capacity for 6 more")
     terminal.type("q")
     assert terminal.left() == 0
 
@@ -659,7 +661,7 @@ def test_a_terminal_of_old_gets_plain_letters(place: Place, opened: list[Termina
 
 def test_a_terminal_whose_name_is_not_known_gets_the_board(place: Place, opened: list[Terminal]) -> None:
     terminal = top(opened, place, env={"TERM": "xterm-of-tomorrow"})
-    terminal.sees("No background tasks here")
+    terminal.sees("No background tasks in this project")
     terminal.type("q")
     assert terminal.left() == 0 and terminal.restored
 

@@ -1,4 +1,4 @@
-"""Chats in pseudo-terminals, with one home and one scripted model for all: each test has a project of its own."""
+"""Chats in pseudo-terminals. All tests share one home and one scripted model; each test has its own project."""
 
 import os
 import re
@@ -18,8 +18,8 @@ CONFIG = "[models]\ndefault = {model}\n{base}\n[agents]\nyield_seconds = 2\nidle
 Json = dict[str, Any]
 
 
-class Plans:
-    """What the model does when it is told something: by words of the message, a step for each of its turns."""
+class ScriptedReplies:
+    """The steps of the model, chosen by a text that the user's message contains; one step for each request of the turn."""
 
     def __init__(self) -> None:
         self.steps: dict[str, list[Json]] = {}
@@ -27,11 +27,11 @@ class Plans:
     def __setitem__(self, words: str, steps: list[Json]) -> None:
         self.steps[words] = steps
 
-    def think(self, turns: list[tuple[str, str]]) -> Json:
-        said = [place for place, (role, text) in enumerate(turns) if role == "user" and not text.startswith(NOTICE_PREFIX)]
-        if not said:
+    def next_step(self, turns: list[tuple[str, str]]) -> Json:
+        sent = [index for index, (role, text) in enumerate(turns) if role == "user" and not text.startswith(NOTICE_PREFIX)]
+        if not sent:
             return {"say": "ok"}
-        message, since = turns[said[-1]][1], turns[said[-1] + 1 :]
+        message, since = turns[sent[-1]][1], turns[sent[-1] + 1 :]
         steps = next((steps for words, steps in self.steps.items() if words in message), [{"say": f"You said: {message[:200]}"}])
         taken = sum(role == "assistant" and (n == 0 or since[n - 1][0] != "assistant") for n, (role, _) in enumerate(since))
         ids = re.findall(r"task_\d{8}_\d{6}_\w+", "\n".join(text for role, text in turns if role == "tool"))
@@ -42,13 +42,13 @@ class Plans:
 
 
 class Chats:
-    """`with chats.open() as terminal`: the chat in a terminal of its own, in this test's project."""
+    """`with chats.open() as terminal` runs `backburner chat` in a new terminal, in the project of the test."""
 
-    def __init__(self, place: Place, model: ScriptedModel, plans: Plans) -> None:
-        self.place, self.model, self.plans = place, model, plans
+    def __init__(self, place: Place, model: ScriptedModel, replies: ScriptedReplies) -> None:
+        self.place, self.model, self.replies = place, model, replies
 
     def open(self, *words: str, columns: int = 100, rows: int = 30, env: dict[str, str] | None = None, early: bool = False) -> Terminal:
-        """Once it has a prompt, or `early` at once."""
+        """Start a chat and wait for its prompt; with `early`, do not wait."""
         command = [sys.executable, "-m", "backburner", "chat", *words]
         terminal = Terminal(command, cwd=self.place.cwd, env={**self.place.environ, **(env or {})}, columns=columns, rows=rows)
         if not early:
@@ -56,44 +56,61 @@ class Chats:
         return terminal
 
     def requests(self, text: str) -> list[Json]:
-        """The requests to the model that hold a text."""
+        """The requests to the model that contain a text."""
         return [request for request in list(self.model.requests) if text in str(request)]
 
 
 def line_of(terminal: Terminal) -> str:
-    """The line being typed: the last that begins with the prompt."""
+    """The input line: the last line that begins with the prompt."""
     return next((line for line in reversed(terminal.lines) if line.startswith("›")), "")
 
 
 def task_in(terminal: Terminal, words: str) -> str:
-    """The task of the last sentence with such words; `{}` is where its id stands."""
+    """The task id in the last sentence that matches; `{}` stands for the id."""
     pattern = words.format(r"(task_\S+)")
     terminal.wait(lambda t: re.search(pattern, t.history.replace("\n", " ")))
     return re.findall(pattern, terminal.history.replace("\n", " "))[-1]
 
 
 def idle(terminal: Terminal) -> bool:
-    """Whether the bar is to be seen and says that nothing is being answered."""
+    """Whether the status bar shows that no turn is running."""
     return terminal.text.rstrip().endswith("/help")
 
 
+def type_and_wait(terminal: Terminal, text: str) -> None:
+    """Type a text and wait until it is at the end of the input line."""
+    terminal.type(text)
+    terminal.wait(lambda t: line_of(t).endswith(text.strip()))
+
+
+def wait_for_question(terminal: Terminal) -> None:
+    """Wait until a question is at the prompt and accepts keys."""
+    terminal.wait(lambda t: any(re.match(r"\w.*\? \[y/n[^]]*\]$", line) for line in t.lines))
+    terminal.read(0.8)
+
+
+def chat_session(chats: Chats) -> str:
+    """The session id of the newest chat."""
+    return str(re.findall(r"chat:\S+", chats.place.ok("sessions"))[0])
+
+
 @pytest.fixture(scope="session")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, ScriptedModel, Plans]]:
-    plans = Plans()
-    with ScriptedModel(think=plans.think) as model:
+def chat_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, ScriptedModel, ScriptedReplies]]:
+    replies = ScriptedReplies()
+    with ScriptedModel(think=replies.next_step) as model:
         root = tmp_path_factory.mktemp("chats")
         place = Place(root / "home", root)
         place.configure(CONFIG.format(model='"openai-chat:scripted"', base=f'base_url = "{model.url}/v1"'))
-        yield root, model, plans
+        yield root, model, replies
         place.stop_all()
 
 
 @pytest.fixture
-def chats(house: tuple[Path, ScriptedModel, Plans], tmp_path: Path) -> Chats:
-    root, model, plans = house
+def chats(chat_home: tuple[Path, ScriptedModel, ScriptedReplies], tmp_path: Path) -> Chats:
+    root, model, replies = chat_home
     project = tmp_path / "project"
     project.mkdir()
-    plans.steps.clear()
+    replies.steps.clear()
     place = Place(root / "home", project)
     place.environ |= {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
-    return Chats(place, model, plans)
+    return Chats(place, model, replies)

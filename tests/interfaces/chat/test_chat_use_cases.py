@@ -1,8 +1,8 @@
-"""The four use cases of the design as conversations in a terminal, with the screen as the person sees it."""
+"""The four use cases of the design as conversations in a terminal."""
 
 # ruff: noqa: F811 - fixtures are imported by their names
 
-from chat_fixture import Chats, chats, house, task_in  # noqa: F401
+from chat_fixture import Chats, chat_home, chats, task_in  # noqa: F401
 from conftest import wait_until
 from terminal import Terminal
 
@@ -19,15 +19,15 @@ print(sys.argv[-1] if sys.argv[4:] != ["diff"] else f"{total} files updated")
 """
 
 
-def _begin(chats: Chats, words: str, command: str, description: str, said: str) -> None:
-    """The agent proposes to run something in the background, and says so once it has started."""
-    start = {"say": said, "tool": "start_background_task", "args": {"command": command, "description": description}}
-    chats.plans[words] = [start, {"say": "Started task {task_id}. Use `/status {task_id}` to check progress."}]
+def _script_background_command(chats: Chats, words: str, command: str, description: str, reply: str) -> None:
+    """Script the agent: it starts a command in the background and reports the task id."""
+    start = {"say": reply, "tool": "start_background_task", "args": {"command": command, "description": description}}
+    chats.replies[words] = [start, {"say": "Started task {task_id}. Use `/status {task_id}` to check progress."}]
     (chats.place.cwd / "work.py").write_text(_SLOW)
 
 
 def _approve(terminal: Terminal) -> str:
-    """The person is asked, and says yes; the task."""
+    """Wait for the question and approve it; returns the task id."""
     terminal.wait("Start in background? [y/n")
     terminal.read(0.8)
     terminal.type("y\r")
@@ -35,37 +35,41 @@ def _approve(terminal: Terminal) -> str:
 
 
 def test_long_test_runs(chats: Chats) -> None:
-    _begin(chats, "full test suite", "python3 work.py 91 47 PASSED '89 passed, 2 failed'", "Run full test suite", "It takes some minutes.")
+    _script_background_command(
+        chats, "full test suite", "python3 work.py 91 47 PASSED '89 passed, 2 failed'", "Run full test suite", "It takes some minutes."
+    )
     with chats.open(columns=110, rows=40) as terminal:
         terminal.type("Run the full test suite\r")
         task_id = _approve(terminal)
-        chats.plans["status of my tests"] = [
+        chats.replies["status of my tests"] = [
             {"tool": "check_task_status", "args": {"task_id": task_id}},
             {"say": "Running, **47** tests passed so far."},
         ]
-        wait_until(lambda: b"47/91" in chats.place.log(task_id), "it to be half done")
-        terminal.type("What's the status of my tests?\r")  # the line is free while it runs
+        wait_until(lambda: b"47/91" in chats.place.log(task_id), "half of the work")
+        terminal.type("What's the status of my tests?\r")  # the input line is free while the task runs
         terminal.wait("Running, 47 tests passed so far.")
-        assert chats.requests("47/91 PASSED"), "the agent has seen how far it is"
+        assert chats.requests("47/91 PASSED"), "the agent has read the progress"
         (chats.place.cwd / "go").touch()
         terminal.wait(f"Background task {task_id} completed: 89 passed, 2 failed.")
         terminal.type("And now?\r")
         terminal.wait("You said: And now?")
-        told = chats.requests("And now?")[-1]
-        assert f"<task-id>{task_id}</task-id>" in str(told), "the next turn is told what ended"
+        request = chats.requests("And now?")[-1]
+        assert f"<task-id>{task_id}</task-id>" in str(request), "the next turn gets the notification"
         terminal.type("Anything else?\r")
         terminal.wait("You said: Anything else?")
         again = str(chats.requests("Anything else?")[-1])
-        assert again.count(f"<task-id>{task_id}</task-id>") == 1, "and no other turn is told it again"
+        assert again.count(f"<task-id>{task_id}</task-id>") == 1, "no later turn gets it again"
 
 
 def test_large_file_processing(chats: Chats) -> None:
     (chats.place.cwd / "assets").mkdir()
-    _begin(chats, "PNG images", "python3 work.py 247 132 converted '247 files converted, 0 errors'", "Convert", "Processing 247 PNG files.")
+    _script_background_command(
+        chats, "PNG images", "python3 work.py 247 132 converted '247 files converted, 0 errors'", "Convert", "Processing 247 PNG files."
+    )
     with chats.open(columns=110, rows=40) as terminal:
         terminal.type("Convert all PNG images in assets to WebP format\r")
         task_id = _approve(terminal)
-        wait_until(lambda: b"132/247" in chats.place.log(task_id), "it to be half done")
+        wait_until(lambda: b"132/247" in chats.place.log(task_id), "half of the work")
         terminal.type(f"/status {task_id}\r")
         terminal.wait("132/247")
         terminal.wait("53%")
@@ -76,7 +80,7 @@ def test_large_file_processing(chats: Chats) -> None:
 def test_research_tasks(chats: Chats) -> None:
     (chats.place.cwd / "code.py").write_text("# TODO: one\n# TODO urgent: two\n")
     script = '[[script: [{"tool": "search_files", "args": {"text": "TODO"}}, {"tool": "write_file", "args": {"path": "report.md", "content": "# Report\\nurgent: two\\n"}}, {"say": "The report is in report.md."}]]]'
-    chats.plans["Search for all"] = [
+    chats.replies["Search for all"] = [
         {
             "say": "That takes a while; I have it looked up in the background.",
             "tool": "background_task",
@@ -84,7 +88,7 @@ def test_research_tasks(chats: Chats) -> None:
         },
         {"say": "An agent looks: {task_id}."},
     ]
-    chats.plans["Show me the report"] = [
+    chats.replies["Show me the report"] = [
         {"tool": "read_file", "args": {"path": "report.md"}},
         {"say": "It says:\n\n# Report\n\nurgent: two"},
     ]
@@ -100,11 +104,13 @@ def test_research_tasks(chats: Chats) -> None:
 
 
 def test_batch_operations(chats: Chats) -> None:
-    _begin(chats, "copyright year", "python3 work.py 342 198 updated diff", "Update copyright year", "Updating 342 files.")
+    _script_background_command(
+        chats, "copyright year", "python3 work.py 342 198 updated diff", "Update copyright year", "Updating 342 files."
+    )
     with chats.open(columns=110, rows=40) as terminal:
         terminal.type("Update copyright year in all Python files\r")
         task_id = _approve(terminal)
-        wait_until(lambda: b"198/342" in chats.place.log(task_id), "it to be half done")
+        wait_until(lambda: b"198/342" in chats.place.log(task_id), "half of the work")
         terminal.type(f"/status {task_id}\r")
         terminal.wait("198/342")
         (chats.place.cwd / "go").touch()

@@ -1,4 +1,4 @@
-"""A model's answer in Markdown, drawn line by line for a terminal."""
+"""Rendering of Markdown, line by line, for a terminal."""
 
 import re
 import time
@@ -83,16 +83,16 @@ def test_marks_become_styles_and_every_styled_line_ends_with_a_reset(text: str, 
         "C:\\new",
     ],
 )
-def test_what_is_no_markup_stays_as_it_is(text: str) -> None:
+def test_text_without_markup_is_unchanged(text: str) -> None:
     assert drawn(text) == [text]
 
 
-def test_without_colour_there_are_no_escapes_at_all() -> None:
+def test_without_colour_there_are_no_escape_sequences() -> None:
     text = "# T\n**b** *i* `c` ~~s~~ [t](u)\n> q\n---\n```\ncode\n```\n| a |\n|---|\n| **1** |\n"
     assert plain(text, 20) == ["T", "b i `c` ~~s~~ t (u)", "│ q", "─" * 20, "  code", "a", "─", "1"]
 
 
-def test_lists_hang_nest_and_keep_their_numbers() -> None:
+def test_lists_are_indented_nested_and_numbered() -> None:
     text = "- one two three four\n  * five six seven eight\n    12. nine ten eleven\n+ [ ] open\n- [x] done\n1) [X] both\n   more of it"
     assert plain(text, 20) == [
         "• one two three four",
@@ -107,7 +107,7 @@ def test_lists_hang_nest_and_keep_their_numbers() -> None:
     ]
 
 
-def test_quotes_hang_and_nest() -> None:
+def test_quotes_are_indented_and_nested() -> None:
     assert plain("> one two three four five\n> > six\n>\n> - seven\n  > eight", 20) == [
         "│ one two three four",
         "│ five",
@@ -118,7 +118,7 @@ def test_quotes_hang_and_nest() -> None:
     ]
 
 
-def test_text_is_wrapped_at_words_and_a_word_too_long_is_broken() -> None:
+def test_text_is_wrapped_at_words_and_long_words_are_broken() -> None:
     assert plain("The quick brown fox jumps over it", 20) == ["The quick brown fox", "jumps over it"]
     assert plain("see " + "x" * 40 + " end", 20) == ["see " + "x" * 16, "x" * 20, "xxxx end"]
     assert plain("進捗" * 12, 20) == ["進捗" * 5, "進捗" * 5, "進捗" * 2]
@@ -126,7 +126,7 @@ def test_text_is_wrapped_at_words_and_a_word_too_long_is_broken() -> None:
     assert drawn("**one two three four five six**", 20) == [f"\x1b[1mone two three four{OFF}", f"\x1b[1mfive six{OFF}"]
 
 
-def test_the_width_is_asked_for_every_line_and_never_taken_below_20() -> None:
+def test_the_width_is_read_for_every_line_and_is_at_least_20() -> None:
     width = 40
     markdown = Markdown(lambda: width)
     assert markdown.feed("one two three four five\n") == ["one two three four five"]
@@ -134,7 +134,7 @@ def test_the_width_is_asked_for_every_line_and_never_taken_below_20() -> None:
     assert markdown.feed("one two three four five\n") == ["one two three four", "five"]
 
 
-def test_fenced_code_is_never_wrapped_or_interpreted_and_comes_line_by_line() -> None:
+def test_fenced_code_is_returned_line_by_line_and_never_wrapped() -> None:
     markdown = Markdown(lambda: 20)
     assert markdown.feed('```python title="x"\n') == []
     long = "# not a **heading** and much longer than the screen is wide | a |"
@@ -161,7 +161,7 @@ def test_fences_of_every_kind(text: str, wanted: list[str]) -> None:
     assert plain(text) == wanted
 
 
-def test_a_table_waits_for_its_end_and_is_drawn_aligned() -> None:
+def test_a_table_is_held_until_its_end_and_aligned() -> None:
     markdown = Markdown(lambda: 60, colour=False)
     assert markdown.feed("| Name | Size | Of |\n|:--|--:|:-:|\n| 日本 | 1 | x |\n| `a|b` | 1000 | **y** |\n| c | \\| |\n") == []
     assert markdown.feed("\n") == [
@@ -181,7 +181,7 @@ def test_a_table_that_is_too_wide_is_cut() -> None:
     assert plain("|" + "a|" * 9 + "\n|" + "-|" * 9, 20) == ["|a|a|a|a|a|a|a|a|a|"]
 
 
-def test_what_only_looked_like_a_table_is_text() -> None:
+def test_text_that_only_looks_like_a_table_is_text() -> None:
     markdown = Markdown(lambda: 60)
     assert markdown.feed("this | that\n") == []
     assert markdown.feed("and *more*\n") == ["this | that", f"and \x1b[3mmore{OFF}"]
@@ -190,7 +190,7 @@ def test_what_only_looked_like_a_table_is_text() -> None:
     assert plain("> a | b\n---|---") == ["│ a | b", "---|---"]
 
 
-def test_the_rest_is_what_was_said_of_the_unfinished_line() -> None:
+def test_rest_is_the_unfinished_line() -> None:
     markdown = Markdown(lambda: 60)
     assert markdown.feed("one\n**tw\x1b[3") == ["one"]
     assert markdown.rest == "**tw"
@@ -198,7 +198,7 @@ def test_the_rest_is_what_was_said_of_the_unfinished_line() -> None:
     assert markdown.close() == [f"\x1b[1mtwo{OFF}"] and markdown.rest == ""
 
 
-def test_it_is_as_new_after_its_end() -> None:
+def test_after_close_the_renderer_can_be_used_again() -> None:
     markdown = Markdown(lambda: 60)
     for start in ("```\nx", "| a |\n| - |\n", "> `", "x" * 9000):
         markdown.feed(start)
@@ -211,7 +211,7 @@ def test_carriage_returns_and_tabs() -> None:
     assert plain("hidden\rshown\n-\ttab") == ["hidden shown", "• tab"]
 
 
-def test_a_line_that_is_too_long_is_given_out_in_pieces() -> None:
+def test_a_line_that_is_too_long_is_returned_in_pieces() -> None:
     markdown = Markdown(lambda: 10_000)
     words = "word " * 2000
     assert markdown.feed("- " + words) == ["• " + words[:7994]]
@@ -232,14 +232,14 @@ TEXTS = st.one_of(st.lists(PIECES, max_size=40).map("".join), st.text(st.charact
 @given(TEXTS, st.lists(st.integers(0, 400), max_size=10))
 @example("| a | b |\n|-|-|\n| 1 |\n\n```\nx\n```\n" + HOSTILE, list(range(60)))
 @example("x" * 7999 + "\r\n" + "y" * 8001, [7999, 8000, 8001, 16000])
-def test_how_the_text_is_cut_into_pieces_makes_no_difference(text: str, ends: list[int]) -> None:
+def test_the_result_does_not_depend_on_how_the_text_is_cut(text: str, ends: list[int]) -> None:
     assert in_pieces(text, ends) == in_pieces(text, [])
 
 
 @settings(deadline=None)
 @given(TEXTS, st.integers(0, 70), st.booleans())
 @example(HOSTILE, 20, True)
-def test_nothing_reaches_the_terminal_but_text_and_our_styles(text: str, width: int, colour: bool) -> None:
+def test_the_output_contains_only_text_and_style_sequences(text: str, width: int, colour: bool) -> None:
     markdown = Markdown(lambda: width, colour=colour)
     lines = markdown.feed(text)
     for line in [*lines, markdown.rest, *markdown.close()]:
@@ -253,7 +253,7 @@ def test_nothing_reaches_the_terminal_but_text_and_our_styles(text: str, width: 
 @example("> " * 50 + "- " * 50 + "1234. [ ] word " * 3, 20)
 @example("                    - word", 20)
 @example("            - a\n  > > >     1234. [x] 日本日本", 20)
-def test_no_line_but_of_code_is_wider_than_the_width(text: str, width: int) -> None:
+def test_only_code_lines_are_wider_than_the_width(text: str, width: int) -> None:
     assert max(map(columns, drawn(text, width)), default=0) <= width
 
 
@@ -277,7 +277,7 @@ def test_no_line_but_of_code_is_wider_than_the_width(text: str, width: int) -> N
         "\n",
     ],
 )
-def test_the_cost_is_linear(text: str) -> None:
+def test_rendering_takes_linear_time(text: str) -> None:
     text = (text * (300_000 // len(text) + 1))[:300_000]
     before = time.process_time()
     assert in_pieces(text, list(range(0, 300_000, 100)), 80) == in_pieces(text, [], 80)

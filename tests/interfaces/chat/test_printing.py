@@ -1,4 +1,4 @@
-"""What the chat prints above the line being typed, without a terminal: the order of lines and questions."""
+"""The order in which the chat prints lines and questions, tested without a terminal."""
 
 import asyncio
 
@@ -9,8 +9,8 @@ from prompt_toolkit.output import DummyOutput
 from backburner.interfaces.tui.chat.screen import ChatScreen
 
 
-class _Output(DummyOutput):
-    """Keeps what is written. With the first line comes a question, behind which everything else has to wait."""
+class _RecordingOutput(DummyOutput):
+    """Records what is written. Shows a question while the first line is being written."""
 
     screen: ChatScreen
 
@@ -21,14 +21,14 @@ class _Output(DummyOutput):
         self.written.append(data.strip())
         if len(self.written) == 1:
             self.screen.show("the question\nits second line")
-            self.screen._alone = True
+            self.screen._question_shown = True
 
 
-async def test_a_question_that_comes_while_other_lines_are_printed_is_shown() -> None:
-    output = _Output()
+async def test_a_question_that_appears_while_other_lines_are_printed_is_shown() -> None:
+    output = _RecordingOutput()
     with create_pipe_input() as typed, create_app_session(input=typed, output=output):
         output.screen = ChatScreen(None, colour=False)
         output.screen.show("a line")
         async with asyncio.timeout(20):
-            await output.screen.settled()
+            await output.screen.wait_printed()
     assert output.written == ["a line", "the question", "its second line"]

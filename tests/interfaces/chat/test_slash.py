@@ -1,11 +1,11 @@
-"""The design's tests 14 to 18 by name, in the real thing: the slash commands in a terminal."""
+"""Slash commands in a real terminal. The names of the tests `test_slash_…` are prescribed by the design (tests 14 to 18)."""
 
 # ruff: noqa: F811 - fixtures are imported by their names
 import json
 import re
 
 import pytest
-from chat_fixture import Chats, chats, house, task_in  # noqa: F401
+from chat_fixture import Chats, chat_home, chats, task_in  # noqa: F401
 from conftest import Place, caller, wait_until
 from terminal import Terminal
 
@@ -19,8 +19,8 @@ def _tasks(place: Place) -> list[dict[str, object]]:
     return found
 
 
-def _id(terminal: Terminal) -> str:
-    """What the chat says it has started last."""
+def _started_id(terminal: Terminal) -> str:
+    """The id of the task that the chat started last."""
     return task_in(terminal, r"Started background task {}\. Use")
 
 
@@ -45,10 +45,10 @@ def test_slash_background_approval(chats: Chats) -> None:
         for words in ("Command requires approval:", "rm -rf junk", f"Directory: {place.cwd}"):
             assert words in terminal.history.replace("\n", "")
         assert (place.cwd / "junk").exists()
-        terminal.read(1)  # what is typed at once is not for the question
+        terminal.read(1)  # keys pressed right after the question appears do not answer it
         terminal.type("y\r")
         terminal.wait("Started background task")
-        wait_until(lambda: not (place.cwd / "junk").exists(), "it to be done")
+        wait_until(lambda: not (place.cwd / "junk").exists(), "the directory to be deleted")
         (task,) = _tasks(place)
         assert task["approved_by"] == "user"
         with open_app(str(place.root), dict(place.environ)) as app:
@@ -71,14 +71,14 @@ def test_slash_tasks_list(chats: Chats) -> None:
         terminal.wait("Unknown status 'cooking'")
 
 
-def test_a_table_is_given_on_as_one(chats: Chats, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a notice could come between its lines."""
+def test_a_table_is_emitted_as_one_block(chats: Chats, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a notice could appear between its lines."""
     for name in ("Task 1", "Task 2"):
         chats.place.ok("run", "--description", name, "--", "echo", name)
     monkeypatch.chdir(chats.place.cwd)
-    told = list[str]()
-    commands.call("tasks", "", str(chats.place.root), told.append, session="chat", terminal=False)
-    (table,) = told
+    emitted = list[str]()
+    commands.call("tasks", "", str(chats.place.root), emitted.append, session_id="chat", terminal=False)
+    (table,) = emitted
     assert [line.rpartition("\t")[2] for line in table.split("\n")] == ["Task 2", "Task 1"], table
 
 
@@ -87,7 +87,7 @@ def test_slash_status(chats: Chats) -> None:
     with chats.open(rows=40) as terminal:
         terminal.type("/background echo test output\r")
         terminal.wait("completed: test output")
-        task_id = _id(terminal)
+        task_id = _started_id(terminal)
         terminal.type(f"/status {task_id}\r")
         terminal.wait("Trace: ")  # its last line
         for words in (
@@ -107,7 +107,7 @@ def test_slash_cancel(chats: Chats) -> None:
     """Run /cancel <id>, verify cancellation."""
     with chats.open() as terminal:
         terminal.type("/background sleep 100\r")
-        task_id = _id(terminal)
+        task_id = _started_id(terminal)
         terminal.type(f"/cancel {task_id}\r")
         terminal.wait(f"Cancelling task {task_id}...")
         terminal.wait(f"Task {task_id} cancelled.")
@@ -118,7 +118,7 @@ def test_slash_cancel(chats: Chats) -> None:
         terminal.wait("Task nonsense not found.")
 
 
-def test_the_other_commands(chats: Chats) -> None:
+def test_all_other_slash_commands(chats: Chats) -> None:
     place = chats.place
     with chats.open(columns=120, rows=50) as terminal:
         terminal.type("/help\r")
@@ -129,31 +129,40 @@ def test_the_other_commands(chats: Chats) -> None:
         terminal.wait("needs a shell")
         terminal.type("/background --shell echo one | tail -n 1\r")
         terminal.wait("completed: one")
-        first = _id(terminal)
+        first = _started_id(terminal)
         terminal.type(f"/logs {first}\r")
         terminal.wait(lambda t: re.search(r"/logs .*\n(.*\n)?one\n", t.history))
         terminal.type(f"/restart {first}\r")
-        wait_until(lambda: len(_tasks(place)) == 2, "the second one")
+        wait_until(lambda: len(_tasks(place)) == 2, "the restarted task")
         terminal.type("/schedule\r")
-        terminal.wait("No standing tasks here.")
+        terminal.wait("No recurring tasks in this project.")
         terminal.type("/schedule look --every 1h -- git status\r")
-        wait_until(lambda: any(task["name"] == "look" for task in _tasks(place)), "the standing task")
+        wait_until(lambda: any(task["name"] == "look" for task in _tasks(place)), "the recurring task")
         terminal.type("/schedule\r")
         terminal.wait("next in")
         terminal.type("/model\r")
-        terminal.wait("openai-chat:scripted answers.")
+        terminal.wait("Model: openai-chat:scripted.")
         terminal.type("/model nonsense\r")
         terminal.wait("Unknown agent 'nonsense'")
         started = place.ok("run", "--stdin", "--", "cat").strip()
-        wait_until(lambda: place.status(started)["status"] == "running", "it to read")
+        wait_until(lambda: place.status(started)["status"] == "running", "it to run")
         terminal.type(f"/send {started} two   words 'as they are'\r")
         terminal.wait(lambda _: place.log(started) == b"two   words 'as they are'\n")
         terminal.type(f"/cancel {started}\r")
         terminal.wait(f"Task {started} cancelled.")
         proposed = json.loads(place.cli("run", "--json", "--", "rm", "x").stderr)["error"]["task_id"]
-        terminal.wait("1 waiting for your yes")
+        terminal.wait("1 waiting for approval")
         terminal.type(f"/reject {proposed}\r")
         terminal.wait(f"Task {proposed} rejected.")
         place.ok("cancel", "look")
         terminal.type("/quit\r")
+        assert terminal.ended() == 0
+
+
+def test_options_that_would_block_the_chat_are_rejected(chats: Chats) -> None:
+    with chats.open() as terminal:
+        for line, usage in (("/send x", "/send ID TEXT"), ("/inbox -f", "/inbox"), ("/restart x --wait", "/restart ID")):
+            terminal.type(f"{line}\r")
+            terminal.wait(f"Usage: {usage}")
+        terminal.type("\x04")
         assert terminal.ended() == 0

@@ -30,7 +30,7 @@ _COMMAND_MODULES = {
 _COMMANDS_WITHOUT_HOME = {
     **dict.fromkeys(("serve", "doctor"), "cli.serve"),
     "mcp": "mcp.stdio",
-    "chat": "tui.chat",
+    "chat": "tui.chat.command",
     "install": "cli.install",
     "service": "cli.systemd",
 }

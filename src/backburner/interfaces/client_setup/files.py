@@ -1,5 +1,7 @@
-"""Reads and replaces the files of other programs: all of a set of changes or none, each file as a whole, through links to the
-real one, with its mode and owner. The state before the first change is kept beside it as NAME.before-backburner.
+"""Reads and replaces the files of other programs. A set of changes is applied completely or not at all.
+
+Files are replaced atomically, through symbolic links, and keep their mode and owner. The content before the first change is
+saved next to the file as NAME.before-backburner.
 """
 
 import contextlib
@@ -17,7 +19,7 @@ BACKUP = ".before-backburner"
 
 
 class Change(NamedTuple):
-    """A file as it is and as it shall be; None where there is none. `first` says that it holds nothing of ours yet."""
+    """The content of a file before and after a change; None if it does not exist. `first`: it contains no entry of Backburner yet."""
 
     path: str
     before: str | None
@@ -26,13 +28,13 @@ class Change(NamedTuple):
 
 
 def read(path: str) -> str | None:
-    """A file's text with the line ends and the mark it has; None where there is none."""
+    """The text of a file, with its line ends and byte order mark; None if it does not exist."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise _cannot(path, error) from None
+        raise _change_error(path, error) from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise BackburnerError(f"{path} is not a file. Nothing was changed.")
@@ -44,54 +46,56 @@ def read(path: str) -> str | None:
 
 
 def apply(changes: Sequence[Change], *, undo: bool = False) -> None:
-    """Make all changes, or none. A file that is not as `before` says any more stops everything; undoing drops the backups."""
-    kept: list[str] = []
-    made: list[str] = []
-    done: list[Change] = []
-    at = ""
+    """Apply all changes or none. Stops if a file no longer has its content of `before`. With `undo`, the backups are deleted."""
+    backups: list[str] = []
+    created_folders: list[str] = []
+    applied: list[Change] = []
+    path = ""
     try:
         for change in changes if not undo else ():
-            at = change.path
-            if change.before is not None and (change.first or not os.path.lexists(at + BACKUP)):
+            path = change.path
+            if change.before is not None and (change.first or not os.path.lexists(path + BACKUP)):
                 _check(change)
-                _write(at + BACKUP, change.before, like=os.path.realpath(at), made=made)
-                kept.append(at + BACKUP)
+                _write(path + BACKUP, change.before, like=os.path.realpath(path), created_folders=created_folders)
+                backups.append(path + BACKUP)
         for change in changes:
-            at = change.path
-            _make(change, made)
-            done.append(change)
+            path = change.path
+            _apply_change(change, created_folders)
+            applied.append(change)
     except BaseException as error:
-        left = _put_back(done, kept, made)
-        problem = _cannot(at, error) if isinstance(error, OSError) else error
-        if left:
-            raise BackburnerError(f"{problem} But {left} could not be put back; as it was before it is {left}{BACKUP}.") from None
+        not_restored = _roll_back(applied, backups, created_folders)
+        problem = _change_error(path, error) if isinstance(error, OSError) else error
+        if not_restored:
+            raise BackburnerError(
+                f"{problem} But {not_restored} could not be restored; its original content is in {not_restored}{BACKUP}."
+            ) from None
         raise problem from None
     for change in changes if undo else ():
         with contextlib.suppress(OSError):
             os.unlink(change.path + BACKUP)
 
 
-def _put_back(done: list[Change], kept: list[str], made: list[str]) -> str:
-    """Undo what was done so far; the file with which that failed, if any."""
-    left = ""
-    for change in reversed(done):
+def _roll_back(applied: list[Change], backups: list[str], created_folders: list[str]) -> str:
+    """Undo the applied changes; returns the path of a file that could not be restored, or an empty string."""
+    not_restored = ""
+    for change in reversed(applied):
         try:
-            _make(Change(change.path, change.after, change.before), [])
+            _apply_change(Change(change.path, change.after, change.before), [])
         except (OSError, BackburnerError):
-            left = change.path
-    for path in kept if not left else ():
+            not_restored = change.path
+    for path in backups if not not_restored else ():
         with contextlib.suppress(OSError):
             os.unlink(path)
-    for folder in reversed(made):
+    for folder in reversed(created_folders):
         with contextlib.suppress(OSError):
             os.rmdir(folder)
-    return left
+    return not_restored
 
 
-def _make(change: Change, made: list[str]) -> None:
+def _apply_change(change: Change, created_folders: list[str]) -> None:
     real = os.path.realpath(change.path)
     if change.after is not None:
-        _write(real, change.after, like=real, made=made, change=change)
+        _write(real, change.after, like=real, created_folders=created_folders, change=change)
         return
     _check(change)
     os.unlink(real)
@@ -103,14 +107,14 @@ def _make(change: Change, made: list[str]) -> None:
 def _check(change: Change) -> None:
     real = os.path.realpath(change.path)
     if read(change.path) != change.before:
-        raise BackburnerError(f"{change.path} was changed by somebody else meanwhile. Nothing was changed; try again.")
+        raise BackburnerError(f"{change.path} was modified by another program meanwhile. Nothing was changed; try again.")
     if change.before is not None and not os.access(real, os.W_OK):
         raise BackburnerError(f"{change.path} is read-only. Nothing was changed.")
 
 
-def _write(path: str, text: str, *, like: str, made: list[str], change: Change | None = None) -> None:
-    """Replace one file; `like` is where mode and owner come from, `change` is looked at a last time just before."""
-    _folders(os.path.dirname(path), made)
+def _write(path: str, text: str, *, like: str, created_folders: list[str], change: Change | None = None) -> None:
+    """Replace one file atomically, with the mode and owner of `like`. Checks `change` again right before."""
+    _create_folders(os.path.dirname(path), created_folders)
     temporary = f"{path}.{os.getpid()}.new"
     descriptor = create(temporary, 0o600)
     try:
@@ -119,9 +123,9 @@ def _write(path: str, text: str, *, like: str, made: list[str], change: Change |
             file.flush()
             os.fsync(descriptor)
         if os.path.exists(like):
-            found = os.stat(like)
-            if (found.st_uid, found.st_gid) != (os.stat(temporary).st_uid, os.stat(temporary).st_gid):
-                os.chown(temporary, found.st_uid, found.st_gid)
+            status = os.stat(like)
+            if (status.st_uid, status.st_gid) != (os.stat(temporary).st_uid, os.stat(temporary).st_gid):
+                os.chown(temporary, status.st_uid, status.st_gid)
             shutil.copystat(like, temporary)
             os.utime(temporary)
         if change:
@@ -133,7 +137,7 @@ def _write(path: str, text: str, *, like: str, made: list[str], change: Change |
         raise
 
 
-def _folders(folder: str, made: list[str]) -> None:
+def _create_folders(folder: str, created_folders: list[str]) -> None:
     missing = []
     while not os.path.isdir(folder):
         missing.append(folder)
@@ -142,9 +146,9 @@ def _folders(folder: str, made: list[str]) -> None:
             break
     for path in reversed(missing):
         os.mkdir(path, 0o700)
-        made.append(path)
+        created_folders.append(path)
 
 
-def _cannot(path: str, error: OSError) -> BackburnerError:
-    what = {errno.EROFS: "it is on a read-only file system", errno.EISDIR: "it is a folder"}.get(error.errno or 0, error.strerror)
-    return BackburnerError(f"{path} cannot be changed: {what}. Nothing was changed.")
+def _change_error(path: str, error: OSError) -> BackburnerError:
+    reason = {errno.EROFS: "it is on a read-only file system", errno.EISDIR: "it is a folder"}.get(error.errno or 0, error.strerror)
+    return BackburnerError(f"{path} cannot be changed: {reason}. Nothing was changed.")

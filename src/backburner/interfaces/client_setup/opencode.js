@@ -1,50 +1,50 @@
-// Backburner's plugin for OpenCode, put here by `backburner install opencode` (and taken away with `--undo`).
-// It says which session asks for background work, and passes on to that session what has ended.
+// Backburner's plugin for OpenCode, installed by `backburner install opencode` and removed with `--undo`.
+// It names the session of each call of a Backburner tool, and delivers notices about ended tasks to that session.
 import { spawn } from "node:child_process"
 
 const COMMAND = __BACKBURNER__
 
 export const Backburner = async ({ client, directory }) => {
-  const roots = new Map() // a session, and the one that a person talks with above it
-  const erredAt = new Map()
+  const roots = new Map() // maps a session to its root session, which the user talks to
+  const lastErrorAt = new Map()
   let child = null
   let starts = 0
 
-  const say = (value) => {
+  const send = (value) => {
     if (child?.stdin.writable) child.stdin.write(JSON.stringify(value) + "\n")
   }
 
-  const listen = () => {
+  const startChild = () => {
     if (child || starts > 20) return
     starts += 1
-    const mine = spawn(COMMAND[0], [...COMMAND.slice(1), "inbox", "--hook", "opencode"], {
+    const started = spawn(COMMAND[0], [...COMMAND.slice(1), "inbox", "--hook", "opencode"], {
       cwd: directory,
       stdio: ["pipe", "pipe", "ignore"],
     })
-    child = mine
+    child = started
     let text = ""
-    mine.stdin.on("error", () => {})
-    mine.on("error", () => {})
-    mine.on("close", () => {
+    started.stdin.on("error", () => {})
+    started.on("error", () => {})
+    started.on("close", () => {
       child = null
-      setTimeout(listen, 1000 * starts).unref()
+      setTimeout(startChild, 1000 * starts).unref()
     })
-    mine.stdout.on("data", (piece) => {
-      starts = Math.min(starts, 1) // it works
+    started.stdout.on("data", (piece) => {
+      starts = Math.min(starts, 1) // the child process works
       const lines = (text + piece).split("\n")
       text = lines.pop()
-      for (const line of lines) pass(JSON.parse(line)).catch(() => {})
+      for (const line of lines) deliver(JSON.parse(line)).catch(() => {})
     })
-    for (const root of new Set(roots.values())) say({ session: root })
+    for (const root of new Set(roots.values())) send({ session: root })
   }
 
-  const pass = async ({ session, text, notices }) => {
+  const deliver = async ({ session, text, notices }) => {
     // A prompt right after an error would be stored and never answered.
-    const early = 1500 - (Date.now() - (erredAt.get(session) ?? 0))
-    if (early > 0) await new Promise((done) => setTimeout(done, early))
+    const delay = 1500 - (Date.now() - (lastErrorAt.get(session) ?? 0))
+    if (delay > 0) await new Promise((done) => setTimeout(done, delay))
     const body = { parts: [{ type: "text", text, synthetic: true }] }
     const { error } = await client.session.promptAsync({ path: { id: session }, body })
-    if (!error) say({ told: notices })
+    if (!error) send({ told: notices })
   }
 
   const rootOf = async (session) => {
@@ -56,8 +56,8 @@ export const Backburner = async ({ client, directory }) => {
       root = data.parentID
     }
     roots.set(session, root)
-    listen()
-    say({ session: root })
+    startChild()
+    send({ session: root })
     return root
   }
 
@@ -84,10 +84,10 @@ export const Backburner = async ({ client, directory }) => {
     },
     event: async ({ event }) => {
       const session = event.properties?.sessionID ?? event.properties?.info?.id
-      if (event.type === "session.error") erredAt.set(session, Date.now())
+      if (event.type === "session.error") lastErrorAt.set(session, Date.now())
       if (event.type === "session.deleted") {
         roots.delete(session)
-        say({ gone: session })
+        send({ gone: session })
       }
     },
   }

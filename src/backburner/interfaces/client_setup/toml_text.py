@@ -1,5 +1,6 @@
-"""Cuts one table out of a TOML text, or writes one into it, with tomlkit. The result is not checked here: `toml_edit` does that.
-Deleting or assigning with tomlkit itself would also take away comments behind the table, and mix line ends in a file with CRLF.
+"""Removes one table from a TOML text, or inserts one, with tomlkit. `toml_edit` checks the result.
+
+Deleting or assigning with tomlkit directly would also remove comments after the table, and mix line ends in a file with CRLF.
 """
 
 import re
@@ -14,31 +15,31 @@ from backburner.interfaces.client_setup.toml_edit import Path, get
 
 Body = list[tuple[Key | None, Item]]
 
-# A marker stands for each statement or member of an inline table that is cut out; valid TOML has no such characters. It is removed
-# with the comma of the member, or with a blank line before it if another one or nothing follows.
+# A marker replaces each statement or member of an inline table that is removed; valid TOML has no such characters. It is deleted
+# with the comma of the member, or with the blank line before it if another blank line or the end of the text follows.
 _STATEMENT, _MEMBER = "\0\n", "\x01"
 _MARKERS = re.compile(r"^\r?\n(?:\0\n)+(?=\r?\n|\Z)|\0\n|,?[ \t]*\x01(?![ \t]*,)|[ \t]*\x01[ \t]*,", re.MULTILINE)
 
 
 def cut(text: str, path: Path) -> str:
-    """The text without what is at a path. Comments on lines of their own stay."""
-    return _MARKERS.sub("", _marked(text, path))
+    """The text without the value at a path. Comments on separate lines are kept."""
+    return _MARKERS.sub("", _with_markers(text, path))
 
 
-def ways_to_put(text: str, path: Path, values: dict[str, object]) -> Iterator[str]:
-    """The text with a table in the place of the older one, at the end, or as a member of the inline table above it."""
-    marked, rest, table = _marked(text, path), cut(text, path), _written(text, path, values)
+def candidates_with(text: str, path: Path, values: dict[str, object]) -> Iterator[str]:
+    """Candidates of the text with the table: at the old position, at the end, or as a member of the parent inline table."""
+    marked, rest, table = _with_markers(text, path), cut(text, path), _table_text(text, path, values)
     if _STATEMENT in marked:
         yield _MARKERS.sub("", marked.replace(_STATEMENT, table, 1))
     newline = _newline(text) if rest.strip("\ufeff") else ""
     yield rest + (newline if rest.endswith("\n") else newline * 2) + table
-    start = rest.find("{", _marked(rest, path[:-1]).find(_STATEMENT)) + 1
+    start = rest.find("{", _with_markers(rest, path[:-1]).find(_STATEMENT)) + 1
     comma = "" if rest[start:].lstrip().startswith("}") else ","
     yield f"{rest[:start]} {_key(path[-1:])} = {_inline(values).as_string()}{comma}{rest[start:]}"
 
 
-def _marked(text: str, path: Path) -> str:
-    """The text with markers for what is at a path."""
+def _with_markers(text: str, path: Path) -> str:
+    """The text with markers instead of the value at a path."""
     bom = "\ufeff" if text.startswith("\ufeff") else ""
     with suppress(TOMLKitError, ValueError):
         document = tomlkit.parse(text.removeprefix(bom))
@@ -47,13 +48,13 @@ def _marked(text: str, path: Path) -> str:
                 member = SingleKey(_MEMBER, KeyType.Bare, sep="", original=_MEMBER), Null()
                 body[index] = member if is_member else (None, Whitespace(_markers(body[index][1])))
             return bom + document.as_string()
-    # tomlkit does not write every document back as it was. There, only a table that is written just as here is found.
+    # tomlkit does not preserve every document exactly. In those, only a table in the format of `_table_text` is found.
     values = get(text, path)
-    return text.replace(_written(text, path, values), _STATEMENT, 1) if isinstance(values, dict) else text
+    return text.replace(_table_text(text, path, values), _STATEMENT, 1) if isinstance(values, dict) else text
 
 
 def _entries(body: Body, path: Path, is_member: bool = False) -> Iterator[tuple[Body, int, bool]]:
-    """Where a path is in a document: several times if it is written with dotted keys or in separate tables."""
+    """The positions of a path in a document: several if it is written with dotted keys or in separate tables."""
     for index, (key, item) in enumerate(body):
         if key is not None and path == (key.key,):
             yield body, index, is_member
@@ -62,15 +63,15 @@ def _entries(body: Body, path: Path, is_member: bool = False) -> Iterator[tuple[
 
 
 def _markers(item: Item) -> str:
-    """A marker for each statement, between the comments on lines of their own and the blank lines."""
+    """A marker for each statement; comments on separate lines and blank lines are kept."""
     if isinstance(item, AoT):
         return "".join(map(_markers, item.body))
     body = item.value.body if isinstance(item, Table) else []
     return _STATEMENT + "".join(inner.as_string() if key is None else _markers(inner) for key, inner in body)
 
 
-def _written(text: str, path: Path, values: dict[str, object]) -> str:
-    """A table with the line ends of the text."""
+def _table_text(text: str, path: Path, values: dict[str, object]) -> str:
+    """The text of a table, with the line ends of `text`."""
     pairs = (f"{key.as_string()} = {item.as_string()}" for key, item in _inline(values).value.body if key is not None)
     return _newline(text).join([f"[{_key(path)}]", *pairs, ""])
 

@@ -1,6 +1,6 @@
-"""`async with Backburner.open() as bb: …` for programs with an event loop, `BackburnerSync` for scripts.
+"""The Python API: `async with Backburner.open() as bb: …` for programs with an event loop, `BackburnerSync` for scripts.
 
-One implementation: `BackburnerSync` calls the services of an App; `Backburner` has such an App in a thread of its own.
+Both share one implementation: `BackburnerSync` calls the services of an App; `Backburner` calls it in a separate thread.
 """
 
 import asyncio
@@ -43,10 +43,11 @@ def submission(
     ready_when: str | int | None = None,
     restarts: int = 0,
 ) -> Submission:
-    """What to run, in the environment of this process. A string is a shell line and needs `shell=True`.
+    """A submission of a command, with the environment of this process. A string is split into words; with `shell=True` a shell runs it.
 
-    `after` are tasks that must complete first, `delay` seconds to wait before the start. `limits` may hold `memory_mb`,
-    `cpu_seconds` and `nice`. `ready_when` is a port or a regular expression, `restarts` how often in a row a failure is tried again.
+    `after` are tasks that must complete first. `delay` is the time in seconds before the start. `limits` may contain `memory_mb`,
+    `cpu_seconds` and `nice`. `ready_when` is a port or a regular expression. `restarts` is the maximum number of restarts in a row
+    after a failure.
     """
     if isinstance(command, str):
         from backburner.interfaces.library.embedded import parse_command
@@ -82,7 +83,7 @@ def submission(
 
 
 class BackburnerSync:
-    """The verbs for scripts: they block. Times are seconds."""
+    """The blocking API, for scripts. Times are in seconds."""
 
     def __init__(self, app: App) -> None:
         self._app, self._caller = app, current_caller("library", app.environ)
@@ -101,7 +102,7 @@ class BackburnerSync:
         self._app.close()
 
     def submit(self, command: Sequence[str] | str, *, approved: bool = False, **options: Any) -> Entry:
-        """Start a command in the background; a proposal where the gate asks. `approved` is your word that a person agreed."""
+        """Start a command in the background, or propose it if it needs approval. With `approved`, you confirm that a user approved it."""
         if approved:
             self._app.identity.require_person(self._caller)
         return self._app.submissions.submit(submission(command, **options), self._caller, approved_via="library" if approved else None)
@@ -125,16 +126,16 @@ class BackburnerSync:
         approved: bool = False,
         **options: Any,
     ) -> Entry:
-        """Have a command or a prompt run by a schedule (`every="30m"`, `cron="0 9 * * 1-5"`, `at="18:30"`) or `after` another task.
+        """Add a recurring task: a command or a prompt with a schedule (`every="30m"`, `cron="0 9 * * 1-5"`, `at="18:30"`) or `after` a task.
 
-        A command beside a prompt decides each time whether its agent is asked.
+        If both a command and a prompt are given, the command is the pre-check: it decides each time whether the agent runs.
         """
         if approved:
             self._app.identity.require_person(self._caller)
-        asked = submission(command, name=name, **options).with_spec(agent=AgentSpec(agent, prompt) if prompt else None)
-        planned = parse_schedule(
+        request = submission(command, name=name, **options).with_spec(agent=AgentSpec(agent, prompt) if prompt else None)
+        scheduled = parse_schedule(
             self._app.queries,
-            asked,
+            request,
             self._caller,
             now_ms(),
             notify=notify,
@@ -147,18 +148,18 @@ class BackburnerSync:
             max_runs=max_runs,
             missed=missed,
         )
-        return self._app.submissions.submit(planned, self._caller, approved_via="library" if approved else None)
+        return self._app.submissions.submit(scheduled, self._caller, approved_via="library" if approved else None)
 
     def pause(self, task_id: str) -> Entry:
-        """Run a standing task no more for now."""
+        """Pause a recurring task."""
         return self._app.recurring.pause(task_id, self._caller)
 
     def unpause(self, task_id: str) -> Entry:
-        """Let a paused task go on."""
+        """Resume a paused task."""
         return self._app.recurring.unpause(task_id, self._caller)
 
     def run_now(self, task_id: str) -> Entry:
-        """Run a standing task once, out of turn."""
+        """Start a manual run of a recurring task."""
         return self._app.recurring.run_now(task_id, self._caller)
 
     def history(self, task_id: str, limit: int = 10) -> Sequence[Run]:
@@ -166,11 +167,11 @@ class BackburnerSync:
         return self._app.queries.history(self._app.queries.find(task_id, self._caller), limit)
 
     def wait(self, *task_ids: str, timeout: float | None = None) -> Sequence[Entry]:
-        """Block until all have ended; WaitTimedOut otherwise."""
+        """Block until all tasks have ended. Raises WaitTimedOut after `timeout` seconds."""
         return self._app.waiting.wait([self._app.queries.find(task_id, self._caller).task.task_id for task_id in task_ids], timeout)
 
     def get(self, task_id: str) -> Entry:
-        """One task, by its id, a part of it, its label, or `last`."""
+        """A task, found by its id, a unique part of the id, its label, or `last`."""
         return self._app.queries.find(task_id, self._caller)
 
     def tail(self, task_id: str, lines: int = 20) -> str:
@@ -182,11 +183,11 @@ class BackburnerSync:
         self._app.tasks.send(task_id, data, self._caller)
 
     def progress(self, task_id: str) -> Progress | None:
-        """How far a task at work is, where anything says so."""
+        """The progress of a running task, if it reports any."""
         return self._app.runs.progress(self._app.queries.find(task_id, self._caller))
 
     def batches(self) -> Sequence[Batch]:
-        """Every batch with how its tasks stand."""
+        """All batches, with the number of their tasks in each state."""
         return self._app.queries.batches(self._caller, everywhere=True)
 
     def trace(self, task_id: str) -> Sequence[Span]:
@@ -194,16 +195,17 @@ class BackburnerSync:
         return self._app.queries.trace(task_id, self._caller)
 
     def cancel(self, task_id: str) -> Entry:
-        """Have it stopped, and return once nothing of it is left."""
+        """Cancel a task, and return when all its processes have exited."""
         return self._app.waiting.wait([self._cancel(task_id).task.task_id])[0]
 
     def _cancel(self, task_id: str) -> Entry:
         return self._app.tasks.cancel(task_id, self._caller)
 
     def approve(self, task_id: str, *, seen: str | None = None) -> Entry:
-        """Your word that a person said yes. `seen` is the entry's `asked` as it was when they were shown it.
+        """Approve a task. You confirm that a user approved it.
 
-        QuestionChanged where something else would run now; without `seen` that is compared with what was asked about.
+        `seen` is the fingerprint that the user was shown (`asked` of the entry); without it, the fingerprint of the proposal is
+        used. Raises QuestionChanged if something else would run now.
         """
         return self._app.approvals.approve(task_id, self._caller, seen=seen)
 
@@ -214,15 +216,15 @@ class BackburnerSync:
         return self._app.tasks.clear(task_ids, self._caller, ended=ended, batch=batch, everywhere=True)
 
     def events(self, after: int = 0) -> Sequence[Event]:
-        """What happened after this event."""
+        """The events after this one."""
         return self._app.queries.events(after)
 
     def notices(self) -> Sequence[Notice]:
-        """What ended and was not told yet, of all projects."""
+        """The notices of all projects that were not acknowledged yet."""
         return self._app.inbox.notices()
 
     def acknowledge(self, *notice_ids: int) -> None:
-        """Mark notices as told."""
+        """Acknowledge notices."""
         self._app.inbox.acknowledge(notice_ids=notice_ids)
 
     def list(
@@ -233,40 +235,40 @@ class BackburnerSync:
 
 
 class Backburner:
-    """The same verbs, awaited. `open()` is an async context manager."""
+    """The API of `BackburnerSync` for an event loop. `open()` is an async context manager."""
 
     def __init__(self, home: str | os.PathLike[str] | None = None) -> None:
-        self._awaited = AsyncApp(lambda: open_app(None if home is None else os.fspath(home)))
+        self._async_app = AsyncApp(lambda: open_app(None if home is None else os.fspath(home)))
 
     @classmethod
     def open(cls, home: str | os.PathLike[str] | None = None) -> "Backburner":
         return cls(home)
 
     async def __aenter__(self) -> "Backburner":
-        await self._awaited.__aenter__()
+        await self._async_app.__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._awaited.__aexit__()
+        await self._async_app.__aexit__()
 
     async def submit(self, command: Sequence[str] | str, *, approved: bool = False, **options: Any) -> Entry:
-        """Start a command in the background; a proposal where the gate asks. `approved` is your word that a person agreed."""
+        """Start a command in the background, or propose it if it needs approval. With `approved`, you confirm that a user approved it."""
         return await self._call(lambda sync: sync.submit(command, approved=approved, **options))
 
     async def add(self, name: str, command: Sequence[str] | str = (), **options: Any) -> Entry:
-        """Have a command or a prompt run by a schedule, or after another task; the options are those of `BackburnerSync.add`."""
+        """Add a recurring task; see `BackburnerSync.add` for the options."""
         return await self._call(lambda sync: sync.add(name, command, **options))
 
     async def pause(self, task_id: str) -> Entry:
-        """Run a standing task no more for now."""
+        """Pause a recurring task."""
         return await self._call(lambda sync: sync.pause(task_id))
 
     async def unpause(self, task_id: str) -> Entry:
-        """Let a paused task go on."""
+        """Resume a paused task."""
         return await self._call(lambda sync: sync.unpause(task_id))
 
     async def run_now(self, task_id: str) -> Entry:
-        """Run a standing task once, out of turn."""
+        """Start a manual run of a recurring task."""
         return await self._call(lambda sync: sync.run_now(task_id))
 
     async def history(self, task_id: str, limit: int = 10) -> Sequence[Run]:
@@ -274,13 +276,13 @@ class Backburner:
         return await self._call(lambda sync: sync.history(task_id, limit))
 
     async def wait(self, *task_ids: str, timeout: float | None = None) -> Sequence[Entry]:
-        """Return when all have ended; WaitTimedOut otherwise. Woken, not polling; other calls go on meanwhile."""
-        return await self._until(lambda entry: not entry.is_live, task_ids, timeout)
+        """Return when all tasks have ended. Raises WaitTimedOut after `timeout` seconds. Other calls can be made meanwhile."""
+        return await self._wait_until(lambda entry: not entry.is_live, task_ids, timeout)
 
-    async def _until(self, done: Callable[[Entry], bool], task_ids: Sequence[str], timeout: float | None) -> Sequence[Entry]:
+    async def _wait_until(self, done: Callable[[Entry], bool], task_ids: Sequence[str], timeout: float | None) -> Sequence[Entry]:
         try:
             async with asyncio.timeout(timeout):
-                async for _ in self._awaited.changes():
+                async for _ in self._async_app.changes():
                     entries = [await self.get(task_id) for task_id in task_ids]
                     if all(map(done, entries)):
                         return entries
@@ -289,7 +291,7 @@ class Backburner:
         raise AssertionError
 
     async def get(self, task_id: str) -> Entry:
-        """One task, by its id, a part of it, its label, or `last`."""
+        """A task, found by its id, a unique part of the id, its label, or `last`."""
         return await self._call(lambda sync: sync.get(task_id))
 
     async def tail(self, task_id: str, lines: int = 20) -> str:
@@ -297,19 +299,19 @@ class Backburner:
         return await self._call(lambda sync: sync.tail(task_id, lines))
 
     async def ready(self, task_id: str, timeout: float | None = None) -> Entry:
-        """Return when a server is ready or has ended; WaitTimedOut otherwise."""
-        return (await self._until(lambda entry: entry.is_ready or not entry.is_live, [task_id], timeout))[0]
+        """Return when a server is ready or has ended. Raises WaitTimedOut after `timeout` seconds."""
+        return (await self._wait_until(lambda entry: entry.is_ready or not entry.is_live, [task_id], timeout))[0]
 
     async def send(self, task_id: str, data: bytes) -> None:
         """Write to the input of a command that was submitted with `stdin=True`."""
         await self._call(lambda sync: sync.send(task_id, data))
 
     async def progress(self, task_id: str) -> Progress | None:
-        """How far a task at work is, where anything says so."""
+        """The progress of a running task, if it reports any."""
         return await self._call(lambda sync: sync.progress(task_id))
 
     async def batches(self) -> Sequence[Batch]:
-        """Every batch with how its tasks stand."""
+        """All batches, with the number of their tasks in each state."""
         return await self._call(lambda sync: sync.batches())
 
     async def trace(self, task_id: str) -> Sequence[Span]:
@@ -317,12 +319,12 @@ class Backburner:
         return await self._call(lambda sync: sync.trace(task_id))
 
     async def cancel(self, task_id: str) -> Entry:
-        """Have it stopped, and return once nothing of it is left."""
+        """Cancel a task, and return when all its processes have exited."""
         entry = await self._call(lambda sync: sync._cancel(task_id))
         return (await self.wait(entry.task.task_id))[0]
 
     async def approve(self, task_id: str, *, seen: str | None = None) -> Entry:
-        """Your word that a person said yes to what they had `seen`, as `BackburnerSync.approve` has it."""
+        """Approve a task; see `BackburnerSync.approve`."""
         return await self._call(lambda sync: sync.approve(task_id, seen=seen))
 
     async def reject(self, task_id: str) -> Entry:
@@ -332,18 +334,18 @@ class Backburner:
         return await self._call(lambda sync: sync.clear(*task_ids, ended=ended, batch=batch))
 
     async def events(self, after: int = 0) -> AsyncIterator[Event]:
-        """What happens after this event, for as long as it is iterated."""
-        async for _ in self._awaited.changes():
+        """Yield the events after this one, and new events as they happen."""
+        async for _ in self._async_app.changes():
             for event in await self._call(partial(BackburnerSync.events, after=after)):
                 after = event.event_id
                 yield event
 
     async def notices(self) -> Sequence[Notice]:
-        """What ended and was not told yet, of all projects."""
+        """The notices of all projects that were not acknowledged yet."""
         return await self._call(lambda sync: sync.notices())
 
     async def acknowledge(self, *notice_ids: int) -> None:
-        """Mark notices as told."""
+        """Acknowledge notices."""
         await self._call(lambda sync: sync.acknowledge(*notice_ids))
 
     async def list(
@@ -353,4 +355,4 @@ class Backburner:
         return await self._call(lambda sync: sync.list(status, batch=batch, everywhere=everywhere, limit=limit))
 
     async def _call(self, call: Callable[[BackburnerSync], T]) -> T:
-        return await self._awaited.call(lambda app: call(BackburnerSync(app)))
+        return await self._async_app.call(lambda app: call(BackburnerSync(app)))

@@ -1,7 +1,7 @@
-"""Background commands inside another program: `TaskStorage` and `TaskRunner`, over the same ledger, gate and runner.
+"""Background commands is_in_home another program: `TaskStorage` and `TaskRunner`, with the same ledger, gate and runner.
 
-A `TaskRunner` works in the caller's event loop: it runs what was started through it, under its own cap. Should the
-program die, its commands live on and the engine of the home takes them over.
+A `TaskRunner` works in the caller's event loop and runs the commands that were started with it, up to its own limit. If the
+program dies, its commands continue and the engine of the home takes them over.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class TaskStatus(StrEnum):
 
 @dataclass
 class TaskMetadata:
-    """What is known of one task. Times without a zone are taken as local ones."""
+    """The metadata of one task. Times without a time zone are local times."""
 
     task_id: str
     created_at: datetime
@@ -62,12 +62,12 @@ class TaskMetadata:
     span_id: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON can hold it."""
+        """The metadata as JSON values."""
         return {field.name: _to_json(getattr(self, field.name)) for field in fields(self)}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "TaskMetadata":
-        """From `to_dict` or a metadata.json; keys it does not know are left out."""
+        """Read the result of `to_dict` or a metadata.json. Unknown keys are ignored."""
         known = {field.name: data[field.name] for field in fields(cls) if field.name in data}
         for name in ("created_at", "approved_at", "started_at", "completed_at"):
             if isinstance(known.get(name), str):
@@ -77,43 +77,43 @@ class TaskMetadata:
 
 
 _FIELDS = frozenset(field.name for field in fields(TaskMetadata)) - {"task_id"}
-_WORDS = frozenset(["description", "span_id"])  # what may be said of a task that Backburner runs
+_CHANGEABLE = frozenset(["description", "span_id"])  # fields of a task that Backburner runs
 
 
 class TaskStorage:
-    """The tasks below one folder. The ledger beside them is the truth, the files are for people.
+    """The tasks in one folder. The ledger is authoritative; the files are for people to read.
 
-    A folder named `tasks` belongs to the home above it; any other one is a home of its own.
+    A folder named `tasks` belongs to the home that contains it; any other folder is itself a home.
     """
 
     def __init__(self, base_path: Path) -> None:
         self.base_path = Path(base_path)
         self.base_path.mkdir(parents=True, exist_ok=True)
-        inside = self.base_path.name == "tasks"
-        self.home = Home(str(self.base_path.parent if inside else self.base_path), "tasks" if inside else "")
+        is_in_home = self.base_path.name == "tasks"
+        self.home = Home(str(self.base_path.parent if is_in_home else self.base_path), "tasks" if is_in_home else "")
         self._app = open_app(self.home)
         self._caller = current_caller("library", self._app.environ)
         weakref.finalize(self, self._app.close)
 
     def create_task(self, task_id: str, metadata: TaskMetadata) -> Path:
-        """Keep a task that the caller runs by itself; its folder."""
+        """Record a task that the caller runs itself; returns its folder."""
         _check_id(task_id)
         if metadata.task_id != task_id:
-            raise BadInput(f"The metadata is that of {metadata.task_id!r}, not of {task_id!r}.")
+            raise BadInput(f"The metadata belongs to task {metadata.task_id!r}, not to {task_id!r}.")
         if not self.home.tasks and task_id in RESERVED_NAMES:
-            raise BadInput(f"{task_id!r} cannot be a task's id: the home has a file of that name.")
+            raise BadInput(f"{task_id!r} cannot be a task ID: the home has a file with that name.")
         task, run = _rows(metadata, self.home.tasks)
         self._app.embedding.record(task, run)
         return self._write(Entry(task, run))
 
     def update_task(self, task_id: str, **updates: Any) -> None:
-        """Change fields of a task; its status only for one that the caller runs by itself, and only as a task can go."""
+        """Change fields of a task. The status can be changed only for a task that the caller runs, and only by a valid transition."""
         before = self._entry(task_id)
         metadata = _metadata(before)
         for name, value in updates.items():
             if name not in _FIELDS:
-                raise BadInput(f"A task has no field '{name}' that could be changed.")
-            if before.run and before.run.runner != EXTERNAL and name not in _WORDS and value != getattr(metadata, name):
+                raise BadInput(f"A task has no field '{name}' that can be changed.")
+            if before.run and before.run.runner != EXTERNAL and name not in _CHANGEABLE and value != getattr(metadata, name):
                 raise BadInput(f"Task {task_id} is run by Backburner; its '{name}' cannot be changed.")
             setattr(metadata, name, value)
         task, run = _rows(metadata, self.home.tasks)
@@ -126,7 +126,7 @@ class TaskStorage:
         self._write(Entry(task, run))
 
     def get_task(self, task_id: str) -> TaskMetadata | None:
-        """The task with just this id; one whose metadata.json was damaged gets it written anew."""
+        """The task with exactly this id. Writes its metadata.json again if it was damaged."""
         self._app.supervisor.ensure_supervised()
         entry = self._app.queries.get_or_none(task_id)
         if entry is None or entry.run is None:
@@ -140,14 +140,14 @@ class TaskStorage:
         return [_metadata(entry) for entry in entries if entry.run]
 
     def delete_task(self, task_id: str) -> None:
-        """Forget a task and delete its folder; one that is running is refused."""
+        """Delete a task and its folder. Raises BadInput if it is running."""
         entry = self._entry(task_id)
         if entry.is_live and entry.run and entry.run.runner != EXTERNAL:
             raise BadInput(f"Task {task_id} is {entry.status}; cancel it first.")
         self._app.retention.forget([task_id])
 
     def cleanup_old_tasks(self, retention_days: int) -> int:
-        """Forget what ended longer ago than this; how many there were."""
+        """Delete the tasks that ended more than `retention_days` days ago; returns their number."""
         return len(self._app.retention.clean_up(retention_days))
 
     def _entry(self, task_id: str) -> Entry:
@@ -166,7 +166,7 @@ class TaskStorage:
 
 
 class TaskRunner:
-    """Starts commands in the caller's event loop and sees them to their ends."""
+    """Starts commands in the caller's event loop and supervises them until they end."""
 
     def __init__(self, storage: TaskStorage, max_concurrent: int = 5) -> None:
         self.storage = storage
@@ -175,16 +175,16 @@ class TaskRunner:
         self._app: App | None = None
         self._runner: Runner | None = None
         self._executor: CommandExecutor | None = None
-        self._ear: wake.WakeupListener | None = None
+        self._listener: wake.WakeupListener | None = None
 
     async def start_task(self, command: list[str], cwd: str, description: str, approved_by: str, env: dict[str, str] | None = None) -> str:
-        """Start a command, or queue it where `max_concurrent` are running; its id.
+        """Start a command, or queue it if `max_concurrent` are running; returns the task id.
 
-        `approved_by="user"` is the caller's word that a person agreed; `"auto"` asks the gate, and raises
-        ApprovalRequired with the id of the proposal where the gate would ask.
+        With `approved_by="user"` the caller confirms that a user approved the command. With `"auto"` the gate decides; if it
+        requires approval, ApprovalRequired is raised with the id of the proposal.
         """
         if approved_by not in ("user", "auto"):
-            raise BadInput(f"approved_by is 'user' or 'auto', not '{approved_by}'.")
+            raise BadInput(f"approved_by must be 'user' or 'auto', not '{approved_by}'.")
         app, runner = self._open()
         caller = current_caller("library", app.environ)
         if approved_by == "user":
@@ -205,12 +205,12 @@ class TaskRunner:
             raise ApprovalRequired(task_id=task.task_id, reason="; ".join(task.decision.reasons))
         if run.state == RunState.RUNNING:
             runner.start(ClaimedRun(task, run, submission.environment))
-        elif not runner.full:  # something else comes first, or the machine has no room; else the next end claims it
+        elif not runner.full:  # another task has priority or the machine is busy; otherwise it is claimed when a command ends
             runner.tick()
         return task.task_id
 
     async def cancel_task(self, task_id: str) -> bool:
-        """End a task; True once nothing of it is left, False for one that has ended already."""
+        """Cancel a task. Returns True when all its processes have exited, False if it had already ended."""
         app, runner = self._open()
         entry = app.queries.get_or_none(task_id)
         if entry is None:
@@ -220,7 +220,7 @@ class TaskRunner:
         app.tasks.cancel(task_id, current_caller("library", app.environ))
         runner.tick()
         changed = asyncio.Event()
-        self._listeners.append(changed)
+        self._change_events.append(changed)
         try:
             while (entry := app.queries.get_or_none(task_id)) and entry.is_live:
                 changed.clear()
@@ -230,11 +230,11 @@ class TaskRunner:
                 except TimeoutError:
                     app.supervisor.ensure_supervised()
         finally:
-            self._listeners.remove(changed)
+            self._change_events.remove(changed)
         return entry is not None and entry.status == "cancelled"
 
     def get_status(self, task_id: str) -> TaskMetadata:
-        """The task as it is now."""
+        """The current metadata of a task."""
         if (metadata := self.storage.get_task(task_id)) is None:
             raise TaskNotFound(task_id=task_id)
         return metadata
@@ -244,16 +244,16 @@ class TaskRunner:
         return self.storage.list_tasks(status)
 
     async def cleanup(self, retention_days: int = 7) -> int:
-        """Forget what ended longer ago than this; how many there were."""
+        """Delete the tasks that ended more than `retention_days` days ago; returns their number."""
         return self.storage.cleanup_old_tasks(retention_days)
 
     async def close(self) -> None:
-        """Let go: commands at work live on, and the engine of the home takes them over."""
-        if self._runner and self._executor and self._ear and self._app:
+        """Release all resources. Running commands continue, and the engine of the home takes them over."""
+        if self._runner and self._executor and self._listener and self._app:
             await self._runner.stop()
             self._executor.close()
-            asyncio.get_running_loop().remove_reader(self._ear.fileno())
-            self._ear.close()
+            asyncio.get_running_loop().remove_reader(self._listener.fileno())
+            self._listener.close()
             self._app.close()
             self._runner = None
 
@@ -264,7 +264,7 @@ class TaskRunner:
         home = self.storage.home
         app = self._app = open_app(home, runner=self._token)
         self._executor = CommandExecutor(home, app.config.whole("commands.output_cap_mb") << 20)
-        self._listeners: list[asyncio.Event] = []
+        self._change_events: list[asyncio.Event] = []
         runner = self._runner = Runner(
             app.embedding.queue,
             app.embedding.queries,
@@ -279,44 +279,44 @@ class TaskRunner:
             changed_since=lambda work: app.gate.changed(work.task, work.environment),
             admit=lambda wanted: machine.allowed_starts(app.config, wanted),
         )
-        ear = self._ear = app.changes.listen()
-        asyncio.get_running_loop().add_reader(ear.fileno(), self._on_wakeup)
-        weakref.finalize(self, _close_handles, ear, app)
+        listener = self._listener = app.changes.listen()
+        asyncio.get_running_loop().add_reader(listener.fileno(), self._on_wakeup)
+        weakref.finalize(self, _close_handles, listener, app)
         if app.config.flag("commands.auto_cleanup") and (as_of := app.retention.confirmed_time()) is not None:
             app.retention.clean_up(as_of=as_of)
         return app, runner
 
     def _changed(self) -> None:
-        for listener in self._listeners:
-            listener.set()
-        wake.wake_all(self.storage.home.socket_dir, except_for=self._ear.path if self._ear else "")
+        for event in self._change_events:
+            event.set()
+        wake.wake_all(self.storage.home.socket_dir, except_for=self._listener.path if self._listener else "")
 
     def _on_wakeup(self) -> None:
-        """Somebody wrote to the ledger: a cancel from another door, perhaps."""
-        if self._ear and self._runner:
-            self._ear.drain()
-            for listener in self._listeners:
-                listener.set()
+        """Another process has changed the ledger, for example cancelled a task."""
+        if self._listener and self._runner:
+            self._listener.drain()
+            for event in self._change_events:
+                event.set()
             self._runner.tick()
 
 
 def parse_command(command_str: str) -> list[str]:
-    """A command line as its words, split as a shell would."""
+    """Split a command line into words as a shell does."""
     try:
         return shlex.split(command_str)
     except ValueError as error:
-        raise BadInput(f"That is not a command line: {error}.") from None
+        raise BadInput(f"Invalid command line: {error}.") from None
 
 
-def _close_handles(ear: wake.WakeupListener, app: App) -> None:
-    ear.close()
+def _close_handles(listener: wake.WakeupListener, app: App) -> None:
+    listener.close()
     app.close()
 
 
 def _check_id(task_id: str) -> None:
-    whole = task_id.encode("utf-8", "replace").decode() == task_id
-    if not whole or not task_id or task_id in (".", "..") or "/" in task_id or "\0" in task_id or len(os.fsencode(task_id)) > 200:
-        raise BadInput(f"{task_id!r} cannot be a task's id: it names a folder.")
+    is_utf8 = task_id.encode("utf-8", "replace").decode() == task_id
+    if not is_utf8 or not task_id or task_id in (".", "..") or "/" in task_id or "\0" in task_id or len(os.fsencode(task_id)) > 200:
+        raise BadInput(f"{task_id!r} cannot be a task ID: it must be a valid folder name of at most 200 bytes.")
 
 
 def _to_json(value: Any) -> Any:
@@ -361,7 +361,7 @@ def _metadata(entry: Entry) -> TaskMetadata:
 
 
 def _rows(metadata: TaskMetadata, tasks: str) -> tuple[Task, Run]:
-    """A task kept by hand as the ledger's rows; what a state needs and the caller left out is filled in."""
+    """The ledger rows of a task that the caller runs. Fills in times that its state needs and the caller left out."""
     state = RunState(TaskStatus(metadata.status).value)
     created = _ms(metadata.created_at) or 0
     ended = _ms(metadata.completed_at) if state in ENDED else None
@@ -371,9 +371,9 @@ def _rows(metadata: TaskMetadata, tasks: str) -> tuple[Task, Run]:
         ended = max(ended, started or ended)
     elif state == RunState.RUNNING:
         started = started or created
-    of_task = TaskState.ACTIVE
+    task_state = TaskState.ACTIVE
     if state in ENDED:
-        of_task = {"task_done": TaskState.DONE, "task_failed": TaskState.FAILED, "task_cancelled": TaskState.CANCELLED}[
+        task_state = {"task_done": TaskState.DONE, "task_failed": TaskState.FAILED, "task_cancelled": TaskState.CANCELLED}[
             task_event_for(state)
         ]
     task = Task(
@@ -385,7 +385,7 @@ def _rows(metadata: TaskMetadata, tasks: str) -> tuple[Task, Run]:
             description=metadata.description,
         ),
         kind="oneshot",
-        state=of_task,
+        state=task_state,
         project=project_of(metadata.cwd),
         created_at=created,
         decision=Decision(by=metadata.approved_by, via="library", at=_ms(metadata.approved_at)),

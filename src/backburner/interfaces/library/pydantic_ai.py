@@ -1,4 +1,4 @@
-"""The tools as a toolset for pydantic-ai: `Agent(model, toolsets=[BackgroundTools()])`. Comes with `backburner[agent]`."""
+"""The tools as a toolset for pydantic-ai: `Agent(model, toolsets=[BackgroundTools()])`. Install `backburner[agent]`."""
 
 import os
 from collections.abc import Awaitable, Callable
@@ -17,52 +17,53 @@ from backburner.system.processes import myself
 
 
 class BackgroundTools(FunctionToolset[Any]):
-    """Background work for an agent of your own. `session` says whom to tell: give each conversation one, and the same one after a restart.
+    """Background tasks for your own agent. `session` receives the notices: use one for each conversation, and the same after a restart.
 
-    What ended is told on the answer to the next call, and by `owed()` between turns. `sets` chooses sets of tools, as `mcp --tools` does.
+    Notices are added to the result of the next tool call; `pending_notices()` returns them between turns. `sets` selects sets of
+    tools, like `mcp --tools`.
     """
 
     def __init__(
         self, home: str | os.PathLike[str] | None = None, *, session: str | None = None, cwd: str | None = None, sets: str | None = None
     ) -> None:
-        self._place = None if home is None else os.fspath(home)
+        self._home_path = None if home is None else os.fspath(home)
         self._session = session_name("agent", session or f"{os.getpid()}-{myself().started}")
         self._cwd = os.path.abspath(cwd or os.getcwd())
         self._tools = toolset(sets)
-        self._desk = ToolDispatcher(self._tools)
-        self._home: AsyncApp | None = None
-        self._entered = 0
-        super().__init__([self._made(tool) for tool in self._tools.values()], id="backburner")
+        self._dispatcher = ToolDispatcher(self._tools)
+        self._app: AsyncApp | None = None
+        self._open_count = 0
+        super().__init__([self._agent_tool(tool) for tool in self._tools.values()], id="backburner")
 
     async def __aenter__(self) -> "BackgroundTools":
-        if self._home is None:
-            self._home = await AsyncApp(lambda: open_app(self._place)).__aenter__()
-        self._entered += 1
+        if self._app is None:
+            self._app = await AsyncApp(lambda: open_app(self._home_path)).__aenter__()
+        self._open_count += 1
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._entered -= 1
-        if self._entered == 0 and self._home is not None:
-            home, self._home = self._home, None
-            await home.__aexit__()
+        self._open_count -= 1
+        if self._open_count == 0 and self._app is not None:
+            app, self._app = self._app, None
+            await app.__aexit__()
 
     async def pending_notices(self) -> str | None:
-        """What ended and was not told yet, as a text for the model; it counts as told with this. None where there is nothing."""
-        answer = await self._desk.answer(self._caller(), "list_background_tasks", {}, myself())
+        """The pending notices as text for the model, or None. The notices are acknowledged by this call."""
+        answer = await self._dispatcher.answer(self._context(), "list_background_tasks", {}, myself())
         await answer.delivered()
         return answer.result.get("notices")
 
-    def _caller(self) -> ToolContext:
-        if self._home is None:
-            raise RuntimeError("Enter it first: `async with tools:`; an Agent does that by itself.")
-        return ToolContext(self._home, session=self._session, cwd=self._cwd, opened=self._cwd)
+    def _context(self) -> ToolContext:
+        if self._app is None:
+            raise RuntimeError("BackgroundTools is not open. Use `async with tools:`; an Agent opens its toolsets itself.")
+        return ToolContext(self._app, session=self._session, cwd=self._cwd, opened=self._cwd)
 
-    def _made(self, tool: Tool) -> AgentTool[Any]:
-        return AgentTool.from_schema(self._calling(tool.name), tool.name, tool.description, tool.schema)
+    def _agent_tool(self, tool: Tool) -> AgentTool[Any]:
+        return AgentTool.from_schema(self._function_for(tool.name), tool.name, tool.description, tool.schema)
 
-    def _calling(self, name: str) -> Callable[..., Awaitable[dict[str, Any]]]:
+    def _function_for(self, name: str) -> Callable[..., Awaitable[dict[str, Any]]]:
         async def call(**arguments: Any) -> dict[str, Any]:
-            answer = await self._desk.answer(self._caller(), name, arguments, myself())
+            answer = await self._dispatcher.answer(self._context(), name, arguments, myself())
             await answer.delivered()
             return answer.result
 

@@ -1,7 +1,7 @@
-"""`inbox --hook CLIENT`: what an agent's client calls at certain moments, answered in the form that it passes on to its model.
+"""`inbox --hook CLIENT`: called by the hooks of an agent's client. Prints pending notices in the form that the client passes to its model.
 
-Each notice is told once. Claude Code's Stop hook stays behind while work is open, and wakes the session when it ends; OpenCode's
-plugin keeps one running and speaks JSON lines with it. Nothing is printed where nothing is owed.
+Each notice is delivered once. The Stop hook of Claude Code keeps running while tasks are open and wakes the session when one ends.
+The plugin for OpenCode keeps one process running and exchanges JSON lines with it. Without pending notices nothing is printed.
 """
 
 import contextlib
@@ -23,171 +23,173 @@ from backburner.system.caller_identity import ancestors, client_process, session
 from backburner.system.home import project_of
 from backburner.system.processes import is_alive
 
-_LONGEST_INPUT = 64 << 20
-_LONGEST_LINE = 1 << 20
-_LOOK_SECONDS = 5.0
-_TOGETHER_SECONDS = 0.3  # what ends within this time is told together, and not what an answer under way tells
-_WAKE = 2  # the exit code by which Claude Code passes on what was said on stderr
-_PLAIN = {"gemini"}  # it shows its model every tag as text
-_STOPS = {"Stop", "AfterAgent"}
-_FORGOT = {"compact", "resume", "clear"}
+_MAX_INPUT = 64 << 20  # bytes
+_MAX_LINE = 1 << 20  # bytes
+_POLL_INTERVAL = 5.0  # seconds
+_BATCH_DELAY = 0.3  # seconds; notices within it are delivered together, and a tool result under way can deliver them first
+_WAKE_EXIT_CODE = 2  # with it, Claude Code passes the text on stderr to its model
+_PLAIN_TEXT_CLIENTS = {"gemini"}  # shows tags to its model as text
+_STOP_EVENTS = {"Stop", "AfterAgent"}
+_SOURCES_WITHOUT_CONTEXT = {"compact", "resume", "clear"}  # starts of a session after which the model does not know the open tasks
 
 
 def answer(app: App, caller: Caller, client: str) -> int:
-    """Answer one call of a hook; the exit code that the client expects."""
+    """Answer one call of a hook; returns the exit code that the client expects."""
     if client == "opencode":
-        return _Follower(app, caller).run()
-    asked = _asked()
-    event = str(asked.get("hook_event_name", ""))
-    sessions = _sessions(app, client, asked)
-    if isinstance(asked.get("session_id"), str) and sessions:
-        # Also for the server of the same client, where that is told nothing of the conversation.
+        return _PluginConnection(app, caller).run()
+    hook_input = _read_input()
+    event = str(hook_input.get("hook_event_name", ""))
+    sessions = _sessions(app, client, hook_input)
+    if isinstance(hook_input.get("session_id"), str) and sessions:
+        # The MCP server of the same client uses this if its calls do not name the conversation.
         app.sessions.register(sessions[0], client, project_of(caller.cwd), client_process(caller.environ) or next(ancestors(), None))
-    if event in _STOPS:
-        return _stop(app, caller, client, asked)
-    owed = _taken(app, client, sessions)
-    parts = [notification(owed, plain=client in _PLAIN)] if owed else []
-    if event == "SessionStart" and asked.get("source") in _FORGOT and (open_work := _open(app, caller)):
-        parts.insert(0, open_work)
+    if event in _STOP_EVENTS:
+        return _answer_stop(app, caller, client, hook_input)
+    notices = _lease_notices(app, client, sessions)
+    parts = [notification(notices, plain=client in _PLAIN_TEXT_CLIENTS)] if notices else []
+    if event == "SessionStart" and hook_input.get("source") in _SOURCES_WITHOUT_CONTEXT and (open_tasks := _open_tasks_text(app, caller)):
+        parts.insert(0, open_tasks)
     if parts:
-        _say({"hookSpecificOutput": {"hookEventName": event, "additionalContext": "\n\n".join(parts)}})
-        app.inbox.acknowledge(notice_ids=[notice.notice_id for notice in owed])
+        _print_json({"hookSpecificOutput": {"hookEventName": event, "additionalContext": "\n\n".join(parts)}})
+        app.inbox.acknowledge(notice_ids=[notice.notice_id for notice in notices])
     return 0
 
 
-def _asked() -> dict[str, Any]:
-    """What the client says of the moment; nothing where it says nothing."""
+def _read_input() -> dict[str, Any]:
+    """The JSON object that the client sends to the hook; empty if there is none."""
     if sys.stdin.isatty():
         return {}
     with contextlib.suppress(ValueError, RecursionError):
-        asked = json.loads(sys.stdin.buffer.read(_LONGEST_INPUT))
-        return asked if isinstance(asked, dict) else {}
+        hook_input = json.loads(sys.stdin.buffer.read(_MAX_INPUT))
+        return hook_input if isinstance(hook_input, dict) else {}
     return {}
 
 
-def _sessions(app: App, client: str, asked: dict[str, Any]) -> list[str]:
-    """Whom this speaks to: the session that is named, and those of the same running client (`/clear` begins another in it)."""
-    told = asked.get("session_id")
-    found = [session_name(client, told)] if isinstance(told, str) and told else []
+def _sessions(app: App, client: str, hook_input: dict[str, Any]) -> list[str]:
+    """The named session, and other sessions of the same client process (`/clear` starts a new one in it)."""
+    named = hook_input.get("session_id")
+    found = [session_name(client, named)] if isinstance(named, str) and named else []
     if client != "codex":
-        above = set(ancestors())
-        found += [one.session_id for one in app.sessions.list(client) if one.process in above and one.session_id not in found]
+        parents = set(ancestors())
+        found += [known.session_id for known in app.sessions.list(client) if known.process in parents and known.session_id not in found]
     return found
 
 
-def _owed(app: App, sessions: Iterable[str]) -> list[Notice]:
+def _pending_notices(app: App, sessions: Iterable[str]) -> list[Notice]:
     return [notice for session in sessions for notice in app.inbox.notices(session=session)]
 
 
-def _taken(app: App, client: str, sessions: Iterable[str]) -> Sequence[Notice]:
-    """What is ours to tell now, as much as fits."""
-    return app.inbox.lease(fitting(_owed(app, sessions), plain=client in _PLAIN))
+def _lease_notices(app: App, client: str, sessions: Iterable[str]) -> Sequence[Notice]:
+    """Lease the pending notices that fit into one notification."""
+    return app.inbox.lease(fitting(_pending_notices(app, sessions), plain=client in _PLAIN_TEXT_CLIENTS))
 
 
-def _open(app: App, caller: Caller) -> str | None:
+def _open_tasks_text(app: App, caller: Caller) -> str | None:
     entries = [entry for entry in app.queries.list(caller, limit=100) if not entry.has_ended]
     return brief(entries, now_ms()) if entries else None
 
 
-def _say(value: object) -> None:
+def _print_json(value: object) -> None:
     print(json.dumps(value), flush=True)
 
 
-def _stop(app: App, caller: Caller, client: str, asked: dict[str, Any]) -> int:
-    """The agent has come to an end: it goes on where something is owed to it. Claude Code lets us wait for that."""
-    owed = _taken(app, client, _sessions(app, client, asked))
-    if not owed and client == "claude" and caller.environ.get("CLAUDE_CODE_SESSION_ATTENDED") == "1":
-        owed = _awaited(app, caller, client, asked)
-    if not owed:
+def _answer_stop(app: App, caller: Caller, client: str, hook_input: dict[str, Any]) -> int:
+    """Answer the end of a turn: pending notices make the agent continue. In Claude Code, wait for them while tasks are open."""
+    notices = _lease_notices(app, client, _sessions(app, client, hook_input))
+    if not notices and client == "claude" and caller.environ.get("CLAUDE_CODE_SESSION_ATTENDED") == "1":
+        notices = _wait_for_notices(app, caller, client, hook_input)
+    if not notices:
         return 0
-    text = notification(owed, plain=client in _PLAIN)
+    text = notification(notices, plain=client in _PLAIN_TEXT_CLIENTS)
     if client == "claude":
         print(text, file=sys.stderr, flush=True)
     else:
-        _say({"decision": "block", "reason": text})
-    app.inbox.acknowledge(notice_ids=[notice.notice_id for notice in owed])
-    return _WAKE if client == "claude" else 0
+        _print_json({"decision": "block", "reason": text})
+    app.inbox.acknowledge(notice_ids=[notice.notice_id for notice in notices])
+    return _WAKE_EXIT_CODE if client == "claude" else 0
 
 
-def _awaited(app: App, caller: Caller, client: str, asked: dict[str, Any]) -> Sequence[Notice]:
-    """Wait until something is owed, for as long as work is open and the client lives. One waits for a client at a time."""
+def _wait_for_notices(app: App, caller: Caller, client: str, hook_input: dict[str, Any]) -> Sequence[Notice]:
+    """Wait for notices while tasks are open and the client is running. Only one process waits for each client."""
     process = client_process(caller.environ)
-    held = _only_one(app, process)
-    if process is None or held is None:
+    lock = _lock_client(app, process)
+    if process is None or lock is None:
         return ()
     try:
-        for _ in app.changes.changes(interval=_LOOK_SECONDS):
+        for _ in app.changes.changes(interval=_POLL_INTERVAL):
             if not is_alive(process):
                 break
-            sessions = _sessions(app, client, asked)  # anew: another may have begun in the same client
-            if _owed(app, sessions):
-                time.sleep(_TOGETHER_SECONDS)
-                if owed := _taken(app, client, sessions):
-                    return owed
+            sessions = _sessions(app, client, hook_input)  # again, because a new session may have started in the same client
+            if _pending_notices(app, sessions):
+                time.sleep(_BATCH_DELAY)
+                if notices := _lease_notices(app, client, sessions):
+                    return notices
             if not app.sessions.has_open_work(sessions):
                 return ()
         return ()
     finally:
-        os.close(held)
+        os.close(lock)
 
 
-def _only_one(app: App, client: ProcessId | None) -> int | None:
-    """A lock that is held for as long as one waits for this client; None where another does."""
+def _lock_client(app: App, client: ProcessId | None) -> int | None:
+    """Take the lock for waiting on behalf of this client; None if another process has it."""
     if client is None:
         return None
     descriptor = os.open(os.path.join(app.home.root, "waiting.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, client.pid)  # the byte that stands for this client
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, client.pid)  # one byte of the file for each client
     except OSError:
         os.close(descriptor)
         return None
     return descriptor
 
 
-class _Follower:
-    """The other end of OpenCode's plugin. It says which sessions it has (`session`, `gone`) and what it passed on (`told`)."""
+class _PluginConnection:
+    """The connection to the plugin of OpenCode. The plugin reports its sessions (`session`, `gone`) and the delivered notices (`told`)."""
 
     def __init__(self, app: App, caller: Caller) -> None:
         self._app, self._caller = app, caller
         self._sessions: dict[str, str] = {}
-        self._text = b""
+        self._partial_line = b""
 
     def run(self) -> int:
-        ear = self._app.changes.listen()
+        listener = self._app.changes.listen()
         try:
             while True:
-                select.select([0, ear], [], [], _LOOK_SECONDS)
-                ear.drain()
+                select.select([0, listener], [], [], _POLL_INTERVAL)
+                listener.drain()
                 if select.select([0], [], [], 0)[0]:
                     piece = os.read(0, 1 << 16)
                     if not piece:
                         return 0
-                    self._take(piece)
-                if any(_owed(self._app, [name]) for name in self._sessions.values()):
-                    time.sleep(_TOGETHER_SECONDS)
-                    self._offer()
+                    self._receive(piece)
+                if any(_pending_notices(self._app, [name]) for name in self._sessions.values()):
+                    time.sleep(_BATCH_DELAY)
+                    self._send_notices()
         finally:
-            ear.close()
+            listener.close()
 
-    def _take(self, piece: bytes) -> None:
-        *lines, self._text = (self._text + piece).split(b"\n")
-        self._text = self._text[:_LONGEST_LINE]
+    def _receive(self, piece: bytes) -> None:
+        *lines, self._partial_line = (self._partial_line + piece).split(b"\n")
+        self._partial_line = self._partial_line[:_MAX_LINE]
         for line in lines:
             with contextlib.suppress(ValueError, RecursionError):
-                said = json.loads(line)
-                if not isinstance(said, dict):
+                message = json.loads(line)
+                if not isinstance(message, dict):
                     continue
-                if isinstance(session := said.get("session"), str):
+                if isinstance(session := message.get("session"), str):
                     self._sessions[session] = session_name("opencode", session)
                     name, parent = self._sessions[session], next(ancestors(), None)
                     self._app.sessions.register(name, SessionId.parse(name).client, project_of(self._caller.cwd), parent)
-                if isinstance(gone := said.get("gone"), str):
+                if isinstance(gone := message.get("gone"), str):
                     self._sessions.pop(gone, None)
-                if isinstance(told := said.get("told"), list):
-                    self._app.inbox.acknowledge(notice_ids=[one for one in told if isinstance(one, int) and 0 < one < 1 << 62])
+                if isinstance(delivered := message.get("told"), list):
+                    self._app.inbox.acknowledge(
+                        notice_ids=[number for number in delivered if isinstance(number, int) and 0 < number < 1 << 62]
+                    )
 
-    def _offer(self) -> None:
-        """What is owed to each session and nobody else is about to tell."""
+    def _send_notices(self) -> None:
+        """Send each session its pending notices that no other process has leased."""
         for session, name in self._sessions.items():
-            if owed := _taken(self._app, "opencode", [name]):
-                _say({"session": session, "text": notification(owed), "notices": [notice.notice_id for notice in owed]})
+            if notices := _lease_notices(self._app, "opencode", [name]):
+                _print_json({"session": session, "text": notification(notices), "notices": [notice.notice_id for notice in notices]})

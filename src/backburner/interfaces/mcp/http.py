@@ -1,6 +1,6 @@
-"""MCP over HTTP, a process of its own beside `backburner serve --http`: on loopback only, with a token, Host and Origin checked.
+"""MCP over HTTP: a separate process of `backburner serve --http`. Listens on loopback only and checks token, Host and Origin.
 
-It gets its listening socket from `serve`, and ends with it.
+It inherits its listening socket from `serve` and exits when `serve` does.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
 def token_of(home: Home) -> str:
-    """The token of a home, made where there is none yet; readable for its owner alone."""
+    """The token of a home. Creates it on first use, readable only by its owner."""
     path = os.path.join(home.root, TOKEN)
     try:
         with open(path, encoding="ascii") as file:
@@ -43,51 +43,51 @@ def token_of(home: Home) -> str:
 
 
 class RequestGuard:
-    """Lets through only who came to this very address, from no other page, and has the token."""
+    """Accepts only requests with the address of this server, with no foreign Origin, and with the token."""
 
     def __init__(self, app: Any, token: str, port: int) -> None:
-        self._app, self._wanted = app, f"Bearer {token}".encode()
+        self._app, self._authorization = app, f"Bearer {token}".encode()
         self._hosts = {f"{host}:{port}".encode() for host in _LOOPBACK}
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] not in ("http", "lifespan"):
             return
-        refused = self._refused(scope["headers"]) if scope["type"] == "http" else None
-        if refused is None:
-            await self._passed(scope, receive, send)
+        rejection = self._rejection(scope["headers"]) if scope["type"] == "http" else None
+        if rejection is None:
+            await self._handle(scope, receive, send)
             return
-        status, why = refused
+        status, reason = rejection
         headers = [(b"content-type", b"application/json"), *([(b"www-authenticate", b"Bearer")] if status == 401 else [])]
         await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": json.dumps({"error": why}).encode()})
+        await send({"type": "http.response.body", "body": json.dumps({"error": reason}).encode()})
 
-    async def _passed(self, scope: Any, receive: Any, send: Any) -> None:
-        """An answer counts as given once its last part was sent to somebody who was still there."""
+    async def _handle(self, scope: Any, receive: Any, send: Any) -> None:
+        """Pass on a request. Its result counts as delivered when its last part was sent to a client that was still connected."""
         deliveries: list[Answer] = []
-        scope[_DELIVERIES], here = deliveries, True
+        scope[_DELIVERIES], is_connected = deliveries, True
 
-        async def listening() -> Any:
-            nonlocal here
+        async def receive_message() -> Any:
+            nonlocal is_connected
             message = await receive()
-            here = here and message["type"] != "http.disconnect"
+            is_connected = is_connected and message["type"] != "http.disconnect"
             return message
 
-        async def sending(message: Any) -> None:
+        async def send_message(message: Any) -> None:
             await send(message)
-            if here and b'"result"' in message.get("body", b""):
+            if is_connected and b'"result"' in message.get("body", b""):
                 while deliveries:
                     await deliveries.pop(0).delivered()
 
-        await self._app(scope, listening, sending)
+        await self._app(scope, receive_message, send_message)
 
-    def _refused(self, headers: Iterable[tuple[bytes, bytes]]) -> tuple[int, str] | None:
-        """Why a request is not answered; the names of its headers are in small letters."""
-        given = {name: [value for other, value in headers if other == name] for name in (b"host", b"origin", b"authorization")}
-        if len(given[b"host"]) != 1 or given[b"host"][0].lower() not in self._hosts:
-            return 421, "This is not the address of Backburner."  # a name that somebody bent to lead here
-        if any(origin.lower() not in {b"http://" + host for host in self._hosts} for origin in given[b"origin"]):
-            return 403, "Pages of other origins may not ask."
-        if len(given[b"authorization"]) != 1 or not hmac.compare_digest(given[b"authorization"][0], self._wanted):
+    def _rejection(self, headers: Iterable[tuple[bytes, bytes]]) -> tuple[int, str] | None:
+        """The status and reason if a request is rejected. The header names are in lower case."""
+        sent = {name: [value for other, value in headers if other == name] for name in (b"host", b"origin", b"authorization")}
+        if len(sent[b"host"]) != 1 or sent[b"host"][0].lower() not in self._hosts:
+            return 421, "This is not the address of Backburner."  # protects against DNS rebinding
+        if any(origin.lower() not in {b"http://" + host for host in self._hosts} for origin in sent[b"origin"]):
+            return 403, "Requests from pages of other origins are not allowed."
+        if len(sent[b"authorization"]) != 1 or not hmac.compare_digest(sent[b"authorization"][0], self._authorization):
             return 401, "The token is missing or wrong: send it as `Authorization: Bearer TOKEN`."
         return None
 
@@ -97,7 +97,7 @@ async def _deliver(ctx: Any, answer: Answer) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """`web HOME DESCRIPTOR`: serve on a listening socket until standard input ends."""
+    """Serve on an inherited listening socket until standard input ends. Arguments: the home and the descriptor of the socket."""
     from backburner.interfaces.mcp.server import McpServer
     from backburner.system.http_server import http_server
 
@@ -107,15 +107,20 @@ def main(arguments: list[str]) -> int:
     environ = dict(os.environ)
 
     async def serve() -> None:
-        async with AsyncApp(lambda: open_app(home, environ)) as awaited:
-            longest = await awaited.call(lambda app: app.config.number("mcp.max_wait_seconds"))
+        async with AsyncApp(lambda: open_app(home, environ)) as async_app:
+            max_wait = await async_app.call(lambda app: app.config.number("mcp.max_wait_seconds"))
             command = shlex.join(own_command(environ, home.root if home.root != os.path.abspath(locate(None, {})) else None))
-            tools = toolset(await awaited.call(lambda app: available_toolsets(app, current_caller("tool", environ))))
-            made = McpServer(awaited, tools, longest_wait=longest, cwd=None, command=command, environ=environ, deliver=_deliver)
-            app = RequestGuard(made.server.streamable_http_app(streamable_http_path=PATH), token_of(home), port)
+            tools = toolset(await async_app.call(lambda app: available_toolsets(app, current_caller("tool", environ))))
+            mcp_server = McpServer(async_app, tools, longest_wait=max_wait, cwd=None, command=command, environ=environ, deliver=_deliver)
+            app = RequestGuard(mcp_server.server.streamable_http_app(streamable_http_path=PATH), token_of(home), port)
             server = http_server(app)
             loop = asyncio.get_running_loop()
-            loop.add_reader(0, lambda: setattr(server, "should_exit", True) if not os.read(0, 4096) else None)
+
+            def on_input() -> None:
+                if not os.read(0, 4096):
+                    server.should_exit = True
+
+            loop.add_reader(0, on_input)
             await server.serve([listening])
 
     asyncio.run(serve())

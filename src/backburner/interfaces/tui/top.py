@@ -1,6 +1,6 @@
-"""`top`: the live board of tasks. The command, and everything the board reads and does through the services.
+"""The `top` command: a live board of tasks, and everything that the board reads and changes through the services.
 
-`board` composes what is drawn; `top_screen` draws it, and is loaded only where there is a terminal.
+`board` composes the rows; `top_screen` draws them and is loaded only if there is a terminal.
 """
 
 import argparse
@@ -49,12 +49,12 @@ class BoardTasks:
     def __init__(self, app: App, caller: Caller) -> None:
         self._app, self._caller = app, caller
         self._project = project_of(caller.cwd)
-        self._progress: dict[str, tuple[float, Progress | None]] = {}  # of a run: when it was read, and what
+        self._progress: dict[str, tuple[float, Progress | None]] = {}  # by run: when it was read, and the progress
 
     def read(self, *, everywhere: bool) -> list[Entry]:
-        """The newest tasks, and all that have not ended."""
+        """The newest tasks, and all tasks that have not ended."""
         entries = {entry.task.task_id: entry for entry in self._app.queries.list(self._caller, everywhere=everywhere, limit=LISTED)}
-        if len(entries) == LISTED:  # one that has not ended may be older than all of them
+        if len(entries) == LISTED:  # tasks that have not ended may be older than these
             for status in (*LIVE, TaskState.PROPOSED):
                 for entry in self._app.queries.list(self._caller, status=status, everywhere=everywhere, limit=_MAX_LIVE):
                     entries.setdefault(entry.task.task_id, entry)
@@ -62,19 +62,19 @@ class BoardTasks:
         self._progress = {run_id: seen for run_id, seen in self._progress.items() if run_id in live}
         return list(entries.values())
 
-    def free_places(self) -> int:
-        """How many more commands could run by the current settings, which the engine goes by, too."""
+    def free_capacity(self) -> int:
+        """How many more commands could run with the current settings, which the engine also uses."""
         with contextlib.suppress(BackburnerError):
             self._app.config_file.reload_if_changed()
-        most = self._app.config.whole("commands.max_concurrent")
+        limit = self._app.config.whole("commands.max_concurrent")
         running = self._app.queries.list(self._caller, status=RunState.RUNNING, everywhere=True, limit=_MAX_LIVE)
-        return max(0, most - sum(entry.run is not None and entry.run.runner == ENGINE for entry in running))
+        return max(0, limit - sum(entry.run is not None and entry.run.runner == ENGINE for entry in running))
 
-    def place(self, *, everywhere: bool) -> str:
-        """What the tasks belong to: the folder of the project, or of the home."""
+    def location(self, *, everywhere: bool) -> str:
+        """The directory of the project or, with `everywhere`, of the home, for the header."""
         path = self._app.home.root if everywhere else self._project
-        person = os.path.expanduser("~")
-        path = f"~{path[len(person) :]}" if f"{path}/".startswith(f"{person}/") and person != "/" else path
+        user_home = os.path.expanduser("~")
+        path = f"~{path[len(user_home) :]}" if f"{path}/".startswith(f"{user_home}/") and user_home != "/" else path
         return visible(f"all projects of {path}" if everywhere else path)
 
     def progress(self, entry: Entry) -> "Progress | None":
@@ -85,7 +85,8 @@ class BoardTasks:
             self._progress[entry.run.run_id] = now, (seen := self._app.runs.progress(entry))
         return seen
 
-    def waits_for(self, entry: Entry) -> str | None:
+    def pending_reason(self, entry: Entry) -> str | None:
+        """What a pending task waits for."""
         try:
             return self._app.runs.pending_reason(entry)
         except BackburnerError as error:
@@ -101,10 +102,10 @@ class BoardTasks:
         return self._app.runs.log_path(entry)
 
     def cancel(self, task_id: str) -> None:
-        """Request that it be stopped, and return at once."""
+        """Request that the task be stopped, and return immediately."""
         self._app.tasks.cancel(task_id, self._caller, permanent=True)
 
     def run_command(self, verb: str, *arguments: str) -> int:
-        """Do what the command line does with these words."""
+        """Run a command of the command line."""
         command = {"logs": logs, "restart": restart}[verb]
         return command(self._app, self._caller, verb_parser(verb).parse_args([*arguments]))

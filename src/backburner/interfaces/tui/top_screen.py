@@ -1,7 +1,7 @@
 """The board on the terminal: draws what `board` composes and handles the keys.
 
-Sleeps until a key, a change of the ledger, new output of the selected task or a new size of the terminal wakes it; only while
-a task has not ended it also looks by itself. However it ends, the terminal is restored.
+Sleeps until a key, a change of the ledger, new output of the selected task or a new terminal size wakes it. While a task has not
+ended, it also reads the ledger at an interval. The terminal is restored on every exit.
 """
 
 import asyncio
@@ -31,10 +31,10 @@ from backburner.services.app import now_ms
 from backburner.system.file_watch import FileWatch
 from backburner.system.wakeups import WakeupListener
 
-_CLOCK_INTERVAL = 1.0  # seconds; while a task runs, its duration moves
-_LOOK_INTERVAL = 5.0  # seconds; reading the ledger also makes sure that an engine looks after what is live
-_MIN_REDRAW_INTERVAL = 0.1  # seconds, however fast a command prints; a key is answered at once
-_ESCAPE_TIMEOUT = 0.025  # seconds after which an escape was a key, and not the start of one
+_CLOCK_INTERVAL = 1.0  # seconds; updates the durations while a task runs
+_READ_INTERVAL = 5.0  # seconds; reading the ledger also makes sure that live tasks have a running engine
+_MIN_REDRAW_INTERVAL = 0.1  # seconds, however fast a command prints; keys are handled immediately
+_ESCAPE_TIMEOUT = 0.025  # seconds after which an escape character counts as the Esc key
 _LOG_LINES = "1000"
 _COLOURS = {"2": "dim", "31": "ansired", "32": "ansigreen", "33": "ansiyellow", "35": "ansimagenta", "36": "ansicyan"}
 STYLES = {
@@ -49,20 +49,20 @@ _ASCII = {"─": "-", "·": "-", "…": "~", "↑": "^", "↓": "v", "█": "#",
 
 
 class TopScreen:
-    """One board on one terminal, until the person leaves it."""
+    """One board on one terminal."""
 
     def __init__(self, tasks: BoardTasks, listener: WakeupListener, *, everywhere: bool) -> None:
         self._tasks = tasks
         self._listener = listener
         self._log_watch = FileWatch()
-        self._board = board.Board("", [], 0, tasks.progress, tasks.waits_for, tasks.tail, everywhere=everywhere)
-        self._cancelling: str | None = None  # the task whose cancelling is to be confirmed
+        self._board = board.Board("", [], 0, tasks.progress, tasks.pending_reason, tasks.tail, everywhere=everywhere)
+        self._cancelling: str | None = None  # the task whose cancellation the user must confirm
         self._problem = self._note = ""
         self._is_stale = False  # whether the ledger has changed since it was read
         self._unicode = "utf" in locale.nl_langinfo(locale.CODESET).lower()
         keys = KeyBindings()
         keys.add(Keys.Any)(self._pressed)
-        # Its result is an exit code, or something to do on the plain screen before the board is shown again.
+        # The result is an exit code, or a function to run on the plain screen before the board is shown again.
         self._app = Application[int | Callable[[], None]](
             Layout(Window(FormattedTextControl(self._rows, show_cursor=False))),
             style=Style.from_dict(STYLES),
@@ -70,12 +70,12 @@ class TopScreen:
             full_screen=True,
             erase_when_done=True,
             terminal_size_polling_interval=None,
-            before_render=self._go_home,
+            before_render=self._reset_cursor,
         )
         self._app.ttimeoutlen = _ESCAPE_TIMEOUT
 
     def run(self) -> int:
-        """Show the board until the person leaves it, or a signal ends it; the exit code."""
+        """Show the board until the user exits or a signal ends it; returns the exit code."""
         with contextlib.closing(self._log_watch):
             self._read()
             while callable(result := asyncio.run(self._show())):
@@ -107,28 +107,28 @@ class TopScreen:
         if not self._app.is_done:
             self._app.exit(result=result)
 
-    # -- what is known, and being told of changes
+    # -- reading the ledger, and following changes
 
     def _read(self) -> None:
-        """Read the ledger. The selection stays with its task; where that is gone, with its place."""
+        """Read the ledger. The selection stays on its task or, if the task is gone, on its position."""
         now, old = now_ms(), self._board
         try:
             entries = board.arranged(self._tasks.read(everywhere=old.everywhere), now)
-            free = self._tasks.free_places()
+            free = self._tasks.free_capacity()
         except BackburnerError as error:
             self._problem = str(error)
             return
         self._problem = ""
-        place, ids = self._place(), [entry.task.task_id for entry in entries]
-        selected = old.selected if old.selected in ids else ids[min(place, len(ids) - 1)] if ids else None
-        where = self._tasks.place(everywhere=old.everywhere)
+        position, ids = self._position(), [entry.task.task_id for entry in entries]
+        selected = old.selected if old.selected in ids else ids[min(position, len(ids) - 1)] if ids else None
+        where = self._tasks.location(everywhere=old.everywhere)
         self._board = old._replace(where=where, entries=entries, selected=selected, free=free)
 
     def _start_following(self) -> None:
         self._app.create_background_task(self._follow())
 
     async def _follow(self) -> None:
-        """Draw again whenever something has changed, or it is time to look."""
+        """Redraw after every change, and at the interval."""
         while True:
             try:
                 async with asyncio.timeout(self._interval()):
@@ -145,7 +145,7 @@ class TopScreen:
     def _interval(self) -> float | None:
         if any(board.section_of(entry) is board.Section.RUNNING for entry in self._board.entries):
             return _CLOCK_INTERVAL
-        return _LOOK_INTERVAL if self._problem or any(entry.is_live for entry in self._board.entries) else None
+        return _READ_INTERVAL if self._problem or any(entry.is_live for entry in self._board.entries) else None
 
     def _ledger_changed(self) -> None:
         self._listener.drain()
@@ -158,18 +158,18 @@ class TopScreen:
 
     # -- drawing
 
-    def _go_home(self, _: object) -> None:
-        """Move the cursor to where a drawing starts: another program may have written to the terminal since the last one."""
+    def _reset_cursor(self, _: object) -> None:
+        """Move the cursor to the top left: another program may have written to the terminal since the last drawing."""
         if self._app.renderer.last_rendered_screen:
             self._app.output.cursor_goto()
 
     def _rows(self) -> StyleAndTextTuples:
-        entry = self._board.chosen
+        entry = self._board.selected_entry
         if entry and entry.is_live:
             self._log_watch.arm(self._tasks.log_path(entry))  # before it is read, so that nothing is missed
         lines, columns = self._app.output.get_size()
         question = f"Cancel {board.short(self._cancelling, columns)}? y/n" if self._cancelling else ""
-        shown = self._board._replace(now=now_ms(), said=question or self._note or self._problem)
+        shown = self._board._replace(now=now_ms(), message=question or self._note or self._problem)
         pieces: StyleAndTextTuples = []
         for row in board.compose(shown, columns, lines):
             pieces += [(f"class:{style}", text if self._unicode else _ascii(text)) for text, style in row]
@@ -180,12 +180,12 @@ class TopScreen:
 
     def _pressed(self, event: KeyPressEvent) -> None:
         key = event.key_sequence[0].key
-        behind = event.app.key_processor.input_queue
-        if key == Keys.Escape and behind:
-            behind.clear()  # the rest of a key that is not known here
+        pending_keys = event.app.key_processor.input_queue
+        if key == Keys.Escape and pending_keys:
+            pending_keys.clear()  # the rest of the sequence of an unknown key
             return
         self._note = ""
-        entry, count = self._board.chosen, len(self._board.entries)
+        entry, count = self._board.selected_entry, len(self._board.entries)
         page = board.page(self._board, self._app.output.get_size().rows)
         steps = {Keys.Up: -1, "k": -1, Keys.Down: 1, "j": 1, Keys.PageUp: -page, Keys.PageDown: page, Keys.Home: -count, Keys.End: count}
         match key:
@@ -200,8 +200,8 @@ class TopScreen:
             case _ if self._board.help:
                 self._board = self._board._replace(help=False)
             case _ if key in steps and entry:
-                place = max(0, min(self._place() + steps[key], count - 1))
-                self._board = self._board._replace(selected=self._board.entries[place].task.task_id)
+                position = max(0, min(self._position() + steps[key], count - 1))
+                self._board = self._board._replace(selected=self._board.entries[position].task.task_id)
             case "c" if entry and entry.has_ended:
                 self._note = f"Task {entry.task.task_id} is not running (status: {entry.status})."
             case "c" if entry:
@@ -226,13 +226,13 @@ class TopScreen:
             case Keys.Escape:
                 self._leave()
 
-    def _place(self) -> int:
-        """Where in the list the selected task stands."""
+    def _position(self) -> int:
+        """The index of the selected task in the list."""
         ids = [entry.task.task_id for entry in self._board.entries]
         return ids.index(self._board.selected) if self._board.selected in ids else 0
 
     def _answer(self, task_id: str, key: str) -> None:
-        """A yes requests the cancelling and does not wait for it: the board shows what comes of it."""
+        """Request the cancellation if the user confirmed it. Does not wait: the board shows the result."""
         self._cancelling = None
         if key not in ("y", "Y"):
             return
@@ -246,7 +246,7 @@ class TopScreen:
     # -- commands on the plain screen
 
     def _restart(self, task_id: str) -> None:
-        """Through the gate, which may ask; the new task is selected."""
+        """Restart a task, which may ask for approval, and select the new task."""
         before = {entry.task.task_id for entry in self._board.entries}
         self._run_command("restart", task_id)
         for entry in self._board.entries:
@@ -270,5 +270,5 @@ class TopScreen:
 
 
 def _ascii(text: str) -> str:
-    """`text` in as many columns, without a letter that a terminal without UTF-8 could not show."""
+    """`text` with the same width, without characters that a terminal without UTF-8 cannot show."""
     return "".join(c if c.isascii() else _ASCII.get(c, "?" * cells(c)) for c in text)

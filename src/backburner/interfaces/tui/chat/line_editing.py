@@ -1,4 +1,4 @@
-"""What helps to type a line of the chat: what was typed before, and what could come next."""
+"""History and completion for the input line of the chat."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
@@ -9,11 +9,11 @@ from prompt_toolkit.history import FileHistory
 
 from backburner.core.states import RunState, TaskState
 from backburner.core.terminal_text import readable, shortened
-from backburner.interfaces.tui.chat.slash_commands import SLASHES
+from backburner.interfaces.tui.chat.slash_commands import SLASH_COMMANDS
 
 
-class KeptHistory(FileHistory):
-    """A history that does without its file where that cannot be written."""
+class OptionalFileHistory(FileHistory):
+    """A history that works without its file if the file cannot be written."""
 
     def store_string(self, string: str) -> None:
         with contextlib.suppress(OSError):
@@ -21,7 +21,7 @@ class KeptHistory(FileHistory):
 
 
 class SlashCompleter(Completer):
-    """Slash commands, and what they take; `tasks` gives the ids there are, with what each is about."""
+    """Completes slash commands and their arguments; `tasks` returns the known task ids, each with its description."""
 
     def __init__(self, tasks: Callable[[], Sequence[tuple[str, str]]]) -> None:
         self._tasks = tasks
@@ -32,17 +32,17 @@ class SlashCompleter(Completer):
             return
         name, space, rest = text[1:].partition(" ")
         if not space:
-            for known, slash in SLASHES.items():
+            for known, command in SLASH_COMMANDS.items():
                 if known.startswith(name):
-                    yield Completion(f"/{known}", -len(text), display=slash.usage, display_meta=slash.about)
+                    yield Completion(f"/{known}", -len(text), display=command.usage, display_meta=command.summary)
             return
         word = rest.rpartition(" ")[2]
         if name == "tasks":
             yield from (Completion(state, -len(word)) for state in _states() if state.startswith(word))
-        elif name in SLASHES and SLASHES[name].ids and (" " not in rest or name in ("cancel", "approve", "reject")):
-            for task_id, about in self._tasks():
+        elif name in SLASH_COMMANDS and SLASH_COMMANDS[name].takes_ids and (" " not in rest or name in ("cancel", "approve", "reject")):
+            for task_id, description in self._tasks():
                 if word.lower() in task_id.lower():
-                    yield Completion(task_id, -len(word), display_meta=shortened(readable(about).replace("\n", " "), longest=60))
+                    yield Completion(task_id, -len(word), display_meta=shortened(readable(description).replace("\n", " "), longest=60))
 
 
 def _states() -> list[str]:

@@ -1,7 +1,7 @@
-"""Markdown of a model's answer, drawn for a terminal line by line as it streams in. Pure but for the asked width.
+"""Renders the Markdown of a streamed answer for a terminal, line by line. Pure, except that it asks for the width.
 
-A line is drawn when its newline comes; only a line that may start a table waits for the next one, and a table for its end.
-Nothing of the input but text reaches the terminal: the escapes in what comes out are ours, and only set styles.
+A line is rendered when its newline arrives. A line that may start a table is held until the next line, and a table until its end.
+Control characters of the input never reach the terminal: the only escape sequences in the output set styles.
 """
 
 import re
@@ -13,16 +13,16 @@ from wcwidth import iter_graphemes, wcswidth
 
 from backburner.core.terminal_text import readable
 
-_NARROWEST = 20
+_MIN_WIDTH = 20
 
-# A style is the parameters of its escape sequence, each after a semicolon.
+# A style is the parameters of its escape sequence, each preceded by a semicolon.
 Span = tuple[str, str]
 _BOLD, _DIM, _ITALIC, _UNDERLINED, _STRUCK, _CODE, _RESET = ";1", ";2", ";3", ";4", ";9", ";36", "\x1b[0m"
 _STYLES = {"*": _ITALIC, "**": _BOLD, "_": _ITALIC, "~~": _STRUCK}
-_RUNS = {**{mark: (mark,) for mark in _STYLES}, "***": ("**", "*")}
+_MARK_RUNS = {**{mark: (mark,) for mark in _STYLES}, "***": ("**", "*")}
 
-# These take linear time on any text: no part matches what its neighbour could, and what repeats gives nothing back.
-_LINE = re.compile(r".{0,8000}+\n|(?=.{8001})(?:.{4000,7999} |.{8000})")  # or as much as is given out of one that is too long
+# These take linear time on any text: neighbouring parts never match the same characters, and repetitions do not backtrack.
+_LINE = re.compile(r".{0,8000}+\n|(?=.{8001})(?:.{4000,7999} |.{8000})")  # or the first piece of a line that is too long
 _BLOCK = re.compile(r"((?: *+> ?+)*+)( *+)(?:([-*+]|\d{1,4}[.)])(?: ++|$)(?:\[([ xX])\](?: ++|$))?)?")
 _RULE = re.compile(r" *+(?:(?:- *+){3,}+|(?:\* *+){3,}+|(?:_ *+){3,}+)$")
 _FENCE = re.compile(r"`{3,}+(?=[^`]*$)|~{3,}+")
@@ -34,120 +34,121 @@ _INLINE = re.compile(
     r"|!?\[((?:[^\[\]]++|\[[^\[\]]*+\])*+)\]\(([^()\s]*+(?:\([^()\s]*+\)[^()\s]*+)*+)(?: ++\"[^\"]*+\")?\)"
     r"|(\*++|_++|~++)"
 )
-# What a run of marks stands beside where it can open or close: inside words and paths it seldom can.
+# The characters around a run of marks that let it open or close a style; inside words and paths it rarely can.
 _OPENS = re.compile(r"(?<![A-Za-z0-9/\\])[*~]++(?=\S)|(?<!\w)_(?=\S)")
 _CLOSES = re.compile(r"(?<=\S)[*~]++(?![A-Za-z0-9])|(?<=[^\W\d_])[*~]{2,}(?=[A-Za-z])|(?<=\S)_(?!\w)")
 
 
 class Markdown:
-    """An answer as it comes in: finished lines drawn for a terminal, and the rest that is still being said."""
+    """Takes an answer in pieces and returns its finished lines, rendered; `rest` is the unfinished line."""
 
     def __init__(self, width: Callable[[], int], *, colour: bool = True) -> None:
-        self._width = lambda: max(_NARROWEST, width())
+        self._width = lambda: max(_MIN_WIDTH, width())
         self._colour = colour
-        self._start()
+        self._reset()
 
-    def _start(self) -> None:
+    def _reset(self) -> None:
         self._rest = ""
-        self._cut = False  # the beginning of the line was given out already
-        self._code: re.Pattern[str] | None = None  # what is no code before a line of it; the first group is its end
+        self._line_was_split = False  # the beginning of the line was already returned
+        self._code_line: re.Pattern[str] | None = None  # matches the indentation of a code line; group 1 matches the closing fence
         self._table: list[str] = []
-        self._hang: list[Span] = []  # what stands before a row that goes on the last line
+        self._indent: list[Span] = []  # the prefix of rows that continue the last line
 
     def feed(self, text: str) -> list[str]:
-        """The lines that are finished now, without newlines. How the text is cut into pieces makes no difference."""
+        """The lines that are finished now, without newlines. The result does not depend on how the text is cut into pieces."""
         lines: list[str] = []
         text, at = self._rest + text, 0
         while found := _LINE.match(text, at):
             at = found.end()
-            lines += self._line(found[0].removesuffix("\n"))
-            self._cut = not found[0].endswith("\n")
+            lines += self._render_line(found[0].removesuffix("\n"))
+            self._line_was_split = not found[0].endswith("\n")
         self._rest = text[at:]
         return lines
 
     @property
     def rest(self) -> str:
-        """What has come of the unfinished line, harmless but undrawn."""
-        return _harmless(self._rest)
+        """The unfinished line, without control characters and not rendered."""
+        return _without_controls(self._rest)
 
     def close(self) -> list[str]:
-        """What is left, drawn; the object is then as new."""
-        lines = (self._line(self._rest) if self._rest else []) + self._held()
-        self._start()
+        """The remaining lines, rendered. Afterwards the object can be used for another answer."""
+        lines = (self._render_line(self._rest) if self._rest else []) + self._flush_table()
+        self._reset()
         return lines
 
-    def _line(self, line: str) -> list[str]:
-        line, width = _harmless(line), self._width()
-        if self._code:
-            before = None if self._cut else self._code.match(line)
-            if self._cut or (before and before[1] is None):
-                return [self._drawn([*self._hang, ("  ", ""), (line[before.end() if before else 0 :], _CODE)])]
-            self._code = None
+    def _render_line(self, line: str) -> list[str]:
+        line, width = _without_controls(line), self._width()
+        if self._code_line:
+            before = None if self._line_was_split else self._code_line.match(line)
+            if self._line_was_split or (before and before[1] is None):
+                return [self._join_spans([*self._indent, ("  ", ""), (line[before.end() if before else 0 :], _CODE)])]
+            self._code_line = None
             if before:
                 return []
-        if self._cut or not line:
+        if self._line_was_split or not line:
             rest = line.strip(" ")
-            return self._held() + (self._wrapped(self._inline(rest), self._hang) if rest else [] if self._cut else [""])
+            return self._flush_table() + (self._wrap(self._inline(rest), self._indent) if rest else [] if self._line_was_split else [""])
         block = _BLOCK.match(line)
         assert block
         quotes, indent, mark, box = block.groups()
         depth, text, rule = quotes.count(">"), line[block.end() :].rstrip(" "), _RULE.match(line, block.end(1))
-        hang: list[Span] = [(" " * min(len(quotes) - len(quotes.lstrip(" ")), width // 10), "")]
-        hang += [("│", _DIM), (" ", "")] * min(depth, width // 8) + [(" " * min(len(indent), width // 5), "")]
-        first = hang
+        prefix: list[Span] = [(" " * min(len(quotes) - len(quotes.lstrip(" ")), width // 10), "")]
+        prefix += [("│", _DIM), (" ", "")] * min(depth, width // 8) + [(" " * min(len(indent), width // 5), "")]
+        first_prefix = prefix
         if mark and not rule:
             box = {None: "", " ": "☐ "}.get(box, "☑ ")
             mark = f"{mark} {box}" if mark[0].isdigit() else box or "• "
-            first, hang = [*hang, (mark, "")], [*hang, (" " * len(mark), "")]
+            first_prefix, prefix = [*prefix, (mark, "")], [*prefix, (" " * len(mark), "")]
         fence, heading = _FENCE.match(text), _HEADING.match(text)
         if "|" in text and not (mark or fence or heading):
-            lines = [] if self._table and self._goes_on(text, hang) else self._held()
+            lines = [] if self._table and self._continues_table(text, prefix) else self._flush_table()
             self._table.append(text)
-            self._hang = hang
+            self._indent = prefix
             return lines
-        lines, self._hang = self._held(), hang
+        lines, self._indent = self._flush_table(), prefix
         if fence:
             indented = block.end() - len(quotes)
             end = rf" {{0,{indented + 3}}}+{fence[0]}{fence[0][0]}*+ *$"
-            self._code = re.compile(rf"(?: *+> ?+){{{depth}}}(?:({end})| {{0,{indented}}})")
-            return lines + ([self._drawn(first)] if mark else [])
+            self._code_line = re.compile(rf"(?: *+> ?+){{{depth}}}(?:({end})| {{0,{indented}}})")
+            return lines + ([self._join_spans(first_prefix)] if mark else [])
         if rule:
-            spans = [("─" * (width - _columns(hang)), _DIM)]
+            spans = [("─" * (width - _columns(prefix)), _DIM)]
         elif heading:
             title = re.sub("(?:^| )#++$", "", text[heading.end() :]).rstrip(" ")
             spans = self._inline(title, _BOLD + (_UNDERLINED if len(heading[1]) < 3 else ""))
         else:
             spans = self._inline(text)
-        return lines + self._wrapped(spans, hang, first)
+        return lines + self._wrap(spans, prefix, first_prefix)
 
-    def _goes_on(self, text: str, hang: list[Span]) -> bool:
-        """Whether a line belongs to the table that is held back; the second says with its dashes that it is one."""
+    def _continues_table(self, text: str, prefix: list[Span]) -> bool:
+        """Whether a line belongs to the table that is held back. The second line of a table must be a row of dashes."""
         is_row = len(self._table) > 1 or (_DELIMITER.match(text) and len(_cells(text)) == len(_cells(self._table[0])))
-        return bool(is_row) and hang == self._hang
+        return bool(is_row) and prefix == self._indent
 
-    def _held(self) -> list[str]:
-        """The table that was held back, or the line that only looked like the start of one."""
+    def _flush_table(self) -> list[str]:
+        """Render the table that was held back, or the line that turned out not to start one."""
         if not self._table:
             return []
         rows, self._table = self._table, []
         sides = _cells(rows.pop(1)) if len(rows) > 1 else []
-        room = self._width() - _columns(self._hang) - 3 * (len(sides) - 1)
-        if not sides or room < 3 * len(sides):
-            return [line for row in rows for line in self._wrapped(self._inline(row), self._hang)]
+        available = self._width() - _columns(self._indent) - 3 * (len(sides) - 1)
+        if not sides or available < 3 * len(sides):
+            return [line for row in rows for line in self._wrap(self._inline(row), self._indent)]
         table = [[self._inline(cell, "" if n else _BOLD) for cell in _cells(row, len(sides))] for n, row in enumerate(rows)]
         sizes = [max([1, *(_columns(row[n]) for row in table if n < len(row))]) for n in range(len(sides))]
-        widest = next(most for most in range(min(room, max(sizes)), 0, -1) if sum(min(size, most) for size in sizes) <= room)
+        widths = range(min(available, max(sizes)), 0, -1)
+        widest = next(width for width in widths if sum(min(size, width) for size in sizes) <= available)
         sizes = [min(size, widest) for size in sizes]
-        lines = [self._drawn([*self._hang, ("─┼─".join("─" * size for size in sizes), _DIM)])]
+        lines = [self._join_spans([*self._indent, ("─┼─".join("─" * size for size in sizes), _DIM)])]
         for row in table:
-            cells = [[(" │ ", _DIM), *_fitted(cell, sizes[n], sides[n])] for n, cell in enumerate(row)]
-            lines.append(self._drawn([*self._hang, *[span for cell in cells for span in cell][1:]]))
+            cells = [[(" │ ", _DIM), *_fit_cell(cell, sizes[n], sides[n])] for n, cell in enumerate(row)]
+            lines.append(self._join_spans([*self._indent, *[span for cell in cells for span in cell][1:]]))
         return [lines[1], lines[0], *lines[2:]]
 
     def _inline(self, text: str, style: str = "") -> list[Span]:
-        """Text with its marks taken as styles. A mark without its like stays as it is."""
+        """Parse the inline marks of a text into styled spans. A mark without a counterpart is kept as text."""
         spans: list[Span] = []
-        opened: dict[str, int] = {}  # where in `spans` the last of each mark stands that can open
+        opened: dict[str, int] = {}  # index in `spans` of the last mark of each kind that can open a style
         at = 0
         while found := _INLINE.search(text, at):
             spans.append((text[at : found.start()], style))
@@ -161,12 +162,12 @@ class Markdown:
             elif label or url:
                 spans += self._inline(label, style + _UNDERLINED)
                 spans += [(f" ({url})", style + _DIM)] if url not in ("", label) else []
-            elif run in _RUNS and (self._colour or run != "~~"):
+            elif run in _MARK_RUNS and (self._colour or run != "~~"):
                 opens, closes = _OPENS.match(text, found.start()), _CLOSES.match(text, found.start())
-                for mark in _RUNS[run]:
+                for mark in _MARK_RUNS[run]:
                     if closes and mark in opened:
                         start = opened.pop(mark)
-                        spans[start:] = [("", style), *((said, inner + _STYLES[mark]) for said, inner in spans[start + 1 :])]
+                        spans[start:] = [("", style), *((inner, inner_style + _STYLES[mark]) for inner, inner_style in spans[start + 1 :])]
                         continue
                     if opens:
                         opened[mark] = len(spans)
@@ -175,11 +176,11 @@ class Markdown:
                 spans.append((escaped or found[0], style))
         return [*spans, (text[at:], style)]
 
-    def _wrapped(self, spans: list[Span], hang: list[Span], first: list[Span] | None = None) -> list[str]:
-        rows = _rows(spans, self._width() - _columns(hang))
-        return [self._drawn([*(first if first and not n else hang), *row]) for n, row in enumerate(rows)]
+    def _wrap(self, spans: list[Span], prefix: list[Span], first_prefix: list[Span] | None = None) -> list[str]:
+        rows = _wrap_spans(spans, self._width() - _columns(prefix))
+        return [self._join_spans([*(first_prefix if first_prefix and not n else prefix), *row]) for n, row in enumerate(rows)]
 
-    def _drawn(self, spans: list[Span]) -> str:
+    def _join_spans(self, spans: list[Span]) -> str:
         line = ""
         for style, same in groupby(spans, key=lambda span: span[1] if self._colour and span[0] else ""):
             text = "".join(text for text, _ in same)
@@ -188,8 +189,8 @@ class Markdown:
         return line + (_RESET if "\x1b" in line and not line.endswith(_RESET) else "")
 
 
-def _harmless(line: str) -> str:
-    """A line without whatever a terminal would obey or not show. Joiners stay, as scripts and emoji need them."""
+def _without_controls(line: str) -> str:
+    """A line without control and invisible characters. Joiners are kept, because some scripts and emoji need them."""
     if line.isascii() and line.isprintable():
         return line
     line = readable(line.rstrip("\r").replace("\r", " ")).replace("\t", "    ").encode(errors="replace").decode()
@@ -197,32 +198,32 @@ def _harmless(line: str) -> str:
 
 
 def _columns(spans: list[Span]) -> int:
-    """How many columns of a terminal they take. Unlike `cells` it counts an emoji made of several characters as one."""
+    """The number of terminal columns. Unlike `cells`, it counts an emoji made of several characters as one."""
     text = "".join([text for text, _ in spans])
     return len(text) if text.isascii() else sum(map(wcswidth, iter_graphemes(text)))
 
 
-def _cells(row: str, most: int = 0) -> list[str]:
-    """The cells of a row; what is more than `most` stays with the last."""
+def _cells(row: str, limit: int = 0) -> list[str]:
+    """The cells of a row. With a `limit`, further cells are joined to the last one."""
     row = row.removeprefix("|")
     row = row[:-1] if row.endswith("|") and not row.endswith(r"\|") else row
     row = re.sub("`[^`]*`", lambda code: re.sub(r"\\?\|", r"\\|", code[0]), row)
     cells = [cell.strip(" ").replace(r"\|", "|") for cell in re.split(r"(?<!\\)\|", row)]
-    return [*cells[: most - 1], " | ".join(cells[most - 1 :])] if 0 < most < len(cells) else cells
+    return [*cells[: limit - 1], " | ".join(cells[limit - 1 :])] if 0 < limit < len(cells) else cells
 
 
-def _fitted(spans: list[Span], size: int, side: str) -> list[Span]:
-    """A cell in just `size` columns, on the side that the table says."""
+def _fit_cell(spans: list[Span], size: int, side: str) -> list[Span]:
+    """A cell padded or cut to `size` columns; `side` is its alignment in the row of dashes."""
     if _columns(spans) > size:
-        spans = [*next(_rows(spans, size - 1)), ("…", "")]
-    room = size - _columns(spans)
-    left = room // (2 if side[0] == ":" else 1) if side[-1] == ":" else 0
-    return [(" " * left, ""), *spans, (" " * (room - left), "")]
+        spans = [*next(_wrap_spans(spans, size - 1)), ("…", "")]
+    free = size - _columns(spans)
+    left = free // (2 if side[0] == ":" else 1) if side[-1] == ":" else 0
+    return [(" " * left, ""), *spans, (" " * (free - left), "")]
 
 
-def _rows(spans: list[Span], room: int) -> Iterator[list[Span]]:
-    """Text broken at words into rows of at most `room` columns; a word that no row can hold is broken anywhere."""
-    if _columns(spans) <= room:
+def _wrap_spans(spans: list[Span], width: int) -> Iterator[list[Span]]:
+    """Break text at words into rows of at most `width` columns; a word that is longer than a row is broken anywhere."""
+    if _columns(spans) <= width:
         yield spans
         return
     row, gap, used = list[Span](), list[Span](), 0
@@ -233,14 +234,14 @@ def _rows(spans: list[Span], room: int) -> Iterator[list[Span]]:
             gap = word if row else []
             continue
         size, before = _columns(word), _columns(gap)
-        if row and used + before + (2 if size > room else size) > room:
+        if row and used + before + (2 if size > width else size) > width:
             yield row
             row, gap, used, before = [], [], 0, 0
         row += gap
         used += before
-        for part in word if size <= room else [(cluster, style) for text, style in word for cluster in iter_graphemes(text)]:
+        for part in word if size <= width else [(cluster, style) for text, style in word for cluster in iter_graphemes(text)]:
             size = _columns([part])
-            if used + size > room:
+            if used + size > width:
                 yield row
                 row, used = [], 0
             row.append(part)

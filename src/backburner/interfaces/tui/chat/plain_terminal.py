@@ -1,4 +1,4 @@
-"""The chat without a screen: one message and its answer, lines from a pipe, and terminals that can do no more than print."""
+"""The chat without cursor control: one message and its answer, lines from a pipe, and terminals that can only print."""
 
 import asyncio
 import os
@@ -12,27 +12,27 @@ from backburner.interfaces.tui.chat.markdown import Markdown
 from backburner.interfaces.tui.chat.session import ChatSession
 
 _PROMPT = "> "
-_LOOK_SECONDS = 0.3
+_POLL_INTERVAL = 0.3  # seconds
 
 
 class PlainTerminal:
-    """Prints what comes. The answer goes to the output, all else to the error output where the input is no person."""
+    """Prints the answer to standard output. Everything else goes to standard error, or to standard output if `interactive`."""
 
-    room: ChatSession
+    session: ChatSession
 
-    def __init__(self, *, drawn: Callable[[], int] | None, colour: bool, person: bool) -> None:
-        self._markdown = Markdown(drawn, colour=colour) if drawn else None
-        self._screen = Screen() if sys.stdout.isatty() else None  # what an agent says moves nobody's cursor
-        self._beside = sys.stdout if person else sys.stderr
-        self._person = person
-        self._fresh = True  # whether the output stands at the beginning of a line
-        self._typed = b""
+    def __init__(self, *, markdown_width: Callable[[], int] | None, colour: bool, interactive: bool) -> None:
+        self._markdown = Markdown(markdown_width, colour=colour) if markdown_width else None
+        self._screen = Screen() if sys.stdout.isatty() else None  # removes the escape sequences of the agent's text
+        self._info_stream = sys.stdout if interactive else sys.stderr
+        self._interactive = interactive
+        self._at_line_start = True  # whether the cursor is at the beginning of a line
+        self._input_buffer = b""
 
     def show(self, text: str, style: str = "") -> None:
-        if style != "tool" or self._person:
-            print(readable(text), file=self._beside, flush=True)
+        if style != "tool" or self._interactive:
+            print(readable(text), file=self._info_stream, flush=True)
 
-    def say(self, piece: str) -> None:
+    def add_answer(self, piece: str) -> None:
         if self._markdown:
             for line in self._markdown.feed(piece):
                 print(line, flush=True)
@@ -40,77 +40,77 @@ class PlainTerminal:
         shown = self._screen.feed(piece.encode("utf-8", "replace")).decode() if self._screen else piece
         sys.stdout.write(shown)
         sys.stdout.flush()
-        self._fresh = shown.endswith("\n") if shown else self._fresh
+        self._at_line_start = shown.endswith("\n") if shown else self._at_line_start
 
-    def said(self) -> None:
+    def end_paragraph(self) -> None:
         for line in self._markdown.close() if self._markdown else ():
             print(line)
-        if not self._fresh:
+        if not self._at_line_start:
             print()
-        self._fresh = True
+        self._at_line_start = True
         sys.stdout.flush()
 
     def refresh(self) -> None:
         return
 
-    async def once(self, message: str) -> int:
-        """One message and its answer; the exit code."""
-        await self.room.talk.say(message)
-        turn = asyncio.create_task(self.room.turn())
+    async def run_message(self, message: str) -> int:
+        """Send one message and print its answer; returns the exit code."""
+        await self.session.conversation.send(message)
+        turn = asyncio.create_task(self.session.run_turn())
         try:
             while not turn.done():
-                await asyncio.wait({turn}, timeout=_LOOK_SECONDS)
-                await self.room.refresh()
-                entry = self.room.talk.entry
-                if self.room.questions and not turn.done() and entry and entry.status == "waiting":
-                    if not self._person:
-                        raise ApprovalRequired(task_id=self.room.questions[0].about, reason=entry.run.error if entry.run else "")
-                    await self._ask()
+                await asyncio.wait({turn}, timeout=_POLL_INTERVAL)
+                await self.session.refresh()
+                entry = self.session.conversation.entry
+                if self.session.questions and not turn.done() and entry and entry.status == "waiting":
+                    if not self._interactive:
+                        raise ApprovalRequired(task_id=self.session.questions[0].about, reason=entry.run.error if entry.run else "")
+                    await self._ask_question()
         finally:
             turn.cancel()
             await asyncio.gather(turn, return_exceptions=True)
-        return 0 if turn.result().about == "completed" else 1
+        return 0 if turn.result().detail == "completed" else 1
 
-    async def lines(self) -> int:
-        """A line at a time, until there are no more."""
-        print("Backburner chat. /help lists the commands, Ctrl-D leaves.", flush=True)
-        while not self.room.left.is_set():
-            await self.room.refresh()
-            while self.room.questions:
-                await self._ask()
-            if (line := await self._line(_PROMPT)) is None:
+    async def run_lines(self) -> int:
+        """Read and handle one line at a time until the end of the input."""
+        print("Backburner chat. Type /help for the commands, Ctrl-D to exit.", flush=True)
+        while not self.session.exit_requested.is_set():
+            await self.session.refresh()
+            while self.session.questions:
+                await self._ask_question()
+            if (line := await self._read_line(_PROMPT)) is None:
                 print()
                 return 0
-            if line.strip() and await self.room.run_line(line):
-                await self.once(line.removeprefix("/") if line.startswith("//") else line)
+            if line.strip() and await self.session.run_line(line):
+                await self.run_message(line.removeprefix("/") if line.startswith("//") else line)
         return 0
 
-    async def _ask(self) -> None:
-        question = self.room.questions[0]
-        self._typed = b""
-        termios.tcflush(sys.stdin, termios.TCIFLUSH)  # what was typed before the question is no answer to it
+    async def _ask_question(self) -> None:
+        question = self.session.questions[0]
+        self._input_buffer = b""
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)  # text typed before the question must not answer it
         print(f"{question.text}\n", flush=True)
         while True:
-            word = await self._line(f"{question.line} ")
-            if word is None:
-                raise ApprovalRequired(task_id=question.about, reason="nobody answered")
-            if word.strip().lower() in question.answers:
-                await self.room.answer_now(question, word.strip().lower())
+            answer = await self._read_line(f"{question.line} ")
+            if answer is None:
+                raise ApprovalRequired(task_id=question.about, reason="no answer was given")
+            if answer.strip().lower() in question.answers:
+                await self.session.answer_now(question, answer.strip().lower())
                 return
 
-    async def _line(self, prompt: str) -> str | None:
-        """What the person enters next; None where there is no more. Nothing is read ahead of what is asked for."""
+    async def _read_line(self, prompt: str) -> str | None:
+        """The next line of the user, or None at the end of the input. Reads nothing before it is needed."""
         print(prompt, end="", flush=True)
-        loop, there = asyncio.get_running_loop(), asyncio.Event()
-        loop.add_reader(0, there.set)
+        loop, has_input = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(0, has_input.set)
         try:
-            while b"\n" not in self._typed:
-                there.clear()
-                await there.wait()
+            while b"\n" not in self._input_buffer:
+                has_input.clear()
+                await has_input.wait()
                 if not (piece := os.read(0, 1 << 16)):
                     return None
-                self._typed += piece
+                self._input_buffer += piece
         finally:
             loop.remove_reader(0)
-        line, _, self._typed = self._typed.partition(b"\n")
+        line, _, self._input_buffer = self._input_buffer.partition(b"\n")
         return line.decode("utf-8", "replace")

@@ -1,7 +1,7 @@
-"""The chat in a terminal: one line that is always there, and everything else above it.
+"""The chat in a terminal: an input line at the bottom, and everything else above it.
 
-What happens never touches the line being typed. A question has a prompt of its own: it takes the place of the line only when that is
-empty and the person has paused, and what is typed in the moment of its coming goes to the line.
+Output never changes the line that is being typed. A question replaces the input line only when the line is empty and no key was
+pressed recently; keys pressed right after it appears still go to the input line.
 """
 
 import asyncio
@@ -25,306 +25,317 @@ from prompt_toolkit.styles import Style
 
 from backburner.core.terminal_text import readable, shortened
 from backburner.interfaces.cli.questions import Question
-from backburner.interfaces.tui.chat.line_editing import KeptHistory, SlashCompleter
+from backburner.interfaces.tui.chat.line_editing import OptionalFileHistory, SlashCompleter
 from backburner.interfaces.tui.chat.markdown import Markdown
 from backburner.interfaces.tui.chat.session import ChatSession, StatusLine
 
-_PAUSED_SECONDS = 0.8  # without a key: then a question may take the place of an empty line
-_FRESH_SECONDS = 0.6  # a key so soon after a question came was not meant for it
-_PRINT_SECONDS = 0.04
-_LEAVE_SECONDS = 2.0  # a second Ctrl-C within them leaves
-_LONG_PASTE, _TALL_PASTE = 1000, 12
-_LIVE_LINES = 6
+_TYPING_PAUSE = 0.8  # seconds without a key after which a question may replace an empty input line
+_QUESTION_GUARD = 0.6  # seconds after a question appears in which keys still go to the input line
+_PRINT_INTERVAL = 0.04  # seconds
+_EXIT_WINDOW = 2.0  # seconds in which a second Ctrl-C exits
+_MAX_INLINE_PASTE = 1000  # characters; a longer paste is shown as a placeholder
+_MAX_INLINE_PASTE_LINES = 12
+_MAX_PREVIEW_ROWS = 6  # of the unfinished line of an answer
 _PROMPT = "› "
 _STYLE = {
     "prompt": "bold",
-    "asking": "bold",
-    "doing": "#888888",
+    "question": "bold",
+    "activity": "#888888",
     "bottom-toolbar": "noreverse #888888",
     "bottom-toolbar.waits": "noreverse bold #d7af00",
 }
-_COLOURS = {"notice": "36", "error": "31", "hint": "2", "tool": "2", "said": "1", "asking": "33"}
-_SENTENCES = {"notice", "error", "hint", "note", "tool"}  # are wrapped at words; all else is shown as it is
-# Whatever is printed, of its control characters only those that set colours reach the terminal.
-_UNSHOWN = re.compile(r"\x1b(?!\[[0-9;]*m)|[\x00-\x1a\x1c-\x1f\x7f-\x9f]")
-_UNCOLOURED = re.compile(rf"\x1b\[[0-9;]*m|{_UNSHOWN.pattern}")
-_MARKS = {"notice": "● ", "tool": "⚙ "}
+_COLOURS = {"notice": "36", "error": "31", "hint": "2", "tool": "2", "sent": "1", "question": "33"}
+_WRAPPED_STYLES = {"notice", "error", "hint", "note", "tool"}  # wrapped at words; other text is shown unchanged
+# Of all control characters, only those that set colours reach the terminal.
+_CONTROL_CHARACTERS = re.compile(r"\x1b(?!\[[0-9;]*m)|[\x00-\x1a\x1c-\x1f\x7f-\x9f]")
+_CONTROL_AND_COLOURS = re.compile(rf"\x1b\[[0-9;]*m|{_CONTROL_CHARACTERS.pattern}")
+_PREFIXES = {"notice": "● ", "tool": "⚙ "}
 
 
 class ChatScreen:
-    """The face of a chat in a terminal."""
+    """The view of a chat in a terminal. `session` is None until the home is open."""
 
-    room: ChatSession | None = None
+    session: ChatSession | None = None
 
     def __init__(self, history: str | None, *, colour: bool) -> None:
         self._colour = colour
-        self._session: PromptSession[str] = PromptSession(
-            message=self._message,
+        self._prompt_session: PromptSession[str] = PromptSession(
+            message=self._prompt_text,
             multiline=True,
             prompt_continuation=lambda width, line, soft: "" if soft else "· ".rjust(width),
-            history=self._history(history),
-            completer=SlashCompleter(lambda: [] if self._asking or not self.room else self.room.stands.tasks),
-            complete_while_typing=Condition(lambda: self._asking is None and self._session.default_buffer.text.startswith("/")),
+            history=self._open_history(history),
+            completer=SlashCompleter(lambda: [] if self._question or not self.session else self.session.status.tasks),
+            complete_while_typing=Condition(lambda: self._question is None and self._prompt_session.default_buffer.text.startswith("/")),
             reserve_space_for_menu=6,
-            bottom_toolbar=self._bar,
-            key_bindings=self._keys(),
+            bottom_toolbar=self._status_bar,
+            key_bindings=self._key_bindings(),
             style=Style.from_dict(_STYLE) if colour else Style.from_dict({"bottom-toolbar": "noreverse"}),
             color_depth=None if colour else ColorDepth.DEPTH_1_BIT,
             editing_mode=EditingMode.EMACS,
             erase_when_done=True,
             enable_suspend=True,
         )
-        app = self._session.app
+        app = self._prompt_session.app
         app.ttimeoutlen, app.timeoutlen = 0.05, 0.25
-        app.key_processor.before_key_press += lambda _: self._pressed()
-        app.min_redraw_interval = _PRINT_SECONDS
+        app.key_processor.before_key_press += lambda _: self._record_key()
+        app.min_redraw_interval = _PRINT_INTERVAL
         self._markdown = Markdown(self._width, colour=colour)
-        self._asking: Question | None = None
-        self._opening: asyncio.Future[None] | None = None
-        self._later: asyncio.TimerHandle | None = None
-        self._alone, self._held = False, list[str]()  # whether a question is on the screen, and what waits behind it
-        self._asked_at = self._pressed_at = self._left_at = 0.0
+        self._question: Question | None = None
+        self._showing_question: asyncio.Future[None] | None = None
+        self._retry_timer: asyncio.TimerHandle | None = None
+        self._question_shown, self._held_lines = False, list[str]()  # whether a question is on the screen, and the lines held back by it
+        self._question_at = self._last_key_at = self._ctrl_c_at = 0.0
         self._pasted = list[str]()
-        self._lines, self._early = list[str](), list[str]()
+        self._lines, self._early_lines = list[str](), list[str]()
         self._printing: asyncio.Future[None] | None = None
 
     @staticmethod
-    def _history(path: str | None) -> History:
+    def _open_history(path: str | None) -> History:
         if path is None:
             return InMemoryHistory()
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
-        return KeptHistory(path)
+        return OptionalFileHistory(path)
 
     async def run(self, started: Callable[[], None]) -> None:
-        """Until the person leaves."""
-        await self._session.prompt_async(pre_run=started)
+        """Read input until the user exits."""
+        await self._prompt_session.prompt_async(pre_run=started)
 
-    def attach(self, room: ChatSession) -> None:
-        """The home is open: what was sent off before is done now."""
-        self.room = room
-        for line in self._early:
-            room.submit_line(line)
-        self._early.clear()
+    def attach(self, session: ChatSession) -> None:
+        """Connect the session, and submit the lines that were entered before it existed."""
+        self.session = session
+        for line in self._early_lines:
+            session.submit_line(line)
+        self._early_lines.clear()
 
-    def unsaid(self) -> list[str]:
-        """What was sent off, and was not said."""
-        return self.room.unsent_lines() if self.room else self._early
+    def unsent_lines(self) -> list[str]:
+        """The lines that were entered but not sent to the agent."""
+        return self.session.unsent_lines() if self.session else self._early_lines
 
-    def leave(self) -> None:
-        if self._session.app.is_running and not self._session.app.is_done:
-            self._session.app.exit(result="")
+    def close(self) -> None:
+        """End `run`."""
+        if self._prompt_session.app.is_running and not self._prompt_session.app.is_done:
+            self._prompt_session.app.exit(result="")
 
-    async def settled(self) -> None:
-        """All that was to be shown is on the screen."""
+    async def wait_printed(self) -> None:
+        """Return when all output is on the screen."""
         while self._lines or self._printing:
-            await asyncio.sleep(_PRINT_SECONDS)
+            await asyncio.sleep(_PRINT_INTERVAL)
 
-    # -- what is shown above the line
+    # -- output above the input line
 
     def show(self, text: str, style: str = "") -> None:
-        mark = _MARKS.get(style, "")
+        prefix = _PREFIXES.get(style, "")
         for number, line in enumerate(text.split("\n")):
-            start, rest = (mark if number == 0 else " " * len(mark)), " " * len(mark)
-            rows = _wrapped(line, self._width() - len(mark)) if style in _SENTENCES else [line]
+            rows = _wrap(line, self._width() - len(prefix)) if style in _WRAPPED_STYLES else [line]
             for row, part in enumerate(rows):
-                self._print(self._styled((rest if row else start) + part, style))
+                is_first = number == 0 and row == 0
+                self._print(self._styled((prefix if is_first else " " * len(prefix)) + part, style))
 
-    def say(self, piece: str) -> None:
+    def add_answer(self, piece: str) -> None:
         for line in self._markdown.feed(piece):
             self._print(line)
-        self._session.app.invalidate()
+        self._prompt_session.app.invalidate()
 
-    def said(self) -> None:
+    def end_paragraph(self) -> None:
         for line in self._markdown.close():
             self._print(line)
 
     def refresh(self) -> None:
-        if self._asking and self.room and self._asking.what not in {one.what for one in self.room.questions}:
-            self._put_back("It was answered elsewhere, or is over.")
-        self._consider()
-        self._session.app.invalidate()
+        if self._question and self.session and self._question.what not in {question.what for question in self.session.questions}:
+            self._close_question("The question was answered elsewhere or no longer applies.")
+        self._show_next_question()
+        self._prompt_session.app.invalidate()
 
     def _styled(self, line: str, style: str) -> str:
         code = _COLOURS.get(style)
         return f"\x1b[{code}m{line}\x1b[0m" if code and self._colour and line else line
 
     def _print(self, line: str) -> None:
-        """Lines that come together are printed together: each time the line being typed is drawn anew.
+        """Queue a line for printing. Lines are printed in groups, because each printing redraws the input line.
 
-        While a question is open nothing else is: what stands above its prompt is what is asked.
+        While a question is shown, other lines are held back: what is above its prompt must be the question.
         """
-        if self._alone:
-            self._held.append(line)
+        if self._question_shown:
+            self._held_lines.append(line)
             return
         self._lines.append(line)
         if self._printing is None:
             self._printing = asyncio.ensure_future(self._flush())
 
     async def _flush(self) -> None:
-        await asyncio.sleep(_PRINT_SECONDS)
+        await asyncio.sleep(_PRINT_INTERVAL)
         lines, self._lines = self._lines, []
 
         def write() -> None:
-            output = self._session.app.output
+            output = self._prompt_session.app.output
             for line in lines:
-                output.write_raw((_UNSHOWN if self._colour else _UNCOLOURED).sub("", line) + "\r\n")
+                output.write_raw((_CONTROL_CHARACTERS if self._colour else _CONTROL_AND_COLOURS).sub("", line) + "\r\n")
             output.flush()
 
         try:
-            if self._session.app.is_running:
+            if self._prompt_session.app.is_running:
                 await run_in_terminal(write)
             else:
                 write()
         finally:
-            # a question that came meanwhile is among what is left, and not held back behind itself
+            # Lines of a question that was shown meanwhile are in `_lines` and must be printed, not held back.
             self._printing = asyncio.ensure_future(self._flush()) if self._lines else None
 
     def _width(self) -> int:
-        return max(20, self._session.app.output.get_size().columns - 1)
+        return max(20, self._prompt_session.app.output.get_size().columns - 1)
 
-    # -- the line and the bar
+    # -- the input line and the status bar
 
     @property
-    def _doing(self) -> str:
-        return self.room.doing if self.room else ""
+    def _activity(self) -> str:
+        return self.session.activity if self.session else ""
 
-    def bye(self) -> None:
-        """The person leaves, or is made to."""
-        self.room.left.set() if self.room else self.leave()
+    def request_exit(self) -> None:
+        """Exit; also called for SIGTERM and SIGHUP."""
+        if self.session:
+            self.session.exit_requested.set()
+        else:
+            self.close()
 
-    def _message(self) -> FormattedText:
-        if self._asking:
-            return FormattedText([("class:asking", f"{self._asking.line} ")])
-        rest = shortened_rows(readable(self._markdown.rest), self._width(), _LIVE_LINES)
+    def _prompt_text(self) -> FormattedText:
+        if self._question:
+            return FormattedText([("class:question", f"{self._question.line} ")])
+        rest = last_rows(readable(self._markdown.rest), self._width(), _MAX_PREVIEW_ROWS)
         above = [("", f"{rest}\n")] if rest else []
-        if self._doing and not rest:
-            above = [("class:doing", f"{shortened(readable(self._doing).replace(chr(10), ' '), longest=self._width() - 2)} …\n")]
+        if self._activity and not rest:
+            above = [("class:activity", f"{shortened(readable(self._activity).replace(chr(10), ' '), longest=self._width() - 2)} …\n")]
         return FormattedText([*above, ("class:prompt", _PROMPT)])
 
-    def _bar(self) -> FormattedText:
-        stands = self.room.stands if self.room else StatusLine()
-        parts = [f"{stands.running} running"] if stands.running else []
-        waits = f"{stands.waiting} waiting for your yes" if stands.waiting else ""
-        unread = [f"{stands.unread} unread"] if stands.unread else []
-        if self._doing and not self._asking:
+    def _status_bar(self) -> FormattedText:
+        status = self.session.status if self.session else StatusLine()
+        parts = [f"{status.running} running"] if status.running else []
+        waits = f"{status.waiting} waiting for approval" if status.waiting else ""
+        unread = [f"{status.unread} unread"] if status.unread else []
+        if self._activity and not self._question:
             hint = "Esc stops the answer"
-        elif waits and not self._asking:
-            hint = "/approve answers"
+        elif waits and not self._question:
+            hint = "/approve to answer"
         else:
-            hint = "y or n, then Enter; Esc puts it off" if self._asking else "/help"
-        found: list[tuple[str, str]] = []
-        for text in filter(None, [*parts, waits, *unread, stands.spent, stands.model, hint]):
-            found += [("", " · ")] if found else []
-            found.append(("class:bottom-toolbar.waits" if text == waits else "", text))
-        while len(found) > 2 and fragment_list_width(list(found)) > self._width():
-            del found[-2:]  # a narrow terminal has less to say
-        return FormattedText(found)
+            hint = "y or n, then Enter; Esc to postpone" if self._question else "/help"
+        fragments: list[tuple[str, str]] = []
+        for text in filter(None, [*parts, waits, *unread, status.spent, status.model, hint]):
+            fragments += [("", " · ")] if fragments else []
+            fragments.append(("class:bottom-toolbar.waits" if text == waits else "", text))
+        while len(fragments) > 2 and fragment_list_width(list(fragments)) > self._width():
+            del fragments[-2:]  # drop the last parts in a narrow terminal
+        return FormattedText(fragments)
 
     # -- questions
 
-    def _pressed(self) -> None:
-        self._pressed_at = time.monotonic()
+    def _record_key(self) -> None:
+        self._last_key_at = time.monotonic()
 
-    def _consider(self) -> None:
-        """Ask the next question, where the line is empty and the person has paused; else look again a little later."""
-        open_ = [one for one in self.room.questions if one.what not in self.room.aside] if self.room else []
-        if self._later:
-            self._later.cancel()
-            self._later = None
-        if self._asking or self._opening or not open_ or not self._session.app.is_running:
+    def _show_next_question(self) -> None:
+        """Show the next question if the line is empty and no key was pressed recently; otherwise try again a little later."""
+        questions = self.session.questions if self.session else []
+        open_questions = [question for question in questions if self.session and question.what not in self.session.postponed]
+        if self._retry_timer:
+            self._retry_timer.cancel()
+            self._retry_timer = None
+        if self._question or self._showing_question or not open_questions or not self._prompt_session.app.is_running:
             return
-        if not self._paused:
-            self._later = asyncio.get_running_loop().call_later(_PAUSED_SECONDS / 2, self._consider)
+        if not self._is_typing_paused:
+            self._retry_timer = asyncio.get_running_loop().call_later(_TYPING_PAUSE / 2, self._show_next_question)
             return
-        self._opening = asyncio.ensure_future(self._ask(open_[0]))
+        self._showing_question = asyncio.ensure_future(self._show_question(open_questions[0]))
 
-    async def _ask(self, question: Question) -> None:
-        """First all of it is to be seen, then it can be answered; not where the person began to type meanwhile."""
+    async def _show_question(self, question: Question) -> None:
+        """Print the whole question, then replace the input line by its prompt, unless the user has started to type meanwhile."""
         try:
             rule = "─" * min(60, self._width())
-            self.show(f"{rule}\n{question.text}\n{rule}", "asking")
-            self._alone = True
-            await self.settled()
+            self.show(f"{rule}\n{question.text}\n{rule}", "question")
+            self._question_shown = True
+            await self.wait_printed()
         finally:
-            self._opening = None
-        if self._paused:
-            self._asking, self._asked_at = question, time.monotonic()
-            self._session.app.invalidate()
+            self._showing_question = None
+        if self._is_typing_paused:
+            self._question, self._question_at = question, time.monotonic()
+            self._prompt_session.app.invalidate()
         else:
-            self._release()
-            self._consider()
+            self._print_held_lines()
+            self._show_next_question()
 
     @property
-    def _paused(self) -> bool:
-        """Whether nothing is being typed: not into the line, and not into a search."""
-        empty = not self._session.default_buffer.text and self._session.app.layout.has_focus(self._session.default_buffer)
-        return empty and time.monotonic() - self._pressed_at >= _PAUSED_SECONDS
+    def _is_typing_paused(self) -> bool:
+        """Whether the input line is empty, no search is open and no key was pressed recently."""
+        buffer = self._prompt_session.default_buffer
+        is_empty = not buffer.text and self._prompt_session.app.layout.has_focus(buffer)
+        return is_empty and time.monotonic() - self._last_key_at >= _TYPING_PAUSE
 
-    def _release(self) -> None:
-        """What was held back while a question was open is shown."""
-        self._alone, held, self._held = False, self._held, []
+    def _print_held_lines(self) -> None:
+        """Print the lines that were held back while a question was shown."""
+        self._question_shown, held, self._held_lines = False, self._held_lines, []
         for line in held:
             self._print(line)
 
-    def _put_back(self, why: str = "") -> None:
-        """The line is the person's own again."""
-        self._asking = None
-        self._session.default_buffer.reset()
-        self._release()
-        if why:
-            self.show(why, "hint")
+    def _close_question(self, reason: str = "") -> None:
+        """Replace the prompt of the question by the input line."""
+        self._question = None
+        self._prompt_session.default_buffer.reset()
+        self._print_held_lines()
+        if reason:
+            self.show(reason, "hint")
 
-    def _put_off(self) -> None:
-        assert self._asking and self.room
-        about, step = self._asking.what
-        self.room.aside.add(self._asking.what)
-        self._put_back("Put off. /approve asks again." if step else f"Put off. Answer with /approve {about} or /reject {about}.")
+    def _postpone_question(self) -> None:
+        assert self._question and self.session
+        task_id, step = self._question.what
+        self.session.postponed.add(self._question.what)
+        if step:
+            self._close_question("Postponed. Use /approve to show it again.")
+        else:
+            self._close_question(f"Postponed. Answer with /approve {task_id} or /reject {task_id}.")
         self.refresh()
 
-    def _answered(self, text: str) -> None:
-        question = self._asking
-        assert question and self.room
+    def _submit_answer(self, text: str) -> None:
+        question = self._question
+        assert question and self.session
         word = text.strip().lower()
         if word not in question.answers:
-            self._put_back("That is not an answer; your line is as you wrote it, and the question comes again.")
-            self._session.default_buffer.insert_text(text)
+            self._close_question("Please answer y or n. Your text is kept, and the question is shown again.")
+            self._prompt_session.default_buffer.insert_text(text)
             return
-        self._alone = False
-        self.show(f"{question.line} {word}", "said")
-        self._put_back()
-        self._pressed_at = time.monotonic()
-        self.room.answer(question, word)
+        self._question_shown = False
+        self.show(f"{question.line} {word}", "sent")
+        self._close_question()
+        self._last_key_at = time.monotonic()
+        self.session.answer(question, word)
 
     # -- keys
 
-    def _keys(self) -> KeyBindings:
+    def _key_bindings(self) -> KeyBindings:
         keys = KeyBindings()
-        asking = Condition(lambda: self._asking is not None)
-        fresh = Condition(lambda: self._asking is not None and time.monotonic() - self._asked_at < _FRESH_SECONDS)
+        asking = Condition(lambda: self._question is not None)
+        guarded = Condition(lambda: self._question is not None and time.monotonic() - self._question_at < _QUESTION_GUARD)
 
-        @keys.add(Keys.Any, filter=fresh, eager=True)
+        @keys.add(Keys.Any, filter=guarded, eager=True)
         def _(event: KeyPressEvent) -> None:
-            """It was meant for the line: the question comes again when that is empty."""
-            self._put_back()
+            """The key was meant for the input line: close the question, which is shown again when the line is empty."""
+            self._close_question()
             event.current_buffer.insert_text(event.data if event.data.isprintable() else "")
             self.refresh()
 
-        @keys.add(Keys.CPRResponse, filter=fresh, eager=True)
+        @keys.add(Keys.CPRResponse, filter=guarded, eager=True)
         def _(event: KeyPressEvent) -> None:
-            """The terminal says where its cursor is: no key of a person's."""
+            """The terminal reports its cursor position; this is not a key."""
             event.app.renderer.report_absolute_cursor_row(int(event.data[2:-1].partition(";")[0]))
 
-        @keys.add("enter", filter=~fresh & ~is_searching)
-        @keys.add("enter", filter=fresh, eager=True)
+        @keys.add("enter", filter=~guarded & ~is_searching)
+        @keys.add("enter", filter=guarded, eager=True)
         def _(event: KeyPressEvent) -> None:
             buffer = event.current_buffer
-            if self._asking:
-                if time.monotonic() - self._asked_at >= _FRESH_SECONDS:
-                    self._answered(buffer.text)
+            if self._question:
+                if time.monotonic() - self._question_at >= _QUESTION_GUARD:
+                    self._submit_answer(buffer.text)
             elif buffer.complete_state and buffer.complete_state.current_completion and " " not in buffer.text:
-                buffer.insert_text(" ")  # a command was chosen, and is to be gone on with
+                buffer.insert_text(" ")  # a completed command continues with its arguments
             elif buffer.text.endswith("\\"):
-                buffer.delete_before_cursor() if buffer.document.is_cursor_at_the_end else None
+                if buffer.document.is_cursor_at_the_end:
+                    buffer.delete_before_cursor()
                 buffer.insert_text("\n")
             elif buffer.text.strip():
                 self._send()
@@ -333,45 +344,45 @@ class ChatScreen:
         def _(event: KeyPressEvent) -> None:
             event.current_buffer.insert_text("\n")
 
-        @keys.add("escape", filter=~fresh)
+        @keys.add("escape", filter=~guarded)
         def _(event: KeyPressEvent) -> None:
-            if self._asking:
-                self._put_off()
+            if self._question:
+                self._postpone_question()
             elif event.current_buffer.complete_state:
                 event.current_buffer.cancel_completion()
-            elif self.room and self._doing:
-                self.room.stop()
+            elif self.session and self._activity:
+                self.session.stop()
 
         @keys.add("c-c")
         @keys.add("<sigint>")
         def _(event: KeyPressEvent) -> None:
-            now, before = time.monotonic(), self._left_at
-            if self._asking:
-                self._put_off()
+            now, before = time.monotonic(), self._ctrl_c_at
+            if self._question:
+                self._postpone_question()
             elif event.current_buffer.text:
                 event.current_buffer.reset()
                 self._pasted.clear()
-            elif self.room and self._doing:
-                self.room.stop()
-            elif now - before < _LEAVE_SECONDS:
-                self.bye()
+            elif self.session and self._activity:
+                self.session.stop()
+            elif now - before < _EXIT_WINDOW:
+                self.request_exit()
             else:
-                self._left_at = now
-                self.show("Ctrl-C again, Ctrl-D or /quit leaves; work in the background goes on.", "hint")
+                self._ctrl_c_at = now
+                self.show("Press Ctrl-C again or Ctrl-D, or type /quit, to exit. Background tasks continue.", "hint")
 
         @keys.add("c-d")
         def _(event: KeyPressEvent) -> None:
-            if event.current_buffer.text and not self._asking:
+            if event.current_buffer.text and not self._question:
                 event.current_buffer.delete()
             else:
-                self.bye()
+                self.request_exit()
 
         @keys.add(Keys.BracketedPaste)
         def _(event: KeyPressEvent) -> None:
-            if self._asking:  # nobody pastes an answer
-                self._put_back()
+            if self._question:  # a paste is never an answer
+                self._close_question()
             text = event.data.replace("\r\n", "\n").replace("\r", "\n")
-            if len(text) > _LONG_PASTE or text.count("\n") > _TALL_PASTE:
+            if len(text) > _MAX_INLINE_PASTE or text.count("\n") > _MAX_INLINE_PASTE_LINES:
                 self._pasted.append(text)
                 text = f"[pasted {len(text):,} characters #{len(self._pasted)}]"
             event.current_buffer.insert_text(text)
@@ -379,27 +390,30 @@ class ChatScreen:
         return keys
 
     def _send(self) -> None:
-        """The line is sent off, with what was pasted into it."""
-        buffer = self._session.default_buffer
+        """Submit the input line, with the text that was pasted into it."""
+        buffer = self._prompt_session.default_buffer
         shown, pasted = buffer.text, list(self._pasted)
         buffer.append_to_history()
         buffer.reset()
         self._pasted.clear()
         for number, line in enumerate(shown.split("\n")):
-            self.show((_PROMPT if number == 0 else "  ") + line, "said")
-        line = re.sub(r"\[pasted [\d,]+ characters #(\d+)\]", partial(_whole, pasted), shown)
-        self.room.submit_line(line) if self.room else self._early.append(line)
+            self.show((_PROMPT if number == 0 else "  ") + line, "sent")
+        line = re.sub(r"\[pasted [\d,]+ characters #(\d+)\]", partial(_replace_placeholder, pasted), shown)
+        if self.session:
+            self.session.submit_line(line)
+        else:
+            self._early_lines.append(line)
 
 
-def _whole(pasted: list[str], found: "re.Match[str]") -> str:
+def _replace_placeholder(pasted: list[str], found: "re.Match[str]") -> str:
     number = int(found[1])
     return pasted[number - 1] if 0 < number <= len(pasted) else found[0]
 
 
-def _wrapped(line: str, width: int) -> list[str]:
+def _wrap(line: str, width: int) -> list[str]:
     return textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False, replace_whitespace=False) or [""]
 
 
-def shortened_rows(text: str, width: int, most: int) -> str:
-    """The end of a text that takes at most so many rows of a terminal."""
-    return text if len(text) <= width * most else f"…{text[-(width * most) + 1 :]}"
+def last_rows(text: str, width: int, max_rows: int) -> str:
+    """The end of a text that takes at most `max_rows` rows of a terminal."""
+    return text if len(text) <= width * max_rows else f"…{text[-(width * max_rows) + 1 :]}"

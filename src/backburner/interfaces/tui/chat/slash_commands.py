@@ -1,4 +1,4 @@
-"""The slash commands of the chat. Most are the verbs of the command line, with their own words: each has one home."""
+"""The slash commands of the chat. Most of them run the command of the same name of the command line and show what it prints."""
 
 import argparse
 import contextlib
@@ -19,74 +19,75 @@ from backburner.services.app import App, open_app
 from backburner.system.caller_identity import SESSION_VARIABLE, current_caller, environment_for_commands
 from backburner.system.processes import umask
 
-_LINES, _LONGEST_OUTPUT = 40, 256 << 10
-_BLOCKING = ("-f", "--follow", "--wait", "-h", "--help")  # would keep the chat from all else
+_DEFAULT_LOG_LINES = 40
+_MAX_LOG_BYTES = 256 << 10
+_BLOCKING_OPTIONS = ("-f", "--follow", "--wait", "-h", "--help")  # would block the chat, or print help of the command line
 Emit = Callable[[str], None]
 
 
-class Slash(NamedTuple):
-    """`verb` are the words of the command line that it stands for, where it does; `ids` says that it takes ids of tasks."""
+class SlashCommand(NamedTuple):
+    """`cli_words` is the command of the command line that it runs, if any; `takes_ids` says that its arguments are task ids."""
 
     usage: str
-    about: str
-    verb: tuple[str, ...] = ()
-    ids: bool = False
+    summary: str
+    cli_words: tuple[str, ...] = ()
+    takes_ids: bool = False
 
 
-SLASHES = {
-    "background": Slash("/background COMMAND", "start a command in the background; --shell before it for pipes and the like"),
-    "tasks": Slash("/tasks [STATUS]", "list background tasks", ("list",)),
-    "status": Slash("/status ID", "how a task is, with the end of its output", ("status",), True),
-    "cancel": Slash("/cancel ID…", "stop a task, and see it dead", ("cancel",), True),
-    "restart": Slash("/restart ID", "start the same again", ("restart",), True),
-    "logs": Slash("/logs ID [N]", "the last lines of its output", ids=True),
-    "send": Slash("/send ID TEXT", "write to a command's input", ("send",), True),
-    "approve": Slash("/approve [ID…]", "say yes; without an id, be asked again", ids=True),
-    "reject": Slash("/reject ID…", "say no", ids=True),
-    "schedule": Slash("/schedule [NAME --every 30m -- COMMAND]", "list standing tasks, or add one (as `backburner add`)"),
-    "inbox": Slash("/inbox", "what ended and was not told yet", ("inbox", "--ack")),
-    "model": Slash("/model [NAME]", "which model answers; another agent or model from now on"),
-    "help": Slash("/help", "this list"),
-    "quit": Slash("/quit [--end]", "leave; work goes on. With --end it is stopped and forgotten"),
+SLASH_COMMANDS = {
+    "background": SlashCommand("/background COMMAND", "start a command in the background; put --shell before it to use a shell"),
+    "tasks": SlashCommand("/tasks [STATUS]", "list background tasks", ("list",)),
+    "status": SlashCommand("/status ID", "show the status of a task and the end of its output", ("status",), True),
+    "cancel": SlashCommand("/cancel ID…", "cancel tasks and wait until they have stopped", ("cancel",), True),
+    "restart": SlashCommand("/restart ID", "run a task again", ("restart",), True),
+    "logs": SlashCommand("/logs ID [N]", "show the last lines of the output of a task", takes_ids=True),
+    "send": SlashCommand("/send ID TEXT", "write to the input of a command", ("send",), True),
+    "approve": SlashCommand("/approve [ID…]", "approve tasks; without an ID, show the open questions again", takes_ids=True),
+    "reject": SlashCommand("/reject ID…", "reject tasks", takes_ids=True),
+    "schedule": SlashCommand("/schedule [NAME --every 30m -- COMMAND]", "list recurring tasks, or add one (like `backburner add`)"),
+    "inbox": SlashCommand("/inbox", "show unread notices", ("inbox", "--ack")),
+    "model": SlashCommand("/model [NAME]", "show the model, or use another agent or model from now on"),
+    "help": SlashCommand("/help", "show this list"),
+    "quit": SlashCommand("/quit [--end]", "exit; tasks continue. With --end, cancel and delete the tasks of this chat"),
 }
 _MODULES = {"restart": "run", "send": "logs", "inbox": "inbox", "add": "recurring"}
-_OURS = re.compile(r"\bbackburner (approve|reject|status|cancel|restart|logs|send|inbox)\b(?: -f)?(?= )")
+_CLI_COMMAND = re.compile(r"\bbackburner (approve|reject|status|cancel|restart|logs|send|inbox)\b(?: -f)?(?= )")
 
 
 def parse(line: str) -> tuple[str, str] | None:
-    """The command of a line and the rest of it; None where it is something to say. `//` says a line that begins with a slash."""
+    """The name of the command and its arguments, or None for a message. A message that starts with a slash is written with `//`."""
     found = re.match(r"/([a-z-]+)(?:\s+|$)", line)
     if not found or line.startswith("//"):
         return None
-    if found[1] not in SLASHES:
-        raise BadInput(f"There is no command /{found[1]}. /help lists them; // says a line that begins with a slash.")
+    if found[1] not in SLASH_COMMANDS:
+        raise BadInput(f"There is no command /{found[1]}. /help lists them. To send a message that starts with a slash, type //.")
     return found[1], line[found.end() :].strip()
 
 
 def manual() -> str:
-    """What /help says."""
-    widest = max(len(slash.usage) for slash in SLASHES.values() if len(slash.usage) < 24)
-    lines = [f"  {slash.usage:<{widest}}  {slash.about}" for slash in SLASHES.values()]
+    """The text of /help."""
+    width = max(len(command.usage) for command in SLASH_COMMANDS.values() if len(command.usage) < 24)
+    lines = [f"  {command.usage:<{width}}  {command.summary}" for command in SLASH_COMMANDS.values()]
     keys = (
-        "Enter sends; Alt-Enter, or Enter after a \\, begins a new line. Esc stops the answer, not the background work."
-        " Ctrl-C clears the line, Ctrl-D leaves."
+        "Enter sends; Alt-Enter, or Enter after a \\, starts a new line. Esc stops the answer but not background tasks."
+        " Ctrl-C clears the line, Ctrl-D exits."
     )
     return "\n".join([*lines, "", keys])
 
 
-def words_of(rest: str) -> list[str]:
+def split_arguments(rest: str) -> list[str]:
     try:
         return shlex.split(rest)
     except ValueError as error:
-        raise BadInput(f"{str(error).rstrip('.')}: a quote is open.") from None
+        raise BadInput(f"{str(error).rstrip('.')}: close the quote, or escape it with a backslash.") from None
 
 
 def start(app: App, caller: Caller, line: str) -> Entry:
-    """`/background`: through the gate, like every door."""
+    """`/background`: submit a command, which the gate checks as for every interface."""
     from backburner.core.command_words import words_of as command_of
 
     if not line:
-        raise BadInput(f"Say what: {SLASHES['background'].usage}")
+        raise BadInput(f"Which command? Usage: {SLASH_COMMANDS['background'].usage}")
     shell = line.startswith("--shell ")
     line = line.removeprefix("--shell ").strip()
     return app.submissions.submit(
@@ -105,45 +106,50 @@ def start(app: App, caller: Caller, line: str) -> Entry:
 
 
 def output(app: App, caller: Caller, rest: str) -> str:
-    """`/logs`: the end of what a task printed."""
-    match words_of(rest):
-        case [known]:
-            lines = _LINES
-        case [known, count] if count.isdecimal() and int(count[:9]) > 0:
+    """`/logs`: the last lines of the output of a task."""
+    match split_arguments(rest):
+        case [reference]:
+            lines = _DEFAULT_LOG_LINES
+        case [reference, count] if count.isdecimal() and int(count[:9]) > 0:
             lines = int(count[:9])
         case _:
-            raise BadInput(f"Write: {SLASHES['logs'].usage}")
-    entry = app.queries.find(known, caller)
-    text = readable(app.runs.tail(entry, lines, longest=_LONGEST_OUTPUT).decode("utf-8", "replace")).rstrip() if entry.run else ""
-    return text or f"Task {entry.task.task_id} has printed nothing."
+            raise BadInput(f"Usage: {SLASH_COMMANDS['logs'].usage}")
+    entry = app.queries.find(reference, caller)
+    text = readable(app.runs.tail(entry, lines, longest=_MAX_LOG_BYTES).decode("utf-8", "replace")).rstrip() if entry.run else ""
+    return text or f"Task {entry.task.task_id} has no output."
 
 
-def call(name: str, rest: str, home: str, emit: Emit, *, session: str, terminal: bool) -> str | None:
-    """Do what a verb of the command line does, telling what it prints as it comes; the id of what now waits for an answer."""
+def call(name: str, rest: str, home: str, emit: Emit, *, session_id: str, terminal: bool) -> str | None:
+    """Run a command of the command line and pass what it prints to `emit`.
+
+    Returns the id of the task that now waits for approval, if any.
+    """
     from backburner.interfaces.cli.main import split, verb_parser
 
-    words = ["add", *words_of(rest)] if name == "schedule" else [*SLASHES[name].verb, *words_of(rest)]
-    if (name == "send" and len(words) < 3) or (name == "inbox" and rest) or any(word.startswith(_BLOCKING) for word in words):
-        raise BadInput(f"Write: {SLASHES[name].usage}")
+    usage, arguments = SLASH_COMMANDS[name].usage, split_arguments(rest)
+    words = ["add", *arguments] if name == "schedule" else [*SLASH_COMMANDS[name].cli_words, *arguments]
+    if (name == "send" and len(words) < 3) or (name == "inbox" and rest) or any(word.startswith(_BLOCKING_OPTIONS) for word in words):
+        raise BadInput(f"Usage: {usage}")
     if name == "send":
         words[2:] = [rest.partition(words[1])[2].strip()]
     _, verb, after, command = split(words)
     assert verb is not None
-    out = _Printed(lambda text: emit(_OURS.sub(r"/\1", text)), terminal)
+    out = _PrintedText(lambda text: emit(_CLI_COMMAND.sub(r"/\1", text)), terminal)
     try:
         args: argparse.Namespace = verb_parser(verb).parse_args(after)
         if command:
             args.command = [*args.command, *command]
     except BadInput as error:
-        raise BadInput(f"{error.fields.get('problem', error)} Write: {SLASHES[name].usage}") from None
+        raise BadInput(f"{error.fields.get('problem', error)} Usage: {usage}") from None
     except SystemExit:
-        raise BadInput(f"Write: {SLASHES[name].usage}") from None
-    door = import_module(f"backburner.interfaces.cli.{_MODULES.get(verb, 'tasks')}")
-    # What asks on its own would ask behind the chat's back: with no terminal for its words it leaves the question to us.
-    environ = {**os.environ, **({SESSION_VARIABLE: session} if verb == "restart" else {})}  # its end is told to the agent, too
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(_Printed(out.emit, False)), open_app(home, environ) as app:
+        raise BadInput(f"Usage: {usage}") from None
+    module = import_module(f"backburner.interfaces.cli.{_MODULES.get(verb, 'tasks')}")
+    # The command must not ask for approval itself: standard error is no terminal, so it raises and the chat asks.
+    # With the session of the chat, the agent also gets the notice about a restarted task.
+    environ = {**os.environ, **({SESSION_VARIABLE: session_id} if verb == "restart" else {})}
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(_PrintedText(out.emit, False)), open_app(home, environ) as app:
         try:
-            getattr(door, "list_" if verb == "list" else verb)(app, current_caller("cli", environ), args)
+            getattr(module, "list_" if verb == "list" else verb)(app, current_caller("cli", environ), args)
         except ApprovalRequired as error:
             return str(error.fields["task_id"])
         finally:
@@ -152,11 +158,11 @@ def call(name: str, rest: str, home: str, emit: Emit, *, session: str, terminal:
     return None
 
 
-class _Printed(io.TextIOBase):
-    """Takes what is printed and gives it on, a table as one: no notice comes between its lines."""
+class _PrintedText(io.TextIOBase):
+    """Passes on what is printed. A table is passed on as a whole, so that no notice appears between its lines."""
 
     def __init__(self, emit: Emit, terminal: bool) -> None:
-        self.emit, self._terminal, self._rest = emit, terminal, ""
+        self.emit, self._terminal, self._buffer = emit, terminal, ""
 
     def isatty(self) -> bool:
         return self._terminal
@@ -165,12 +171,12 @@ class _Printed(io.TextIOBase):
         return True
 
     def write(self, text: str) -> int:
-        self._rest += text
+        self._buffer += text
         if text.endswith("\n"):
             self.flush()
         return len(text)
 
     def flush(self) -> None:
-        if self._rest:
-            rest, self._rest = self._rest, ""
-            self.emit(rest.removesuffix("\n"))
+        if self._buffer:
+            text, self._buffer = self._buffer, ""
+            self.emit(text.removesuffix("\n"))
