@@ -265,7 +265,7 @@ def test_curl_may_only_read_from_listed_hosts(project: Path) -> None:
         "[core]\npager=x",
     ],
 )
-def test_git_started_by_others_requires_approval_for_settings_that_run_a_program(tmp_path: Path, setting: str) -> None:
+def test_git_started_by_others_requires_approval_for_risky_settings(tmp_path: Path, setting: str) -> None:
     project = make_project(tmp_path)
     assert verdict(project, "git status", ours=False).decision == "allow"
     (project / ".git/config").write_text(setting)

@@ -101,8 +101,6 @@ def test_a_harmless_variable_requires_approval_if_its_value_is_a_path(project: P
 
 
 @pytest.mark.parametrize(("line", "ours", "trusted"), [("echo $database_url", False, False), ("echo $database_url; make", True, True)])
-def test_printing_an_inherited_variable_with_a_lower_case_name_requires_approval(
-    project: Path, line: str, ours: bool, trusted: bool
-) -> None:
+def test_printing_an_inherited_lower_case_variable_requires_approval(project: Path, line: str, ours: bool, trusted: bool) -> None:
     environ = {"database_url": "postgres://u:p@h/d"}
     assert verdict(project, line, environ=environ, ours=ours, trusted=trusted).decision == "ask"

@@ -42,7 +42,7 @@ def test_git_started_by_others_requires_approval_if_an_index_hook_exists(project
     assert verdict(project, "git status", ours=False).decision == "ask"
 
 
-def test_the_settings_of_a_nested_repository_are_checked_for_git_started_by_others(project: Path) -> None:
+def test_git_started_by_others_requires_approval_in_a_nested_repository(project: Path) -> None:
     (project / "src" / ".git").mkdir()
     (project / "src" / ".git" / "config").write_text("[core]\n\tfsmonitor = ./x\n")
     assert verdict(project, "cd src && git status", ours=False).decision == "ask"

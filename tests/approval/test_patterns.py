@@ -55,7 +55,7 @@ def test_a_pattern_with_harmful_matches_requires_approval(project: Path, line: s
         "echo x >> new?",
     ],
 )
-def test_a_pattern_in_a_redirect_or_that_can_match_a_parent_directory_requires_approval(tmp_path: Path, line: str) -> None:
+def test_a_pattern_for_a_parent_directory_or_in_a_redirect_requires_approval(tmp_path: Path, line: str) -> None:
     assert verdict(make_project(tmp_path), line).decision == "ask"
 
 

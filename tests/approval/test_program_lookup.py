@@ -55,7 +55,7 @@ def test_a_program_of_the_project_with_the_name_of_a_builtin_requires_approval(p
     assert verdict(project, command, environ={"PATH": f"{project}/bin:{PATH}"}).decision == "ask"
 
 
-def test_a_relative_directory_in_path_is_resolved_from_every_directory_of_the_line(project: Path) -> None:
+def test_a_relative_path_entry_is_resolved_from_every_directory_of_the_line(project: Path) -> None:
     make_program(project / "src" / "near" / "ls")
     assert verdict(project, "cd src && ls", environ={"PATH": f"near:{PATH}"}).decision == "ask"
 

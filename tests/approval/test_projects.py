@@ -121,7 +121,7 @@ def test_a_link_to_a_hidden_directory_is_not_a_project(user_home: Path) -> None:
     assert project(user_home, "work/settings", "work/settings") is None
 
 
-def test_the_data_directory_of_backburner_is_not_part_of_a_project(user_home: Path) -> None:
+def test_the_home_of_backburner_is_not_part_of_a_project(user_home: Path) -> None:
     home = user_home / "work" / "app" / "state"
     (home / "worktrees" / "task_1" / "src").mkdir(parents=True)
     (home / "config.toml").write_text("")
