@@ -1,18 +1,23 @@
-"""A project to judge commands in: real files, so that what exists and what is linked is as it is."""
+"""Projects with real files, and a helper that checks a command in them."""
 
-import os
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 from backburner.approval.policy import Rule, Verdict, judge
+from backburner.services.gate import Gate
 from backburner.system.command_context import LocalCommandContext, project_for
 from backburner.testing.records import request
 
-ENVIRON = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/root"}
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+ENVIRON = {"PATH": PATH, "HOME": "/root"}
+LISTED_HOST = "docs.example.org"
 
 
 def make_project(root: Path) -> Path:
-    """A git project with sources, a secret, a link that leads out, and a program that borrows a name."""
+    """Create a git project with sources, a secret, links to files outside, and a program with the name of a system program."""
     project = root / "project"
     for folder in (".git/hooks", ".git/refs/heads", "src", "tests", "build", "bin"):
         (project / folder).mkdir(parents=True)
@@ -27,32 +32,73 @@ def make_project(root: Path) -> Path:
     return project
 
 
+def make_project_with_traps(root: Path) -> Path:
+    """Create a git project with hidden secrets, links to directories outside, and programs and links with the names of system programs."""
+    project = root / "project"
+    for folder in (".git/hooks", "src/deep", "lib", "bin", "tools", "backup/src", "linked", "conf"):
+        (project / folder).mkdir(parents=True)
+    (project / ".git/config").write_text("[core]\n\tbare = false\n")
+    for name in ("README.md", "LICENSE", "Makefile", "run.sh", "run.py", "other.mk", "x.awk"):
+        (project / name).write_text("hello\n")
+    for name in ("src/main.py", "src/run.sh", "src/Makefile", "lib/main.py", "backup/src/main.py"):
+        (project / name).write_text("print(1)\n")
+    for name in (".env", "conf/.env", ".env-production"):
+        (project / name).write_text("KEY=topsecret\n")
+    (project / "bin/ls").write_text("#!/bin/sh\n")
+    for name in ("run.sh", "src/run.sh", "bin/ls"):
+        (project / name).chmod(0o755)
+    (project / "out").symlink_to("/etc")
+    (project / "linked/etc").symlink_to("/etc")
+    (project / "link").symlink_to("src/deep")
+    (project / "tools/ls").symlink_to("/bin/rm")
+    return project
+
+
 def verdict(
-    project: Path,
-    line: str,
+    cwd: Path,
+    command: str | tuple[str, ...],
     *,
     argv: bool = False,
     trusted: bool = False,
     rules: tuple[Rule, ...] = (),
     env: dict[str, str] | None = None,
-    hosts: tuple[str, ...] = (),
+    environ: dict[str, str] | None = None,
+    hosts: tuple[str, ...] = (LISTED_HOST,),
     ours: bool = True,
 ) -> Verdict:
-    """What the gate says to a shell line, or to its words as an argv."""
-    import shlex
+    """Check a command in `cwd`. A text is a shell line, or a command without a shell if `argv` is true; a tuple is a command without a shell.
 
-    command = tuple(shlex.split(line)) if argv else (line,)
-    submission = request(command, str(project), ENVIRON, shell=not argv, env=env or {})
-    return judge(submission, world_of(project, {**ENVIRON, **(env or {})}, hosts, ours=ours), rules, trusted=trusted)
+    `env` are variables given with the task, `environ` are inherited variables, and `ours` is false if another program starts the command.
+    """
+    shell = isinstance(command, str) and not argv
+    words = command if isinstance(command, tuple) else (command,) if shell else tuple(shlex.split(command))
+    inherited = {**ENVIRON, **(environ or {})}
+    submission = request(words, str(cwd), inherited, shell=shell, env=env or {})
+    return judge(submission, context_for(cwd, {**inherited, **(env or {})}, hosts, ours=ours), rules, trusted=trusted)
 
 
-def world_of(
+def context_for(
     cwd: Path | str, environ: dict[str, str], hosts: Iterable[str] = (), opened: Path | str | None = None, *, ours: bool = True
 ) -> LocalCommandContext:
-    """The machine as a command in `cwd` finds it, for a session that was opened there or in `opened`; `ours` where Backburner starts it."""
+    """Return the context of a command in `cwd`, for a session opened in `opened` (default: `cwd`).
+
+    `ours` is false if another program starts the command.
+    """
     project = project_for(str(cwd), str(opened or cwd), (), environ)
     return LocalCommandContext(str(cwd), environ, hosts, project=project, clean=ours)
 
 
-def is_root() -> bool:
-    return os.getuid() == 0
+class _Permissions:
+    """A store with permanent permissions for these commands."""
+
+    def __init__(self, commands: tuple[tuple[str, ...], ...]) -> None:
+        self._commands = commands
+
+    def grants(self, _: str | None = None) -> list[SimpleNamespace]:
+        return [SimpleNamespace(grant_id=number, kind="always", command=command) for number, command in enumerate(self._commands)]
+
+
+def gate_with_permissions(*commands: tuple[str, ...]) -> Gate:
+    """Return a gate without rules, with permanent permissions for these commands."""
+    config = SimpleNamespace(current=SimpleNamespace(hosts=(), rules=()))
+    return Gate(cast("Any", _Permissions(commands)), cast("Any", None), cast("Any", None), cast("Any", config), "/nowhere")

@@ -1,4 +1,4 @@
-"""Whatever is wrapped around a dangerous command, it never comes out as allowed; whatever is thrown at it, it answers."""
+"""Properties: a dangerous command inside any wrappers is never allowed, and every input gets a decision."""
 
 import os
 import shlex
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from approval.command_world import make_project, verdict, world_of
+from approval.command_world import context_for, make_project, verdict
 from backburner.testing.records import request
 
 EXAMPLES = 2000 if os.environ.get("BACKBURNER_LONG") else 250
@@ -53,7 +53,7 @@ def test_a_dangerous_command_inside_any_wrappers_is_never_allowed(project: Path,
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(st.text(max_size=80))
-def test_any_text_gets_an_answer(project: Path, line: str) -> None:
+def test_any_text_gets_a_decision(project: Path, line: str) -> None:
     assert verdict(project, line.replace("\0", "") or "x").decision in ("allow", "ask")
 
 
@@ -84,24 +84,24 @@ def test_any_text_gets_an_answer(project: Path, line: str) -> None:
         max_size=25,
     )
 )
-def test_any_pieces_of_shell_get_an_answer(project: Path, pieces: list[str]) -> None:
+def test_any_combination_of_shell_tokens_gets_a_decision(project: Path, pieces: list[str]) -> None:
     assert verdict(project, "".join(pieces) or "x").decision in ("allow", "ask")
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(st.lists(st.text(min_size=1, max_size=20), min_size=1, max_size=6))
-def test_any_argv_gets_an_answer_and_an_unknown_program_asks(project: Path, words: list[str]) -> None:
+def test_an_unknown_program_with_any_arguments_requires_approval(project: Path, words: list[str]) -> None:
     from backburner.approval.policy import judge
 
     words = [word.replace("\0", "x") for word in words]
-    found = judge(request(("zz-" + words[0], *words[1:]), str(project), {}), world_of(project, {"PATH": "/usr/bin"}))
+    found = judge(request(("zz-" + words[0], *words[1:]), str(project), {}), context_for(project, {"PATH": "/usr/bin"}))
     assert found.decision == "ask"
 
 
-def test_a_plain_harmless_argv_does_not_load_the_parser(project: Path) -> None:
+def test_a_harmless_command_without_a_shell_does_not_load_the_parser(project: Path) -> None:
     code = (
-        "import sys; from backburner.approval.policy import judge; from backburner.testing.records import request; from backburner.system.command_context import Surroundings;"
-        f"v = judge(request(('ls', '-la'), {str(project)!r}, {{}}), Surroundings({str(project)!r}, {{'PATH': '/usr/bin:/bin'}}, project={str(project)!r}));"
+        "import sys; from backburner.approval.policy import judge; from backburner.testing.records import request; from backburner.system.command_context import LocalCommandContext;"
+        f"v = judge(request(('ls', '-la'), {str(project)!r}, {{}}), LocalCommandContext({str(project)!r}, {{'PATH': '/usr/bin:/bin'}}, project={str(project)!r}));"
         "print(v.decision, 'tree_sitter' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

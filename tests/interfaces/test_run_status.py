@@ -258,7 +258,7 @@ def test_a_command_without_open_input_says_how_to_get_one(place: Place) -> None:
 
 def test_an_agent_cannot_slip_words_to_an_interpreter_unasked(place: Place) -> None:
     done = place.cli("run", "--stdin", "--", "python3")
-    assert done.returncode == 3 and "whatever is sent to it later is not asked about" in done.stderr
+    assert done.returncode == 3 and "input that is sent later is not checked" in done.stderr
 
 
 def test_output_is_read_from_a_cursor_to_a_cursor(place: Place) -> None:

@@ -1,6 +1,6 @@
-"""The gate: what a command would do and the rules in, `allow | ask | deny` with reasons out. Pure.
+"""The approval policy: takes a command and the rules, returns `allow`, `ask` or `deny` with reasons. Pure.
 
-For each part the first rule from the top that fits decides; over all parts deny beats ask and ask beats allow.
+The first matching rule applies to each simple command. For the whole command line, deny has priority over ask, and ask over allow.
 """
 
 import os
@@ -25,25 +25,26 @@ class Decision(StrEnum):
 
 
 class Rule(NamedTuple):
-    """`command` is matched word by word (`*` is any one word, a last `**` any number); without it any part fits.
+    """A rule of the policy. `command` is matched word by word: `*` matches one word, a trailing `**` any number of words.
 
-    A rule that allows fits what is known for certain; one that asks or denies also fits what might be meant.
+    Without `command`, the rule matches by `effects` only. An allow rule matches only words that are known for certain.
+    An ask or deny rule also matches words that are known only when the command runs.
     """
 
     name: str
     decision: Decision
     command: tuple[str, ...] = ()
     effects: frozenset[Effect] = frozenset()
-    literal: bool = False  # a grant: these very words, as a whole command and not as a part of a line
+    literal: bool = False  # a permanent permission: exactly these words, as a whole command and not as part of a shell line
 
-    def fits(self, part: SimpleCommand, found: Sequence[Finding]) -> bool:
+    def matches(self, part: SimpleCommand, findings: Sequence[Finding]) -> bool:
         if self.literal:
-            return not part.inside and tuple(word.text for word in part.words) == self.command and _certain(part)
+            return not part.inside and tuple(word.text for word in part.words) == self.command and _is_certain(part)
         if self.command and not (_matches if self.decision == Decision.ALLOW else _may_match)(self.command, part):
             return False
         if self.effects:
-            kinds = {one.effect for one in found}
-            # A rule that allows must cover all that a part does; one that asks or denies needs a single hit.
+            kinds = {finding.effect for finding in findings}
+            # An allow rule must cover all effects of a command; for an ask or deny rule, one effect is enough.
             return kinds <= self.effects if self.decision == Decision.ALLOW else bool(kinds & self.effects)
         return bool(self.command)
 
@@ -54,15 +55,15 @@ class Verdict(NamedTuple):
     rule: str = ""
     part: str = ""
     effects: tuple[str, ...] = ()
-    trust_would_do: bool = False  # only the project's code stands in the way
-    always: bool = False  # narrow enough for "from now on"
+    trust_would_do: bool = False  # it would be allowed if the project were trusted
+    always: bool = False  # the user may allow this command permanently
 
 
-_HARMLESS = frozenset((Effect.HARMLESS, Effect.READS, Effect.CREATES, Effect.NETWORK_READ))
-DEFAULT = Rule(HARMLESS, Decision.ALLOW, effects=_HARMLESS)
-TRUSTED = Rule("trusted project", Decision.ALLOW, effects=_HARMLESS | {Effect.PROJECT_CODE})
-OTHERWISE = Rule("default", Decision.ASK)
-# Variables of whoever asks that would make an allowed program run another one, where it does not get a clean environment.
+_HARMLESS_EFFECTS = frozenset((Effect.HARMLESS, Effect.READS, Effect.CREATES, Effect.NETWORK_READ))
+HARMLESS_RULE = Rule(HARMLESS, Decision.ALLOW, effects=_HARMLESS_EFFECTS)
+TRUSTED_RULE = Rule("trusted project", Decision.ALLOW, effects=_HARMLESS_EFFECTS | {Effect.PROJECT_CODE})
+DEFAULT_RULE = Rule("default", Decision.ASK)
+# Inherited variables that can make an allowed program run another one, if it does not get a clean environment.
 INHERITED = [
     "LD_PRELOAD",
     "LD_AUDIT",
@@ -92,102 +93,109 @@ INHERITED = [
     "PS4",
     "PERL5OPT",
 ]
-_ELSEWHERE = r"^[:/~.]|\.\."  # in the value of a harmless variable: a file that a program would read, such as `TZ=:/path`
+_PATH_VALUE = r"^[:/~.]|\.\."  # a harmless variable whose value names a file that a program would read, such as `TZ=:/path`
 _ORDER = {Decision.ALLOW: 0, Decision.ASK: 1, Decision.DENY: 2}
-_NEVER_ALWAYS = frozenset(
+_NEVER_PERMANENT = frozenset(
     ["sh", "bash", "dash", "zsh", "ksh", "fish", "python", "python3", "node", "deno", "bun", "perl", "ruby", "php", "lua", "awk", "gawk", "sed", "env", "sudo", "su", "doas", "git", "rm", "xargs", "find", "eval", "exec", "source", ".", "busybox", "toybox", "ssh", "nc", "curl", "wget"]
 )  # fmt: skip
 
 
-def judge(submission: Submission, world: CommandContext, rules: Sequence[Rule] = (), *, trusted: bool = False) -> Verdict:
-    """What the gate says to a command. `rules` come before the built-in ones. What cannot be judged asks."""
+def judge(submission: Submission, context: CommandContext, rules: Sequence[Rule] = (), *, trusted: bool = False) -> Verdict:
+    """Decide whether a command may run. `rules` have priority over the built-in rules. A command that cannot be checked requires approval."""
     if not submission.spec.command.words:
-        return Verdict(Decision.ASK, ("there is no command",), OTHERWISE.name)
+        return Verdict(Decision.ASK, ("there is no command",), DEFAULT_RULE.name)
     try:
-        return _judge(submission, world, rules, trusted=trusted)
+        return _judge(submission, context, rules, trusted=trusted)
     except (ValueError, OSError, RecursionError) as error:
         return Verdict(
-            Decision.ASK, (visible(f"it cannot be judged: {error}"),), OTHERWISE.name, visible(submission.spec.command.words[0][:200])
+            Decision.ASK,
+            (visible(f"the command cannot be checked: {error}"),),
+            DEFAULT_RULE.name,
+            visible(submission.spec.command.words[0][:200]),
         )
 
 
-def _judge(submission: Submission, world: CommandContext, rules: Sequence[Rule], *, trusted: bool) -> Verdict:
+def _judge(submission: Submission, context: CommandContext, rules: Sequence[Rule], *, trusted: bool) -> Verdict:
     parts = [part for part in parse_commands(submission.spec.command.words, submission.spec.command.shell) if part != SimpleCommand()]
     injected = [
         Finding(Effect.INJECTION, f"sets {name}, which may change what runs")
         for name, value in submission.spec.env.items()
-        if injects(name) or re.search(_ELSEWHERE, value)
+        if injects(name) or re.search(_PATH_VALUE, value)
     ]
-    if world.relative_path:
-        injected.append(Finding(Effect.INJECTION, "PATH holds a relative folder, so a name may mean any program"))
+    if context.relative_path:
+        injected.append(Finding(Effect.INJECTION, "PATH contains a relative directory, so a name can mean any program"))
     if submission.spec.command.shell or submission.spec.env:
         rules = [rule for rule in rules if not rule.literal]
-    ordered = (*rules, DEFAULT, *([TRUSTED] if trusted else []))
-    judged, verdicts = _judged(parts, world, injected, ordered)
-    # What a person has to approve, or has by a rule or trust, runs in the environment of whoever asks.
-    world.clean = world.clean and all(rule is DEFAULT for rule, _, _ in verdicts)
-    if not world.clean:
-        again, others = _judged(parts, world, [*injected, *_inherited(submission.environment)], ordered)
-        # Where nothing but the built-in rule would allow it there, it would run in a clean one after all: then the first judgement stands.
-        if not world.ours or any(rule is not DEFAULT for rule, _, _ in others):
-            judged, verdicts = again, others
-    worst = max(verdicts, key=lambda verdict: (_ORDER[verdict[0].decision], verdict[0] is not DEFAULT))
-    rule, part, _ = worst
-    asking = [one for one in verdicts if one[0].decision == rule.decision]
-    reasons = dict.fromkeys(hide_secrets(visible(reason)) for _, _, found in asking for reason in _reasons(rule, found))
+    ordered = (*rules, HARMLESS_RULE, *([TRUSTED_RULE] if trusted else []))
+    judged, verdicts = _apply_rules(parts, context, injected, ordered)
+    # Commands that need approval, or are allowed by a rule or by trust, run in the environment of the caller.
+    context.clean = context.clean and all(rule is HARMLESS_RULE for rule, _, _ in verdicts)
+    if not context.clean:
+        judged_with_environment, verdicts_with_environment = _apply_rules(
+            parts, context, [*injected, *_inherited_variables(submission.environment)], ordered
+        )
+        # If only the built-in rule allows the command there as well, it runs in a clean environment: then the first result is valid.
+        if not context.ours or any(rule is not HARMLESS_RULE for rule, _, _ in verdicts_with_environment):
+            judged, verdicts = judged_with_environment, verdicts_with_environment
+    rule, part, _ = max(verdicts, key=lambda verdict: (_ORDER[verdict[0].decision], verdict[0] is not HARMLESS_RULE))
+    deciding = [verdict for verdict in verdicts if verdict[0].decision == rule.decision]
+    reasons = dict.fromkeys(hide_secrets(visible(reason)) for _, _, findings in deciding for reason in _reasons(rule, findings))
     if submission.spec.command.stdin and rule.decision == Decision.ASK:
-        reasons["its input stays open: whatever is sent to it later is not asked about"] = None
-    kinds = {one.effect for _, found in judged for one in found}
+        reasons["its input stays open: input that is sent later is not checked"] = None
+    kinds = {finding.effect for _, findings in judged for finding in findings}
     return Verdict(
         decision=rule.decision,
         reasons=tuple(reasons),
         rule=rule.name,
         part=hide_secrets(visible(part.text)),
         effects=tuple(sorted(map(str, kinds))),
-        trust_would_do=rule is OTHERWISE and world.trustable and all(set(_kinds(found)) <= TRUSTED.effects for _, _, found in asking),
-        always=rule is OTHERWISE and _narrow(submission, judged),
+        trust_would_do=rule is DEFAULT_RULE
+        and context.trustable
+        and all(set(_effects_in(findings)) <= TRUSTED_RULE.effects for _, _, findings in deciding),
+        always=rule is DEFAULT_RULE and _can_be_permanent(submission, judged),
     )
 
 
-def _judged(
-    parts: Sequence[SimpleCommand], world: CommandContext, injected: Sequence[Finding], rules: Sequence[Rule]
+def _apply_rules(
+    parts: Sequence[SimpleCommand], context: CommandContext, injected: Sequence[Finding], rules: Sequence[Rule]
 ) -> tuple[list[tuple[SimpleCommand, Sequence[Finding]]], list[tuple[Rule, SimpleCommand, Sequence[Finding]]]]:
-    """What each part would do, and the rule that decides on it."""
-    judged: list[tuple[SimpleCommand, Sequence[Finding]]] = list(effects_of(list(parts), world))
-    judged = judged or [(SimpleCommand(), [Finding(Effect.UNKNOWN, "runs nothing that can be seen")])]
+    """Return the effects of each simple command, and the rule that decides about it."""
+    judged: list[tuple[SimpleCommand, Sequence[Finding]]] = list(effects_of(list(parts), context))
+    judged = judged or [(SimpleCommand(), [Finding(Effect.UNKNOWN, "contains no command")])]
     judged += [(SimpleCommand(), injected)] if injected else []
-    return judged, [_one(part, found, rules) for part, found in judged]
+    return judged, [_decide(part, findings, rules) for part, findings in judged]
 
 
-def _inherited(environment: dict[str, str]) -> list[Finding]:
-    """What an environment holds that would change what an allowed program does."""
+def _inherited_variables(environment: dict[str, str]) -> list[Finding]:
+    """Return a finding for each inherited variable that changes what an allowed program does."""
     names = [name for name in INHERITED if environment.get(name)] + [name for name in environment if name.startswith("BASH_FUNC_")]
     names += [name for name in ("LD_LIBRARY_PATH",) if not all(map(os.path.isabs, environment.get(name, "/").split(":")))]
     return [Finding(Effect.INJECTION, f"inherits {name}, which changes what runs") for name in names]
 
 
-def _one(part: SimpleCommand, found: Sequence[Finding], rules: Sequence[Rule]) -> tuple[Rule, SimpleCommand, Sequence[Finding]]:
-    if not found:
-        return DEFAULT, part, [Finding(Effect.HARMLESS, "does nothing by itself")]
-    return next((rule for rule in rules if rule.fits(part, found)), OTHERWISE), part, found
+def _decide(part: SimpleCommand, findings: Sequence[Finding], rules: Sequence[Rule]) -> tuple[Rule, SimpleCommand, Sequence[Finding]]:
+    if not findings:
+        return HARMLESS_RULE, part, [Finding(Effect.HARMLESS, "has no effect")]
+    return next((rule for rule in rules if rule.matches(part, findings)), DEFAULT_RULE), part, findings
 
 
-def _kinds(found: Sequence[Finding]) -> list[Effect]:
-    return [one.effect for one in found]
+def _effects_in(findings: Sequence[Finding]) -> list[Effect]:
+    return [finding.effect for finding in findings]
 
 
-def _reasons(rule: Rule, found: Sequence[Finding]) -> list[str]:
-    """For a question only what stands in the way; for an answer what it rests on."""
-    told = [one.detail for one in found if one.effect not in _HARMLESS] if rule is OTHERWISE else []
-    return told or [one.detail for one in found]
+def _reasons(rule: Rule, findings: Sequence[Finding]) -> list[str]:
+    """Return the reasons to show: for the default rule only what needs approval, otherwise all effects."""
+    if rule is DEFAULT_RULE and (harmful := [finding.detail for finding in findings if finding.effect not in _HARMLESS_EFFECTS]):
+        return harmful
+    return [finding.detail for finding in findings]
 
 
-def _certain(part: SimpleCommand) -> bool:
+def _is_certain(part: SimpleCommand) -> bool:
     return all(word.plain for word in part.words) and not (part.redirects or part.assigned or part.doubts)
 
 
 def _may_match(pattern: tuple[str, ...], part: SimpleCommand) -> bool:
-    """Whether a part might be what a rule forbids, by another path or with words that are only known when it runs."""
+    """Whether a command might match a pattern: by another path of the program, or by words that are known only when it runs."""
     import fnmatch
 
     words = [word.text if word.plain else None for word in part.words]
@@ -203,7 +211,7 @@ def _may_match(pattern: tuple[str, ...], part: SimpleCommand) -> bool:
 
 
 def _matches(pattern: tuple[str, ...], part: SimpleCommand) -> bool:
-    if not _certain(part) or any(".." in word.text.split("/") for word in part.words):
+    if not _is_certain(part) or any(".." in word.text.split("/") for word in part.words):
         return False
     import fnmatch
 
@@ -213,17 +221,17 @@ def _matches(pattern: tuple[str, ...], part: SimpleCommand) -> bool:
     return len(pattern) == len(words) and all(fnmatch.fnmatchcase(word, wanted) for word, wanted in zip(words, pattern, strict=True))
 
 
-def _narrow(submission: Submission, judged: Sequence[tuple[SimpleCommand, Sequence[Finding]]]) -> bool:
-    """Whether "always" may be offered: one plain command, known word by word, by a program that does one thing."""
+def _can_be_permanent(submission: Submission, judged: Sequence[tuple[SimpleCommand, Sequence[Finding]]]) -> bool:
+    """Whether "always" may be offered: a single simple command without shell syntax, of a program that is not excluded."""
     if submission.spec.command.shell or submission.spec.env or len(judged) != 1:
         return False
-    part, found = judged[0]
+    part, findings = judged[0]
     risky = {Effect.INTERPRETER, Effect.PRIVILEGE, Effect.INJECTION, Effect.DELETES}
-    return part.name is not None and part.name not in _NEVER_ALWAYS and "/" not in part.name and not risky & set(_kinds(found))
+    return part.name is not None and part.name not in _NEVER_PERMANENT and "/" not in part.name and not risky & set(_effects_in(findings))
 
 
 def rules_from(table: object, where: str) -> tuple[Rule, ...]:
-    """The `[[approval.rules]]` of a config file; their examples are tried when they load."""
+    """Read `[[approval.rules]]` of a config file. Raise ConfigError if a rule is invalid or one of its examples fails."""
     if not isinstance(table, list):
         raise ConfigError("'approval.rules' must be a list of tables: [[approval.rules]]", where=where)
     return tuple(_rule(entry, f"{where}, rule {number}") for number, entry in enumerate(table, 1))
@@ -231,14 +239,15 @@ def rules_from(table: object, where: str) -> tuple[Rule, ...]:
 
 def _rule(entry: object, where: str) -> Rule:
     known = {"name", "decision", "command", "effects", "match", "not_match"}
-    if not isinstance(entry, dict) or set(entry) - known:
-        odd = ", ".join(sorted(set(entry) - known)) if isinstance(entry, dict) else "no table"
-        raise ConfigError(f"a rule has {', '.join(sorted(known))}; not: {odd}", where=where)
+    if not isinstance(entry, dict):
+        raise ConfigError(f"a rule must be a table, not {entry!r}", where=where)
+    if unknown := set(entry) - known:
+        raise ConfigError(f"unknown rule key: {', '.join(sorted(unknown))}; valid keys: {', '.join(sorted(known))}", where=where)
     try:
         decision = Decision(entry.get("decision", ""))
         effects = frozenset(Effect(effect) for effect in entry.get("effects", ()))
     except ValueError as error:
-        raise ConfigError(f"{error}; decisions are {', '.join(Decision)}, effects are {', '.join(Effect)}", where=where) from None
+        raise ConfigError(f"{error}; valid decisions: {', '.join(Decision)}; valid effects: {', '.join(Effect)}", where=where) from None
     import shlex
 
     try:
@@ -254,5 +263,5 @@ def _rule(entry: object, where: str) -> Rule:
     if not command and not effects:
         raise ConfigError("a rule needs a command or effects", where=where)
     if decision == Decision.ALLOW and command and (command[0] in ("*", "**") or any(c in command[0] for c in "*?[")):
-        raise ConfigError("a rule that allows must name its program", where=where)
+        raise ConfigError("an allow rule must name its program without wildcards", where=where)
     return rule

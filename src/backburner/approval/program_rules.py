@@ -1,4 +1,7 @@
-"""Programs that need a closer look than a table: git, find, sed, awk, curl, cp and a few more. Pure; in doubt they ask."""
+"""The effects of programs that need more than a table: git, find, sed, awk, curl, cp and others. Pure.
+
+Options and arguments that are not known to be harmless require approval.
+"""
 
 import os
 import re
@@ -9,22 +12,22 @@ from backburner.approval.shell_parser import Word
 from backburner.approval.wrappers import Options
 
 
-def nothing(_: CommandView) -> Iterable[Finding]:
-    return [Finding(Effect.HARMLESS, "changes nothing outside itself")]
+def no_effect(_: CommandView) -> Iterable[Finding]:
+    return [Finding(Effect.HARMLESS, "changes nothing")]
 
 
 def printf(view: CommandView) -> Iterator[Finding]:
     if view.words and (view.words[0].text.startswith("-") or not view.words[0].plain):
         yield Finding(Effect.UNKNOWN, "an option of printf can set a variable")
     yield Finding(Effect.HARMLESS, "prints")
-    yield from view.shown()
+    yield from view.printed_secrets()
 
 
 def test(view: CommandView) -> Iterator[Finding]:
-    """A test looks; but some shells run what stands in a subscript."""
+    """A test only reads, but some shells run code in the subscript of a variable."""
     if any("[" in word.text or word.pattern or "$" in word.text or word.text in ("-v", "-R") for word in view.words):
-        yield Finding(Effect.UNKNOWN, "a test of a variable can run what is in it")
-    yield Finding(Effect.HARMLESS, "looks")
+        yield Finding(Effect.UNKNOWN, "testing a variable can run code in its value")
+    yield Finding(Effect.HARMLESS, "tests a condition")
 
 
 def ps(view: CommandView) -> Iterator[Finding]:
@@ -34,81 +37,83 @@ def ps(view: CommandView) -> Iterator[Finding]:
 
 def date(view: CommandView) -> Iterator[Finding]:
     known = ("-u", "--utc", "-R", "-I", "-Iseconds", "--iso-8601", "--rfc-email")
-    quiet = all(word.plain and (word.text.startswith("+") or word.text in known) for word in view.words)
-    yield Finding(Effect.HARMLESS, "prints") if quiet else Finding(Effect.PRIVILEGE, "could set the clock")
+    is_harmless = all(word.plain and (word.text.startswith("+") or word.text in known) for word in view.words)
+    yield Finding(Effect.HARMLESS, "prints") if is_harmless else Finding(Effect.PRIVILEGE, "could set the clock")
 
 
 def hostname(view: CommandView) -> Iterator[Finding]:
-    quiet = all(word.plain and word.text in ("-f", "-s", "-i", "-I", "--fqdn", "--short") for word in view.words)
-    yield Finding(Effect.HARMLESS, "prints") if quiet else Finding(Effect.PRIVILEGE, "could set the host's name")
+    is_harmless = all(word.plain and word.text in ("-f", "-s", "-i", "-I", "--fqdn", "--short") for word in view.words)
+    yield Finding(Effect.HARMLESS, "prints") if is_harmless else Finding(Effect.PRIVILEGE, "could set the host name")
 
 
-def environment(_: CommandView) -> Iterator[Finding]:
-    yield Finding(Effect.READS_SECRETS, "prints the environment, secrets included")
+def print_environment(_: CommandView) -> Iterator[Finding]:
+    yield Finding(Effect.READS_SECRETS, "prints the environment, including secrets")
 
 
 def env(view: CommandView) -> Iterator[Finding]:
-    """With a command it only runs that; without one it prints everything. The variables that are set for git must stay."""
-    at = 0
-    while at < len(view.words) and (view.words[at].text.startswith("-") or "=" in view.words[at].text):
-        text = view.words[at].text
+    """`env` runs the given command, or prints all variables if there is none. It must not remove the variables that are set for git."""
+    index = 0
+    while index < len(view.words) and (view.words[index].text.startswith("-") or "=" in view.words[index].text):
+        text = view.words[index].text
         name, equals, _ = text.partition("=")
         if text in ("-u", "--unset"):
-            at += 1
-            text = f"-u{view.words[at].text}" if at < len(view.words) else text
+            index += 1
+            text = f"-u{view.words[index].text}" if index < len(view.words) else text
         if equals and not name.startswith("-") and injects(name):
             yield Finding(Effect.INJECTION, f"sets {name}, which may change what runs")
         if text.startswith("-") and text not in ("-v", "--debug") and not re.fullmatch(r"(-u|--unset=)(?!GIT_)\w+", text):
-            yield Finding(Effect.INJECTION, f"'{text}' may take away variables that are set for git")
-        at += 1
-    if at >= len(view.words):
-        yield from environment(view)
+            yield Finding(Effect.INJECTION, f"'{text}' may remove variables that are set for git")
+        index += 1
+    if index >= len(view.words):
+        yield from print_environment(view)
     else:
-        yield Finding(Effect.HARMLESS, "runs what follows")
+        yield Finding(Effect.HARMLESS, "runs the command that follows")
 
 
 def uniq(view: CommandView) -> Iterator[Finding]:
-    operands, _, odd = view.split(Options(frozenset(["-c", "-d", "-u", "-i", "-z", "--count", "--repeated", "--unique"])))
-    if odd or any(word.pattern for word in operands):
-        yield Finding(Effect.UNKNOWN, f"'{odd or '*'}' of uniq is not known to be harmless")
+    operands, _, unknown_option = view.split_options(
+        Options(frozenset(["-c", "-d", "-u", "-i", "-z", "--count", "--repeated", "--unique"]))
+    )
+    if unknown_option or any(word.pattern for word in operands):
+        yield Finding(Effect.UNKNOWN, f"'{unknown_option or '*'}' of uniq is not known to be harmless")
     yield Finding(Effect.READS, "reads inside the project")
     yield from view.reads(operands[:1])
     for word in operands[1:]:
         yield from view.writes(word)
 
 
-def creates(view: CommandView) -> Iterator[Finding]:
-    """`touch` and `mkdir` change nothing of what is there already."""
-    operands, _, odd = view.split(Options(frozenset(("-p", "-v", "--parents", "--verbose"))))
-    if odd:
-        yield Finding(Effect.UNKNOWN, f"'{odd}' of {view.name} is not known to be harmless")
+def touch_or_mkdir(view: CommandView) -> Iterator[Finding]:
+    """`touch` and `mkdir` do not change existing files."""
+    operands, _, unknown_option = view.split_options(Options(frozenset(("-p", "-v", "--parents", "--verbose"))))
+    if unknown_option:
+        yield Finding(Effect.UNKNOWN, f"'{unknown_option}' of {view.name} is not known to be harmless")
     for word in operands:
-        for found in view.writes(word):
-            there = found.effect == Effect.OVERWRITES and found.detail.startswith(("overwrites", "appends"))
-            yield Finding(Effect.CREATES, f"creates {word.text}") if there else found
+        for finding in view.writes(word):
+            exists = finding.effect == Effect.OVERWRITES and finding.detail.startswith(("overwrites", "appends"))
+            yield Finding(Effect.CREATES, f"creates {word.text}") if exists else finding
 
 
 def tee(view: CommandView) -> Iterator[Finding]:
-    operands, _, odd = view.split(Options(frozenset(("-a", "-i", "--append"))))
-    if odd:
-        yield Finding(Effect.UNKNOWN, f"'{odd}' of tee is not known to be harmless")
+    operands, _, unknown_option = view.split_options(Options(frozenset(("-a", "-i", "--append"))))
+    if unknown_option:
+        yield Finding(Effect.UNKNOWN, f"'{unknown_option}' of tee is not known to be harmless")
     for word in operands:
-        yield from view.writes(word, append=any(one.text in ("-a", "--append") for one in view.words))
+        yield from view.writes(word, append=any(option.text in ("-a", "--append") for option in view.words))
     yield Finding(Effect.HARMLESS, "prints")
 
 
 def cp(view: CommandView) -> Iterator[Finding]:
-    """Only plain files to plain places: a folder may hold anything."""
-    operands, _, odd = view.split(Options(frozenset(("-v", "-n", "-p", "--verbose", "--no-clobber"))))
-    if odd or len(operands) < 2 or not all(word.plain for word in operands):
-        yield Finding(Effect.OVERWRITES, "copies in a way that is not looked into")
+    """Only copies of single files are checked. A directory may contain anything."""
+    operands, _, unknown_option = view.split_options(Options(frozenset(("-v", "-n", "-p", "--verbose", "--no-clobber"))))
+    if unknown_option or len(operands) < 2 or not all(word.plain for word in operands):
+        yield Finding(Effect.OVERWRITES, "copies in a way that is not checked")
         return
     *sources, target = operands
     yield from view.reads(sources)
-    into = any(map(view.world.is_folder, view.paths(target)))
+    into = any(map(view.context.is_folder, view.paths(target)))
     for source in sources:
-        if any(map(view.world.is_folder, view.paths(source))):
-            yield Finding(Effect.OVERWRITES, "copies a whole folder")
+        if any(map(view.context.is_folder, view.paths(source))):
+            yield Finding(Effect.OVERWRITES, "copies a whole directory")
         name = os.path.join(target.text, os.path.basename(source.text.rstrip("/"))) if into else target.text
         yield from view.writes(Word(name))
 
@@ -168,45 +173,45 @@ _FIND_RUNS = frozenset(("-exec", "-ok"))
 
 
 def find(view: CommandView) -> Iterator[Finding]:
-    """Its roots are read; every predicate must be known, and `-exec` is looked at as the command it runs."""
-    words, at = view.words, 0
-    while at < len(words) and not words[at].text.startswith(("-", "(", "!")):
-        at += 1
-    roots = words[:at]
+    """`find` reads its start directories. Every predicate must be known; the command of `-exec` is checked separately."""
+    words, index = view.words, 0
+    while index < len(words) and not words[index].text.startswith(("-", "(", "!")):
+        index += 1
+    roots = words[:index]
     yield Finding(Effect.READS, "searches files")
     yield from view.reads(roots)
     if any(word.pattern for word in roots):
-        yield Finding(Effect.UNKNOWN, "a file's name could be an option")
-    while at < len(words):
-        text = words[at].text
-        if not words[at].known:
+        yield Finding(Effect.UNKNOWN, "a file name could be an option")
+    while index < len(words):
+        text = words[index].text
+        if not words[index].known:
             yield Finding(Effect.UNKNOWN, f"'{text}' is only known when it runs")
         elif text == "-delete":
-            yield Finding(Effect.DELETES, "deletes what it finds")
+            yield Finding(Effect.DELETES, "deletes the files it finds")
         elif text.startswith(("-fprint", "-fls")):
             yield Finding(Effect.OVERWRITES, f"'{text}' writes a file")
-            at += 1
+            index += 1
         elif text in _FIND_RUNS:
-            at = next(
-                (i for i in range(at + 1, len(words)) if words[i].text == ";" or (words[i].text == "+" and words[i - 1].text == "{}")),
+            index = next(
+                (i for i in range(index + 1, len(words)) if words[i].text == ";" or (words[i].text == "+" and words[i - 1].text == "{}")),
                 len(words),
             )
         elif text in _FIND_VALUES:
-            at += 1
-            if at >= len(words) or not words[at].plain:
+            index += 1
+            if index >= len(words) or not words[index].plain:
                 yield Finding(Effect.UNKNOWN, f"the value of {text} is only known when it runs")
             if text == "-newer":
-                yield from view.reads(words[at : at + 1])
+                yield from view.reads(words[index : index + 1])
         elif text not in _FIND_FLAGS:
             yield Finding(Effect.UNKNOWN, f"'{text}' of find is not known to be harmless")
-        at += 1
+        index += 1
 
 
 _SED_SAFE = r"(\d+|\$)?(,(\d+|\$))?[pdq=]|s([/|,#])[^\\\n/|,#]*\4[^\\\n/|,#&]*\4[gp0-9]?"
 
 
 def sed(view: CommandView) -> Iterator[Finding]:
-    """Only scripts of plain printing, deleting lines and substituting are known to write nothing and run nothing."""
+    """Only scripts that print, delete or substitute lines are known to write no file and run no command."""
     words = list(view.words)
     while words and words[0].plain and words[0].text in ("-n", "-E", "-r", "-u"):
         words.pop(0)
@@ -219,7 +224,7 @@ def sed(view: CommandView) -> Iterator[Finding]:
         yield Finding(Effect.INTERPRETER, "a sed script can write files and run commands")
         return
     if any(word.text.startswith("-") or word.pattern for word in words[1:]):
-        yield Finding(Effect.INTERPRETER, "more options of sed follow its script")
+        yield Finding(Effect.INTERPRETER, "sed has options after its script")
     yield Finding(Effect.READS, "reads inside the project")
     yield from view.reads(words[1:])
 
@@ -237,7 +242,7 @@ def awk(view: CommandView) -> Iterator[Finding]:
         yield Finding(Effect.INTERPRETER, "an awk program can write files and run commands")
         return
     if any(word.text.startswith("-") or word.pattern or "=" in word.text for word in words[1:]):
-        yield Finding(Effect.INTERPRETER, "more options of awk follow its program")
+        yield Finding(Effect.INTERPRETER, "awk has options after its program")
     yield Finding(Effect.READS, "reads inside the project")
     yield from view.reads(words[1:])
 
@@ -265,14 +270,14 @@ _GIT_LISTS = {
 _GIT_CHANGES = {
     **dict.fromkeys(("push", "send-email"), (Effect.PUBLISHES, "publishes")),
     **dict.fromkeys(
-        ("fetch", "pull", "clone", "ls-remote", "submodule"), (Effect.NETWORK_CHANGE, "talks to another machine and may run hooks")
+        ("fetch", "pull", "clone", "ls-remote", "submodule"), (Effect.NETWORK_CHANGE, "connects to another machine and may run hooks")
     ),
-    **dict.fromkeys(("clean", "reset", "checkout", "restore", "rm", "switch", "gc", "prune"), (Effect.DELETES, "can throw work away")),
+    **dict.fromkeys(("clean", "reset", "checkout", "restore", "rm", "switch", "gc", "prune"), (Effect.DELETES, "can discard work")),
 }
 
 
 def git(view: CommandView) -> Iterator[Finding]:
-    """Reading verbs with options that are known, in a repository whose settings and hooks run nothing."""
+    """Subcommands that read are allowed, with known options, in a repository whose settings and hooks run no program."""
     words = list(view.words)
     while words and words[0].plain and words[0].text in ("--no-pager", "-P", "--no-optional-locks"):
         words.pop(0)
@@ -281,13 +286,13 @@ def git(view: CommandView) -> Iterator[Finding]:
         yield (
             Finding(Effect.HARMLESS, "prints")
             if plain
-            else Finding(Effect.UNKNOWN, "an option of git before its verb can change what runs")
+            else Finding(Effect.UNKNOWN, "an option before the git subcommand can change what runs")
         )
         return
     verb, rest = words[0].text, words[1:]
     if verb in _GIT_CHANGES:
-        effect, does = _GIT_CHANGES[verb]
-        yield Finding(effect, f"git {verb} {does}")
+        effect, description = _GIT_CHANGES[verb]
+        yield Finding(effect, f"git {verb} {description}")
         return
     lists = (
         verb in _GIT_LISTS
@@ -298,8 +303,8 @@ def git(view: CommandView) -> Iterator[Finding]:
         yield Finding(Effect.OVERWRITES, f"git {verb} changes the repository or runs its hooks")
         return
     yield Finding(Effect.READS, f"git {verb} reads")
-    for trap in view.world.git_config_that_runs_code(view.folders):
-        yield Finding(Effect.UNKNOWN, f"this repository makes git run a program, or may ({trap})")
+    for setting in view.context.git_config_that_runs_code(view.folders):
+        yield Finding(Effect.UNKNOWN, f"this repository may make git run a program ({setting})")
     texts = {word.text for word in rest}
     patches = bool(texts & _GIT_PATCHES) or any(re.match("-[A-Za-z]*[puU]", text) for text in texts)
     staged = verb == "status" and any(re.match("-[A-Za-z]*v", text) for text in texts)
@@ -307,20 +312,20 @@ def git(view: CommandView) -> Iterator[Finding]:
         verb == "blame" or staged or (verb == "log" and patches) or (verb in ("diff", "show") and (patches or not texts & _GIT_SUMMARIES))
     )
     if contents or (verb == "remote" and "-v" in texts):
-        for secret in view.world.git_secrets(view.folders, contents=contents):
+        for secret in view.context.git_secrets(view.folders, contents=contents):
             yield Finding(Effect.READS_SECRETS, f"git {verb} could show {secret}")
     if not lists:
         yield from _git_words(view, verb, rest)
 
 
 def _git_words(view: CommandView, verb: str, rest: list[Word]) -> Iterator[Finding]:
-    inner = CommandView(view.part._replace(words=(Word("git"), *rest)), view.world, view.folders)
-    operands, values, odd = inner.split(
+    inner = CommandView(view.part._replace(words=(Word("git"), *rest)), view.context, view.folders)
+    operands, values, unknown_option = inner.split_options(
         Options(frozenset(_GIT_FLAGS.split()), frozenset(_GIT_VALUES.split()), joined=frozenset(_GIT_JOINED.split()))
     )
-    if odd:
-        yield Finding(Effect.UNKNOWN, f"'{odd}' of git {verb} is not known to be harmless")
-    if verb in ("show", "diff") and not odd:
+    if unknown_option:
+        yield Finding(Effect.UNKNOWN, f"'{unknown_option}' of git {verb} is not known to be harmless")
+    if verb in ("show", "diff") and not unknown_option:
         yield from _git_objects(view, verb, rest, operands)
     if any(re.search("%[-+ ]?G", word.text) for word in [*values, *rest]):
         yield Finding(Effect.UNKNOWN, "checking a signature runs a program")
@@ -332,15 +337,15 @@ def _git_words(view: CommandView, verb: str, rest: list[Word]) -> Iterator[Findi
 
 
 def _git_objects(view: CommandView, verb: str, rest: list[Word], operands: list[Word]) -> Iterator[Finding]:
-    """What is shown must be of a commit, where each file has its name. The content of a file can be asked for by its id alone."""
+    """Only content of commits may be shown, because file names are known there. An object ID shows a file without its name."""
     texts = [word.text for word in rest]
     if "--" in texts:
         operands = operands[: len(operands) - (len(texts) - texts.index("--") - 1)]
-    else:  # git does not take a name for a commit where there is a file of that name
-        operands = [word for word in operands if not any(map(view.world.exists, view.paths(word)))]
+    else:  # git does not treat a name as a commit if a file of that name exists
+        operands = [word for word in operands if not any(map(view.context.exists, view.paths(word)))]
     names = [name for word in operands for name in re.split(r"\.{2,3}", word.text.partition(":")[0].removeprefix("^")) if name]
-    if unknown := view.world.git_unknown(view.folders, names):
-        yield Finding(Effect.READS_SECRETS, f"git {verb} could show any file, for {unknown} is not known to be a commit")
+    if unknown := view.context.git_unknown(view.folders, names):
+        yield Finding(Effect.READS_SECRETS, f"git {verb} could show any file, because {unknown} is not known to be a commit")
 
 
 _CURL_FLAGS = frozenset(
@@ -370,16 +375,16 @@ _CURL_VALUES = frozenset(["-m", "--max-time", "--connect-timeout", "--retry", "-
 
 
 def curl(view: CommandView) -> Iterator[Finding]:
-    urls, at = [], 0
-    while at < len(view.words):
-        word = view.words[at]
+    urls, index = [], 0
+    while index < len(view.words):
+        word = view.words[index]
         if not word.plain:
             yield Finding(Effect.NETWORK_CHANGE, "its request is only known when it runs")
             return
         text = word.text
         if text in _CURL_VALUES:
-            at += 1
-            if at >= len(view.words) or not view.words[at].plain:
+            index += 1
+            if index >= len(view.words) or not view.words[index].plain:
                 yield Finding(Effect.NETWORK_CHANGE, "its request is only known when it runs")
                 return
         elif (
@@ -391,12 +396,12 @@ def curl(view: CommandView) -> Iterator[Finding]:
             return
         elif not text.startswith("-"):
             urls.append(text)
-        at += 1
-    known = set(view.world.hosts())
+        index += 1
+    known = set(view.context.hosts())
     for url in urls or ["?"]:
-        found = re.fullmatch(r"(?:https?://)?(?:\[([0-9a-fA-F:]+)\]|([A-Za-z0-9.-]+))(?::\d+)?(?:[/?#][^\s{}\[\]]*)?", url)
-        host = (found.group(1) or found.group(2)).lower() if found else None
+        matched = re.fullmatch(r"(?:https?://)?(?:\[([0-9a-fA-F:]+)\]|([A-Za-z0-9.-]+))(?::\d+)?(?:[/?#][^\s{}\[\]]*)?", url)
+        host = (matched.group(1) or matched.group(2)).lower() if matched else None
         if host is None or host not in known:
-            yield Finding(Effect.NETWORK_CHANGE, f"asks {host or url}, which is not among the listed hosts")
+            yield Finding(Effect.NETWORK_CHANGE, f"requests {host or url}, which is not a listed host")
         else:
             yield Finding(Effect.NETWORK_READ, f"reads from {host}")

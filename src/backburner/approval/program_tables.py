@@ -1,17 +1,17 @@
-"""The programs the gate knows, by what they do, and the options of readers that are known to be harmless. Data only.
+"""Tables of the programs that the gate knows, by their effect, with the options that are known to be harmless. Data only.
 
-What is not here asks: a program, an option of a known one, a long option cut short.
+Everything else requires approval: unknown programs, unknown options, and abbreviated long options.
 """
 
 from backburner.approval.effects import Effect
 from backburner.approval.wrappers import Options
 
 SYSTEM = ("/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin", "/opt/homebrew/bin")
-SYSTEM_LIBRARIES = ("/usr/lib/", "/usr/libexec/", "/opt/homebrew/Cellar/")  # where the names in those folders may lead
+SYSTEM_LIBRARIES = ("/usr/lib/", "/usr/libexec/", "/opt/homebrew/Cellar/")  # where links in those directories may lead
 
 
 def _known(text: str) -> Options:
-    """`flags | options that take a value | options that take one in the same word`."""
+    """Read `flags | options with a value | options with a value in the same word`."""
     flags, values, joined = [*text.split("|"), "", ""][:3]
     return Options(frozenset(flags.split()), frozenset(values.split()), joined=frozenset(joined.split()))
 
@@ -23,7 +23,7 @@ _GREP = (
 )
 _SUMS = "-b -t --binary --text --tag"
 
-# They print, and their words are no paths.
+# Programs that only print. Their arguments are not paths.
 PRINTS: dict[str, Options] = {
     **dict.fromkeys(
         [
@@ -58,7 +58,7 @@ PRINTS: dict[str, Options] = {
     "which": _known("-a"),
     "wait": _known(""),
 }
-# They read the files they are given, and nothing else.
+# Programs that only read the files in their arguments.
 READS: dict[str, Options] = {
     "cat": _known("-A -b -e -E -n -s -t -T -u -v --number --show-all"),
     "head": _known("-q -v --quiet --verbose | -n -c --lines --bytes"),
@@ -101,9 +101,9 @@ READS: dict[str, Options] = {
 DELETES = frozenset(["rm", "rmdir", "unlink", "shred", "trash", "srm"])
 CHANGES = {
     "mv": "moves files",
-    "ln": "makes links",
+    "ln": "creates links",
     "install": "copies files over others",
-    "truncate": "cuts files",
+    "truncate": "truncates files",
     "dd": "writes raw data",
     "patch": "changes files",
     "chmod": "changes permissions",
@@ -209,7 +209,7 @@ INTERPRETERS = {
     **dict.fromkeys(("node", "perl", "ruby", "php", "lua", "Rscript"), frozenset()),
 }
 MODULES = frozenset(["pytest", "unittest", "mypy", "ruff", "black", "isort", "flake8", "pylint", "tox", "nox"])
-# They run or look at the project's own code; the options that are known to stay there.
+# Programs that run or check the code of the project, with the options that are known to stay inside the project.
 _QUIET = "-q -v -s -x -k -n -vv --quiet --verbose"
 PROJECT: dict[str, Options] = {
     **dict.fromkeys(
@@ -231,7 +231,7 @@ PROJECT: dict[str, Options] = {
     "just": _known("-q -v --list -l"),
     "rspec": _known("| -e"),
 }
-# What the first word of a tool means; anything else of it is unknown.
+# The effects of subcommands. Every other subcommand is unknown.
 SUBCOMMANDS: dict[str, dict[str, Effect]] = {
     tool: {word: effect for effect, words in meanings.items() for word in words.split()}
     for tool, meanings in {
@@ -266,7 +266,7 @@ SUBCOMMANDS: dict[str, dict[str, Effect]] = {
         "twine": {Effect.PUBLISHES: "upload"},
     }.items()
 }
-# Options of those tools that change neither what runs nor where.
+# Options of these tools that change neither what runs nor in which directory.
 SUBCOMMAND_OPTIONS: dict[str, Options] = {
     "cargo": _known(
         "-q -v --quiet --verbose --release --all --workspace --all-targets --all-features --no-run --lib --bins --locked --offline --no-fail-fast"

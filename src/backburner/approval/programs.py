@@ -1,7 +1,7 @@
-"""What programs do: which effects a simple command has, from the catalogue of the programs that are known.
+"""Determines the effects of simple commands from the tables of known programs.
 
-A program that is not in it, an option that is not known to be harmless, and anything dynamic that matters is `unknown`, and
-unknown asks.
+A program that is not in the tables, an option that is not known to be harmless, and a word that is known only when the command runs
+have the effect `unknown`, which requires approval.
 """
 
 import itertools
@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Callable, Iterable
 
-from backburner.approval import program_rules as tools
+from backburner.approval import program_rules as rules
 from backburner.approval.effects import CommandContext, CommandView, Effect, Finding, injects
 from backburner.approval.program_tables import (
     BUILD_FILES,
@@ -32,157 +32,163 @@ from backburner.approval.program_tables import (
 from backburner.approval.shell_parser import SimpleCommand, Word
 from backburner.approval.wrappers import RUNNERS, SHELLS, WRAPPERS, Options
 
-_MOST_FOLDERS = 64
-_SPECIAL: dict[str, Callable[[CommandView], Iterable[Finding]]] = {
-    "git": tools.git,
-    "find": tools.find,
-    "sed": tools.sed,
-    "awk": tools.awk,
-    "gawk": tools.awk,
-    "mawk": tools.awk,
-    "curl": tools.curl,
-    "cp": tools.cp,
-    "tee": tools.tee,
-    "touch": tools.creates,
-    "mkdir": tools.creates,
-    "env": tools.env,
-    "printenv": tools.environment,
-    "set": tools.environment,
-    "uniq": tools.uniq,
-    "date": tools.date,
-    "hostname": tools.hostname,
-    "ps": tools.ps,
-    "printf": tools.printf,
-    "test": tools.test,
-    "[": tools.test,
-    "cd": tools.nothing,
-    "xargs": tools.nothing,
-    "command": tools.nothing,
-    "eval": tools.nothing,
-    "trap": tools.nothing,
+_MAX_FOLDERS = 64
+_PROGRAM_RULES: dict[str, Callable[[CommandView], Iterable[Finding]]] = {
+    "git": rules.git,
+    "find": rules.find,
+    "sed": rules.sed,
+    "awk": rules.awk,
+    "gawk": rules.awk,
+    "mawk": rules.awk,
+    "curl": rules.curl,
+    "cp": rules.cp,
+    "tee": rules.tee,
+    "touch": rules.touch_or_mkdir,
+    "mkdir": rules.touch_or_mkdir,
+    "env": rules.env,
+    "printenv": rules.print_environment,
+    "set": rules.print_environment,
+    "uniq": rules.uniq,
+    "date": rules.date,
+    "hostname": rules.hostname,
+    "ps": rules.ps,
+    "printf": rules.printf,
+    "test": rules.test,
+    "[": rules.test,
+    "cd": rules.no_effect,
+    "xargs": rules.no_effect,
+    "command": rules.no_effect,
+    "eval": rules.no_effect,
+    "trap": rules.no_effect,
 }
-_NO_FILES = ("/dev/", "/proc/", "/sys/")  # not the same for everybody who looks
-_SHOWN = frozenset(["HOME", "PWD", "USER", "SHELL", "LANG"])
-_LOOKS_AROUND = frozenset(("ls", "du", "tree", "rg", "find", "git"))  # they read the folder they are in, without being told to
-_NO_TIME = frozenset(("cd", "echo", "printf", "pwd", "true", "test", "[", "head", "git"))  # they neither wait nor take long
-_LEADING_PATTERNS = frozenset(("cat", "ls", "stat"))  # no file's name could be an option of theirs that matters
+_SPECIAL_FILES = ("/dev/", "/proc/", "/sys/")  # their content depends on the process that reads them
+_PRINTABLE_VARIABLES = frozenset(["HOME", "PWD", "USER", "SHELL", "LANG"])
+_READS_CURRENT_DIRECTORY = frozenset(("ls", "du", "tree", "rg", "find", "git"))  # they read the current directory if no path is given
+_FAST_PROGRAMS = frozenset(("cd", "echo", "printf", "pwd", "true", "test", "[", "head", "git"))  # they do not wait and do not take long
+_SAFE_WITH_PATTERNS = frozenset(("cat", "ls", "stat"))  # no file name could be an option that is harmful for them
 
 
-def effects_of(parts: list[SimpleCommand], world: CommandContext) -> list[tuple[SimpleCommand, list[Finding]]]:
-    """Each part with everything it would do. A `cd` counts for all parts: each path is judged from every folder it may start from."""
-    folders, lost = folders_of(parts, world)
+def effects_of(parts: list[SimpleCommand], context: CommandContext) -> list[tuple[SimpleCommand, list[Finding]]]:
+    """Return each simple command with its effects. A `cd` applies to all commands: paths are resolved from every directory it may lead to."""
+    folders, unresolved_target = folders_of(parts, context)
     judged = []
     for part in parts:
-        view = CommandView(part, world, folders)
-        found = [Finding(Effect.UNKNOWN, doubt) for doubt in part.doubts]
-        found += _assigned(part, world) + [one for redirect in part.redirects for one in view.redirect(redirect)]
+        view = CommandView(part, context, folders)
+        findings = [Finding(Effect.UNKNOWN, doubt) for doubt in part.doubts]
+        findings += _assignments(part, context) + [finding for redirect in part.redirects for finding in view.redirect(redirect)]
         if part.words:
-            found += [*_command(view), *_dynamic(view)]
-            if view.name in _LOOKS_AROUND and not world.inside(world.cwd):
-                found.append(Finding(Effect.READS_OUTSIDE, f"looks into {world.cwd}, outside the project"))
-        if lost and part.words:
-            found.append(Finding(Effect.UNKNOWN, f"changes to {lost}, so its paths cannot be told"))
-        judged.append((part, list(dict.fromkeys(found))))
-    if any(one.effect == Effect.CREATES for _, found in judged for one in found):
-        for part, found in judged:
-            if part.name == "git" or any(one.effect == Effect.PROJECT_CODE for one in found):
-                found.append(Finding(Effect.UNKNOWN, "uses what the same line creates"))
-    if not world.ours and any(part.name not in _NO_TIME for part in parts):
-        for part, found in judged:
-            if part.name == "git" and not all(world.exists(os.path.join(folder, ".git")) for folder in folders):
-                found.append(Finding(Effect.UNKNOWN, "git would look for a repository after other commands, and might find a new one"))
+            findings += [*_program(view), *_dynamic_words(view)]
+            if view.name in _READS_CURRENT_DIRECTORY and not context.inside(context.cwd):
+                findings.append(Finding(Effect.READS_OUTSIDE, f"reads {context.cwd}, outside the project"))
+        if unresolved_target and part.words:
+            findings.append(Finding(Effect.UNKNOWN, f"changes to {unresolved_target}, so its paths are not known"))
+        judged.append((part, list(dict.fromkeys(findings))))
+    if any(finding.effect == Effect.CREATES for _, findings in judged for finding in findings):
+        for part, findings in judged:
+            if part.name == "git" or any(finding.effect == Effect.PROJECT_CODE for finding in findings):
+                findings.append(Finding(Effect.UNKNOWN, "uses files that the same command line creates"))
+    if not context.ours and any(part.name not in _FAST_PROGRAMS for part in parts):
+        for part, findings in judged:
+            if part.name == "git" and not all(context.exists(os.path.join(folder, ".git")) for folder in folders):
+                findings.append(Finding(Effect.UNKNOWN, "git would search for a repository after other commands, and could find a new one"))
     return judged
 
 
-def _dynamic(view: CommandView) -> list[Finding]:
-    """A word that is not known could be an option, or several words: only what prints its words can have one."""
+def _dynamic_words(view: CommandView) -> list[Finding]:
+    """Report words that are known only at run time: they could be options, or several words. `echo` may print harmless variables."""
     for word in view.words:
         harmless = (
             view.name == "echo"
             and not word.pattern
-            and all(name in _SHOWN or (name.islower() and not view.world.has_variable(name)) for name in re.findall(r"\$(\w+)", word.text))
+            and all(
+                name in _PRINTABLE_VARIABLES or (name.islower() and not view.context.has_variable(name))
+                for name in re.findall(r"\$(\w+)", word.text)
+            )
         )
         if not word.known and not harmless:
             return [Finding(Effect.UNKNOWN, f"'{word.text}' is only known when it runs")]
-        if word.known and word.pattern and (view.name not in _LEADING_PATTERNS or set(word.text) & set("[]{~")):
-            return [Finding(Effect.UNKNOWN, f"what '{word.text}' fits is only known when it runs")]
+        if word.known and word.pattern and (view.name not in _SAFE_WITH_PATTERNS or set(word.text) & set("[]{~")):
+            return [Finding(Effect.UNKNOWN, f"what '{word.text}' matches is only known when it runs")]
     return []
 
 
-def folders_of(parts: list[SimpleCommand], world: CommandContext) -> tuple[list[str], str | None]:
-    """The folders that commands may run in, and where to if that cannot be told. A shell's `cd ..` forgets links, ours does not: both count."""
-    folders = [world.cwd]
+def folders_of(parts: list[SimpleCommand], context: CommandContext) -> tuple[list[str], str | None]:
+    """Return the directories that the commands may run in, and the target of a `cd` that cannot be resolved, otherwise None.
+
+    A shell resolves `cd ..` without following links, the system follows them: both directories are included.
+    """
+    folders = [context.cwd]
     for part in parts:
         if part.name not in ("cd", "pushd", "popd"):
             continue
         target = part.words[1] if len(part.words) == 2 else None
         if part.name != "cd" or target is None or not target.plain or target.text.startswith("-"):
-            return folders, "a folder that is only known when it runs"
+            return folders, "a directory that is only known when it runs"
         for folder in list(folders):
             logical = os.path.normpath(os.path.join(folder, target.text))
-            for there in (world.resolve(logical), world.resolve(os.path.join(folder, target.text)), logical):
-                if not world.inside(there):
+            for there in (context.resolve(logical), context.resolve(os.path.join(folder, target.text)), logical):
+                if not context.inside(there):
                     return folders, f"{target.text}, outside the project"
                 if there not in folders:
                     folders.append(there)
-        if len(folders) > _MOST_FOLDERS:
-            return folders, "too many folders"
+        if len(folders) > _MAX_FOLDERS:
+            return folders, "too many directories"
     return folders, None
 
 
-def _assigned(part: SimpleCommand, world: CommandContext) -> list[Finding]:
-    """A variable in front of a command or in the environment may change what runs; a lower-case one on its own is the shell's."""
-    found = []
+def _assignments(part: SimpleCommand, context: CommandContext) -> list[Finding]:
+    """Report assignments that may change what runs. A lower-case variable without a command is only used by the shell."""
+    findings = []
     for name, value in part.assigned:
         if not value.plain or (not injects(name) and "/" in value.text):
-            found.append(Finding(Effect.INJECTION, f"sets {name} to something that is only known when it runs, or leads elsewhere"))
-        elif injects(name) and (part.words or not name.islower() or world.has_variable(name)):
-            found.append(Finding(Effect.INJECTION, f"sets {name}, which may change what runs"))
-    return found
+            findings.append(Finding(Effect.INJECTION, f"sets {name} to a path, or to a value that is only known when it runs"))
+        elif injects(name) and (part.words or not name.islower() or context.has_variable(name)):
+            findings.append(Finding(Effect.INJECTION, f"sets {name}, which may change what runs"))
+    return findings
 
 
-def _command(view: CommandView) -> list[Finding]:
-    """The effects of the program itself, after looking at which program that really is."""
-    part, world = view.part, view.world
+def _program(view: CommandView) -> list[Finding]:
+    """Return the effects of the program, after finding out which file would run."""
+    part, context = view.part, view.context
     if part.name is None:
-        return [Finding(Effect.UNKNOWN, "what it runs is only known when it runs")]
+        return [Finding(Effect.UNKNOWN, "the program is only known when it runs")]
     if "/" in part.name:
         return _named_by_path(view, part.name)
-    path = world.executable(view.name)
+    path = context.executable(view.name)
     if path is None:
-        return _known(view, None)
-    if world.inside(path) or world.inside(world.resolve(path)):
-        own = f"runs {path}, a file of the project"
+        return _known_program(view, None)
+    if context.inside(path) or context.inside(context.resolve(path)):
+        project_detail = f"runs {path}, a file of the project"
         if view.name in PROJECT or view.name in INTERPRETERS or view.name in SUBCOMMANDS:
-            return [Finding(Effect.PROJECT_CODE, own), *_known(view, own)]
+            return [Finding(Effect.PROJECT_CODE, project_detail), *_known_program(view, project_detail)]
         return [Finding(Effect.UNKNOWN, f"'{view.name}' would run {path}, a file of the project")]
-    if not _is_systems(world.resolve(path)) and (view.name in PRINTS or view.name in READS or view.name in _SPECIAL):
-        return [Finding(Effect.UNKNOWN, f"'{view.name}' would run {path}, which is not the system's own")]
-    return _known(view, None)
+    if not _is_system_program(context.resolve(path)) and (view.name in PRINTS or view.name in READS or view.name in _PROGRAM_RULES):
+        return [Finding(Effect.UNKNOWN, f"'{view.name}' would run {path}, which is not a system program")]
+    return _known_program(view, None)
 
 
-def _is_systems(path: str) -> bool:
-    """Whether a program, without links in its path, is the system's own."""
+def _is_system_program(path: str) -> bool:
+    """Whether a resolved path is a program of the system."""
     return os.path.dirname(path) in SYSTEM or path.startswith(SYSTEM_LIBRARIES)
 
 
 def _named_by_path(view: CommandView, name: str) -> list[Finding]:
-    world = view.world
+    context = view.context
     for folder in view.folders:
-        path = world.resolve(os.path.join(folder, name))
-        if "://" in name or (world.inside(path) and not world.exists(path)):
-            return [Finding(Effect.UNKNOWN, f"runs {name}, which is not there")]
-        if world.inside(path):
+        path = context.resolve(os.path.join(folder, name))
+        if "://" in name or (context.inside(path) and not context.exists(path)):
+            return [Finding(Effect.UNKNOWN, f"runs {name}, which does not exist")]
+        if context.inside(path):
             return _project_code(view, f"runs {name} of the project", Options())
-        if os.path.dirname(name) not in SYSTEM or not _is_systems(path) or os.path.basename(path) != view.name:
-            return [Finding(Effect.UNKNOWN, f"runs {name}, which is not known")]
-    return _known(view, None)
+        if os.path.dirname(name) not in SYSTEM or not _is_system_program(path) or os.path.basename(path) != view.name:
+            return [Finding(Effect.UNKNOWN, f"runs {name}, an unknown program")]
+    return _known_program(view, None)
 
 
-def _known(view: CommandView, own: str | None) -> list[Finding]:
+def _known_program(view: CommandView, project_detail: str | None) -> list[Finding]:
     name = view.name
-    if name in _SPECIAL:
-        return list(_SPECIAL[name](view))
+    if name in _PROGRAM_RULES:
+        return list(_PROGRAM_RULES[name](view))
     if name in PRINTS:
         return _prints(view)
     if name in READS:
@@ -196,52 +202,52 @@ def _known(view: CommandView, own: str | None) -> list[Finding]:
     if name.split(".")[0] in PRIVILEGE:
         return [Finding(Effect.PRIVILEGE, f"'{name}' changes the system or acts as another user")]
     if name in PROCESSES:
-        return [Finding(Effect.PROCESSES, f"'{name}' acts on other processes or services")]
+        return [Finding(Effect.PROCESSES, f"'{name}' affects other processes or services")]
     if name in INSTALLS:
         return [Finding(Effect.INSTALLS, f"'{name}' installs or downloads packages")]
     if name in NETWORK:
-        return [Finding(Effect.NETWORK_CHANGE, f"'{name}' talks to other machines or containers")]
+        return [Finding(Effect.NETWORK_CHANGE, f"'{name}' connects to other machines or containers")]
     if name in INTERPRETERS:
         return _interpreter(view)
     if name in SHELLS:
         return _shell(view)
     if name in (".", "source"):
-        return _script(view, view.words[0]) if view.words else [Finding(Effect.UNKNOWN, "runs nothing that is named")]
+        return _script(view, view.words[0]) if view.words else [Finding(Effect.UNKNOWN, "runs an unnamed script")]
     if name in SUBCOMMANDS:
         return _subcommand(view)
     if name in PROJECT:
-        return _project_code(view, own or f"'{name}' runs the project's code", PROJECT[name])
+        return _project_code(view, project_detail or f"'{name}' runs the project's code", PROJECT[name])
     if name in WRAPPERS:
-        return [Finding(Effect.HARMLESS, "runs what follows")]
-    return [Finding(Effect.UNKNOWN, f"'{name}' is not known")]
+        return [Finding(Effect.HARMLESS, "runs the command that follows")]
+    return [Finding(Effect.UNKNOWN, f"'{name}' is an unknown program")]
 
 
 def _prints(view: CommandView) -> list[Finding]:
     if view.name not in ("echo", ":", "expr"):
-        _, _, odd = view.split(PRINTS[view.name])
-        if odd:
-            return [Finding(Effect.UNKNOWN, f"'{odd}' of {view.name} is not known to be harmless")]
-    return [Finding(Effect.HARMLESS, "prints"), *view.shown()]
+        _, _, unknown_option = view.split_options(PRINTS[view.name])
+        if unknown_option:
+            return [Finding(Effect.UNKNOWN, f"'{unknown_option}' of {view.name} is not known to be harmless")]
+    return [Finding(Effect.HARMLESS, "prints"), *view.printed_secrets()]
 
 
 def _reads(view: CommandView, known: Options) -> list[Finding]:
-    operands, _, odd = view.split(known)
-    found = [Finding(Effect.READS, "reads inside the project")]
-    if odd:
-        found.append(Finding(Effect.UNKNOWN, f"'{odd}' of {view.name} is not known to be harmless"))
+    operands, _, unknown_option = view.split_options(known)
+    findings = [Finding(Effect.READS, "reads inside the project")]
+    if unknown_option:
+        findings.append(Finding(Effect.UNKNOWN, f"'{unknown_option}' of {view.name} is not known to be harmless"))
     for word in operands:
-        if word.pattern and word.text[:1] in "*?[" and (view.name not in _LEADING_PATTERNS or view.fits_option(word)):
-            found.append(Finding(Effect.UNKNOWN, f"a file's name that {word.text} fits could be an option"))
-    if view.name == "diff" and any(view.world.is_folder(path) for word in operands for path in view.paths(word)):
-        found.append(Finding(Effect.UNKNOWN, "compares whole folders, and follows links in them"))
+        if word.pattern and word.text[:1] in "*?[" and (view.name not in _SAFE_WITH_PATTERNS or view.can_match_option(word)):
+            findings.append(Finding(Effect.UNKNOWN, f"a file name that matches {word.text} could be an option"))
+    if view.name == "diff" and any(view.context.is_folder(path) for word in operands for path in view.paths(word)):
+        findings.append(Finding(Effect.UNKNOWN, "compares whole directories and follows links in them"))
     if view.name == "rg" or (view.name.endswith("grep") and any(re.match(r"-\w*r|--recursive", word.text) for word in view.words)):
-        given = any(re.match(r"-\w*e|--regexp|--files", word.text) for word in view.words)
-        found += _secrets_below(view, operands if given and operands else operands[1:] or [Word(".")])
-    return [*found, *view.reads(operands)]
+        has_pattern_option = any(re.match(r"-\w*e|--regexp|--files", word.text) for word in view.words)
+        findings += _secrets_below(view, operands if has_pattern_option and operands else operands[1:] or [Word(".")])
+    return [*findings, *view.reads(operands)]
 
 
 def _secrets_below(view: CommandView, words: Iterable[Word]) -> list[Finding]:
-    """What may be a secret in the folders that are searched; what the options leave out is not read."""
+    """Report a possible secret in the directories that are searched, except those that options exclude."""
     texts = [word.text for word in view.words]
     skipped = [after for text, after in itertools.pairwise(texts) if text == "--exclude-dir"]
     skipped += [text.partition("=")[2] for text in texts if text.startswith("--exclude-dir=")]
@@ -249,7 +255,7 @@ def _secrets_below(view: CommandView, words: Iterable[Word]) -> list[Finding]:
         for path in view.paths(word) if word.known else []:
             if "/.git/" in f"{path}/":
                 return [Finding(Effect.READS_SECRETS, "searches git's own files")]
-            if secret := view.world.secrets_below(path, skipped, ignored=view.name == "rg"):
+            if secret := view.context.secrets_below(path, skipped, ignored=view.name == "rg"):
                 return [Finding(Effect.READS_SECRETS, f"searches {secret}")]
     return []
 
@@ -261,7 +267,7 @@ def _interpreter(view: CommandView) -> list[Finding]:
     while words and words[0].plain and words[0].text in INTERPRETERS[view.name]:
         words.pop(0)
     if not words or not words[0].plain:
-        return [Finding(Effect.INTERPRETER, f"{view.name} would run what comes on its input, or what is only known when it runs")]
+        return [Finding(Effect.INTERPRETER, f"{view.name} would run its input, or code that is only known when it runs")]
     if words[0].text == "-m" and view.name.startswith(("python", "pypy")) and len(words) > 1 and words[1].plain:
         return _module(view, words[1].text, words[2:])
     if words[0].text.startswith("-"):
@@ -274,7 +280,7 @@ def _module(view: CommandView, module: str, words: list[Word]) -> list[Finding]:
         return [Finding(Effect.INSTALLS, "installs packages")]
     if module not in MODULES:
         return [Finding(Effect.INTERPRETER, f"runs the module {module}")]
-    inner = CommandView(SimpleCommand((Word(module), *words)), view.world, view.folders)
+    inner = CommandView(SimpleCommand((Word(module), *words)), view.context, view.folders)
     return _project_code(inner, f"runs {module} on the project's code", PROJECT.get(module, PROJECT["mypy"]))
 
 
@@ -286,16 +292,16 @@ def _shell(view: CommandView) -> list[Finding]:
         return [Finding(Effect.HARMLESS, "runs the line that follows")]
     if view.words and view.words[0].plain and not texts[0].startswith(("-", "+")):
         return _script(view, view.words[0])
-    return [Finding(Effect.INTERPRETER, f"{view.name} would run what comes on its input, or in a way that is not looked into")]
+    return [Finding(Effect.INTERPRETER, f"{view.name} would run its input, or has options that are not checked")]
 
 
 def _script(view: CommandView, word: Word) -> list[Finding]:
     if not word.plain:
         return [Finding(Effect.INTERPRETER, "runs a script that is only known when it runs")]
-    if not all(map(view.world.inside, view.paths(word))) or "://" in word.text:
+    if not all(map(view.context.inside, view.paths(word))) or "://" in word.text:
         return [Finding(Effect.INTERPRETER, f"runs {word.text}, outside the project")]
     if view.name in (".", "source") and "/" not in word.text:
-        return [Finding(Effect.INTERPRETER, f"looks for {word.text} along PATH")]
+        return [Finding(Effect.INTERPRETER, f"searches PATH for {word.text}")]
     return _project_code(view, f"runs {word.text} of the project", None)
 
 
@@ -310,10 +316,10 @@ def _subcommand(view: CommandView) -> list[Finding]:
         case Effect.PROJECT_CODE if (view.name, verb) in RUNNERS:
             return [Finding(effect, f"{detail} runs the project's code")]
         case Effect.PROJECT_CODE:
-            inner = CommandView(SimpleCommand(view.part.words[1:]), view.world, view.folders)
+            inner = CommandView(SimpleCommand(view.part.words[1:]), view.context, view.folders)
             return [
                 *_project_code(inner, f"{detail} runs the project's code", SUBCOMMAND_OPTIONS.get(view.name, Options())),
-                *_goals(view, verb),
+                *_further_goals(view, verb),
             ]
         case Effect.INSTALLS:
             return [Finding(effect, f"{detail} installs or downloads packages")]
@@ -322,65 +328,69 @@ def _subcommand(view: CommandView) -> list[Finding]:
         case Effect.HARMLESS:
             return [Finding(effect, "prints")]
         case _:
-            return [Finding(Effect.UNKNOWN, f"what {detail} would do is not known")]
+            return [Finding(Effect.UNKNOWN, f"the effect of {detail} is not known")]
 
 
-def _goals(view: CommandView, verb: str) -> list[Finding]:
-    """Tools whose every word is something to do, or may come from elsewhere."""
+def _further_goals(view: CommandView, verb: str) -> list[Finding]:
+    """Report further goals of build tools (`mvn test deploy`), and packages that `go run` can download."""
     operands = [word.text for word in view.words[1:] if not word.text.startswith("-")]
     if view.name in ("mvn", "gradle", "gradlew") and any(SUBCOMMANDS[view.name].get(text) != Effect.PROJECT_CODE for text in operands):
-        return [Finding(Effect.UNKNOWN, f"what all of {' '.join(operands)} would do is not known")]
+        return [Finding(Effect.UNKNOWN, f"the effect of {' '.join(operands)} is not known")]
     if (view.name, verb) == ("go", "run") and not all(text == "." or text.startswith("./") for text in operands[:1]):
-        return [Finding(Effect.INSTALLS, "go run can fetch what it runs")]
+        return [Finding(Effect.INSTALLS, "go run can download what it runs")]
     return []
 
 
 def _project_code(view: CommandView, detail: str, known: Options | None) -> list[Finding]:
-    """The project's own code: fine in a trusted project, as long as it stays there. A script's own words are its own (`known` None)."""
-    found = [Finding(Effect.PROJECT_CODE, detail)]
-    operands, values, odd = view.split(known) if known is not None else (list(view.words), [], None)
-    if odd:
-        found.append(Finding(Effect.UNKNOWN, f"'{odd}' of {view.name} is not known to stay in the project"))
+    """Code of the project is allowed in a trusted project if its arguments stay inside. `known` is None for scripts: their options are not checked."""
+    findings = [Finding(Effect.PROJECT_CODE, detail)]
+    operands, values, unknown_option = view.split_options(known) if known is not None else (list(view.words), [], None)
+    if unknown_option:
+        findings.append(Finding(Effect.UNKNOWN, f"'{unknown_option}' of {view.name} is not known to stay in the project"))
     for word in [*operands, *values]:
         if not word.known or "$(" in word.text or word.text == "-" or "://" in word.text or "@" in word.text:
-            found.append(Finding(Effect.UNKNOWN, f"'{word.text}' is only known when it runs"))
+            findings.append(Finding(Effect.UNKNOWN, f"'{word.text}' is only known when it runs"))
         elif "/" in word.text or word.text.startswith("~") or ".." in re.split("[=:/]", word.text):
             pieces = [
                 Word(piece, pattern=word.pattern)
                 for piece in {word.text, word.text.rpartition(":")[2], word.text.partition("::")[0]}
                 if piece
             ]
-            if not all(view.world.inside(path) for piece in pieces for path in view.paths(piece)):
-                found.append(Finding(Effect.UNKNOWN, f"names {word.text}, outside the project"))
+            if not all(view.context.inside(path) for piece in pieces for path in view.paths(piece)):
+                findings.append(Finding(Effect.UNKNOWN, f"names {word.text}, outside the project"))
         if "=" in word.text and view.name in ("make", "gmake", "just", "ninja"):
-            found.append(Finding(Effect.INJECTION, f"sets {word.text}"))
-    return found
+            findings.append(Finding(Effect.INJECTION, f"sets {word.text}"))
+    return findings
 
 
-# What these are given to read or write decides nothing of what they do; an option that names a program is part of the words.
+# The content of the files given to these programs does not change what they do. Options that name a program are part of the command itself.
 _DATA_ONLY = {"cp", "touch", "mkdir", "git", "tar", "zip", "gzip", "bzip2", "xz", "zstd", "rsync", "pg_dump", "mysqldump"}
 
 
-def scripts_of(parts: list[SimpleCommand], world: CommandContext) -> list[str]:
-    """The files whose content may decide what the commands do: every file that is named but as data, and what build tools read first."""
-    folders, _ = folders_of(parts, world)
+def scripts_of(parts: list[SimpleCommand], context: CommandContext) -> list[str]:
+    """Return the files whose content may decide what the commands do: named files that are not only data, and the files of build tools."""
+    folders, _ = folders_of(parts, context)
     names = set()
     for part in parts:
         if part.name in DELETES or part.name in CHANGES or part.name in _DATA_ONLY:
             continue
         texts = [word.text for word in part.words if word.plain]
-        texts += [redirect.target.text for redirect in part.redirects if "<" in redirect.operator]  # what is written to decides nothing
+        # Files that are only written to do not matter.
+        texts += [redirect.target.text for redirect in part.redirects if "<" in redirect.operator]
         names |= {piece for text in texts for piece in (text, text.partition("=")[2], text[2:] if text.startswith("-") else "") if piece}
         names |= {
             os.path.join(folder, file) for folder in ("", *texts[1:]) for file in BUILD_FILES.get(os.path.basename(part.name or ""), ())
         }
     folders += [
-        there for folder in list(folders) for name in names if world.is_folder(there := world.resolve(os.path.join(folder, name[:4096])))
+        there
+        for folder in list(folders)
+        for name in names
+        if context.is_folder(there := context.resolve(os.path.join(folder, name[:4096])))
     ][:64]
     paths = {
-        world.resolve(os.path.join(folder, name))
+        context.resolve(os.path.join(folder, name))
         for folder in folders
         for name in names
-        if "\0" not in name and len(name) < 4096 and not name.startswith(_NO_FILES)
+        if "\0" not in name and len(name) < 4096 and not name.startswith(_SPECIAL_FILES)
     }
-    return sorted(path for path in paths if world.exists(path) and not world.is_folder(path))
+    return sorted(path for path in paths if context.exists(path) and not context.is_folder(path))

@@ -1,25 +1,26 @@
-"""What a command line would really run: from an argv or a shell line to its simple commands, through wrappers.
+"""Splits an argv or a shell line into the simple commands that would run, including the commands inside wrappers. Pure.
 
-Pure, and it fails closed: what is dynamic, unknown or cannot be parsed for certain comes out as a doubt, and a doubt asks.
-tree-sitter is loaded for shell text only.
+It fails closed: everything that is dynamic, unknown or ambiguous is recorded as a doubt, and a doubt requires approval.
+tree-sitter is loaded only for shell text.
 """
 
 import functools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from backburner.approval import simple_shell as plain
+from backburner.approval import simple_shell
 
-_LONGEST_LINE = 64 * 1024
-_DEEPEST = 12
+_MAX_LINE_CHARACTERS = 64 * 1024
+_MAX_DEPTH = 12
+_MAX_TREE_DEPTH = 200
 
 
 class Word(NamedTuple):
-    """One word as the program would get it, as far as that is known."""
+    """One word as the program would receive it, as far as it is known."""
 
     text: str
-    known: bool = True  # False: an expansion is in it
-    pattern: bool = False  # an unquoted * ? [ ~ or {a,b}: it stands for other words
+    known: bool = True  # False if it contains an expansion
+    pattern: bool = False  # True if it contains an unquoted * ? [ ~ or {a,b} and can expand to other words
 
     @property
     def plain(self) -> bool:
@@ -32,7 +33,7 @@ class Redirect(NamedTuple):
 
 
 class SimpleCommand(NamedTuple):
-    """One simple command that would run, the wrappers it runs through, and what is not certain about it."""
+    """One simple command that would run, the wrappers around it (`inside`), and the reasons why it is not certain (`doubts`)."""
 
     words: tuple[Word, ...] = ()
     assigned: tuple[tuple[str, Word], ...] = ()
@@ -42,7 +43,7 @@ class SimpleCommand(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The part as a person would read it."""
+        """The command as it is shown to the user."""
         import shlex
 
         words = [f"{name}={value.text}" for name, value in self.assigned]
@@ -52,12 +53,12 @@ class SimpleCommand(NamedTuple):
 
     @property
     def name(self) -> str | None:
-        """The program's name, None where it is not certain."""
+        """The name of the program; None if it is known only when the command runs."""
         return self.words[0].text if self.words and self.words[0].plain else None
 
 
 def parse_commands(command: tuple[str, ...], shell: bool) -> list[SimpleCommand]:
-    """Every simple command that would run, outermost first."""
+    """Return every simple command that would run, the outermost first."""
     from backburner.approval.wrappers import unwrap
 
     parts = parse(command[0]) if shell else [SimpleCommand(tuple(map(Word, command)))]
@@ -65,47 +66,53 @@ def parse_commands(command: tuple[str, ...], shell: bool) -> list[SimpleCommand]
 
 
 def parse(line: str, depth: int = 0) -> list[SimpleCommand]:
-    """The simple commands of a shell line, not yet unwrapped."""
-    if depth > _DEEPEST:
+    """Return the simple commands of a shell line, without the commands inside wrappers."""
+    if depth > _MAX_DEPTH:
         return [SimpleCommand(doubts=("it is nested too deeply",))]
-    if len(line) > _LONGEST_LINE:
-        return [SimpleCommand(doubts=("the line is too long to be read for certain",))]
-    if hidden := _hidden(line):
-        return [SimpleCommand(doubts=(f"the line holds {hidden}",))]
+    if len(line) > _MAX_LINE_CHARACTERS:
+        return [SimpleCommand(doubts=("the line is too long to be parsed",))]
+    if hidden := _hidden_character(line):
+        return [SimpleCommand(doubts=(f"the line contains {hidden}",))]
     tree = _parser().parse(line.encode("utf-8", "surrogateescape"))
     parts = list(_visit(tree.root_node, 0))
     if tree.root_node.has_error:
-        parts.append(SimpleCommand(doubts=("the line cannot be parsed for certain",)))
-    simple = plain.read(line)
+        parts.append(SimpleCommand(doubts=("the line cannot be parsed reliably",)))
+    simple = simple_shell.read(line)
     if simple is None:
         parts.append(
             SimpleCommand(
-                doubts=("the line is more than simple commands joined by | && || ; or &, and shells read such lines differently",)
+                doubts=("the line contains more than simple commands joined by | && || ; or &, which shells interpret differently",)
             )
         )
-    elif tests := [one for one in simple if one.words and one.words[0].text == "["]:
-        parts += [SimpleCommand(tuple(Word(token.text, token.known, token.pattern) for token in one.words)) for one in tests]
-    if simple is not None and not _agree(simple, parts):
-        parts.append(SimpleCommand(doubts=("the line can be read in two ways",)))
+    elif tests := [command for command in simple if command.words and command.words[0].text == "["]:
+        parts += [SimpleCommand(tuple(Word(token.text, token.known, token.pattern) for token in command.words)) for command in tests]
+    if simple is not None and not _same_commands(simple, parts):
+        parts.append(SimpleCommand(doubts=("the line can be parsed in two ways",)))
     return parts
 
 
-def _agree(simple: list[plain.Simple], parts: list[SimpleCommand]) -> bool:
-    """Whether the parser and the plain reading find the same words, assignments and redirects."""
-    mine = [[token.text if token.known else None for token in one.words] for one in simple if one.words and one.words[0].text != "["]
-    theirs = [[word.text if word.known else None for word in part.words] for part in parts if part.words and part.words[0].text != "["]
-    assigned = ([pair[0] for one in simple for pair in one.assigned], [name for part in parts for name, _ in part.assigned])
-    mine_to = sorted(target for one in simple for _, target in one.redirects)
-    theirs_to = sorted(redirect.target.text for part in parts for redirect in part.redirects if not _duplicates(redirect))
-    return mine == theirs and assigned[0] == assigned[1] and mine_to == theirs_to
+def _same_commands(simple: list[simple_shell.Simple], parts: list[SimpleCommand]) -> bool:
+    """Whether tree-sitter and the reader for simple shell find the same words, assignments and redirects."""
+    own_words = [
+        [token.text if token.known else None for token in command.words]
+        for command in simple
+        if command.words and command.words[0].text != "["
+    ]
+    parsed_words = [
+        [word.text if word.known else None for word in part.words] for part in parts if part.words and part.words[0].text != "["
+    ]
+    assigned = ([pair[0] for command in simple for pair in command.assigned], [name for part in parts for name, _ in part.assigned])
+    own_targets = sorted(target for command in simple for _, target in command.redirects)
+    parsed_targets = sorted(redirect.target.text for part in parts for redirect in part.redirects if not _duplicates_descriptor(redirect))
+    return own_words == parsed_words and assigned[0] == assigned[1] and own_targets == parsed_targets
 
 
-def _duplicates(redirect: Redirect) -> bool:
+def _duplicates_descriptor(redirect: Redirect) -> bool:
     return redirect.operator in (">&", "<&") and (redirect.target.text.isdigit() or redirect.target.text == "-")
 
 
-def _hidden(line: str) -> str | None:
-    """What people cannot see and shells and parsers read differently."""
+def _hidden_character(line: str) -> str | None:
+    """Describe the first character that is invisible to people and that shells and parsers read differently."""
     if line.isascii() and line.isprintable():
         return None
     import unicodedata
@@ -125,7 +132,7 @@ def _parser() -> Any:
     return tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
 
 
-# Constructs that run nothing by themselves: what they hold is looked at.
+# Syntax nodes that run nothing themselves. Their children are visited.
 _TRANSPARENT = frozenset(
     [
         "program",
@@ -185,7 +192,7 @@ _REDIRECTS = frozenset(("file_redirect", "heredoc_redirect", "herestring_redirec
 
 
 def _visit(node: Any, depth: int) -> Iterator[SimpleCommand]:
-    if depth > 200:
+    if depth > _MAX_TREE_DEPTH:
         yield SimpleCommand(doubts=("it is nested too deeply",))
         return
     match node.type:
@@ -195,20 +202,20 @@ def _visit(node: Any, depth: int) -> Iterator[SimpleCommand]:
             yield SimpleCommand(assigned=(_assignment(node),))
         case "declaration_command":
             assigned = [_assignment(child) for child in node.named_children if child.type == "variable_assignment"]
-            # without one it prints every variable there is
+            # without an assignment it prints all variables
             yield SimpleCommand(assigned=tuple(assigned)) if assigned else SimpleCommand((Word("printenv"),))
         case "unset_command":
             yield SimpleCommand((Word(":"),))
         case "function_definition":
-            yield SimpleCommand(doubts=("it defines a function, which may stand for any command after it",))
+            yield SimpleCommand(doubts=("it defines a function, which can replace any later command",))
         case "heredoc_redirect" | "herestring_redirect":
             pass
         case "file_redirect":
             yield SimpleCommand(redirects=(_redirect(node),))
         case kind if kind not in _TRANSPARENT:
-            yield SimpleCommand(doubts=(f"it holds something that is not understood ({kind})",))
+            yield SimpleCommand(doubts=(f"it contains unknown syntax ({kind})",))
     for child in node.named_children:
-        # the assignments and redirects of a command belong to it; what they hold is still looked at
+        # the assignments and redirects of a command belong to it; only their children are visited
         if node.type in ("command", "declaration_command") and child.type in ("variable_assignment", "file_redirect"):
             for inner in child.named_children:
                 yield from _visit(inner, depth + 1)
@@ -227,7 +234,7 @@ def _command(node: Any) -> SimpleCommand:
             case "heredoc_redirect" | "herestring_redirect":
                 pass
             case "command_name":
-                words.append(_word(child.named_children[0]) if child.named_children else Word(_text(child), known=False))
+                words.append(_word(child.named_children[0]) if child.named_children else Word(_node_text(child), known=False))
             case "comment":
                 pass
             case _:
@@ -237,25 +244,25 @@ def _command(node: Any) -> SimpleCommand:
 
 def _assignment(node: Any) -> tuple[str, Word]:
     name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
-    return _text(name) if name else "?", _word(value) if value else Word("")
+    return _node_text(name) if name else "?", _word(value) if value else Word("")
 
 
 def _redirect(node: Any) -> Redirect:
-    operator = next((_text(child) for child in node.children if not child.is_named), "?")
+    operator = next((_node_text(child) for child in node.children if not child.is_named), "?")
     targets = [child for child in node.named_children if child.type != "file_descriptor"]
-    return Redirect(operator, _word(targets[0]) if len(targets) == 1 else Word(_text(node), known=False))
+    return Redirect(operator, _word(targets[0]) if len(targets) == 1 else Word(_node_text(node), known=False))
 
 
-def _text(node: Any) -> str:
+def _node_text(node: Any) -> str:
     return node.text.decode("utf-8", "surrogateescape")
 
 
 def _word(node: Any) -> Word:
-    """The word a node stands for."""
-    text = _text(node)
+    """Return the word of a syntax node."""
+    text = _node_text(node)
     match node.type:
         case "word" | "number":
-            return _bare(text)
+            return _unquoted(text)
         case "raw_string":
             return Word(text[1:-1])
         case "string":
@@ -274,32 +281,32 @@ def _word(node: Any) -> Word:
             return Word(text, known=False)
 
 
-def _bare(text: str) -> Word:
-    """An unquoted word: backslashes taken away, patterns seen."""
-    plain, pattern, at = "", text.startswith("~") or ":~" in text or "=~" in text, 0
-    while at < len(text):
-        c = text[at]
-        if c == "\\" and at + 1 < len(text):
-            at += 1
-            plain += "" if text[at] == "\n" else text[at]
+def _unquoted(text: str) -> Word:
+    """Read an unquoted word: remove backslashes and detect patterns."""
+    plain, pattern, index = "", text.startswith("~") or ":~" in text or "=~" in text, 0
+    while index < len(text):
+        c = text[index]
+        if c == "\\" and index + 1 < len(text):
+            index += 1
+            plain += "" if text[index] == "\n" else text[index]
         else:
             pattern = pattern or c in "*?[{"
             plain += c
-        at += 1
+        index += 1
     if any(c in plain for c in "$`") and not any(pair in text for pair in ("\\$", "\\`")):
         return Word(plain, known=False, pattern=pattern)
     return Word(plain, pattern=pattern)
 
 
 def _unescaped(text: str, special: str) -> str:
-    plain, at = "", 0
-    while at < len(text):
-        if text[at] == "\\" and at + 1 < len(text) and text[at + 1] in special + "\n":
-            at += 1
-            plain += "" if text[at] == "\n" else text[at]
+    plain, index = "", 0
+    while index < len(text):
+        if text[index] == "\\" and index + 1 < len(text) and text[index + 1] in special + "\n":
+            index += 1
+            plain += "" if text[index] == "\n" else text[index]
         else:
-            plain += text[at]
-        at += 1
+            plain += text[index]
+        index += 1
     return plain
 
 
@@ -321,15 +328,15 @@ _ANSI_C = {
 
 
 def _ansi_c(text: str) -> Word:
-    """$'…': the plain escapes are read, numbered ones are a doubt."""
-    plain, at = "", 0
-    while at < len(text):
-        if text[at] == "\\":
-            at += 1
-            if at >= len(text) or text[at] not in _ANSI_C:
+    """Read $'…'. Only simple escapes are supported; the word is not known if it contains numeric ones."""
+    plain, index = "", 0
+    while index < len(text):
+        if text[index] == "\\":
+            index += 1
+            if index >= len(text) or text[index] not in _ANSI_C:
                 return Word(text, known=False)
-            plain += _ANSI_C[text[at]]
+            plain += _ANSI_C[text[index]]
         else:
-            plain += text[at]
-        at += 1
+            plain += text[index]
+        index += 1
     return Word(plain)

@@ -1,7 +1,7 @@
-"""Reading the plain part of shell: simple commands with redirects, joined by | && || ; & and line ends. Pure.
+"""Reads simple shell lines: simple commands with redirects, joined by | && || ; & and line ends. Pure.
 
-Every shell reads this part alike. Whatever goes beyond it (substitutions, here-documents, compound commands, quoting that is
-not simple) is not read here at all: the gate asks.
+All shells interpret this subset in the same way. Lines with other syntax (substitutions, here-documents, compound commands, complex
+quoting) are not read, and the gate requires approval for them.
 """
 
 import re
@@ -32,13 +32,13 @@ _KEYWORDS = frozenset(
         "]]",
     ]
 )
-_BARE = frozenset("_./:=@%+,^!-")
+_UNQUOTED = frozenset("_./:=@%+,^!-")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_ENDS = " \t\n;|&<>"
+_WORD_ENDS = " \t\n;|&<>"
 
 
 class Token(NamedTuple):
-    """One word: its text, whether an expansion or a pattern is in it, and whether any of it was quoted."""
+    """One word: its text, whether it is free of expansions (`known`), contains a pattern, and is quoted at least in part."""
 
     text: str
     known: bool
@@ -54,39 +54,39 @@ class Simple(NamedTuple):
     redirects: list[tuple[str, str]]
 
 
-class _NotPlain(Exception):
-    pass
+class _NotSimple(Exception):
+    """The line contains syntax that is not read here."""
 
 
 def read(line: str) -> list[Simple] | None:
-    """The simple commands of a line; None where the line is more than that."""
+    """Return the simple commands of a line; None if the line contains other syntax."""
     try:
         return _read(line)
-    except _NotPlain:
+    except _NotSimple:
         return None
 
 
 def _read(line: str) -> list[Simple]:
-    commands, current, at = [], Simple([], [], []), 0
-    while at < len(line):
-        c, two = line[at], line[at : at + 2]
+    commands, current, index = [], Simple([], [], []), 0
+    while index < len(line):
+        c, two = line[index], line[index : index + 2]
         if c in " \t":
-            at += 1
+            index += 1
         elif c in "\n;|&":
             if two in (";;", ";&", "|&", "&>"):
-                raise _NotPlain
+                raise _NotSimple
             commands.append(current)
-            current, at = Simple([], [], []), at + (2 if two in ("&&", "||") else 1)
+            current, index = Simple([], [], []), index + (2 if two in ("&&", "||") else 1)
         elif c == "#":
-            end = line.find("\n", at)
-            at = len(line) if end < 0 else end
-        elif found := re.compile(r"\d?(>>|>|<)").match(line, at):
-            at = _redirect(line, found.end(), found.group(1), current)
+            end = line.find("\n", index)
+            index = len(line) if end < 0 else end
+        elif matched := re.compile(r"\d?(>>|>|<)").match(line, index):
+            index = _redirect(line, matched.end(), matched.group(1), current)
         else:
-            token, at = _word(line, at)
+            token, index = _word(line, index)
             _add(current, token)
     commands.append(current)
-    return [one for one in commands if one != Simple([], [], [])]
+    return [command for command in commands if command != Simple([], [], [])]
 
 
 def _add(current: Simple, token: Token) -> None:
@@ -95,78 +95,78 @@ def _add(current: Simple, token: Token) -> None:
         current.assigned.append((name, token._replace(text=value)))
         return
     if not current.words and not token.quoted and token.text in _KEYWORDS:
-        raise _NotPlain
+        raise _NotSimple
     current.words.append(token)
 
 
-def _redirect(line: str, at: int, operator: str, current: Simple) -> int:
-    if line.startswith("&", at):
-        found = re.compile(r"&(\d|-)(?=[ \t\n;|&]|$)").match(line, at)
-        if not found:
-            raise _NotPlain
-        return found.end()
-    while line[at : at + 1] in (" ", "\t"):
-        at += 1
-    if at >= len(line) or line[at] in _ENDS + "(":
-        raise _NotPlain
-    token, at = _word(line, at)
+def _redirect(line: str, index: int, operator: str, current: Simple) -> int:
+    if line.startswith("&", index):
+        matched = re.compile(r"&(\d|-)(?=[ \t\n;|&]|$)").match(line, index)
+        if not matched:
+            raise _NotSimple
+        return matched.end()
+    while line[index : index + 1] in (" ", "\t"):
+        index += 1
+    if index >= len(line) or line[index] in _WORD_ENDS + "(":
+        raise _NotSimple
+    token, index = _word(line, index)
     current.redirects.append((operator, token.text))
-    return at
+    return index
 
 
-def _word(line: str, at: int) -> tuple[Token, int]:
-    text, known, pattern, quoted, start = "", True, False, False, at
-    while at < len(line) and line[at] not in _ENDS:
-        c = line[at]
+def _word(line: str, index: int) -> tuple[Token, int]:
+    text, known, pattern, quoted, start = "", True, False, False, index
+    while index < len(line) and line[index] not in _WORD_ENDS:
+        c = line[index]
         if c == "'":
-            end = line.find("'", at + 1)
+            end = line.find("'", index + 1)
             if end < 0:
-                raise _NotPlain
-            text, quoted, at = text + line[at + 1 : end], True, end + 1
+                raise _NotSimple
+            text, quoted, index = text + line[index + 1 : end], True, end + 1
         elif c == '"':
-            inner, whole, at = _double(line, at + 1)
+            inner, whole, index = _double(line, index + 1)
             text, quoted, known = text + inner, True, known and whole
         elif c == "\\":
-            if line[at + 1 : at + 2] not in tuple(";(){}*?[]"):
-                raise _NotPlain
-            text, quoted, at = text + line[at + 1], True, at + 2
+            if line[index + 1 : index + 2] not in tuple(";(){}*?[]"):
+                raise _NotSimple
+            text, quoted, index = text + line[index + 1], True, index + 2
         elif c == "$":
-            found = _NAME.match(line, at + 1)
-            if not found:
-                raise _NotPlain
-            text, known, at = text + line[at : found.end()], False, found.end()
-        elif c == "{" and line.startswith("{}", at) and at == start and line[at + 2 : at + 3] in ("", *_ENDS):
-            text, quoted, at = "{}", True, at + 2
+            matched = _NAME.match(line, index + 1)
+            if not matched:
+                raise _NotSimple
+            text, known, index = text + line[index : matched.end()], False, matched.end()
+        elif c == "{" and line.startswith("{}", index) and index == start and line[index + 2 : index + 3] in ("", *_WORD_ENDS):
+            text, quoted, index = "{}", True, index + 2
         elif c in "*?[]":
-            pattern = pattern or (c != "]" and not (c == "[" and at == start and line[at + 1 : at + 2] in ("", *_ENDS)))
-            text, at = text + c, at + 1
-        elif c == "~" and at == start:
-            text, pattern, at = "~", True, at + 1
-        elif c.isalnum() or c in _BARE or (c == "~" and line[at - 1] not in ":="):
-            text, at = text + c, at + 1
+            pattern = pattern or (c != "]" and not (c == "[" and index == start and line[index + 1 : index + 2] in ("", *_WORD_ENDS)))
+            text, index = text + c, index + 1
+        elif c == "~" and index == start:
+            text, pattern, index = "~", True, index + 1
+        elif c.isalnum() or c in _UNQUOTED or (c == "~" and line[index - 1] not in ":="):
+            text, index = text + c, index + 1
         else:
-            raise _NotPlain
-    return Token(text, known, pattern, quoted), at
+            raise _NotSimple
+    return Token(text, known, pattern, quoted), index
 
 
-def _double(line: str, at: int) -> tuple[str, bool, int]:
-    """The inside of a double-quoted string, whether all of it is known, and where it ends."""
+def _double(line: str, index: int) -> tuple[str, bool, int]:
+    """Return the content of a double-quoted string, whether it is free of expansions, and the position after it."""
     text, known = "", True
-    while at < len(line):
-        c = line[at]
+    while index < len(line):
+        c = line[index]
         if c == '"':
-            return text, known, at + 1
+            return text, known, index + 1
         if c == "\\":
-            if line[at + 1 : at + 2] not in ('"', "\\"):
-                raise _NotPlain
-            text, at = text + line[at + 1], at + 2
+            if line[index + 1 : index + 2] not in ('"', "\\"):
+                raise _NotSimple
+            text, index = text + line[index + 1], index + 2
         elif c == "$":
-            found = _NAME.match(line, at + 1)
-            if not found:
-                raise _NotPlain
-            text, known, at = text + line[at : found.end()], False, found.end()
+            matched = _NAME.match(line, index + 1)
+            if not matched:
+                raise _NotSimple
+            text, known, index = text + line[index : matched.end()], False, matched.end()
         elif c == "`":
-            raise _NotPlain
+            raise _NotSimple
         else:
-            text, at = text + c, at + 1
-    raise _NotPlain
+            text, index = text + c, index + 1
+    raise _NotSimple

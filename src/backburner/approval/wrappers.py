@@ -1,4 +1,4 @@
-"""Programs that run other programs: what is inside them, one layer at a time. Pure; an option that is not known is a doubt."""
+"""Finds the commands inside programs that run other programs, one layer at a time. Pure. An unknown option is a doubt."""
 
 import os
 from collections.abc import Iterator
@@ -6,17 +6,17 @@ from typing import NamedTuple
 
 from backburner.approval.shell_parser import SimpleCommand, Word, parse
 
-_DEEPEST = 12
+_MAX_DEPTH = 12
 
 
 class Options(NamedTuple):
-    """How a wrapper's own words end and the inner command begins."""
+    """The options of a program. For a wrapper, they decide where the inner command begins."""
 
     flags: frozenset[str] = frozenset()
-    values: frozenset[str] = frozenset()  # options that take a value, in the same word or the next
-    operands: int = 0  # words of its own before the command
-    joined: frozenset[str] = frozenset()  # options whose value only comes in the same word
-    assignments: bool = False  # NAME=VALUE words before the command
+    values: frozenset[str] = frozenset()  # options with a value in the same or the next word
+    operands: int = 0  # the number of operands before the inner command
+    joined: frozenset[str] = frozenset()  # options with a value in the same word only
+    assignments: bool = False  # NAME=VALUE words may come before the inner command
 
 
 def _options(flags: str = "", values: str = "", operands: int = 0, assignments: bool = False) -> Options:
@@ -44,7 +44,7 @@ WRAPPERS: dict[str, Options] = {
     "toybox": _options(),
     "xargs": _options("-0 --null -r --no-run-if-empty -t --verbose -x", "-n -P -L -d -s --max-args --max-procs --delimiter"),
 }
-# Program and first word together: `uv run pytest`.
+# Programs with a subcommand that runs the command after it: `uv run pytest`.
 RUNNERS = {
     ("uv", "run"),
     ("poetry", "run"),
@@ -60,19 +60,19 @@ _FIND_EXEC = frozenset(("-exec", "-execdir", "-ok", "-okdir"))
 
 
 def unwrap(part: SimpleCommand, depth: int) -> Iterator[SimpleCommand]:
-    """The part itself and everything it would run."""
-    if depth > _DEEPEST:
+    """Return the command itself and every command it would run."""
+    if depth > _MAX_DEPTH:
         yield part._replace(doubts=(*part.doubts, "it is nested too deeply"))
         return
     name = os.path.basename(part.name) if part.name else None
     if name is None or not part.words:
-        doubt = ("what it runs is only known when it runs",) if part.words else ()
+        doubt = ("the program is only known when it runs",) if part.words else ()
         yield part._replace(doubts=(*part.doubts, *doubt))
         return
     yield part
     words = part.words[1:]
     if name == "command" and words and words[0].plain and words[0].text in ("-v", "-V"):
-        return  # only says what it would run
+        return  # it only prints which program would run
     if name in WRAPPERS:
         yield from _wrapped(part, name, words, WRAPPERS[name], depth)
     elif name in SHELLS:
@@ -80,9 +80,9 @@ def unwrap(part: SimpleCommand, depth: int) -> Iterator[SimpleCommand]:
     elif name == "find":
         yield from _find(part, words, depth)
     elif name == "eval":
-        yield from _text(part, "eval", words, depth)
+        yield from _shell_text(part, "eval", words, depth)
     elif name == "trap" and words:
-        yield from _text(part, "trap", words[:1], depth)
+        yield from _shell_text(part, "trap", words[:1], depth)
     elif words and words[0].plain and (name, words[0].text) in RUNNERS:
         yield from _wrapped(part, f"{name} {words[0].text}", words[1:], Options(), depth)
 
@@ -95,34 +95,34 @@ def _inner(
 
 
 def _wrapped(part: SimpleCommand, name: str, words: tuple[Word, ...], options: Options, depth: int) -> Iterator[SimpleCommand]:
-    at, assigned, left = 0, [], options.operands
-    while at < len(words):
-        word = words[at]
+    index, assigned, operands_left = 0, [], options.operands
+    while index < len(words):
+        word = words[index]
         if not word.plain:
-            yield from _inner(part, name, words[at:], depth, doubts=(f"an option of {name} is only known when it runs",))
+            yield from _inner(part, name, words[index:], depth, doubts=(f"an option of {name} is only known when it runs",))
             return
         if word.text == "--":
-            at += 1
+            index += 1
             break
         if (word.text.startswith("-") and word.text != "-") or word.text in options.flags:
-            taken = taken_by(word.text, options)
-            if taken == 0:
-                yield SimpleCommand(part.words, (), (), (*part.inside, name), (f"'{word.text}' is an option of {name} that is not known",))
+            count = count_option_words(word.text, options)
+            if count == 0:
+                yield SimpleCommand(part.words, (), (), (*part.inside, name), (f"'{word.text}' is an unknown option of {name}",))
                 return
-            if len(words[at + 1 : at + taken]) != taken - 1 or not all(one.plain for one in words[at + 1 : at + taken]):
+            if len(words[index + 1 : index + count]) != count - 1 or not all(value.plain for value in words[index + 1 : index + count]):
                 yield SimpleCommand(part.words, (), (), (*part.inside, name), (f"the value of '{word.text}' is only known when it runs",))
                 return
-            at += taken
+            index += count
         elif options.assignments and "=" in word.text and not word.text.startswith("="):
             key, _, value = word.text.partition("=")
             assigned.append((key, Word(value)))
-            at += 1
-        elif left:
-            left -= 1
-            at += 1
+            index += 1
+        elif operands_left:
+            operands_left -= 1
+            index += 1
         else:
             break
-    inner = words[at:]
+    inner = words[index:]
     if not inner:
         return
     if name == "xargs":
@@ -130,8 +130,8 @@ def _wrapped(part: SimpleCommand, name: str, words: tuple[Word, ...], options: O
     yield from _inner(part, name, inner, depth, assigned=tuple(assigned))
 
 
-def taken_by(text: str, options: Options) -> int:
-    """How many words an option takes: 0 where it is not known."""
+def count_option_words(text: str, options: Options) -> int:
+    """Return how many words an option takes, or 0 if the option is unknown."""
     name, equals, _ = text.partition("=")
     if text in options.flags or (name in options.joined and equals):
         return 1
@@ -151,34 +151,34 @@ def taken_by(text: str, options: Options) -> int:
 
 
 def _shell(part: SimpleCommand, name: str, words: tuple[Word, ...], depth: int) -> Iterator[SimpleCommand]:
-    """`sh -c LINE` is read as a line, where nothing stands before it; a script or anything else is left to its effects."""
+    """Parse the line of `sh -c LINE` if `-c` is the first option. Scripts and other options are handled by `programs`."""
     if len(words) < 2 or not words[0].plain or words[0].text not in ("-c", "-ec", "-ce", "-lc"):
         return
     if name not in ("sh", "dash", "bash"):
-        yield SimpleCommand(part.words, (), (), part.inside, (f"{name} has a syntax of its own",))
-    yield from _text(part, f"{name} -c", words[1:2], depth)
+        yield SimpleCommand(part.words, (), (), part.inside, (f"{name} has its own syntax",))
+    yield from _shell_text(part, f"{name} -c", words[1:2], depth)
 
 
-def _text(part: SimpleCommand, via: str, words: tuple[Word, ...], depth: int) -> Iterator[SimpleCommand]:
-    """Words that are read as shell text."""
+def _shell_text(part: SimpleCommand, via: str, words: tuple[Word, ...], depth: int) -> Iterator[SimpleCommand]:
+    """Parse words that the shell would run as shell text."""
     if not words or not all(word.plain for word in words):
         yield SimpleCommand(part.words, (), (), (*part.inside, via), (f"the text that {via} runs is only known when it runs",))
         return
-    for found in parse(" ".join(word.text for word in words), depth + 1):
-        yield from unwrap(found._replace(inside=(*part.inside, via)), depth + 1)
+    for command in parse(" ".join(word.text for word in words), depth + 1):
+        yield from unwrap(command._replace(inside=(*part.inside, via)), depth + 1)
 
 
-def _ends_exec(words: tuple[Word, ...], at: int) -> bool:
-    return words[at].text == ";" or (words[at].text == "+" and words[at - 1].text == "{}")
+def _ends_exec(words: tuple[Word, ...], index: int) -> bool:
+    return words[index].text == ";" or (words[index].text == "+" and words[index - 1].text == "{}")
 
 
 def _find(part: SimpleCommand, words: tuple[Word, ...], depth: int) -> Iterator[SimpleCommand]:
-    at = 0
-    while at < len(words):
-        if words[at].known and words[at].text in _FIND_EXEC:
-            end = next((i for i in range(at + 1, len(words)) if _ends_exec(words, i)), len(words))
-            inner = tuple(Word(word.text, known=False) if "{}" in word.text else word for word in words[at + 1 : end])
-            elsewhere = ("it runs in the folder of what is found",) if words[at].text in ("-execdir", "-okdir") else ()
-            yield from _inner(part, f"find {words[at].text}", inner, depth, doubts=elsewhere)
-            at = end
-        at += 1
+    index = 0
+    while index < len(words):
+        if words[index].known and words[index].text in _FIND_EXEC:
+            end = next((i for i in range(index + 1, len(words)) if _ends_exec(words, i)), len(words))
+            inner = tuple(Word(word.text, known=False) if "{}" in word.text else word for word in words[index + 1 : end])
+            doubts = ("it runs in the directory of each file it finds",) if words[index].text in ("-execdir", "-okdir") else ()
+            yield from _inner(part, f"find {words[index].text}", inner, depth, doubts=doubts)
+            index = end
+        index += 1

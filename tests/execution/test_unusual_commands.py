@@ -1,4 +1,4 @@
-"""Commands that are hard to hold: each does what the specification says, through the real command line."""
+"""Unusual commands, run through the real command line: large output, binary data, ignored signals, long arguments and paths."""
 
 import os
 import subprocess
@@ -12,35 +12,35 @@ from backburner.core import trace_context as trace
 from backburner.system import processes as process
 
 
-def test_a_single_line_of_fifty_megabytes_arrives_whole(place: Place) -> None:
+def test_a_single_line_of_50_megabytes_is_logged_completely(place: Place) -> None:
     done = place.finish(sys.executable, "-c", "import sys; sys.stdout.write('x' * 50_000_000)")
     assert (done["status"], done["exit_code"]) == ("completed", 0)
     output = place.log(str(done["task_id"]))
     assert len(output) == 50_000_000 and set(output) == {ord("x")}
 
 
-def test_binary_bytes_and_a_missing_last_newline_are_kept_as_they_are(place: Place) -> None:
+def test_binary_output_without_a_final_newline_is_logged_unchanged(place: Place) -> None:
     wanted = bytes(range(256)) * 3 + b"end"
     done = place.finish(sys.executable, "-c", "import sys; sys.stdout.buffer.write(bytes(range(256)) * 3 + b'end')")
     assert place.log(str(done["task_id"])) == wanted
 
 
-def test_a_script_that_reopens_its_stderr_truncates_nothing(place: Place) -> None:
+def test_a_script_that_reopens_stderr_does_not_truncate_the_log(place: Place) -> None:
     script = "i=0; while [ $i -lt 1000 ]; do echo line $i; i=$((i+1)); done; echo x > /dev/stderr"
     done = place.finish(script, options=("--shell",))
     assert place.log(str(done["task_id"])).decode().splitlines() == [f"line {i}" for i in range(1000)] + ["x"]
 
 
-def test_a_grandchild_that_holds_the_output_does_not_hold_up_the_end(place: Place, tmp_path: Path) -> None:
-    gate = tmp_path / "gate"
-    os.mkfifo(gate)
-    done = place.finish(f"(read x <{gate}; echo late) & echo started", options=("--shell",))
+def test_a_background_process_with_open_output_does_not_delay_the_end(place: Place, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    done = place.finish(f"(read x <{pipe}; echo late) & echo started", options=("--shell",))
     assert (done["status"], done["exit_code"]) == ("completed", 0)
-    gate.write_text("go\n")
-    wait_until(lambda: b"late" in place.log(str(done["task_id"])), "the grandchild's line")
+    pipe.write_text("go\n")
+    wait_until(lambda: b"late" in place.log(str(done["task_id"])), "the line of the background process")
 
 
-def test_a_command_that_ignores_sigterm_is_killed_after_the_grace(place: Place) -> None:
+def test_a_command_that_ignores_sigterm_is_killed_after_the_grace_period(place: Place) -> None:
     place.configure("[approval]\nyes_without_terminal = true\n[commands]\ncancel_grace_seconds = 0.3\n")
     task_id = place.run("trap '' TERM; echo ready; while :; do sleep 0.05; done", options=("--shell",))
     wait_until(lambda: b"ready" in place.log(task_id), "the trap")
@@ -49,7 +49,7 @@ def test_a_command_that_ignores_sigterm_is_killed_after_the_grace(place: Place) 
     assert (done["status"], done["result"], done["exit_code"]) == ("cancelled", "signal", 137)
 
 
-def test_cancel_reaches_a_process_that_left_the_session(place: Place, tmp_path: Path) -> None:
+def test_cancel_ends_a_process_that_left_the_session(place: Place, tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     daemon = f"import os,time\nif os.fork(): os._exit(0)\nos.setsid()\nif os.fork(): os._exit(0)\nopen({str(pid_file)!r},'w').write(str(os.getpid()))\ntime.sleep(600)"
     task_id = place.run(f'"{sys.executable}" -c "$CODE"; sleep 600', options=("--shell", "--env", f"CODE={daemon}"))
@@ -61,18 +61,18 @@ def test_cancel_reaches_a_process_that_left_the_session(place: Place, tmp_path: 
     assert place.status(task_id)["status"] == "cancelled"
 
 
-def test_a_missing_executable_fails_with_the_code_a_shell_gives(place: Place) -> None:
+def test_a_missing_program_fails_with_exit_code_127(place: Place) -> None:
     done = place.finish("no-such-program-here")
     assert (done["status"], done["exit_code"], done["result"]) == ("failed", 127, "unstarted")
     assert "command not found" in str(done["error"]) and b"command not found" in place.log(str(done["task_id"]))
 
 
-def test_a_file_that_cannot_be_executed_fails_with_126(place: Place) -> None:
+def test_a_file_that_is_not_executable_fails_with_exit_code_126(place: Place) -> None:
     (place.cwd / "plain.txt").write_text("hello")
     assert place.finish("./plain.txt")["exit_code"] == 126
 
 
-def test_a_working_directory_deleted_before_the_start_is_told(place: Place) -> None:
+def test_a_working_directory_deleted_before_the_start_is_reported(place: Place) -> None:
     place.configure("[approval]\nyes_without_terminal = true\n[commands]\nmax_concurrent = 1\n")
     gone = place.cwd / "gone"
     gone.mkdir()
@@ -85,12 +85,12 @@ def test_a_working_directory_deleted_before_the_start_is_told(place: Place) -> N
     assert done["status"] == "failed" and "does not exist" in str(done["error"])
 
 
-def test_a_command_line_of_a_hundred_kilobytes_arrives_whole(place: Place) -> None:
+def test_an_argument_of_100_kilobytes_reaches_the_command(place: Place) -> None:
     done = place.finish(sys.executable, "-c", "import sys; print(len(sys.argv[1]))", "y" * 100_000)
     assert place.log(str(done["task_id"])).strip() == b"100000"
 
 
-def test_a_word_too_long_for_the_kernel_is_refused_before_anything_is_stored(place: Place) -> None:
+def test_an_argument_that_is_too_long_is_rejected_before_anything_is_stored(place: Place) -> None:
     from backburner import BackburnerSync, BadInput
 
     with BackburnerSync.open(place.root) as bb:
@@ -110,7 +110,7 @@ def test_every_byte_of_an_argument_reaches_the_command(place: Place) -> None:
     assert started.stdout == word, started.stderr
 
 
-def test_a_home_with_a_path_of_two_hundred_characters_works(tmp_path: Path) -> None:
+def test_a_home_with_a_path_of_200_characters_works(tmp_path: Path) -> None:
     root = tmp_path / ("h" * 100) / ("o" * 98)
     here = Place(root, tmp_path)
     here.configure("[approval]\nyes_without_terminal = true\n")
@@ -121,9 +121,9 @@ def test_a_home_with_a_path_of_two_hundred_characters_works(tmp_path: Path) -> N
         here.stop_engine()
 
 
-def test_the_environment_is_the_one_of_the_door_that_asked(place: Place) -> None:
+def test_a_command_gets_the_environment_of_the_caller(place: Place) -> None:
     place.ok("run", "--wait", "--", "true")  # the engine starts without the variable
-    task_id = place.ok("run", "--yes", "--env", "GIVEN=1", "--", "env", env={"FROM_DOOR": "yes"}).strip()
+    task_id = place.ok("run", "--yes", "--env", "GIVEN=1", "--", "env", env={"FROM_CALLER": "yes"}).strip()
     place.ok("wait", task_id)
     seen = dict(line.split("=", 1) for line in place.log(task_id).decode().splitlines())
     mark = seen.pop("BACKBURNER_MARK")
@@ -133,13 +133,13 @@ def test_the_environment_is_the_one_of_the_door_that_asked(place: Place) -> None
     ours |= {"BACKBURNER_RUN_DIR": str(folder / "work"), "BACKBURNER_PROGRESS": str(folder / "work" / "progress.jsonl")}
     assert len(mark) == 16
     assert parent and parent.span_id == place.status(task_id)["span_id"]
-    assert seen == {**place.environ, "FROM_DOOR": "yes", "GIVEN": "1", "PWD": str(place.cwd), **ours}
+    assert seen == {**place.environ, "FROM_CALLER": "yes", "GIVEN": "1", "PWD": str(place.cwd), **ours}
 
 
-def test_the_shim_does_not_show_the_command_in_its_command_line(place: Place) -> None:
+def test_the_arguments_of_the_shim_do_not_contain_the_command(place: Place) -> None:
     task_id = place.run("sleep", "599", options=("--name", "findme"))
     wait_until(lambda: place.status(task_id)["pid"], "the process")
     pid = place.status(task_id)["pid"]
-    words = Path(f"/proc/{pid}/cmdline").read_bytes()
-    assert b"sleep" not in words and b"findme" not in words and b"599" not in words
+    arguments = Path(f"/proc/{pid}/cmdline").read_bytes()
+    assert b"sleep" not in arguments and b"findme" not in arguments and b"599" not in arguments
     place.ok("cancel", task_id)

@@ -1,16 +1,17 @@
-"""Command lines with the world they meet: folders, links, patterns, variables, git files, programs. Data only; `test_world.py` runs it.
+"""Scenarios: command lines together with directories, links, patterns, variables, git files and programs. Data only.
 
-A row gives what to create, where the session was opened, which folder the caller names, the line, and what must come of it:
+`test_scenarios.py` runs them. A scenario says what to create, where the session was opened, which directory the caller gives, the line,
+and the expected result:
 
-- `ask`: a person decides, or the call is refused. Never allowed.
-- `allow`: an everyday line that must not ask.
-- `harmless`: it asks; or it is allowed, and run by the engine it starts no planted program, shows no secret, changes no file that was
-  there, and creates nothing outside the project.
-- `answers`: the gate gives an answer, whichever, and does not hang.
+- `ask`: approval is required, or the call is refused. The line is never allowed.
+- `allow`: an everyday line that must not require approval.
+- `harmless`: approval is required; or the line is allowed, and when the engine runs it, it starts no planted program, prints no secret,
+  changes no existing file, and creates nothing outside the project.
+- `answers`: the gate returns any decision and does not hang.
 
-In every text `{root} {home} {project} {outside} {bbhome} {canary} {tool} {secret}` stand for the world's own values: the folder of it
-all, the person's home, the project (a git repository in `{home}/code`), a folder that nobody named, the home of Backburner, the file
-that a planted program creates, such a program, and a text that no allowed command may print.
+These placeholders can be used in every text: `{root}` (the directory of the sandbox), `{home}` (the home of the user), `{project}` (a git
+repository in `{home}/code`), `{outside}` (a directory outside the project), `{bbhome}` (the home of Backburner), `{tool}` (a planted
+program), `{canary}` (the file that it creates) and `{secret}` (a text that no allowed command may print).
 """
 
 import os
@@ -25,14 +26,14 @@ SECRET = "TOP-SECRET-4711"
 CANARY = "#!/bin/sh\n: > {canary}\n"
 
 
-class World(NamedTuple):
-    """Where one row's world lies."""
+class Sandbox(NamedTuple):
+    """The directories of one scenario."""
 
     root: Path
     bbhome: Path
 
-    def fill(self, text: str) -> str:
-        places = {
+    def expand(self, text: str) -> str:
+        values = {
             "{root}": str(self.root),
             "{home}": str(self.root / "home/alice"),
             "{project}": str(self.root / "home/alice/code/project"),
@@ -42,124 +43,124 @@ class World(NamedTuple):
             "{tool}": str(self.root / "outside/bin/canary"),
             "{secret}": SECRET,
         }
-        for token, value in places.items():
+        for token, value in values.items():
             text = text.replace(token, value)
         return text
 
     def path(self, text: str) -> Path:
-        """A place of this world; what does not begin with one lies in the project."""
-        return Path(self.fill("{project}"), self.fill(text))
+        """Return a path in this sandbox. Relative paths are in the project."""
+        return Path(self.expand("{project}"), self.expand(text))
 
     @property
     def environ(self) -> dict[str, str]:
         return {
             "PATH": SYSTEM_PATH,
-            "HOME": self.fill("{home}"),
+            "HOME": self.expand("{home}"),
             "USER": "alice",
             "LANG": "C.UTF-8",
             "BACKBURNER_HOME": str(self.bbhome),
         }
 
 
-Step = Callable[[World], object]
+Step = Callable[[Sandbox], object]
 
 
-class Row(NamedTuple):
-    """One line in its world. A text is a line of /bin/sh, a tuple the words of a command."""
+class Scenario(NamedTuple):
+    """One command with its setup. A text is a line for /bin/sh; a tuple is a command without a shell."""
 
-    expect: str
+    expected: str
     name: str
     line: str | tuple[str, ...]
     steps: tuple[Step, ...] = ()
     session: str = "{project}"
-    cwd: str | None = None  # what the caller names; None: nothing, so the session's folder
-    environ: dict[str, str | None] = {}  # what the caller inherits; None takes a variable away
-    env: dict[str, str] = {}  # what the caller sets with --env
+    cwd: str | None = None  # the directory given by the caller; None: the directory of the session
+    environ: dict[str, str | None] = {}  # inherited variables of the caller; None removes a variable
+    env: dict[str, str] = {}  # variables set with --env
     trusted: tuple[str, ...] = ()
     after_trust: tuple[Step, ...] = ()
-    bbhome: str | None = None  # None: one that all rows share, outside their worlds
-    shows: tuple[str, ...] = ()  # more texts that the output of an allowed command may not hold
+    bbhome: str | None = None  # None: the home that all scenarios share, outside their sandboxes
+    forbidden_output: tuple[str, ...] = ()  # more texts that an allowed command must not print
 
 
-# Steps that make a world.
+# Steps that set up a sandbox.
 
 
 def file(path: str, text: str = "{secret}\n") -> Step:
-    def step(world: World) -> None:
-        target = world.path(path)
+    def step(sandbox: Sandbox) -> None:
+        target = sandbox.path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(world.fill(text))
+        target.write_text(sandbox.expand(text))
 
     return step
 
 
 def append(path: str, text: str) -> Step:
-    def step(world: World) -> None:
-        with world.path(path).open("a") as target:
-            target.write(world.fill(text))
+    def step(sandbox: Sandbox) -> None:
+        with sandbox.path(path).open("a") as target:
+            target.write(sandbox.expand(text))
 
     return step
 
 
 def program(path: str, text: str = CANARY) -> Step:
-    def step(world: World) -> None:
-        file(path, text)(world)
-        world.path(path).chmod(0o755)
+    def step(sandbox: Sandbox) -> None:
+        file(path, text)(sandbox)
+        sandbox.path(path).chmod(0o755)
 
     return step
 
 
 def folder(path: str) -> Step:
-    return lambda world: world.path(path).mkdir(parents=True, exist_ok=True)
+    return lambda sandbox: sandbox.path(path).mkdir(parents=True, exist_ok=True)
 
 
 def link(path: str, target: str) -> Step:
-    def step(world: World) -> None:
-        place = world.path(path)
+    def step(sandbox: Sandbox) -> None:
+        place = sandbox.path(path)
         place.parent.mkdir(parents=True, exist_ok=True)
         if place.is_dir() and not place.is_symlink():
             shutil.rmtree(place)
         place.unlink(missing_ok=True)
-        place.symlink_to(world.fill(target))
+        place.symlink_to(sandbox.expand(target))
 
     return step
 
 
 def hard_link(path: str, target: str) -> Step:
-    return lambda world: world.path(path).hardlink_to(world.path(target))
+    return lambda sandbox: sandbox.path(path).hardlink_to(sandbox.path(target))
 
 
 def fifo(path: str) -> Step:
-    def step(world: World) -> None:
-        world.path(path).unlink(missing_ok=True)
-        os.mkfifo(world.path(path))
+    def step(sandbox: Sandbox) -> None:
+        sandbox.path(path).unlink(missing_ok=True)
+        os.mkfifo(sandbox.path(path))
 
     return step
 
 
-def aged(path: str) -> Step:
-    """Another time on the same content: git has to look into the file again."""
-    return lambda world: os.utime(world.path(path), (1_000_000_000, 1_000_000_000))
+def with_old_timestamp(path: str) -> Step:
+    """Change the timestamp of a file but not its content, so that git has to read the file again."""
+    return lambda sandbox: os.utime(sandbox.path(path), (1_000_000_000, 1_000_000_000))
 
 
-def moved(path: str, target: str) -> Step:
-    return lambda world: shutil.move(world.path(path), world.path(target))
+def move(path: str, target: str) -> Step:
+    return lambda sandbox: shutil.move(sandbox.path(path), sandbox.path(target))
 
 
 def sh(script: str, where: str = "{project}") -> Step:
-    """A few commands, run with the world's own HOME."""
+    """Run a shell script with the HOME of the sandbox."""
 
-    def step(world: World) -> None:
+    def step(sandbox: Sandbox) -> None:
         environ = {
-            **{name: world.environ[name] for name in ("PATH", "HOME")},
+            **{name: sandbox.environ[name] for name in ("PATH", "HOME")},
             **{
                 f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER") for what, value in (("NAME", "a"), ("EMAIL", "a@example.org"))
             },
             "GIT_CONFIG_NOSYSTEM": "1",
         }
         done = subprocess.run(
-            ["/bin/sh", "-ec", world.fill(script)],
-            cwd=world.path(where),
+            ["/bin/sh", "-ec", sandbox.expand(script)],
+            cwd=sandbox.path(where),
             env=environ,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -170,13 +171,13 @@ def sh(script: str, where: str = "{project}") -> Step:
     return step
 
 
-# One file for all objects of a repository: copies are made by the hundred.
+# Pack all objects into one file, because the repository is copied hundreds of times.
 _PACK = "git repack -a -d -q && find .git/objects -type d -empty -delete"
 
 
 def make_template(root: Path) -> None:
-    """The world before any row changes it: a person's home with private files, a project, another one, and a folder outside."""
-    world = World(root, root / "nowhere")
+    """Create the sandbox that all scenarios copy: a home with private files, two projects, and a directory outside."""
+    sandbox = Sandbox(root, root / "nowhere")
     for step in (
         file("README.md", "hello TODO\n"),
         file("LICENSE", "free\n"),
@@ -210,104 +211,107 @@ def make_template(root: Path) -> None:
         program("{outside}/bin/canary", '#!/bin/sh\n: > "${0%/outside/bin/canary}/canary"\n'),
         file("{root}/README.md"),
     ):
-        step(world)
+        step(sandbox)
 
 
-def rows(expect: str, *lines: str | tuple[str, ...], **where: Any) -> list[Row]:
-    """Rows that differ in their line only, which is their name, too."""
-    return [Row(expect, line if isinstance(line, str) else " ".join(line), line, **where) for line in lines]
+def scenarios(expected: str, *lines: str | tuple[str, ...], **where: Any) -> list[Scenario]:
+    """Return scenarios that differ only in their line, which is also their name."""
+    return [Scenario(expected, line if isinstance(line, str) else " ".join(line), line, **where) for line in lines]
 
 
-def ask(name: str, line: str | tuple[str, ...], *steps: Step, **where: Any) -> Row:
-    return Row("ask", name, line, steps, **where)
+def ask(name: str, line: str | tuple[str, ...], *steps: Step, **where: Any) -> Scenario:
+    return Scenario("ask", name, line, steps, **where)
 
 
-def allow(name: str, line: str | tuple[str, ...], *steps: Step, **where: Any) -> Row:
-    return Row("allow", name, line, steps, **where)
+def allow(name: str, line: str | tuple[str, ...], *steps: Step, **where: Any) -> Scenario:
+    return Scenario("allow", name, line, steps, **where)
 
 
-def harmless(name: str, line: str | tuple[str, ...], *steps: Step, **where: Any) -> Row:
-    return Row("harmless", name, line, steps, **where)
+def harmless(name: str, line: str | tuple[str, ...], *steps: Step, **where: Any) -> Scenario:
+    return Scenario("harmless", name, line, steps, **where)
 
 
-TABLE: dict[str, list[Row]] = {}
+SCENARIOS: dict[str, list[Scenario]] = {}
 
 _DOTFILES = (sh("git init -q --template= . && git add .bashrc notes && git commit -q -m dotfiles", "{home}"),)
-_SPOOF = (file("{root}/spoof/README.md"), link("{root}/spoof/way", "{project}/src"))
+_LINKED_DIRECTORY = (file("{root}/spoof/README.md"), link("{root}/spoof/way", "{project}/src"))
 
-# Which folder a line may read and write in: that of the session and its git root, and what a person trusted.
-TABLE["folders"] = [
-    ask("a file in a folder that the caller names", "cat data.txt", cwd="{outside}"),
-    ask("a list of a folder that the caller names", ("ls",), cwd="{outside}"),
-    ask("a search in a folder that the caller names", ("grep", "-rn", "x", "."), cwd="{outside}"),
-    ask("find in a folder that the caller names", ("find", ".", "-type", "f"), cwd="{outside}"),
-    ask("a new file in a folder that the caller names", ("touch", "new"), cwd="{outside}"),
-    ask("a new folder in a folder that the caller names", ("mkdir", "-p", "a/b"), cwd="{outside}"),
-    ask("a redirect in a folder that the caller names", "echo x > new", cwd="{outside}"),
-    ask("a copy in a folder that the caller names", ("cp", "README.md", "new"), cwd="{outside}"),
-    ask("a folder for the settings of git", ("mkdir", "-p", "git"), cwd="{home}/.config"),
+# Which directories a line may read and write: the directory of the session, its git root, and trusted directories.
+SCENARIOS["directories"] = [
+    ask("a file in a directory given by the caller", "cat data.txt", cwd="{outside}"),
+    ask("a list of a directory given by the caller", ("ls",), cwd="{outside}"),
+    ask("a search in a directory given by the caller", ("grep", "-rn", "x", "."), cwd="{outside}"),
+    ask("find in a directory given by the caller", ("find", ".", "-type", "f"), cwd="{outside}"),
+    ask("a new file in a directory given by the caller", ("touch", "new"), cwd="{outside}"),
+    ask("a new directory in a directory given by the caller", ("mkdir", "-p", "a/b"), cwd="{outside}"),
+    ask("a redirect in a directory given by the caller", "echo x > new", cwd="{outside}"),
+    ask("a copy in a directory given by the caller", ("cp", "README.md", "new"), cwd="{outside}"),
+    ask("a directory for the settings of git", ("mkdir", "-p", "git"), cwd="{home}/.config"),
     ask("the settings of git", r"printf '[core]\n\tfsmonitor = x\n' > config", folder("{home}/.config/git"), cwd="{home}/.config/git"),
     ask("the token of gh", ("cat", "hosts.yml"), cwd="{home}/.config/gh"),
     ask("settings of a tool", ("cat", "settings.json"), cwd="{home}/.config/tool"),
     ask("the login of codex", ("cat", "auth.json"), cwd="{home}/.codex"),
-    ask("a program in the person's own PATH", ("touch", "ls"), cwd="{home}/.local/bin"),
-    ask("a copied program in the person's own PATH", ("cp", "{project}/run.sh", "ls"), cwd="{home}/.local/bin"),
+    ask("a program in the PATH of the user", ("touch", "ls"), cwd="{home}/.local/bin"),
+    ask("a copied program in the PATH of the user", ("cp", "{project}/run.sh", "ls"), cwd="{home}/.local/bin"),
     ask("a login script from the home", "echo x > .bash_login", cwd="{home}"),
     ask("a login script from above the home", "echo x > alice/.bash_login", cwd="{root}/home"),
     ask("a start file of fish", "echo x > x.fish", folder("{home}/.config/fish/conf.d"), cwd="{home}/.config/fish/conf.d"),
     ask("an autostart entry", "echo x > x.desktop", folder("{home}/.config/autostart"), cwd="{home}/.config/autostart"),
     ask("a unit of systemd", "echo x > x.service", folder("{home}/.config/systemd/user"), cwd="{home}/.config/systemd/user"),
     ask("hooks of an agent", "echo x > settings.json", folder("{home}/.claude"), cwd="{home}/.claude"),
-    ask("a key, by its folder", ("cat", "id_ed25519"), cwd="{home}/.ssh"),
-    ask("a list of keys, by their folder", ("ls",), cwd="{home}/.ssh"),
+    ask("a key, by its directory", ("cat", "id_ed25519"), cwd="{home}/.ssh"),
+    ask("a list of keys, by their directory", ("ls",), cwd="{home}/.ssh"),
     ask("a file of another project", ("cat", "README.md"), cwd="{home}/code/other"),
     ask("the log of another project", ("git", "log"), cwd="{home}/code/other"),
     ask("the changes of another project", ("git", "diff"), append("{home}/code/other/README.md", "x\n"), cwd="{home}/code/other"),
-    ask("a project whose name begins alike", ("cat", "x.md"), file("{home}/code/project-two/x.md"), cwd="{home}/code/project-two"),
-    ask("a path to a project whose name begins alike", ("cat", "../project-two/x.md"), file("{home}/code/project-two/x.md")),
-    ask("the folder above the project", ("ls",), cwd="{home}/code"),
+    ask("a project with the same name prefix", ("cat", "x.md"), file("{home}/code/project-two/x.md"), cwd="{home}/code/project-two"),
+    ask("a path to a project with the same name prefix", ("cat", "../project-two/x.md"), file("{home}/code/project-two/x.md")),
+    ask("the directory above the project", ("ls",), cwd="{home}/code"),
     ask("the root of the machine", ("ls",), cwd="/"),
-    ask("a system folder", ("cat", "hostname"), cwd="/etc"),
-    ask("memory that is shared", ("touch", "backburner-test-never-made"), cwd="/dev/shm"),
-    ask("a folder of a process", ("cat", "environ"), cwd="/proc/self"),
-    ask("a folder by a link in the project", ("cat", "data.txt"), link("out", "{outside}"), cwd="{project}/out"),
-    ask("a folder by a link to a link", ("cat", "data.txt"), link("{root}/b", "{outside}"), link("a", "{root}/b"), cwd="{project}/a"),
+    ask("a system directory", ("cat", "hostname"), cwd="/etc"),
+    ask("shared memory", ("touch", "backburner-test-never-made"), cwd="/dev/shm"),
+    ask("a directory of a process", ("cat", "environ"), cwd="/proc/self"),
+    ask("a directory by a link in the project", ("cat", "data.txt"), link("out", "{outside}"), cwd="{project}/out"),
+    ask("a directory by a link to a link", ("cat", "data.txt"), link("{root}/b", "{outside}"), link("a", "{root}/b"), cwd="{project}/a"),
     ask("the home by a link in the project", "echo x > .bash_login", link("h", "{home}"), cwd="{project}/h"),
-    ask("a folder by dots", ("cat", "README.md"), cwd="{project}/../other"),
-    ask("a relative folder by dots", ("cat", "README.md"), cwd="../other"),
-    ask("a folder by dots behind a link", ("cat", "data.txt"), link("in", "{outside}/src"), cwd="{project}/in/.."),
-    ask("a folder that is not there yet", ("touch", "x"), cwd="{outside}/new"),
-    ask("a hidden folder that is not there yet", ("touch", "x"), cwd="{home}/.newtool"),
-    ask("a file as a folder", ("ls",), cwd="{outside}/data.txt"),
+    ask("a directory through ..", ("cat", "README.md"), cwd="{project}/../other"),
+    ask("a relative directory through ..", ("cat", "README.md"), cwd="../other"),
+    ask("a directory through .. after a link", ("cat", "data.txt"), link("in", "{outside}/src"), cwd="{project}/in/.."),
+    ask("a directory that does not exist yet", ("touch", "x"), cwd="{outside}/new"),
+    ask("a hidden directory that does not exist yet", ("touch", "x"), cwd="{home}/.newtool"),
+    ask("a file as a directory", ("ls",), cwd="{outside}/data.txt"),
     ask("out of the project by cd", "cd .. && cat other/README.md"),
     ask("to the home by cd", "cd && cat .bashrc"),
     ask("to the home by cd and a tilde", "cd ~ && cat .bashrc"),
     ask("back by cd", "cd - && ls"),
     ask("through a link by cd", "cd out && cat data.txt", link("out", "{outside}")),
-    ask("through a link and dots by cd -P", "cd -P out/.. && cat README.md", link("out", "{outside}/src")),
-    harmless("through a link and dots by cd", "cd out/.. && cat README.md", link("out", "{outside}/src")),
-    harmless("cd from a folder that was named by a link", "cd .. && cat README.md", *_SPOOF, cwd="{root}/spoof/way"),
+    ask("through a link and .. by cd -P", "cd -P out/.. && cat README.md", link("out", "{outside}/src")),
+    harmless("through a link and .. by cd", "cd out/.. && cat README.md", link("out", "{outside}/src")),
+    harmless("cd from a directory that was named by a link", "cd .. && cat README.md", *_LINKED_DIRECTORY, cwd="{root}/spoof/way"),
     harmless(
-        "cd where PWD names a link to this folder",
+        "cd where PWD names a link to this directory",
         "cd .. && cat README.md",
-        *_SPOOF,
+        *_LINKED_DIRECTORY,
         session="{project}/src",
         environ={"PWD": "{root}/spoof/way"},
     ),
-    harmless("pwd -L where PWD names another folder", ("pwd", "-L"), environ={"PWD": "{outside}"}),
-    harmless("the current folder of whoever looks", ("ls", "-a"), cwd="/proc/self/cwd", shows=("engine.lock", "etc\n")),
+    harmless("pwd -L where PWD names another directory", ("pwd", "-L"), environ={"PWD": "{outside}"}),
+    harmless("the current directory of the reading process", ("ls", "-a"), cwd="/proc/self/cwd", forbidden_output=("engine.lock", "etc\n")),
     harmless(
-        "a file in the current folder of whoever looks", ("cat", "etc/hostname"), file("etc/hostname", "mine\n"), cwd="/proc/self/cwd"
+        "a file in the current directory of the reading process",
+        ("cat", "etc/hostname"),
+        file("etc/hostname", "mine\n"),
+        cwd="/proc/self/cwd",
     ),
-    harmless("the current thread's folder", ("ls", "-a"), cwd="/proc/thread-self/cwd", shows=("engine.lock", "etc\n")),
+    harmless("the directory of the current thread", ("ls", "-a"), cwd="/proc/thread-self/cwd", forbidden_output=("engine.lock", "etc\n")),
     harmless("a session in the project, a file in the home", "cat ~/.bashrc"),
     ask("a file beside the project", ("cat", "../.env")),
     ask("a new file beside the project", ("touch", "../new")),
-    ask("a new file by dots that cancel out", ("touch", "src/../../new")),
-    ask("a new file by dots behind what is not there", ("touch", "a/b/../../../new")),
-    ask("a folder by dots behind what is not there", ("mkdir", "-p", "a/../../new")),
-    ask("dots behind a file", ("cat", "README.md/../../other/README.md")),
-    # what a session is opened in
+    ask("a new file through .. components", ("touch", "src/../../new")),
+    ask("a new file through .. after a missing directory", ("touch", "a/b/../../../new")),
+    ask("a directory through .. after a missing directory", ("mkdir", "-p", "a/../../new")),
+    ask(".. after a file", ("cat", "README.md/../../other/README.md")),
+    # the directory of the session
     ask("a session in the home reads", ("cat", "notes/todo.txt"), session="{home}"),
     ask("a session in the home lists", ("ls",), session="{home}"),
     ask("a session in the home creates", ("touch", "new"), session="{home}"),
@@ -317,8 +321,8 @@ TABLE["folders"] = [
     ask("a session in the root reads", ("cat", "etc/hostname"), session="/"),
     ask("a session in /etc", ("cat", "hostname"), session="/etc"),
     ask("a session in /home", ("ls",), session="/home"),
-    ask("a session in a folder of settings reads", ("cat", "settings.json"), session="{home}/.config/tool"),
-    ask("a session in a folder of settings creates", ("touch", "new"), session="{home}/.config/tool"),
+    ask("a session in a directory of settings reads", ("cat", "settings.json"), session="{home}/.config/tool"),
+    ask("a session in a directory of settings creates", ("touch", "new"), session="{home}/.config/tool"),
     ask(
         "a session in a repository of settings",
         ("cat", "settings.json"),
@@ -328,7 +332,10 @@ TABLE["folders"] = [
     ask("a session in ~/.ssh", ("ls",), session="{home}/.ssh"),
     ask("a session in ~/.local/bin", ("touch", "ls"), session="{home}/.local/bin"),
     ask(
-        "a session deep below a hidden folder", ("cat", "x"), file("{home}/.local/share/app/deep/x"), session="{home}/.local/share/app/deep"
+        "a session deep below a hidden directory",
+        ("cat", "x"),
+        file("{home}/.local/share/app/deep/x"),
+        session="{home}/.local/share/app/deep",
     ),
     ask("a session in the home by a link", ("cat", "notes/todo.txt"), link("{root}/way", "{home}"), session="{root}/way"),
     ask(
@@ -344,7 +351,7 @@ TABLE["folders"] = [
         session="{project}/inner",
         cwd="{project}",
     ),
-    # a home that is a repository, as people keep their dotfiles
+    # a home that is a repository, as is common for dotfiles
     ask("a home that is a repository: reading above", ("cat", "../.bashrc"), *_DOTFILES, session="{home}/notes"),
     ask("a home that is a repository: a login script", "echo x > ../.bash_login", *_DOTFILES, session="{home}/notes"),
     ask("a home that is a repository: a key", ("cat", "../.ssh/id_ed25519"), *_DOTFILES, session="{home}/notes"),
@@ -362,20 +369,20 @@ TABLE["folders"] = [
         file("{home}/.git", "gitdir: code/other/.git\n"),
         session="{home}/notes",
     ),
-    # what HOME says
-    ask("HOME with a slash at its end", ("cat", "notes/todo.txt"), session="{home}", environ={"HOME": "{home}/"}),
+    # values of HOME
+    ask("HOME with a trailing slash", ("cat", "notes/todo.txt"), session="{home}", environ={"HOME": "{home}/"}),
     ask("HOME with two slashes", ("cat", "notes/todo.txt"), session="{home}", environ={"HOME": "{root}//home/./alice"}),
-    ask("HOME by dots", ("cat", "settings.json"), session="{home}/.config/tool", environ={"HOME": "{home}/notes/.."}),
+    ask("HOME through ..", ("cat", "settings.json"), session="{home}/.config/tool", environ={"HOME": "{home}/notes/.."}),
     ask("HOME that is a link", ("cat", "notes/todo.txt"), link("{root}/h", "{home}"), session="{home}", environ={"HOME": "{root}/h"}),
     ask(
-        "HOME that is a link, and a hidden folder",
+        "HOME that is a link, and a hidden directory",
         ("cat", "settings.json"),
         link("{root}/h", "{home}"),
         session="{home}/.config/tool",
         environ={"HOME": "{root}/h"},
     ),
     ask(
-        "HOME that is a link, and the folder above",
+        "HOME that is a link, and the directory above",
         ("touch", "alice/.zshenv"),
         link("{root}/h", "{home}"),
         session="{root}/home",
@@ -385,12 +392,12 @@ TABLE["folders"] = [
     harmless("HOME that is empty", "cat ~/.bashrc", environ={"HOME": ""}),
     harmless("no HOME at all", "cat ~/.bashrc", environ={"HOME": None}),
     harmless("HOME in the project", "cat ~/../../other/README.md", environ={"HOME": "{project}/docs"}),
-    # what a person trusted
+    # trusted directories
     ask("a home that was trusted", ("touch", ".bash_login"), session="{project}", cwd="{home}", trusted=("{home}",)),
-    ask("a folder of settings that was trusted", ("touch", "new"), cwd="{home}/.config", trusted=("{home}/.config",)),
-    ask("a trusted project and a folder beside it", ("cat", "README.md"), cwd="{home}/code/other", trusted=("{project}",)),
+    ask("a directory of settings that was trusted", ("touch", "new"), cwd="{home}/.config", trusted=("{home}/.config",)),
+    ask("a trusted project and a directory beside it", ("cat", "README.md"), cwd="{home}/code/other", trusted=("{project}",)),
     ask(
-        "a trusted link that leads elsewhere now",
+        "a trusted link that has another target now",
         ("cat", "id_ed25519"),
         link("{root}/way", "{home}/code/other"),
         cwd="{root}/way",
@@ -399,8 +406,13 @@ TABLE["folders"] = [
     ),
     ask("a trusted project: a script outside", ("sh", "{outside}/bin/canary"), trusted=("{project}",)),
     ask("a trusted project: a script by a link", ("./go",), link("go", "{tool}"), trusted=("{project}",)),
-    ask("a trusted project: make elsewhere", ("make", "-C", "{outside}"), file("{outside}/Makefile", "all:\n"), trusted=("{project}",)),
-    ask("a trusted project: a folder that is a link", ("sh", "out/bin/canary"), link("out", "{outside}"), trusted=("{project}",)),
+    ask(
+        "a trusted project: make in another directory",
+        ("make", "-C", "{outside}"),
+        file("{outside}/Makefile", "all:\n"),
+        trusted=("{project}",),
+    ),
+    ask("a trusted project: a directory that is a link", ("sh", "out/bin/canary"), link("out", "{outside}"), trusted=("{project}",)),
     ask(
         "a trusted project: a script of its inner repository by name",
         ("sh", "../run.sh"),
@@ -410,44 +422,46 @@ TABLE["folders"] = [
     ),
     ask("a script of the project", ("./run.sh",)),
     ask("a script of another trusted project", ("./run.sh",), trusted=("{home}/code/other",)),
-    # everyday
+    # everyday commands
     allow("the project", ("ls", "-la")),
     allow("a file", ("cat", "README.md")),
-    allow("a folder of the project", ("cat", "main.py"), cwd="{project}/src"),
-    allow("a relative folder of the project", ("cat", "main.py"), cwd="src"),
-    allow("a folder with a slash at its end", ("cat", "README.md"), cwd="{project}/"),
-    allow("a folder with dots that cancel out", ("cat", "README.md"), cwd="{project}/src/.."),
-    allow("a session in a folder of the project, a file above", ("cat", "../README.md"), session="{project}/src"),
-    allow("a session in a folder of the project, the whole of it named", ("ls",), session="{project}/src", cwd="{project}"),
+    allow("a directory of the project", ("cat", "main.py"), cwd="{project}/src"),
+    allow("a relative directory of the project", ("cat", "main.py"), cwd="src"),
+    allow("a directory with a trailing slash", ("cat", "README.md"), cwd="{project}/"),
+    allow("a directory with .. components", ("cat", "README.md"), cwd="{project}/src/.."),
+    allow("a session in a directory of the project, a file above", ("cat", "../README.md"), session="{project}/src"),
+    allow("a session in a directory of the project, with the project as directory", ("ls",), session="{project}/src", cwd="{project}"),
     allow("a link from outside to the project", ("cat", "main.py"), link("{root}/way", "{project}/src"), cwd="{root}/way"),
     allow("a session by a link", ("cat", "README.md"), link("{root}/way", "{project}"), session="{root}/way"),
     allow("cd within the project", "cd src && cat main.py"),
-    allow("dots within the project", ("cat", "docs/../README.md")),
+    allow("`..` within the project", ("cat", "docs/../README.md")),
     allow("an inner repository", ("cat", "x.md"), sh("git init -q inner && echo x > inner/x.md"), cwd="{project}/inner"),
     allow("a session without a repository", ("cat", "notes.md"), session="{home}/code/plain"),
     allow("a new file without a repository", ("touch", "new.md"), session="{home}/code/plain"),
-    allow("a session in a folder of the home", ("cat", "todo.txt"), session="{home}/notes"),
-    allow("a home that is a repository: a folder in it", ("cat", "todo.txt"), *_DOTFILES, session="{home}/notes"),
+    allow("a session in a directory of the home", ("cat", "todo.txt"), session="{home}/notes"),
+    allow("a home that is a repository: a directory in it", ("cat", "todo.txt"), *_DOTFILES, session="{home}/notes"),
     allow(
-        "a hidden folder that is not directly in the home",
+        "a hidden directory that is not directly in the home",
         ("cat", "x.md"),
         file("{home}/code/.try/p/x.md", "x\n"),
         session="{home}/code/.try/p",
     ),
-    allow("a trusted folder that is named", ("cat", "README.md"), cwd="{home}/code/other", trusted=("{home}/code/other",)),
-    allow("a new file in a trusted folder that is named", ("touch", "new"), cwd="{home}/code/other", trusted=("{home}/code/other",)),
+    allow("a trusted directory given by the caller", ("cat", "README.md"), cwd="{home}/code/other", trusted=("{home}/code/other",)),
+    allow(
+        "a new file in a trusted directory given by the caller", ("touch", "new"), cwd="{home}/code/other", trusted=("{home}/code/other",)
+    ),
     allow("a trusted project's script", ("./run.sh",), trusted=("{project}",)),
     allow("a trusted project's build", ("make",), trusted=("{project}",)),
-    allow("HOME elsewhere", ("cat", "README.md"), environ={"HOME": "{outside}"}),
+    allow("HOME outside the project", ("cat", "README.md"), environ={"HOME": "{outside}"}),
     allow("no HOME, and a file of the project", ("cat", "README.md"), environ={"HOME": None}),
 ]
 
 _OUT = link("out", "{outside}")
 _KEY = link("notes.md", "{home}/.ssh/id_ed25519")
 
-# Which file a name leads to.
-TABLE["links"] = [
-    *rows(
+# Which file a path means.
+SCENARIOS["links"] = [
+    *scenarios(
         "ask",
         *[
             (*words, "notes.md")
@@ -469,22 +483,22 @@ TABLE["links"] = [
     ask("a comparison with a link", ("diff", "README.md", "notes.md"), _KEY),
     ask("a link to a link", ("cat", "a"), link("a", "b"), link("b", "c"), link("c", "{outside}/data.txt")),
     ask("a relative link", ("cat", "a"), link("a", "../../../../outside/data.txt")),
-    ask("a file in a linked folder", ("cat", "out/data.txt"), _OUT),
-    ask("a list of a linked folder", ("ls", "out/"), _OUT),
-    ask("find in a linked folder", ("find", "out/", "-type", "f"), _OUT),
-    ask("a search in a linked folder", ("grep", "-r", "x", "out"), _OUT),
+    ask("a file in a linked directory", ("cat", "out/data.txt"), _OUT),
+    ask("a list of a linked directory", ("ls", "out/"), _OUT),
+    ask("find in a linked directory", ("find", "out/", "-type", "f"), _OUT),
+    ask("a search in a linked directory", ("grep", "-r", "x", "out"), _OUT),
     ask("a search that follows links", ("grep", "-R", "x", "."), _OUT),
     ask("a search by rg that follows links", ("rg", "--follow", "x"), _OUT),
     ask("a search by rg -L", ("rg", "-L", "x"), _OUT),
     ask("find that follows links", ("find", "-L", ".", "-type", "f"), _OUT),
-    ask("dots behind a link", ("cat", "out/../README.md"), _OUT),
-    ask("a link behind dots behind a link", ("cat", "docs/../out/./data.txt"), _OUT),
-    ask("a new file in a linked folder", ("touch", "out/new"), _OUT),
-    ask("a new folder in a linked folder", ("mkdir", "-p", "out/a/b"), _OUT),
-    ask("a redirect into a linked folder", "echo x > out/new", _OUT),
-    ask("a copy into a linked folder", ("cp", "README.md", "out"), _OUT),
-    ask("tee into a linked folder", "echo x | tee out/new", _OUT),
-    *rows(
+    ask(".. after a link", ("cat", "out/../README.md"), _OUT),
+    ask("a link after .. components", ("cat", "docs/../out/./data.txt"), _OUT),
+    ask("a new file in a linked directory", ("touch", "out/new"), _OUT),
+    ask("a new directory in a linked directory", ("mkdir", "-p", "out/a/b"), _OUT),
+    ask("a redirect into a linked directory", "echo x > out/new", _OUT),
+    ask("a copy into a linked directory", ("cp", "README.md", "out"), _OUT),
+    ask("tee into a linked directory", "echo x | tee out/new", _OUT),
+    *scenarios(
         "ask",
         ("touch", "gone"),
         "echo x > gone",
@@ -494,39 +508,39 @@ TABLE["links"] = [
         ("mkdir", "gone"),
         steps=(link("gone", "{home}/.bash_login"),),
     ),
-    ask("a new file behind two links that lead nowhere", "echo x > a", link("a", "b"), link("b", "{home}/.zshenv")),
+    ask("a new file through two broken links", "echo x > a", link("a", "b"), link("b", "{home}/.zshenv")),
     ask("an append to a hard link", "echo x >> twin", hard_link("twin", "{home}/.bashrc")),
     ask("tee to a hard link", "echo x | tee -a twin", hard_link("twin", "{home}/.bashrc")),
-    ask("a link to git's settings is read", ("cat", "cfg"), link("cfg", ".git/config")),
-    ask("a link to git's hooks is written to", ("touch", "h/pre-commit"), folder(".git/hooks"), link("h", ".git/hooks")),
+    ask("reading a link to git's settings", ("cat", "cfg"), link("cfg", ".git/config")),
+    ask("writing through a link to git's hooks", ("touch", "h/pre-commit"), folder(".git/hooks"), link("h", ".git/hooks")),
     ask("a link to a secret inside", ("cat", "settings.txt"), file(".env"), link("settings.txt", ".env")),
-    ask("a pattern that fits a link", "cat src/*", link("src/x.py", "{outside}/data.txt")),
-    ask("a leading pattern that fits a link", "cat *.md", _KEY),
-    ask("a list by a pattern that fits a linked folder", "ls *", _OUT),
-    ask("a pattern below a linked folder", "cat out/*.txt", _OUT),
+    ask("a pattern that matches a link", "cat src/*", link("src/x.py", "{outside}/data.txt")),
+    ask("a leading pattern that matches a link", "cat *.md", _KEY),
+    ask("a list by a pattern that matches a linked directory", "ls *", _OUT),
+    ask("a pattern below a linked directory", "cat out/*.txt", _OUT),
     ask("a pattern for the link itself", "cat o*/data.txt", _OUT),
-    ask("cd into a linked folder, and a new file", "cd out && touch new", _OUT),
-    ask("a link to a process's folder", ("cat", "p/environ"), link("p", "/proc/self")),
+    ask("cd into a linked directory, and a new file", "cd out && touch new", _OUT),
+    ask("a link to a process directory", ("cat", "p/environ"), link("p", "/proc/self")),
     ask("a link to the root", ("cat", "r/etc/hostname"), link("r", "/")),
     ask("a link to the root of a process", ("cat", "r/etc/hostname"), link("r", "/proc/self/root")),
-    ask("a link to a process's current folder", ("cat", "here/README.md"), link("here", "/proc/self/cwd/..")),
+    ask("a link to a process current directory", ("cat", "here/README.md"), link("here", "/proc/self/cwd/..")),
     ask("find by the age of a link's target", ("find", ".", "-newer", "out/data.txt"), _OUT),
     harmless("a link to itself", ("cat", "loop"), link("loop", "loop")),
-    harmless("a link to the project in the project, and dots", ("cat", "me/../../code/other/README.md"), link("me", ".")),
-    harmless("a search beside a linked folder", ("grep", "-rn", "x", "src"), link("src/out", "{outside}")),
-    harmless("a recursive list beside a linked folder", ("ls", "-R"), _OUT, shows=("data.txt",)),
-    harmless("the size of all, with a linked folder", ("du", "-a"), _OUT, shows=("data.txt",)),
+    harmless("a link to the project in the project, and ..", ("cat", "me/../../code/other/README.md"), link("me", ".")),
+    harmless("a search beside a linked directory", ("grep", "-rn", "x", "src"), link("src/out", "{outside}")),
+    harmless("a recursive list beside a linked directory", ("ls", "-R"), _OUT, forbidden_output=("data.txt",)),
+    harmless("the size of all, with a linked directory", ("du", "-a"), _OUT, forbidden_output=("data.txt",)),
     allow("a link inside the project", ("cat", "alias.md"), link("alias.md", "docs/guide.md")),
-    allow("a linked folder inside the project", ("cat", "d/guide.md"), link("d", "docs")),
+    allow("a linked directory inside the project", ("cat", "d/guide.md"), link("d", "docs")),
     allow("a link to the project itself", ("cat", "me/me/README.md"), link("me", ".")),
     allow("a search beside links", ("grep", "-rn", "TODO", "src"), _OUT),
     allow("find beside links", ("find", ".", "-name", "*.py"), _OUT),
 ]
 
-_PEEK = (file("{home}/code/x"), file("{home}/code/README.md"))
-# What a pattern fits, in the shells that also take it for `.` and `..`.
-TABLE["patterns"] = [
-    *rows(
+_FILES_BESIDE_PROJECT = (file("{home}/code/x"), file("{home}/code/README.md"))
+# Patterns, also in shells in which they can match `.` and `..`.
+SCENARIOS["patterns"] = [
+    *scenarios(
         "ask",
         "cat .*/.en*",
         "cat .*/x",
@@ -589,10 +603,10 @@ TABLE["patterns"] = [
         "x=..; cat $x/x",
         "cd .? && cat x",
         "cd .* && cat x",
-        steps=_PEEK,
+        steps=_FILES_BESIDE_PROJECT,
     ),
-    ask("dots behind a pattern that fits a link", "cat */../README.md", link("out", "{outside}/src")),
-    *rows(
+    ask(".. after a pattern that matches a link", "cat */../README.md", link("out", "{outside}/src")),
+    *scenarios(
         "harmless",
         "cat ??/x",
         "cat [.]*/x",
@@ -604,20 +618,20 @@ TABLE["patterns"] = [
         "cat ?env",
         "cat [.]env",
         "cat *nv",
-        steps=(*_PEEK, file(".env")),
+        steps=(*_FILES_BESIDE_PROJECT, file(".env")),
     ),
-    harmless("a file's name as options of ls", "ls *", link("src/out", "{outside}"), file("-LR", ""), shows=("data.txt",)),
-    harmless("a file's name as an option of wc", "wc -l *.py", file("--files0-from=list.py", ""), link("list.py", "{outside}/data.txt")),
-    harmless("a file's name as an option of sort", "sort *.csv", file("-odata.csv", "")),
+    harmless("a file name as options of ls", "ls *", link("src/out", "{outside}"), file("-LR", ""), forbidden_output=("data.txt",)),
+    harmless("a file name as an option of wc", "wc -l *.py", file("--files0-from=list.py", ""), link("list.py", "{outside}/data.txt")),
+    harmless("a file name as an option of sort", "sort *.csv", file("-odata.csv", "")),
     harmless(
-        "a file's name as an option of grep",
+        "a file name as an option of grep",
         "grep -n x *.txt",
         file("-fx.txt", ""),
         link("x.txt", "{outside}/data.txt"),
         file("y.txt", "TOP\n"),
     ),
-    harmless("a file's name as a program of rg", "rg x *.py", program("--pre=canary.py"), file("y.py", "x\n")),
-    *rows(
+    harmless("a file name as a program of rg", "rg x *.py", program("--pre=canary.py"), file("y.py", "x\n")),
+    *scenarios(
         "allow",
         "ls *.md",
         "cat *.md",
@@ -632,19 +646,19 @@ TABLE["patterns"] = [
     ),
 ]
 
-# The home of Backburner is in no project.
-_BB = "{project}/bb"
-TABLE["backburner's home"] = [
-    ask("its settings, by its folder", "echo x > config.toml", session="{project}", cwd="{root}/state", bbhome="{root}/state"),
-    ask("a list, by its folder", ("ls",), cwd="{root}/state", bbhome="{root}/state"),
+# The home of Backburner is not part of any project.
+_HOME_IN_PROJECT = "{project}/bb"
+SCENARIOS["backburner's home"] = [
+    ask("its settings, by its directory", "echo x > config.toml", session="{project}", cwd="{root}/state", bbhome="{root}/state"),
+    ask("a list, by its directory", ("ls",), cwd="{root}/state", bbhome="{root}/state"),
     ask("its settings, by a path", ("cat", "{root}/state/config.toml"), bbhome="{root}/state"),
     ask("a session in it lists", ("ls",), session="{root}/state", bbhome="{root}/state"),
     ask("a session in it reads", ("cat", "ledger.db"), session="{root}/state", bbhome="{root}/state"),
     ask("a session in it creates settings", "echo x > config.toml", session="{root}/state", bbhome="{root}/state"),
     ask("a session in it creates a file", ("touch", "new"), session="{root}/state", bbhome="{root}/state"),
-    ask("a session in a folder of it", ("ls",), session="{root}/state/tasks", bbhome="{root}/state"),
+    ask("a session in a directory of it", ("ls",), session="{root}/state/tasks", bbhome="{root}/state"),
     ask(
-        "a session in it where it is a repository",
+        "a session in it that is a repository",
         ("touch", "new"),
         sh("git init -q --template= .", "{root}/state"),
         session="{root}/state",
@@ -655,28 +669,30 @@ TABLE["backburner's home"] = [
     ask("a session above it searches", ("grep", "-r", "x", "."), session="{root}/place", bbhome="{root}/place/state"),
     ask("trusted by mistake", ("touch", "new"), cwd="{root}/state", bbhome="{root}/state", trusted=("{root}/state",)),
     ask(
-        "its own programs where it was trusted",
+        "its own programs after it was trusted",
         ("sh", "x.sh"),
         file("{root}/state/x.sh", "id\n"),
         cwd="{root}/state",
         bbhome="{root}/state",
         trusted=("{root}/state",),
     ),
-    ask("in the project: its settings", ("cat", "bb/config.toml"), bbhome=_BB),
-    ask("in the project: a list", ("ls", "bb"), bbhome=_BB),
-    ask("in the project: new settings", "echo x > bb/config.toml", bbhome=_BB),
-    ask("in the project: any new file", ("touch", "bb/new"), bbhome=_BB),
-    ask("in the project: output of tasks", ("cat", "bb/tasks/x/output.log"), file("bb/tasks/x/output.log"), bbhome=_BB),
-    ask("in the project: a copy of the ledger", ("cp", "bb/ledger.db", "copy"), bbhome=_BB),
-    ask("in the project: a search", ("grep", "-r", "x", "."), bbhome=_BB),
-    ask("in the project: a search of it", ("grep", "-r", "x", "bb"), bbhome=_BB),
-    ask("in the project: a pattern", "cat b*/config.toml", bbhome=_BB),
-    ask("in the project: cd", "cd bb && cat config.toml", bbhome=_BB),
-    ask("in the project: cd and a new file", "cd bb && touch new", bbhome=_BB),
-    ask("in the project: a list of all by a pattern", "ls *", bbhome=_BB),
+    ask("in the project: its settings", ("cat", "bb/config.toml"), bbhome=_HOME_IN_PROJECT),
+    ask("in the project: a list", ("ls", "bb"), bbhome=_HOME_IN_PROJECT),
+    ask("in the project: new settings", "echo x > bb/config.toml", bbhome=_HOME_IN_PROJECT),
+    ask("in the project: any new file", ("touch", "bb/new"), bbhome=_HOME_IN_PROJECT),
+    ask("in the project: output of tasks", ("cat", "bb/tasks/x/output.log"), file("bb/tasks/x/output.log"), bbhome=_HOME_IN_PROJECT),
+    ask("in the project: a copy of the ledger", ("cp", "bb/ledger.db", "copy"), bbhome=_HOME_IN_PROJECT),
+    ask("in the project: a search", ("grep", "-r", "x", "."), bbhome=_HOME_IN_PROJECT),
+    ask("in the project: a search of it", ("grep", "-r", "x", "bb"), bbhome=_HOME_IN_PROJECT),
+    ask("in the project: a pattern", "cat b*/config.toml", bbhome=_HOME_IN_PROJECT),
+    ask("in the project: cd", "cd bb && cat config.toml", bbhome=_HOME_IN_PROJECT),
+    ask("in the project: cd and a new file", "cd bb && touch new", bbhome=_HOME_IN_PROJECT),
+    ask("in the project: a list of all by a pattern", "ls *", bbhome=_HOME_IN_PROJECT),
     ask("in the project, hidden: a new file", ("touch", ".bb/new"), bbhome="{project}/.bb"),
-    ask("in a trusted project: a new file", ("touch", "bb/new"), bbhome=_BB, trusted=("{project}",)),
-    ask("in a trusted project: a script there", ("sh", "bb/x.sh"), file("bb/x.sh", "id\n"), bbhome=_BB, trusted=("{project}",)),
+    ask("in a trusted project: a new file", ("touch", "bb/new"), bbhome=_HOME_IN_PROJECT, trusted=("{project}",)),
+    ask(
+        "in a trusted project: a script there", ("sh", "bb/x.sh"), file("bb/x.sh", "id\n"), bbhome=_HOME_IN_PROJECT, trusted=("{project}",)
+    ),
     ask("by a link in the project: reading", ("cat", "l/config.toml"), link("l", "{root}/state"), bbhome="{root}/state"),
     ask("by a link in the project: writing", "echo x > l/config.toml", link("l", "{root}/state"), bbhome="{root}/state"),
     ask(
@@ -696,41 +712,41 @@ TABLE["backburner's home"] = [
         bbhome="{root}/l",
     ),
     ask(
-        "named by a link in the project, which leads to the project",
+        "named by a link in the project, which points to the project",
         ("touch", "store/new"),
         folder("store"),
         link("l", "store"),
         bbhome="{project}/l",
     ),
-    ask("with a slash at its end", ("touch", "bb/new"), bbhome="{project}/bb/"),
-    ask("with dots", ("touch", "bb/new"), bbhome="{project}/src/../bb"),
-    ask("the usual one", ("cat", "{home}/.backburner/config.toml")),
-    ask("a session in the usual one", ("touch", "new"), session="{home}/.backburner", bbhome="{home}/.backburner"),
+    ask("with a trailing slash", ("touch", "bb/new"), bbhome="{project}/bb/"),
+    ask("with ..", ("touch", "bb/new"), bbhome="{project}/src/../bb"),
+    ask("the default home", ("cat", "{home}/.backburner/config.toml")),
+    ask("a session in the default home", ("touch", "new"), session="{home}/.backburner", bbhome="{home}/.backburner"),
     ask("the project itself", ("touch", "new"), bbhome="{project}"),
-    allow("beside a file of the project", ("cat", "README.md"), bbhome=_BB),
-    allow("beside a search of the sources", ("grep", "-rn", "TODO", "src"), bbhome=_BB),
+    allow("beside a file of the project", ("cat", "README.md"), bbhome=_HOME_IN_PROJECT),
+    allow("beside a search of the sources", ("grep", "-rn", "TODO", "src"), bbhome=_HOME_IN_PROJECT),
     allow(
-        "beside a file of the folder above",
+        "beside a file of the directory above",
         ("cat", "n.md"),
         file("{root}/place/n.md", "x\n"),
         session="{root}/place",
         bbhome="{root}/place/state",
     ),
-    allow("a name that begins like it", ("cat", "bb.md"), file("bb.md", "x\n"), bbhome=_BB),
+    allow("a name with the same prefix", ("cat", "bb.md"), file("bb.md", "x\n"), bbhome=_HOME_IN_PROJECT),
 ]
 
-_OWN = {"PATH": "{project}/.venv/bin:" + SYSTEM_PATH}
-_THEIRS = {"PATH": "{outside}/bin:" + SYSTEM_PATH}
+_PROJECT_PATH = {"PATH": "{project}/.venv/bin:" + SYSTEM_PATH}
+_OUTSIDE_PATH = {"PATH": "{outside}/bin:" + SYSTEM_PATH}
 
 
 def _venv(name: str) -> Step:
     return program(f".venv/bin/{name}")
 
 
-# Which program a name leads to.
-TABLE["programs"] = [
+# Which program a name means.
+SCENARIOS["programs"] = [
     *(
-        ask(f"a program of the project asked for its version: {' '.join(words)}", words, _venv(words[0]), environ=_OWN)
+        ask(f"a program of the project with an option for its version: {' '.join(words)}", words, _venv(words[0]), environ=_PROJECT_PATH)
         for words in (
             ("npm", "--version"),
             ("node", "--version"),
@@ -746,11 +762,11 @@ TABLE["programs"] = [
         )
     ),
     *(
-        ask(f"a program of the project with a known name: {' '.join(words)}", words, _venv(words[0]), environ=_OWN)
+        ask(f"a program of the project with a known name: {' '.join(words)}", words, _venv(words[0]), environ=_PROJECT_PATH)
         for words in (("ls",), ("cat", "README.md"), ("git", "status"), ("true",), ("pwd",), ("echo", "hi"), ("sleep", "0"), ("date",))
     ),
     *(
-        ask(f"a program of the project, through another: {line}", line, _venv("ls"), environ=_OWN)
+        ask(f"a program of the project, through another: {line}", line, _venv("ls"), environ=_PROJECT_PATH)
         for line in (
             "env ls",
             "nice ls",
@@ -764,35 +780,40 @@ TABLE["programs"] = [
             "ls | cat",
         )
     ),
-    ask("a shell of the project", "bash -c 'ls'", _venv("bash"), environ=_OWN),
+    ask("a shell of the project", "bash -c 'ls'", _venv("bash"), environ=_PROJECT_PATH),
     ask(
-        "a PATH that leads to the project by a link",
+        "a PATH that points to the project by a link",
         ("ls",),
         _venv("ls"),
         link("{root}/sys", "{project}/.venv/bin"),
         environ={"PATH": "{root}/sys:" + SYSTEM_PATH},
     ),
     ask(
-        "a PATH that leads to the project by dots",
+        "a PATH that points to the project through ..",
         ("ls",),
         _venv("ls"),
         environ={"PATH": "{outside}/../home/alice/code/project/.venv/bin:" + SYSTEM_PATH},
     ),
     ask(
-        "a program elsewhere that is a link to the project",
+        "a program outside the project that is a link to the project",
         ("ls",),
         program("evil"),
         link("{outside}/bin/ls", "{project}/evil"),
-        environ=_THEIRS,
+        environ=_OUTSIDE_PATH,
     ),
-    ask("a link in the project to the system's own", ("ls",), link(".venv/bin/ls", "/usr/bin/ls"), environ=_OWN),
-    ask("a link in the project to another program of the system", ("ls", "README.md"), link(".venv/bin/ls", "/bin/rm"), environ=_OWN),
+    ask("a link in the project to a system program", ("ls",), link(".venv/bin/ls", "/usr/bin/ls"), environ=_PROJECT_PATH),
+    ask(
+        "a link in the project to another program of the system",
+        ("ls", "README.md"),
+        link(".venv/bin/ls", "/bin/rm"),
+        environ=_PROJECT_PATH,
+    ),
     *(
         harmless(
-            f"a program in a folder that is not the system's: {' '.join(words)}",
+            f"a program in a directory that is not a system directory: {' '.join(words)}",
             words,
             program(f"{{outside}}/bin/{words[0]}"),
-            environ=_THEIRS,
+            environ=_OUTSIDE_PATH,
         )
         for words in (
             ("ls",),
@@ -809,7 +830,7 @@ TABLE["programs"] = [
         )
     ),
     harmless(
-        "a program of the person's own that shadows the system's",
+        "a program of the user that shadows a system program",
         ("grep", "-n", "x", "README.md"),
         program("{home}/.local/bin/grep"),
         environ={"PATH": "{home}/.local/bin:" + SYSTEM_PATH},
@@ -827,34 +848,34 @@ TABLE["programs"] = [
             ("the current folder of a process, and a folder in it", "/proc/self/cwd/bin:" + SYSTEM_PATH),
         )
     ),
-    harmless("PATH with an empty place at its end", ("canary-program",), program("canary-program"), environ={"PATH": SYSTEM_PATH + ":"}),
+    harmless("PATH with an empty entry at the end", ("canary-program",), program("canary-program"), environ={"PATH": SYSTEM_PATH + ":"}),
     harmless("an empty PATH", ("ls",), program("ls"), environ={"PATH": ""}),
     harmless("no PATH", ("ls",), program("ls"), environ={"PATH": None}),
-    harmless("a shell of the caller's own", "ls", program("sh"), environ={"SHELL": "{project}/sh"}),
+    harmless("a shell in SHELL", "ls", program("sh"), environ={"SHELL": "{project}/sh"}),
     ask("PATH in the line", "PATH=. ls", program("ls")),
     ask("PATH in the line, with what it was", "PATH=$PATH:. ls", program("ls")),
     ask("PATH for the task", ("ls",), program("ls"), env={"PATH": "{project}"}),
-    # by a path
+    # programs given by a path
     ask(
-        "a link and dots in a program's path",
+        "a link and .. in a program path",
         ("far/../../../../usr/bin/ls",),
         program("{outside}/usr/bin/ls"),
         folder("{outside}/a/b/c/d"),
         link("far", "{outside}/a/b/c/d"),
     ),
     ask("a link and one step back", ("out/../bin/ls",), program("{outside}/bin/ls"), link("out", "{outside}/src")),
-    ask("dots in a program's path", ("/usr/bin/../bin/ls",)),
-    ask("dots from the project to the system", ("../../../../../../../../../../../../usr/bin/ls",)),
+    ask("`..` in a program path", ("/usr/bin/../bin/ls",)),
+    ask("`..` from the project to the system", ("../../../../../../../../../../../../usr/bin/ls",)),
     ask("the root of a process", ("/proc/self/root/usr/bin/ls",)),
-    ask("the current folder of a process", ("/proc/self/cwd/run.sh",)),
-    ask("a link to a folder of the system", ("sys/cat", "README.md"), link("sys", "/usr/bin")),
+    ask("the current directory of a process", ("/proc/self/cwd/run.sh",)),
+    ask("a link to a directory of the system", ("sys/cat", "README.md"), link("sys", "/usr/bin")),
     ask("a link to a program of the system", ("./tool", "README.md"), link("tool", "/usr/bin/cat")),
     ask("a link to another program than its name says", ("./cat", "README.md"), link("cat", "/bin/sh")),
-    ask("a folder in the project named like the system's", ("./usr/bin/ls",), program("usr/bin/ls")),
-    ask("a relative path like the system's", ("usr/bin/ls",), program("usr/bin/ls")),
+    ask("a directory in the project with the name of a system directory", ("./usr/bin/ls",), program("usr/bin/ls")),
+    ask("a relative path like a system path", ("usr/bin/ls",), program("usr/bin/ls")),
     ask("a program outside, by its path", ("{outside}/bin/canary",)),
     ask("a program outside with a known name", ("{outside}/bin/ls",), program("{outside}/bin/ls")),
-    ask("a program of the project asked for its version, by its path", ("./run.sh", "--version")),
+    ask("a program of the project with an option for its version, by its path", ("./run.sh", "--version")),
     ask("an interpreter of the project, by its path", (".venv/bin/python3", "--version"), _venv("python3")),
     ask("a link to an interpreter in the project", (".venv/bin/python3", "-V"), link(".venv/bin/python3", "/usr/bin/python3")),
     ask("alternatives of the system", ("/etc/alternatives/awk", "{print}")),
@@ -862,16 +883,22 @@ TABLE["programs"] = [
     ask("a script whose first line is a reader", ("./notes.sh",), program("notes.sh", "#!/bin/cat\n")),
     ask("a loader of programs", ("/lib64/ld-linux-x86-64.so.2", "/bin/ls")),
     ask("a program by a descriptor", ("/dev/fd/0",)),
-    harmless("two slashes in a program's path", ("//usr/bin/ls",)),
-    harmless("a single dot in a program's path", ("/usr/./bin/ls",)),
-    allow("the system's own, by its path", ("/usr/bin/ls",)),
-    allow("the system's own, by the old path", ("/bin/cat", "README.md")),
-    allow("a trusted project's program asked for its version", ("npm", "--version"), _venv("npm"), environ=_OWN, trusted=("{project}",)),
-    allow("a trusted project's interpreter", ("python3", "run.py"), _venv("python3"), environ=_OWN, trusted=("{project}",)),
-    allow("a PATH in which the project has other programs", ("ls",), _venv("mytool"), environ=_OWN),
-    allow("a PATH with a folder that is not there", ("ls",), environ={"PATH": "/nonexistent:" + SYSTEM_PATH}),
+    harmless("two slashes in a program path", ("//usr/bin/ls",)),
+    harmless("a single dot in a program path", ("/usr/./bin/ls",)),
+    allow("a system program, by its path", ("/usr/bin/ls",)),
+    allow("a system program, by the old path", ("/bin/cat", "README.md")),
     allow(
-        "a PATH with the person's own programs",
+        "a trusted project's program with an option for its version",
+        ("npm", "--version"),
+        _venv("npm"),
+        environ=_PROJECT_PATH,
+        trusted=("{project}",),
+    ),
+    allow("a trusted project's interpreter", ("python3", "run.py"), _venv("python3"), environ=_PROJECT_PATH, trusted=("{project}",)),
+    allow("a PATH in which the project has other programs", ("ls",), _venv("mytool"), environ=_PROJECT_PATH),
+    allow("a PATH with a directory that does not exist", ("ls",), environ={"PATH": "/nonexistent:" + SYSTEM_PATH}),
+    allow(
+        "a PATH with the user's programs",
         ("git", "status"),
         program("{home}/.local/bin/mytool"),
         environ={"PATH": "{home}/.local/bin:" + SYSTEM_PATH},
@@ -883,38 +910,38 @@ _EVIL_GIT = (
     sh("echo {secret} > s.txt && git add s.txt && git -c core.fsmonitor=false commit -q -m {secret}", "{outside}/evil"),
 )
 _EVIL_CONFIG = "[core]\n\tfsmonitor = {tool}\n\tpager = {tool}\n[diff]\n\texternal = {tool}\n"
-_NO_ELF = ("error while loading", "cannot be preloaded", "cannot be loaded")
+_LOADER_ERRORS = ("error while loading", "cannot be preloaded", "cannot be loaded")
 
-# Variables that a caller hands on without having been asked.
-TABLE["environment"] = [
+# Variables that are inherited from the caller.
+SCENARIOS["environment"] = [
     harmless(
         "LD_LIBRARY_PATH to the project",
         ("ls",),
         file("libc.so.6", "x"),
         file("libselinux.so.1", "x"),
         environ={"LD_LIBRARY_PATH": "{project}"},
-        shows=_NO_ELF,
+        forbidden_output=_LOADER_ERRORS,
     ),
     harmless(
-        "LD_LIBRARY_PATH with an empty place",
+        "LD_LIBRARY_PATH with an empty entry",
         ("ls",),
         file("libc.so.6", "x"),
         file("libselinux.so.1", "x"),
         environ={"LD_LIBRARY_PATH": ":/usr/local/cuda/lib64"},
-        shows=_NO_ELF,
+        forbidden_output=_LOADER_ERRORS,
     ),
     harmless(
-        "LD_LIBRARY_PATH with an empty place, and git",
+        "LD_LIBRARY_PATH with an empty entry, and git",
         ("git", "status"),
         file("libz.so.1", "x"),
         environ={"LD_LIBRARY_PATH": "/usr/lib:"},
-        shows=_NO_ELF,
+        forbidden_output=_LOADER_ERRORS,
     ),
-    harmless("LD_PRELOAD", ("ls",), file("evil.so", "x"), environ={"LD_PRELOAD": "{project}/evil.so"}, shows=_NO_ELF),
-    harmless("LD_AUDIT", ("ls",), file("evil.so", "x"), environ={"LD_AUDIT": "{project}/evil.so"}, shows=_NO_ELF),
+    harmless("LD_PRELOAD", ("ls",), file("evil.so", "x"), environ={"LD_PRELOAD": "{project}/evil.so"}, forbidden_output=_LOADER_ERRORS),
+    harmless("LD_AUDIT", ("ls",), file("evil.so", "x"), environ={"LD_AUDIT": "{project}/evil.so"}, forbidden_output=_LOADER_ERRORS),
     harmless("LD_DEBUG with a file", ("ls",), environ={"LD_DEBUG": "libs", "LD_DEBUG_OUTPUT": "{canary}"}),
-    harmless("LD_DEBUG alone", ("ls",), environ={"LD_DEBUG": "files"}, shows=("calling init",)),
-    harmless("LD_TRACE_LOADED_OBJECTS", ("echo", "printed"), environ={"LD_TRACE_LOADED_OBJECTS": "1"}, shows=("libc.so",)),
+    harmless("LD_DEBUG alone", ("ls",), environ={"LD_DEBUG": "files"}, forbidden_output=("calling init",)),
+    harmless("LD_TRACE_LOADED_OBJECTS", ("echo", "printed"), environ={"LD_TRACE_LOADED_OBJECTS": "1"}, forbidden_output=("libc.so",)),
     *(
         harmless(f"{name} to a file", ("git", "status"), environ={name: "{canary}"})
         for name in (
@@ -1046,44 +1073,47 @@ TABLE["environment"] = [
     allow("a language for the task", ("ls",), env={"LANG": "C"}),
     allow("a time zone for the task", ("date",), env={"TZ": "UTC"}),
     allow("no colour for the task", ("ls",), env={"NO_COLOR": "1"}),
-    allow("a variable of the caller's that nobody reads", ("ls",), environ={"MY_APP_MODE": "dev"}),
-    allow("an editor of the caller's", ("git", "log", "--oneline"), environ={"EDITOR": "vim", "VISUAL": "vim"}),
+    allow("a variable of the caller that no program reads", ("ls",), environ={"MY_APP_MODE": "dev"}),
+    allow("an editor of the caller", ("git", "log", "--oneline"), environ={"EDITOR": "vim", "VISUAL": "vim"}),
     allow(
         "a session of a terminal",
         ("git", "status"),
         environ={"TERM": "xterm-256color", "COLORTERM": "truecolor", "SSH_AUTH_SOCK": "/nonexistent/agent"},
     ),
-    allow("where the home is", "echo $HOME"),
-    allow("who it is", "echo $USER"),
+    allow("the home directory", "echo $HOME"),
+    allow("the user name", "echo $USER"),
 ]
 
 _STATUS, _DIFF, _LOG, _SHOW = ("git", "status"), ("git", "diff"), ("git", "log", "-p"), ("git", "show")
 _CHANGED = append("README.md", "x\n")
-_AGED = aged("README.md")
+_OLD_TIMESTAMP = with_old_timestamp("README.md")
 
 
-def _set(text: str, path: str = ".git/config") -> Step:
-    """Settings added to a file, which may not be there yet."""
+def _settings(text: str, path: str = ".git/config") -> Step:
+    """Append settings to a file, and create the file if it does not exist."""
 
-    def step(world: World) -> None:
-        world.path(path).parent.mkdir(parents=True, exist_ok=True)
-        append(path, text)(world)
+    def step(sandbox: Sandbox) -> None:
+        sandbox.path(path).parent.mkdir(parents=True, exist_ok=True)
+        append(path, text)(sandbox)
 
     return step
 
 
 def _driver(name: str, kind: str, key: str, config: str = ".git/config", attributes: str = ".gitattributes") -> tuple[Step, ...]:
-    """A driver for all files, with a name that may be odd."""
+    """Define a driver for all files. Its name may contain unusual characters."""
     quoted = name.replace("\\", "\\\\").replace('"', '\\"')
-    return (_set(f'[{kind} "{quoted}"]\n\t{key} = {{tool}}\n\trequired = false\n', config), _set(f"* {kind}={name}\n", attributes))
+    return (
+        _settings(f'[{kind} "{quoted}"]\n\t{key} = {{tool}}\n\trequired = false\n', config),
+        _settings(f"* {kind}={name}\n", attributes),
+    )
 
 
-# A commit that claims to be signed: git asks the program for signatures about it.
+# A commit with a signature: git runs the signature program to check it.
 _SIGNED = sh(
     r"""c=$(git cat-file commit HEAD | sed '/^committer/a gpgsig -----BEGIN PGP SIGNATURE-----\n \n AAAA\n -----END PGP SIGNATURE-----' |"""
     " git hash-object -t commit -w --stdin); git update-ref HEAD $c"
 )
-# A repository that lacks an object and would fetch it from wherever its settings say.
+# A repository with a missing object, which git would fetch from the address in its settings.
 _PARTIAL = (
     sh(
         "mv .git/objects/pack p && for f in p/*.pack; do git unpack-objects -q < $f; done; rm -rf p;"
@@ -1112,10 +1142,10 @@ _STORE = (
     ),
 )
 
-# No file that git reads by itself may make an allowed git run a program.
-TABLE["git runs nothing"] = [
+# No file that git reads may make an allowed git command run a program.
+SCENARIOS["git runs nothing"] = [
     *(
-        harmless(f"{key} of the repository: {' '.join(line)}", line, _CHANGED, _set(f"[{section}]\n\t{key} = {{tool}}\n"))
+        harmless(f"{key} of the repository: {' '.join(line)}", line, _CHANGED, _settings(f"[{section}]\n\t{key} = {{tool}}\n"))
         for section, key, line in (
             ("core", "fsmonitor", _STATUS),
             ("core", "fsmonitor", _DIFF),
@@ -1127,37 +1157,45 @@ TABLE["git runs nothing"] = [
             ("credential", "helper", ("git", "log")),
         )
     ),
-    harmless("FSMonitor in other letters", _STATUS, _set("[CORE]\n\tFsMonitor={tool}\n")),
-    harmless("fsmonitor on a line that goes on", _STATUS, _set("[core] fsmonitor = \\\n{tool}\n")),
-    harmless("fsmonitor behind another value of it", _STATUS, _set("[core]\n\tfsmonitor = false\n\tfsmonitor = {tool}\n")),
-    harmless("fsmonitor, version 2", _STATUS, _set("[core]\n\tfsmonitor = {tool}\n\tfsmonitorHookVersion = 2\n")),
+    harmless("FSMonitor in mixed case", _STATUS, _settings("[CORE]\n\tFsMonitor={tool}\n")),
+    harmless("fsmonitor on a continued line", _STATUS, _settings("[core] fsmonitor = \\\n{tool}\n")),
+    harmless("fsmonitor after another value", _STATUS, _settings("[core]\n\tfsmonitor = false\n\tfsmonitor = {tool}\n")),
+    harmless("fsmonitor, version 2", _STATUS, _settings("[core]\n\tfsmonitor = {tool}\n\tfsmonitorHookVersion = 2\n")),
     harmless(
-        "fsmonitor in settings with a mark at their beginning",
+        "fsmonitor in settings with a byte order mark",
         _STATUS,
         sh(r"printf '\357\273\277' | cat - .git/config > c && mv c .git/config"),
-        _set("[core]\n\tfsmonitor = {tool}\n"),
+        _settings("[core]\n\tfsmonitor = {tool}\n"),
     ),
-    harmless("fsmonitor with line ends of Windows", _STATUS, _set("[core]\r\n\tfsmonitor = {tool}\r\n")),
-    harmless("a hook after a change of the index: status", _STATUS, program(".git/hooks/post-index-change"), _AGED),
-    harmless("a hook after a change of the index: diff", _DIFF, program(".git/hooks/post-index-change"), _AGED),
+    harmless("fsmonitor with Windows line ends", _STATUS, _settings("[core]\r\n\tfsmonitor = {tool}\r\n")),
+    harmless("a hook after a change of the index: status", _STATUS, program(".git/hooks/post-index-change"), _OLD_TIMESTAMP),
+    harmless("a hook after a change of the index: diff", _DIFF, program(".git/hooks/post-index-change"), _OLD_TIMESTAMP),
     harmless(
-        "hooks elsewhere", _STATUS, program("{outside}/hooks/post-index-change"), _set("[core]\n\thooksPath = {outside}/hooks\n"), _AGED
-    ),
-    harmless("hooks in the project", _STATUS, program(".husky/post-index-change"), _set("[core]\n\thooksPath = .husky\n"), _AGED),
-    harmless("hooks by a link", _STATUS, program("{outside}/hooks/post-index-change"), link(".git/hooks", "{outside}/hooks"), _AGED),
-    harmless(
-        "hooks of the person's own settings",
+        "hooks outside the project",
         _STATUS,
         program("{outside}/hooks/post-index-change"),
-        _set("[core]\n\thooksPath = {outside}/hooks\n", "{home}/.gitconfig"),
-        _AGED,
+        _settings("[core]\n\thooksPath = {outside}/hooks\n"),
+        _OLD_TIMESTAMP,
+    ),
+    harmless(
+        "hooks in the project", _STATUS, program(".husky/post-index-change"), _settings("[core]\n\thooksPath = .husky\n"), _OLD_TIMESTAMP
+    ),
+    harmless(
+        "hooks by a link", _STATUS, program("{outside}/hooks/post-index-change"), link(".git/hooks", "{outside}/hooks"), _OLD_TIMESTAMP
+    ),
+    harmless(
+        "hooks of the user's settings",
+        _STATUS,
+        program("{outside}/hooks/post-index-change"),
+        _settings("[core]\n\thooksPath = {outside}/hooks\n", "{home}/.gitconfig"),
+        _OLD_TIMESTAMP,
     ),
     *(
         harmless(f"a {kind} driver's {key} named {name!r}: {' '.join(line)}", line, *_driver(name, kind, key), *steps)
         for kind, key, name, line, steps in (
-            ("filter", "clean", "evil", _STATUS, (_AGED,)),
+            ("filter", "clean", "evil", _STATUS, (_OLD_TIMESTAMP,)),
             ("filter", "clean", "evil", _DIFF, (_CHANGED,)),
-            ("filter", "process", "evil", _STATUS, (_AGED,)),
+            ("filter", "process", "evil", _STATUS, (_OLD_TIMESTAMP,)),
             ("filter", "process", "evil", _DIFF, (_CHANGED,)),
             ("filter", "clean", "lfs", _DIFF, (_CHANGED,)),
             ("filter", "clean", "a=b", _DIFF, (_CHANGED,)),
@@ -1180,54 +1218,54 @@ TABLE["git runs nothing"] = [
     ),
     harmless("textconv by .git/info/attributes", _LOG, *_driver("evil", "diff", "textconv", attributes=".git/info/attributes")),
     harmless(
-        "textconv in another folder's attributes",
+        "textconv in another directory's attributes",
         _LOG,
         *_driver("evil", "diff", "textconv", attributes="src/.gitattributes"),
         sh("echo y >> src/main.py && git commit -q -a -m y"),
     ),
     harmless(
-        "clean by the person's own attributes",
+        "clean by the user's attributes",
         _DIFF,
         *_driver("evil", "filter", "clean", attributes="{home}/.config/git/attributes"),
         _CHANGED,
     ),
     harmless(
-        "attributes elsewhere",
+        "attributes outside the project",
         _DIFF,
         *_driver("evil", "filter", "clean", attributes="{outside}/attributes"),
-        _set("[core]\n\tattributesFile = {outside}/attributes\n"),
+        _settings("[core]\n\tattributesFile = {outside}/attributes\n"),
         _CHANGED,
     ),
-    harmless("a driver of the person's own settings", _DIFF, *_driver("evil", "filter", "clean", "{home}/.gitconfig"), _CHANGED),
+    harmless("a driver of the user's settings", _DIFF, *_driver("evil", "filter", "clean", "{home}/.gitconfig"), _CHANGED),
     harmless(
-        "a driver of the person's own settings, with an odd name", _DIFF, *_driver("a=b", "diff", "textconv", "{home}/.gitconfig"), _CHANGED
+        "a driver of the user's settings, with an unusual name", _DIFF, *_driver("a=b", "diff", "textconv", "{home}/.gitconfig"), _CHANGED
     ),
     harmless(
         "a driver in an included file",
         _LOG,
         *_driver("evil", "diff", "textconv", "{outside}/more"),
-        _set("[include]\n\tpath = {outside}/more\n"),
+        _settings("[include]\n\tpath = {outside}/more\n"),
     ),
-    harmless("settings that are included", _STATUS, file("{outside}/more", _EVIL_CONFIG), _set("[include]\n\tpath = {outside}/more\n")),
-    harmless("settings that are included by a relative path", _STATUS, file("more", _EVIL_CONFIG), _set("[include]\n\tpath = ../more\n")),
+    harmless("included settings", _STATUS, file("{outside}/more", _EVIL_CONFIG), _settings("[include]\n\tpath = {outside}/more\n")),
+    harmless("included settings by a relative path", _STATUS, file("more", _EVIL_CONFIG), _settings("[include]\n\tpath = ../more\n")),
     harmless(
-        "settings that are included under a condition",
+        "included settings under a condition",
         _STATUS,
         file("{outside}/more", _EVIL_CONFIG),
-        _set('[includeIf "gitdir:**"]\n\tpath = {outside}/more\n'),
+        _settings('[includeIf "gitdir:**"]\n\tpath = {outside}/more\n'),
     ),
     harmless(
-        "settings that are included for a branch",
+        "included settings for a branch",
         _STATUS,
         file("{outside}/more", _EVIL_CONFIG),
-        _set('[includeIf "onbranch:main"]\n\tpath = {outside}/more\n'),
+        _settings('[includeIf "onbranch:main"]\n\tpath = {outside}/more\n'),
     ),
     harmless(
-        "settings that are included over two files",
+        "included settings over two files",
         _STATUS,
         file("{outside}/more", "[include]\n\tpath = most\n"),
         file("{outside}/most", _EVIL_CONFIG),
-        _set("[include]\n\tpath = {outside}/more\n"),
+        _settings("[include]\n\tpath = {outside}/more\n"),
     ),
     harmless("settings that are a link", _STATUS, file("{outside}/cfg", _EVIL_CONFIG), link(".git/config", "{outside}/cfg")),
     harmless("~/.gitconfig: status", _STATUS, file("{home}/.gitconfig", _EVIL_CONFIG)),
@@ -1237,13 +1275,13 @@ TABLE["git runs nothing"] = [
         "~/.gitconfig that includes", _STATUS, file("{home}/more", _EVIL_CONFIG), file("{home}/.gitconfig", "[include]\n\tpath = ~/more\n")
     ),
     harmless(
-        "settings of a worktree", _STATUS, _set("[extensions]\n\tworktreeConfig = true\n"), file(".git/config.worktree", _EVIL_CONFIG)
+        "settings of a worktree", _STATUS, _settings("[extensions]\n\tworktreeConfig = true\n"), file(".git/config.worktree", _EVIL_CONFIG)
     ),
     harmless(
         "settings of a worktree, in a worktree",
         _STATUS,
         *_WORKTREE,
-        _set("[extensions]\n\tworktreeConfig = true\n"),
+        _settings("[extensions]\n\tworktreeConfig = true\n"),
         file(".git/worktrees/wt/config.worktree", _EVIL_CONFIG),
         session="{home}/code/wt",
     ),
@@ -1252,7 +1290,7 @@ TABLE["git runs nothing"] = [
         _DIFF,
         *_WORKTREE,
         append("{home}/code/wt/README.md", "x\n"),
-        _set(_EVIL_CONFIG),
+        _settings(_EVIL_CONFIG),
         session="{home}/code/wt",
     ),
     harmless(
@@ -1260,43 +1298,48 @@ TABLE["git runs nothing"] = [
         _STATUS,
         *_WORKTREE,
         program(".git/hooks/post-index-change"),
-        aged("{home}/code/wt/README.md"),
+        with_old_timestamp("{home}/code/wt/README.md"),
         session="{home}/code/wt",
     ),
-    harmless("a common folder elsewhere", _STATUS, *_STORE, file(".git/commondir", "{outside}/store/.git\n")),
+    harmless("a common directory outside the project", _STATUS, *_STORE, file(".git/commondir", "{outside}/store/.git\n")),
     harmless(
-        "a common folder in the project",
+        "a common directory in the project",
         _STATUS,
         sh("cp -r .git common"),
         append("common/config", _EVIL_CONFIG),
         file(".git/commondir", "../common\n"),
     ),
     # signatures
-    harmless("a program for signatures: log", ("git", "log"), _SIGNED, _set("[log]\n\tshowSignature = true\n[gpg]\n\tprogram = {tool}\n")),
-    harmless("a program for signatures: show", _SHOW, _SIGNED, _set("[log]\n\tshowSignature = true\n[gpg]\n\tprogram = {tool}\n")),
+    harmless(
+        "a program for signatures: log", ("git", "log"), _SIGNED, _settings("[log]\n\tshowSignature = true\n[gpg]\n\tprogram = {tool}\n")
+    ),
+    harmless("a program for signatures: show", _SHOW, _SIGNED, _settings("[log]\n\tshowSignature = true\n[gpg]\n\tprogram = {tool}\n")),
     harmless(
         "a program for signatures by the name of OpenPGP",
         ("git", "log"),
         _SIGNED,
-        _set('[log]\n\tshowSignature = true\n[gpg "openpgp"]\n\tprogram = {tool}\n'),
+        _settings('[log]\n\tshowSignature = true\n[gpg "openpgp"]\n\tprogram = {tool}\n'),
     ),
     harmless(
-        "a format of logs that checks signatures", ("git", "log"), _SIGNED, _set("[format]\n\tpretty = %G?\n[gpg]\n\tprogram = {tool}\n")
+        "a format of logs that checks signatures",
+        ("git", "log"),
+        _SIGNED,
+        _settings("[format]\n\tpretty = %G?\n[gpg]\n\tprogram = {tool}\n"),
     ),
     harmless(
         "a named format of logs that checks signatures",
         ("git", "log", "--pretty=mine"),
         _SIGNED,
-        _set("[pretty]\n\tmine = %G?\n[gpg]\n\tprogram = {tool}\n"),
+        _settings("[pretty]\n\tmine = %G?\n[gpg]\n\tprogram = {tool}\n"),
     ),
     ask("a log with signatures", ("git", "log", "--show-signature"), _SIGNED),
     ask("a format that checks signatures", ("git", "log", "--format=%G?"), _SIGNED),
-    # objects that are fetched when they are missed
+    # missing objects that git would fetch
     harmless(
         "a missing object, and a program to fetch it: log",
         _LOG,
         *_PARTIAL,
-        _set('[remote "origin"]\n\turl = {outside}\n\tuploadpack = {tool}\n'),
+        _settings('[remote "origin"]\n\turl = {outside}\n\tuploadpack = {tool}\n'),
         sh("git config --unset-all remote.origin.url; git config remote.origin.url {outside}"),
     ),
     harmless(
@@ -1324,7 +1367,7 @@ TABLE["git runs nothing"] = [
         sh("git config --replace-all remote.origin.url 'ext::{tool}'; git config protocol.ext.allow always"),
     ),
     harmless(
-        "a missing object, and a way to reach a host",
+        "a missing object, and a command to connect to a host",
         _LOG,
         *_PARTIAL,
         sh("git config --replace-all remote.origin.url ssh://127.0.0.1:1/x; git config core.sshCommand {tool}"),
@@ -1336,7 +1379,7 @@ TABLE["git runs nothing"] = [
         sh("git config --replace-all remote.origin.url git://127.0.0.1:1/x; git config core.gitProxy {tool}"),
     ),
     harmless(
-        "a missing object, and an address rewritten",
+        "a missing object, and a rewritten address",
         _LOG,
         *_PARTIAL,
         sh(
@@ -1352,10 +1395,10 @@ TABLE["git runs nothing"] = [
         environ={"PATH": "{home}/.local/bin:" + SYSTEM_PATH},
     ),
     # repositories in the project
-    harmless("a folder laid out as a repository", _STATUS, *_BARE, cwd="{project}/d"),
-    harmless("a folder in a folder laid out as a repository", _STATUS, *_BARE, cwd="{project}/d/inner"),
-    harmless("cd to a folder laid out as a repository", "cd d && git status", *_BARE),
-    harmless("cd to a folder laid out as a repository, and a log", "cd d && git diff", *_BARE),
+    harmless("a directory with the layout of a repository", _STATUS, *_BARE, cwd="{project}/d"),
+    harmless("a directory inside one with the layout of a repository", _STATUS, *_BARE, cwd="{project}/d/inner"),
+    harmless("cd to a directory with the layout of a repository", "cd d && git status", *_BARE),
+    harmless("cd to a directory with the layout of a repository, and a log", "cd d && git diff", *_BARE),
     harmless("an inner repository", _STATUS, *_NESTED, cwd="{project}/inner"),
     harmless("cd to an inner repository", "cd inner && git status", *_NESTED),
     harmless("an inner repository that is part of the index", _STATUS, *_NESTED, sh("git -c core.fsmonitor=false add inner 2>/dev/null")),
@@ -1367,7 +1410,7 @@ TABLE["git runs nothing"] = [
         append("inner/x", "x\n"),
     ),
     harmless(
-        "a .git file to a folder of the project",
+        "a .git file to a directory of the project",
         _STATUS,
         sh("cp -r .git store && mkdir w"),
         append("store/config", _EVIL_CONFIG),
@@ -1375,25 +1418,27 @@ TABLE["git runs nothing"] = [
         cwd="{project}/w",
     ),
     harmless(
-        "a .git file to a folder outside",
+        "a .git file to a directory outside",
         _STATUS,
         *_STORE,
         folder("w"),
         file("w/.git", "gitdir: {outside}/store/.git\n"),
         cwd="{project}/w",
     ),
-    harmless("a .git link to a folder outside", _STATUS, *_STORE, folder("w"), link("w/.git", "{outside}/store/.git"), cwd="{project}/w"),
+    harmless(
+        "a .git link to a directory outside", _STATUS, *_STORE, folder("w"), link("w/.git", "{outside}/store/.git"), cwd="{project}/w"
+    ),
     harmless("the project's own .git as a file", _STATUS, *_STORE, sh("rm -rf .git"), file(".git", "gitdir: {outside}/store/.git\n")),
     harmless("the project's own .git as a link", _STATUS, *_STORE, sh("rm -rf .git"), link(".git", "{outside}/store/.git")),
     harmless("cd to a .git file", "cd w && git status", *_STORE, file("w/.git", "gitdir: {outside}/store/.git\n")),
-    harmless("git in the git folder", _STATUS, _set(_EVIL_CONFIG), cwd="{project}/.git"),
+    harmless("git in the git directory", _STATUS, _settings(_EVIL_CONFIG), cwd="{project}/.git"),
     # submodules
     *(
         harmless(f"settings of a submodule: {' '.join(line)}", line, *_SUBMODULE, *steps)
         for line, steps in (
-            (_STATUS, (_set(_EVIL_CONFIG, ".git/modules/sub/config"),)),
-            (_DIFF, (_set(_EVIL_CONFIG, ".git/modules/sub/config"), append("sub/README.md", "x\n"))),
-            (("git", "status", "--short"), (program(".git/modules/sub/hooks/post-index-change"), aged("sub/README.md"))),
+            (_STATUS, (_settings(_EVIL_CONFIG, ".git/modules/sub/config"),)),
+            (_DIFF, (_settings(_EVIL_CONFIG, ".git/modules/sub/config"), append("sub/README.md", "x\n"))),
+            (("git", "status", "--short"), (program(".git/modules/sub/hooks/post-index-change"), with_old_timestamp("sub/README.md"))),
         )
     ),
     harmless(
@@ -1401,43 +1446,43 @@ TABLE["git runs nothing"] = [
         _STATUS,
         *_SUBMODULE,
         *_driver("evil", "filter", "clean", ".git/modules/sub/config", "sub/.gitattributes"),
-        aged("sub/README.md"),
+        with_old_timestamp("sub/README.md"),
     ),
     harmless(
-        "a driver of a submodule with an odd name",
+        "a driver of a submodule with an unusual name",
         _STATUS,
         *_SUBMODULE,
         *_driver("a=b", "filter", "process", ".git/modules/sub/config", "sub/.gitattributes"),
-        aged("sub/README.md"),
+        with_old_timestamp("sub/README.md"),
     ),
     harmless(
         "a submodule shown as a log",
         _DIFF,
         *_SUBMODULE,
-        _set("[diff]\n\tsubmodule = diff\n"),
-        _set(_EVIL_CONFIG, ".git/modules/sub/config"),
+        _settings("[diff]\n\tsubmodule = diff\n"),
+        _settings(_EVIL_CONFIG, ".git/modules/sub/config"),
         append("sub/README.md", "x\n"),
-        shows=(),
+        forbidden_output=(),
     ),
     harmless(
         "a summary of submodules",
         _STATUS,
         *_SUBMODULE,
-        _set("[status]\n\tsubmoduleSummary = true\n"),
-        _set(_EVIL_CONFIG, ".git/modules/sub/config"),
+        _settings("[status]\n\tsubmoduleSummary = true\n"),
+        _settings(_EVIL_CONFIG, ".git/modules/sub/config"),
     ),
-    harmless("a submodule whose .git leads outside", _STATUS, *_SUBMODULE, *_STORE, file("sub/.git", "gitdir: {outside}/store/.git\n")),
-    # names of verbs
-    ask("an alias of the repository", ("git", "st"), _set("[alias]\n\tst = !{tool}\n")),
-    ask("an alias of the person", ("git", "st"), file("{home}/.gitconfig", "[alias]\n\tst = !{tool}\n")),
-    harmless("an alias named like a verb", _STATUS, _set("[alias]\n\tstatus = !{tool}\n")),
+    harmless("a submodule whose .git points outside", _STATUS, *_SUBMODULE, *_STORE, file("sub/.git", "gitdir: {outside}/store/.git\n")),
+    # names of subcommands
+    ask("an alias of the repository", ("git", "st"), _settings("[alias]\n\tst = !{tool}\n")),
+    ask("an alias of the user", ("git", "st"), file("{home}/.gitconfig", "[alias]\n\tst = !{tool}\n")),
+    harmless("an alias named like a verb", _STATUS, _settings("[alias]\n\tstatus = !{tool}\n")),
     ask(
         "a program named like a verb",
         ("git", "evil"),
         program("{home}/.local/bin/git-evil"),
         environ={"PATH": "{home}/.local/bin:" + SYSTEM_PATH},
     ),
-    *rows(
+    *scenarios(
         "ask",
         ("git", "-c", "core.fsmonitor={tool}", "status"),
         ("git", "--git-dir={outside}/evil/.git", "status"),
@@ -1457,8 +1502,8 @@ TABLE["git runs nothing"] = [
         ("git", "config", "--global", "alias.x", "!id"),
         ("git", "-p", "log"),
     ),
-    # everyday
-    *rows(
+    # everyday commands
+    *scenarios(
         "allow",
         ("git", "status"),
         ("git", "status", "--short"),
@@ -1481,18 +1526,18 @@ TABLE["git runs nothing"] = [
     harmless("a submodule: status of the whole", _STATUS, *_SUBMODULE),
     harmless("a submodule: log of the whole", ("git", "log", "--oneline", "-5"), *_SUBMODULE),
     harmless("a submodule: status in it", _STATUS, *_SUBMODULE, cwd="{project}/sub"),
-    allow("what an editor notes about a branch", _STATUS, _set('[branch "main"]\n\tvscode-merge-base = origin/main\n')),
-    allow("what gh notes about a remote", _STATUS, _set('[remote "origin"]\n\tgh-resolved = base\n')),
-    allow("hooks that a tool set up", _STATUS, program(".husky/pre-commit", "#!/bin/sh\n"), _set("[core]\n\thooksPath = .husky\n")),
-    allow("commits that are signed", ("git", "log", "--oneline"), _set("[commit]\n\tgpgsign = true\n")),
-    allow("settings of the person's own", _STATUS, file("{home}/.gitconfig", "[user]\n\tname = Alice\n[pull]\n\trebase = true\n")),
-    allow("a session in a folder of the repository", _STATUS, session="{project}/src"),
+    allow("settings of an editor for a branch", _STATUS, _settings('[branch "main"]\n\tvscode-merge-base = origin/main\n')),
+    allow("settings of gh for a remote", _STATUS, _settings('[remote "origin"]\n\tgh-resolved = base\n')),
+    allow("hooks of a tool", _STATUS, program(".husky/pre-commit", "#!/bin/sh\n"), _settings("[core]\n\thooksPath = .husky\n")),
+    allow("commits that are signed", ("git", "log", "--oneline"), _settings("[commit]\n\tgpgsign = true\n")),
+    allow("settings of the user", _STATUS, file("{home}/.gitconfig", "[user]\n\tname = Alice\n[pull]\n\trebase = true\n")),
+    allow("a session in a directory of the repository", _STATUS, session="{project}/src"),
 ]
 
 _TOKEN = sh("git config --replace-all remote.origin.url https://u:{secret}@example.org/p.git")
 _TRACKED = sh("echo {secret} > .env && git add -f .env && git commit -q -m env")
-# What looks like a secret, and where searches and git would show one.
-TABLE["secrets"] = [
+# Names that look like secrets, and searches and git commands that would show one.
+SCENARIOS["secrets"] = [
     *(
         ask(f"{name}, by {' '.join(words)}", (*words, name), file(name))
         for name, words in (
@@ -1531,14 +1576,14 @@ TABLE["secrets"] = [
     ),
     ask("a copy under another name", ("cp", "terraform.tfstate", "x.txt"), file("terraform.tfstate")),
     ask("a redirect", "cat < kubeconfig", file("kubeconfig")),
-    ask("a pattern that fits one", "cat *.json", file("auth.json")),
+    ask("a pattern that matches a secret", "cat *.json", file("auth.json")),
     ask("a comparison", ("diff", "README.md", "apikey.txt"), file("apikey.txt")),
     ask("after cd", "cd conf && cat auth.json", file("conf/auth.json")),
     ask("settings of git", ("cat", ".git/config"), _TOKEN),
-    ask("settings of git, by dots", ("cat", "src/../.git/config"), _TOKEN),
+    ask("settings of git, through ..", ("cat", "src/../.git/config"), _TOKEN),
     ask("settings of git, by two slashes", ("cat", ".git//config"), _TOKEN),
     ask("settings of git, after cd", "cd .git && cat config", _TOKEN),
-    ask("settings of git, from its folder", ("cat", "config"), _TOKEN, cwd="{project}/.git"),
+    ask("settings of git, from its directory", ("cat", "config"), _TOKEN, cwd="{project}/.git"),
     ask("settings of git, by a search", ("grep", "url", ".git/config"), _TOKEN),
     ask("settings of git, by a pattern", "cat .git/conf*", _TOKEN),
     ask("settings of a submodule", ("cat", ".git/modules/sub/config"), file(".git/modules/sub/config")),
@@ -1574,12 +1619,12 @@ TABLE["secrets"] = [
         )
     ),
     harmless(
-        "a token by which the person's settings rewrite addresses",
+        "a token in an address that the user's settings rewrite",
         ("git", "remote", "-v"),
         file("{home}/.gitconfig", '[url "https://u:{secret}@example.org/"]\n\tinsteadOf = https://example.org/\n'),
     ),
     *(
-        harmless(f"a secret deep below: {path}, by {line}", line, file(path, "needle {secret}\n"))
+        harmless(f"a secret in a subdirectory: {path}, by {line}", line, file(path, "needle {secret}\n"))
         for path, line in (
             ("node_modules/pkg/.env", "grep -r needle ."),
             ("node_modules/pkg/.env", "grep -rn needle node_modules"),
@@ -1631,49 +1676,51 @@ TABLE["secrets"] = [
     harmless("a secret that changed", ("git", "diff"), _TRACKED, append(".env", "{secret}\n")),
     harmless("a secret that is staged", ("git", "diff", "--cached"), file(".env"), sh("git add -f .env")),
     harmless(
-        "a repository whose objects lie in another one",
+        "a repository that uses the objects of another one",
         ("git", "log", "-p", "leak"),
         file(".git/objects/info/alternates", "{home}/code/other/.git/objects\n"),
         sh("mkdir -p .git/refs/heads; git -C {home}/code/other rev-parse HEAD > .git/refs/heads/leak"),
     ),
     harmless(
-        "a .git file that leads to another project: log",
+        "a .git file that points to another project: log",
         ("git", "log"),
         file("w/.git", "gitdir: {home}/code/other/.git\n"),
         cwd="{project}/w",
     ),
     harmless(
-        "a .git file that leads to another project: show",
+        "a .git file that points to another project: show",
         ("git", "show"),
         file("w/.git", "gitdir: {home}/code/other/.git\n"),
         cwd="{project}/w",
     ),
-    harmless("a work tree outside: diff", ("git", "diff"), _set("[core]\n\tworktree = {outside}\n")),
-    harmless("a work tree outside: status", ("git", "status"), _set("[core]\n\tworktree = {home}\n"), shows=(".bashrc", ".ssh")),
+    harmless("a work tree outside: diff", ("git", "diff"), _settings("[core]\n\tworktree = {outside}\n")),
     harmless(
-        "a work tree outside, of a folder laid out as a repository",
+        "a work tree outside: status", ("git", "status"), _settings("[core]\n\tworktree = {home}\n"), forbidden_output=(".bashrc", ".ssh")
+    ),
+    harmless(
+        "a work tree outside, of a directory with the layout of a repository",
         "cd d && git status",
         sh("cp -r .git d"),
         sh("git config -f d/config core.worktree {home}"),
-        shows=(".bashrc", ".ssh"),
+        forbidden_output=(".bashrc", ".ssh"),
     ),
-    harmless("ignored names from a file outside", ("git", "status"), _set("[core]\n\texcludesFile = {home}/.ssh/id_ed25519\n")),
-    *rows(
+    harmless("ignored names from a file outside", ("git", "status"), _settings("[core]\n\texcludesFile = {home}/.ssh/id_ed25519\n")),
+    *scenarios(
         "ask", ("cat", "/etc/shadow"), ("cat", "/proc/1/environ"), ("cat", "{home}/.ssh/id_ed25519"), ("cat", "{home}/.config/gh/hosts.yml")
     ),
     allow("a list beside a secret", ("ls", "-la"), file(".env")),
     allow("a search of the sources beside a secret", ("grep", "-rn", "TODO", "src"), file(".env")),
     allow("status beside a secret", ("git", "status"), file(".env")),
     allow("a test for a secret's file", "test -f .env && echo there", file(".env")),
-    allow("a name that only sounds like one", ("cat", "src/keyboard.py"), file("src/keyboard.py", "x\n")),
-    allow("another name that only sounds like one", ("cat", "docs/author.json"), file("docs/author.json", "{}\n")),
+    allow("a harmless name that resembles a secret", ("cat", "src/keyboard.py"), file("src/keyboard.py", "x\n")),
+    allow("another harmless name that resembles a secret", ("cat", "docs/author.json"), file("docs/author.json", "{}\n")),
     allow("a file of plain settings", ("cat", "package.json"), file("package.json", "{}\n")),
     allow("remotes without their addresses", ("git", "remote"), _TOKEN),
     allow("a log of names", ("git", "log", "--oneline", "--stat"), _TRACKED),
     allow("a diff of names", ("git", "diff", "--stat"), _TRACKED, append(".env", "x\n")),
 ]
 
-_RUN_BY_OTHERS = (
+_AUTOMATICALLY_USED = (
     ".claude/settings.json",
     ".claude/settings.local.json",
     ".claude/commands/x.md",
@@ -1707,12 +1754,12 @@ def _parent(path: str) -> tuple[Step, ...]:
     return (folder(os.path.dirname(path)),) if "/" in path else ()
 
 
-# Files that other programs run or obey by themselves are not made without a person.
-TABLE["files that others run"] = [
-    *(ask(f"a redirect to {path}", f"echo x > {path}", *_parent(path)) for path in _RUN_BY_OTHERS),
-    *(ask(f"touch {path}", ("touch", path), *_parent(path)) for path in _RUN_BY_OTHERS[::4]),
-    *(ask(f"a copy to {path}", ("cp", "README.md", path), *_parent(path)) for path in _RUN_BY_OTHERS[1::4]),
-    *(ask(f"tee {path}", f"echo x | tee {path}", *_parent(path)) for path in _RUN_BY_OTHERS[2::4]),
+# Files that other programs use automatically are not created without approval.
+SCENARIOS["automatically used files"] = [
+    *(ask(f"a redirect to {path}", f"echo x > {path}", *_parent(path)) for path in _AUTOMATICALLY_USED),
+    *(ask(f"touch {path}", ("touch", path), *_parent(path)) for path in _AUTOMATICALLY_USED[::4]),
+    *(ask(f"a copy to {path}", ("cp", "README.md", path), *_parent(path)) for path in _AUTOMATICALLY_USED[1::4]),
+    *(ask(f"tee {path}", f"echo x | tee {path}", *_parent(path)) for path in _AUTOMATICALLY_USED[2::4]),
     *(
         ask(f"mkdir {path}", ("mkdir", "-p", path))
         for path in (
@@ -1728,7 +1775,7 @@ TABLE["files that others run"] = [
         )
     ),
     *(
-        ask(f"in other letters: {path}", ("touch", path), *_parent(path))
+        ask(f"in other case: {path}", ("touch", path), *_parent(path))
         for path in (
             ".Claude/settings.json",
             ".MCP.json",
@@ -1752,34 +1799,34 @@ TABLE["files that others run"] = [
         )
     ),
     ask("a .git file", "echo 'gitdir: x' > src/.git"),
-    ask("a .git folder", ("mkdir", "src/.git")),
+    ask("a .git directory", ("mkdir", "src/.git")),
     ask("after cd", "cd .claude && echo x > settings.json", folder(".claude")),
-    ask("from the folder itself", "echo x > settings.json", folder(".claude"), cwd="{project}/.claude"),
-    ask("a session in the folder itself", "echo x > settings.json", folder(".claude"), session="{project}/.claude"),
-    ask("by a link to the folder", ("touch", "c/settings.json"), folder(".claude"), link("c", ".claude")),
-    ask("by a link that leads nowhere yet", ("touch", "m"), link("m", ".mcp.json")),
-    ask("by slashes and dots", ("touch", ".//.claude/./settings.json"), folder(".claude")),
-    ask("by dots that cancel out", ("touch", "src/../.mcp.json")),
-    ask("by its whole path", ("touch", "{project}/.mcp.json")),
+    ask("from the directory itself", "echo x > settings.json", folder(".claude"), cwd="{project}/.claude"),
+    ask("a session in the directory itself", "echo x > settings.json", folder(".claude"), session="{project}/.claude"),
+    ask("by a link to the directory", ("touch", "c/settings.json"), folder(".claude"), link("c", ".claude")),
+    ask("by a broken link", ("touch", "m"), link("m", ".mcp.json")),
+    ask("through slashes and dots", ("touch", ".//.claude/./settings.json"), folder(".claude")),
+    ask("through .. components", ("touch", "src/../.mcp.json")),
+    ask("by its full path", ("touch", "{project}/.mcp.json")),
     ask("by a pattern", "touch .cl*/settings.json", folder(".claude")),
-    ask("into the folder by a copy", ("cp", "README.md", ".husky"), folder(".husky")),
+    ask("into the directory by a copy", ("cp", "README.md", ".husky"), folder(".husky")),
     ask("by uniq", ("uniq", "README.md", ".mcp.json")),
     ask("by sort", ("sort", "-o", ".mcp.json", "README.md")),
     ask("by find", ("find", ".", "-fprint", ".mcp.json")),
     ask("by git", ("git", "log", "--output=.mcp.json")),
     ask("by git, in another way", ("git", "diff", "--output", ".mcp.json")),
     ask("by an append", "echo x >> .mcp.json"),
-    ask("by an output of errors", "ls 2> .mcp.json"),
-    ask("by an output of both", "ls > .mcp.json 2>&1"),
+    ask("by a redirect of errors", "ls 2> .mcp.json"),
+    ask("by a redirect of both outputs", "ls > .mcp.json 2>&1"),
     ask("with a hidden character in it", "touch .cl\u200caude"),
     ask(
-        "in a trusted folder that is named",
+        "in a trusted directory given by the caller",
         ("touch", ".git/hooks/pre-commit"),
         folder("{home}/code/other/.git/hooks"),
         cwd="{home}/code/other",
         trusted=("{home}/code/other",),
     ),
-    *rows(
+    *scenarios(
         "allow",
         ("touch", "notes.txt"),
         ("mkdir", "-p", "build/out"),
@@ -1796,9 +1843,9 @@ TABLE["files that others run"] = [
     ),
 ]
 
-# Names and places that read differently from how they look.
-TABLE["names"] = [
-    *rows(
+# Names and paths that are not what they seem to be.
+SCENARIOS["names"] = [
+    *scenarios(
         "ask",
         ("cat", "//etc/hostname"),
         ("cat", "/./etc/hostname"),
@@ -1860,10 +1907,10 @@ TABLE["names"] = [
         ("cat", "x" * 5000),
     ),
     ask("a line with a hidden character", "cat README\u200b.md"),
-    ask("a line that is written backwards", "cat \u202edm.EMDAER"),
-    ask("a line with a space that is none", "cat\u00a0README.md"),
-    harmless("a folder named like the home, as a word", ("cat", "~/.bashrc"), file("~/.bashrc", "mine\n")),
-    harmless("a folder named like the home, quoted", "cat '~/.bashrc'", file("~/.bashrc", "mine\n")),
+    ask("a line with right-to-left text", "cat \u202edm.EMDAER"),
+    ask("a line with a non-breaking space", "cat\u00a0README.md"),
+    harmless("a directory named like the home, as a word", ("cat", "~/.bashrc"), file("~/.bashrc", "mine\n")),
+    harmless("a directory named like the home, quoted", "cat '~/.bashrc'", file("~/.bashrc", "mine\n")),
     harmless("words that look like a line", ("cat", "README.md; touch {canary}")),
     harmless("words that look like a substitution", ("echo", "$(touch {canary})")),
     harmless("words that look like a variable", ("echo", "$HOME", "`touch {canary}`")),
@@ -1877,15 +1924,15 @@ TABLE["names"] = [
     harmless("a name of a link in brackets, as a word", ("cat", "[x]"), link("[x]", "{outside}/data.txt"), file("x", "mine\n")),
     harmless("a name of a link with a dollar sign, quoted", "cat '$HOME'", link("$HOME", "{outside}/data.txt")),
     harmless("a commit named like a link", ("git", "log", "-p", "out"), _OUT),
-    Row("answers", "a pipe as a file", ("cat", "pipe"), (fifo("pipe"),)),
-    Row("answers", "a pipe below a search", ("grep", "-r", "x", "src"), (fifo("src/pipe"),)),
-    Row("answers", "a pipe as settings of git", ("git", "status"), (fifo(".git/config"),)),
-    Row("answers", "a pipe as attributes of git", ("git", "status"), (fifo(".gitattributes"),)),
-    Row("answers", "a pipe as a .git file", ("git", "status"), (folder("w"), fifo("w/.git")), cwd="{project}/w"),
-    Row("answers", "a pipe as settings of the person", ("git", "status"), (fifo("{home}/.gitconfig"),)),
-    Row("answers", "a pipe as a file of submodules", ("git", "status"), (fifo(".gitmodules"),)),
-    Row("answers", "links in a circle", ("cat", "a/b/c"), (link("a", "b"), link("b", "a"))),
-    Row("answers", "settings of git that include themselves", ("git", "status"), (_set("[include]\n\tpath = config\n"),)),
+    Scenario("answers", "a pipe as a file", ("cat", "pipe"), (fifo("pipe"),)),
+    Scenario("answers", "a pipe below a search", ("grep", "-r", "x", "src"), (fifo("src/pipe"),)),
+    Scenario("answers", "a pipe as settings of git", ("git", "status"), (fifo(".git/config"),)),
+    Scenario("answers", "a pipe as attributes of git", ("git", "status"), (fifo(".gitattributes"),)),
+    Scenario("answers", "a pipe as a .git file", ("git", "status"), (folder("w"), fifo("w/.git")), cwd="{project}/w"),
+    Scenario("answers", "a pipe as settings of the user", ("git", "status"), (fifo("{home}/.gitconfig"),)),
+    Scenario("answers", "a pipe as a file of submodules", ("git", "status"), (fifo(".gitmodules"),)),
+    Scenario("answers", "links that form a loop", ("cat", "a/b/c"), (link("a", "b"), link("b", "a"))),
+    Scenario("answers", "settings of git that include themselves", ("git", "status"), (_settings("[include]\n\tpath = config\n"),)),
     allow("a name with a space", "cat 'a b.md'", file("a b.md", "x\n")),
     allow("a name beyond ASCII", ("cat", "caf\u00e9.md"), file("caf\u00e9.md", "x\n")),
     allow("a name with a dash, by a path", ("cat", "./-rf"), file("-rf", "x\n")),
@@ -1910,9 +1957,9 @@ TABLE["names"] = [
         )
     ),
     allow("a pattern in a project with brackets", "cat *.md", file("{home}/code/[x]/README.md", "x\n"), session="{home}/code/[x]"),
-    allow("output to nowhere", "ls > /dev/null"),
-    allow("errors to nowhere", "ls nothing 2>/dev/null"),
-    harmless("output to the output", "echo x > /dev/stdout"),
-    allow("the whole path of a file", ("cat", "{project}/README.md")),
+    allow("output to /dev/null", "ls > /dev/null"),
+    allow("errors to /dev/null", "ls nothing 2>/dev/null"),
+    harmless("output to /dev/stdout", "echo x > /dev/stdout"),
+    allow("the full path of a file", ("cat", "{project}/README.md")),
     allow("a path with slashes and dots", ("cat", ".//src/./main.py")),
 ]

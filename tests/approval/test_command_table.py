@@ -1,4 +1,4 @@
-"""Command lines and what the gate says to them: the verdict, and the part that decided."""
+"""Command lines with their decision, and the simple command that decided."""
 
 from pathlib import Path
 
@@ -165,11 +165,11 @@ ASKED = {
     "pytest": "pytest", "make": "make", "./run.sh": "./run.sh", "sh run.sh": "sh", "python3 setup.py": "python3", "npm test": "npm", "cargo test": "cargo", "go test ./...": "go", "uv run pytest": "uv run", "bin/ls": "bin/ls",
     # injection
     "PATH=/tmp ls": "PATH=/tmp ls", "LD_PRELOAD=x ls": "LD_PRELOAD", "GIT_DIR=x git status": "GIT_DIR", "PAGER=x git log": "PAGER", "env PATH=/tmp ls": "env", "export PATH=/tmp": "PATH=/tmp", "IFS=x": "IFS", "BASH_ENV=x bash -c ls": "BASH_ENV", "GIT_EXTERNAL_DIFF=x git diff": "GIT_EXTERNAL_DIFF",
-    # git's traps
+    # dangerous options of git
     "git -c core.pager=x log": "git", "git --exec-path=x status": "git", "git -C / status": "git", "git diff --ext-diff": "git", "git diff --output=x": "git", "git log --output=x": "git", "git grep -O x": "git", "git grep --open-files-in-pager=x y": "git", "git diff --no-index /etc/passwd x": "git",
     "git branch new": "git branch", "git branch -D x": "git branch", "git tag v1": "git tag", "git remote add x y": "git remote", "git config core.pager x": "git config", "git commit -m x": "git commit", "git add .": "git add", "git stash": "git stash", "git merge x": "git merge", "git submodule update": "git",
     "git show --textconv x": "git", "git --git-dir=x status": "git",
-    # more of the shell than simple commands: what shells read differently asks
+    # shell syntax beyond simple commands
     "l\\s": "", 'echo "$(date +%s)"': "", "(ls)": "", "{ ls; }": "", "if ls; then ls; fi": "", "for i in 1 2; do echo $i; done": "", "! ls": "", "ls\\\n -la": "", "cat <<EOF\nhello\nEOF": "", "[[ -f README.md ]] && ls": "",
     "export FOO=1": "", "unset FOO": "", "FOO=1 ls": "FOO", "env FOO=1 ls": "env", "ls /usr/share": "ls", "readlink notes": "readlink", "echo > new.txt README.md": "", "echo &>x reboot": "", "true; [ a > README.md ]": "", "cat <<E .env\nE": "",
     "ls 2>&1 >&README.md": "", "echo ${x@P}": "", "echo $[1]": "", "echo `ls`": "", "ls |& cat": "", "echo $'a'": "", "x=$ ls": "",
@@ -189,28 +189,28 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _lines(text: str) -> list[str]:
-    """One command a line; a here-document and a continued line belong together."""
+    """Split into commands: one per line, except here-documents and continued lines."""
     lines: list[str] = []
     for line in text.strip().splitlines():
-        open_one = lines and (lines[-1].endswith("\\") or ("<<EOF" in lines[-1] and not lines[-1].endswith("\nEOF")))
-        lines[-1:] = [lines[-1] + "\n" + line] if open_one else [*lines[-1:], line]
+        is_open = lines and (lines[-1].endswith("\\") or ("<<EOF" in lines[-1] and not lines[-1].endswith("\nEOF")))
+        lines[-1:] = [lines[-1] + "\n" + line] if is_open else [*lines[-1:], line]
     return lines
 
 
 @pytest.mark.parametrize("line", _lines(ALLOWED))
-def test_what_only_looks_or_makes_something_new_is_allowed(project: Path, line: str) -> None:
+def test_reading_and_creating_is_allowed(project: Path, line: str) -> None:
     found = verdict(project, line)
     assert (found.decision, found.rule) == ("allow", "harmless"), found
 
 
-@pytest.mark.parametrize(("line", "decided"), ASKED.items())
-def test_everything_else_asks_and_says_which_part_decided(project: Path, line: str, decided: str) -> None:
+@pytest.mark.parametrize(("line", "deciding_command"), ASKED.items())
+def test_other_commands_require_approval_and_name_the_deciding_command(project: Path, line: str, deciding_command: str) -> None:
     found = verdict(project, line)
     assert found.decision == "ask", found
-    assert decided in found.part and found.reasons and all(found.reasons)
+    assert deciding_command in found.part and found.reasons and all(found.reasons)
 
 
-def test_the_tables_are_as_long_as_promised() -> None:
+def test_the_tables_have_at_least_350_commands() -> None:
     assert len(_lines(ALLOWED)) + len(ASKED) >= 350
 
 
@@ -219,32 +219,32 @@ TRUSTED = ["pytest -q", "pytest tests/test_x.py::test_y -k 'a or b'", "make", "m
 
 
 @pytest.mark.parametrize("line", TRUSTED)
-def test_the_code_of_a_trusted_project_runs_and_of_another_asks(project: Path, line: str) -> None:
+def test_project_code_is_allowed_only_in_a_trusted_project(project: Path, line: str) -> None:
     assert verdict(project, line, trusted=True).decision == "allow"
-    asked = verdict(project, line)
-    assert asked.decision == "ask" and asked.trust_would_do
+    untrusted = verdict(project, line)
+    assert untrusted.decision == "ask" and untrusted.trust_would_do
 
 
 @pytest.mark.parametrize(
     "line",
     ["make -f /tmp/evil.mk", "make SHELL=/tmp/x", "pytest --rootdir=/", "pytest ../other", "pytest; rm x", "npm --prefix /x run y", "python3 -c x", "PYTHONPATH=/tmp pytest", "cargo --config x test", "sudo make", "make > README.md", "pytest $X"],
 )  # fmt: skip
-def test_trust_covers_the_project_and_nothing_else(project: Path, line: str) -> None:
+def test_trust_does_not_cover_commands_that_leave_the_project(project: Path, line: str) -> None:
     found = verdict(project, line, trusted=True)
     assert found.decision == "ask" and not found.trust_would_do
 
 
 @pytest.mark.parametrize("line", ["ls", "cat README.md", "echo hello", "git status", "sleep 1"])
-def test_a_plain_argv_is_judged_like_its_line(project: Path, line: str) -> None:
+def test_a_harmless_command_without_a_shell_is_allowed(project: Path, line: str) -> None:
     assert verdict(project, line, argv=True).decision == "allow"
 
 
-def test_in_an_argv_nothing_is_special(project: Path) -> None:
+def test_shell_syntax_has_no_meaning_without_a_shell(project: Path) -> None:
     assert verdict(project, "echo '$(rm x)' '>' README.md ';' rm", argv=True).decision == "allow"
     assert verdict(project, "cat '*'", argv=True).decision == "allow"
 
 
-def test_a_listed_host_may_be_read_from_and_nothing_more(project: Path) -> None:
+def test_curl_may_only_read_from_listed_hosts(project: Path) -> None:
     hosts = ("api.example.org", "localhost")
     for line in ("curl https://api.example.org/x", "curl -s -I http://localhost:8080/", "curl -fsS https://API.example.org"):
         assert verdict(project, line, hosts=hosts).decision == "allow", line
@@ -265,15 +265,15 @@ def test_a_listed_host_may_be_read_from_and_nothing_more(project: Path) -> None:
         "[core]\npager=x",
     ],
 )
-def test_a_repository_whose_settings_run_a_program_makes_git_ask_where_somebody_else_starts_it(tmp_path: Path, setting: str) -> None:
+def test_git_started_by_others_requires_approval_for_risky_settings(tmp_path: Path, setting: str) -> None:
     project = make_project(tmp_path)
     assert verdict(project, "git status", ours=False).decision == "allow"
     (project / ".git/config").write_text(setting)
     found = verdict(project, "git status", ours=False)
-    assert found.decision == "ask" and "makes git run a program" in found.reasons[0]
+    assert found.decision == "ask" and "may make git run a program" in found.reasons[0]
 
 
-def test_a_program_of_the_project_that_borrows_a_harmless_name_asks(project: Path) -> None:
+def test_a_project_program_with_the_name_of_a_system_program_requires_approval(project: Path) -> None:
     found = verdict(project, "ls", env={"PATH": f"{project}/bin:/usr/bin"})
     assert found.decision == "ask"
     assert verdict(project, "ls", env={"PATH": ".:/usr/bin"}).decision == "ask"
