@@ -177,7 +177,9 @@ class McpServer:
         def read(app: App) -> tuple[str, str]:
             entry = app.queries.find(task_id, self._caller)
             if kind == _TASK:
-                return "application/json", json.dumps({**render.as_json(entry, now_ms()), **render.inspection_json(app.runs.inspect(entry))})
+                return "application/json", json.dumps(
+                    {**render.as_json(entry, now_ms()), **render.inspection_json(app.runs.inspect(entry))}
+                )
             piece = app.runs.read(entry, cursor, most=_MAX_OUTPUT)
             more = f"\n[more: {_OUTPUT}://{entry.task.task_id}?cursor={piece.cursor}]" if piece.more else ""
             return "text/plain", readable(piece.data.decode("utf-8", "replace")) + more

@@ -362,7 +362,11 @@ def _without_output(board: Board, entry: Entry) -> list[str]:
         case Section.PENDING:
             return [*facts, f"Waiting {_pending_text(board, entry, _MIN_FULL_ID_WIDTH)}"]
         case Section.WAITING:
-            return [*facts, f"Why it needs approval: {_progress_and_detail(board, entry)[1]}", f"To approve: backburner approve {task.task_id}"]
+            return [
+                *facts,
+                f"Why it needs approval: {_progress_and_detail(board, entry)[1]}",
+                f"To approve: backburner approve {task.task_id}",
+            ]
         case Section.RECENT:
             return ["No output."]
         case _:
