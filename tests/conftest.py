@@ -186,6 +186,13 @@ def place(tmp_path: Path) -> Iterator[Place]:
     assert not left, f"left behind: {left}"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that start an engine, which all use `place`, so that `scripts/test --fast` can leave them out."""
+    for item in items:
+        if place.__name__ in getattr(item, "fixturenames", ()):
+            item.add_marker("engine")
+
+
 @pytest.fixture(autouse=True)
 def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """No test sees the person's own home or settings."""
