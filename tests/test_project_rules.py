@@ -81,6 +81,24 @@ def test_the_architecture_page_is_short_and_shows_every_folder() -> None:
     assert all(f"\n{folder}/ " in text for folder in FOLDERS)
 
 
+def test_source_paths_in_the_architecture_page_exist() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    folders = "|".join(FOLDERS)
+    for path, name in re.findall(rf"\b((?:{folders})/[\w/]+\.py)(?::([\w.]+))?", text):
+        assert (SOURCE / path).is_file(), path
+        if name:
+            assert re.search(rf"^\s*(?:async )?(?:def|class) {name.split('.')[-1]}\b", (SOURCE / path).read_text(), re.MULTILINE), (
+                path,
+                name,
+            )
+
+
+def test_paths_in_the_readme_of_the_tests_exist() -> None:
+    text = (ROOT / "tests" / "README.md").read_text()
+    for path in re.findall(r"`([\w/]+(?:/|\.py))`", text):
+        assert any((folder / path).exists() for folder in (ROOT / "tests", ROOT)), path
+
+
 def test_the_tour_has_nine_chapters_whose_tests_have_docstrings() -> None:
     chapters = sorted((ROOT / "tests" / "tour").glob("test_*.py"))
     assert [path.name[5:7] for path in chapters] == [f"{number:02}" for number in range(1, 10)]
