@@ -46,7 +46,7 @@ def test_ask_an_agent_and_continue_the_conversation(home: Place) -> None:
 
 @pytest.mark.parametrize("answer", ["approve", "reject"])
 def test_an_agent_waits_until_its_command_is_approved_or_rejected(home: Place, answer: str) -> None:
-    """The command of an agent is a task of its own. While it needs approval, the run of the agent is `waiting`."""
+    """The command of an agent is a separate task. While it needs approval, the run of the agent is `waiting`."""
     (home.cwd / "old.txt").write_text("x")
     task_id = home.ok("ask", script({"tool": "run_command", "args": {"command": "rm old.txt"}}, {"say": "Finished."})).strip()
     wait_until(lambda: home.status(task_id)["status"] == "waiting", "the agent to wait for approval", 40)

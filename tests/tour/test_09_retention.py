@@ -30,7 +30,7 @@ def test_compact_removes_old_runs_of_recurring_tasks_except_the_latest(place: Pl
 
 
 async def test_an_embedded_runner_removes_tasks_older_than_a_number_of_days(tmp_path: Path) -> None:
-    """The engine does the same by itself after `commands.retention_days`, unless `commands.auto_cleanup` is off."""
+    """The engine does the same automatically after `commands.retention_days`, unless `commands.auto_cleanup` is off."""
     runner = TaskRunner(TaskStorage(tmp_path / "tasks"))
     task_id = await runner.start_task(["true"], str(tmp_path), "Short", approved_by="user")
     async with asyncio.timeout(20):
