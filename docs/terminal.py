@@ -1,6 +1,6 @@
-"""A terminal's screen as a picture: `tmux capture-pane -ep | python docs/terminal.py "a title" > docs/picture.svg`.
+"""Draws the screen of a terminal as SVG: `tmux capture-pane -ep | python docs/terminal.py "a title" > docs/picture.svg`.
 
-Knows colours, bold, faint, italic, underlined and reversed text; one character is one cell, a wide one two.
+Supports colours, and bold, faint, italic, underlined and reversed text. A character takes one cell, a wide character two.
 """
 
 import re
@@ -32,6 +32,8 @@ BASIC = [
 
 
 class Style(NamedTuple):
+    """How a piece of text is drawn; None is the default colour."""
+
     fore: str | None = None
     back: str | None = None
     bold: bool = False
@@ -42,7 +44,7 @@ class Style(NamedTuple):
 
 
 def colour(number: int) -> str:
-    """One of the 256."""
+    """The hex value of one of the 256 terminal colours."""
     if number < 16:
         return BASIC[number]
     if number < 232:
@@ -51,8 +53,8 @@ def colour(number: int) -> str:
     return "#" + f"{8 + 10 * (number - 232):02x}" * 3
 
 
-def styled(style: Style, parameters: str) -> Style:
-    """The style after one colour sequence."""
+def apply_sequence(style: Style, parameters: str) -> Style:
+    """Return the style after one colour sequence (the numbers between `ESC [` and `m`)."""
     numbers = [int(number or 0) for number in re.split("[;:]", parameters)]
     while numbers:
         number = numbers.pop(0)
@@ -83,11 +85,12 @@ def styled(style: Style, parameters: str) -> Style:
 
 
 def width(text: str) -> int:
+    """How many cells a text takes."""
     return sum(2 if unicodedata.east_asian_width(c) in "WF" else 0 if unicodedata.combining(c) else 1 for c in text)
 
 
 def draw(screen: str, title: str) -> str:
-    """The picture."""
+    """Return the screen as SVG."""
     lines = screen.rstrip().split("\n")
     plain = [re.sub(r"\x1b\[[0-9;:]*m|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b.", "", line) for line in lines]
     across, down = max(map(width, plain)) * CELL + 32, len(lines) * LINE + 56
@@ -103,24 +106,32 @@ def draw(screen: str, title: str) -> str:
         x, y = 16.0, 48 + number * LINE
         for piece in re.split(r"(\x1b\[[0-9;:]*m|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\))", line):
             if piece.startswith("\x1b["):
-                style = styled(style, piece[2:-1])
+                style = apply_sequence(style, piece[2:-1])
             elif piece and not piece.startswith("\x1b"):
                 wide = width(piece) * CELL
-                parts += _piece(piece, style, x, y, wide)
+                parts += _draw_piece(piece, style, x, y, wide)
                 x += wide
     return "\n".join([*parts, "</g>", "</svg>", ""])
 
 
-def _piece(text: str, style: Style, x: float, y: int, wide: float) -> list[str]:
+def _draw_piece(text: str, style: Style, x: float, y: int, wide: float) -> list[str]:
+    """Return the SVG elements for text of one style: its background, if it has one, and the text."""
     fore, back = style.fore or FORE, style.back
     if style.reverse:
         fore, back = back or BACK, fore
     drawn = [f'<rect x="{x:.1f}" y="{y - 14}" width="{wide:.1f}" height="{LINE}" fill="{back}"/>'] if back and back != BACK else []
     if not text.strip() and not style.under:
         return drawn
-    marks = [' font-weight="bold"'] * style.bold + [' opacity="0.6"'] * style.faint + [' font-style="italic"'] * style.italic
-    marks += [' text-decoration="underline"'] * style.under
-    # Every piece has its width, whatever font there is.
+    marks = []
+    if style.bold:
+        marks.append(' font-weight="bold"')
+    if style.faint:
+        marks.append(' opacity="0.6"')
+    if style.italic:
+        marks.append(' font-style="italic"')
+    if style.under:
+        marks.append(' text-decoration="underline"')
+    # The width is fixed, so that columns line up in every font.
     attributes = f'x="{x:.1f}" y="{y}" fill="{fore}" textLength="{wide:.1f}" lengthAdjust="spacingAndGlyphs"{"".join(marks)}'
     return [*drawn, f"<text {attributes}>{escape(text)}</text>"]
 

@@ -1,4 +1,4 @@
-"""Fixtures: a home of its own for every test, doors to it, and a check that nothing is left behind."""
+"""Fixtures: a separate home for every test, access to it through the command line, and a check that no process is left running."""
 
 import contextlib
 import json
@@ -19,7 +19,7 @@ from backburner.system import processes as process
 from backburner.system.caller_identity import current_caller
 from backburner.system.home import Home
 
-# No test may depend on the machine being fast.
+# No test may depend on a fast machine.
 hypothesis.settings.register_profile("any-speed", deadline=None)
 hypothesis.settings.load_profile("any-speed")
 
@@ -28,7 +28,7 @@ CONFIG = "[approval]\nyes_without_terminal = true\n"
 
 
 def wait_until(predicate: Callable[[], object], what: str, seconds: float = 20.0) -> None:
-    """Wait for a condition; the test fails with `what` where it does not come true."""
+    """Wait for a condition; the test fails with `what` if it does not come true in time."""
     deadline = time.monotonic() + seconds
     while not predicate():
         assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
@@ -41,7 +41,7 @@ def caller(app: App) -> Caller:
 
 
 class Place:
-    """A home and the command line to it, as separate processes see them."""
+    """A home with a project folder. Its methods run `backburner` as a separate process."""
 
     def __init__(self, root: Path, cwd: Path) -> None:
         self.root, self.cwd = root, cwd
@@ -61,7 +61,7 @@ class Place:
     def cli(
         self, *words: str, env: dict[str, str] | None = None, cwd: Path | None = None, **options: object
     ) -> "subprocess.CompletedProcess[str]":
-        """One call of the command line, to its end."""
+        """Run the command line and wait until it exits."""
         return subprocess.run(
             [sys.executable, "-m", "backburner", *words],
             cwd=cwd or self.cwd,
@@ -75,16 +75,17 @@ class Place:
         )
 
     def ok(self, *words: str, **options: object) -> str:
-        """Like `cli`, for a call that must succeed; its output."""
+        """Like `cli`, for a call that must succeed; returns its standard output."""
         done = self.cli(*words, **options)  # type: ignore[arg-type]
         assert done.returncode == 0, (words, done.returncode, done.stdout, done.stderr)
         return done.stdout
 
     def json(self, *words: str) -> object:
+        """What a call with `--json` prints."""
         return json.loads(self.ok(*words, "--json"))
 
     def run(self, *command: str, options: tuple[str, ...] = ()) -> str:
-        """Start a command; its id."""
+        """Start an approved command; returns the ID of the task."""
         return self.ok("run", "--yes", *options, "--", *command).strip()
 
     def status(self, task_id: str) -> dict[str, object]:
@@ -93,7 +94,7 @@ class Place:
         return found
 
     def finish(self, *command: str, options: tuple[str, ...] = ()) -> dict[str, object]:
-        """Run a command to its end; its status."""
+        """Run an approved command and wait for its end; returns its status."""
         task_id = self.run(*command, options=options)
         self.cli("wait", task_id, "--timeout", "60")
         return self.status(task_id)
@@ -110,7 +111,7 @@ class Place:
 
     @property
     def python(self) -> str:
-        """The folder of the interpreter that knows the package."""
+        """The folder of the interpreter that has the package installed."""
         return os.path.dirname(sys.executable)
 
     @property
@@ -118,77 +119,85 @@ class Place:
         return process.engine_of(self.home)
 
     def kill_engine(self) -> None:
-        """SIGKILL, as a user out of patience would."""
+        """Kill the engine with SIGKILL. Its keeper starts another."""
         if engine := self.engine:
             process.send(engine, signal.SIGKILL)
-            wait_until(lambda: not process.is_alive(engine), "the engine to be dead")
+            wait_until(lambda: not process.is_alive(engine), "the engine to die")
 
     def stop_engine(self) -> None:
-        """End the engine, its keeper, and one that was just on its way, for good."""
+        """Stop the engine and its keeper, and an engine that is just starting, so that none comes back."""
 
         def gone() -> bool:
-            for one in self.processes("backburner-keeper"):
-                process.send(one, signal.SIGKILL)
+            for keeper in self.processes("backburner-keeper"):
+                process.send(keeper, signal.SIGKILL)
             engines = self.processes(str(self.root))
-            for one in engines:
-                process.send(one, signal.SIGTERM)
+            for engine in engines:
+                process.send(engine, signal.SIGTERM)
             return not engines
 
-        wait_until(gone, "the engine to leave")
+        wait_until(gone, "the engine to exit")
 
     def stop_all(self) -> None:
-        """End the engine, and the hosts of agents and post."""
+        """Stop the engine, the agent process and the integrations process."""
         self.stop_engine()
 
         def gone() -> bool:
-            left = self.processes()
-            for one in left:
-                process.send(one, signal.SIGTERM)
-            return not left
+            remaining = self.processes()
+            for found in remaining:
+                process.send(found, signal.SIGTERM)
+            return not remaining
 
-        wait_until(gone, "all of it to leave")
+        wait_until(gone, "all processes of the home to exit")
 
     def hosts(self, module: str) -> list[ProcessId]:
-        """The processes beside the engine that run a module of ours; one may just be going."""
+        """The processes of the home that run a module of Backburner, such as `agents.process`."""
         found = []
-        for one in self.processes():
-            with contextlib.suppress(OSError):
-                found += [one] if module.encode() in Path(f"/proc/{one.pid}/cmdline").read_bytes() else []
+        for candidate in self.processes():
+            with contextlib.suppress(OSError):  # it may exit just now
+                if module.encode() in Path(f"/proc/{candidate.pid}/cmdline").read_bytes():
+                    found.append(candidate)
         return found
 
     def processes(self, word: str = "") -> list[ProcessId]:
-        """Living processes that belong to this home: by their command line, or by what they were given."""
-        mine = []
+        """Living processes of this home, found by their command line or environment; with `word`, only those that have it as an argument."""
+        members = []
         for name in filter(str.isdigit, os.listdir("/proc")):
             try:
                 words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0")
                 env = Path(f"/proc/{name}/environ").read_bytes().split(b"\0")
             except OSError:
                 continue
-            ours = str(self.root).encode() in words or f"BACKBURNER_HOME={self.root}".encode() in env
-            if ours and (not word or word.encode() in words) and (found := process.identify(int(name))):
-                mine.append(found)
-        return mine
+            belongs = str(self.root).encode() in words or f"BACKBURNER_HOME={self.root}".encode() in env
+            if belongs and (not word or word.encode() in words) and (found := process.identify(int(name))):
+                members.append(found)
+        return members
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
-    """A fresh home in which `--yes` works without a terminal. Nothing may be left running at the end of the test."""
+    """A fresh home in which `--yes` works without a terminal. The test fails if it leaves a process running."""
     project = tmp_path / "project"
     project.mkdir()
     here = Place(tmp_path / "home", project)
     here.configure(CONFIG)
     yield here
     here.stop_engine()
-    left = {one: Path(f"/proc/{one.pid}/cmdline").read_bytes() for one in here.processes()}
-    for one in left:
-        process.send(one, signal.SIGKILL)
-    assert not left, f"left behind: {left}"
+    remaining = {found: Path(f"/proc/{found.pid}/cmdline").read_bytes() for found in here.processes()}
+    for found in remaining:
+        process.send(found, signal.SIGKILL)
+    assert not remaining, f"still running: {remaining}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that start an engine, which all use `place`, so that `scripts/test --fast` can leave them out."""
+    for item in items:
+        if place.__name__ in getattr(item, "fixturenames", ()):
+            item.add_marker("engine")
 
 
 @pytest.fixture(autouse=True)
 def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """No test sees the person's own home or settings."""
+    """No test uses the home or the settings of the person who runs it."""
     for name in list(os.environ):
         if name.startswith(("BACKBURNER_", "CLAUDE", "CODEX", "GEMINI", "OPENCODE")) and name != "BACKBURNER_LONG":
             monkeypatch.delenv(name)

@@ -1,4 +1,4 @@
-"""Logs that tests write: a header, numbered lines, and a process that appends as a command does."""
+"""Writes logs for tests: a header, numbered lines, and a process that appends like the `cat` of a command."""
 
 import subprocess
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ HEADER = header(
 
 @contextmanager
 def writing(folder: Path) -> Iterator[tuple[int, Callable[[bytes], None]]]:
-    """The pid of a process that appends to the log, as `cat` does for a command, and a way to have it do that."""
+    """Start a process that appends to the log; gives its pid and a function that has it append data."""
     path = folder / "output.log"
     with open(path, "ab") as log:
         child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=log)
@@ -34,5 +34,5 @@ def writing(folder: Path) -> Iterator[tuple[int, Callable[[bytes], None]]]:
 
 
 def numbered(first: int, last: int) -> bytes:
-    """Lines of sixteen bytes each, so that a place can be told."""
+    """Numbered lines of sixteen bytes each, so that a position in the log can be computed."""
     return b"".join(b"line %010d\n" % number for number in range(first, last))

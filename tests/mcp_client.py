@@ -1,4 +1,4 @@
-"""A client for the MCP server that can misbehave: it writes lines and reads lines, nothing more."""
+"""An MCP client for tests that only writes and reads lines, so that it can also send invalid messages."""
 
 import json
 import os
@@ -56,14 +56,14 @@ class Raw:
             view = view[os.write(self.process.stdin.fileno(), view) :]
 
     def read(self, seconds: float = 30.0) -> dict[str, Any]:
-        """The next message."""
+        """Return the next message of the server."""
         assert self.process.stdout is not None
         deadline = time.monotonic() + seconds
         while b"\n" not in self._rest:
             left = deadline - time.monotonic()
-            assert left > 0 and select.select([self.process.stdout], [], [], left)[0], "the server said nothing"
+            assert left > 0 and select.select([self.process.stdout], [], [], left)[0], "the server sent nothing"
             piece = os.read(self.process.stdout.fileno(), 1 << 16)
-            assert piece, "the server is gone"
+            assert piece, "the server has exited"
             self._rest += piece
         line, _, self._rest = self._rest.partition(b"\n")
         return json.loads(line)
@@ -74,7 +74,7 @@ class Raw:
         return self._number
 
     def answer(self, number: int) -> dict[str, Any]:
-        """The answer to a request; other messages are kept in `notes`."""
+        """Wait for the response to a request; other messages are kept in `notes`."""
         while (message := self.read()).get("id") != number or "method" in message:
             self.notes.append(message)
         return message
@@ -83,14 +83,14 @@ class Raw:
         return self.answer(self.send(method, params))
 
     def call(self, tool: str, meta: dict[str, Any] | None = None, **arguments: Any) -> dict[str, Any]:
-        """A tool's result: `content`, `structuredContent` and `isError`."""
+        """Call a tool; returns its result with `content`, `structuredContent` and `isError`."""
         params = {"name": tool, "arguments": arguments, **({"_meta": meta} if meta else {})}
         done = self.request("tools/call", params)
         assert "result" in done, done
         return done["result"]
 
     def ended(self, meta: dict[str, Any] | None = None, **more: Any) -> str:
-        """A task that the client started and that ended, though surely not before the client had its answer."""
+        """Start a task and wait for its end; it ends only after the client has received its ID."""
         gate = self._place.cwd / "gate"
         if not gate.exists():
             os.mkfifo(gate)
@@ -100,7 +100,7 @@ class Raw:
         return task_id
 
     def value(self, tool: str, meta: dict[str, Any] | None = None, **arguments: Any) -> dict[str, Any]:
-        """What a tool gave, where it must not fail."""
+        """Call a tool that must succeed; returns its structured content."""
         done = self.call(tool, meta, **arguments)
         assert not done.get("isError"), done
         return done["structuredContent"]

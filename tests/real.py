@@ -1,6 +1,6 @@
-"""What the tests with real agents and those with real clients share: the fixtures of `tests/`, the folder with the programs, and gates.
+"""Shared by the tests with real agents and with real clients: the fixtures of `tests/`, the folder with the programs, and gates.
 
-Both have a conftest of their own, so that the one of `tests/` goes by another name here.
+Both have their own conftest, so that the one of `tests/` is imported under another name here.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ CONFIG, Place, place, wait_until, _own_environment = (
     _shared.wait_until,
     _shared._own_environment,
 )
-CLIENTS = os.environ.get("BACKBURNER_CLIENTS", "")  # read now: tests do not see it
+CLIENTS = os.environ.get("BACKBURNER_CLIENTS", "")  # read at import, because the fixtures remove it from the environment
 PATIENCE = 120.0
 
 
@@ -39,16 +39,17 @@ def need_programs(script: str) -> None:
 
 
 def nothing_left(left: Callable[[], dict[ProcessId, bytes]], seconds: float) -> None:
-    """What was started ends with who started it, though not in the same instant; what does not is killed and told."""
+    """Wait until the processes of a test have exited. Kill those that have not, and fail."""
     with contextlib.suppress(AssertionError):
-        wait_until(lambda: not left(), "the last of it to go", seconds)
-    for one in (found := left()):
-        process.send(one, signal.SIGKILL)
-    assert not found, f"left behind: {found}"
+        wait_until(lambda: not left(), "the last process to exit", seconds)
+    remaining = left()
+    for found in remaining:
+        process.send(found, signal.SIGKILL)
+    assert not remaining, f"still running: {remaining}"
 
 
 class Gate:
-    """`cat NAME` in a folder runs until it is opened, and then prints a line."""
+    """A named pipe in a folder: `cat NAME` waits until the gate is opened, then prints a line and exits."""
 
     def __init__(self, folder: Path, name: str = "gate") -> None:
         self._path, self.name = folder / name, name
@@ -60,7 +61,7 @@ class Gate:
         def opened() -> bool:
             try:
                 descriptor = os.open(self._path, os.O_WRONLY | os.O_NONBLOCK)
-            except OSError:  # nobody reads yet
+            except OSError:  # no process reads yet
                 return False
             os.write(descriptor, f"{self.line}\n".encode())
             os.close(descriptor)

@@ -1,4 +1,4 @@
-"""A program in a pseudo-terminal, and the screen as a person sees it."""
+"""Runs a program in a pseudo-terminal and shows its screen as a person would see it."""
 
 import contextlib
 import fcntl
@@ -18,11 +18,11 @@ import pyte
 from wcwidth import wcwidth
 
 _HISTORY = 20_000
-_LONGEST_READ = 1.0  # seconds more than asked for: a program that never stops writing does not keep its reader
+_READ_OVERTIME = 1.0  # seconds: `read` returns at the latest this long after its deadline, even if the program never stops writing
 
 
 class _Screen(pyte.HistoryScreen):
-    """Answers the program, and shows what stands after a joiner of emoji, where pyte would drop the rest of the text."""
+    """Answers queries of the program. Also draws the text after an emoji joiner, which pyte would drop."""
 
     def __init__(self, columns: int, rows: int) -> None:
         super().__init__(columns, rows, _HISTORY)
@@ -35,7 +35,7 @@ class _Screen(pyte.HistoryScreen):
         super().draw("".join(c for c in data if wcwidth(c) > 0 or unicodedata.combining(c)))
 
     def resize_as_terminals_do(self, columns: int, rows: int) -> None:
-        """Lines leave at the top only for the cursor's line to stay; pyte takes them from there in any case."""
+        """Remove lines at the top only as far as needed to keep the cursor's line; pyte always removes them there."""
         x, y = min(self.cursor.x, columns - 1), self.cursor.y
         gone = max(0, y + 1 - rows)
         self.history.top.extend(self.buffer[n] for n in range(gone))
@@ -75,7 +75,7 @@ class Terminal:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Hangs up, as a closed window does; kills what stays."""
+        """Close the terminal like a closed window, and kill the program if it does not exit."""
         os.close(self._pty)
         try:
             self._process.wait(5)
@@ -93,22 +93,22 @@ class Terminal:
         return bytes(self._raw)
 
     def type(self, text: str) -> None:
-        """Keys, as a person would press them."""
+        """Type keys, as a person would."""
         self._write(text.encode())
 
     def paste(self, text: str) -> None:
-        """A paste, in the brackets that terminals put around one."""
+        """Paste a text, in the brackets that terminals put around it."""
         self.type(f"\x1b[200~{text}\x1b[201~")
 
     def read(self, seconds: float = 0.0) -> None:
-        """Show what the program wrote, and for so long what it writes; the terminal answers what it is asked."""
+        """Show what the program has written, and what it writes in the next `seconds`; answer its queries."""
         deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline + _LONGEST_READ:
+        while time.monotonic() < deadline + _READ_OVERTIME:
             if not select.select([self._pty], [], [], max(0.0, deadline - time.monotonic()))[0]:
                 return
             try:
                 piece = os.read(self._pty, 1 << 16)
-            except OSError:  # nobody has the other end any more
+            except OSError:  # the program has closed the terminal
                 time.sleep(max(0.0, min(0.01, deadline - time.monotonic())))
                 return
             self._raw += piece
@@ -118,7 +118,7 @@ class Terminal:
                 self._write(answers)
 
     def _write(self, data: bytes, seconds: float = 30.0) -> None:
-        """All of it, however slowly the program reads; what it writes meanwhile is read."""
+        """Write all of `data`, even if the program reads slowly; read what it writes meanwhile."""
         deadline = time.monotonic() + seconds
         while data:
             assert time.monotonic() < deadline, f"the program does not read; the screen is:\n{self.text}"
@@ -139,19 +139,19 @@ class Terminal:
 
     @property
     def history(self) -> str:
-        """All that scrolled off, and the screen."""
+        """The lines that have scrolled off, and the screen."""
         above = ["".join(line[x].data for x in range(max(line, default=-1) + 1)).rstrip() for line in self._screen.history.top]
         return "\n".join([*above, *self.lines])
 
     def wait(self, found: "str | Callable[[Terminal], object]", seconds: float = 20.0) -> None:
-        """Until it is to be seen, or true."""
+        """Wait until a text is on the screen or in the history, or until a condition is true."""
         deadline = time.monotonic() + seconds
         while not (found in self.history if isinstance(found, str) else found(self)):
             assert time.monotonic() < deadline, f"waited {seconds} s for {found!r}; the screen is:\n{self.history}"
             self.read(0.05)
 
     def resize(self, columns: int, rows: int) -> None:
-        """The kernel tells the program with SIGWINCH. What it wrote before is shown in the old size."""
+        """Change the size; the kernel sends SIGWINCH to the program. Earlier output is shown in the old size."""
         self.read()
         self._screen.resize_as_terminals_do(columns, rows)
         self._size(columns, rows)
@@ -160,10 +160,10 @@ class Terminal:
         fcntl.ioctl(self._pty, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def ended(self, seconds: float = 20.0) -> int:
-        """Its exit code."""
+        """Wait for the end of the program; returns its exit code."""
         deadline = time.monotonic() + seconds
         while self._process.poll() is None:
-            assert time.monotonic() < deadline, f"it has not ended; the screen is:\n{self.text}"
+            assert time.monotonic() < deadline, f"the program has not ended; the screen is:\n{self.text}"
             self.read(0.05)
         self.read()
         return self._process.returncode
