@@ -94,7 +94,7 @@ INHERITED = [
     "PERL5OPT",
 ]
 _PATH_VALUE = r"^[:/~.]|\.\."  # a harmless variable whose value names a file that a program would read, such as `TZ=:/path`
-_ORDER = {Decision.ALLOW: 0, Decision.ASK: 1, Decision.DENY: 2}
+_PRIORITY = {Decision.ALLOW: 0, Decision.ASK: 1, Decision.DENY: 2}
 _NEVER_PERMANENT = frozenset(
     ["sh", "bash", "dash", "zsh", "ksh", "fish", "python", "python3", "node", "deno", "bun", "perl", "ruby", "php", "lua", "awk", "gawk", "sed", "env", "sudo", "su", "doas", "git", "rm", "xargs", "find", "eval", "exec", "source", ".", "busybox", "toybox", "ssh", "nc", "curl", "wget"]
 )  # fmt: skip
@@ -137,7 +137,7 @@ def _judge(submission: Submission, context: CommandContext, rules: Sequence[Rule
         # If only the built-in rule allows the command there as well, it runs in a clean environment: then the first result is valid.
         if not context.ours or any(rule is not HARMLESS_RULE for rule, _, _ in verdicts_with_environment):
             judged, verdicts = judged_with_environment, verdicts_with_environment
-    rule, part, _ = max(verdicts, key=lambda verdict: (_ORDER[verdict[0].decision], verdict[0] is not HARMLESS_RULE))
+    rule, part, _ = max(verdicts, key=lambda verdict: (_PRIORITY[verdict[0].decision], verdict[0] is not HARMLESS_RULE))
     deciding = [verdict for verdict in verdicts if verdict[0].decision == rule.decision]
     reasons = dict.fromkeys(hide_secrets(visible(reason)) for _, _, findings in deciding for reason in _reasons(rule, findings))
     if submission.spec.command.stdin and rule.decision == Decision.ASK:

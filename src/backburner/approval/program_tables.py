@@ -6,11 +6,11 @@ Everything else requires approval: unknown programs, unknown options, and abbrev
 from backburner.approval.effects import Effect
 from backburner.approval.wrappers import Options
 
-SYSTEM = ("/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin", "/opt/homebrew/bin")
+SYSTEM_DIRECTORIES = ("/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin", "/opt/homebrew/bin")
 SYSTEM_LIBRARIES = ("/usr/lib/", "/usr/libexec/", "/opt/homebrew/Cellar/")  # where links in those directories may lead
 
 
-def _known(text: str) -> Options:
+def _options(text: str) -> Options:
     """Read `flags | options with a value | options with a value in the same word`."""
     flags, values, joined = [*text.split("|"), "", ""][:3]
     return Options(frozenset(flags.split()), frozenset(values.split()), joined=frozenset(joined.split()))
@@ -43,60 +43,60 @@ PRINTS: dict[str, Options] = {
             "expr",
             "exit",
         ],
-        _known(""),
+        _options(""),
     ),
-    "pwd": _known("-P -L"),
-    "id": _known("-u -g -n -G -r"),
-    "uname": _known("-a -s -r -m -n -v -p -i -o"),
-    "nproc": _known("--all"),
-    "uptime": _known("-p -s"),
-    "seq": _known("-w | -s -f"),
-    "free": _known("-h -m -g -k -b"),
-    "lscpu": _known(""),
-    "tr": _known("-d -s -c -C -t"),
-    "type": _known("-a -t -p -P"),
-    "which": _known("-a"),
-    "wait": _known(""),
+    "pwd": _options("-P -L"),
+    "id": _options("-u -g -n -G -r"),
+    "uname": _options("-a -s -r -m -n -v -p -i -o"),
+    "nproc": _options("--all"),
+    "uptime": _options("-p -s"),
+    "seq": _options("-w | -s -f"),
+    "free": _options("-h -m -g -k -b"),
+    "lscpu": _options(""),
+    "tr": _options("-d -s -c -C -t"),
+    "type": _options("-a -t -p -P"),
+    "which": _options("-a"),
+    "wait": _options(""),
 }
 # Programs that only read the files in their arguments.
 READS: dict[str, Options] = {
-    "cat": _known("-A -b -e -E -n -s -t -T -u -v --number --show-all"),
-    "head": _known("-q -v --quiet --verbose | -n -c --lines --bytes"),
-    "tail": _known("-f -F -q -v --follow --quiet | -n -c -s --lines --bytes"),
-    "wc": _known("-l -w -c -m -L --lines --words --bytes --chars"),
-    **dict.fromkeys(("grep", "egrep", "fgrep"), _known(_GREP)),
-    "rg": _known(
+    "cat": _options("-A -b -e -E -n -s -t -T -u -v --number --show-all"),
+    "head": _options("-q -v --quiet --verbose | -n -c --lines --bytes"),
+    "tail": _options("-f -F -q -v --follow --quiet | -n -c -s --lines --bytes"),
+    "wc": _options("-l -w -c -m -L --lines --words --bytes --chars"),
+    **dict.fromkeys(("grep", "egrep", "fgrep"), _options(_GREP)),
+    "rg": _options(
         "-n -i -v -c -l -w -x -F -o -S -s -N -q --no-heading --files --files-with-matches --ignore-case --count --line-number --smart-case"
         " | -e -m -A -B -C -t -T --type --max-count --context"
     ),
-    "sort": _known(
+    "sort": _options(
         "-u -r -n -h -V -f -b -g -M -R -s -c -z --unique --reverse --numeric-sort --human-numeric-sort --version-sort"
         " | -k -t --key --field-separator"
     ),
-    "uniq": _known("-c -d -u -i -z --count --repeated --unique"),
-    "cut": _known("-s -n --complement | -d -f -c -b --delimiter --fields"),
-    "diff": _known("-u -r -q -w -b -B -N -i -y -s -a --unified --brief --recursive --color | -U -C --color"),
-    "cmp": _known("-s -l -b"),
-    "comm": _known("-1 -2 -3"),
-    "nl": _known("| -b"),
-    "od": _known("-c -x -a -b | -A -t -j -N"),
-    "hexdump": _known("-C -c -x | -n -s"),
-    **dict.fromkeys(["md5sum", "sha1sum", "sha224sum", "sha256sum", "sha384sum", "sha512sum", "b2sum", "cksum"], _known(_SUMS)),
-    "tac": _known(""),
-    "rev": _known(""),
-    "fold": _known("-s | -w"),
-    "paste": _known("-s | -d"),
-    "column": _known("-t | -s"),
-    "ls": _known(
+    "uniq": _options("-c -d -u -i -z --count --repeated --unique"),
+    "cut": _options("-s -n --complement | -d -f -c -b --delimiter --fields"),
+    "diff": _options("-u -r -q -w -b -B -N -i -y -s -a --unified --brief --recursive --color | -U -C --color"),
+    "cmp": _options("-s -l -b"),
+    "comm": _options("-1 -2 -3"),
+    "nl": _options("| -b"),
+    "od": _options("-c -x -a -b | -A -t -j -N"),
+    "hexdump": _options("-C -c -x | -n -s"),
+    **dict.fromkeys(["md5sum", "sha1sum", "sha224sum", "sha256sum", "sha384sum", "sha512sum", "b2sum", "cksum"], _options(_SUMS)),
+    "tac": _options(""),
+    "rev": _options(""),
+    "fold": _options("-s | -w"),
+    "paste": _options("-s | -d"),
+    "column": _options("-t | -s"),
+    "ls": _options(
         "-a -A -l -h -r -R -t -S -1 -d -F -i -n -p -s -X -u -c -g -G -o -Q -C -m -x --all --almost-all --human-readable --reverse"
         " --recursive --color --group-directories-first | --color --sort"
     ),
-    "stat": _known("-t | -c --format"),
-    "du": _known("-s -h -a -c -k -m -b --summarize --human-readable --all | -d --max-depth"),
-    "tree": _known("-a -d -f -h -s -C -n --dirsfirst | -L -I -P"),
-    "file": _known("-b -i --brief --mime --mime-type"),
-    "realpath": _known("-e -m -s"),
-    "readlink": _known("-f -e -m -n"),
+    "stat": _options("-t | -c --format"),
+    "du": _options("-s -h -a -c -k -m -b --summarize --human-readable --all | -d --max-depth"),
+    "tree": _options("-a -d -f -h -s -C -n --dirsfirst | -L -I -P"),
+    "file": _options("-b -i --brief --mime --mime-type"),
+    "realpath": _options("-e -m -s"),
+    "readlink": _options("-f -e -m -n"),
 }
 DELETES = frozenset(["rm", "rmdir", "unlink", "shred", "trash", "srm"])
 CHANGES = {
@@ -210,26 +210,27 @@ INTERPRETERS = {
 }
 MODULES = frozenset(["pytest", "unittest", "mypy", "ruff", "black", "isort", "flake8", "pylint", "tox", "nox"])
 # Programs that run or check the code of the project, with the options that are known to stay inside the project.
-_QUIET = "-q -v -s -x -k -n -vv --quiet --verbose"
 PROJECT: dict[str, Options] = {
     **dict.fromkeys(
         ("pytest", "py.test"),
-        _known(
+        _options(
             "-q -v -vv -s -x -l -ra -rA --lf --ff --sw -qq --quiet --verbose --exitfirst --last-failed --failed-first --no-header --co"
             " --collect-only --durations --tb --maxfail --cov -h --version"
             " | -k -m -n --tb --maxfail --durations --cov --timeout --cov-report --color"
         ),
     ),
-    **dict.fromkeys(("make", "gmake"), _known("-k -s -n -B -w -q -j --silent --keep-going --dry-run --always-make | | -j --jobs")),
-    "ninja": _known("-v -n | | -j"),
-    "tox": _known("-q -v -r | -e"),
-    "nox": _known("-r -R | -s -e -k"),
-    "ruff": _known("-q -v --fix --diff --check --quiet --statistics --watch --no-cache | --select --ignore"),
-    **dict.fromkeys(("mypy", "pyright", "ty", "black", "isort", "flake8", "pylint"), _known("-q -v --strict --check --diff --version")),
-    **dict.fromkeys(("jest", "vitest", "mocha", "eslint", "prettier", "tsc"), _known("--watch --check --noEmit --coverage --fix -w | -t")),
-    "ctest": _known("-V -VV --output-on-failure | -R | -j"),
-    "just": _known("-q -v --list -l"),
-    "rspec": _known("| -e"),
+    **dict.fromkeys(("make", "gmake"), _options("-k -s -n -B -w -q -j --silent --keep-going --dry-run --always-make | | -j --jobs")),
+    "ninja": _options("-v -n | | -j"),
+    "tox": _options("-q -v -r | -e"),
+    "nox": _options("-r -R | -s -e -k"),
+    "ruff": _options("-q -v --fix --diff --check --quiet --statistics --watch --no-cache | --select --ignore"),
+    **dict.fromkeys(("mypy", "pyright", "ty", "black", "isort", "flake8", "pylint"), _options("-q -v --strict --check --diff --version")),
+    **dict.fromkeys(
+        ("jest", "vitest", "mocha", "eslint", "prettier", "tsc"), _options("--watch --check --noEmit --coverage --fix -w | -t")
+    ),
+    "ctest": _options("-V -VV --output-on-failure | -R | -j"),
+    "just": _options("-q -v --list -l"),
+    "rspec": _options("| -e"),
 }
 # The effects of subcommands. Every other subcommand is unknown.
 SUBCOMMANDS: dict[str, dict[str, Effect]] = {
@@ -268,12 +269,12 @@ SUBCOMMANDS: dict[str, dict[str, Effect]] = {
 }
 # Options of these tools that change neither what runs nor in which directory.
 SUBCOMMAND_OPTIONS: dict[str, Options] = {
-    "cargo": _known(
+    "cargo": _options(
         "-q -v --quiet --verbose --release --all --workspace --all-targets --all-features --no-run --lib --bins --locked --offline --no-fail-fast"
     ),
-    "go": _known("-v -race -short -cover | -run -timeout | -count -run -timeout"),
-    **dict.fromkeys(("npm", "pnpm", "yarn", "bun"), _known("-s --silent --if-present --watch --coverage")),
-    **dict.fromkeys(("gradle", "gradlew", "mvn", "dotnet", "mix", "uv"), _known("-q --quiet --offline")),
+    "go": _options("-v -race -short -cover | -run -timeout | -count -run -timeout"),
+    **dict.fromkeys(("npm", "pnpm", "yarn", "bun"), _options("-s --silent --if-present --watch --coverage")),
+    **dict.fromkeys(("gradle", "gradlew", "mvn", "dotnet", "mix", "uv"), _options("-q --quiet --offline")),
 }
 BUILD_FILES = {
     **dict.fromkeys(("make", "gmake"), ("GNUmakefile", "makefile", "Makefile")),

@@ -26,7 +26,7 @@ from backburner.approval.program_tables import (
     READS,
     SUBCOMMAND_OPTIONS,
     SUBCOMMANDS,
-    SYSTEM,
+    SYSTEM_DIRECTORIES,
     SYSTEM_LIBRARIES,
 )
 from backburner.approval.shell_parser import SimpleCommand, Word
@@ -126,11 +126,11 @@ def folders_of(parts: list[SimpleCommand], context: CommandContext) -> tuple[lis
             return folders, "a directory that is only known when it runs"
         for folder in list(folders):
             logical = os.path.normpath(os.path.join(folder, target.text))
-            for there in (context.resolve(logical), context.resolve(os.path.join(folder, target.text)), logical):
-                if not context.inside(there):
+            for target_path in (context.resolve(logical), context.resolve(os.path.join(folder, target.text)), logical):
+                if not context.inside(target_path):
                     return folders, f"{target.text}, outside the project"
-                if there not in folders:
-                    folders.append(there)
+                if target_path not in folders:
+                    folders.append(target_path)
         if len(folders) > _MAX_FOLDERS:
             return folders, "too many directories"
     return folders, None
@@ -169,7 +169,7 @@ def _program(view: CommandView) -> list[Finding]:
 
 def _is_system_program(path: str) -> bool:
     """Whether a resolved path is a program of the system."""
-    return os.path.dirname(path) in SYSTEM or path.startswith(SYSTEM_LIBRARIES)
+    return os.path.dirname(path) in SYSTEM_DIRECTORIES or path.startswith(SYSTEM_LIBRARIES)
 
 
 def _named_by_path(view: CommandView, name: str) -> list[Finding]:
@@ -180,7 +180,7 @@ def _named_by_path(view: CommandView, name: str) -> list[Finding]:
             return [Finding(Effect.UNKNOWN, f"runs {name}, which does not exist")]
         if context.inside(path):
             return _project_code(view, f"runs {name} of the project", Options())
-        if os.path.dirname(name) not in SYSTEM or not _is_system_program(path) or os.path.basename(path) != view.name:
+        if os.path.dirname(name) not in SYSTEM_DIRECTORIES or not _is_system_program(path) or os.path.basename(path) != view.name:
             return [Finding(Effect.UNKNOWN, f"runs {name}, an unknown program")]
     return _known_program(view, None)
 
@@ -382,10 +382,10 @@ def scripts_of(parts: list[SimpleCommand], context: CommandContext) -> list[str]
             os.path.join(folder, file) for folder in ("", *texts[1:]) for file in BUILD_FILES.get(os.path.basename(part.name or ""), ())
         }
     folders += [
-        there
+        target_path
         for folder in list(folders)
         for name in names
-        if context.is_folder(there := context.resolve(os.path.join(folder, name[:4096])))
+        if context.is_folder(target_path := context.resolve(os.path.join(folder, name[:4096])))
     ][:64]
     paths = {
         context.resolve(os.path.join(folder, name))
