@@ -405,7 +405,7 @@ def test_nor_does_it_hear_more_without_another_yes(agents: Company) -> None:
     agents.place.ok("resume", task_id, script({"say": "Three."}))
     agents.settled(task_id, "waiting")
     agents.place.ok("reject", task_id)
-    assert agents.settled(task_id, "failed")["error"] == "a person said no" and len(agents.prompts) == 2
+    assert agents.settled(task_id, "failed")["error"] == "rejected by the user" and len(agents.prompts) == 2
 
 
 # -- permissions

@@ -33,8 +33,8 @@ def test_what_comes_after_something_that_did_not_complete_fails_with_the_reason(
     if code is None:
         place.ok("cancel", first)
     two, three = ended(place, second, third)
-    assert (two["status"], two["result"], two["error"]) == ("failed", "dependency", f"{first}, which it comes after, {how}")
-    assert (three["status"], three["error"]) == ("failed", f"{second}, which it comes after, failed")
+    assert (two["status"], two["result"], two["error"]) == ("failed", "dependency", f"dependency {first} {how}")
+    assert (three["status"], three["error"]) == ("failed", f"dependency {second} failed")
     assert two["started_at"] is None
     written = json.loads((place.folder(second) / "metadata.json").read_text())
     assert (written["status"], written["result"]) == ("failed", "dependency")
@@ -225,5 +225,5 @@ def test_what_comes_after_a_proposal_that_expires_fails_and_its_files_say_so(pla
     asked = place.cli("run", "--", "rm", "-rf", "x").stdout.strip()
     waits = place.run("true", options=("--after", asked))
     wait_until(lambda: place.status(waits)["status"] == "failed", "the proposal to expire")
-    assert place.status(waits)["error"] == f"{asked}, which it comes after, was not approved in time"
+    assert place.status(waits)["error"] == f"dependency {asked} was not approved in time"
     assert json.loads((place.folder(waits) / "metadata.json").read_text())["status"] == "failed"

@@ -156,7 +156,7 @@ def test_missed_jobs_are_replayed_although_they_ran_before_the_restart(table: Ti
 
 def test_updates_duplicate_jobs(table: Timetable) -> None:
     table.add("ci")
-    with pytest.raises(BadInput, match="There is a standing task 'ci' here already: task_ci"):
+    with pytest.raises(BadInput, match="A recurring task 'ci' already exists here: task_ci"):
         table.add("ci")
 
 
@@ -285,7 +285,7 @@ def test_runs_out_of_turn_bypass_the_interval(table: Timetable) -> None:
     task = table.add("ci")
     due = table.entry(task).task.recurring.next_run_at
     table.ledger.recurring.run_now(task, table.clock.now, "tasks")
-    with pytest.raises(BadInput, match="has a run that is pending already"):
+    with pytest.raises(BadInput, match="already has a run that is pending"):
         table.ledger.recurring.run_now(task, table.clock.now, "tasks")
     table.settle()
     assert table.entry(task).task.recurring.next_run_at == due and [row.cause.kind for row in table.rows(task)] == ["manual"]
@@ -387,12 +387,12 @@ def test_the_slot_is_claimed_in_another_transaction_than_the_run(table: Timetabl
 def test_more_active_tasks_than_are_allowed(tmp_path: Path) -> None:
     table = Timetable(tmp_path, max_active="2")
     first, _ = table.add("a"), table.add("b")
-    with pytest.raises(BadInput, match="There are 2 active standing tasks already"):
+    with pytest.raises(BadInput, match="There are already 2 active recurring tasks"):
         table.add("c")
     table.add("later", Schedule(at=table.clock.now + HOUR))  # a one-shot does not count
     table.ledger.recurring.pause(first, "by hand", table.clock.now)
     table.add("c")
-    with pytest.raises(BadInput, match="There are 2 active"):
+    with pytest.raises(BadInput, match="There are already 2 active"):
         table.ledger.recurring.unpause(first, table.clock.now, 2)
     assert table.entry(first).status == "paused"
 
@@ -500,4 +500,4 @@ def test_what_comes_after_a_cancelled_task_waits_for_ever(table: Timetable) -> N
     first = table.add("first")
     second = table.add("second", Schedule(), after=(first,))
     table.ledger.tasks.request_cancel(first, table.clock.now)
-    assert table.entry(second).status == "paused" and any("which it comes after" in text for text in table.notices())
+    assert table.entry(second).status == "paused" and any("which it follows" in text for text in table.notices())

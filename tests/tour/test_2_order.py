@@ -24,7 +24,7 @@ async def test_what_comes_after_a_failure_fails_with_the_reason(place: Place) ->
         broken = await bb.submit(["false"], cwd=place.cwd)
         never = await bb.submit(["echo", "never"], cwd=place.cwd, after=[broken.task.task_id])
         (entry,) = await bb.wait(never.task.task_id)
-        assert entry.run and entry.run.error == f"{broken.task.task_id}, which it comes after, failed"
+        assert entry.run and entry.run.error == f"dependency {broken.task.task_id} failed"
 
 
 async def test_a_key_makes_asking_twice_harmless(place: Place) -> None:

@@ -194,7 +194,7 @@ class RecurringContract:
             ledger.recurring.pause("task_b", "again", NOW)
         with pytest.raises(IllegalTransition):
             ledger.recurring.unpause("task_a", NOW, 9)
-        with pytest.raises(BadInput, match="1 active standing tasks already"):
+        with pytest.raises(BadInput, match="already 1 active recurring tasks"):
             ledger.recurring.unpause("task_b", NOW, 1)
         assert whole(ledger) == unchanged
 
@@ -216,7 +216,7 @@ class RecurringContract:
         ledger.recurring.check_name("r", "/p")
         recurring(ledger)
         submit(ledger, "task_x", name="other")
-        with pytest.raises(BadInput, match="'r' here already: task_r"):
+        with pytest.raises(BadInput, match="'r' already exists here: task_r"):
             ledger.recurring.check_name("r", "/p")
         for name, project, besides in (("r", "/q", ""), ("r", "/p", "task_r"), ("other", "/p", ""), (None, "/p", "")):
             ledger.recurring.check_name(name, project, besides)
@@ -230,7 +230,7 @@ class RecurringContract:
         task, run = ledger.recurring.run_now("task_r", NOW + 5, "tasks")
         assert run and (run.cause.kind, run.cause.slot, run.state, run.folder) == ("manual", None, RunState.PENDING, "tasks/task_r")
         assert (task.recurring.next_run_at, task.recurring.fired, task.run_count) == (before.recurring.next_run_at, 0, 1)
-        with pytest.raises(BadInput, match="a run that is pending already: task_r"):
+        with pytest.raises(BadInput, match="already has a run that is pending: task_r"):
             ledger.recurring.run_now("task_r", NOW + 6, "tasks")
 
     def test_a_paused_task_can_be_run_by_hand_but_not_one_that_is_over(self, ledger: Ledger) -> None:
@@ -302,7 +302,7 @@ class RecurringContract:
         )
         run_once(ledger, first, NOW + 1)
         assert [(one.n, one.error) for one in ledger.queries.history("task_b", 9)] == [
-            (-1, "task_a.2 completed while the run before was still at work"), (1, None)
+            (-1, "task_a.2 completed while the previous run was still active"), (1, None)
         ]  # fmt: skip
 
     def test_a_task_that_runs_after_another_is_skipped_while_it_is_paused_and_paused_when_that_is_over(self, ledger: Ledger) -> None:
@@ -314,7 +314,7 @@ class RecurringContract:
         ledger.recurring.unpause("task_b", NOW, 9)
         ledger.tasks.request_cancel("task_a", NOW + 1)
         task = shown(ledger, "task_b").task
-        assert (task.state, task.recurring.paused_because) == (TaskState.PAUSED, "task_a, which it comes after, is cancelled")
+        assert (task.state, task.recurring.paused_because) == (TaskState.PAUSED, "task_a, which it follows, is cancelled")
 
     def test_a_task_that_is_over_is_done_when_the_one_before_completes(self, ledger: Ledger) -> None:
         first = recurring(ledger, "task_a")

@@ -358,7 +358,7 @@ class RunQueueContract:
         task, last = ledger.tasks.request_cancel("task_x", NOW + 1500)
         assert (task.state, task.run_count, last.run_id, last.end.result) == (TaskState.CANCELLED, 2, "task_x.2", Result.UNSTARTED)
         assert claimed(ledger, now=NOW + DAY) == [] and ledger.runs.next_due(ENGINE, NOW) is None
-        assert latest(ledger, "task_after").error == "task_x, which it comes after, was cancelled"
+        assert latest(ledger, "task_after").error == "dependency task_x was cancelled"
         assert sorted(told(ledger)) == ["task_after", "task_x"]
 
     @pytest.mark.parametrize("ends", ["failed failed", "failed completed"])
@@ -567,5 +567,5 @@ class RunQueueContract:
         task = recurring(ledger, agent="claude", prompt="look", terms={"wake": "output"}, lane=AGENT_LANE)
         ledger.recurring.run_now(task.task_id, NOW, "tasks")
         ledger.runs.settle([done(ledger.runs.claim(ENGINE, OURS, 1, NOW)[0].run, lines=0)], OURS)
-        assert latest(ledger, task.task_id).end.summary == "nothing new; its agent was not asked"
+        assert latest(ledger, task.task_id).end.summary == "nothing new; the agent was not asked"
         assert ledger.notices.notices() == []

@@ -331,15 +331,15 @@ class TaskContract:
     def test_there_is_room_for_so_many_active_recurring_tasks_and_one_of_a_name(self, ledger: Ledger) -> None:
         recurring(ledger, "task_a", most_active=1)
         unchanged = whole(ledger)
-        with pytest.raises(BadInput, match="1 active standing tasks already"):
+        with pytest.raises(BadInput, match="already 1 active recurring tasks"):
             recurring(ledger, "task_b", most_active=1)
-        with pytest.raises(BadInput, match="'a' here already: task_a"):
+        with pytest.raises(BadInput, match="'a' already exists here: task_a"):
             recurring(ledger, "task_b", name="a")
         assert whole(ledger) == unchanged
         recurring(ledger, "task_c", name="a", project="/q")
 
     def test_a_recurring_task_that_would_never_be_due_is_refused(self, ledger: Ledger) -> None:
-        with pytest.raises(BadInput, match="would never be due again"):
+        with pytest.raises(BadInput, match="would never run again"):
             recurring(ledger, "task_r", every(HOUR, NOW)._replace(until=NOW + 1))
         assert ledger.queries.get("task_r") is None
 
@@ -378,7 +378,7 @@ class TaskContract:
         asking(ledger, "task_a", waits_on=(WaitKind.TASK, "task_other"))
         asking(ledger, "task_b", waits_on=(WaitKind.INTERACTIVE, AGENT_LANE))
         unchanged = whole(ledger)
-        for task_id, why in (("task_a", f"backburner {answer} task_other"), ("task_b", "your own turn")):
+        for task_id, why in (("task_a", f"backburner {answer} task_other"), ("task_b", "stop using the same model")):
             with pytest.raises(BadInput, match=why):
                 if answer == "approve":
                     approve(ledger, task_id)
