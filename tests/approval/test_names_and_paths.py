@@ -111,7 +111,7 @@ def test_a_search_is_judged_by_what_it_would_read(project: Path) -> None:
 
 
 def test_a_search_that_is_too_large_to_look_at_says_so(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backburner.system.command_context._MOST_SEARCHED", 3)
+    monkeypatch.setattr("backburner.system.command_context._MAX_SEARCHED_FILES", 3)
     found = verdict(project, "grep -rn x .")
     assert found.decision == "ask" and "more than 3 files" in found.reasons[0]
 

@@ -72,7 +72,7 @@ def without_holes(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_log_below_the_limit_is_left_alone(tmp_path: Path) -> None:
     one = OutputLimit(str(tmp_path), LIMIT, None)
     append(tmp_path, b"x" * LIMIT)
-    one.look()
+    one.check()
     one.finish()
     assert (tmp_path / "output.log").read_bytes() == b"x" * LIMIT
     assert os.listdir(tmp_path) == ["output.log"]
@@ -80,7 +80,7 @@ def test_a_log_below_the_limit_is_left_alone(tmp_path: Path) -> None:
 
 def test_a_log_that_does_not_exist_yet_is_looked_at_again(tmp_path: Path) -> None:
     one = OutputLimit(str(tmp_path), LIMIT, None)
-    assert one.look() > 0
+    assert one.check() > 0
     one.finish()
     assert os.listdir(tmp_path) == []
 
@@ -91,7 +91,7 @@ def test_a_growing_log_stays_below_the_limit_on_disk_with_its_head_and_its_tail(
         piece = numbered(n * 1000, n * 1000 + 1000)
         sent += piece
         append(tmp_path, piece)
-        one.look()
+        one.check()
         assert on_disk(tmp_path) <= LIMIT + 4096
     assert os.stat(tmp_path / "output.log").st_size == len(sent)
     shown = content(tmp_path)
@@ -104,7 +104,7 @@ def test_a_growing_log_stays_below_the_limit_on_disk_with_its_head_and_its_tail(
 def test_a_finished_log_is_plain_text_that_says_what_is_missing(tmp_path: Path) -> None:
     one, sent = OutputLimit(str(tmp_path), LIMIT, None), numbered(0, 20_000)
     append(tmp_path, sent)
-    one.look()
+    one.check()
     one.finish()
     written = (tmp_path / "output.log").read_bytes()
     head, end = written.split(cut_marker(told(written)))
@@ -120,7 +120,7 @@ def test_finishing_twice_changes_nothing_more_whoever_does_it(tmp_path: Path, mo
     append(tmp_path, numbered(0, 20_000) + b"x" * more)
     for _ in range(2):
         one = OutputLimit(str(tmp_path), LIMIT, None)
-        one.look()
+        one.check()
         one.finish()
         one.finish()
     written = (tmp_path / "output.log").read_bytes()
@@ -131,10 +131,10 @@ def test_finishing_twice_changes_nothing_more_whoever_does_it(tmp_path: Path, mo
 def test_whoever_takes_a_log_over_finishes_it_as_the_first_one_would_have(tmp_path: Path) -> None:
     sent = numbered(0, 20_000)
     append(tmp_path, sent[:200_000])
-    OutputLimit(str(tmp_path), LIMIT, None).look()
+    OutputLimit(str(tmp_path), LIMIT, None).check()
     append(tmp_path, sent[200_000:])
     second = OutputLimit(str(tmp_path), LIMIT, None)
-    second.look()
+    second.check()
     second.finish()
     written = (tmp_path / "output.log").read_bytes()
     head, end = written.split(cut_marker(told(written)))
@@ -144,9 +144,9 @@ def test_whoever_takes_a_log_over_finishes_it_as_the_first_one_would_have(tmp_pa
 @pytest.mark.parametrize("limit", [LIMIT // 4, LIMIT * 2, LIMIT * 100])
 def test_a_log_cut_under_another_limit_is_finished_without_zeros(tmp_path: Path, limit: int) -> None:
     append(tmp_path, numbered(0, 20_000))
-    OutputLimit(str(tmp_path), LIMIT, None).look()
+    OutputLimit(str(tmp_path), LIMIT, None).check()
     second = OutputLimit(str(tmp_path), limit, None)
-    second.look()
+    second.check()
     second.finish()
     written = (tmp_path / "output.log").read_bytes()
     assert b"\0" not in written
@@ -157,16 +157,16 @@ def test_a_log_cut_under_another_limit_is_finished_without_zeros(tmp_path: Path,
 def test_a_log_that_grows_fast_is_looked_at_sooner(tmp_path: Path) -> None:
     one = OutputLimit(str(tmp_path), 1 << 30, None)
     append(tmp_path, b"x" * 10)
-    quiet = one.look()
+    quiet = one.check()
     append(tmp_path, b"x" * (2 << 20))
-    assert one.look() < quiet
+    assert one.check() < quiet
 
 
 @pytest.mark.usefixtures("without_holes")
 def test_without_holes_the_tail_is_moved_up_while_the_writer_is_held(tmp_path: Path, writer: Callable[[bytes], None]) -> None:
     one, sent = OutputLimit(str(tmp_path), LIMIT, writer.process.pid), numbered(0, 20_000)  # type: ignore[attr-defined]
     writer(sent)
-    one.look()
+    one.check()
     assert os.stat(tmp_path / "output.log").st_size <= LIMIT
     writer(b"after the cut...")
     one.finish()
@@ -184,7 +184,7 @@ def test_without_holes_a_second_cut_still_tells_all_that_is_missing(tmp_path: Pa
         piece = numbered(n * 10_000, n * 10_000 + 10_000)
         sent += piece
         writer(piece)
-        one.look()
+        one.check()
     one.finish()
     written = (tmp_path / "output.log").read_bytes()
     kept = len(written) - len(cut_marker(told(written)))
@@ -195,6 +195,6 @@ def test_without_holes_a_second_cut_still_tells_all_that_is_missing(tmp_path: Pa
 def test_without_holes_and_without_a_known_writer_nothing_is_lost(tmp_path: Path) -> None:
     one, sent = OutputLimit(str(tmp_path), LIMIT, None), numbered(0, 20_000)
     append(tmp_path, sent)
-    one.look()
+    one.check()
     one.finish()
     assert (tmp_path / "output.log").read_bytes() == sent

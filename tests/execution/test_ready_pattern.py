@@ -23,7 +23,7 @@ def log(folder: Path, data: bytes = b"") -> Path:
 
 def look(lines: ReadyPattern) -> bool | None:
     """At everything there is so far."""
-    while (found := lines.look()) is False and lines.more:
+    while (found := lines.check()) is False and lines.more:
         pass
     return found
 
@@ -108,9 +108,9 @@ def test_the_alarm_of_the_program_around_it_is_left_as_it_was(tmp_path: Path, al
 def test_a_line_is_found_after_output_before_it_was_cut_out(tmp_path: Path) -> None:
     lines, one = ReadyPattern(str(log(tmp_path, HEADER + numbered(0, 20_000))), "ready"), OutputLimit(str(tmp_path), 64 * 1024, None)
     assert look(lines) is False
-    one.look()
+    one.check()
     log(tmp_path, numbered(20_000, 40_000))
-    one.look()
+    one.check()
     assert look(lines) is False
     log(tmp_path, b"ready\n")
     assert look(lines) is True
@@ -122,7 +122,7 @@ def test_a_line_is_found_after_the_log_was_moved_up(tmp_path: Path, monkeypatch:
         lines, one = ReadyPattern(str(tmp_path), "ready"), OutputLimit(str(tmp_path), 64 * 1024, pid)
         append(HEADER + numbered(0, 20_000))
         assert look(lines) is False
-        one.look()
+        one.check()
         assert os.stat(tmp_path / "output.log").st_size < 64 * 1024
         append(b"ready\n")
         assert look(lines) is True

@@ -177,7 +177,7 @@ async def test_a_file_that_nobody_approved_has_a_bound(place: Place, monkeypatch
     await runner.close()
     assert found.exit_code == 128 + 25 and (place.cwd / "big").stat().st_size == 1 << 20
     told = place.ok("--home", str(place.cwd.parent / "embedded"), "status", task_id)
-    assert "more than 1 GiB" in told and "nobody approved" in told
+    assert "larger than 1 GiB" in told and "nobody approved" in told
 
 
 def test_the_shell_itself_does_not_climb_where_the_gate_allowed_a_pattern(place: Place) -> None:

@@ -161,7 +161,7 @@ def test_a_delayed_task_waits_for_its_time(place: Place) -> None:
 def test_nothing_starts_while_too_little_memory_is_free(place: Place) -> None:
     place.configure(CONFIG + "[commands]\nmin_free_memory_mb = 1000000\n")
     task_id = place.run("true")
-    assert "MiB of memory are free, 1000000 are to be kept" in str(place.status(task_id)["waits_for"])
+    assert "MiB free, 1000000 MiB required" in str(place.status(task_id)["waits_for"])
     place.configure(CONFIG + "[commands]\nmin_free_memory_mb = 1\n")
     place.ok("wait", task_id, "--timeout", "20")
 

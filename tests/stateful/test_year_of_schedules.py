@@ -39,7 +39,7 @@ LEDGER += ["SELECT count(*), max(seq), sum(n), sum(slot), count(started_at), cou
 SLOTS = "SELECT slot, n, state, error, skipped_before FROM runs WHERE task_id = ? AND cause = 'schedule'"
 KINDS = {
     "slots": "cause = 'schedule'", "runs": "n > 0 AND cause = 'schedule'", "retries": "cause = 'retry'", "runs out of turn": "cause = 'manual'",
-    "skips": "n < 0", "skips while busy": "n < 0 AND error LIKE 'the run before it%'", "skips over budget": "error LIKE 'it has used%'",
+    "skips": "n < 0", "skips while busy": "n < 0 AND error LIKE 'the previous run (%'", "skips over budget": "error LIKE 'it has used%'",
     "skips outside a window": "error LIKE 'missed, and longer ago%'", "skips for the latest": "error LIKE '%the latest slot runs for it%'",
     "rows for many": "skipped_before > 0",
 }  # fmt: skip

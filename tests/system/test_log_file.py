@@ -232,7 +232,7 @@ def test_a_cursor_stays_true_whatever_is_cut_out_before_or_after_it(
         piece = numbered(len(sent) // 16, len(sent) // 16 + size)
         append(piece)
         sent += piece
-        one.look()
+        one.check()
         with Log(str(tmp_path)) as log:
             assert log.cursor(log.size) == len(sent)
             cursors += [log.cursor(log.size), log.cursor(log.size - 777)]
@@ -249,7 +249,7 @@ def test_a_cursor_stays_true_whatever_is_cut_out_before_or_after_it(
 def test_a_place_in_the_file_and_its_cursor_mean_the_same(tmp_path: Path, capping: tuple[OutputLimit, Callable[[bytes], None]]) -> None:
     one, append = capping
     append(numbered(0, 20_000))
-    one.look()
+    one.check()
     append(b"the end\n")
     one.finish()
     ((start, dropped),) = cuts_of(tmp_path)
@@ -277,7 +277,7 @@ def test_who_has_a_log_open_while_it_is_finished_keeps_true_cursors(tmp_path: Pa
 def test_cursors_stay_true_when_two_limits_cut_in_two_places(tmp_path: Path) -> None:
     sent = HEADER + numbered(0, 20_000)
     write(tmp_path, sent[len(HEADER) :])
-    OutputLimit(str(tmp_path), LIMIT, None).look()
+    OutputLimit(str(tmp_path), LIMIT, None).check()
     more = numbered(20_000, 200_000)
     with open(tmp_path / "output.log", "ab") as file:
         file.write(more)

@@ -193,9 +193,8 @@ class RecurringRepository:
         skipped = [(slot, reason, 0) for slot, reason in plan.skipped if slot not in processed]
         if plan.uncounted and skipped:
             skipped[0] = (*skipped[0][:2], plan.uncounted)
-        if (
-            over is not None and plan.run is not None and task.spec.schedule.at is None
-        ):  # a single run is not skipped: it waits for the user's answer
+        # A task that runs only once is not skipped: it waits for the user's answer.
+        if over is not None and plan.run is not None and task.spec.schedule.at is None:
             skipped.append((plan.run, over, 0))
         self._runs.skip(task, skipped, now, cause="schedule")
         fired = task.recurring.fired + (plan.run is not None and over is None)
