@@ -60,7 +60,7 @@ def test_what_two_send_at_the_same_time_is_not_mixed(tmp_path: Path, reader: int
 def test_what_was_never_opened_or_is_gone_has_no_input(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="Task task_x has no open input"):
         write_stdin(str(tmp_path), b"x", "task_x")
-    with pytest.raises(BadInput, match="has no open input yet"):
+    with pytest.raises(BadInput, match="has no open input: "):
         write_stdin(str(tmp_path / "missing"), b"x", "task_x")
 
 

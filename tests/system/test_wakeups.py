@@ -58,7 +58,7 @@ def test_many_rings_are_one(folder: str, engine: WakeupListener) -> None:
 
 def test_a_ring_from_another_process_wakes_who_waits(folder: str, engine: WakeupListener) -> None:
     subprocess.run(
-        [sys.executable, "-c", f"from backburner.system.wakeups import ring; assert ring({folder!r}, {ENGINE_SOCKET!r})"], check=True
+        [sys.executable, "-c", f"from backburner.system.wakeups import wake; assert wake({folder!r}, {ENGINE_SOCKET!r})"], check=True
     )
     assert engine.wait(20)
 
