@@ -31,7 +31,7 @@ from backburner.services.app import App, open_app
 from backburner.services.async_app import AsyncApp
 from backburner.system import processes as process
 from backburner.system.home import OPENCODE_SERVERS
-from backburner.testing.request_texts import said
+from backburner.testing.request_texts import conversation_text as said
 from backburner.testing.scripted_model import ScriptedModel
 
 NOBODY = 65534

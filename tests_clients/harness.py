@@ -25,7 +25,8 @@ from real import CLIENTS, PATIENCE, Place, wait_until
 from backburner.core.notice_text import NOTICE_PREFIX
 from backburner.interfaces.client_setup.wiring import own_command
 from backburner.system.processes import identify, is_alive
-from backburner.testing.request_texts import said, shown
+from backburner.testing.request_texts import conversation_text as said
+from backburner.testing.request_texts import joined_strings as shown
 from backburner.testing.scripted_model import ScriptedModel
 
 Script = list[dict[str, Any]]

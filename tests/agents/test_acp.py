@@ -405,7 +405,7 @@ def test_a_new_prompt_for_an_agent_that_does_not_ask_needs_another_approval(agen
     agents.place.ok("resume", task_id, script({"say": "Three."}))
     agents.settled(task_id, "waiting")
     agents.place.ok("reject", task_id)
-    assert agents.settled(task_id, "failed")["error"] == "a person said no" and len(agents.prompts) == 2
+    assert agents.settled(task_id, "failed")["error"] == "rejected by the user" and len(agents.prompts) == 2
 
 
 # Permissions

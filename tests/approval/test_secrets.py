@@ -94,7 +94,7 @@ def test_a_search_requires_approval_if_it_would_read_a_secret(tmp_path: Path) ->
 
 
 def test_a_search_of_too_many_files_requires_approval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backburner.system.command_context._MOST_SEARCHED", 3)
+    monkeypatch.setattr("backburner.system.command_context._MAX_SEARCHED_FILES", 3)
     found = verdict(make_project(tmp_path), "grep -rn x .")
     assert found.decision == "ask" and "more than 3 files" in found.reasons[0]
 

@@ -115,8 +115,8 @@ def test_what_ran_when_the_machine_went_down_is_lost_and_told(witness: Witness) 
         for one in place.processes(str(place.root)):
             process.send(one, signal.SIGKILL)  # the engine of the pretended boot, and its keeper
     assert (lost["status"], lost["result"], lost["exit_code"]) == ("failed", "lost", None)
-    assert "started anew" in str(lost["error"])
-    assert any(notice["task_id"] == ids["cut"] and "started anew" in notice["text"] for notice in shown)
+    assert "was restarted" in str(lost["error"])
+    assert any(notice["task_id"] == ids["cut"] and "was restarted" in notice["text"] for notice in shown)
     row = witness.row(cut)
     assert row and (row.notices, row.ends) == (1, 1) and witness.signatures(cut) == 1, "what is lost is never run again"
     witness.testify([done, queued])

@@ -1,4 +1,4 @@
-"""Traces: ids that come from the one who asks and are handed on, the tree, and what arrives at a collector on loopback."""
+"""Traces: ids inherited from the caller and passed to commands, the tree, and export to a collector on loopback."""
 
 import threading
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
 
 class Collector:
-    """An OTLP endpoint: keeps every span it gets by its id, and can be out of order."""
+    """An OTLP endpoint that keeps every span it receives, and can be made to fail."""
 
     def __init__(self) -> None:
         self.spans: list[Any] = []
@@ -67,7 +67,7 @@ def collector() -> Iterator[Collector]:
     one.thread.join()
 
 
-def test_a_task_takes_its_trace_over_and_hands_it_on(place: Place) -> None:
+def test_a_task_inherits_its_trace_and_passes_it_to_the_command(place: Place) -> None:
     environ = {"TRACEPARENT": trace.traceparent(TRACE, PARENT)}
     task_id = place.ok("run", "--yes", "--shell", "--", "echo $TRACEPARENT", env=environ).strip()
     place.ok("wait", task_id)
@@ -82,13 +82,13 @@ def test_a_task_takes_its_trace_over_and_hands_it_on(place: Place) -> None:
 
 
 @pytest.mark.parametrize("nonsense", ["", "00-0-0-00", f"00-{'0' * 32}-{PARENT}-01", f"ff-{TRACE}-{PARENT}-01", "x" * 10_000])
-def test_a_traceparent_that_is_none_is_ignored(place: Place, nonsense: str) -> None:
+def test_an_invalid_traceparent_is_ignored(place: Place, nonsense: str) -> None:
     task_id = place.ok("run", "--", "true", env={"TRACEPARENT": nonsense}).strip()
     found = place.json("traces", "--task", task_id)
     assert found[0]["parent_span_id"] is None and len(found[0]["trace_id"]) == 32  # type: ignore[index,call-overload]
 
 
-def test_the_tree_shows_what_a_task_started_below_it(place: Place) -> None:
+def test_the_tree_shows_tasks_below_the_task_that_started_them(place: Place) -> None:
     inner = "python -m backburner run -- true"
     outer = place.ok("run", "--yes", "--shell", "--", inner, env={"PATH": f"{place.python}:/usr/bin:/bin"}).strip()
     place.ok("wait", outer)
@@ -102,7 +102,7 @@ def test_the_tree_shows_what_a_task_started_below_it(place: Place) -> None:
     assert lines[2].endswith("◀")
 
 
-def test_what_ended_arrives_at_a_collector(place: Place, collector: Collector) -> None:
+def test_spans_of_an_ended_task_arrive_at_a_collector(place: Place, collector: Collector) -> None:
     place.configure(CONFIG + collector.settings)
     task_id = place.run("sh", "-c", "exit 3")
     place.cli("wait", task_id)
@@ -117,7 +117,7 @@ def test_what_ended_arrives_at_a_collector(place: Place, collector: Collector) -
     assert collector.services == {"backburner"} and set(collector.headers) == {"abc"}
 
 
-def test_what_did_not_arrive_is_sent_later(place: Place, collector: Collector) -> None:
+def test_spans_that_could_not_be_sent_are_sent_later(place: Place, collector: Collector) -> None:
     from backburner.engine.trace_export import NOT_SENT, main
     from backburner.system.home import Home
 
@@ -128,6 +128,6 @@ def test_what_did_not_arrive_is_sent_later(place: Place, collector: Collector) -
     assert main([Home(str(place.root)).root]) == NOT_SENT
     collector.broken = False
     assert main([Home(str(place.root)).root]) == 0
-    assert main([Home(str(place.root)).root]) == 0  # nothing is owed any more
+    assert main([Home(str(place.root)).root]) == 0  # nothing is left to send
     assert [span.name for span in collector.spans] == ["background_task_start", "background_task_execute"]
     assert collector.by_name(str(task_id))

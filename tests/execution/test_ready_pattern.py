@@ -1,4 +1,4 @@
-"""The line by which a server says that it is ready, found in whatever it prints and whatever pattern somebody wrote."""
+"""Detecting the line that says a server is ready, in any output and with any pattern."""
 
 import os
 import signal
@@ -21,16 +21,16 @@ def log(folder: Path, data: bytes = b"") -> Path:
     return folder
 
 
-def look(lines: ReadyPattern) -> bool | None:
-    """At everything there is so far."""
-    while (found := lines.look()) is False and lines.more:
+def check_all(lines: ReadyPattern) -> bool | None:
+    """Check all output so far."""
+    while (found := lines.check()) is False and lines.more:
         pass
     return found
 
 
 @pytest.fixture
 def alarms() -> Iterator[list[int]]:
-    """Who else uses the alarm of this process, as a program may that has a TaskRunner; the alarms that reached it."""
+    """A SIGVTALRM timer of the surrounding program, as a program with a TaskRunner may have; returns the signals it received."""
     rung: list[int] = []
     before = signal.signal(signal.SIGVTALRM, lambda number, _: rung.append(number))
     yield rung
@@ -62,67 +62,65 @@ def alarms() -> Iterator[list[int]]:
     ],
     ids=lambda one: repr(one)[:30],
 )
-def test_a_line_is_found_that_fits_and_only_the_beginning_of_a_very_long_one_is_looked_at(
-    tmp_path: Path, output: bytes, pattern: str, found: bool
-) -> None:
-    assert look(ReadyPattern(str(log(tmp_path, HEADER + output)), pattern)) is found
+def test_a_matching_line_is_found_in_the_first_4096_bytes_of_each_line(tmp_path: Path, output: bytes, pattern: str, found: bool) -> None:
+    assert check_all(ReadyPattern(str(log(tmp_path, HEADER + output)), pattern)) is found
 
 
 @pytest.mark.parametrize("pattern", ["Background task", "echo hi", "# Started"])
-def test_the_header_of_the_log_is_not_looked_at(tmp_path: Path, pattern: str) -> None:
+def test_the_header_of_the_log_is_not_searched(tmp_path: Path, pattern: str) -> None:
     lines = ReadyPattern(str(log(tmp_path, HEADER)), pattern)
-    assert look(lines) is False
+    assert check_all(lines) is False
     log(tmp_path, HEADER)
-    assert look(lines) is True
+    assert check_all(lines) is True
 
 
-def test_output_is_looked_at_as_it_comes(tmp_path: Path) -> None:
+def test_output_is_searched_as_it_arrives(tmp_path: Path) -> None:
     lines = ReadyPattern(str(tmp_path), "^listening on [0-9]+$")
-    assert (look(lines), lines.more) == (False, False), "there is no log yet"
+    assert (check_all(lines), lines.more) == (False, False), "there is no log yet"
     for piece in (HEADER, b"liste", b"ning", b" on ", b"port\n", b"x\nlistening o", b"n "):
-        assert look(ReadyPattern(str(log(tmp_path, piece)), "^listening on [0-9]+$")) is look(lines) is False
+        assert check_all(ReadyPattern(str(log(tmp_path, piece)), "^listening on [0-9]+$")) is check_all(lines) is False
     log(tmp_path, b"8080\n")
-    assert (look(lines), look(lines)) == (True, False), "a line is looked at once"
+    assert (check_all(lines), check_all(lines)) == (True, False), "a line is looked at once"
 
 
-def test_a_pattern_that_takes_for_ever_is_given_up(tmp_path: Path) -> None:
+def test_a_pattern_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
     lines = ReadyPattern(str(log(tmp_path, HEADER + b"a" * 60 + b"!\n")), ENDLESS)
-    assert look(lines) is None
+    assert check_all(lines) is None
     assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0.0, 0.0)
 
 
-def test_a_pattern_that_could_take_for_ever_still_finds_what_fits(tmp_path: Path) -> None:
-    assert look(ReadyPattern(str(log(tmp_path, HEADER + b"b\n" * 1000 + b"aaaa\n")), ENDLESS)) is True
+def test_a_slow_pattern_still_finds_a_matching_line(tmp_path: Path) -> None:
+    assert check_all(ReadyPattern(str(log(tmp_path, HEADER + b"b\n" * 1000 + b"aaaa\n")), ENDLESS)) is True
 
 
 @pytest.mark.parametrize("pattern", ["ready", ENDLESS])
-def test_the_alarm_of_the_program_around_it_is_left_as_it_was(tmp_path: Path, alarms: list[int], pattern: str) -> None:
+def test_the_timer_of_the_surrounding_program_is_restored(tmp_path: Path, alarms: list[int], pattern: str) -> None:
     theirs = signal.getsignal(signal.SIGVTALRM)
     signal.setitimer(signal.ITIMER_VIRTUAL, 1000, 500)
-    look(ReadyPattern(str(log(tmp_path, HEADER + b"a" * 60 + b"!\n")), pattern))
+    check_all(ReadyPattern(str(log(tmp_path, HEADER + b"a" * 60 + b"!\n")), pattern))
     left, again = signal.getitimer(signal.ITIMER_VIRTUAL)
     assert signal.getsignal(signal.SIGVTALRM) is theirs and alarms == []
     assert left > 0 and again == 500
 
 
-def test_a_line_is_found_after_output_before_it_was_cut_out(tmp_path: Path) -> None:
+def test_a_line_is_found_after_earlier_output_was_removed(tmp_path: Path) -> None:
     lines, one = ReadyPattern(str(log(tmp_path, HEADER + numbered(0, 20_000))), "ready"), OutputLimit(str(tmp_path), 64 * 1024, None)
-    assert look(lines) is False
-    one.look()
+    assert check_all(lines) is False
+    one.check()
     log(tmp_path, numbered(20_000, 40_000))
-    one.look()
-    assert look(lines) is False
+    one.check()
+    assert check_all(lines) is False
     log(tmp_path, b"ready\n")
-    assert look(lines) is True
+    assert check_all(lines) is True
 
 
-def test_a_line_is_found_after_the_log_was_moved_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_is_found_after_the_log_was_rewritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cap, "_punch", lambda *_: False)
     with writing(tmp_path) as (pid, append):
         lines, one = ReadyPattern(str(tmp_path), "ready"), OutputLimit(str(tmp_path), 64 * 1024, pid)
         append(HEADER + numbered(0, 20_000))
-        assert look(lines) is False
-        one.look()
+        assert check_all(lines) is False
+        one.check()
         assert os.stat(tmp_path / "output.log").st_size < 64 * 1024
         append(b"ready\n")
-        assert look(lines) is True
+        assert check_all(lines) is True

@@ -1,4 +1,4 @@
-"""The few lines of sh, run for real: the exit code, the mark of the beginning, limits, input, and words that a shell could misread."""
+"""The shell script that runs a command: exit code, start marker, limits, input, and arguments that a shell could misread."""
 
 import json
 import os
@@ -27,7 +27,7 @@ SHOW = (sys.executable, "-c", "import json, os, sys; print(json.dumps([list(os.f
 def prepare(
     folder: Path, command: tuple[str, ...], environment: dict[str, str], shell: bool = False, umask: int | None = None, **more: Any
 ) -> dict[str, str]:
-    """A task of these words, as the ledger would have it."""
+    """Prepare the shim for a task with this command."""
     task = records.task("t", command, shell=shell, umask=umask, **more)
     return shim.prepare(str(folder), task, environment)
 
@@ -40,7 +40,7 @@ def start(
     before: Callable[[], None] | None = None,
     **more: Any,
 ) -> "subprocess.Popen[bytes]":
-    """Start the shim as the executor does; `before` is done to its process first."""
+    """Start the shim as the executor does; `before` is called in its process first."""
     given = prepare(folder, command, dict(os.environ) if env is None else env, shell, **more)
     with open(folder / shim.SCRIPT, "rb") as script:
         return subprocess.Popen(
@@ -50,7 +50,7 @@ def start(
 
 
 def run(folder: Path, *command: str, **more: Any) -> bytes:
-    """Run the shim to its end; what the command wrote."""
+    """Run the shim to its end; returns the output of the command."""
     child = start(folder, *command, **more)
     output, _ = child.communicate(timeout=30)
     assert child.returncode == 0
@@ -58,33 +58,33 @@ def run(folder: Path, *command: str, **more: Any) -> bytes:
 
 
 @pytest.mark.parametrize("code", [0, 1, 2, 77, 126, 127, 255])
-def test_the_exit_code_is_written_down(tmp_path: Path, code: int) -> None:
+def test_the_exit_code_is_written(tmp_path: Path, code: int) -> None:
     run(tmp_path, "sh", "-c", f"exit {code}")
     assert exit_code(str(tmp_path)) == code
 
 
-def test_a_command_that_kills_itself_leaves_the_code_a_shell_would_give(tmp_path: Path) -> None:
+def test_a_command_killed_by_a_signal_has_the_exit_code_of_a_shell(tmp_path: Path) -> None:
     run(tmp_path, "sh", "-c", "kill -9 $$")
     assert exit_code(str(tmp_path)) == 137
 
 
-def test_a_command_that_is_not_there_leaves_127(tmp_path: Path) -> None:
+def test_a_missing_command_has_exit_code_127(tmp_path: Path) -> None:
     run(tmp_path, "no-such-command-anywhere")
     assert exit_code(str(tmp_path)) == 127
 
 
-def test_before_the_shim_runs_nothing_has_begun_and_there_is_no_code(tmp_path: Path) -> None:
+def test_a_prepared_command_has_not_started_and_has_no_exit_code(tmp_path: Path) -> None:
     prepare(tmp_path, ("true",), {})
     assert not shim.has_begun(str(tmp_path))
     assert exit_code(str(tmp_path)) is None
 
 
-def test_a_folder_that_was_never_prepared_has_not_begun_either(tmp_path: Path) -> None:
+def test_an_unprepared_folder_has_not_started(tmp_path: Path) -> None:
     assert not shim.has_begun(str(tmp_path))
     assert exit_code(str(tmp_path)) is None
 
 
-def test_while_the_command_runs_it_has_begun_and_has_no_code(tmp_path: Path) -> None:
+def test_a_running_command_has_started_and_has_no_exit_code(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "gate")
     child = start(tmp_path, "sh", "-c", "read x <gate; exit 3")
     wait_until(lambda: shim.has_begun(str(tmp_path)), "the command to begin")
@@ -95,7 +95,7 @@ def test_while_the_command_runs_it_has_begun_and_has_no_code(tmp_path: Path) -> 
     assert exit_code(str(tmp_path)) == 3
 
 
-def test_a_signal_to_the_shim_alone_does_not_lose_the_code(tmp_path: Path) -> None:
+def test_a_signal_to_the_shim_does_not_lose_the_exit_code(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "gate")
     child = start(tmp_path, "sh", "-c", "read x <gate; exit 5")
     wait_until(lambda: shim.has_begun(str(tmp_path)), "the command to begin")
@@ -125,14 +125,14 @@ NASTY = {
 
 
 @pytest.mark.parametrize("words", NASTY.values(), ids=NASTY)
-def test_every_word_arrives_as_it_was_given(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_every_argument_arrives_unchanged(tmp_path: Path, words: tuple[str, ...]) -> None:
     told = json.loads(run(tmp_path, *SHOW, *words))
     assert [bytes(word) for word in told] == [os.fsencode(word) for word in words]
     assert exit_code(str(tmp_path)) == 0
 
 
 @pytest.mark.parametrize("name", ['it\'s a "folder"', "new\nline", "$HOME;exit 9", "-n", "naïve"])
-def test_the_code_is_found_in_a_folder_of_any_name(tmp_path: Path, name: str) -> None:
+def test_the_exit_code_is_found_in_a_folder_with_any_name(tmp_path: Path, name: str) -> None:
     folder = tmp_path / name
     folder.mkdir()
     run(folder, "sh", "-c", "exit 4")
@@ -140,7 +140,7 @@ def test_the_code_is_found_in_a_folder_of_any_name(tmp_path: Path, name: str) ->
 
 
 @pytest.mark.parametrize("name", ["A=b", "it's", "-x", "exit", "#x"])
-def test_a_program_of_any_name_is_run_as_a_program(tmp_path: Path, name: str) -> None:
+def test_a_program_with_any_name_is_run(tmp_path: Path, name: str) -> None:
     program = tmp_path / name
     program.write_text("#!/bin/sh\nexit 6\n")
     program.chmod(0o700)
@@ -148,22 +148,22 @@ def test_a_program_of_any_name_is_run_as_a_program(tmp_path: Path, name: str) ->
     assert exit_code(str(tmp_path)) == 6
 
 
-def test_a_shell_line_is_a_shell_line(tmp_path: Path) -> None:
+def test_a_shell_command_is_run_by_a_shell(tmp_path: Path) -> None:
     assert run(tmp_path, "echo a | tr a b; (exit 3) || exit 8", shell=True) == b"b\n"
     assert exit_code(str(tmp_path)) == 8
 
 
-def test_the_command_does_not_read_the_shims_own_script(tmp_path: Path) -> None:
+def test_the_command_does_not_read_the_script_of_the_shim(tmp_path: Path) -> None:
     assert run(tmp_path, "cat") == b""
     assert exit_code(str(tmp_path)) == 0
 
 
-def test_the_command_gets_signals_as_any_other_would(tmp_path: Path) -> None:
+def test_the_command_has_default_signal_handlers(tmp_path: Path) -> None:
     run(tmp_path, "sh", "-c", "kill -TERM $$; exit 0")
     assert exit_code(str(tmp_path)) == 143
 
 
-def test_the_words_of_the_command_are_not_in_the_shims_command_line(tmp_path: Path) -> None:
+def test_the_command_is_not_in_the_command_line_of_the_shim(tmp_path: Path) -> None:
     output = run(tmp_path, "sh", "-c", "tr '\\0' ' ' </proc/$PPID/cmdline", "unlikely-word")
     assert output and b"unlikely-word" not in output
 
@@ -178,14 +178,14 @@ ENV = (sys.executable, "-Ic", "import json, os; print(json.dumps({k.hex(): v.hex
 
 
 @pytest.mark.parametrize("env", ENVIRONMENTS.values(), ids=ENVIRONMENTS)
-def test_every_variable_arrives_as_it_was_given(tmp_path: Path, env: dict[str, str]) -> None:
+def test_every_variable_arrives_unchanged(tmp_path: Path, env: dict[str, str]) -> None:
     told = json.loads(run(tmp_path, *ENV, env={"PATH": os.defpath, **env}))
     arrived = {os.fsdecode(bytes.fromhex(name)): os.fsdecode(bytes.fromhex(value)) for name, value in told.items()}
     assert {name: arrived.get(name) for name in env} == env
     assert arrived.keys() - env.keys() <= {"PATH", "PWD", "OLDPWD", "SHLVL", "_", "LC_CTYPE"}
 
 
-def test_the_command_has_the_umask_of_who_asked(tmp_path: Path) -> None:
+def test_the_command_has_the_umask_of_the_caller(tmp_path: Path) -> None:
     given = prepare(tmp_path, ("sh", "-c", "umask"), dict(os.environ), umask=0o137)
     with open(tmp_path / shim.SCRIPT, "rb") as script:
         output = subprocess.run(["/bin/sh", "-s"], stdin=script, capture_output=True, env=given, timeout=30).stdout
@@ -193,7 +193,7 @@ def test_the_command_has_the_umask_of_who_asked(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a limit of file locks")
-def test_the_shim_marks_the_command_also_where_who_started_it_has_no_mark(tmp_path: Path) -> None:
+def test_the_shim_marks_the_command_even_if_its_parent_is_not_marked(tmp_path: Path) -> None:
     assert not is_inside()
     assert run(tmp_path, sys.executable, "-c", "import resource; print(*resource.getrlimit(10))").split() == [str(INSIDE).encode()] * 2
 
@@ -223,16 +223,14 @@ ODD_NAME = {"a.b": "1"}  # takes another way through the shim
     ],
     ids=str,
 )
-def test_a_command_runs_under_the_limits_it_was_given(
-    tmp_path: Path, limits: dict[str, int], wanted: list[int], more: dict[str, str]
-) -> None:
+def test_a_command_runs_with_its_limits(tmp_path: Path, limits: dict[str, int], wanted: list[int], more: dict[str, str]) -> None:
     nice, *others = map(int, run(tmp_path, *LIMITED, env={**os.environ, **more}, limits=limits).split())
     assert [nice - os.nice(0), *others] == wanted
     assert exit_code(str(tmp_path)) == 0
 
 
 @pytest.mark.parametrize("path", ["", "/nowhere", "."])
-def test_being_nice_does_not_depend_on_where_the_command_looks_for_programs(tmp_path: Path, path: str) -> None:
+def test_nice_does_not_depend_on_the_path_of_the_command(tmp_path: Path, path: str) -> None:
     trap = tmp_path / "nice"
     trap.write_text("#!/bin/sh\necho caught\n")
     trap.chmod(0o700)
@@ -240,19 +238,19 @@ def test_being_nice_does_not_depend_on_where_the_command_looks_for_programs(tmp_
     assert exit_code(str(tmp_path)) == 0
 
 
-def test_a_command_that_needs_more_memory_than_it_may_have_gets_none(tmp_path: Path) -> None:
+def test_a_command_cannot_allocate_more_than_its_memory_limit(tmp_path: Path) -> None:
     greedy = (sys.executable, "-Ic", "print(len(bytearray(300 << 20)))")
     assert run(tmp_path, *greedy, limits={"memory_mb": 1000}) == b"314572800\n"
     assert b"MemoryError" in run(tmp_path, *greedy, limits={"memory_mb": 100})
     assert exit_code(str(tmp_path)) == 1
 
 
-def test_a_command_that_used_up_its_cpu_time_is_ended_and_its_code_says_so(tmp_path: Path) -> None:
+def test_a_command_over_its_cpu_limit_is_killed_with_that_signal(tmp_path: Path) -> None:
     run(tmp_path, "sh", "-c", "while :; do :; done", limits={"cpu_seconds": 1})
     assert exit_code(str(tmp_path)) == 128 + signal.SIGXCPU
 
 
-def test_a_limit_that_the_machine_sets_already_stays_and_keeps_no_command_from_running(tmp_path: Path) -> None:
+def test_a_lower_existing_limit_does_not_prevent_a_start(tmp_path: Path) -> None:
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (50, 50))
         resource.setrlimit(resource.RLIMIT_DATA, (500 << 20, 500 << 20))
@@ -266,13 +264,13 @@ def test_a_limit_that_the_machine_sets_already_stays_and_keeps_no_command_from_r
 
 
 @pytest.mark.parametrize("stdin", [False, True])
-def test_a_command_has_its_three_streams_and_nothing_else_of_ours(tmp_path: Path, stdin: bool) -> None:
+def test_a_command_inherits_only_its_three_streams(tmp_path: Path, stdin: bool) -> None:
     count = "import os; print([fd for fd in range(3, 100) if os.path.exists(f'/proc/self/fd/{fd}')])"
     assert run(tmp_path, sys.executable, "-Ic", count, stdin=stdin) == b"[]\n"
 
 
 @pytest.mark.parametrize("more", [{}, ODD_NAME], ids=["plain", "odd names"])
-def test_an_input_stays_open_from_one_send_to_the_next_until_the_command_has_ended(tmp_path: Path, more: dict[str, str]) -> None:
+def test_an_input_stays_open_until_the_command_has_ended(tmp_path: Path, more: dict[str, str]) -> None:
     child = start(tmp_path, "sh", "-c", 'read a; echo "$a" >seen; read b; echo "$b$a"', env={**os.environ, **more}, stdin=True)
     wait_until(lambda: shim.has_begun(str(tmp_path)), "the command to begin")
     write_stdin(str(tmp_path), b"one\n", "task_x")
@@ -284,7 +282,7 @@ def test_an_input_stays_open_from_one_send_to_the_next_until_the_command_has_end
         write_stdin(str(tmp_path), b"four\n", "task_x")
 
 
-def test_an_input_is_private_and_a_start_that_is_tried_again_finds_it(tmp_path: Path) -> None:
+def test_an_input_is_private_and_reused_by_a_retried_start(tmp_path: Path) -> None:
     for _ in range(2):
         prepare(tmp_path, ("cat",), {}, stdin=True)
         found = os.lstat(tmp_path / INPUT)

@@ -1,4 +1,4 @@
-"""What runs without anybody's approval, tried through the real interfaces: its environment, its git, its files, and the folder it is in."""
+"""Commands that run without approval, through the real interfaces: environment, git, files and working directory."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ def git(folder: Path, *words: str) -> None:
 
 @pytest.fixture
 def repository(place: Place) -> Path:
-    """The project as a git repository with one commit, and a person's home that exists."""
+    """The project as a git repository with one commit, and an existing home directory of the user."""
     Path(place.environ["HOME"]).mkdir()
     git(place.cwd, "init", "-q")
     (place.cwd / "a.txt").write_text("one\n")
@@ -50,21 +50,21 @@ def test_a_command_that_nobody_approved_gets_a_clean_environment(place: Place) -
     assert (environ["GIT_CONFIG_GLOBAL"], environ["GIT_DIR"]) == ("/dev/null", "/dev/null")
 
 
-def test_a_command_that_a_person_approved_gets_the_environment_of_whoever_asked(place: Place) -> None:
+def test_an_approved_command_gets_the_environment_of_the_caller(place: Place) -> None:
     place.environ |= {"TOKEN_FOR_IT": "given"}
     task_id = place.run("sh", "-c", "echo $TOKEN_FOR_IT $GIT_CONFIG_GLOBAL")
     place.ok("wait", task_id)
     assert place.log(task_id).splitlines()[-1] == b"given"
 
 
-def test_so_does_the_code_of_a_trusted_project(place: Place) -> None:
+def test_a_command_of_a_trusted_project_gets_the_environment_of_the_caller(place: Place) -> None:
     place.ok("trust")
     (place.cwd / "run.sh").write_text("#!/bin/sh\necho $TOKEN_FOR_IT\n")
     (place.cwd / "run.sh").chmod(0o755)
     assert place.cli("run", "--wait", "--", "./run.sh", env={"TOKEN_FOR_IT": "given"}).stdout.endswith("given\n")
 
 
-def test_a_library_in_the_folder_of_a_command_is_not_loaded(place: Place, tmp_path: Path) -> None:
+def test_a_library_in_the_working_directory_is_not_loaded(place: Place, tmp_path: Path) -> None:
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         planted = place.cwd / "libselinux.so.1"
@@ -95,8 +95,8 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("where", ["project", ".gitconfig", ".config/git/config"])
-def test_no_setting_of_git_makes_an_allowed_git_run_a_program(place: Place, repository: Path, tmp_path: Path, where: str) -> None:
-    """Each setting is planted with a program that leaves a file; git then asks, or it runs and leaves none."""
+def test_no_git_setting_makes_an_allowed_git_command_run_a_program(place: Place, repository: Path, tmp_path: Path, where: str) -> None:
+    """Each setting names a program that creates a file. Either git requires approval, or it runs and the file is not created."""
     tools = tmp_path / "tools"
     tools.mkdir()
     program = tools / "evil"
@@ -124,7 +124,7 @@ def test_no_setting_of_git_makes_an_allowed_git_run_a_program(place: Place, repo
     assert allowed == ({"fsmonitor", "hooksPath", "pager", "alias", "signature", "ssh"} if where == "project" else {"all"})
 
 
-def test_three_allowed_calls_over_mcp_do_not_add_up_to_a_program(place: Place, repository: Path, tmp_path: Path) -> None:
+def test_several_allowed_mcp_calls_cannot_run_a_program_together(place: Place, repository: Path, tmp_path: Path) -> None:
     config = Path(place.environ["HOME"]) / ".config"
     config.mkdir()
     setting = f'[core]\\n\\tfsmonitor = "touch {tmp_path}/canary; false"\\n'
@@ -138,15 +138,15 @@ def test_three_allowed_calls_over_mcp_do_not_add_up_to_a_program(place: Place, r
             assert client.value("start_background_task", **arguments)["status"] == "proposed", command
         (config / "git").mkdir()
         (config / "git" / "config").write_text(setting.replace("\\n", "\n").replace("\\t", "\t"))
-        started = client.value("start_background_task", command="git status", description="x")
-        assert started["status"] in ("running", "pending", "completed")
-        client.value("wait_for_background_tasks", task_ids=[started["task_id"]])
-        assert client.value("check_task_status", task_id=started["task_id"])["status"] == "completed"
+        start_waiting_line = client.value("start_background_task", command="git status", description="x")
+        assert start_waiting_line["status"] in ("running", "pending", "completed")
+        client.value("wait_for_background_tasks", task_ids=[start_waiting_line["task_id"]])
+        assert client.value("check_task_status", task_id=start_waiting_line["task_id"])["status"] == "completed"
     assert not (tmp_path / "canary").exists()
 
 
-def test_the_settings_of_a_home_cannot_be_made_by_a_command(place: Place) -> None:
-    """A home that is made has its config.toml at once, for its owner alone; and no command that nobody approved writes there."""
+def test_a_command_cannot_create_the_settings_of_a_home(place: Place) -> None:
+    """A new home has a private config.toml from the start, and a command that nobody approved cannot write there."""
     home = place.cwd.parent / "another"
     env = {"BACKBURNER_HOME": str(home)}
     home.mkdir(mode=0o755)
@@ -158,7 +158,7 @@ def test_the_settings_of_a_home_cannot_be_made_by_a_command(place: Place) -> Non
     assert (home / "config.toml").read_text() == ""
 
 
-def test_a_home_that_holds_other_things_keeps_its_mode(place: Place) -> None:
+def test_a_home_with_other_files_keeps_its_mode(place: Place) -> None:
     home = place.cwd.parent / "another"
     home.mkdir(mode=0o755)
     (home / "somebody-elses").write_text("x")
@@ -166,7 +166,7 @@ def test_a_home_that_holds_other_things_keeps_its_mode(place: Place) -> None:
     assert home.stat().st_mode & 0o777 == 0o755
 
 
-async def test_a_file_that_nobody_approved_has_a_bound(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_size_of_files_is_limited_for_unapproved_commands(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("backburner.execution.shim.MAX_FILE_BYTES", 1 << 20)
     monkeypatch.chdir(place.cwd)
     runner = TaskRunner(TaskStorage(place.cwd.parent / "embedded"))
@@ -177,17 +177,17 @@ async def test_a_file_that_nobody_approved_has_a_bound(place: Place, monkeypatch
     await runner.close()
     assert found.exit_code == 128 + 25 and (place.cwd / "big").stat().st_size == 1 << 20
     told = place.ok("--home", str(place.cwd.parent / "embedded"), "status", task_id)
-    assert "more than 1 GiB" in told and "nobody approved" in told
+    assert "larger than 1 GiB" in told and "nobody approved" in told
 
 
-def test_the_shell_itself_does_not_climb_where_the_gate_allowed_a_pattern(place: Place) -> None:
+def test_a_shell_pattern_does_not_reach_parent_folders(place: Place) -> None:
     (place.cwd.parent / ".env").write_text("SECRET=abc\n")
     for line in ("cat .*/.en*", "cat .?/.e*", "cat < .*/.env"):
         done = place.cli("run", "--wait", "--shell", "--", line)
         assert done.returncode == 3 and "SECRET" not in done.stdout, line
 
 
-def test_trust_is_refused_for_a_home_and_its_hidden_folders(place: Place) -> None:
+def test_trust_is_refused_for_a_home_directory_and_its_hidden_folders(place: Place) -> None:
     home = Path(place.environ["HOME"])
     (home / ".config").mkdir(parents=True)
     for folder in (home, home / ".config", home.parent):
@@ -208,8 +208,8 @@ LAID_OUT = (
 )
 
 
-def started(place: Place, *words: str, env: dict[str, str] | None = None) -> str:
-    """Start a line that waits for a line of input; its id once it runs."""
+def start_waiting_line(place: Place, *words: str, env: dict[str, str] | None = None) -> str:
+    """Start a shell line that waits for input; returns its task id when it runs."""
     done = place.cli("run", "--stdin", "--shell", *words, env=env)
     assert done.returncode == 0, done.stderr
     task_id = done.stdout.strip()
@@ -217,8 +217,8 @@ def started(place: Place, *words: str, env: dict[str, str] | None = None) -> str
     return task_id
 
 
-def go_on(place: Place, task_id: str) -> None:
-    """Let the line go on, and wait for its end."""
+def finish_line(place: Place, task_id: str) -> None:
+    """Send the input, and wait for the end of the task."""
     wait_until(lambda: place.cli("send", task_id, "go on").returncode == 0, "its input")
     place.cli("wait", task_id)
 
@@ -226,42 +226,40 @@ def go_on(place: Place, task_id: str) -> None:
 @pytest.mark.parametrize(
     "line", ["head -n 1; git diff", "head -n 1; git status", "head -n 1; cd e3; git diff", "cd e3; head -n 1 && git diff"]
 )
-def test_a_folder_that_becomes_a_repository_while_a_line_waits_is_not_used(
-    place: Place, repository: Path, tmp_path: Path, line: str
-) -> None:
-    """The line waits for its input before git starts; meanwhile allowed commands lay a folder out as a repository with settings that run a program."""
+def test_a_repository_created_after_the_decision_is_not_used(place: Place, repository: Path, tmp_path: Path, line: str) -> None:
+    """The line waits for input before git starts; meanwhile allowed commands create a repository with settings that run a program."""
     (repository / "e3").mkdir()
     folder = repository if "cd e3" in line else repository / "e3"
-    task_id = started(place, "--cwd", str(folder), "--", line)
+    task_id = start_waiting_line(place, "--cwd", str(folder), "--", line)
     for step in LAID_OUT:
         done = place.cli("run", "--wait", "--shell", "--", step.replace("{run}", f"touch {tmp_path}/canary"))
         assert done.returncode == 0, (step, done.stderr)
-    go_on(place, task_id)
+    finish_line(place, task_id)
     assert not (tmp_path / "canary").exists()
     assert b"a.txt" in place.log(task_id), "git looked at the repository that was there when the line was judged"
 
 
-def test_a_folder_without_a_repository_gets_none_while_a_line_waits(place: Place, tmp_path: Path) -> None:
+def test_a_folder_without_a_repository_gets_none_after_the_decision(place: Place, tmp_path: Path) -> None:
     Path(place.environ["HOME"]).mkdir()
-    task_id = started(place, "--", "head -n 1; git status; git diff")
+    task_id = start_waiting_line(place, "--", "head -n 1; git status; git diff")
     git(place.cwd, "init", "-q", "--bare", ".")
     git(place.cwd, "config", "core.bare", "false")
     git(place.cwd, "config", "core.worktree", str(place.cwd))
     git(place.cwd, "config", "diff.external", f"touch {tmp_path}/canary")
     git(place.cwd, "config", "core.fsmonitor", f"touch {tmp_path}/canary")
-    go_on(place, task_id)
+    finish_line(place, task_id)
     assert not (tmp_path / "canary").exists() and b"not a git repository" in place.log(task_id)
 
 
-def test_a_program_that_appears_in_the_project_while_a_line_waits_is_not_run(place: Place, tmp_path: Path) -> None:
-    """PATH leads through a folder of the project, as direnv has it; a program of a known name is put there after the line was judged."""
+def test_a_program_added_to_the_project_after_the_decision_is_not_run(place: Place, tmp_path: Path) -> None:
+    """PATH contains a folder of the project, as with direnv; a program with a known name is added there after the decision."""
     (place.cwd / "tools").mkdir()
     path = f"{place.cwd / 'tools'}:{place.environ['PATH']}"
-    task_id = started(place, "--", "head -n 1; wc -l a.txt", env={"PATH": path})
+    task_id = start_waiting_line(place, "--", "head -n 1; wc -l a.txt", env={"PATH": path})
     program = place.cwd / "tools" / "wc"
     program.write_text(f"#!/bin/sh\ntouch {tmp_path}/canary\n")
     program.chmod(0o755)
-    go_on(place, task_id)
+    finish_line(place, task_id)
     assert not (tmp_path / "canary").exists()
 
 
@@ -269,8 +267,8 @@ SECRETS = """.env .env.production config/prod.env .ENV deploy/id_rsa server.key 
 api_token.txt kubeconfig config/Secrets.yml .ssh/config"""
 
 
-def test_git_shows_no_content_of_secrets_that_the_history_holds(place: Place, repository: Path) -> None:
-    """Files with secret names were committed, changed in two branches, merged, and removed; everything else is shown as ever."""
+def test_git_does_not_print_secret_files_of_the_history(place: Place, repository: Path) -> None:
+    """Files with secret names were committed, changed in two branches, merged and removed; other files are shown normally."""
     for name in SECRETS.split():
         (repository / name).parent.mkdir(parents=True, exist_ok=True)
         (repository / name).write_text("KEY=abc123\nmore=abc123\n")

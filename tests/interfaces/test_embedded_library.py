@@ -92,7 +92,7 @@ def test_an_id_that_is_merely_odd_works(storage: TaskStorage, task_id: str) -> N
 
 def test_an_id_that_is_taken_is_refused_and_the_first_task_stays(storage: TaskStorage) -> None:
     storage.create_task("task_x", metadata())
-    with pytest.raises(BadInput, match="There is a task task_x already"):
+    with pytest.raises(BadInput, match="Task task_x already exists"):
         storage.create_task("task_x", metadata(description="another"))
     found = storage.get_task("task_x")
     assert found is not None and found.description == "says hi"

@@ -160,7 +160,7 @@ def test_pause_unpause_and_cancel(place: Place) -> None:
     assert place.cli("unpause", "job").returncode == 1
     place.ok("cancel", "job")
     assert place.status("job")["status"] == "cancelled"
-    assert "only what is active or paused can be run" in place.cli("run-now", "job").stderr
+    assert "only active or paused tasks can be run" in place.cli("run-now", "job").stderr
     place.ok("add", "job", "--every", "1h", "--", "true")  # the name is free again
     assert "has no schedule" in place.cli("pause", place.run("true")).stderr
 
@@ -262,7 +262,7 @@ def test_the_tools_do_what_the_command_line_does(place: Place) -> None:
         ]
         assert added["status"] == "active" and "every 30m, at most 5 times" in added["display"]
         again = client.call("task_add", name="ci", description="Watch CI", command="echo ok", interval="30m")
-        assert again["isError"] and "There is a standing task 'ci' here already" in json.dumps(again)
+        assert again["isError"] and "A recurring task 'ci' already exists here" in json.dumps(again)
         asked = client.call("task_add", name="rm", description="Clean", command="rm -rf build", cron="@daily")["structuredContent"]
         assert asked["status"] == "proposed" and "cannot approve it for you" in asked["display"]
         (ci,) = client.call("task_list", status="active")["structuredContent"]["tasks"]

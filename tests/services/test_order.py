@@ -33,8 +33,8 @@ def test_a_task_fails_with_the_reason_if_a_dependency_does_not_complete(place: P
     if code is None:
         place.ok("cancel", first)
     two, three = ended(place, second, third)
-    assert (two["status"], two["result"], two["error"]) == ("failed", "dependency", f"{first}, which it comes after, {how}")
-    assert (three["status"], three["error"]) == ("failed", f"{second}, which it comes after, failed")
+    assert (two["status"], two["result"], two["error"]) == ("failed", "dependency", f"dependency {first} {how}")
+    assert (three["status"], three["error"]) == ("failed", f"dependency {second} failed")
     assert two["started_at"] is None
     written = json.loads((place.folder(second) / "metadata.json").read_text())
     assert (written["status"], written["result"]) == ("failed", "dependency")
@@ -161,7 +161,7 @@ def test_a_delayed_task_waits_for_its_start_time(place: Place) -> None:
 def test_nothing_starts_while_too_little_memory_is_free(place: Place) -> None:
     place.configure(CONFIG + "[commands]\nmin_free_memory_mb = 1000000\n")
     task_id = place.run("true")
-    assert "MiB of memory are free, 1000000 are to be kept" in str(place.status(task_id)["waits_for"])
+    assert "MiB free, 1000000 MiB required" in str(place.status(task_id)["waits_for"])
     place.configure(CONFIG + "[commands]\nmin_free_memory_mb = 1\n")
     place.ok("wait", task_id, "--timeout", "20")
 
@@ -225,5 +225,5 @@ def test_a_task_after_an_expired_proposal_fails_and_its_files_show_it(place: Pla
     asked = place.cli("run", "--", "rm", "-rf", "x").stdout.strip()
     waits = place.run("true", options=("--after", asked))
     wait_until(lambda: place.status(waits)["status"] == "failed", "the proposal to expire")
-    assert place.status(waits)["error"] == f"{asked}, which it comes after, was not approved in time"
+    assert place.status(waits)["error"] == f"dependency {asked} was not approved in time"
     assert json.loads((place.folder(waits) / "metadata.json").read_text())["status"] == "failed"

@@ -1,4 +1,4 @@
-"""What the machines share: verbs with everything filled in that does not matter to them."""
+"""Calls of the ledger that the stateful tests share, with defaults for everything that does not matter to them."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ RESULTS = {RunState.COMPLETED: Result.EXIT, RunState.FAILED: Result.LOST, RunSta
 
 
 def submit(ledger: Ledger, now: int, *, approved: bool, runner: str = ENGINE, size: int = 0, **more: Any) -> Entry:
-    """`size` is how many bytes of environment the task brings along, to fill pages; `more` is what else is asked for."""
+    """`size` is the number of bytes of environment that the task has, to fill pages; `more` are further fields of the submission."""
     wanted, project, owner = more.pop("wanted", "task_x"), more.pop("project", "/p"), more.pop("owner", None)
     return ledger.tasks.submit(
         request(("make",), "/p", {"FILL": "x" * size, "AT": str(now)}, **more),

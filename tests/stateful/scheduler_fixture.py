@@ -1,4 +1,4 @@
-"""A ledger, a clock that is set by hand and a scheduler: standing tasks without a process."""
+"""A simulation of recurring tasks without a process: a ledger, a fake clock and a scheduler."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,8 +18,8 @@ ME = ProcessId(1, "1", "boot")
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 
 
-class Timetable:
-    """`now` is the clock; `tick()` is what an engine does when it wakes, `settle()` lets everything that is pending run and end."""
+class SchedulerSimulation:
+    """`tick()` does what an engine does in a pass; `settle()` runs everything that is pending to its end."""
 
     def __init__(self, folder: Path, now: int = 1_770_000_000_000, **settings: str) -> None:
         self.clock = FakeClock(now)
@@ -29,14 +29,14 @@ class Timetable:
         self.scheduler = self.another_scheduler()
 
     def another_scheduler(self) -> Scheduler:
-        """As a second engine, or the next one, would have it."""
+        """A scheduler as a second engine, or the next one, would create it."""
         ledger = open_ledger(self.path)
         return Scheduler(ledger.recurring, ledger.live_work, "tasks", self.clock, SimpleNamespace(current=self.config))
 
     def add(self, name: str, schedule: Schedule | None = None, **more: Any) -> str:
         agent = more.get("agent")
-        about = {"command": () if agent else ("true",), "notify": "on_change", "timeout_ms": 1000, **more}
-        submission = request(cwd="/p", name=name, schedule=schedule or every(HOUR, self.clock.now), **about)
+        fields = {"command": () if agent else ("true",), "notify": "on_change", "timeout_ms": 1000, **more}
+        submission = request(cwd="/p", name=name, schedule=schedule or every(HOUR, self.clock.now), **fields)
         kind = "event" if submission.spec.order.after else "oneshot" if submission.spec.schedule.at is not None else "scheduled"
         entry = self.ledger.tasks.submit(
             submission,
@@ -62,7 +62,7 @@ class Timetable:
         self.scheduler.tick()
 
     def settle(self, state: str = "completed", *, result: Result = Result.EXIT, runner: str = ENGINE, **more: Any) -> list[Run]:
-        """Everything that is pending runs, and ends like that."""
+        """Run everything that is pending; each run ends with this state and result."""
         claimed = self.ledger.runs.claim(runner, ME, 1000, self.clock.now)
         code = 0 if state == "completed" else 1
         endings = [RunResult(work.run.run_id, RunState(state), result, self.clock.now, code, **more) for work in claimed]
@@ -75,7 +75,7 @@ class Timetable:
         return found
 
     def rows(self, task_id: str) -> list[Run]:
-        """Its runs and skipped slots, oldest first."""
+        """The runs and skipped slots of a task, oldest first."""
         return list(reversed(self.ledger.queries.history(task_id, 100_000)))
 
     def notices(self) -> list[str]:

@@ -1,7 +1,7 @@
-"""A dictionary against the real ledger: whatever is done in whatever order, both say the same, also after a crash.
+"""Compares the real ledger with a model in memory: after any sequence of calls both agree, also after a crash.
 
-The crash of a process is what it leaves on disk: the files are copied in the middle of a transaction and the copy is
-opened. The loss of power is a disk that forgets what was not synced.
+A crash of a process is simulated by its files: they are copied in the middle of a transaction, and the copy is opened.
+A power loss is simulated by a disk that loses what was not synced.
 """
 
 import contextlib
@@ -29,13 +29,13 @@ from backburner.testing import PowerLossVFS
 NUMBERS = itertools.count()
 NOW = 1_770_000_000_000
 TASK_OF = {"completed": "done", "failed": "failed", "cancelled": "cancelled"}
-STEADY = 60_000  # milliseconds after which a failure is the first one again
-DELAYS = [1000, 2000, 4000]  # milliseconds until the next try after so many failures in a row
+STEADY = 60_000  # milliseconds: after a run of this length failures are counted from one again
+DELAYS = [1000, 2000, 4000]  # milliseconds before the next restart, by number of failures in a row
 
 
 @dataclass
 class Model:
-    """What the ledger should hold of one task and its latest run. `place` is its place in the queue."""
+    """The expected state of one task and its latest run. `place` is its place in the queue."""
 
     state: str
     runner: str = ENGINE
@@ -52,12 +52,12 @@ class Model:
     place: int = 0
     started: int = 0
     cancel: bool = False
-    waits: set[str] = field(default_factory=set)  # what it comes after and what has not completed
-    lasted: list[int] = field(default_factory=list)  # milliseconds, of the runs that failed by themselves
-    notices: list[bool] = field(default_factory=list)  # one per notice: told or not
+    waits: set[str] = field(default_factory=set)  # open dependencies
+    lasted: list[int] = field(default_factory=list)  # durations in milliseconds of the runs that failed on their own
+    notices: list[bool] = field(default_factory=list)  # one per notice: acknowledged or not
 
 
-# What a task can be asked for with, most of it seldom. `soon` is when it may start, in milliseconds from now.
+# Options of submissions, most of them rare. `soon` is the start time, in milliseconds from now.
 MORE = st.fixed_dictionaries(
     {
         "project": st.sampled_from(["/p", "/p", "/q"]),
@@ -89,7 +89,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.ledgers: list[Ledger] = []
         self.start()
 
-    # -- the two doors to the ledger
+    # -- two connections to the ledger
 
     def start(self) -> None:
         self.folder = tempfile.mkdtemp(prefix="backburner-")
@@ -99,7 +99,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.ledgers = [open_ledger(os.path.join(self.folder, "ledger.db")) for _ in OWNERS]
 
     def crash(self) -> None:
-        """Both processes die in the middle of what they do; a new one finds their files."""
+        """Both processes are killed in the middle of a transaction; a new one finds their files."""
         victim = self.ledgers[0].database.connection
         victim.execute("BEGIN IMMEDIATE")
         victim.execute("UPDATE runs SET folder = 'half-written'")
@@ -129,40 +129,40 @@ class LedgerMachine(RuleBasedStateMachine):
         self.now += 1
         return self.now
 
-    def happened(self, *events: tuple[str, str]) -> None:
+    def record_events(self, *events: tuple[str, str]) -> None:
         self.events += events
 
-    # -- what should happen
+    # -- the expected behaviour
 
     def begin(self, task_id: str, runner: str) -> None:
         """The first run of an approved task."""
         one = self.model[task_id]
         one.state, one.runner, one.run, one.n, one.place = "active", runner, "pending", 1, next(self.places)
-        self.note(one)
+        self.record_dependencies(one)
         if any(other not in self.model or self.model[other].state not in ("proposed", "active") for other in one.waits):
             self.end(task_id, "failed", self.now, "dependency")
 
-    def note(self, one: Model) -> None:
-        """What a task comes after and what has not completed so far; that stays true when it is cleared."""
+    def record_dependencies(self, one: Model) -> None:
+        """Record the open dependencies of a task; they stay recorded when a dependency is cleared."""
         one.waits |= {other for other in one.after if other in self.model and self.model[other].state != "done"}
 
     def end(self, task_id: str, state: str, at: int, result: str) -> None:
-        """The end of a run: tried again, or the end of its task and of what comes after it."""
+        """The end of a run: it is restarted, or its task ends and its dependents are processed."""
         one = self.model[task_id]
         if state == "failed" and result == "exit" and one.restarts and not one.cancel:
             one.lasted.append(at - one.started)
             row = next((back for back, lasted in enumerate(reversed(one.lasted), 1) if lasted >= STEADY), len(one.lasted))
             if row <= one.restarts:
                 one.run, one.n, one.owner, one.due, one.place = "pending", one.n + 1, None, at + DELAYS[row - 1], next(self.places)
-                self.happened(("run_failed", task_id))
+                self.record_events(("run_failed", task_id))
                 return
         one.run, one.state, one.result = state, TASK_OF[state], result
         one.notices.append(False)
-        self.happened((f"task_{one.state}", task_id), (f"run_{state}", task_id))
+        self.record_events((f"task_{one.state}", task_id), (f"run_{state}", task_id))
         self.follow_up(task_id, at)
 
     def follow_up(self, task_id: str, at: int) -> None:
-        """What comes after a task that is over may start, or fails with it."""
+        """The dependents of an ended task may start, or fail."""
         for other_id, other in self.model.items():
             if task_id not in other.waits:
                 continue
@@ -173,7 +173,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 self.fell.append((task_id, other_id))
 
     def queue(self, runner: str, now: int) -> list[str]:
-        """What may be claimed: by priority, then in the order it came."""
+        """The tasks that may be claimed: by priority, then oldest first."""
         free = [task_id for task_id, one in self.model.items() if one.run == "pending" and one.runner == runner and not one.waits]
         due = [task_id for task_id in free if (self.model[task_id].due or 0) <= now]
         return sorted(due, key=lambda task_id: (-self.model[task_id].priority, self.model[task_id].place))
@@ -182,7 +182,7 @@ class LedgerMachine(RuleBasedStateMachine):
         for task_id in task_ids:
             one = self.model[task_id]
             one.run, one.owner, one.started = "running", owner, self.now
-            self.happened(("run_started", task_id))
+            self.record_events(("run_started", task_id))
 
     def run_id(self, task_id: str) -> str:
         one = self.model.get(task_id)
@@ -192,30 +192,37 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @initialize(target=tasks, graph=st.lists(st.tuples(APPROVED, MORE, st.lists(st.integers(1, 3), max_size=2)), min_size=3, max_size=8))
     def submit_many(self, graph: list[tuple[bool, dict[str, Any], list[int]]]):  # type: ignore[no-untyped-def]
-        """Something to begin with; what comes after what is said by how many tasks it came before."""
+        """A first set of tasks; dependencies are given as the number of tasks between."""
         made: list[str] = []
         for approved, more, back in graph:
             after = tuple(made[-number] for number in back if number <= len(made))
             made.append(self._submit(approved, ENGINE, 0, {**more, "after": after}))
         return multiple(*dict.fromkeys(made))
 
-    @rule(target=tasks, approved=APPROVED, runner=RUNNER, door=st.integers(0, 1), more=MORE)
-    def submit(self, approved: bool, runner: str, door: int, more: dict[str, Any]) -> str:
-        return self._submit(approved, runner, door, more)
+    @rule(target=tasks, approved=APPROVED, runner=RUNNER, connection=st.integers(0, 1), more=MORE)
+    def submit(self, approved: bool, runner: str, connection: int, more: dict[str, Any]) -> str:
+        return self._submit(approved, runner, connection, more)
 
-    @rule(target=tasks, approved=APPROVED, runner=RUNNER, door=st.integers(0, 1), more=MORE, after=st.lists(tasks, min_size=1, max_size=3))
-    def submit_after(self, approved: bool, runner: str, door: int, more: dict[str, Any], after: list[str]) -> str:
-        return self._submit(approved, runner, door, {**more, "after": tuple(after)})
+    @rule(
+        target=tasks,
+        approved=APPROVED,
+        runner=RUNNER,
+        connection=st.integers(0, 1),
+        more=MORE,
+        after=st.lists(tasks, min_size=1, max_size=3),
+    )
+    def submit_after(self, approved: bool, runner: str, connection: int, more: dict[str, Any], after: list[str]) -> str:
+        return self._submit(approved, runner, connection, {**more, "after": tuple(after)})
 
-    def _submit(self, approved: bool, runner: str, door: int, more: dict[str, Any]) -> str:
+    def _submit(self, approved: bool, runner: str, connection: int, more: dict[str, Any]) -> str:
         now = self.tick()
         start_at = None if (soon := more["soon"]) is None else now + soon
         asked = {name: value for name, value in more.items() if name not in ("soon", "at_once")} | {"start_at": start_at}
         known = [task_id for task_id, one in self.model.items() if (one.project, one.key) == (more["project"], more["key"]) and one.key]
         missing = not known and any(other not in self.model for other in asked.get("after", ()))
         with pytest.raises(TaskNotFound) if missing else contextlib.nullcontext():
-            owner = OWNERS[door] if more["at_once"] else None
-            task_id = submit(self.ledgers[door], now, approved=approved, runner=runner, owner=owner, **asked).task.task_id
+            owner = OWNERS[connection] if more["at_once"] else None
+            task_id = submit(self.ledgers[connection], now, approved=approved, runner=runner, owner=owner, **asked).task.task_id
         if missing:
             return asked["after"][0]
         if known:
@@ -231,8 +238,8 @@ class LedgerMachine(RuleBasedStateMachine):
             due=start_at,
             restarts=asked["restarts"],
         )
-        self.happened(("task_submitted" if approved else "task_proposed", task_id))
-        self.note(self.model[task_id])
+        self.record_events(("task_submitted" if approved else "task_proposed", task_id))
+        self.record_dependencies(self.model[task_id])
         if approved:
             self.begin(task_id, runner)
             if owner and self.queue(runner, now)[:1] == [task_id]:
@@ -243,33 +250,33 @@ class LedgerMachine(RuleBasedStateMachine):
     def wait(self, milliseconds: int) -> None:
         self.now += milliseconds
 
-    def aimed(self, task_id: str, aim: int, *states: str) -> str:
-        """One of the tasks in such a state, where there is one and it was aimed at one; else just this one."""
+    def pick_task(self, task_id: str, aim: int, *states: str) -> str:
+        """A task in one of these states, if there is one and `aim` is not 0; otherwise the given task."""
         fit = [other for other, one in self.model.items() if (one.run or one.state) in states]
         return fit[aim % len(fit)] if fit and aim else task_id
 
     @rule(task_id=tasks, aim=AIM)
     def approve(self, task_id: str, aim: int) -> None:
-        task_id = self.aimed(task_id, aim, "proposed")
+        task_id = self.pick_task(task_id, aim, "proposed")
         with self.expected(task_id, "proposed") as one:
             approve(self.ledger, task_id, self.tick())
         if one:
-            self.happened(("task_approved", task_id))
+            self.record_events(("task_approved", task_id))
             self.begin(task_id, ENGINE)
 
     @rule(task_id=tasks, aim=AIM, expired=st.booleans())
     def refuse(self, task_id: str, aim: int, expired: bool) -> None:
-        task_id = self.aimed(task_id, aim, "proposed")
+        task_id = self.pick_task(task_id, aim, "proposed")
         with self.expected(task_id, "proposed") as one:
             self.ledger.tasks.refuse(task_id, expired=expired, now=self.tick())
         if one:
             one.state = "expired" if expired else "rejected"
-            self.happened((f"task_{one.state}", task_id))
+            self.record_events((f"task_{one.state}", task_id))
             self.follow_up(task_id, self.now)
 
     @contextlib.contextmanager
     def expected(self, task_id: str, state: str):  # type: ignore[no-untyped-def]
-        """The model of a task in this state; else None, and the verb must refuse."""
+        """The model of a task in this state; otherwise None, and the call must be refused."""
         one = self.model.get(task_id)
         if one and one.state == state:
             yield one
@@ -282,7 +289,7 @@ class LedgerMachine(RuleBasedStateMachine):
         now = self.tick()
         wanted = self.queue(runner, now)[:limit]
         claimed = self.ledgers[who].runs.claim(runner, OWNERS[who], limit, now)
-        assert [work.task.task_id for work in claimed] == wanted, "in order, and no more than asked for"
+        assert [work.task.task_id for work in claimed] == wanted, "in order, and not more than the limit"
         self.take(wanted, OWNERS[who])
 
     @rule(task_id=tasks, who=st.integers(0, 1))
@@ -294,9 +301,9 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(some=st.lists(tasks, max_size=3), aim=AIM, who=st.integers(0, 1), how=ENDS, limit=st.integers(0, 2))
     def settle(self, some: list[str], aim: int, who: int, how: tuple[str, str], limit: int) -> None:
-        """Ends are written and what is free then is claimed, as if one had been done after the other."""
+        """Ends are written and free runs are claimed, as if one was done after the other."""
         state, result = how
-        some = [self.aimed(task_id, aim + n if aim else 0, "running") for n, task_id in enumerate(some)]
+        some = [self.pick_task(task_id, aim + n if aim else 0, "running") for n, task_id in enumerate(some)]
         endings = [ending(self.run_id(task_id), RunState(state), self.tick(), Result(result)) for task_id in some]
         now = self.tick()
         settled, claimed = self.ledgers[who].runs.settle(endings, OWNERS[who], runner=ENGINE, limit=limit, now=now)
@@ -311,27 +318,27 @@ class LedgerMachine(RuleBasedStateMachine):
         assert [work.task.task_id for work in claimed] == wanted
         self.take(wanted, OWNERS[who])
 
-    @rule(task_id=tasks, aim=AIM, door=st.integers(0, 1))
-    def request_cancel(self, task_id: str, aim: int, door: int) -> None:
-        task_id = self.aimed(task_id, aim, "running", "pending")
+    @rule(task_id=tasks, aim=AIM, connection=st.integers(0, 1))
+    def request_cancel(self, task_id: str, aim: int, connection: int) -> None:
+        task_id = self.pick_task(task_id, aim, "running", "pending")
         one, now = self.model.get(task_id), self.tick()
         with contextlib.nullcontext() if one else pytest.raises(TaskNotFound):
-            self.ledgers[door].tasks.request_cancel(task_id, now)
+            self.ledgers[connection].tasks.request_cancel(task_id, now)
         if one is None:
             return
         if one.state == "proposed":
             one.state = "rejected"
-            self.happened(("task_rejected", task_id))
+            self.record_events(("task_rejected", task_id))
             self.follow_up(task_id, now)
         elif one.run == "pending":
             self.end(task_id, "cancelled", now, "unstarted")
         elif one.run == "running" and not one.cancel:
             one.cancel = True
-            self.happened(("cancel_requested", task_id))
+            self.record_events(("cancel_requested", task_id))
 
     @rule(task_id=tasks, who=st.integers(0, 1), fresh=st.booleans())
     def adopt(self, task_id: str, who: int, fresh: bool) -> None:
-        """Take a run over: as it is now, or as it was before somebody else changed it."""
+        """Take over a run: in its current state, or with an outdated owner."""
         one, entry = self.model.get(task_id), self.ledger.queries.get(task_id)
         if entry is None or entry.run is None:
             return
@@ -351,7 +358,7 @@ class LedgerMachine(RuleBasedStateMachine):
             one.runner = ENGINE
 
     @rule(task_id=tasks)
-    def tell(self, task_id: str) -> None:
+    def acknowledge_notices(self, task_id: str) -> None:
         self.ledger.notices.acknowledge(task_ids=[task_id], now=self.tick())
         if one := self.model.get(task_id):
             one.notices = [True for _ in one.notices]
@@ -368,14 +375,14 @@ class LedgerMachine(RuleBasedStateMachine):
         self.event_ids = [self.event_ids[n] for n in kept]
         for task_id in gone:
             del self.model[task_id]
-            self.happened(("task_cleared", task_id))
+            self.record_events(("task_cleared", task_id))
         return multiple(*(task_id for task_id in some if task_id in self.model))
 
     @rule()
     def crash_and_reopen(self) -> None:
         self.crash()
 
-    # -- what is always true
+    # -- invariants
 
     @invariant()
     def tasks_and_runs_are_as_the_model_says(self) -> None:
@@ -393,13 +400,13 @@ class LedgerMachine(RuleBasedStateMachine):
                 assert run.end.result == one.result
 
     @invariant()
-    def what_is_blocked_waits_for_something_that_is_not_over(self) -> None:
+    def blocked_runs_have_open_dependencies(self) -> None:
         for entry in self.ledger.queries.list(status="pending"):
             undecided = [other for other in map(self.ledger.queries.get, entry.task.spec.order.after) if other and not other.has_ended]
             assert entry.run is not None and entry.run.blocked == bool(undecided)
 
     @invariant()
-    def whoever_fell_is_found_by_what_it_fell_with(self) -> None:
+    def failed_dependents_are_found(self) -> None:
         for task_id, fallen in self.fell:
             found = self.ledger.queries.failed_dependents(task_id)
             assert fallen in {entry.task.task_id for entry in found}
@@ -407,7 +414,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.fell = []
 
     @invariant()
-    def the_next_look_is_when_the_next_run_is_due(self) -> None:
+    def next_due_is_the_next_start_time(self) -> None:
         later = [one.due for one in self.model.values() if one.run == "pending" and one.runner == ENGINE and not one.waits and one.due]
         assert self.ledger.runs.next_due(ENGINE, self.now) == min((due for due in later if due > self.now), default=None)
 
@@ -419,11 +426,11 @@ class LedgerMachine(RuleBasedStateMachine):
         assert [self.model[run.task_id].place for run in runs] == sorted(one.place for one in live)
 
     @invariant()
-    def every_ended_run_has_just_one_notice(self) -> None:
-        told: dict[str, list[bool]] = {}
+    def every_ended_run_has_exactly_one_notice(self) -> None:
+        found_notices: dict[str, list[bool]] = {}
         for notice in self.ledger.notices.notices(unread=False):
-            told.setdefault(notice.task_id, []).append(notice.acknowledged_at is not None)
-        assert told == {task_id: one.notices for task_id, one in self.model.items() if one.notices}
+            found_notices.setdefault(notice.task_id, []).append(notice.acknowledged_at is not None)
+        assert found_notices == {task_id: one.notices for task_id, one in self.model.items() if one.notices}
         assert all(len(one.notices) == (one.run in TASK_OF) for one in self.model.values())
 
     @invariant()
@@ -432,21 +439,21 @@ class LedgerMachine(RuleBasedStateMachine):
         ids = [event.event_id for event in events]
         known = len(self.event_ids)
         assert ids == sorted(set(ids))
-        assert ids[:known] == self.event_ids, "what was read once stays"
-        assert all(number > self.highest for number in ids[known:]), "what is new comes after all that ever was"
-        told = [(event.kind, event.task_id) for event in events]
-        assert told[:known] == self.events[:known]
-        assert sorted(told[known:]) == sorted(self.events[known:])  # type: ignore[type-var]
-        self.events = told  # type: ignore[assignment]
+        assert ids[:known] == self.event_ids, "events that were read do not change"
+        assert all(number > self.highest for number in ids[known:]), "new events have higher ids than all earlier ones"
+        found_notices = [(event.kind, event.task_id) for event in events]
+        assert found_notices[:known] == self.events[:known]
+        assert sorted(found_notices[known:]) == sorted(self.events[known:])  # type: ignore[type-var]
+        self.events = found_notices  # type: ignore[assignment]
         self.event_ids, self.highest = ids, max(ids, default=self.highest)
 
     @invariant()
-    def the_file_is_sound(self) -> None:
+    def the_file_passes_its_check(self) -> None:
         assert self.ledger.check() == []
 
 
 class PowerLossMachine(LedgerMachine):
-    """The same on a disk that loses its power: both owners share the one connection that such a disk can have."""
+    """The same on a disk that loses power; both owners share the only connection that such a disk allows."""
 
     def start(self) -> None:
         self.disk = PowerLossVFS(f"power-loss-{next(NUMBERS)}", seed=1, keep=0.5)
@@ -465,8 +472,8 @@ class PowerLossMachine(LedgerMachine):
         self.open()
 
     @rule()
-    def fold(self) -> None:
-        """The log is folded back into the file, as happens by itself when it has grown."""
+    def checkpoint(self) -> None:
+        """Checkpoint the write-ahead log, as happens automatically when it has grown."""
         self.ledger.database.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
 
     def close(self) -> None:
@@ -477,11 +484,11 @@ LedgerMachine.TestCase.settings = settings(deadline=None, max_examples=2000 if L
 PowerLossMachine.TestCase.settings = settings(deadline=None, max_examples=2000 if LONG else 100, stateful_step_count=50)
 
 TestLedger = LedgerMachine.TestCase
-TestLedgerOnADiskThatLosesPower = PowerLossMachine.TestCase
+TestLedgerWithPowerLoss = PowerLossMachine.TestCase
 
 
 def chain(length: int) -> Ledger:
-    """Tasks of which each comes after the one before; the first is at work. In memory, for nothing here is about the disk."""
+    """Tasks that each depend on the previous one; the first is running. In memory, because the disk does not matter here."""
     ledger = open_ledger(f"/chain-{next(NUMBERS)}.db", vfs="memdb", exclusive=True)
     for number in range(length):
         submit(ledger, NOW, approved=True, wanted=f"task_{number}", after=(f"task_{number - 1}",) if number else (), size=1)
@@ -489,7 +496,7 @@ def chain(length: int) -> Ledger:
     return ledger
 
 
-def test_a_chain_of_any_length_falls_with_its_first_task() -> None:
+def test_a_long_dependency_chain_fails_with_its_first_task() -> None:
     with contextlib.closing(chain(5000)) as ledger:
         ledger.runs.settle([ending("task_0", RunState.FAILED, NOW)], OWNERS[0])
         fell = [entry for entry in ledger.queries.list(status="failed") if entry.run and entry.run.end.result == "dependency"]
@@ -498,8 +505,8 @@ def test_a_chain_of_any_length_falls_with_its_first_task() -> None:
 
 
 @pytest.mark.parametrize("verb", ["settle", "cancel", "fallen"])
-def test_the_work_of_a_fall_grows_with_the_length_of_the_chain_and_not_with_its_square(verb: str) -> None:
-    """In steps of the database's own machine."""
+def test_failing_a_dependency_chain_takes_linear_time(verb: str) -> None:
+    """Measured in steps of SQLite's virtual machine."""
     steps = {}
     for length in (200, 400):
         with contextlib.closing(chain(length)) as ledger:

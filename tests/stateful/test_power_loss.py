@@ -1,7 +1,7 @@
-"""The power goes in the middle of a write: what a verb had promised by returning is there afterwards, and nothing runs twice.
+"""The power fails during a write: everything that a call had confirmed by returning is still there, and nothing runs twice.
 
-The verb that was under way when the power went may have happened or not, but wholly. The last tests prove that the disk
-of these tests bites: with less syncing than the ledger does, promises are lost.
+The call that was active at that time may be applied or not, but never in part. The last tests prove that the simulated disk
+works: with less syncing than the ledger does, confirmed data is lost.
 """
 
 import itertools
@@ -26,7 +26,7 @@ from backburner.testing import PowerLossVFS
 US = OWNERS[0]
 NUMBERS = itertools.count()
 
-# What the verb that was cut off may have done to a task, as its status before and after; anything else is a broken promise.
+# What an interrupted call may have done to a task, as its status before and after; anything else is an error.
 MAY = {
     "submit": {(None, "pending"), (None, "proposed")},
     "approve": {("proposed", "pending")},
@@ -43,7 +43,7 @@ Step = tuple[str, int]
 
 
 class Snapshot:
-    """All that was promised so far, but for the process of a run: that may be lost."""
+    """Everything that was confirmed so far, except the processes of runs, which may be lost."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.tasks = {entry.task.task_id: self._plain(entry) for entry in ledger.queries.list()}
@@ -55,7 +55,7 @@ class Snapshot:
         return entry._replace(run=entry.run and entry.run._replace(process=None))
 
     def changes(self, later: "Snapshot") -> dict[str, tuple[str | None, str | None]]:
-        """The tasks that differ, with their status here and there."""
+        """The tasks that differ, with their status in both snapshots."""
         different = [key for key in {**self.tasks, **later.tasks} if self.tasks.get(key) != later.tasks.get(key)]
         return {key: (self._status(key), later._status(key)) for key in different}
 
@@ -63,8 +63,8 @@ class Snapshot:
         return self.tasks[task_id].status if task_id in self.tasks else None
 
 
-class Life:
-    """One ledger on one disk, through as many power cuts as a test likes."""
+class LedgerLifetime:
+    """One ledger on one disk, through any number of power cuts."""
 
     def __init__(self, seed: int, keep: float, kind: type[SqliteDatabase] = SqliteDatabase) -> None:
         self.disk = PowerLossVFS(f"power-loss-test-{next(NUMBERS)}", seed, keep)
@@ -72,7 +72,7 @@ class Life:
         self.chance = random.Random(seed)
         self.now = 1_770_000_000_000
         self.ledger = self.open()
-        self.promised = Snapshot(self.ledger)
+        self.confirmed = Snapshot(self.ledger)
 
     def open(self) -> Ledger:
         return Ledger(self.kind("/ledger.db", vfs=self.disk.name, exclusive=True), "/")
@@ -81,14 +81,14 @@ class Life:
         self.ledger.close()
 
     def live(self, steps: list[Step], cut: int) -> None:
-        """Take steps until the power goes, at the latest after the last one; then look whether all promises are kept."""
+        """Take steps until the power is cut, at the latest after the last one; then check that nothing confirmed is lost."""
         self.disk.cut_power_after(cut)
         cuts, verb, targets = self.disk.cuts, "tell", 0
         for verb, number in steps:
             targets, act = self.prepare(verb, number)
             try:
                 act()
-                self.promised = Snapshot(self.ledger)
+                self.confirmed = Snapshot(self.ledger)
             except LedgerUnavailable:
                 break
             except apsw.Error:
@@ -102,11 +102,11 @@ class Life:
         self.check(verb, targets)
 
     def prepare(self, verb: str, number: int) -> tuple[int, Callable[[], object]]:
-        """What a step will do, and to how many tasks."""
+        """The action of a step, and the number of tasks it applies to."""
         self.now += 1
         now, ledger = self.now, self.ledger
-        proposed, pending = self.having("proposed"), self.having("pending")
-        running = self.having("running")
+        proposed, pending = self.task_ids_with_status("proposed"), self.task_ids_with_status("pending")
+        running = self.task_ids_with_status("running")
         match verb:
             case "submit":
                 return 1, lambda: submit(ledger, now, approved=number % 3 > 0, size=number * 300)
@@ -124,35 +124,35 @@ class Life:
                 return len(some), lambda: ledger.runs.settle([ending(run_id, state, now) for run_id in some], US)
             case "cancel" if pending or running:
                 target = self.chance.choice(pending + running)
-                again = target in running and self.promised.tasks[target].run.cancel_requested_at is not None  # type: ignore[union-attr]
+                again = target in running and self.confirmed.tasks[target].run.cancel_requested_at is not None  # type: ignore[union-attr]
                 return int(not again), lambda: ledger.tasks.request_cancel(target, now)
             case "clear":
-                ended = [key for key, entry in self.promised.tasks.items() if entry.has_ended][:number]
+                ended = [key for key, entry in self.confirmed.tasks.items() if entry.has_ended][:number]
                 return len(ended), lambda: ledger.tasks.clear(ended, now)
             case "fold":
                 mode = (apsw.SQLITE_CHECKPOINT_PASSIVE, apsw.SQLITE_CHECKPOINT_RESTART, apsw.SQLITE_CHECKPOINT_TRUNCATE)[number % 3]
                 return 0, lambda: ledger.database.connection.wal_checkpoint(mode=mode)
             case _:
-                return 0, lambda: ledger.notices.acknowledge(task_ids=list(self.promised.tasks)[:number], now=now)
+                return 0, lambda: ledger.notices.acknowledge(task_ids=list(self.confirmed.tasks)[:number], now=now)
 
-    def having(self, status: str) -> list[str]:
-        return [key for key, entry in reversed(self.promised.tasks.items()) if entry.status == status]
+    def task_ids_with_status(self, status: str) -> list[str]:
+        return [key for key, entry in reversed(self.confirmed.tasks.items()) if entry.status == status]
 
     def check(self, verb: str, targets: int) -> None:
-        """`verb` was under way and meant for so many tasks; everything before it had returned."""
+        """`verb` was active when the power was cut and applied to `targets` tasks; all calls before it had returned."""
         found = Snapshot(self.ledger)
-        changes = self.promised.changes(found)
+        changes = self.confirmed.changes(found)
         assert set(changes.values()) <= MAY[verb], f"{verb}: {changes}"
-        assert len(changes) in (0, targets), f"{verb} happened by halves: {changes}"
+        assert len(changes) in (0, targets), f"{verb} was applied in part: {changes}"
         if verb != "clear":
-            assert found.events[: len(self.promised.events)] == self.promised.events, "an event was lost"
-        for before in self.promised.notices:
+            assert found.events[: len(self.confirmed.events)] == self.confirmed.events, "an event was lost"
+        for before in self.confirmed.notices:
             kept = [one for one in found.notices if one.key == before.key]
             assert len(kept) == 1 or verb == "clear", "a notice was lost"
-        owed = sorted(key for key, entry in found.tasks.items() if entry.run and entry.run.state not in LIVE)
-        assert sorted(notice.task_id for notice in found.notices) == owed, "one notice per ended run"
+        ended = sorted(key for key, entry in found.tasks.items() if entry.run and entry.run.state not in LIVE)
+        assert sorted(notice.task_id for notice in found.notices) == ended, "one notice per ended run"
         assert [row[0] for row in self.ledger.database.execute("PRAGMA integrity_check")] == ["ok"]
-        self.promised = found
+        self.confirmed = found
 
 
 VERBS = ["submit"] * 3 + ["claim"] * 2 + ["settle"] * 2 + sorted(MAY)
@@ -162,10 +162,10 @@ LIVES = st.lists(st.tuples(STEPS, st.integers(1, 120)), min_size=1, max_size=4)
 
 @settings(deadline=None, max_examples=3000 if LONG else 150)
 @given(lives=LIVES, seed=st.integers(0, 2**32), keep=st.sampled_from([0.0, 0.3, 0.7, 1.0]))
-def test_what_was_promised_survives_the_loss_of_power_and_nothing_is_claimed_twice(
+def test_confirmed_data_survives_power_loss_and_nothing_is_claimed_twice(
     lives: list[tuple[list[Step], int]], seed: int, keep: float
 ) -> None:
-    with closing(Life(seed, keep)) as life:
+    with closing(LedgerLifetime(seed, keep)) as life:
         for steps, cut in lives:
             life.live(steps, cut)
 
@@ -190,19 +190,19 @@ ORDINARY: list[Step] = [
 
 
 @pytest.mark.parametrize("keep", [0.0, 0.5, 1.0])
-def test_the_power_may_go_at_every_single_write_of_an_ordinary_day(keep: float) -> None:
-    with closing(Life(0, keep)) as life:
+def test_the_power_may_fail_at_every_write_of_normal_use(keep: float) -> None:
+    with closing(LedgerLifetime(0, keep)) as life:
         made = life.disk.operations
         life.live(ORDINARY, 10_000)
         operations = life.disk.operations - made
     assert operations > 3 * len(ORDINARY)
     for cut in range(1, operations + 1):
-        with closing(Life(cut, keep)) as life:
+        with closing(LedgerLifetime(cut, keep)) as life:
             life.live(ORDINARY, cut)
 
 
 @pytest.mark.parametrize("keep", [0.0, 0.5, 1.0])
-def test_the_power_may_go_at_every_single_write_while_a_ledger_is_made(keep: float) -> None:
+def test_the_power_may_fail_at_every_write_while_a_ledger_is_created(keep: float) -> None:
     cut, made = 0, False
     while not made:
         cut += 1
@@ -222,7 +222,7 @@ def test_the_power_may_go_at_every_single_write_while_a_ledger_is_made(keep: flo
 
 
 def with_synchronous(level: str) -> type[SqliteDatabase]:
-    """A database that syncs less than it should."""
+    """A database class that syncs less than it should."""
 
     class Careless(SqliteDatabase):
         def begin(self, durable: bool) -> None:
@@ -235,14 +235,14 @@ def with_synchronous(level: str) -> type[SqliteDatabase]:
 
 @pytest.mark.parametrize("level", ["OFF", "NORMAL"])
 @pytest.mark.parametrize("steps", [ORDINARY[:1], ORDINARY[:3], ORDINARY[:5], ORDINARY[:7]], ids=["submit", "approve", "claim", "settle"])
-def test_with_less_syncing_each_promise_would_be_broken(level: str, steps: list[Step]) -> None:
-    with closing(Life(1, 0.0, with_synchronous("FULL"))) as life:
+def test_confirmed_data_would_be_lost_with_less_syncing(level: str, steps: list[Step]) -> None:
+    with closing(LedgerLifetime(1, 0.0, with_synchronous("FULL"))) as life:
         life.live(steps, 10_000)
-    with closing(Life(1, 0.0, with_synchronous(level))) as life, pytest.raises(AssertionError):
+    with closing(LedgerLifetime(1, 0.0, with_synchronous(level))) as life, pytest.raises(AssertionError):
         life.live(steps, 10_000)
 
 
-def test_the_process_of_a_run_is_all_that_may_be_lost() -> None:
-    with closing(Life(1, 0.0)) as life:
+def test_only_the_process_of_a_run_may_be_lost() -> None:
+    with closing(LedgerLifetime(1, 0.0)) as life:
         life.live(ORDINARY[:6], 10_000)
         assert [run.process for run in life.ledger.live_work.live_runs()] == [None, None, None]

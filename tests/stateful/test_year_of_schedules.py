@@ -1,7 +1,7 @@
-"""A year of standing tasks in seconds: crashes, suspends, and clocks that are set; in the end each slot is accounted for just once.
+"""Simulates a year of recurring tasks: crashes, suspends and clock changes; at the end every slot is accounted for exactly once.
 
-The ledger and the scheduler are real; the engine is a loop here, with a clock that moves when it is told to. What happens is drawn from
-a seed. A process dies at one of its statements, and nothing after that is done either: the next one finds what was committed.
+The ledger and the scheduler are real; the engine is a loop with a fake clock. Everything that happens is drawn from a seed.
+A process dies at one of its statements and executes none after it: the next process finds what was committed.
 """
 
 import os
@@ -29,7 +29,7 @@ from backburner.testing import FakeClock
 from backburner.testing.records import request
 
 SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
-START, NEVER = 1_770_000_000_000, 1 << 62  # it begins in February: both changes of the clocks are still to come, in either hemisphere
+START, NEVER = 1_770_000_000_000, 1 << 62  # starts in February, before both daylight saving changes of the year in either hemisphere
 TASKS, SEEDS, MANY = 300 if LONG else 200, range(3, 13 if LONG else 5), 10_000
 ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Pacific/Chatham", "America/Santiago", "Asia/Kathmandu"]
 CRONS = ["30 2 * * *", "0 9 * * 1-5", "15 1,13 1-7 * *", "*/30 1-3 * 3,4,10,11 0", "0 0 1,15 * *", "0 */8 2 * *", "@weekly", "5 3 * 3,10 *"]
@@ -38,21 +38,21 @@ LEDGER = ["SELECT * FROM tasks", "SELECT count(*), max(event_id) FROM events", "
 LEDGER += ["SELECT count(*), max(seq), sum(n), sum(slot), count(started_at), count(ended_at) FROM runs"]
 SLOTS = "SELECT slot, n, state, error, skipped_before FROM runs WHERE task_id = ? AND cause = 'schedule'"
 KINDS = {
-    "slots": "cause = 'schedule'", "runs": "n > 0 AND cause = 'schedule'", "retries": "cause = 'retry'", "runs out of turn": "cause = 'manual'",
-    "skips": "n < 0", "skips while busy": "n < 0 AND error LIKE 'the run before it%'", "skips over budget": "error LIKE 'it has used%'",
+    "slots": "cause = 'schedule'", "runs": "n > 0 AND cause = 'schedule'", "retries": "cause = 'retry'", "manual runs": "cause = 'manual'",
+    "skips": "n < 0", "skips while busy": "n < 0 AND error LIKE 'the previous run (%'", "skips over budget": "error LIKE 'it has used%'",
     "skips outside a window": "error LIKE 'missed, and older than%'", "skips for the latest": "error LIKE '%the latest missed slot runs instead%'",
     "rows for many": "skipped_before > 0",
 }  # fmt: skip
-HAPPENED = ["suspends", "set forward", "set back", "corrected", "trimmed", "down", "lost", "paused", "unpaused", "replanned"]
-HAPPENED += ["died in tick", "died in claim", "died in settle", "undone"]
+INCIDENTS = ["suspends", "set forward", "set back", "corrected", "trimmed", "down", "lost", "paused", "unpaused", "replanned"]
+INCIDENTS += ["died in tick", "died in claim", "died in settle", "undone"]
 
 
 class Died(BaseException):
-    """The process is gone."""
+    """The process was killed."""
 
 
 class Death:
-    """Lets so many statements pass, and none after that: not even one that would undo the others."""
+    """Lets a number of statements pass and none after them, not even a rollback."""
 
     def __init__(self, left: int) -> None:
         self.left, self.committed = left, False
@@ -65,7 +65,7 @@ class Death:
         return True
 
 
-class Life:
+class TaskHistory:
     """One task as the test knows it. `parts` are stretches of time in which its slots are dealt with: the moment before the first, the
     one after the last, and the one after the last that must have a row: what lies in the future again is dealt with anew.
     """
@@ -84,12 +84,12 @@ class Life:
         self.parts[-1][1:] = at, at
 
     def check(self, rows: Sequence[tuple]) -> None:
-        """From the rows of the ledger alone: every slot is run or skipped with a reason, just once, and there is nothing else."""
+        """Checks the rows of the ledger alone: every slot has exactly one run or one skip with a reason, and there is nothing else."""
         parts = [*self.parts[:-1], [self.parts[-1][0], self.due, self.due]] if self.due is not None else self.parts
         last = max(part[1] for part in parts)
         true = list(takewhile(lambda slot: slot < last, slots(self.schedule, min(part[0] for part in parts))))
         place, found, counted = {slot: n for n, slot in enumerate(true)}, {row[0]: row[1] for row in rows}, set()
-        assert len(found) == len(rows), "a slot twice"
+        assert len(found) == len(rows), "a slot has two rows"
         for slot, n, state, reason, number in rows:
             assert slot in place and any(begin < slot < end for begin, end, _ in parts), f"{slot} is no slot, or one of a pause"
             assert n > 0 or (state == "skipped" and reason)
@@ -104,23 +104,23 @@ class Life:
 
 
 class Year:
-    """The world around one ledger: a clock, an engine that dies, a person who pauses tasks, and what the runs come to."""
+    """Everything around one ledger: a clock, an engine that dies, a user who pauses tasks, and the results of runs."""
 
     def __init__(self, path: str, seed: int) -> None:
         self.path, self.chance, self.clock, self.config = path, random.Random(seed), FakeClock(START), resolve()
-        self.lives: dict[str, Life] = {}
-        self.ends: dict[str, int] = {}  # when the runs at work will be over
+        self.lives: dict[str, TaskHistory] = {}
+        self.ends: dict[str, int] = {}  # when the active runs will end
         self.paused: dict[str, int] = {}  # until when
         self.ahead: list[int] = []  # by how much the clock is wrong
         self.tasks: set[tuple] = set()
         self.seen: Counter[str] = Counter()
         self.started: set[tuple] = set()  # tasks and slots
-        self.rows = self.processes = self.noticed = 0  # that is the time that a scheduler saw last
+        self.rows = self.processes = self.noticed = 0  # `noticed` is the last time that a scheduler saw
         self.free = False
         self.start()
 
     def start(self) -> None:
-        """A new process."""
+        """Start a new process."""
         self.processes += 1
         self.ledger, self.owner = open_ledger(self.path), ProcessId(self.processes, "1", "boot")
         self.scheduler = Scheduler(self.ledger.recurring, self.ledger.live_work, "tasks", self.clock, SimpleNamespace(current=self.config))
@@ -128,7 +128,7 @@ class Year:
         self.changes = -1
 
     def some(self, low: int, high: int) -> int:
-        """Short or long, as likely by orders of magnitude."""
+        """A random number; all orders of magnitude are equally likely."""
         return int(low * (high / low) ** self.chance.random())
 
     def maybe(self, probability: float) -> bool:
@@ -138,7 +138,7 @@ class Year:
         return [self.ledger.database.execute(sql) for sql in LEDGER]
 
     def act(self, name: str, verb: Callable[[], Any]) -> Any:
-        """What a verb gives; None where the process died in it. Then it is as if it had not been called, unless it had committed."""
+        """The result of a call; None if the process died in it. Then nothing has changed, unless it had committed."""
         death, before = self.death, self.snapshot() if self.death else []
         if death:
             death.committed = False
@@ -161,7 +161,7 @@ class Year:
             self.watch()
 
     def watch(self) -> None:
-        """Follow where the tasks stand, and see that none has two runs at a time."""
+        """Record the current state of the tasks, and check that none has two active runs."""
         if self.ledger.database.connection.total_changes() == self.changes:
             return
         query = "SELECT task_id, max(slot) FROM runs NOT INDEXED WHERE seq > ? AND cause = 'schedule' GROUP BY task_id"
@@ -178,7 +178,7 @@ class Year:
                 over = state != "paused" and (life.schedule.max_runs is None or fired < life.schedule.max_runs)
                 life.end(NEVER if over else max(life.due, fresh.get(task_id, 0) + 1))
             elif due is not None and (life.due is None or due < life.due):
-                paused = life.due is None and life.schedule.at is None  # what runs once is made up for
+                paused = life.due is None and life.schedule.at is None  # a one-shot task runs late
                 if life.due is not None:
                     self.seen["replanned"] += 1
                     life.end(life.due)
@@ -193,7 +193,7 @@ class Year:
         assert len(set(live)) == len(live), "two runs of a task at a time"
 
     def take_over(self) -> None:
-        """Go on with what the dead left, after a while in which nothing ran and the clock may have been set."""
+        """Take over the runs of the dead process, after a pause in which the clock may have been changed."""
         if self.maybe(0.3):
             self.jump("down", self.some(MINUTE, 3 * DAY) * self.chance.choice([1, 1, -1]))
         live = [run for run in self.ledger.live_work.live_runs() if run.state == RunState.RUNNING]
@@ -205,17 +205,17 @@ class Year:
 
     def submit(self, schedule: Schedule, **more: Any) -> None:
         task_id, now = f"task_{len(self.lives)}", self.clock.now
-        self.lives[task_id] = Life(schedule, self.chance.choice([0.01, 0.01, 0.01, 0.3]))
+        self.lives[task_id] = TaskHistory(schedule, self.chance.choice([0.01, 0.01, 0.01, 0.3]))
         wanted = request(("make",), "/p", {}, name=task_id, schedule=schedule, notify="on_failure", **more)
         known = {"project": "/p", "wanted_id": task_id, "approval": Approval("user", "cli", now), "reasons": (), "expires_at": None}
         kind = "scheduled" if schedule.at is None else "oneshot"
         self.ledger.tasks.submit(wanted, **known, runner=ENGINE, folder="tasks", now=now, kind=kind, most_active=MANY)
         if self.maybe(0.2):
-            self.ledger.recurring.run_now(task_id, now, "tasks")  # to see whether it works
+            self.ledger.recurring.run_now(task_id, now, "tasks")  # as a user would to try it
         self.watch()
 
-    def wish(self) -> Schedule:
-        """Some schedule that will be due."""
+    def random_schedule(self) -> Schedule:
+        """A random schedule that has a next slot."""
         now, choice, kind = self.clock.now, self.chance.choice, self.chance.random()
         schedule = cron(choice(CRONS), choice(ZONES)) if kind < 0.55 else every(choice(HOURS) * HOUR, now)
         schedule = Schedule(at=now + self.some(HOUR, 300 * DAY)) if kind < 0.1 else schedule
@@ -223,20 +223,20 @@ class Year:
         schedule = schedule._replace(until=now + self.some(9 * DAY, 300 * DAY)) if self.maybe(0.5) else schedule
         schedule = schedule._replace(max_runs=self.some(1, 60)) if self.maybe(0.4) else schedule
         schedule = schedule._replace(jitter_ms=self.some(MINUTE, 3 * HOUR)) if self.maybe(0.2) else schedule
-        return schedule if next_slot(schedule, now) is not None else self.wish()
+        return schedule if next_slot(schedule, now) is not None else self.random_schedule()
 
     def jump(self, name: str, milliseconds: int) -> None:
-        """Another time without a tick between: the runs at work are not further for it."""
+        """Change the time without a tick; the active runs do not advance."""
         self.seen[name] += 1
         self.clock.advance(milliseconds)
         self.ends = {run_id: at + milliseconds for run_id, at in self.ends.items()}
 
-    def happen(self) -> None:
-        """What nobody plans for."""
+    def cause_incidents(self) -> None:
+        """Random incidents."""
         now = self.clock.now
         if self.maybe(0.004):
             asleep = self.some(MINUTE, 21 * DAY)
-            if asleep > DAY:  # with more slots than leave a row each
+            if asleep > DAY:  # long enough to have more slots than are recorded one by one
                 schedule = every(asleep // (MAX_SKIPPED_ROWS + 200), now)._replace(until=now + asleep + HOUR, window_ms=HOUR)
                 self.submit(schedule._replace(missed=self.chance.choice(MISSED)))
             self.jump("suspends", asleep)
@@ -255,12 +255,12 @@ class Year:
         if self.maybe(0.008):
             task_id = self.chance.choice([run.task_id for run in self.ledger.live_work.live_runs()] or list(self.lives))
             if self.lives[task_id].state == "active":
-                paused = self.act("pause", lambda: self.ledger.recurring.pause(task_id, "I said so", self.clock.now))
-                assert paused is None or paused.task.state == "paused", f"a pause was the end of {task_id}"
+                paused = self.act("pause", lambda: self.ledger.recurring.pause(task_id, "paused by the user", self.clock.now))
+                assert paused is None or paused.task.state == "paused", f"pausing ended {task_id}"
         for task_id in [task_id for task_id, at in self.paused.items() if at <= self.clock.now]:
             try:
                 self.act("unpause", lambda task_id=task_id: self.ledger.recurring.unpause(task_id, self.clock.now, MANY))
-            except BadInput:  # it would never be due again
+            except BadInput:  # it would never run again
                 self.paused[task_id] = NEVER
 
     def ending(self, run_id: str) -> RunResult:
@@ -275,7 +275,7 @@ class Year:
             free, self.free = self.free, False  # a slot that waited for the end of a run is due at once
             moments = [self.ledger.live_work.next_slot_at(-1 if free else now), self.ledger.runs.next_due(ENGINE, now), *self.ends.values()]
             self.clock.now = max(now, min((at for at in moments if at is not None), default=now + DAY)) + late
-            self.happen()
+            self.cause_incidents()
             self.tick()
             if endings := [self.ending(run_id) for run_id, at in self.ends.items() if at <= self.clock.now]:
                 self.settle(endings)
@@ -300,40 +300,40 @@ class Year:
         if (seconds := self.act("tick", lambda: self.scheduler.tick() or 0.0)) is not None:
             assert 0 <= seconds <= 30
             self.noticed = self.clock.now
-            self.see_that_all_is_replanned(before)
+            self.check_replanned(before)
 
-    def see_that_all_is_replanned(self, before: dict[str, int]) -> None:
-        """No slot that lies in the future counts as skipped, and nothing waits for more than its next slot that has not run."""
+    def check_replanned(self, before: dict[str, int]) -> None:
+        """No slot in the future is skipped, and every task waits for its next slot that has not run."""
         for task_id, due in before.items():
             life, ahead = (
                 self.lives[task_id],
                 {row[0]: row[1] for row in self.ledger.database.execute(SLOTS, (task_id,)) if row[0] > self.clock.now},
             )
             if life.due is not None:
-                assert not [slot for slot, n in ahead.items() if n < 0 and slot < due], "skipped, and yet to come"
+                assert not [slot for slot, n in ahead.items() if n < 0 and slot < due], "a slot in the future is skipped"
                 assert life.due <= next((slot for slot in slots(life.schedule, self.clock.now) if slot not in ahead), NEVER)
 
     def check(self) -> None:
         live = {run.task_id for run in self.ledger.live_work.live_runs()}
         for task_id, life in self.lives.items():
             life.check(self.ledger.database.execute(SLOTS, (task_id,)))
-            assert life.state != "active" or life.due or task_id in live, f"{task_id} is to be run no more, and yet not over"
+            assert life.state != "active" or life.due or task_id in live, f"{task_id} has no next slot but is still active"
         assert self.ledger.check() == []
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_in_a_year_of_schedules_every_slot_is_accounted_for_just_once(tmp_path: Path, seed: int) -> None:
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tmp_path  # this is not about the disk
+def test_every_slot_of_a_simulated_year_is_accounted_for_exactly_once(tmp_path: Path, seed: int) -> None:
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tmp_path  # the disk does not matter here
     with tempfile.TemporaryDirectory(dir=memory) as folder:
         year = Year(os.path.join(folder, "ledger.db"), seed)
         year.submit(every(9 * HOUR, START), budget={"day_runs": 1})
         for month in range(1, 13):
             for _ in range(TASKS // 12):
-                year.submit(year.wish())
+                year.submit(year.random_schedule())
             year.live(START + month * 365 * DAY // 12)
             if month % 4 == 0:
                 year.check()
         year.seen.update({kind: year.ledger.database.one(f"SELECT count(*) FROM runs WHERE {where}")[0] for kind, where in KINDS.items()})
         year.ledger.close()
     print(f"{len(year.lives)} tasks: {dict(sorted(year.seen.items()))}")
-    assert not [kind for kind in [*KINDS, *HAPPENED] if not year.seen[kind]], "did not happen"
+    assert not [kind for kind in [*KINDS, *INCIDENTS] if not year.seen[kind]], "did not happen"

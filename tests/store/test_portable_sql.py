@@ -1,4 +1,4 @@
-"""The SQL of the repositories holds nothing that only one database understands; only the adapter may."""
+"""The SQL of the repositories contains nothing that only one database understands; only the adapter may."""
 
 import ast
 import re
@@ -26,20 +26,20 @@ NOT_PORTABLE = {
 
 
 def texts(path: Path) -> list[str]:
-    """Every text of a module, those with fields as they are written."""
+    """Every string of a module, f-strings as they are written."""
     tree = ast.parse(path.read_text())
     return [ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)] + [
         node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
     ]
 
 
-def test_the_repositories_are_read_here() -> None:
+def test_the_checked_modules_include_the_repositories() -> None:
     assert {"tasks.py", "run_queue.py", "run_endings.py", "rows.py"} <= {path.name for path in SHARED}
     assert any("UPDATE runs SET" in text for path in SHARED for text in texts(path))
 
 
 @pytest.mark.parametrize("what", NOT_PORTABLE)
-def test_no_text_holds_what_only_one_database_understands(what: str) -> None:
+def test_no_sql_is_specific_to_one_database(what: str) -> None:
     found = [f"{path.name}: {text}" for path in SHARED for text in texts(path) if re.search(NOT_PORTABLE[what], text)]
     assert found == []
 
@@ -56,9 +56,9 @@ def test_no_text_holds_what_only_one_database_understands(what: str) -> None:
         ("the count of another statement", "SELECT changes()"),
     ],
 )
-def test_what_is_looked_for_would_be_found(what: str, text: str) -> None:
+def test_each_pattern_finds_an_example(what: str, text: str) -> None:
     assert re.search(NOT_PORTABLE[what], text)
 
 
-def test_only_the_adapter_knows_the_library_of_its_database() -> None:
+def test_only_the_adapter_imports_the_database_library() -> None:
     assert [path.name for path in FOLDER.glob("*.py") if re.search(r"^\s*(import|from) apsw", path.read_text(), re.M)] == ["sqlite.py"]

@@ -1,4 +1,4 @@
-"""The contract of the ledger, kept by SQLite."""
+"""The contract of the ledger, fulfilled by SQLite."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Whether there is room for one more command, by what the machine says of itself."""
+"""Whether the machine has capacity for another command."""
 
 import os
 
@@ -34,7 +34,7 @@ def load(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=str,
 )
-def test_where_the_machine_is_looked_at_commands_start_one_by_one_while_there_is_room(values: dict[str, float], admitted: int) -> None:
+def test_with_limits_commands_start_one_at_a_time_while_there_is_capacity(values: dict[str, float], admitted: int) -> None:
     config = settings(**values)
     assert machine.allowed_starts(config, 4) == admitted
     assert machine.allowed_starts(config, 0) == 0
@@ -42,13 +42,14 @@ def test_where_the_machine_is_looked_at_commands_start_one_by_one_while_there_is
 
 
 @pytest.mark.usefixtures("load")
-def test_the_reason_says_what_there_is_and_what_was_asked_for() -> None:
-    assert machine.blocking_reason(settings(max_load=2.5)) == "the load is 3.0, and nothing starts above 2.5"
+def test_the_reason_names_the_current_value_and_the_limit() -> None:
+    assert machine.blocking_reason(settings(max_load=2.5)) == "the load to drop to 2.5 (now 3.0)"
     free = machine.blocking_reason(settings(min_free_memory_mb=EVERYTHING))
-    assert free is not None and free.endswith(f" MiB of memory are free, {EVERYTHING} are to be kept") and int(free.split()[0]) > 0
+    assert free is not None and free.endswith(f" MiB free, {EVERYTHING} MiB required)")
+    assert int(free.removeprefix("free memory (").split()[0]) > 0
 
 
-def test_memory_that_the_system_does_not_tell_of_keeps_nothing_from_starting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_free_memory_does_not_prevent_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*_: object) -> object:
         raise FileNotFoundError
 

@@ -1,4 +1,4 @@
-"""Where things lie, who may hold a lock, and which folders are refused."""
+"""Paths of a home, locks, and folders that are refused."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ from backburner.system.wakeups import WakeupListener, wake
 
 @pytest.fixture
 def long_home(tmp_path: Path) -> Iterator[Home]:
-    """A home whose path is too long for a socket in it."""
+    """A home whose path is too long for a socket inside it."""
     root = tmp_path / ("x" * 100)
     root.mkdir()
     home = Home(str(root))
@@ -23,12 +23,12 @@ def long_home(tmp_path: Path) -> Iterator[Home]:
     shutil.rmtree(home.socket_dir, ignore_errors=True)
 
 
-def test_a_home_is_made_private(tmp_path: Path) -> None:
+def test_a_new_home_is_private(tmp_path: Path) -> None:
     home = Home(str(tmp_path / "a" / "home")).make()
     assert {oct(os.stat(path).st_mode & 0o777) for path in (home.root, os.path.join(home.root, "tasks"))} == {"0o700"}
 
 
-def test_a_home_that_exists_is_left_as_it_is(tmp_path: Path) -> None:
+def test_an_existing_home_is_not_changed(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
     Home(str(tmp_path)).make()
     assert (tmp_path / "mine.txt").read_text() == "mine"
@@ -50,11 +50,11 @@ def test_a_home_that_is_a_file_is_refused(tmp_path: Path) -> None:
         ("~/x", {}, "~/x"),
     ],
 )
-def test_the_home_is_the_flags_else_the_environments_else_the_users(flag: str | None, environ: dict[str, str], wanted: str) -> None:
+def test_the_home_comes_from_the_flag_the_environment_or_the_default(flag: str | None, environ: dict[str, str], wanted: str) -> None:
     assert locate(flag, environ) == os.path.expanduser(wanted)
 
 
-def test_a_home_with_a_nul_in_its_path_is_bad_input() -> None:
+def test_a_home_with_a_nul_character_is_refused() -> None:
     with pytest.raises(BadInput):
         locate("a\0b", {})
 
@@ -73,13 +73,13 @@ def test_a_worktree_whose_git_is_a_file_is_a_project(tmp_path: Path) -> None:
     assert project_of(str(tmp_path / "tree" / "src")) == str(tmp_path / "tree")
 
 
-def test_a_folder_reached_by_a_link_is_the_same_project(tmp_path: Path) -> None:
+def test_a_link_to_a_folder_is_the_same_project(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     assert project_of(str(tmp_path / "link")) == str(tmp_path / "real")
 
 
-def test_sockets_lie_in_the_home_where_its_path_is_short_enough(tmp_path: Path) -> None:
+def test_sockets_are_in_the_home_if_its_path_is_short_enough(tmp_path: Path) -> None:
     home = Home("/tmp/h")
     assert home.socket_dir == "/tmp/h/sockets"
     mine = Home(str(tmp_path))
@@ -87,7 +87,7 @@ def test_sockets_lie_in_the_home_where_its_path_is_short_enough(tmp_path: Path) 
     assert oct(os.stat(mine.socket_dir).st_mode & 0o777) == "0o700"
 
 
-def test_sockets_of_a_long_home_lie_where_a_path_to_them_is_short(long_home: Home) -> None:
+def test_sockets_of_a_home_with_a_long_path_are_below_tmp(long_home: Home) -> None:
     assert long_home.socket_dir.startswith(f"/tmp/backburner-{os.getuid()}/")
     ear = WakeupListener(long_home.create_socket_dir())
     try:
@@ -98,14 +98,14 @@ def test_sockets_of_a_long_home_lie_where_a_path_to_them_is_short(long_home: Hom
 
 
 @pytest.mark.parametrize("length", range(60, 90))
-def test_a_socket_can_be_bound_whatever_the_length_of_the_home(length: int) -> None:
+def test_a_socket_can_be_bound_for_any_length_of_the_home_path(length: int) -> None:
     home = Home("/tmp/" + "x" * (length - 5))
     path = os.path.join(home.socket_dir, f"{2**32}-12345678.sock")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as one, pytest.raises(FileNotFoundError):
         one.bind(path)
 
 
-def test_long_homes_do_not_share_their_sockets_and_a_link_to_one_does(long_home: Home, tmp_path: Path) -> None:
+def test_homes_with_long_paths_have_separate_sockets_and_links_share_them(long_home: Home, tmp_path: Path) -> None:
     other = Home(long_home.root + "y")
     assert other.socket_dir != long_home.socket_dir
     link = tmp_path / ("z" * 100)
@@ -113,7 +113,7 @@ def test_long_homes_do_not_share_their_sockets_and_a_link_to_one_does(long_home:
     assert Home(str(link)).socket_dir == long_home.socket_dir
 
 
-def test_a_folder_of_sockets_that_others_could_have_made_is_refused(tmp_path: Path) -> None:
+def test_a_socket_folder_that_others_can_access_is_refused(tmp_path: Path) -> None:
     home = Home(str(tmp_path))
     (tmp_path / "sockets").mkdir(mode=0o700)
     (tmp_path / "sockets").chmod(0o770)
@@ -121,28 +121,28 @@ def test_a_folder_of_sockets_that_others_could_have_made_is_refused(tmp_path: Pa
         home.create_socket_dir()
 
 
-def test_a_link_in_place_of_the_folder_of_sockets_is_refused(tmp_path: Path) -> None:
+def test_a_link_in_place_of_the_socket_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     (tmp_path / "sockets").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(HomeUnusable):
         Home(str(tmp_path)).create_socket_dir()
 
 
-def test_a_file_in_place_of_the_folder_of_sockets_is_refused(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_socket_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "sockets").write_text("")
     with pytest.raises(HomeUnusable):
         Home(str(tmp_path)).create_socket_dir()
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away")
-def test_a_folder_of_sockets_that_belongs_to_another_user_is_refused(tmp_path: Path) -> None:
+def test_a_socket_folder_of_another_user_is_refused(tmp_path: Path) -> None:
     (tmp_path / "sockets").mkdir(mode=0o700)
     os.chown(tmp_path / "sockets", 12345, 12345)
     with pytest.raises(HomeUnusable):
         Home(str(tmp_path)).create_socket_dir()
 
 
-def test_a_lock_is_held_by_one_until_it_lets_go(tmp_path: Path) -> None:
+def test_a_lock_is_held_by_one_process_until_released(tmp_path: Path) -> None:
     path = str(tmp_path / "lock")
     assert not is_locked(path)
     first = lock(path)
@@ -155,7 +155,7 @@ def test_a_lock_is_held_by_one_until_it_lets_go(tmp_path: Path) -> None:
     os.close(second)
 
 
-def test_a_shared_lock_can_be_held_by_many_but_keeps_others_out(tmp_path: Path) -> None:
+def test_a_shared_lock_excludes_exclusive_locks(tmp_path: Path) -> None:
     path = str(tmp_path / "lock")
     first, second = lock(path, shared=True), lock(path, shared=True)
     assert first is not None and second is not None
@@ -164,7 +164,7 @@ def test_a_shared_lock_can_be_held_by_many_but_keeps_others_out(tmp_path: Path) 
     os.close(second)
 
 
-def test_asking_whether_a_lock_is_held_does_not_keep_it(tmp_path: Path) -> None:
+def test_checking_a_lock_does_not_keep_it(tmp_path: Path) -> None:
     path = str(tmp_path / "lock")
     (tmp_path / "lock").touch()
     assert not is_locked(path) and not is_locked(path)
@@ -173,7 +173,7 @@ def test_asking_whether_a_lock_is_held_does_not_keep_it(tmp_path: Path) -> None:
     os.close(taken)
 
 
-def test_a_file_is_replaced_as_a_whole_and_is_private(tmp_path: Path) -> None:
+def test_a_file_is_replaced_atomically_and_is_private(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("old")
     before = path.stat().st_ino

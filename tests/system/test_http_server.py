@@ -1,4 +1,4 @@
-"""The HTTP server under those who connect and do not finish: their connections are closed, and others are answered meanwhile."""
+"""The HTTP server with clients that do not finish their requests: their connections are closed, and others are served."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ WHOLE = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 
 
 class Streaming:
-    """An app that answers at once, but at /stream with one piece now and another when it is told."""
+    """An app that answers immediately, except at /stream: there with one chunk now and another one on demand."""
 
     def __init__(self) -> None:
         self.finish = asyncio.Event()
@@ -62,7 +62,7 @@ async def serve() -> AsyncGenerator[Callable[..., Any]]:
 
 
 async def closed(reader: asyncio.StreamReader) -> bytes:
-    """What came until the connection was closed."""
+    """The data received until the connection was closed."""
     try:
         async with asyncio.timeout(30):
             return await reader.read()
@@ -71,7 +71,7 @@ async def closed(reader: asyncio.StreamReader) -> bytes:
 
 
 async def answer(served: Served) -> bytes:
-    """The first line of the answer to a request of its own connection."""
+    """The status line of the answer to a request on a new connection."""
     reader, writer = await served.connect(WHOLE)
     async with asyncio.timeout(30):
         line = await reader.readline()
@@ -79,7 +79,7 @@ async def answer(served: Served) -> bytes:
     return line
 
 
-async def test_half_sent_requests_are_closed_while_others_are_answered_and_a_long_answer_is_not_cut(serve: Any) -> None:
+async def test_incomplete_requests_are_closed_and_long_answers_are_not(serve: Any) -> None:
     served = await serve(header_timeout=0.5)
     stream, writer = await served.connect(WHOLE.replace(b"/ ", b"/stream ", 1))
     assert b"200 OK" in await stream.readline()
@@ -94,7 +94,7 @@ async def test_half_sent_requests_are_closed_while_others_are_answered_and_a_lon
     writer.close()
 
 
-async def test_a_header_that_trickles_in_is_closed(serve: Any) -> None:
+async def test_a_connection_with_a_slow_header_is_closed(serve: Any) -> None:
     served = await serve(header_timeout=0.5)
     reader, writer = await served.connect(HALF)
     ended = asyncio.create_task(closed(reader))
@@ -114,7 +114,7 @@ async def test_a_header_that_trickles_in_is_closed(serve: Any) -> None:
         (b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n", b"1"),  # a body that nobody waits for
     ],
 )
-async def test_a_connection_that_was_answered_and_goes_on_half_way_is_closed(serve: Any, first: bytes, then: bytes) -> None:
+async def test_a_reused_connection_with_an_incomplete_request_is_closed(serve: Any, first: bytes, then: bytes) -> None:
     served = await serve(header_timeout=0.5, timeout_keep_alive=3600)
     reader, writer = await served.connect(first)
     await asyncio.wait_for(reader.readuntil(b"0\r\n\r\n"), 30)
@@ -123,7 +123,7 @@ async def test_a_connection_that_was_answered_and_goes_on_half_way_is_closed(ser
     writer.close()
 
 
-async def test_when_all_connections_are_taken_the_oldest_half_sent_one_makes_room(serve: Any) -> None:
+async def test_at_the_limit_the_oldest_incomplete_connection_is_replaced(serve: Any) -> None:
     served = await serve(header_timeout=3600, max_connections=10)
     half = [await served.connect(HALF) for _ in range(40)]
     assert b"200 OK" in await answer(served)
@@ -133,7 +133,7 @@ async def test_when_all_connections_are_taken_the_oldest_half_sent_one_makes_roo
         writer.close()
 
 
-async def test_when_all_connections_are_being_answered_a_new_one_gets_503_and_those_go_on(serve: Any) -> None:
+async def test_at_the_limit_a_new_connection_gets_503_if_all_are_active(serve: Any) -> None:
     served = await serve(max_connections=3)
     streams = [await served.connect(WHOLE.replace(b"/ ", b"/stream ", 1)) for _ in range(3)]
     for reader, _ in streams:

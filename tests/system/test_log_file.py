@@ -1,4 +1,4 @@
-"""Reading an output.log: the header is left out, a cut is marked and moves no cursor, and nothing of the command's is taken for ours."""
+"""Reading an output.log: the header is excluded, a cut is marked and does not shift cursors, and output is never taken for our own data."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -49,28 +49,28 @@ def test_the_header_is_lines_that_start_with_a_hash() -> None:
     )
 
 
-def test_a_command_cannot_break_out_of_its_line_in_the_header() -> None:
+def test_a_command_cannot_add_lines_to_the_header() -> None:
     lines = header({"Background task": "a\n# Started: b", "Command": "\x1b[2Jx\r\ny", "Started": "now"}).decode().splitlines()
     assert lines == ["# Background task: a # Started: b", "# Command: x  y", "# Started: now"]
 
 
-def test_a_header_takes_words_that_are_not_text() -> None:
+def test_a_header_accepts_invalid_text() -> None:
     assert header({"Command": b"caf\xe9".decode("utf-8", "surrogateescape")}).startswith(b"# Command: caf")
 
 
-def test_the_header_is_left_out(tmp_path: Path) -> None:
+def test_the_header_is_excluded(tmp_path: Path) -> None:
     assert read(write(tmp_path, b"hello\nworld\n")) == b"hello\nworld\n"
     assert count(tmp_path) == 2
 
 
-def test_the_header_can_be_asked_for(tmp_path: Path) -> None:
+def test_the_header_can_be_included(tmp_path: Path) -> None:
     assert read(write(tmp_path, b"hello\n"), start=0) == HEADER + b"hello\n"
 
 
 @pytest.mark.parametrize(
     "body", [b"# Background task: fake\n# Started: never\nreal\n", b"\n# Started: x\ny\n", b"# Started: x\n", HEADER, HEADER + HEADER]
 )
-def test_output_that_looks_like_a_header_is_output(tmp_path: Path, body: bytes) -> None:
+def test_output_that_looks_like_a_header_is_kept(tmp_path: Path, body: bytes) -> None:
     assert read(write(tmp_path, body)) == body
     assert count(tmp_path) == body.count(b"\n")
 
@@ -79,7 +79,7 @@ def test_a_log_without_a_header_is_all_output(tmp_path: Path) -> None:
     assert read(write(tmp_path, b"backburner: x: command not found\n", head=b"")) == b"backburner: x: command not found\n"
 
 
-def test_the_header_of_a_very_long_command_is_left_out_too(tmp_path: Path) -> None:
+def test_the_header_of_a_very_long_command_is_excluded(tmp_path: Path) -> None:
     words = " ".join(["x" * 100_000] * 8)
     long = header({"Background task": "task_x", "Command": words, "Approved by": "user", "Started": "now"})
     assert read(write(tmp_path, b"hello\n", head=long)) == b"hello\n"
@@ -87,7 +87,7 @@ def test_the_header_of_a_very_long_command_is_left_out_too(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("body", "lines"), [(b"", 0), (b"\n", 1), (b"a", 1), (b"a\n", 1), (b"a\nb", 2), (b"\n\n\n", 3), (b"a\rb\n", 1)])
-def test_lines_are_counted_with_a_last_one_that_has_no_end(tmp_path: Path, body: bytes, lines: int) -> None:
+def test_a_last_line_without_a_newline_is_counted(tmp_path: Path, body: bytes, lines: int) -> None:
     assert count(write(tmp_path, body)) == lines
 
 
@@ -100,11 +100,11 @@ def test_the_tail_is_the_last_lines_and_never_the_header(tmp_path: Path, lines: 
     assert tail(tmp_path, lines) == wanted
 
 
-def test_the_tail_of_nothing_is_nothing(tmp_path: Path) -> None:
+def test_the_tail_of_an_empty_log_is_empty(tmp_path: Path) -> None:
     assert tail(write(tmp_path, b""), 5) == b""
 
 
-def test_a_last_line_without_an_end_is_in_the_tail(tmp_path: Path) -> None:
+def test_a_last_line_without_a_newline_is_in_the_tail(tmp_path: Path) -> None:
     assert tail(write(tmp_path, b"a\nb\nc"), 2) == b"b\nc"
 
 
@@ -113,11 +113,11 @@ def test_the_tail_reaches_back_over_lines_longer_than_a_block(tmp_path: Path) ->
     assert tail(write(tmp_path, body), 2) == body[len(b"first\n") :]
 
 
-def test_the_tail_of_one_endless_line_is_bounded(tmp_path: Path) -> None:
+def test_the_tail_of_one_endless_line_is_limited(tmp_path: Path) -> None:
     assert tail(write(tmp_path, b"x" * 300_000), 3, longest=100_000) == b"x" * 100_000
 
 
-def test_a_line_that_was_overwritten_on_the_screen_is_one_line_of_the_tail(tmp_path: Path) -> None:
+def test_a_line_with_carriage_returns_is_one_line_of_the_tail(tmp_path: Path) -> None:
     bar = b"".join(b"%d%%\r" % n for n in range(100)) + b"done\n"
     assert tail(write(tmp_path, b"before\n" + bar + b"after\n"), 2) == bar + b"after\n"
 
@@ -128,13 +128,13 @@ def test_a_hole_in_a_capped_log_is_read_as_its_marker(tmp_path: Path) -> None:
     assert read(tmp_path) == head[len(HEADER) :] + cut_marker(16 * BLOCK) + end
 
 
-def test_zeros_of_a_command_are_not_taken_for_a_hole(tmp_path: Path) -> None:
+def test_zero_bytes_of_a_command_are_not_a_hole(tmp_path: Path) -> None:
     write_with_hole(tmp_path, HEADER, 16 * BLOCK, b"end\n")
     (tmp_path / ".capped").unlink()
     assert read(tmp_path) == bytes(16 * BLOCK) + b"end\n"
 
 
-def test_the_tail_over_a_hole_says_how_much_is_missing(tmp_path: Path) -> None:
+def test_the_tail_across_a_hole_says_how_much_is_missing(tmp_path: Path) -> None:
     head = HEADER + b"h" * (2 * BLOCK - len(HEADER) - 1) + b"\n"
     write_with_hole(tmp_path, head, 64 * BLOCK, b"last\n")
     assert tail(tmp_path, 2) == cut_marker(64 * BLOCK).lstrip(b"\n") + b"last\n"
@@ -146,26 +146,26 @@ def bounded(folder: Path, limit: int) -> bytes:
 
 
 @pytest.mark.parametrize("length", [0, 1, 999, 1000])
-def test_a_log_up_to_the_limit_is_given_whole(tmp_path: Path, length: int) -> None:
+def test_a_log_within_the_limit_is_returned_completely(tmp_path: Path, length: int) -> None:
     assert bounded(write(tmp_path, b"x" * length, head=b""), 1000) == b"x" * length
 
 
-def test_of_a_log_over_the_limit_both_ends_are_given_and_what_is_missing_is_told(tmp_path: Path) -> None:
+def test_of_a_log_over_the_limit_both_ends_and_a_marker_are_returned(tmp_path: Path) -> None:
     assert bounded(write(tmp_path, b"a" * 500 + b"b" * 77 + b"c" * 500, head=b""), 1000) == b"a" * 500 + cut_marker(77) + b"c" * 500
 
 
 @pytest.mark.parametrize("limit", [6 * BLOCK, 8 * BLOCK, 10 * BLOCK, 1 << 30])
-def test_a_hole_in_a_bounded_log_is_told_once(tmp_path: Path, limit: int) -> None:
+def test_a_hole_in_a_limited_log_has_one_marker(tmp_path: Path, limit: int) -> None:
     write_with_hole(tmp_path, b"a" * 4 * BLOCK, 100 * BLOCK, b"b" * 4 * BLOCK)
     kept = min(limit // 2, 4 * BLOCK)
     assert bounded(tmp_path, limit) == b"a" * kept + cut_marker(108 * BLOCK - 2 * kept) + b"b" * kept
 
 
-def test_the_marker_says_in_plain_text_what_is_missing() -> None:
+def test_the_marker_says_how_much_is_missing() -> None:
     assert cut_marker(1_234_567) == b"\n[backburner: 1,234,567 bytes of output left out here]\n"
 
 
-def test_offsets_go_on_where_the_last_reading_ended(tmp_path: Path) -> None:
+def test_reading_continues_at_the_returned_offset(tmp_path: Path) -> None:
     write(tmp_path, b"a" * 3_000_000)
     with Log(str(tmp_path)) as log:
         *_, (offset, _) = log.chunks(log.body_start())
@@ -184,7 +184,7 @@ LIMIT = 64 * 1024
 def capping(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[OutputLimit, Callable[[bytes], None]]]:
-    """A log that is bounded while it grows, in a file system with and in one without holes, and a way to append to it."""
+    """A log that is limited while it grows, on a file system with holes and on one without, and a function that appends to it."""
     if request.param == "moved up":
         monkeypatch.setattr(cap, "_punch", lambda *_: False)
     with writing(tmp_path) as (pid, append):
@@ -193,13 +193,13 @@ def capping(
 
 
 def rest(folder: Path, cursor: int) -> bytes:
-    """What `logs --since` gives."""
+    """The output of `logs --since`."""
     with Log(str(folder)) as log:
         return b"".join(piece for _, piece in log.chunks(log.position(cursor)))
 
 
 def cuts_of(folder: Path) -> list[tuple[int, int]]:
-    """Where in all that was ever written something is missing by what the log says, and how much."""
+    """The positions and sizes of missing output, according to the log."""
     cuts, missing = [], 0
     for found in re.finditer(rb"\n\[backburner: ([0-9,]+) bytes of output left out here\]\n", read(folder, 0)):
         dropped = int(found[1].replace(b",", b""))
@@ -209,7 +209,7 @@ def cuts_of(folder: Path) -> list[tuple[int, int]]:
 
 
 def expected(sent: bytes, cursor: int, cuts: list[tuple[int, int]]) -> bytes:
-    """All that came after a cursor, with a marker where some of it is missing."""
+    """All output after a cursor, with a marker where some is missing."""
     text = b""
     for start, dropped in cuts:
         if cursor < start + dropped:
@@ -219,20 +219,18 @@ def expected(sent: bytes, cursor: int, cuts: list[tuple[int, int]]) -> bytes:
 
 
 def edges(cuts: list[tuple[int, int]]) -> list[int]:
-    """The cursors at which something could go wrong."""
+    """Cursors at which errors are likely."""
     return [place + near for start, dropped in cuts for place in (start, start + dropped) for near in (-1, 0, 1)]
 
 
-def test_a_cursor_stays_true_whatever_is_cut_out_before_or_after_it(
-    tmp_path: Path, capping: tuple[OutputLimit, Callable[[bytes], None]]
-) -> None:
+def test_a_cursor_stays_valid_after_cuts_before_and_after_it(tmp_path: Path, capping: tuple[OutputLimit, Callable[[bytes], None]]) -> None:
     one, append = capping
     sent, cursors = HEADER, [len(HEADER)]
     for size in (500, 1500, 700, 3000, 12_000, 900, 20_000, 300, 5000, 1):
         piece = numbered(len(sent) // 16, len(sent) // 16 + size)
         append(piece)
         sent += piece
-        one.look()
+        one.check()
         with Log(str(tmp_path)) as log:
             assert log.cursor(log.size) == len(sent)
             cursors += [log.cursor(log.size), log.cursor(log.size - 777)]
@@ -246,10 +244,10 @@ def test_a_cursor_stays_true_whatever_is_cut_out_before_or_after_it(
     assert rest(tmp_path, 0) == rest(tmp_path, -5) == rest(tmp_path, 3) == expected(sent, len(HEADER), cuts)
 
 
-def test_a_place_in_the_file_and_its_cursor_mean_the_same(tmp_path: Path, capping: tuple[OutputLimit, Callable[[bytes], None]]) -> None:
+def test_offsets_and_cursors_convert_both_ways(tmp_path: Path, capping: tuple[OutputLimit, Callable[[bytes], None]]) -> None:
     one, append = capping
     append(numbered(0, 20_000))
-    one.look()
+    one.check()
     append(b"the end\n")
     one.finish()
     ((start, dropped),) = cuts_of(tmp_path)
@@ -263,7 +261,7 @@ def test_a_place_in_the_file_and_its_cursor_mean_the_same(tmp_path: Path, cappin
             assert log.position(log.cursor(place)) == len(HEADER)
 
 
-def test_who_has_a_log_open_while_it_is_finished_keeps_true_cursors(tmp_path: Path) -> None:
+def test_cursors_of_an_open_log_stay_valid_while_it_is_finished(tmp_path: Path) -> None:
     sent = HEADER + numbered(0, 20_000)
     write(tmp_path, sent[len(HEADER) :])
     with Log(str(tmp_path)) as before:
@@ -274,10 +272,10 @@ def test_who_has_a_log_open_while_it_is_finished_keeps_true_cursors(tmp_path: Pa
             assert after.size < before.size and after.cursor(after.size) == len(sent)
 
 
-def test_cursors_stay_true_when_two_limits_cut_in_two_places(tmp_path: Path) -> None:
+def test_cursors_stay_valid_after_cuts_with_two_limits(tmp_path: Path) -> None:
     sent = HEADER + numbered(0, 20_000)
     write(tmp_path, sent[len(HEADER) :])
-    OutputLimit(str(tmp_path), LIMIT, None).look()
+    OutputLimit(str(tmp_path), LIMIT, None).check()
     more = numbered(20_000, 200_000)
     with open(tmp_path / "output.log", "ab") as file:
         file.write(more)
@@ -292,7 +290,7 @@ def test_cursors_stay_true_when_two_limits_cut_in_two_places(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("note", ["", "x", "1 2 3", "1 2 3 4 5", "1 2 3 x", "9" * 500, "0 0 100 10", "\0", "-1 -1 -1 -1"])
-def test_a_note_that_is_not_about_this_file_moves_no_cursor(tmp_path: Path, note: str) -> None:
+def test_a_capped_file_of_another_log_shifts_no_cursor(tmp_path: Path, note: str) -> None:
     write(tmp_path, numbered(0, 1000))
     (tmp_path / ".capped").write_text(note)
     with Log(str(tmp_path)) as log:

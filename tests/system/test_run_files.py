@@ -1,4 +1,4 @@
-"""The folder of a run: its two halves, what our files say and hide, what is handed on, and how a folder is removed."""
+"""The folder of a run: `work/` and our files, what the files contain and hide, inputs, and how a folder is removed."""
 
 import json
 import os
@@ -47,7 +47,7 @@ ENDED = records.changed_run(
 )
 
 
-def test_the_metadata_says_what_runs_and_who_approved_it(tmp_path: Path) -> None:
+def test_the_metadata_contains_the_command_and_the_approval(tmp_path: Path) -> None:
     folder = tmp_path / "tasks" / "task_x"
     folders.write_metadata(str(folder), TASK, RUN)
     assert json.loads((folder / "metadata.json").read_text()) == {
@@ -78,7 +78,7 @@ def test_the_metadata_says_what_runs_and_who_approved_it(tmp_path: Path) -> None
     assert (folder / "span_id.txt").read_text() == "s" * 16 + "\n"
 
 
-def test_no_file_of_a_run_holds_a_secret_or_is_for_other_eyes(tmp_path: Path) -> None:
+def test_the_files_of_a_run_contain_no_secret_and_are_private(tmp_path: Path) -> None:
     folder = tmp_path / "task_x"
     folders.write_metadata(str(folder), TASK, ENDED)
     folders.write_result(str(folder), ENDED)
@@ -88,7 +88,7 @@ def test_no_file_of_a_run_holds_a_secret_or_is_for_other_eyes(tmp_path: Path) ->
     assert oct(folder.stat().st_mode & 0o777) == "0o700"
 
 
-def test_the_result_says_how_it_ended(tmp_path: Path) -> None:
+def test_the_result_file_contains_the_end(tmp_path: Path) -> None:
     folders.write_result(str(tmp_path), ENDED)
     assert json.loads((tmp_path / "result.json").read_text()) == {
         "exit_code": 2,
@@ -102,19 +102,19 @@ def test_the_result_says_how_it_ended(tmp_path: Path) -> None:
     }
 
 
-def test_what_never_started_took_no_time(tmp_path: Path) -> None:
+def test_a_run_that_never_started_has_no_duration(tmp_path: Path) -> None:
     folders.write_result(str(tmp_path), ENDED._replace(started_at=None))
     assert json.loads((tmp_path / "result.json").read_text())["duration_seconds"] is None
 
 
-def test_words_that_are_not_text_are_written_and_read_again(tmp_path: Path) -> None:
+def test_invalid_text_is_written_and_read_back(tmp_path: Path) -> None:
     odd = os.fsdecode(b"caf\xe9\xff")
     folders.write_metadata(str(tmp_path), records.task("task_x", ("echo", odd), "/project"), RUN)
     assert folders.readable(str(tmp_path))
     assert os.fsencode(json.loads((tmp_path / "metadata.json").read_text())["command"][1]) == b"caf\xe9\xff"
 
 
-def test_a_reader_sees_the_old_or_the_new_metadata_and_never_half_of_it(tmp_path: Path) -> None:
+def test_metadata_is_replaced_atomically(tmp_path: Path) -> None:
     folder, done = str(tmp_path), threading.Event()
     folders.write_metadata(folder, TASK, RUN)
 
@@ -135,7 +135,7 @@ def test_a_reader_sees_the_old_or_the_new_metadata_and_never_half_of_it(tmp_path
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b'{"a": 1', b"\xff\xfe", b"\0" * 100])
-def test_damaged_metadata_is_found_out(tmp_path: Path, content: bytes) -> None:
+def test_damaged_metadata_is_detected(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "metadata.json").write_bytes(content)
     assert not folders.readable(str(tmp_path))
 
@@ -147,7 +147,7 @@ def mode(path: Path) -> str:
     return oct(path.lstat().st_mode & 0o777)
 
 
-def test_a_folder_is_made_with_work_in_it_for_nobody_else(tmp_path: Path) -> None:
+def test_a_new_folder_is_private_and_contains_work(tmp_path: Path) -> None:
     folder = tmp_path / "tasks" / "task_x"
     for _ in range(2):
         folders.make(str(folder))
@@ -157,7 +157,7 @@ def test_a_folder_is_made_with_work_in_it_for_nobody_else(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("what", ["link", "dangling link", "file", "fifo"])
-def test_what_is_in_the_place_of_work_goes_and_what_it_leads_to_stays(tmp_path: Path, what: str) -> None:
+def test_a_link_in_place_of_work_is_removed_and_its_target_kept(tmp_path: Path, what: str) -> None:
     folder, precious = tmp_path / "task_x", tmp_path / "precious"
     folder.mkdir()
     precious.mkdir()
@@ -192,7 +192,7 @@ def test_work_is_not_opened_through_a_link(tmp_path: Path) -> None:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
-    """A home in which a task has ended, and one that comes after it is about to start."""
+    """A home with an ended task, and a task that follows it and is about to start."""
     home = Home(str(tmp_path)).make()
     first = tmp_path / "tasks" / "task_first"
     folders.write(str(first), TASK, ENDED)
@@ -206,16 +206,16 @@ LIMIT = 1 << 16
 AFTER = records.changed_run(RUN, origin="task_first")
 
 
-def handed_on(home: Home, run: Run = AFTER, limit: int = LIMIT) -> dict[str, Path]:
+def copied_inputs(home: Home, run: Run = AFTER, limit: int = LIMIT) -> dict[str, Path]:
     """The copies that a run gets, by the variables that name them."""
     folders.make(home.folder(run.folder))
     variables = folders.write_inputs(home, run, limit)
     return {name: Path(path) for name, path in variables.items() if name != "BACKBURNER_AFTER_RUN_ID"}
 
 
-def test_the_results_that_a_run_depends_on_are_read_only_copies_outside_of_work(home: Home) -> None:
+def test_inputs_are_read_only_copies_outside_work(home: Home) -> None:
     assert folders.write_inputs(home, AFTER, LIMIT)["BACKBURNER_AFTER_RUN_ID"] == "task_first"
-    copies = handed_on(home)
+    copies = copied_inputs(home)
     inputs, first = Path(home.folder(RUN.folder)) / "inputs", Path(home.root) / "tasks" / "task_first"
     assert copies == {
         "BACKBURNER_AFTER_LOG": inputs / "task_first" / "output.log",
@@ -227,60 +227,60 @@ def test_the_results_that_a_run_depends_on_are_read_only_copies_outside_of_work(
     assert mode(inputs) == mode(inputs / "task_first") == "0o700" and os.listdir(inputs.parent / "work") == []
 
 
-def test_whatever_is_done_to_the_copies_the_results_themselves_stay(home: Home) -> None:
+def test_changing_the_copies_does_not_change_the_results(home: Home) -> None:
     first = Path(home.root) / "tasks" / "task_first"
     before = {path.name: path.read_bytes() for path in first.iterdir()}
-    for path in handed_on(home).values():
+    for path in copied_inputs(home).values():
         path.chmod(0o600)
         path.write_bytes(b"forged")
     assert {path.name: path.read_bytes() for path in first.iterdir()} == before
 
 
-def test_what_happened_is_handed_on_as_a_read_only_file(home: Home) -> None:
-    copies = handed_on(home, records.changed_run(RUN, payload='{"summary": "caf\u00e9"}'))
+def test_a_trigger_event_is_a_read_only_file(home: Home) -> None:
+    copies = copied_inputs(home, records.changed_run(RUN, payload='{"summary": "caf\u00e9"}'))
     (path,) = copies.values()
     assert list(copies) == ["BACKBURNER_EVENT"] and path == Path(home.folder(RUN.folder)) / "inputs" / "event.json"
     assert json.loads(path.read_text()) == {"summary": "caf\u00e9"} and path.stat().st_mode & 0o222 == 0
 
 
-def test_a_run_that_depends_on_nothing_has_no_inputs(home: Home) -> None:
+def test_a_run_without_dependencies_has_no_inputs(home: Home) -> None:
     assert folders.write_inputs(home, RUN, LIMIT) == {}
     assert os.listdir(home.folder(RUN.folder)) == ["work"]
 
 
-def test_of_output_that_is_longer_than_the_limit_the_beginning_and_the_end_are_handed_on(home: Home) -> None:
+def test_long_output_is_copied_with_its_beginning_and_end(home: Home) -> None:
     log = Path(home.root) / "tasks" / "task_first" / "output.log"
     log.write_bytes(OUTPUT + b"".join(b"line %010d\n" % number for number in range(100_000)))
-    copy = handed_on(home)["BACKBURNER_AFTER_LOG"].read_bytes()
+    copy = copied_inputs(home)["BACKBURNER_AFTER_LOG"].read_bytes()
     assert copy.startswith(OUTPUT) and copy.endswith(b"line 0000099999\n") and LIMIT < len(copy) < LIMIT + 100
     assert f"\n[backburner: {log.stat().st_size - LIMIT:,} bytes of output left out here]\n".encode() in copy
 
 
-def test_what_was_handed_on_stays_when_the_results_are_cleared_before_the_run_begins(home: Home) -> None:
+def test_copies_are_kept_when_the_results_are_cleared_before_the_start(home: Home) -> None:
     first = home.folder("tasks/task_first")
-    before = {name: path.read_bytes() for name, path in handed_on(home).items()}
+    before = {name: path.read_bytes() for name, path in copied_inputs(home).items()}
     folders.remove(first)
-    assert {name: path.read_bytes() for name, path in handed_on(home).items()} == before
+    assert {name: path.read_bytes() for name, path in copied_inputs(home).items()} == before
 
 
-def test_a_run_that_is_repeated_gets_the_copies_of_the_run_before_when_the_results_are_cleared(home: Home) -> None:
-    before = {name: path.read_bytes() for name, path in handed_on(home).items()}
+def test_a_retry_gets_the_copies_of_the_previous_attempt(home: Home) -> None:
+    before = {name: path.read_bytes() for name, path in copied_inputs(home).items()}
     folders.remove(home.folder("tasks/task_first"))
     for n in (2, 3):
         again = AFTER._replace(run_id=f"task_x.{n}", n=n, folder=f"tasks/task_x.{n}")
-        copies = handed_on(home, again)
+        copies = copied_inputs(home, again)
         assert {name: path.read_bytes() for name, path in copies.items()} == before
         assert all(f"task_x.{n}/inputs" in str(path) and path.stat().st_mode & 0o222 == 0 for path in copies.values())
 
 
-def test_a_run_after_another_one_does_not_get_the_results_of_a_run_before(home: Home) -> None:
-    handed_on(home)
+def test_a_run_does_not_get_the_results_of_an_earlier_run(home: Home) -> None:
+    copied_inputs(home)
     other = records.changed_run(AFTER, run_id="task_x.2", n=2, folder="tasks/task_x.2", origin="task_first.2")
-    assert not any(path.exists() for path in handed_on(home, other).values())
+    assert not any(path.exists() for path in copied_inputs(home, other).values())
 
 
 @pytest.mark.parametrize("what", ["link", "fifo", "folder"])
-def test_something_else_in_the_place_of_results_is_not_handed_on(home: Home, tmp_path: Path, what: str) -> None:
+def test_a_link_or_pipe_in_place_of_results_is_not_copied(home: Home, tmp_path: Path, what: str) -> None:
     (tmp_path / "secret").write_text("a secret")
     for name in ("output.log", "result.json"):
         path = tmp_path / "tasks" / "task_first" / name
@@ -292,20 +292,20 @@ def test_something_else_in_the_place_of_results_is_not_handed_on(home: Home, tmp
                 os.mkfifo(path)
             case "folder":
                 path.mkdir()
-    assert not any(path.exists() for path in handed_on(home).values())
+    assert not any(path.exists() for path in copied_inputs(home).values())
 
 
 def test_inputs_are_not_written_through_a_link(home: Home, tmp_path: Path) -> None:
     (tmp_path / "precious").mkdir()
     (tmp_path / RUN.folder / "inputs").symlink_to(tmp_path / "precious")
-    assert handed_on(home)["BACKBURNER_AFTER_LOG"].read_bytes() == OUTPUT
+    assert copied_inputs(home)["BACKBURNER_AFTER_LOG"].read_bytes() == OUTPUT
     assert os.listdir(tmp_path / "precious") == []
 
 
 # -- removing
 
 
-def test_removing_a_folder_that_is_gone_is_fine(tmp_path: Path) -> None:
+def test_removing_a_missing_folder_does_nothing(tmp_path: Path) -> None:
     folders.remove(str(tmp_path / "gone"))
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "file").touch()
@@ -313,7 +313,7 @@ def test_removing_a_folder_that_is_gone_is_fine(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_removing_a_folder_that_is_a_link_leaves_what_it_points_to(tmp_path: Path) -> None:
+def test_removing_a_link_to_a_folder_keeps_its_target(tmp_path: Path) -> None:
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "file").touch()
     (tmp_path / "link").symlink_to(tmp_path / "precious")
@@ -321,7 +321,7 @@ def test_removing_a_folder_that_is_a_link_leaves_what_it_points_to(tmp_path: Pat
     assert (tmp_path / "precious" / "file").exists()
 
 
-def test_removing_a_folder_leaves_what_links_in_it_lead_to(tmp_path: Path) -> None:
+def test_removing_a_folder_keeps_the_targets_of_its_links(tmp_path: Path) -> None:
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "file").touch()
     run = tmp_path / "run"
@@ -335,7 +335,7 @@ def test_removing_a_folder_leaves_what_links_in_it_lead_to(tmp_path: Path) -> No
     assert os.listdir(tmp_path) == ["precious"] and (tmp_path / "precious" / "file").exists()
 
 
-def test_folders_in_folders_are_removed_however_deep(tmp_path: Path) -> None:
+def test_deeply_nested_folders_are_removed(tmp_path: Path) -> None:
     depth, descriptor = 3000, os.open(tmp_path, os.O_RDONLY)
     for name in ("run", *["x"] * depth):
         os.mkdir(name, dir_fd=descriptor)
@@ -350,7 +350,7 @@ def test_folders_in_folders_are_removed_however_deep(tmp_path: Path) -> None:
         subprocess.run(["rm", "-rf", tmp_path / "run"], check=True)  # pytest could not
 
 
-def test_what_is_wrong_in_a_folder_of_runs_is_told(tmp_path: Path) -> None:
+def test_problems_in_a_folder_of_runs_are_reported(tmp_path: Path) -> None:
     known = {name: Entry(TASK, ENDED) for name in ("task_good", "task_damaged", "task_gone")}
     folders.write_metadata(str(tmp_path / "task_good"), TASK, ENDED)
     (tmp_path / "task_damaged").mkdir()
@@ -363,5 +363,5 @@ def test_what_is_wrong_in_a_folder_of_runs_is_told(tmp_path: Path) -> None:
     ]
 
 
-def test_a_folder_of_runs_that_does_not_exist_has_no_problems(tmp_path: Path) -> None:
+def test_a_missing_folder_of_runs_has_no_problems(tmp_path: Path) -> None:
     assert folders.problems(str(tmp_path / "missing"), {}) == []

@@ -1,4 +1,4 @@
-"""Signs of life are read from what a command left behind, whatever that is: nothing blocks, is followed, or breaks a line."""
+"""Inspecting what a command left in its folder, whatever it is: nothing blocks, no link is followed, and no name breaks a line."""
 
 import json
 import multiprocessing
@@ -31,8 +31,8 @@ SECRET = '{"text": "a secret"}\n'
 
 @contextmanager
 def put(path: Path, what: str) -> Iterator[None]:
-    """Something else than the file that is expected at a path."""
-    elsewhere = path.parent / ".elsewhere"
+    """Put something other than the expected file at a path."""
+    in_separate_process = path.parent / ".elsewhere"
     with ExitStack() as held:
         match what:
             case "fifo":
@@ -46,13 +46,13 @@ def put(path: Path, what: str) -> Iterator[None]:
             case "link to a terminal":
                 path.symlink_to(os.ttyname(held.enter_context(terminal())))
             case "link to a file of somebody":
-                elsewhere.write_text(SECRET)
-                path.symlink_to(elsewhere)
+                in_separate_process.write_text(SECRET)
+                path.symlink_to(in_separate_process)
             case "link to a folder of somebody":
-                elsewhere.mkdir()
-                (elsewhere / "secret.txt").touch()
-                (elsewhere / signs.PROGRESS).write_text(SECRET)
-                path.symlink_to(elsewhere)
+                in_separate_process.mkdir()
+                (in_separate_process / "secret.txt").touch()
+                (in_separate_process / signs.PROGRESS).write_text(SECRET)
+                path.symlink_to(in_separate_process)
             case "link to itself":
                 path.symlink_to(path)
             case _:
@@ -73,14 +73,14 @@ HOSTILE = ["fifo", "folder", "socket", "link to zeros", "link to a terminal", "l
 
 @pytest.fixture(params=["work", "."])
 def work(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """Where the command of a run writes: in `work/`, or, where it was started by an engine of before, in the run's folder itself."""
+    """The folder that the command writes in: `work/`, or the run's folder itself for a run of an older version."""
     folder = tmp_path / request.param
     folder.mkdir(exist_ok=True)
     return folder
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-def test_a_progress_file_that_is_something_else_is_left_alone(tmp_path: Path, work: Path, what: str) -> None:
+def test_a_progress_file_that_is_not_a_regular_file_is_ignored(tmp_path: Path, work: Path, what: str) -> None:
     (tmp_path / "output.log").write_bytes(LOG)
     with put(work / signs.PROGRESS, what):
         assert signs.progress(str(tmp_path)) == Progress(3, 10, 0.3, "[ 3/10] CC x.o (30%)")
@@ -99,7 +99,7 @@ def test_a_progress_file_that_is_something_else_is_left_alone(tmp_path: Path, wo
     ],
     ids=lambda one: str(one)[:40],
 )
-def test_the_last_whole_line_of_the_progress_file_goes_before_the_output(tmp_path: Path, work: Path, content: bytes, text: str) -> None:
+def test_the_last_line_of_the_progress_file_takes_precedence_over_output(tmp_path: Path, work: Path, content: bytes, text: str) -> None:
     (tmp_path / "output.log").write_bytes(LOG)
     (work / signs.PROGRESS).write_bytes(content)
     found = signs.progress(str(tmp_path))
@@ -114,13 +114,13 @@ def test_the_last_whole_line_of_the_progress_file_goes_before_the_output(tmp_pat
     ],
     ids=lambda one: str(one)[:40],
 )
-def test_a_progress_file_that_says_nothing_leaves_the_word_to_the_output(tmp_path: Path, work: Path, content: bytes) -> None:
+def test_without_valid_progress_lines_the_output_is_used(tmp_path: Path, work: Path, content: bytes) -> None:
     (tmp_path / "output.log").write_bytes(LOG)
     (work / signs.PROGRESS).write_bytes(content)
     assert signs.progress(str(tmp_path)) == Progress(3, 10, 0.3, "[ 3/10] CC x.o (30%)")
 
 
-def test_only_the_end_of_a_huge_progress_file_is_read(tmp_path: Path, work: Path) -> None:
+def test_only_the_end_of_a_large_progress_file_is_read(tmp_path: Path, work: Path) -> None:
     with open(work / signs.PROGRESS, "wb") as file:
         file.write(b'{"percent": 1}\n')
         file.truncate(1 << 30)
@@ -130,7 +130,7 @@ def test_only_the_end_of_a_huge_progress_file_is_read(tmp_path: Path, work: Path
     assert signs.progress(str(tmp_path)) == Progress(None, None, 0.02, "2%")
 
 
-def test_what_there_is_no_output_of_has_no_progress(tmp_path: Path) -> None:
+def test_a_run_without_output_has_no_progress(tmp_path: Path) -> None:
     assert signs.progress(str(tmp_path)) is None
     assert signs.progress(str(tmp_path / "missing")) is None
 
@@ -165,7 +165,7 @@ LOOKS: dict[str, tuple[str, Callable[[str], object], list[object]]] = {
 
 @pytest.mark.parametrize("what", ["fifo", "folder", "link to zeros", "link to a file of somebody", "link to itself"])
 @pytest.mark.parametrize("look", LOOKS)
-def test_whatever_a_command_puts_in_the_place_of_our_files_stops_nobody(tmp_path: Path, look: str, what: str) -> None:
+def test_nothing_in_place_of_our_files_blocks_a_reader(tmp_path: Path, look: str, what: str) -> None:
     name, act, outcomes = LOOKS[look]
     if name != "output.log":
         (tmp_path / "output.log").write_bytes(header({"Background task": "task_x", "Started": "now"}) + b"x\n" * 200_000)
@@ -177,13 +177,13 @@ def test_whatever_a_command_puts_in_the_place_of_our_files_stops_nobody(tmp_path
             except OSError:
                 return OSError
 
-    assert elsewhere(meet) in outcomes
+    assert in_separate_process(meet) in outcomes
     if what == "link to a file of somebody":
         assert (tmp_path / ".elsewhere").read_text() == SECRET, "nothing is written through a link"
 
 
-def elsewhere(act: Callable[[], object]) -> object:
-    """What comes of something in a process of its own, which may hang or want all the memory there is."""
+def in_separate_process(act: Callable[[], object]) -> object:
+    """The result of a function in a separate process, which may hang or use much memory."""
     apart = multiprocessing.get_context("fork")
     receiving, sending = apart.Pipe(duplex=False)
 
@@ -210,7 +210,7 @@ OURS = ("metadata.json", "result.json", "span_id.txt", ".exit", "output.log", ".
 OURS += ("event.json", "gate.log", "conversation.json", ".activity.json", "stream.jsonl", "agent.err")
 
 
-def test_what_a_command_left_is_named_in_order_without_what_is_ours(tmp_path: Path, work: Path) -> None:
+def test_artifacts_are_sorted_and_exclude_our_files(tmp_path: Path, work: Path) -> None:
     for name in OURS:
         (tmp_path / name).write_text("")
     (tmp_path / "inputs").mkdir()
@@ -226,7 +226,7 @@ def test_what_a_command_left_is_named_in_order_without_what_is_ours(tmp_path: Pa
     assert signs.artifacts(str(tmp_path / "missing")) == ()
 
 
-def test_what_is_beside_work_is_not_what_a_command_left_and_names_of_ours_inside_it_are(tmp_path: Path) -> None:
+def test_only_files_in_work_are_artifacts_even_with_names_of_our_files(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "beside.txt").touch()
     for name in ("metadata.json", "output.log", "x.new"):
@@ -235,7 +235,7 @@ def test_what_is_beside_work_is_not_what_a_command_left_and_names_of_ours_inside
 
 
 @pytest.mark.parametrize("what", [*HOSTILE, "link to a folder of somebody", "nothing"])
-def test_where_something_else_is_in_the_place_of_work_nothing_was_left_and_nothing_is_followed(tmp_path: Path, what: str) -> None:
+def test_a_link_in_place_of_work_has_no_artifacts(tmp_path: Path, what: str) -> None:
     for name in OURS:
         (tmp_path / name).write_text("")
     (tmp_path / "inputs").mkdir()
@@ -245,10 +245,10 @@ def test_where_something_else_is_in_the_place_of_work_nothing_was_left_and_nothi
         with put(tmp_path / "work", what) if what != "nothing" else ExitStack():
             return signs.artifacts(str(tmp_path)), signs.progress(str(tmp_path))
 
-    assert elsewhere(meet) == ((), Progress(3, 10, 0.3, "[ 3/10] CC x.o (30%)"))
+    assert in_separate_process(meet) == ((), Progress(3, 10, 0.3, "[ 3/10] CC x.o (30%)"))
 
 
-def test_a_run_whose_folder_is_a_link_left_nothing(tmp_path: Path) -> None:
+def test_a_link_in_place_of_the_run_folder_has_no_artifacts(tmp_path: Path) -> None:
     for name in ("precious", "precious/work"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "secret.txt").touch()
@@ -271,7 +271,7 @@ def test_a_run_whose_folder_is_a_link_left_nothing(tmp_path: Path) -> None:
     ],
     ids=repr,
 )
-def test_a_name_cannot_break_out_of_its_line(tmp_path: Path, work: Path, name: bytes, shown: str) -> None:
+def test_a_file_name_cannot_break_a_line(tmp_path: Path, work: Path, name: bytes, shown: str) -> None:
     os.close(os.open(os.path.join(os.fsencode(work), name), os.O_CREAT))
     (found,) = signs.artifacts(str(tmp_path))
     assert found == shown and found.isprintable()
@@ -279,7 +279,7 @@ def test_a_name_cannot_break_out_of_its_line(tmp_path: Path, work: Path, name: b
 
 
 @pytest.mark.parametrize("count", [20, 21, 900, 5000])
-def test_of_many_files_the_first_are_named_and_the_rest_is_counted_truly(tmp_path: Path, count: int) -> None:
+def test_of_many_files_the_first_are_named_and_the_rest_counted(tmp_path: Path, count: int) -> None:
     (tmp_path / "work").mkdir()
     for number in range(count):
         os.close(os.open(tmp_path / "work" / f"file-{number:04}", os.O_CREAT))
@@ -312,7 +312,7 @@ signal.pause()
 
 @pytest.fixture
 def server() -> Iterator[Callable[..., "subprocess.Popen[bytes]"]]:
-    """A program that listens on two ports, one of them only in a child outside of its session; it prints them."""
+    """A program that listens on two ports, one of them in a child outside its session; it prints the ports."""
     started = []
 
     def start(mark: str) -> "subprocess.Popen[bytes]":
@@ -329,7 +329,7 @@ def server() -> Iterator[Callable[..., "subprocess.Popen[bytes]"]]:
         child.communicate()
 
 
-def test_the_ports_of_a_run_are_those_that_its_own_processes_listen_on(server: Callable[..., "subprocess.Popen[bytes]"]) -> None:
+def test_ports_are_those_of_the_processes_of_the_run(server: Callable[..., "subprocess.Popen[bytes]"]) -> None:
     mine, other = server("mark-of-mine"), server("mark-of-another")
     ports = []
     for child in (mine, other):

@@ -1,4 +1,4 @@
-"""Sending to the input of a command: all of it and unmixed, or a sentence that says how far it came."""
+"""Writing to the input of a command: everything in order, or an error that says how much was written."""
 
 import fcntl
 import os
@@ -21,7 +21,7 @@ MUCH = 1 << 20
 
 @pytest.fixture
 def reader(tmp_path: Path) -> Iterator[int]:
-    """The input of a command, held open as the shim does so that it does not end between two sends."""
+    """The input of a command, kept open as the shim does so that it does not end between two writes."""
     os.mkfifo(tmp_path / INPUT)
     descriptor = os.open(tmp_path / INPUT, os.O_RDWR)
     yield descriptor
@@ -34,7 +34,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def read(descriptor: int, size: int) -> bytes:
-    """So many bytes, however long they take."""
+    """Read this number of bytes, however long it takes."""
     found = b""
     while len(found) < size:
         found += os.read(descriptor, size - len(found))
@@ -42,14 +42,14 @@ def read(descriptor: int, size: int) -> bytes:
 
 
 @pytest.mark.parametrize("data", [b"", b"y\n", b"\0\xff\x1b[2J", b"x" * 4096, bytes(range(256)) * 4096], ids=len)
-def test_everything_arrives_as_it_was_sent(tmp_path: Path, reader: int, data: bytes) -> None:
+def test_all_data_arrives_unchanged(tmp_path: Path, reader: int, data: bytes) -> None:
     with ThreadPoolExecutor(1) as pool:
         arrived = pool.submit(read, reader, len(data))
         write_stdin(str(tmp_path), data, "task_x")
         assert arrived.result() == data
 
 
-def test_what_two_send_at_the_same_time_is_not_mixed(tmp_path: Path, reader: int) -> None:
+def test_concurrent_writes_are_not_mixed(tmp_path: Path, reader: int) -> None:
     with ThreadPoolExecutor(3) as pool:
         arrived = pool.submit(read, reader, 2 * MUCH)
         for sent in [pool.submit(write_stdin, str(tmp_path), letter * MUCH, "task_x") for letter in (b"a", b"b")]:
@@ -57,20 +57,20 @@ def test_what_two_send_at_the_same_time_is_not_mixed(tmp_path: Path, reader: int
         assert arrived.result() in (b"a" * MUCH + b"b" * MUCH, b"b" * MUCH + b"a" * MUCH)
 
 
-def test_what_was_never_opened_or_is_gone_has_no_input(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="Task task_x has no open input yet, or none any more"):
+def test_a_missing_input_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="Task task_x has no open input"):
         write_stdin(str(tmp_path), b"x", "task_x")
-    with pytest.raises(BadInput, match="has no open input yet"):
+    with pytest.raises(BadInput, match="has no open input: "):
         write_stdin(str(tmp_path / "missing"), b"x", "task_x")
 
 
-def test_a_command_that_has_closed_its_input_is_sent_nothing(tmp_path: Path) -> None:
+def test_a_closed_input_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / INPUT)
     with pytest.raises(BadInput, match="Task task_x has closed its input"):
         write_stdin(str(tmp_path), b"x", "task_x")
 
 
-def test_a_command_that_closes_its_input_meanwhile_took_as_much_as_is_said(tmp_path: Path) -> None:
+def test_the_error_for_an_input_closed_during_a_write_says_how_much_was_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / INPUT)
     descriptor = os.open(tmp_path / INPUT, os.O_RDWR)
     with ThreadPoolExecutor(1) as pool:
@@ -80,8 +80,8 @@ def test_a_command_that_closes_its_input_meanwhile_took_as_much_as_is_said(tmp_p
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_command_that_does_not_read_took_as_much_as_is_said_and_can_be_sent_more_later(tmp_path: Path, reader: int) -> None:
-    with pytest.raises(BadInput, match=f"does not read its input: ([0-9]+) of {MUCH} bytes were taken") as caught:
+def test_the_error_for_an_unread_input_says_how_much_was_read(tmp_path: Path, reader: int) -> None:
+    with pytest.raises(BadInput, match=f"does not read its input: ([0-9]+) of {MUCH} bytes were read") as caught:
         write_stdin(str(tmp_path), b"x" * MUCH, "task_x")
     taken = int(str(caught.value).split(": ")[1].split()[0])
     assert read(reader, taken) == b"x" * taken
@@ -90,10 +90,10 @@ def test_a_command_that_does_not_read_took_as_much_as_is_said_and_can_be_sent_mo
 
 
 @pytest.mark.usefixtures("impatient")
-def test_while_somebody_else_sends_nothing_is_sent(tmp_path: Path, reader: int) -> None:
+def test_nothing_is_written_while_another_process_writes(tmp_path: Path, reader: int) -> None:
     other = os.open(tmp_path / INPUT, os.O_WRONLY)
     fcntl.flock(other, fcntl.LOCK_EX)
-    with pytest.raises(BadInput, match="Somebody else is sending to task task_x; nothing was sent"):
+    with pytest.raises(BadInput, match="Another process is sending to task task_x; nothing was sent"):
         write_stdin(str(tmp_path), b"x", "task_x")
     os.close(other)
     write_stdin(str(tmp_path), b"y", "task_x")
@@ -101,7 +101,7 @@ def test_while_somebody_else_sends_nothing_is_sent(tmp_path: Path, reader: int) 
 
 
 @pytest.mark.parametrize("kind", ["file", "folder", "link to a file", "link to a device", "link to a fifo", "link to nothing", "socket"])
-def test_an_input_that_a_command_replaced_is_not_written_to(tmp_path: Path, kind: str) -> None:
+def test_a_replaced_input_is_not_written_to(tmp_path: Path, kind: str) -> None:
     target, path = tmp_path / "target", tmp_path / INPUT
     target.write_bytes(b"")
     with closing(socket.socket(socket.AF_UNIX)) as server:
@@ -126,7 +126,7 @@ def test_an_input_that_a_command_replaced_is_not_written_to(tmp_path: Path, kind
     assert target.read_bytes() == b"" and not (tmp_path / "nothing").exists()
 
 
-def test_a_program_that_has_very_many_files_open_can_send_too(tmp_path: Path, reader: int) -> None:
+def test_a_process_with_very_many_open_files_can_write(tmp_path: Path, reader: int) -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(before[0], 2048), before[1]))
     held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
@@ -139,8 +139,8 @@ def test_a_program_that_has_very_many_files_open_can_send_too(tmp_path: Path, re
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-def test_a_command_that_is_starting_is_waited_for(tmp_path: Path) -> None:
-    """A task that was started just now may not have opened its input yet."""
+def test_a_starting_command_is_waited_for(tmp_path: Path) -> None:
+    """A task that was just started may not have opened its input yet."""
     with ThreadPoolExecutor(1) as pool:
         sending = pool.submit(write_stdin, str(tmp_path), b"hello\n", "task_x", starting=True)
         os.mkfifo(tmp_path / INPUT)

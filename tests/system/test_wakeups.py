@@ -1,4 +1,4 @@
-"""Rings between processes: heard by who listens, lost on who does not, and never in anybody's way."""
+"""Wake-ups between processes: received by listeners, lost without one, and never blocking."""
 
 import os
 import select
@@ -32,105 +32,105 @@ def follower(folder: str) -> Iterator[WakeupListener]:
     ear.close()
 
 
-def has_rung(ear: WakeupListener) -> bool:
+def is_woken(ear: WakeupListener) -> bool:
     return ear.wait(0)
 
 
-def dead(folder: str, name: str) -> None:
-    """A socket whose listener died without closing it."""
+def create_dead_socket(folder: str, name: str) -> None:
+    """Create a socket whose listener died without closing it."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as one:
         one.bind(os.path.join(folder, name))
 
 
-def test_a_ring_is_heard_once(folder: str, engine: WakeupListener) -> None:
-    assert not has_rung(engine)
+def test_a_wakeup_is_received_once(folder: str, engine: WakeupListener) -> None:
+    assert not is_woken(engine)
     assert wake(folder, ENGINE_SOCKET)
-    assert has_rung(engine)
-    assert not has_rung(engine)
+    assert is_woken(engine)
+    assert not is_woken(engine)
 
 
-def test_many_rings_are_one(folder: str, engine: WakeupListener) -> None:
+def test_many_wakeups_are_merged(folder: str, engine: WakeupListener) -> None:
     for _ in range(5):
         wake(folder, ENGINE_SOCKET)
-    assert has_rung(engine)
-    assert not has_rung(engine)
+    assert is_woken(engine)
+    assert not is_woken(engine)
 
 
-def test_a_ring_from_another_process_wakes_who_waits(folder: str, engine: WakeupListener) -> None:
+def test_a_wakeup_from_another_process_ends_a_wait(folder: str, engine: WakeupListener) -> None:
     subprocess.run(
-        [sys.executable, "-c", f"from backburner.system.wakeups import ring; assert ring({folder!r}, {ENGINE_SOCKET!r})"], check=True
+        [sys.executable, "-c", f"from backburner.system.wakeups import wake; assert wake({folder!r}, {ENGINE_SOCKET!r})"], check=True
     )
     assert engine.wait(20)
 
 
-def test_an_ear_can_be_waited_on_among_others(folder: str, engine: WakeupListener) -> None:
+def test_a_listener_can_be_used_with_select(folder: str, engine: WakeupListener) -> None:
     wake(folder, ENGINE_SOCKET)
     assert select.select([engine], [], [], 5)[0] == [engine]
 
 
-def test_nobody_hears_a_ring_where_nobody_listens(folder: str) -> None:
+def test_waking_without_a_listener_returns_false(folder: str) -> None:
     assert not wake(folder, ENGINE_SOCKET)
     assert not wake(os.path.join(folder, "missing"), ENGINE_SOCKET)
-    dead(folder, ENGINE_SOCKET)
+    create_dead_socket(folder, ENGINE_SOCKET)
     assert not wake(folder, ENGINE_SOCKET)
 
 
-def test_who_does_not_read_its_rings_holds_nobody_up(folder: str, engine: WakeupListener) -> None:
+def test_a_listener_that_does_not_read_blocks_nobody(folder: str, engine: WakeupListener) -> None:
     assert all(wake(folder, ENGINE_SOCKET) for _ in range(5000))
-    assert has_rung(engine)
+    assert is_woken(engine)
 
 
-def test_everybody_is_rung_and_told_whether_the_engine_heard(folder: str, follower: WakeupListener) -> None:
+def test_wake_all_returns_whether_the_engine_listens(folder: str, follower: WakeupListener) -> None:
     assert not wake_all(folder)
-    assert has_rung(follower)
+    assert is_woken(follower)
     engine = WakeupListener(folder, ENGINE_SOCKET)
     try:
         assert wake_all(folder)
-        assert has_rung(follower) and has_rung(engine)
+        assert is_woken(follower) and is_woken(engine)
     finally:
         engine.close()
 
 
-def test_followers_can_be_rung_without_the_engine(folder: str, engine: WakeupListener, follower: WakeupListener) -> None:
+def test_clients_can_be_woken_without_the_engine(folder: str, engine: WakeupListener, follower: WakeupListener) -> None:
     wake_clients(folder)
-    assert has_rung(follower)
-    assert not has_rung(engine)
+    assert is_woken(follower)
+    assert not is_woken(engine)
 
 
-def test_ringing_everybody_in_a_folder_that_is_missing_is_fine(folder: str) -> None:
+def test_wake_all_in_a_missing_folder_does_nothing(folder: str) -> None:
     assert not wake_all(os.path.join(folder, "missing"))
 
 
-def test_sockets_of_the_dead_are_cleared_away(folder: str, follower: WakeupListener) -> None:
-    dead(folder, "1-abc.sock")
-    dead(folder, ENGINE_SOCKET)
+def test_sockets_of_dead_listeners_are_removed(folder: str, follower: WakeupListener) -> None:
+    create_dead_socket(folder, "1-abc.sock")
+    create_dead_socket(folder, ENGINE_SOCKET)
     wake_all(folder)
     assert sorted(os.listdir(folder)) == sorted([ENGINE_SOCKET, os.path.basename(follower.path)])
 
 
-def test_an_engine_takes_the_place_of_one_that_died(folder: str) -> None:
-    dead(folder, ENGINE_SOCKET)
+def test_an_engine_replaces_the_socket_of_a_dead_one(folder: str) -> None:
+    create_dead_socket(folder, ENGINE_SOCKET)
     ear = WakeupListener(folder, ENGINE_SOCKET)
     try:
         assert wake(folder, ENGINE_SOCKET)
-        assert has_rung(ear)
+        assert is_woken(ear)
     finally:
         ear.close()
 
 
-def test_a_closed_ear_leaves_no_socket(folder: str) -> None:
+def test_a_closed_listener_leaves_no_socket(folder: str) -> None:
     WakeupListener(folder).close()
     WakeupListener(folder, ENGINE_SOCKET).close()
     assert os.listdir(folder) == []
 
 
-def test_closing_an_ear_whose_socket_was_removed_is_fine(folder: str) -> None:
+def test_closing_a_listener_whose_socket_was_removed_works(folder: str) -> None:
     ear = WakeupListener(folder)
     os.unlink(ear.path)
     ear.close()
 
 
-def test_two_ears_of_one_process_do_not_share_a_socket(folder: str) -> None:
+def test_two_listeners_of_one_process_have_separate_sockets(folder: str) -> None:
     first, second = WakeupListener(folder), WakeupListener(folder)
     try:
         assert first.path != second.path

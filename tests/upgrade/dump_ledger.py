@@ -1,6 +1,6 @@
-"""Writes a ledger of the present version with a task in every state, as SQL text.
+"""Writes a ledger of the current version with a task in every state, as SQL text.
 
-Kept for each released version: `python tests/upgrade/dump_ledger.py > tests/upgrade/ledger-vN.sql`.
+The output is kept for each released version: `python tests/upgrade/dump_ledger.py > tests/upgrade/ledger-vN.sql`.
 """
 
 import os
@@ -18,7 +18,7 @@ OWNER = ProcessId(11, "111", "boot")
 
 
 def fill(ledger: Ledger) -> None:
-    """One task per status, named by it."""
+    """Add one task per status, named after it."""
 
     def submit(status: str, approved: bool = True, **more: Any) -> None:
         ledger.tasks.submit(
@@ -57,7 +57,7 @@ def fill(ledger: Ledger) -> None:
 
 
 def dump(ledger: Ledger) -> str:
-    """Tables, rows and the version, in an order that can be replayed."""
+    """Tables, rows and version, in an order that can be executed."""
     db = ledger.database.connection  # type: ignore[attr-defined]
     lines = ["PRAGMA foreign_keys = OFF;"]
     objects = list(db.execute("SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%' ORDER BY rowid"))

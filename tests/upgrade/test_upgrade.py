@@ -1,4 +1,4 @@
-"""Ledgers of every version: older ones open and go on, a newer one is refused and left as it is."""
+"""Ledgers of every version: older ones are migrated and work, a newer one is refused and not changed."""
 
 import os
 import re
@@ -32,7 +32,7 @@ def schema(path: str) -> dict[str, str]:
 
 @pytest.fixture(params=STORED, ids=lambda path: path.stem)
 def stored(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A ledger as an older version left it."""
+    """A ledger file of an older version."""
     path = str(tmp_path / "ledger.db")
     db = apsw.Connection(path)
     db.execute(request.param.read_text()).fetchall()
@@ -52,7 +52,7 @@ def test_there_is_a_stored_ledger_of_every_version() -> None:
     assert [path.name for path in STORED] == [f"ledger-v{number + 1}.sql" for number in range(VERSION)]
 
 
-def test_a_fresh_ledger_is_what_the_migrations_make_one_by_one(tmp_path: Path) -> None:
+def test_a_new_ledger_has_the_schema_of_all_migrations(tmp_path: Path) -> None:
     open_ledger(str(tmp_path / "fresh.db")).close()
     db = apsw.Connection(str(tmp_path / "stepwise.db"))
     for migration in MIGRATIONS:
@@ -63,13 +63,13 @@ def test_a_fresh_ledger_is_what_the_migrations_make_one_by_one(tmp_path: Path) -
     assert {"tasks", "runs", "events", "notices", "environments"} <= fresh.keys()
 
 
-def test_a_stored_ledger_has_the_schema_of_a_fresh_one_once_it_is_opened(stored: str, tmp_path: Path) -> None:
+def test_a_migrated_ledger_has_the_schema_of_a_new_one(stored: str, tmp_path: Path) -> None:
     open_ledger(stored).close()
     open_ledger(str(tmp_path / "fresh.db")).close()
     assert schema(stored) == schema(str(tmp_path / "fresh.db"))
 
 
-def test_a_stored_ledger_lists_every_task_as_it_was(opened: Ledger) -> None:
+def test_a_migrated_ledger_lists_every_task_unchanged(opened: Ledger) -> None:
     found = {entry.task.task_id: entry for entry in opened.queries.list()}
     states = {task_id: entry.status for task_id, entry in found.items()}
     assert states.pop("task_kept") == "running"
@@ -97,13 +97,13 @@ def test_a_stored_ledger_lists_every_task_as_it_was(opened: Ledger) -> None:
     assert opened.check() == []
 
 
-def test_a_stored_ledger_still_owes_what_it_owed(opened: Ledger) -> None:
+def test_a_migrated_ledger_keeps_its_pending_notices(opened: Ledger) -> None:
     assert [notice.task_id for notice in opened.notices.notices()] == ["task_completed", "task_cancelled"]
     events = opened.events.events(0)
     assert len(events) > 15 and events[0].kind == "task_proposed"
 
 
-def test_a_stored_ledger_goes_on(opened: Ledger) -> None:
+def test_a_migrated_ledger_can_be_used(opened: Ledger) -> None:
     last = opened.events.events(-1)[0].event_id
     assert opened.live_work.overdue_proposals(NOW + 1000) == ["task_proposed"]
     opened.tasks.approve("task_proposed", Approval("user", "cli", NOW), runner=ENGINE, folder="tasks")
@@ -122,7 +122,7 @@ def test_a_stored_ledger_goes_on(opened: Ledger) -> None:
     assert opened.queries.list() == []
 
 
-def test_a_stored_ledger_says_its_version_when_it_was_opened(stored: str) -> None:
+def test_a_migrated_ledger_has_the_current_version(stored: str) -> None:
     open_ledger(stored).close()
     db = apsw.Connection(stored)
     assert db.pragma("user_version") == VERSION
@@ -130,7 +130,7 @@ def test_a_stored_ledger_says_its_version_when_it_was_opened(stored: str) -> Non
     db.close()
 
 
-def test_a_ledger_of_a_newer_version_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+def test_a_ledger_of_a_newer_version_is_refused_and_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     db = apsw.Connection(str(path))
     for sql in ("journal_mode = WAL", "user_version = 999", "wal_checkpoint(TRUNCATE)"):
@@ -147,7 +147,7 @@ def test_a_ledger_of_a_newer_version_is_refused_and_left_as_it_is(tmp_path: Path
     assert sum(left) == 0
 
 
-def test_many_that_open_a_new_ledger_at_once_all_find_it_made(tmp_path: Path) -> None:
+def test_a_new_ledger_can_be_opened_by_many_processes_at_once(tmp_path: Path) -> None:
     path, lock = str(tmp_path / "ledger.db"), str(tmp_path / "setup.lock")
     with ThreadPoolExecutor(8) as pool:
         ledgers = list(pool.map(lambda _: open_ledger(path, setup_lock=lock), range(8)))
@@ -161,8 +161,8 @@ def test_a_new_ledger_is_private(tmp_path: Path) -> None:
     assert oct((tmp_path / "ledger.db").stat().st_mode & 0o777) == "0o600"
 
 
-def test_what_older_ledgers_said_in_words_becomes_columns(tmp_path: Path) -> None:
-    """Up to version 8 these were read back out of sentences, keys and the spelling of JSON."""
+def test_values_from_sentences_are_migrated_to_columns(tmp_path: Path) -> None:
+    """Up to version 8 these values were parsed from sentences, keys and the spelling of JSON."""
     path = str(tmp_path / "ledger.db")
     db = apsw.Connection(path)
     db.execute((Path(__file__).parent / "ledger-v8.sql").read_text()).fetchall()
@@ -205,8 +205,8 @@ def test_what_older_ledgers_said_in_words_becomes_columns(tmp_path: Path) -> Non
     db.close()
 
 
-def test_who_asked_and_who_is_told_become_columns(tmp_path: Path) -> None:
-    """Up to version 10 these were read back out of the texts of sessions, keys and channels."""
+def test_requesters_and_recipients_are_migrated_to_columns(tmp_path: Path) -> None:
+    """Up to version 10 these values were parsed from the texts of sessions, keys and channels."""
     path = str(tmp_path / "ledger.db")
     db = apsw.Connection(path)
     db.execute((Path(__file__).parent / "ledger-v10.sql").read_text()).fetchall()
@@ -250,8 +250,8 @@ def test_who_asked_and_who_is_told_become_columns(tmp_path: Path) -> None:
     db.close()
 
 
-def test_what_a_run_waited_for_becomes_a_kind_and_a_target(tmp_path: Path) -> None:
-    """Up to version 11 one text held a word, the id of a task or a lane behind a prefix."""
+def test_the_wait_of_a_run_is_migrated_to_kind_and_target(tmp_path: Path) -> None:
+    """Up to version 11 one text held a word, a task id, or a lane with a prefix."""
     path = str(tmp_path / "ledger.db")
     db = apsw.Connection(path)
     db.execute((Path(__file__).parent / "ledger-v11.sql").read_text()).fetchall()

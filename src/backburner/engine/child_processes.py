@@ -1,4 +1,4 @@
-"""The daemons that the engine starts beside itself for work that needs heavy libraries. They leave by themselves."""
+"""The daemons that the engine starts for work that needs heavy libraries. They exit when they have nothing left to do."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ _RETRY_DELAY = 5.0
 
 
 class ChildProcesses:
-    """At most one process per module; a lock makes it the only one of its home. `on_exit` is called when one has left."""
+    """Starts at most one process per module; a lock makes it the only one of its home. `on_exit` is called when one has exited."""
 
     def __init__(self, home: Home, on_exit: Callable[[], None]) -> None:
         self._home, self._on_exit = home, on_exit
@@ -23,22 +23,22 @@ class ChildProcesses:
         return module in self._running
 
     def start(self, module: str) -> None:
-        """Start the process of a module unless it runs already."""
+        """Start the process of a module unless it is already running."""
         if module not in self._running:
             self._running[module] = asyncio.get_running_loop().create_task(self._run(module))
 
     async def _run(self, module: str) -> None:
         try:
             while is_locked(os.path.join(self._home.root, _LOCKS[module])):
-                await asyncio.sleep(_RETRY_DELAY)  # one that an earlier engine started is still there
+                await asyncio.sleep(_RETRY_DELAY)  # a process that an earlier engine started is still running
             child = await asyncio.create_subprocess_exec(*process_command(self._home, module), stdin=asyncio.subprocess.DEVNULL)
             if await child.wait() != 0:
-                await asyncio.sleep(_RETRY_DELAY)  # another one holds the lock, or it cannot start
+                await asyncio.sleep(_RETRY_DELAY)  # another process holds the lock, or it cannot start
         finally:
             del self._running[module]
         self._on_exit()
 
     def release(self) -> None:
-        """Stop watching them; they go on without the engine."""
+        """Stop watching the processes; they continue without the engine."""
         for task in self._running.values():
             task.cancel()

@@ -1,6 +1,6 @@
-"""The engine: one process per home that runs commands, fires schedules, and takes over what other processes left. It can die at any moment.
+"""The engine: one process per home that runs commands, fires schedules, and takes over runs of other processes that died.
 
-A pass reads the ledger and does everything that is due; `DaemonProcess` calls it at every wake-up.
+A pass reads the ledger and does everything that is due; `DaemonProcess` calls it at every wake-up. The engine may be killed at any time.
 """
 
 import asyncio
@@ -27,19 +27,20 @@ if TYPE_CHECKING:
 log = logging.getLogger("backburner")
 
 _CLEAN_UP_INTERVAL = 6 * 3600.0
-_TRACE_DELAY, _TRACE_RETRY_DELAY = 1.0, 30.0  # how long traces are gathered before they are sent, and kept when that failed
+# seconds: new traces are collected this long before they are sent, and sent again after this long if that failed
+_TRACE_DELAY, _TRACE_RETRY_DELAY = 1.0, 30.0
 
 
 class Engine:
-    """What the engine does in each pass."""
+    """The work that the engine does in each pass."""
 
     def __init__(self, parts: EngineParts, executor: Executor, process: DaemonProcess) -> None:
         self._parts, self._executor, self._process = parts, executor, process
         self._home = parts.home
-        self._watched: dict[ProcessId, int] = {}  # with their pidfds
+        self._watched: dict[ProcessId, int] = {}  # values are pidfds
         self._sending: asyncio.Task[None] | None = None
         self._children = ChildProcesses(self._home, process.wake)
-        self._scheduler: Scheduler | None = None  # dates are slow to load, and many homes have nothing scheduled
+        self._scheduler: Scheduler | None = None  # created on first use: date libraries are slow to import, and many homes have no schedule
         self._schedule_timer: asyncio.TimerHandle | None = None
         self._suggestion_timer: asyncio.TimerHandle | None = None
         self._clean_up_timer: asyncio.TimerHandle | None = None
@@ -71,7 +72,7 @@ class Engine:
         )
 
     def tick(self) -> None:
-        """Everything that is due now."""
+        """Do everything that is due now."""
         if self._clean_up_timer is None:
             self._clean_up()
         self._recovery.take_over()
@@ -83,7 +84,7 @@ class Engine:
         self._start_children()
 
     def is_busy(self) -> bool:
-        """Whether anything runs, is scheduled, or is to be delivered or watched."""
+        """Whether anything runs, is scheduled, or must be delivered or watched."""
         return bool(
             self._runner.busy
             or self._parts.live_work.live_runs()
@@ -99,12 +100,12 @@ class Engine:
         self._executor.output_cap = config.whole("commands.output_cap_mb") << 20
 
     async def close(self) -> None:
-        """Commands, agents and deliveries go on; the next engine takes them over."""
+        """Stop without ending anything: commands, agents and deliveries continue, and the next engine takes them over."""
         for timer in (self._schedule_timer, self._suggestion_timer, self._clean_up_timer):
             if timer:
                 timer.cancel()
         if self._sending:
-            self._sending.cancel()  # the process it started goes on
+            self._sending.cancel()  # the process that it started continues
         self._children.release()
         await self._runner.stop()
         for descriptor in self._watched.values():
@@ -112,7 +113,7 @@ class Engine:
             os.close(descriptor)
 
     def _fire_schedules(self) -> None:
-        """Fire the recurring tasks that are due, and make the next pass when the next one is."""
+        """Fire the recurring tasks that are due, and schedule a pass for the next due time."""
         if self._schedule_timer:
             self._schedule_timer.cancel()
             self._schedule_timer = None
@@ -136,7 +137,7 @@ class Engine:
         return bool(config.text("models.local") or config.text("models.default"))
 
     def _suggest_work(self) -> None:
-        """Ask for suggestions if it is time, and make a pass when it will be."""
+        """Request suggestions if they are due, and schedule a pass for the next due time."""
         if not self._has_models():
             return
         self._parts.suggestions.ask_if_due()
@@ -147,7 +148,7 @@ class Engine:
             self._suggestion_timer = loop.call_later(max(1.0, (due - self._parts.clock()) / 1000), self._process.wake)
 
     def _start_children(self) -> None:
-        """Start the agent process if agents are due or notices wait for OpenCode sessions, the integrations process if it is needed."""
+        """Start the agent process if it has runs or OpenCode notices, and the integrations process if it is needed."""
         queued = any(self._parts.runs.queued(lane, self._parts.clock(), 1) for lane in (AGENT_LANE, LOCAL_AGENT_LANE))
         if queued or opencode_server_files(self._home) or self._parts.inbox.opencode_sessions_with_notices():
             self._children.start(AGENT_PROCESS)
@@ -155,13 +156,13 @@ class Engine:
             self._children.start(INTEGRATIONS_PROCESS)
 
     def _watch(self, other: ProcessId) -> None:
-        """Make a pass when a living owner of runs dies."""
+        """Make a pass when a living owner of runs exits."""
         if other in self._watched or not hasattr(os, "pidfd_open"):
             return
         try:
             descriptor = self._watched[other] = os.pidfd_open(other.pid)
         except ProcessLookupError:
-            self._process.wake()  # it died just now
+            self._process.wake()  # it exited just now
             return
 
         def died() -> None:
@@ -172,11 +173,11 @@ class Engine:
         asyncio.get_running_loop().add_reader(descriptor, died)
 
     def _send_traces(self) -> None:
-        """If traces are to be sent: some time after something happened, a process of its own sends them and leaves."""
+        """If trace export is configured, start a process that sends new traces, after a delay that collects several."""
         if self._sending is None and self._parts.config.current.text("telemetry.otlp_endpoint"):
-            self._sending = asyncio.get_running_loop().create_task(self._traces_sent())
+            self._sending = asyncio.get_running_loop().create_task(self._export_traces())
 
-    async def _traces_sent(self) -> None:
+    async def _export_traces(self) -> None:
         await asyncio.sleep(_TRACE_DELAY)
         last = self._parts.events.events(-1, 1)
         if last and last[0].event_id > self._parts.events.cursor(TRACE_CURSOR):
@@ -188,17 +189,17 @@ class Engine:
         self._sending = None
 
     def _clean_up(self) -> None:
-        """At the start, and a few times a day in an engine that stays."""
+        """Remove old tasks and files: when the engine starts, and every six hours while it runs."""
         self._clean_up_timer = asyncio.get_running_loop().call_later(_CLEAN_UP_INTERVAL, self._clean_up)
         _remove_spare_logs(self._home)
         retention = self._parts.retention
         if self._parts.config.current.flag("commands.auto_cleanup") and (as_of := retention.confirmed_time()) is not None:
             removed = retention.clean_up(as_of=as_of)
-            log.info("removed %d tasks after their retention", len(removed))
+            log.info("removed %d tasks whose retention period has ended", len(removed))
 
 
 def _remove_spare_logs(home: Home) -> None:
-    """Remove logs that processes which are gone had created in advance."""
+    """Remove spare logs that belong to processes that no longer exist."""
     for name in os.listdir(home.root):
         pid = name.removeprefix(SPARE_LOG_PREFIX).partition("-")[0]
         if name.startswith(SPARE_LOG_PREFIX) and pid.isdecimal() and processes.identify(int(pid)) is None:

@@ -17,7 +17,7 @@ from backburner.system.home import Home
 
 
 class RunRecovery:
-    """Takes over, releases or ends the runs of dead owners. `watch` makes it look again when a living owner dies."""
+    """Takes over, releases or ends the runs of dead owners. `watch` triggers another pass when a living owner exits."""
 
     def __init__(
         self,
@@ -38,15 +38,15 @@ class RunRecovery:
         self._agents_ended: set[str] = set()  # waiting runs whose agents ended with their agent process
 
     def take_over(self) -> None:
-        """Go through the live runs and recover those whose owner is dead."""
+        """Check all live runs and recover those whose owner has died."""
         for run in self._live_work.live_runs():
             if run.state in RUNNING_STATES and run.owner == self._owner and run.runner in AGENT_LANES:
-                self._mark_interrupted(run)  # it was taken over, but that could not be written
+                self._mark_interrupted(run)  # it was taken over, but the result could not be written
             elif run.state == RunState.WAITING and run.owner and run.runner in AGENT_LANES:
                 self._recover_waiting(run, run.owner)
             elif run.state in RUNNING_STATES and run.owner == self._owner:
                 if not self._runner.owns(run.run_id):
-                    self._runner.take_over(run)  # whatever made us forget it
+                    self._runner.take_over(run)  # this engine owns it but does not watch it
             elif run.state in RUNNING_STATES and run.owner:
                 if process.is_alive(run.owner):
                     self._watch(run.owner)
@@ -60,14 +60,14 @@ class RunRecovery:
                     self._watch(program)
                 else:
                     self._queue.release(run.runner)
-        for turn in self._sessions.interactive_leases():
-            if process.is_alive(turn.process):
-                self._watch(turn.process)
+        for lease in self._sessions.interactive_leases():
+            if process.is_alive(lease.process):
+                self._watch(lease.process)
             else:
-                self._sessions.end_interactive(turn.process, self._clock())
+                self._sessions.end_interactive(lease.process, self._clock())
 
     def _recover_waiting(self, run: Run, owner: ProcessId) -> None:
-        """A waiting run whose agent was kept by an agent process: the agent ends with that process."""
+        """Recover a waiting run whose agent was kept alive by an agent process: the agent ends with that process."""
         if process.is_alive(owner):
             self._watch(owner)
         elif run.run_id not in self._agents_ended:
@@ -75,33 +75,35 @@ class RunRecovery:
             process.end_all(run.process, run.process_tag)
 
     def _mark_interrupted(self, run: Run) -> None:
-        """Record that a run was interrupted because its agent process died; its conversation can be resumed. Nothing is run twice.
+        """Record that a run was interrupted because its agent process died. Its conversation can be resumed; nothing is run twice.
 
-        An agent in an OpenCode server is still working: the next agent process finds it there.
+        An agent in an OpenCode server is still working: the next agent process reattaches to it.
         """
-        why = "it was interrupted: its agent process ended"
+        error = "it was interrupted: its agent process ended"
         process.end_all(run.process, run.process_tag)
         with contextlib.suppress(StaleRun):
             work = self._queue.adopt(run, self._owner)
             if run.cancel_requested_at is None and self._runs_in_external_server(work.task.spec.agent_name or ""):
-                self._queue.suspend(run.run_id, self._owner, "its agent process ended; it goes on", self._clock(), WaitKind.REATTACH)
+                self._queue.suspend(
+                    run.run_id, self._owner, "its agent process ended; the agent continues in its server", self._clock(), WaitKind.REATTACH
+                )
                 self._changed()
                 return
             if not work.task.is_recurring:
-                why += ". Its conversation is kept, so that it can be resumed"
-            used = folders.usage(self._home.folder(run.folder))
-            ending = RunResult(run.run_id, RunState.FAILED, Result.LOST, self._clock(), error=why, usage=used)
+                error += ". Its conversation is kept and can be resumed"
+            usage = folders.usage(self._home.folder(run.folder))
+            ending = RunResult(run.run_id, RunState.FAILED, Result.LOST, self._clock(), error=error, usage=usage)
             self._queue.settle([ending], self._owner)
             with contextlib.suppress(OSError):
                 folders.write(
                     self._home.folder(run.folder),
                     work.task,
-                    run._replace(state=ending.state, end=run.end._replace(result=ending.result), error=why),
+                    run._replace(state=ending.state, end=run.end._replace(result=ending.result), error=error),
                 )
             self._changed()
 
     def _runs_in_external_server(self, agent: str) -> bool:
-        """Whether an agent works in a server that does not end with the agent process."""
+        """Whether an agent runs in a server that does not end with the agent process."""
         try:
             return self._catalog.settings(agent)["type"] == OPENCODE
         except BackburnerError:

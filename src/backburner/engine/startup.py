@@ -21,16 +21,16 @@ from backburner.system.processes import engine_of
 
 log = logging.getLogger("backburner")
 _LOCK_TIMEOUT = 10.0
-_SOCKET_LOST_AFTER = 1.0  # an engine that holds the lock this long and cannot be woken has lost its socket
+_SOCKET_LOST_AFTER = 1.0  # seconds: an engine that holds the lock this long and cannot be woken has lost its socket
 
 
 def take_lock(home: Home) -> int | None:
-    """The home's engine lock; None where another engine has it and listens. Waits for one that is leaving."""
+    """Take the home's engine lock; None if another engine holds it and listens. Waits for an engine that is exiting."""
     deadline, lost = time.monotonic() + _LOCK_TIMEOUT, time.monotonic() + _SOCKET_LOST_AFTER
     while time.monotonic() < deadline:
         if (held := lock(home.engine_lock)) is not None:
             os.ftruncate(held, 0)
-            os.pwrite(held, f"{process.myself()}\n".encode(), 0)  # for people and `doctor`; the lock is what counts
+            os.pwrite(held, f"{process.myself()}\n".encode(), 0)  # only information for users and `doctor`; the lock decides
             return held
         if wake.wake(home.socket_dir, wake.ENGINE_SOCKET):
             return None
@@ -38,7 +38,7 @@ def take_lock(home: Home) -> int | None:
             process.send(other, signal.SIGUSR1)
             lost = time.monotonic() + _SOCKET_LOST_AFTER
         time.sleep(0.02)
-    raise EngineUnavailable("another engine holds the lock and does not listen", log=home.engine_log)
+    raise EngineUnavailable("another engine holds the lock but does not respond", log=home.engine_log)
 
 
 def serve(
@@ -50,7 +50,7 @@ def serve(
     start_lock: int | None = None,
     ready: Callable[[], None] | None = None,
 ) -> bool:
-    """Run the engine until the end; False if another one runs. `start_lock` is released once this one listens."""
+    """Run the engine until it exits; False if another engine is running. `start_lock` is released once this engine listens."""
     from backburner.execution.command import CommandExecutor
 
     files = _prepare_process()
@@ -89,19 +89,19 @@ def serve(
 
 
 def _prepare_process() -> int:
-    """Ignore no signal, because commands would inherit that, mark all we start, and take the room we may have; the limit to give to commands."""
+    """Reset ignored signals, tag child processes, and raise the limit of open files. Returns the previous limit, for commands."""
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
     process.mark_inside()
-    signal.signal(signal.SIGUSR1, lambda *_: None)  # it may come before we listen; a handler is not inherited, as ignoring would be
+    signal.signal(signal.SIGUSR1, lambda *_: None)  # it may arrive before the engine listens; unlike SIG_IGN, a handler is not inherited
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536) if hard != resource.RLIM_INFINITY else 65536, hard))
     return soft
 
 
 def _release_start_lock(start_lock: int | None) -> None:
-    """Unlock the start lock that came as our input, also for the keeper which holds it too; /dev/null takes its place."""
+    """Unlock the start lock, which is our standard input, also for the keeper that holds it too; replace it by /dev/null."""
     if start_lock is not None:
         fcntl.flock(start_lock, fcntl.LOCK_UN)
         empty = os.open(os.devnull, os.O_RDONLY)
@@ -110,11 +110,11 @@ def _release_start_lock(start_lock: int | None) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """`engine HOME [--lock-on-stdin]`, under its keeper. Exit 0 means: left on purpose, do not start again."""
+    """`engine HOME [--lock-on-stdin]`, started by its keeper. Exit code 0 means that the keeper must not start it again."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     home = Home(arguments[0])
     if not os.path.isdir(home.root):
-        return 0  # the home was removed: nothing to come back for
+        return 0  # the home was removed: the keeper must not start it again
     try:
         serve(home, dict(os.environ), foreground=False, start_lock=0 if "--lock-on-stdin" in arguments else None)
     except (HomeUnusable, EngineUnavailable) as error:

@@ -1,7 +1,7 @@
-"""Sends the spans of what ended to an OTLP collector: a process of its own, started by the engine where `telemetry.otlp_endpoint` is set.
+"""Sends spans of ended tasks to an OTLP collector, in a separate process that the engine starts if `telemetry.otlp_endpoint` is set.
 
-Reads the ledger from where it came to last, sends, and only then moves on: a span arrives at least once, under the same id.
-Nothing here is imported where nothing is to be sent; the libraries come with `backburner[telemetry]`.
+Reads the ledger from the last position, sends, and only then advances the position: a span arrives at least once, with the same id.
+Its libraries come with `backburner[telemetry]` and are not imported unless there is something to send.
 """
 
 import logging
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("backburner")
 
 NOT_INSTALLED, NOT_SENT = 3, 4  # exit codes
-_OF_RUN = ("run_completed", "run_failed", "run_cancelled", "run_skipped")
-_OF_TASK = ("task_rejected", "task_expired")
+_RUN_EVENTS = ("run_completed", "run_failed", "run_cancelled", "run_skipped")
+_TASK_EVENTS = ("task_rejected", "task_expired")
 _PAGE = 500
 
 
 def main(arguments: list[str]) -> int:
-    """`telemetry HOME`: send everything that ended and was not sent yet. Exit 0 when all of it arrived."""
+    """`telemetry HOME`: send all spans that ended and were not sent yet. Exit code 0 if all of them arrived."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
     home = Home(arguments[0])
     config = ConfigFile(home, dict(os.environ)).current
@@ -42,15 +42,15 @@ def main(arguments: list[str]) -> int:
             spans = [span for event in events for span in ended(source.spans, event)]
             for start in range(0, len(spans), _PAGE):
                 if not send(spans[start : start + _PAGE]):
-                    log.warning("traces did not arrive at %s; trying again later", config.text("telemetry.otlp_endpoint"))
+                    log.warning("traces could not be sent to %s; trying again later", config.text("telemetry.otlp_endpoint"))
                     return NOT_SENT
             source.sent(events[-1])
     return 0
 
 
 def ended(spans_of: Callable[[str], Sequence[Span]], event: Event) -> Iterator[Span]:
-    """The spans that are complete with an event: a run with its end, and with its first run the request for the task."""
-    if event.task_id is None or event.kind not in (*_OF_RUN, *_OF_TASK):
+    """The spans that an event completes: a run when it ends, and the request for the task when its first run ends."""
+    if event.task_id is None or event.kind not in (*_RUN_EVENTS, *_TASK_EVENTS):
         return
     spans = spans_of(event.task_id)
     first = next((span.run_id for span in spans if span.run_id), None)
@@ -60,7 +60,7 @@ def ended(spans_of: Callable[[str], Sequence[Span]], event: Event) -> Iterator[S
 
 
 class Sender:
-    """Turns our spans into OpenTelemetry's and exports them; called with some of them, it says whether they arrived."""
+    """Converts spans to OpenTelemetry's and exports them; a call returns whether they arrived."""
 
     def __init__(self, config: Config) -> None:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter

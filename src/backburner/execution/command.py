@@ -1,7 +1,7 @@
-"""Runs commands: a shim in a session of its own, its output through a pipe and `cat` into output.log.
+"""Runs commands: a shim in its own session, whose output goes through a pipe and `cat` into output.log.
 
-Launching gives a Command that outlives us; attaching finds one again from what lies in its folder. Nothing here decides
-what an end means: that is the runner's.
+`launch` starts a Command that outlives this process; `attach` finds a running one by the files in its folder. What an end means
+for the run is decided by the runner.
 """
 
 import array
@@ -23,7 +23,7 @@ from backburner.core.progress import summarize
 from backburner.core.states import Result
 from backburner.execution import shim
 from backburner.execution.output_limit import OutputLimit
-from backburner.execution.output_pipe import Child, OutputPipe, open_log, pour
+from backburner.execution.output_pipe import Child, OutputPipe, open_log, start_cat
 from backburner.execution.ready_pattern import ReadyPattern
 from backburner.execution.unapproved_environment import unapproved_environment
 from backburner.system import processes as process
@@ -33,18 +33,18 @@ from backburner.system.file_watch import FileWatch
 from backburner.system.home import SPARE_LOG_PREFIX, Home, is_locked
 from backburner.system.log_file import NAME, Log, header
 
-_KILL_SECONDS = 5.0  # how long the dead may take to be gone after SIGKILL
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0  # seconds between two looks at the ports of a command that is not ready
-_SPARE_SECONDS = 0.004  # after a start: it shall not stand in the way of that
-_DRAIN_SECONDS = 2.0  # how long output may take to arrive after the command's end, while somebody still writes
+_KILL_TIMEOUT = 5.0  # seconds that processes may take to disappear after SIGKILL
+_MIN_PORT_INTERVAL, _MAX_PORT_INTERVAL = 0.1, 1.0  # seconds between two checks of the ports of a command that is not ready
+_SPARE_LOG_DELAY = 0.004  # seconds after a start, so that it does not delay that start
+_DRAIN_TIMEOUT = 2.0  # seconds that output may take to arrive after the command's end, while a process still writes
 
 
 class StillAlive(Exception):
-    """Processes that did not die of SIGKILL (they hang in the kernel)."""
+    """Processes that survived SIGKILL because they are blocked in the kernel."""
 
 
 class CommandExecutor:
-    """Launches and takes over commands for one home. Lives in one event loop."""
+    """Launches commands and takes over running ones for one home. Belongs to one event loop."""
 
     def __init__(self, home: Home, output_cap: int, files: int | None = None) -> None:
         self._home = home
@@ -56,7 +56,7 @@ class CommandExecutor:
         self._preparing: asyncio.TimerHandle | None = None
 
     def launch(self, work: ClaimedRun) -> "Command":
-        """Start the command; it lives on whatever becomes of us."""
+        """Start the command; it survives the end of this process."""
         task, run, environment = work
         folder = self._home.folder(run.folder)
         env = {**(unapproved_environment(task, environment, self._home.root) if task.is_unapproved else environment), **task.spec.env}
@@ -92,11 +92,11 @@ class CommandExecutor:
         command.hold(leader, stream.cat, stream.reader)
         self.watch(command)
         if self._preparing is None:
-            self._preparing = asyncio.get_running_loop().call_later(_SPARE_SECONDS, self._prepare)
+            self._preparing = asyncio.get_running_loop().call_later(_SPARE_LOG_DELAY, self._prepare)
         return command
 
     def _spawn(self, folder: str, writer: int, cwd: str, env: dict[str, str]) -> Child:
-        """The shim, with its script locked for as long as it lives."""
+        """Start the shim; its script stays locked while the shim runs."""
         script = os.open(os.path.join(folder, shim.SCRIPT), os.O_RDONLY)
         try:
             fcntl.flock(script, fcntl.LOCK_EX)
@@ -107,27 +107,27 @@ class CommandExecutor:
             os.close(script)
 
     def _stream(self, path: str) -> OutputPipe:
-        """A way into a log at this path: the one made in advance, or a new one."""
+        """A pipe into a log at this path: the spare one that was created in advance, or a new one."""
         spare, self._spare = self._spare, None
         if spare and spare.cat.poll() is None:
             try:
                 os.rename(spare.path, path)
                 return spare
-            except OSError:  # whatever is wrong with it, a new one may do
+            except OSError:  # try a new one instead
                 spare.abandon()
         elif spare:
             spare.abandon()
         return OutputPipe(path)
 
     def _prepare(self) -> None:
-        """Have a log and its `cat` ready for the next command: starting two processes in one breath makes the second wait."""
+        """Create a log and its `cat` for the next command in advance, because starting two processes back to back is slow."""
         self._preparing = None
         if self._spare is None:
-            with contextlib.suppress(OSError):  # then the next command makes its own
+            with contextlib.suppress(OSError):  # the next command creates its own
                 self._spare = OutputPipe(os.path.join(self._home.root, f"{SPARE_LOG_PREFIX}{os.getpid()}-{os.urandom(4).hex()}"))
 
     def attach(self, work: ClaimedRun) -> "Command | None":
-        """Find a command that another process launched; None where it never began."""
+        """Find a command that another process launched; None if it never started."""
         folder = self._home.folder(work.run.folder)
         alive = is_locked(os.path.join(folder, shim.SCRIPT))
         same_boot = work.run.owner is None or work.run.owner.boot == process.boot_id()
@@ -137,9 +137,9 @@ class CommandExecutor:
         if not alive and not shim.has_begun(folder) and not process.members(leader, work.run.process_tag):
             return None
         if leader is None:
-            # Its owner died before it wrote the process down: the shim is the marked one that leads a session.
-            marked = process.members(None, work.run.process_tag)
-            leader = next((one for one in marked if _leads_session(one.pid)), None)
+            # Its owner died before it recorded the process: the shim is the tagged process that leads a session.
+            tagged = process.members(None, work.run.process_tag)
+            leader = next((member for member in tagged if _leads_session(member.pid)), None)
         command = Command(self, folder, work.run.process_tag, leader)
         self.watch(command)
         return command
@@ -147,29 +147,29 @@ class CommandExecutor:
     def _check(self, work: ClaimedRun, path: str) -> None:
         task = work.task
         if not os.path.isdir(task.spec.cwd):
-            raise CannotStart(f"the working directory {task.spec.cwd} does not exist any more")
+            raise CannotStart(f"the working directory {task.spec.cwd} no longer exists")
         if not task.spec.command.shell and not process.executable_of(task.spec.command.words[0], task.spec.cwd, path):
             name = task.spec.command.words[0]
             exists = os.path.exists(os.path.join(task.spec.cwd, name)) and "/" in name
             raise CannotStart(f"{name}: {'cannot be executed' if exists else 'command not found'}", 126 if exists else 127)
 
-    # -- looking after the size of logs
+    # -- limiting the size of logs
 
     def watch(self, command: "Command") -> None:
-        """Look at the command's log when it grows, for as long as the command is open."""
+        """Check the command's log whenever it grows, while the command is open."""
         if self._watch is None:
             self._watch = FileWatch()
             if self._watch.works:
-                asyncio.get_running_loop().add_reader(self._watch.fileno(), self._grown)
-        self._look(command)
+                asyncio.get_running_loop().add_reader(self._watch.fileno(), self._on_log_growth)
+        self._check_log(command)
 
-    def _look(self, command: "Command") -> None:
+    def _check_log(self, command: "Command") -> None:
         if command.closed:
             return
         command.grew.set()
         loop = asyncio.get_running_loop()
         try:
-            delay = command.cap.look()
+            delay = command.cap.check()
         except OSError:
             delay = 1.0
         loop.call_later(delay, self._arm, command)
@@ -179,19 +179,19 @@ class CommandExecutor:
             return
         number = self._watch.arm(command.cap.path)
         if number < 0:
-            asyncio.get_running_loop().call_later(0.25, self._look, command)
-        elif command.cap.grown():  # while nothing was armed
-            self._look(command)
+            asyncio.get_running_loop().call_later(0.25, self._check_log, command)
+        elif command.cap.has_changed():  # before the watch was armed
+            self._check_log(command)
         else:
             self._armed[number] = command
 
-    def _grown(self) -> None:
+    def _on_log_growth(self) -> None:
         for number in self._watch.fired() if self._watch else ():
             if command := self._armed.pop(number, None):
-                self._look(command)
+                self._check_log(command)
 
     def close(self) -> None:
-        """Let go of everything; the commands live on."""
+        """Release all resources; the commands continue."""
         if self._preparing:
             self._preparing.cancel()
         if self._spare:
@@ -203,14 +203,16 @@ class CommandExecutor:
 
 
 class Command:
-    """A command at work. `process` is the shim that leads its session, None where it could not be found."""
+    """A running command. `process` is the shim that leads its session, None if it could not be found."""
 
-    def __init__(self, executor: CommandExecutor, folder: str, mark: str, leader: ProcessId | None, *, rebooted: bool = False) -> None:
+    def __init__(
+        self, executor: CommandExecutor, folder: str, process_tag: str, leader: ProcessId | None, *, rebooted: bool = False
+    ) -> None:
         self.process = leader
         self.closed = False
-        self.grew = asyncio.Event()  # set when there is more output
+        self.grew = asyncio.Event()  # set when the log has grown
         self.cap = OutputLimit(folder, executor.output_cap, None)
-        self._folder, self._mark, self._rebooted = folder, mark, rebooted
+        self._folder, self._process_tag, self._rebooted = folder, process_tag, rebooted
         self._limit = executor.output_cap
         self._leader: Child | None = None
         self._cat: Child | None = None
@@ -218,30 +220,30 @@ class Command:
         self._drain: Child | None = None
 
     def hold(self, leader: Child, cat: Child, reader: int) -> None:
-        """What only the one who launched it has: its children, and the pipe, should `cat` meet a full disk."""
+        """Keep what only the launching process has: the child processes, and the read end of the pipe for the case that `cat` fails."""
         self._leader, self._cat, self._reader = leader, cat, reader
         self.cap = OutputLimit(self._folder, self._limit, cat.pid)
 
     async def ended(self) -> Outcome:
-        """Wait for the end of the command itself; grandchildren may live on."""
+        """Wait for the end of the command itself; its descendants may continue."""
         guard = asyncio.create_task(self._guard_output()) if self._cat else None
         try:
             if self._leader:
-                await _child_gone(self._leader)
+                await _wait_for_child(self._leader)
             elif self.process:
-                await _gone(self.process)
+                await _wait_for_exit(self.process)
             code = folders.exit_code(self._folder)
             if code is None and not self._rebooted:
-                # between fork and exec a shim holds its lock and carries no mark yet
+                # between fork and exec a shim holds its lock but does not have the tag in its environment yet
                 while self.process is None and is_locked(os.path.join(self._folder, shim.SCRIPT)):
                     await asyncio.sleep(0.05)
-                while left := process.members(self.process, self._mark):
-                    await _gone(left[0])
+                while left := process.members(self.process, self._process_tag):
+                    await _wait_for_exit(left[0])
                 code = folders.exit_code(self._folder)
             if code is None:
-                why = "the machine was started anew" if self._rebooted else "its supervisor was killed"
-                return Outcome(Result.LOST, None, f"its end was not observed: {why} while it ran")
-            await self._drained()
+                cause = "the machine was restarted" if self._rebooted else "its supervisor was killed"
+                return Outcome(Result.LOST, None, f"its end was not observed: {cause} while it ran")
+            await self._wait_for_output()
             error = "part of its output is missing: it could not be written" if self._drain else None
             return Outcome(Result.EXIT, code, error, None if self._leader else shim.ended_at(self._folder))
         finally:
@@ -249,15 +251,15 @@ class Command:
                 guard.cancel()
 
     async def ready(self, when: str) -> bool:
-        """Wait until it listens on the port `when`, or prints a line that fits it; False where that can never be told."""
+        """Wait until it listens on a port or prints a line that matches, as `when` says; False if that can never be determined."""
         if when.isdecimal():
-            pause = _FIRST_PAUSE
-            while int(when) not in signs.ports(self.process, self._mark):
-                await asyncio.sleep(pause)
-                pause = min(pause * 1.5, _LONGEST_PAUSE)
+            interval = _MIN_PORT_INTERVAL
+            while int(when) not in signs.ports(self.process, self._process_tag):
+                await asyncio.sleep(interval)
+                interval = min(interval * 1.5, _MAX_PORT_INTERVAL)
             return True
         lines = ReadyPattern(self._folder, when)
-        while (found := lines.look()) is False:
+        while (found := lines.check()) is False:
             if lines.more:
                 await asyncio.sleep(0)
                 continue
@@ -266,34 +268,34 @@ class Command:
         return found is True
 
     async def stop(self, grace: float) -> Outcome | None:
-        """SIGTERM to all of it, SIGKILL after `grace` seconds, and proof; None where it had ended by itself."""
+        """Send SIGTERM to all its processes, SIGKILL after `grace` seconds, and wait until none is left; None if it had already ended."""
         if folders.exit_code(self._folder) is not None:
             return None
         killed = False
         if await self._signal_until_gone(signal.SIGTERM, grace):
             killed = True
-            if left := await self._signal_until_gone(signal.SIGKILL, _KILL_SECONDS):
-                raise StillAlive(", ".join(str(one.pid) for one in left))
+            if left := await self._signal_until_gone(signal.SIGKILL, _KILL_TIMEOUT):
+                raise StillAlive(", ".join(str(member.pid) for member in left))
         if self._leader:
             self._leader.wait()
-        await self._drained()
+        await self._wait_for_output()
         code = folders.exit_code(self._folder)
         return Outcome(Result.SIGNAL, 137) if killed or code is None else Outcome(Result.EXIT, code)
 
     async def _signal_until_gone(self, number: int, seconds: float) -> list[ProcessId]:
-        """Signal every process of the run and wait for their ends; those that are left when the time is up."""
+        """Signal every process of the run and wait for them to exit; returns those that are left after `seconds`."""
         loop = asyncio.get_running_loop()
-        deadline, pause, signalled, woken = loop.time() + seconds, 0.002, set(), set()
+        deadline, pause, signalled, continued = loop.time() + seconds, 0.002, set(), set()
         group = self.process.pid if self.process and process.send_group(self.process, number) else None
-        while left := process.members(self.process, self._mark):
-            for one in left:
-                reached = one in signalled or (group is not None and _group_of(one.pid) == group)
+        while left := process.members(self.process, self._process_tag):
+            for member in left:
+                reached = member in signalled or (group is not None and _group_of(member.pid) == group)
                 if number == signal.SIGKILL or not reached:
-                    process.send(one, number)
-                    signalled.add(one)
-                if one not in woken:
-                    process.send(one, signal.SIGCONT)  # one that is stopped cannot die of SIGTERM
-                    woken.add(one)
+                    process.send(member, number)
+                    signalled.add(member)
+                if member not in continued:
+                    process.send(member, signal.SIGCONT)  # a stopped process does not handle SIGTERM
+                    continued.add(member)
             if self._leader:
                 self._leader.poll()
             remaining = deadline - loop.time()
@@ -304,7 +306,7 @@ class Command:
         return []
 
     def close(self) -> tuple[str | None, int | None]:
-        """Finish the log and let go; its summary and its count of lines."""
+        """Finish the log and release all resources; returns its summary and its number of lines."""
         self.closed = True
         for child in (self._cat, self._drain):
             if child:
@@ -327,18 +329,18 @@ class Command:
         except OSError:
             return 0
 
-    async def _drained(self) -> None:
-        """Wait until `cat` has written all there is: it is gone, or only waits for a grandchild that keeps the pipe."""
+    async def _wait_for_output(self) -> None:
+        """Wait until `cat` has written everything: it has exited, or only waits for a descendant that keeps the pipe open."""
         pause, waited, empty = 0.0005, 0.0, 0
-        while is_locked(self.cap.path) and waited < _DRAIN_SECONDS and empty < 3:
+        while is_locked(self.cap.path) and waited < _DRAIN_TIMEOUT and empty < 3:
             size = self.log_size
             await asyncio.sleep(pause)
             waited += pause
             if pause >= 0.01:
-                empty = empty + 1 if self._in_pipe() == 0 and self.log_size == size else 0
+                empty = empty + 1 if self._bytes_in_pipe() == 0 and self.log_size == size else 0
             pause = min(pause * 2, 0.02)
 
-    def _in_pipe(self) -> int:
+    def _bytes_in_pipe(self) -> int:
         if self._reader is None:
             return 0
         waiting = array.array("i", [0])
@@ -346,39 +348,39 @@ class Command:
         return waiting[0]
 
     async def _guard_output(self) -> None:
-        """Should `cat` be killed, start another; should the disk be full, swallow the rest: a broken pipe would kill the command."""
+        """Start another `cat` if it is killed, or discard the output if the disk is full: a broken pipe would kill the command."""
         while self._cat and self._reader is not None:
-            code = await _child_gone(self._cat)
+            code = await _wait_for_child(self._cat)
             if code == 0 or self.closed:
                 return
             if code > 0:
-                self._drain = pour(self._reader, subprocess.DEVNULL)
+                self._drain = start_cat(self._reader, subprocess.DEVNULL)
                 return
             log = open_log(self.cap.path)
-            self._cat = pour(self._reader, log)
+            self._cat = start_cat(self._reader, log)
             self.cap.writer = self._cat.pid
             os.close(log)
 
 
 def log_header(work: ClaimedRun) -> bytes:
-    """The lines that say what ran, and who approved it."""
+    """The first lines of a log: what runs, and who approved it."""
     task, run, _ = work
     command = command_line(task.spec.command.words, task.spec.command.shell)
     approved = f"{task.decision.by} at {iso(task.decision.at)} via {task.decision.via} (rule: {task.decision.rule or 'none'}; {'; '.join(task.decision.reasons)})"
     return header({"Background task": run.run_id, "Command": command, "Approved by": approved, "Started": iso(run.started_at) or ""})
 
 
-async def _child_gone(child: Child) -> int:
-    """Wait for the end of a child of ours: its pid is its own until it is reaped, so no identity has to be looked up."""
+async def _wait_for_child(child: Child) -> int:
+    """Wait for a child process to exit. Its pid cannot be reused until it is reaped, so no identity check is needed."""
     if child.returncode is None and hasattr(os, "pidfd_open"):
-        await _readable(os.pidfd_open(child.pid))
+        await _wait_until_readable(os.pidfd_open(child.pid))
     while child.poll() is None:
         await asyncio.sleep(0.05)
     return child.wait()
 
 
-async def _readable(descriptor: int) -> None:
-    """Wait until a descriptor of ours can be read, and close it."""
+async def _wait_until_readable(descriptor: int) -> None:
+    """Wait until a descriptor is readable, and close it."""
     loop = asyncio.get_running_loop()
     done = loop.create_future()
     loop.add_reader(descriptor, lambda: done.done() or done.set_result(None))
@@ -389,20 +391,20 @@ async def _readable(descriptor: int) -> None:
         os.close(descriptor)
 
 
-async def _gone(one: ProcessId) -> None:
-    """Wait for the end of a process that need not be our child."""
+async def _wait_for_exit(process_id: ProcessId) -> None:
+    """Wait for a process to exit that need not be a child of this one."""
     if not hasattr(os, "pidfd_open"):
-        while process.is_alive(one):
+        while process.is_alive(process_id):
             await asyncio.sleep(0.1)
         return
     try:
-        descriptor = os.pidfd_open(one.pid)
+        descriptor = os.pidfd_open(process_id.pid)
     except ProcessLookupError:
         return
-    if not process.is_alive(one):
+    if not process.is_alive(process_id):
         os.close(descriptor)
         return
-    await _readable(descriptor)
+    await _wait_until_readable(descriptor)
 
 
 def _group_of(pid: int) -> int | None:

@@ -1,4 +1,4 @@
-"""The way of a command's output: a pipe, the log it leads to, and the `cat` between them, out of reach of what is done to the run."""
+"""The path of a command's output: a pipe, a log, and the `cat` between them, which signals to the run do not reach."""
 
 import contextlib
 import fcntl
@@ -10,14 +10,14 @@ _SETPIPE_SZ = 1031
 
 
 class Child(subprocess.Popen):
-    """A child that is meant to outlive us: letting go of it is no mistake to warn of."""
+    """A child process that is meant to outlive this process, so an unreaped one is not reported."""
 
     def __del__(self) -> None:  # type: ignore[override]
         return
 
 
 class OutputPipe:
-    """A pipe, the log it leads to, and the `cat` between them. The log is locked for as long as anybody writes to it."""
+    """A pipe, the log it is written to, and the `cat` between them. The log is locked while any process can write to it."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -27,7 +27,7 @@ class OutputPipe:
         self.log = -1
         try:
             self.log = open_log(path, os.O_CREAT | os.O_TRUNC)
-            self.cat = pour(self.reader, self.log)
+            self.cat = start_cat(self.reader, self.log)
         except OSError:
             for descriptor in (self.reader, self.writer, self.log):
                 if descriptor >= 0:
@@ -35,12 +35,12 @@ class OutputPipe:
             raise
 
     def close(self) -> None:
-        """Let go of what only the command and `cat` need; the reading end is kept, should `cat` meet a full disk."""
+        """Close what only the command and `cat` need; the read end stays open in case `cat` fails because the disk is full."""
         os.close(self.writer)
         os.close(self.log)
 
     def abandon(self) -> None:
-        """Nothing will come: `cat` ends with its input."""
+        """Remove an unused pipe and its log; `cat` ends when its input is closed."""
         self.close()
         os.close(self.reader)
         self.cat.wait()
@@ -48,13 +48,13 @@ class OutputPipe:
             os.unlink(self.path)
 
 
-def pour(source: int, target: int) -> Child:
-    """A `cat` from a pipe into a file, out of reach of whatever is done to the run's own processes."""
+def start_cat(source: int, target: int) -> Child:
+    """Start a `cat` from a pipe into a file, in its own session so that signals to the run do not reach it."""
     return Child(["cat"], stdin=source, stdout=target, stderr=subprocess.DEVNULL, cwd="/", env={"PATH": os.defpath}, start_new_session=True)
 
 
-def open_log(path: str, more: int = 0) -> int:
-    """The log, to be appended to, locked for as long as anybody has this descriptor."""
-    log = os.open(path, os.O_WRONLY | os.O_APPEND | more, 0o600)
+def open_log(path: str, flags: int = 0) -> int:
+    """Open a log for appending; it is locked while any process has this descriptor."""
+    log = os.open(path, os.O_WRONLY | os.O_APPEND | flags, 0o600)
     fcntl.flock(log, fcntl.LOCK_EX)
     return log

@@ -1,6 +1,6 @@
-"""Claims pending runs, has them executed, and writes how they ended. The engine has one; so has every `TaskRunner`.
+"""Claims pending runs, executes them, and records how they ended. The engine has one; so has every `TaskRunner`.
 
-It claims only what is meant for it and never more than its cap. What it cannot write (a full disk) it keeps and tries again.
+It claims only runs of its own queue and never more than its cap. Results that it cannot write (disk full) are kept and retried.
 """
 
 import asyncio
@@ -27,13 +27,13 @@ from backburner.system.unapproved import MAX_FILE_BYTES
 
 log = logging.getLogger("backburner")
 
-_RETRY_SECONDS = 1.0
-_ADMISSION_SECONDS = 0.5  # how long to let the machine settle before one more is started
-_LONGEST_SLEEP = 30.0  # seconds: a clock that was set, or a machine that slept, is noticed after that
+_RETRY_DELAY = 1.0
+_ADMISSION_INTERVAL = 0.5  # seconds between two starts while capacity limits are set, so that load and memory are up to date
+_MAX_SLEEP = 30.0  # seconds, so that a changed clock or a suspended machine is noticed
 _CPU_TIME_UP = 128 + 24
 _FILE_TOO_LARGE = 128 + 25
-_RECORD_SECONDS = 0.02  # many commands have ended by then, and need not be written down as running
-_BIG_LOG = 1 << 20
+_RECORD_DELAY = 0.02  # seconds: many commands have ended by then and need not be recorded as running
+_BIG_LOG_BYTES = 1 << 20
 _KILLED, _TERMINATED = 128 + 9, 128 + 15
 
 
@@ -45,7 +45,7 @@ class _Live(NamedTuple):
 
 
 class Runner:
-    """`tick()` does everything that is due now and returns; ends of commands come in by themselves."""
+    """`tick()` does everything that is due now and returns; the ends of commands are handled in the event loop."""
 
     def __init__(
         self,
@@ -69,9 +69,9 @@ class Runner:
         self._changed, self._changed_since, self._admit = changed, changed_since, admit
         self._live: dict[str, _Live] = {}
         self._ended: list[tuple[Task, RunResult]] = []
-        self._delayed = Delays(self._start_again, self.tick)  # claimed, but the machine had no room yet
+        self._delayed = Delays(self._retry_start, self.tick)  # claimed, but the machine has no capacity yet
         self._settling: asyncio.TimerHandle | asyncio.Handle | None = None
-        self._due: asyncio.TimerHandle | None = None  # the next look at what is not due or not admitted yet
+        self._due: asyncio.TimerHandle | None = None  # the next tick, for runs that are not due or not admitted yet
         self._stopping = False
 
     @property
@@ -83,44 +83,44 @@ class Runner:
         return self._owner
 
     def tick(self) -> None:
-        """Stop what is to be cancelled, then start what there is room for."""
+        """Stop runs whose cancellation was requested, then start as many runs as there is capacity for."""
         try:
-            self._notice_cancels()
+            self._handle_cancels()
             now = self._clock()
-            self._begin(self._queue.claim(self._runner, self._owner, self._room(now), now), now)
+            self._begin(self._queue.claim(self._runner, self._owner, self._capacity(now), now), now)
         except LedgerUnavailable as error:
             log.warning("%s", error)
-            asyncio.get_running_loop().call_later(_RETRY_SECONDS, self.tick)
+            asyncio.get_running_loop().call_later(_RETRY_DELAY, self.tick)
 
     def _begin(self, claimed: Sequence[ClaimedRun], now: int) -> None:
-        """Start what was claimed, and see to it that there is a next look where something will be due."""
+        """Start claimed runs, and schedule the next tick if a run will be due."""
         for work in claimed:
             self._start(work)
         if claimed:
             self._changed()
         if self.full:
-            return  # it looks again at the next end
+            return  # the next end of a run triggers another claim
         try:
             if (due := self._queue.next_due(self._runner, now)) is not None:
-                self._retry(min(_LONGEST_SLEEP, (due - now) / 1000))
+                self._schedule_tick(min(_MAX_SLEEP, (due - now) / 1000))
         except LedgerUnavailable as error:
             log.warning("%s", error)
-            self._retry(_RETRY_SECONDS)
+            self._schedule_tick(_RETRY_DELAY)
 
-    def _room(self, now: int) -> int:
-        """How many more may start now: by count, and by what the machine can bear."""
+    def _capacity(self, now: int) -> int:
+        """How many more runs may start now: by number, and by the capacity of the machine."""
         ending = sum(ending.run_id in self._live for _, ending in self._ended)
-        room = self.cap - len(self._live) + ending - len(self._delayed)
-        if self._stopping or self._delayed or room <= 0 or not self._queue.queued(self._runner, now, 1):
+        free = self.cap - len(self._live) + ending - len(self._delayed)
+        if self._stopping or self._delayed or free <= 0 or not self._queue.queued(self._runner, now, 1):
             return 0
-        if (admitted := self._admit(room)) < room:
-            self._retry(_ADMISSION_SECONDS)
+        if (admitted := self._admit(free)) < free:
+            self._schedule_tick(_ADMISSION_INTERVAL)
         return admitted
 
-    def _retry(self, seconds: float) -> None:
+    def _schedule_tick(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
         if self._due and loop.time() < self._due.when() <= loop.time() + seconds:
-            return  # sooner than that anyway
+            return  # an earlier tick is already scheduled
         if self._due:
             self._due.cancel()
         self._due = loop.call_later(max(0.0, seconds), self.tick)
@@ -131,26 +131,26 @@ class Runner:
 
     @property
     def has_room(self) -> bool:
-        """Whether one more could start at once."""
+        """Whether one more run could start immediately."""
         return not self._stopping and not self._delayed and not self.full and self._admit(1) > 0
 
     def start(self, work: ClaimedRun) -> None:
-        """Start what was submitted and claimed in this very moment: what was approved is what runs."""
+        """Start a run that was just submitted and claimed; it is not checked for changes since its approval."""
         self._start(work, just_approved=True)
         self._changed()
 
     def take_over(self, run: Run) -> None:
-        """Go on with a run whose owner is dead: watch it, write down its end, or start it if it never began."""
+        """Take over a run whose owner has died: watch it, record its end, or start it if it never started."""
         try:
             work = self._queue.adopt(run, self._owner)
         except StaleRun:
             return
-        work = work._replace(run=work.run._replace(owner=run.owner))  # in whose boot it ran
+        work = work._replace(run=work.run._replace(owner=run.owner))  # to know in which boot it ran
         try:
             handle = self._executor.attach(work)
-        except Exception:  # one that cannot be examined must not keep the others waiting
+        except Exception:  # a run that cannot be examined must not delay the others
             log.exception("%s cannot be taken over yet, trying again", run.run_id)
-            asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._changed)
+            asyncio.get_running_loop().call_later(_RETRY_DELAY, self._changed)
             return
         if handle is None:
             self._start(work)
@@ -158,10 +158,10 @@ class Runner:
             self._supervise(work, handle)
 
     def owns(self, run_id: str) -> bool:
-        """Whether a run is watched here, waits here to be started, or has ended and only has to be written."""
+        """Whether a run is watched here, waits here to be started, or has ended and must only be written."""
         return run_id in self._live or run_id in self._delayed or any(ending.run_id == run_id for _, ending in self._ended)
 
-    def _notice_cancels(self) -> None:
+    def _handle_cancels(self) -> None:
         if not self._live and not self._delayed:
             return
         for run_id in self._queue.cancel_requests():
@@ -172,7 +172,7 @@ class Runner:
                 self._conclude(work, RunResult(run_id, RunState.CANCELLED, Result.UNSTARTED, self._clock(), error=error))
 
     def _start(self, work: ClaimedRun, just_approved: bool = False) -> None:
-        """Start a claimed run; what stands in the way for now is tried again, so that none is claimed and forgotten."""
+        """Start a claimed run. After a temporary failure it is retried, so that no claimed run is lost."""
         folder = self._home.folder(work.run.folder)
         try:
             if not just_approved and (changed := self._changed_since(work)):
@@ -182,13 +182,13 @@ class Runner:
                 return
             handle = self._executor.launch(work)
         except CannotStart as error:
-            self._refuse(work, folder, error)
+            self._fail_start(work, folder, error)
             return
         except (StartLater, LedgerUnavailable) as error:
             self._postpone(work, str(error))
             return
         except StaleRun:
-            return  # somebody else has it
+            return  # another process owns it
         except Exception as error:
             log.exception("starting %s failed", work.run.run_id)
             handle = self._executor.attach(work)
@@ -196,31 +196,31 @@ class Runner:
                 self._postpone(work, str(error.strerror))
                 return
             if handle is None:
-                self._refuse(work, folder, CannotStart(f"it could not be started: {error or type(error).__name__}"))
+                self._fail_start(work, folder, CannotStart(f"it could not be started: {error or type(error).__name__}"))
                 return
         self._supervise(work, handle)
-        asyncio.get_running_loop().call_later(_RECORD_SECONDS, self._record, work, handle)
+        asyncio.get_running_loop().call_later(_RECORD_DELAY, self._record, work, handle)
 
-    def _start_again(self, work: ClaimedRun) -> None:
-        self._start(work._replace(run=work.run._replace(started_at=self._clock())))  # its time counts from now on
+    def _retry_start(self, work: ClaimedRun) -> None:
+        self._start(work._replace(run=work.run._replace(started_at=self._clock())))  # its timeout counts from now on
 
     def _postpone(self, work: ClaimedRun, reason: str) -> None:
-        """Try again later. Why it waits is in the ledger; a person is told once, where that lasts, however many wait."""
+        """Retry later. The reason is in the ledger; if the problem persists, the user is notified once for all delayed runs."""
         self._delayed.add(work)
-        tell = self._delayed.persists and not self._delayed.told
-        if tell or not self._delayed.persists:
+        notify = self._delayed.persists and not self._delayed.notified
+        if notify or not self._delayed.persists:
             log.warning("%s: %s; trying again", work.run.run_id, reason)
         try:
-            self._queue.postpone(work.run.run_id, self._owner, reason, self._clock(), tell=tell)
-            self._delayed.told = self._delayed.told or tell
+            self._queue.postpone(work.run.run_id, self._owner, reason, self._clock(), tell=notify)
+            self._delayed.notified = self._delayed.notified or notify
         except StaleRun:
-            self._delayed.drop(work.run.run_id)  # somebody else has it
+            self._delayed.drop(work.run.run_id)  # another process owns it
         except LedgerUnavailable as error:
             log.warning("%s", error)
         self._changed()
 
     def _record(self, work: ClaimedRun, handle: Handle) -> None:
-        """Write down which process a run became; what has ended meanwhile said so with its end."""
+        """Record the process of a run that is still active; for an ended one it is recorded with the end."""
         live = self._live.get(work.run.run_id)
         if live is None or live.supervisor.done() or handle.process is None:
             return
@@ -229,8 +229,8 @@ class Runner:
         self._write_files(work.task, work.run._replace(process=handle.process))
         self._changed()
 
-    def _refuse(self, work: ClaimedRun, folder: str, error: CannotStart) -> None:
-        """A command that cannot be started has ended: with the code a shell would give, and the reason in its log."""
+    def _fail_start(self, work: ClaimedRun, folder: str, error: CannotStart) -> None:
+        """End a run whose command cannot be started: with the exit code that a shell would give, and the reason in its log."""
         with contextlib.suppress(OSError):
             os.makedirs(folder, 0o700, exist_ok=True)
             with open(os.path.join(folder, "output.log"), "a", encoding="utf-8", errors="surrogateescape") as file:
@@ -243,7 +243,7 @@ class Runner:
         if work.run.cancel_requested_at is not None:
             cancelled.set()
         task = asyncio.get_running_loop().create_task(self._watch(work, handle, cancelled))
-        task.add_done_callback(lambda done: self._failed(work, done))
+        task.add_done_callback(lambda done: self._supervisor_ended(work, done))
         self._live[work.run.run_id] = _Live(work, handle, cancelled, task)
         if work.task.spec.command.ready_when is not None and work.run.ready_at is None:
             ready = asyncio.get_running_loop().create_task(self._await_ready(work, handle, work.task.spec.command.ready_when))
@@ -251,36 +251,36 @@ class Runner:
 
     async def _await_ready(self, work: ClaimedRun, handle: Handle, when: str) -> None:
         if not await handle.ready(when):
-            log.warning("%s: whether it is ready cannot be told by '%s'", work.run.run_id, when)
+            log.warning("%s: '%s' cannot be used to detect whether it is ready", work.run.run_id, when)
             return
         with contextlib.suppress(StaleRun):
             self._queue.record_ready(work.run.run_id, self._owner, self._clock())
         self._changed()
 
-    def _failed(self, work: ClaimedRun, supervisor: "asyncio.Task[None]") -> None:
-        """A mistake of ours must not leave a run unwatched: say it, and look at the run afresh."""
-        mistake = None if supervisor.cancelled() else supervisor.exception()
-        if self._stopping or (mistake is None and not supervisor.cancelled()):
+    def _supervisor_ended(self, work: ClaimedRun, supervisor: "asyncio.Task[None]") -> None:
+        """After an internal error in the supervisor of a run: log it and watch the run again."""
+        error = None if supervisor.cancelled() else supervisor.exception()
+        if self._stopping or (error is None and not supervisor.cancelled()):
             return
-        log.error("watching %s failed", work.run.run_id, exc_info=mistake)
-        asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._watch_again, work)
+        log.error("watching %s failed", work.run.run_id, exc_info=error)
+        asyncio.get_running_loop().call_later(_RETRY_DELAY, self._watch_again, work)
 
     def _watch_again(self, work: ClaimedRun) -> None:
         try:
             handle = self._executor.attach(work)
         except Exception:
             log.exception("%s cannot be watched yet, trying again", work.run.run_id)
-            asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._watch_again, work)
+            asyncio.get_running_loop().call_later(_RETRY_DELAY, self._watch_again, work)
             return
         if handle:
             self._supervise(work, handle)
-        else:  # nothing of it is left to be watched
+        else:  # nothing is left to watch
             self._live.pop(work.run.run_id, None)
-            error = "it was interrupted by a mistake of ours; the log of the engine has more"
+            error = "it was interrupted by an internal error; see the engine log"
             self._conclude(work, RunResult(work.run.run_id, RunState.FAILED, Result.LOST, self._clock(), error=error))
 
     async def _watch(self, work: ClaimedRun, handle: Handle, cancelled: asyncio.Event) -> None:
-        """See one run to its end, whichever comes first: its own, a cancel, or its timeout."""
+        """Wait for the end of one run: its own, a cancel, or its timeout, whichever comes first."""
         end = asyncio.ensure_future(handle.ended())
         cancel = asyncio.ensure_future(cancelled.wait())
         try:
@@ -291,23 +291,23 @@ class Runner:
             stopped = outcome is not None
             try:
                 outcome = outcome or await end
-            except Suspended as parked:
-                self._suspend(work, parked)
+            except Suspended as suspended:
+                self._suspend(work, suspended)
                 return
             if not stopped and _stopped_before(work.run, outcome):
                 stopped = True
-                if outcome.result == Result.LOST:  # SIGKILL took its shim too, which would have written the code
+                if outcome.result == Result.LOST:  # SIGKILL also killed its shim, which would have written the exit code
                     outcome = outcome._replace(result=Result.SIGNAL, exit_code=_KILLED, error=None)
         finally:
             cancel.cancel()
             end.cancel()
-        state, result = _meaning(outcome, stopped, cancelled.is_set())
+        state, result = _final_state(outcome, stopped, cancelled.is_set())
         summary, lines = await self._close(handle)
         error = outcome.error
         if outcome.exit_code == _CPU_TIME_UP and (seconds := work.task.spec.command.limits.cpu_seconds):
             error = f"it used up its CPU time of {duration(seconds * 1000)}"
         if outcome.exit_code == _FILE_TOO_LARGE and work.task.is_unapproved:
-            error = f"it wrote a file of more than {MAX_FILE_BYTES >> 30} GiB, which a command that nobody approved may not"
+            error = f"it wrote a file larger than {MAX_FILE_BYTES >> 30} GiB, the limit for a command that nobody approved"
         if result in (Result.TIMEOUT, Result.AMBIGUOUS):
             error = f"timed out after {duration(work.task.spec.timeout_ms)}"
         ended_at = outcome.ended_at or self._clock()
@@ -319,14 +319,14 @@ class Runner:
         run = work.run._replace(process=handle.process)
         self._conclude(work._replace(run=run), ending._replace(artifacts=signs.artifacts(self._home.folder(run.folder))))
 
-    def _suspend(self, work: ClaimedRun, parked: Suspended) -> None:
-        """A run that cannot go on for now gives its place back."""
+    def _suspend(self, work: ClaimedRun, suspended: Suspended) -> None:
+        """Record that a run is suspended, and free its slot."""
         self._live.pop(work.run.run_id, None)
         try:
-            self._queue.suspend(work.run.run_id, self._owner, str(parked), self._clock(), parked.kind, parked.target)
+            self._queue.suspend(work.run.run_id, self._owner, str(suspended), self._clock(), suspended.kind, suspended.target)
         except LedgerUnavailable as error:
             log.warning("%s", error)
-            asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._suspend, work, parked)
+            asyncio.get_running_loop().call_later(_RETRY_DELAY, self._suspend, work, suspended)
             return
         except StaleRun:
             return
@@ -334,16 +334,16 @@ class Runner:
         self.tick()
 
     async def _stop(self, work: ClaimedRun, handle: Handle) -> Outcome | None:
-        """End the command, however long it takes to be sure that it is gone."""
+        """Stop the command; retries until all its processes are gone."""
         while True:
             try:
                 return await handle.stop(self.grace)
             except Exception as error:
-                log.error("%s cannot be ended yet, trying again: %s", work.run.run_id, error)
-                await asyncio.sleep(_RETRY_SECONDS)
+                log.error("%s cannot be stopped yet, trying again: %s", work.run.run_id, error)
+                await asyncio.sleep(_RETRY_DELAY)
 
     async def _close(self, handle: Handle) -> tuple[str | None, int | None]:
-        if getattr(handle, "log_size", 0) > _BIG_LOG:
+        if getattr(handle, "log_size", 0) > _BIG_LOG_BYTES:
             return await asyncio.to_thread(handle.close)
         return handle.close()
 
@@ -354,7 +354,7 @@ class Runner:
         return max(0.0, work.task.spec.timeout_ms - spent) / 1000
 
     def _conclude(self, work: ClaimedRun, ending: RunResult) -> None:
-        """Files first, then the ledger: who learns of the end from the ledger finds the files complete."""
+        """Write the files of an ended run, then queue its end for the ledger: a reader who sees the end there finds complete files."""
         end = work.run.end._replace(result=ending.result, exit_code=ending.exit_code, summary=ending.summary, lines=ending.lines)
         ended_at = max(ending.ended_at, work.run.started_at or 0)
         run = work.run._replace(state=ending.state, end=end, error=ending.error, ended_at=ended_at)
@@ -364,27 +364,27 @@ class Runner:
             self._settling = asyncio.get_running_loop().call_soon(self._settle)
 
     def _settle(self) -> None:
-        """Write all the ends that came in together and claim what they made room for, in one transaction."""
+        """Write all pending ends and claim as many runs as there is capacity for now, in one transaction."""
         self._settling = None
         now = self._clock()
         ended: list[tuple[Task, RunResult]] = []
         try:
-            room = self._room(now)
+            capacity = self._capacity(now)
             ended, self._ended = self._ended, []
-            claimed = self._queue.settle([ending for _, ending in ended], self._owner, runner=self._runner, limit=room, now=now).claimed
+            claimed = self._queue.settle([ending for _, ending in ended], self._owner, runner=self._runner, limit=capacity, now=now).claimed
         except LedgerUnavailable as error:
-            log.warning("%s; the ends of %d runs wait", error, len(ended))
+            log.warning("%s; the results of %d runs are kept and written later", error, len(ended))
             self._ended = ended + self._ended
-            self._settling = asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._settle)
+            self._settling = asyncio.get_running_loop().call_later(_RETRY_DELAY, self._settle)
             return
         for _, ending in ended:
             self._live.pop(ending.run_id, None)
         self._changed()
         self._begin(claimed, now)
         if self._delayed and not self._stopping:
-            self._delayed.again()  # what ended may have made room
+            self._delayed.retry()  # the runs that ended may have freed resources
         for task, ending in ended:
-            with contextlib.suppress(LedgerUnavailable):  # what fell with it is in the ledger; these are copies
+            with contextlib.suppress(LedgerUnavailable):  # the failed dependents are in the ledger; these files are copies
                 for other, run in self._queries.failed_dependents(task.task_id) if ending.state != RunState.COMPLETED else ():
                     if run:
                         self._write_files(other, run)
@@ -397,7 +397,7 @@ class Runner:
             log.warning("%s: %s", folder, error)
 
     async def stop(self) -> None:
-        """Let go of everything: commands live on, and whoever comes next takes them over."""
+        """Release everything: commands continue, and the next process takes them over."""
         self._stopping = True
         if self._due:
             self._due.cancel()
@@ -413,7 +413,7 @@ class Runner:
 
 
 def _stopped_before(run: Run, outcome: Outcome) -> bool:
-    """Whether a run that was taken over, and of which nothing is left, had died of the cancel that its dead owner was carrying out."""
+    """Whether a run that was taken over, and of which nothing is left, was stopped by the cancel that its dead owner had started."""
     if run.cancel_requested_at is None:
         return False
     before = run.process or run.owner
@@ -421,8 +421,8 @@ def _stopped_before(run: Run, outcome: Outcome) -> bool:
     return gone_in_this_boot or outcome.exit_code in (_KILLED, _TERMINATED)
 
 
-def _meaning(outcome: Outcome, stopped: bool, cancelled: bool) -> tuple[RunState, Result]:
-    """What the way a command ended means for its run."""
+def _final_state(outcome: Outcome, stopped: bool, cancelled: bool) -> tuple[RunState, Result]:
+    """The state and result of a run, from the outcome of its command."""
     if stopped and cancelled:
         return RunState.CANCELLED, outcome.result
     if stopped:

@@ -1,4 +1,4 @@
-"""Claiming pending runs: which come next, and making them ours, inside the caller's transaction."""
+"""Claims pending runs: which runs come next, and assigning them to an owner. Runs inside the caller's transaction."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -18,23 +18,23 @@ QUEUE = "FROM runs WHERE state = 'pending' AND blocked = 0 AND runner = ?"
 
 
 class Claims:
-    """Hands pending runs to whoever has room for them."""
+    """Assigns pending runs to owners that have capacity for them."""
 
     def __init__(self, db: "Database", events: "EventWriter", environments: "Environments") -> None:
         self._db, self._events, self._environments = db, events, environments
 
     def queued(self, runner: str, now: int, limit: int) -> Sequence[str]:
-        """The runs to claim next: by priority, then in the order they came."""
+        """The ids of the runs to claim next: by priority, then oldest first."""
         sql = f"SELECT run_id {QUEUE} AND (due_at IS NULL OR due_at <= ?) ORDER BY priority DESC, seq LIMIT ?"
         return [row[0] for row in self._db.execute(sql, (runner, now, limit))]
 
     def claim(self, runner: str, owner: ProcessId, limit: int, now: int) -> Sequence[ClaimedRun]:
-        """Make up to `limit` pending runs the owner's."""
-        works = [self.work(run_id) for run_id in self.queued(runner, now, limit)] if limit > 0 else []
-        return [work._replace(run=self.take(work.run, owner, now)) for work in works]
+        """Assign up to `limit` pending runs to `owner`."""
+        claimable = [self.work(run_id) for run_id in self.queued(runner, now, limit)] if limit > 0 else []
+        return [work._replace(run=self.take(work.run, owner, now)) for work in claimable]
 
     def take(self, run: Run, owner: ProcessId, now: int) -> Run:
-        """Make one run the owner's; StaleRun where somebody else was quicker."""
+        """Assign one run to `owner`; StaleRun if another process claimed it first."""
         event = RunEvent.RESUMED if run.runner in AGENT_LANES and run.n > 1 and not run.cause.kind else RunEvent.CLAIMED
         after = advance(run.state, event)
         taken = self._db.write(
@@ -47,7 +47,7 @@ class Claims:
         return run._replace(state=after, owner=owner, started_at=now)
 
     def work(self, run_id: str) -> ClaimedRun:
-        """A run with everything that is needed to start it."""
+        """A run with everything that is needed to start it: its task and its environment."""
         row = self._db.one(
             f"SELECT {TASK}, {RUN}, t.environment_id FROM runs r JOIN tasks t ON t.task_id = r.task_id WHERE r.run_id = ?", (run_id,)
         )

@@ -1,7 +1,7 @@
-"""What the repositories need of a database. Each adapter is a file of its own; SQLite is `sqlite.py`.
+"""The database interface that the repositories use. Each adapter has its own file; SQLite is `sqlite.py`.
 
-A repository is written once, in SQL that every adapter understands: `?` for values, no test that depends on the order of text,
-and nothing that only one database offers. Where two databases must differ, the difference is a method here.
+A repository is written once, in SQL that every adapter understands: `?` for values, no comparison that depends on text order,
+and no feature that only one database has. Where two databases must differ, the difference is a method here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,48 +10,48 @@ from typing import Protocol
 
 
 class Database(Protocol):
-    """One connection to a ledger. Not for several threads at the same moment."""
+    """One connection to a ledger. Not thread-safe."""
 
-    upgraded: bool  # whether opening it brought an older ledger to the present version
+    upgraded: bool  # whether opening it migrated an older ledger to the current version
 
     dialect: str
 
     def execute(self, sql: str, params: Sequence[object] = ()) -> list[tuple]:
-        """Run a statement and return its rows; none where a value is not text that a ledger can hold."""
+        """Run a statement and return its rows; no rows if a value is not valid text."""
         ...
 
     def one(self, sql: str, params: Sequence[object] = ()) -> tuple:
-        """Run a statement and return its first row; an empty tuple where there is none."""
+        """Run a statement and return its first row; an empty tuple if there is none."""
         ...
 
     def write(self, sql: str, params: Sequence[object] = ()) -> int:
-        """Run a statement that changes rows and return how many rows this statement changed. A guarded one must look at that."""
+        """Run a statement that changes rows and return how many rows it changed. Guarded statements must check that number."""
         ...
 
     def insert(self, table: str, row: Mapping[str, object]) -> None:
-        """Add a row. Values may be records of the core: they are stored as `rows.plain` writes them."""
+        """Add a row. Values may be core records: they are stored as `rows.plain` converts them."""
         ...
 
     def transaction(self, *, durable: bool = True) -> AbstractContextManager[None]:
-        """Write alone until the block ends: all of it is committed, or nothing where it raises.
+        """A write transaction: committed when the block ends, rolled back if it raises. There is one writer at a time.
 
-        A durable one is on disk when the block has ended. Other connections read the state from before until then.
+        A durable transaction is on disk when the block has ended. Until then other connections read the previous state.
         """
         ...
 
     def change_counter(self) -> int:
-        """A number that is another one as soon as another connection has committed, so that what was read may be kept until then.
+        """A number that changes whenever another connection commits. What was read may be cached until it changes.
 
-        An adapter that cannot tell returns another number at every call.
+        An adapter that cannot detect commits returns a different number at every call.
         """
         ...
 
     def checkpoint(self) -> None:
-        """Write a log that the adapter may keep beside the ledger back into it."""
+        """Write the write-ahead log, if the adapter has one, back into the ledger file."""
         ...
 
     def check(self) -> Sequence[str]:
-        """What the database itself finds wrong with the ledger; empty when it is sound."""
+        """The problems that the database's own integrity check finds; empty if there are none."""
         ...
 
     def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""Notices on their way to channels: what is to be sent, what arrived or did not, and which messages wait for an answer."""
+"""Deliveries of notices to channels: pending, delivered and failed ones, and messages that wait for an answer."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from backburner.store.event_writer import EventWriter
     from backburner.store.watched_tasks import WatchedTasks
 
-# Messages that still wait for a person: the latest one of a proposal, and of a run that waits.
+# Messages that wait for a user's answer: the latest message of each proposal and of each waiting run.
 _PROPOSED = (
     "FROM tasks t JOIN notices n ON n.task_id = t.task_id AND n.kind = 'proposed' WHERE t.state = 'proposed' AND n.notice_id ="
     " (SELECT max(m.notice_id) FROM notices m WHERE m.task_id = n.task_id AND m.channel = n.channel AND m.kind = 'proposed')"
@@ -31,13 +31,13 @@ class DeliveryRepository:
         self._db, self._events, self._watched = db, events, watched
 
     def pending(self, channel: str | None = None) -> Sequence[Notice]:
-        """What is to be delivered to a channel, or to any, in order."""
-        to, values = ("", ()) if channel is None else (" AND channel = ?", (channel,))
-        select = f"SELECT {NOTICE} FROM notices WHERE {OUTGOING}{to} ORDER BY notice_id LIMIT ?"
+        """The notices to deliver, to one channel or to all, oldest first; at most 200."""
+        channel_filter, values = ("", ()) if channel is None else (" AND channel = ?", (channel,))
+        select = f"SELECT {NOTICE} FROM notices WHERE {OUTGOING}{channel_filter} ORDER BY notice_id LIMIT ?"
         return [notice_of(row) for row in self._db.execute(select, (*values, _MAX_OUTGOING))]
 
     def mark_delivered(self, notice_ids: Sequence[int], external: str | None, now: int) -> None:
-        """Mark notices as delivered; `external` is what the other side calls the message. What was told before stays as it is."""
+        """Mark notices as delivered; `external` is the channel's own id of the message. Notices that were acknowledged before do not change."""
         with self._db.transaction():
             for notice_id in notice_ids:
                 self._db.write(
@@ -46,7 +46,7 @@ class DeliveryRepository:
                 )
 
     def mark_failed(self, notice_ids: Sequence[int], error: str, again_at: int | None, now: int) -> None:
-        """Record a failed attempt to deliver notices; without a time to try again they are given up."""
+        """Record a failed attempt to deliver notices. They are tried again at `again_at`, or never if that is None."""
         with self._db.transaction():
             for notice_id in notice_ids:
                 self._db.write(
@@ -57,12 +57,12 @@ class DeliveryRepository:
                 self._events.write(now, "notice_undeliverable", None, None, notices=list(notice_ids), error=error)
 
     def failed(self) -> Sequence[Notice]:
-        """What could not be delivered."""
+        """The notices whose delivery was given up."""
         rows = self._db.execute(f"SELECT {NOTICE} FROM notices WHERE failed_at IS NOT NULL AND acknowledged_at IS NULL ORDER BY notice_id")
         return [notice_of(row) for row in rows]
 
     def retry(self, notice_ids: Sequence[int]) -> None:
-        """Try to deliver again what was given up."""
+        """Schedule notices whose delivery was given up for another attempt."""
         with self._db.transaction():
             for notice_id in notice_ids:
                 self._db.write(
@@ -70,16 +70,16 @@ class DeliveryRepository:
                 )
 
     def find_sent(self, channel: str, external: str) -> Notice | None:
-        """The notice that a message of a channel was."""
+        """The notice that was sent as this message of a channel."""
         row = self._db.one(f"SELECT {NOTICE} FROM notices WHERE channel = ? AND external_id = ?", (channel, external))
         return notice_of(row) if row else None
 
     def open_questions(self, channel: str | None = None) -> Sequence[str]:
-        """The messages of a channel, or of any, that a person has not answered yet."""
-        sent, values = ("", ()) if channel is None else (" AND n.channel = ?", (channel,))
-        selects = [f"SELECT n.external_id {where} AND n.external_id IS NOT NULL{sent}" for where in (_PROPOSED, _WAITING)]
+        """The ids of messages that no user has answered yet, of one channel or of all."""
+        channel_filter, values = ("", ()) if channel is None else (" AND n.channel = ?", (channel,))
+        selects = [f"SELECT n.external_id {where} AND n.external_id IS NOT NULL{channel_filter}" for where in (_PROPOSED, _WAITING)]
         return [row[0] for select in selects for row in self._db.execute(select, values)]
 
     def integrations_needed(self) -> bool:
-        """Whether anything is to be delivered or watched, or an answer may come in."""
+        """Whether the integrations process has work: a delivery, a source to watch, or a message that can still be answered."""
         return bool(self._db.one(f"SELECT 1 FROM notices WHERE {OUTGOING} LIMIT 1") or self._watched.find() or self.open_questions())

@@ -1,4 +1,4 @@
-"""Which task comes after which: a task waits until all that it comes after have completed, and fails when one of them does not."""
+"""Dependencies between tasks: a task waits until all its dependencies have completed, and fails if one of them does not."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 
 
 class Dependencies:
-    """The tasks that have not completed and that others come after. Inside the caller's transaction."""
+    """Dependencies that have not completed yet. Runs inside the caller's transaction."""
 
     def __init__(self, db: "Database", reader: "TaskReader") -> None:
         self._db, self._reader = db, reader
 
     def block(self, task: Task) -> tuple[bool, str | None]:
-        """Note what has not completed of that which a task comes after: whether it still may, and why the task cannot start at all."""
+        """Record the open dependencies of a task. Returns whether it must wait, and why it can never start (None if it can)."""
         blocked, failed = False, None
         for after_id in task.spec.order.after:
             other = self._reader.find(after_id)
             if other is None:
-                noted = self._db.one("SELECT 1 FROM dependencies WHERE task_id = ? AND after_id = ?", (task.task_id, after_id))
-                failed = f"{after_id}, which it comes after, is not known any more" if noted else failed
+                was_recorded = self._db.one("SELECT 1 FROM dependencies WHERE task_id = ? AND after_id = ?", (task.task_id, after_id))
+                failed = f"dependency {after_id} no longer exists" if was_recorded else failed
             elif other.status not in (RunState.COMPLETED, TaskState.DONE):
                 self._db.write(
                     "INSERT INTO dependencies (task_id, after_id) VALUES (?, ?) ON CONFLICT DO NOTHING", (task.task_id, after_id)
@@ -35,11 +35,11 @@ class Dependencies:
         return blocked, failed
 
     def dependents(self, after_id: str) -> Sequence[str]:
-        """The tasks that wait for this one."""
+        """The ids of the tasks that wait for this task."""
         return [row[0] for row in self._db.execute("SELECT task_id FROM dependencies WHERE after_id = ?", (after_id,))]
 
     def completed(self, task_id: str, after_id: str) -> None:
-        """What a task comes after has completed: it may start once that was the last."""
+        """Record that a dependency has completed; the task may start if that was the last one."""
         self._db.write("DELETE FROM dependencies WHERE task_id = ? AND after_id = ?", (task_id, after_id))
         if not self._db.one("SELECT 1 FROM dependencies WHERE task_id = ?", (task_id,)):
             self._db.write(
@@ -49,12 +49,12 @@ class Dependencies:
 
 
 def failure_reason(after_id: str, state: str) -> str:
-    """Why a task fails that comes after one which did not complete."""
-    how = {"failed": "failed", "expired": "was not approved in time"}.get(state, f"was {state}")
-    return f"{after_id}, which it comes after, {how}"
+    """Why a task fails whose dependency did not complete."""
+    outcome = {"failed": "failed", "expired": "was not approved in time"}.get(state, f"was {state}")
+    return f"dependency {after_id} {outcome}"
 
 
 def dependency_failed(entry: Entry, reason: str, now: int) -> RunResult:
-    """The end of a run that can never start."""
+    """The result of a run that can never start because a dependency failed."""
     assert entry.run is not None
     return RunResult(entry.run.run_id, RunState.FAILED, Result.DEPENDENCY, now, error=reason, lines=0)

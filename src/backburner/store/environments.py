@@ -1,4 +1,4 @@
-"""Environments of submitted tasks: most tasks of a person share one, so each is stored once."""
+"""Environments of submitted tasks. Most tasks of a user share one, so each distinct environment is stored once."""
 
 import json
 import zlib
@@ -12,18 +12,18 @@ _NOTHING_READ: tuple[int, int, dict[str, str]] = (0, 0, {})
 
 
 class Environments:
-    """Stores and reads environments, and keeps the latest of both for as long as nobody else writes: a number may be used again."""
+    """Stores and reads environments. The latest of each is cached until another connection commits, because ids may be reused."""
 
     def __init__(self, db: "Database") -> None:
         self._db = db
-        self._stored = _NOTHING_STORED  # an environment, its number, and the change counter of then
-        self._read = _NOTHING_READ  # a number, the change counter of then, and the environment
+        self._stored = _NOTHING_STORED  # an environment, its id, and the change counter at that time
+        self._read = _NOTHING_READ  # an id, the change counter at that time, and the environment
 
     def store(self, environment: dict[str, str]) -> int:
-        """The number of an environment, which is added where it is new. Inside the caller's transaction."""
-        before, known, counter = self._stored
-        if environment == before and counter == self._db.change_counter():
-            return known
+        """The id of an environment, which is added if it is new. Runs inside the caller's transaction."""
+        cached, cached_id, counter = self._stored
+        if environment == cached and counter == self._db.change_counter():
+            return cached_id
         body = json.dumps(environment, sort_keys=True)
         checksum = zlib.crc32(body.encode())
         found = self._db.one("SELECT environment_id FROM environments WHERE checksum = ? AND body = ?", (checksum, body))
@@ -32,22 +32,22 @@ class Environments:
         self._stored = dict(environment), found[0], self._db.change_counter()
         return found[0]
 
-    def read(self, number: int | None) -> dict[str, str]:
-        """The environment with this number; empty where there is none."""
-        if number is None:
+    def read(self, environment_id: int | None) -> dict[str, str]:
+        """The environment with this id; empty if there is none."""
+        if environment_id is None:
             return {}
-        now = number, self._db.change_counter()
-        if self._read[:2] != now:
-            body = self._db.one("SELECT body FROM environments WHERE environment_id = ?", (number,))
-            self._read = *now, json.loads(body[0]) if body else {}
+        cache_key = environment_id, self._db.change_counter()
+        if self._read[:2] != cache_key:
+            body = self._db.one("SELECT body FROM environments WHERE environment_id = ?", (environment_id,))
+            self._read = *cache_key, json.loads(body[0]) if body else {}
         return self._read[2]
 
     def forget(self) -> None:
-        """Drop what is kept: its rows may be gone."""
+        """Clear the cache, because its rows may have been deleted or rolled back."""
         self._stored, self._read = _NOTHING_STORED, _NOTHING_READ
 
     def delete_unused(self) -> None:
-        """Delete environments that no task has."""
+        """Delete environments that no task uses."""
         self._db.write(
             "DELETE FROM environments WHERE environment_id NOT IN (SELECT environment_id FROM tasks WHERE environment_id IS NOT NULL)"
         )

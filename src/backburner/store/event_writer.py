@@ -1,4 +1,4 @@
-"""Writes events, inside the transaction of what happened."""
+"""Writes events, inside the transaction that they describe."""
 
 import json
 from typing import TYPE_CHECKING
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 
 class EventWriter:
-    """Adds to the log of what happened."""
+    """Appends to the event log."""
 
     def __init__(self, db: "Database") -> None:
         self._db = db

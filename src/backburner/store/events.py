@@ -1,4 +1,4 @@
-"""The log of what happened, and how far each of its followers has come."""
+"""The event log, and the position of each of its readers."""
 
 import json
 from collections.abc import Sequence
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
 
 
 class EventRepository:
-    """Events, whose ids grow in the order of the commits, and the positions of who follows them."""
+    """Events and the positions of their readers. Event ids increase in commit order."""
 
     def __init__(self, db: "Database", events: "EventWriter") -> None:
         self._db, self._events = db, events
 
     def append(self, kind: str, task_id: str, run_id: str, now: int, **data: object) -> None:
-        """Write down that something happened which changes no state."""
+        """Record an event that changes no state."""
         with self._db.transaction(durable=False):
             self._events.write(now, kind, task_id, run_id, **data)
 
     def events(self, after: int, limit: int = 1000) -> Sequence[Event]:
-        """What happened after the event with this id, oldest first; a negative `after` counts from the end."""
+        """The events after the one with this id, oldest first; a negative `after` counts from the end."""
         if after < 0:
             after = max(0, (self._db.one("SELECT coalesce(max(event_id), 0) FROM events")[0]) + after)
         fields = ", ".join(Event._fields)
@@ -31,12 +31,12 @@ class EventRepository:
         return [Event(*row[:5], json.loads(row[5])) for row in rows]
 
     def cursor(self, name: str) -> int:
-        """How far somebody who follows the events has come."""
+        """The id of the last event that a reader has processed; 0 if none."""
         row = self._db.one("SELECT position FROM cursors WHERE name = ?", (name,))
         return row[0] if row else 0
 
     def advance_cursor(self, name: str, position: int) -> None:
-        """Somebody who follows the events has come this far."""
+        """Record that a reader has processed the events up to this position."""
         with self._db.transaction():
             self._db.write(
                 "INSERT INTO cursors (name, position) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET position = excluded.position",

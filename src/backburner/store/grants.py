@@ -1,4 +1,4 @@
-"""Permanent permissions in the ledger: trusted projects, and commands that are always allowed in one."""
+"""Permanent permissions in the ledger: trusted projects, and commands that are always allowed in a project."""
 
 import json
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 class GrantRepository:
-    """What the gate asks for besides its rules."""
+    """Permanent permissions, which the gate reads in addition to its rules."""
 
     def __init__(self, db: "Database", events: "EventWriter") -> None:
         self._db, self._events = db, events
 
     def grant(self, kind: str, project: str, command: Sequence[str], via: str, now: int) -> None:
-        """Remember a trusted project, or a command that is always allowed in one; nothing happens where it is known."""
+        """Store a trusted project, or a command that is always allowed in one; does nothing if it is already stored."""
         with self._db.transaction():
             added = self._db.write(
                 "INSERT INTO grants (kind, project, command, via, created_at) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
@@ -29,15 +29,15 @@ class GrantRepository:
                 self._events.write(now, "granted", None, None, grant=kind, project=project, command=masked_words(command), via=via)
 
     def revoke(self, grant_id: int, now: int) -> bool:
-        """Take a grant back; False where there is none with this number."""
+        """Revoke a permission; False if none has this id."""
         with self._db.transaction():
-            gone = bool(self._db.write("DELETE FROM grants WHERE grant_id = ?", (grant_id,)))
-            if gone:
+            deleted = bool(self._db.write("DELETE FROM grants WHERE grant_id = ?", (grant_id,)))
+            if deleted:
                 self._events.write(now, "revoked", None, None, grant_id=grant_id)
-        return gone
+        return deleted
 
     def grants(self, project: str | None = None) -> Sequence[Grant]:
-        """What holds in a project, or everywhere."""
+        """The permissions of one project, or of all."""
         where, values = ("", ()) if project is None else ("WHERE project = ?", (project,))
         rows = self._db.execute(f"SELECT {', '.join(Grant._fields)} FROM grants {where} ORDER BY grant_id", values)
-        return [Grant(number, kind, where, tuple(json.loads(command)), via, at) for number, kind, where, command, via, at in rows]
+        return [Grant(number, kind, folder, tuple(json.loads(command)), via, at) for number, kind, folder, command, via, at in rows]

@@ -1,4 +1,4 @@
-"""The ledger of a home: its repositories over one database, put together here and nowhere else."""
+"""The ledger of a home: its repositories over one database. This is the only place where they are composed."""
 
 import os
 from collections.abc import Sequence
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 
 
 class Ledger:
-    """The repositories of one home. Every verb of theirs is one transaction; all of them belong to one thread."""
+    """The repositories of one home. Each of their methods is one transaction. Not thread-safe."""
 
     def __init__(self, database: "Database", root: str) -> None:
-        """`root` is the home's folder, below which the logs are that notices point to."""
+        """`root` is the home directory, which contains the logs that notices refer to."""
         self.database, self._root, self._reader = database, root, TaskReader(database)
         self.live_work: LiveWork = LiveWorkRepository(database)
         self.queries: LedgerQueries = QueryRepository(database, self._reader)
 
-    # Many commands need none of the following: each is loaded when it is first used.
+    # Many commands need none of the following, so each is imported on first use.
 
     @cached_property
     def _writers(self) -> "Writers":
@@ -121,11 +121,11 @@ class Ledger:
         return ExternalTaskRepository(self.database, self._reader, self._events)
 
     def checkpoint(self) -> None:
-        """Write a log that the database may keep beside the ledger back into it, so that a copy of the ledger alone is whole."""
+        """Write the write-ahead log back into the ledger file, so that a copy of that file alone is complete."""
         self.database.checkpoint()
 
     def check(self) -> Sequence[str]:
-        """What the database itself finds wrong with the ledger; empty when it is sound."""
+        """The problems that the database's own integrity check finds; empty if there are none."""
         return self.database.check()
 
     def close(self) -> None:
@@ -133,7 +133,7 @@ class Ledger:
 
 
 def open_ledger(path: str, *, setup_lock: str | None = None, vfs: str | None = None, exclusive: bool = False) -> Ledger:
-    """Open the ledger file of a home, which is made or brought to the present schema where that is needed."""
+    """Open the ledger file of a home; creates it or migrates it to the current schema if needed."""
     from backburner.store.sqlite import SqliteDatabase
 
     return Ledger(SqliteDatabase(path, vfs=vfs, exclusive=exclusive, setup_lock=setup_lock), os.path.dirname(path))

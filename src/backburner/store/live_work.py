@@ -1,4 +1,4 @@
-"""What is live or due, for whoever makes sure that an engine runs: the reads that every command begins with."""
+"""What is live or due. Every command reads this first, to decide whether an engine must run."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -11,27 +11,27 @@ if TYPE_CHECKING:
 
 
 class LiveWorkRepository:
-    """Reads only, and few modules: `backburner list` needs no other repository besides the queries."""
+    """Reads only, and imports little: `backburner list` needs no other repository except the queries."""
 
     def __init__(self, db: "Database") -> None:
         self._db = db
 
     def live_runs(self) -> Sequence[Run]:
-        """Every run that has not ended, but for those kept by hand."""
+        """Every run that has not ended, except runs of external tasks."""
         rows = self._db.execute(f"SELECT {RUN} FROM runs r WHERE r.{LIVE_RUNS} AND r.runner <> ? ORDER BY r.seq", (EXTERNAL,))
         return [run_of(row) for row in rows]
 
     def overdue_proposals(self, now: int) -> Sequence[str]:
-        """The proposals nobody answered in time."""
+        """The proposals that nobody approved or rejected in time."""
         overdue = "SELECT task_id FROM tasks WHERE state = 'proposed' AND expires_at <= ?"
         return [row[0] for row in self._db.execute(overdue, (now,))]
 
     def next_slot_at(self, after: int = -1) -> int | None:
-        """When the next recurring task is due, after some moment."""
+        """The next time at which a recurring task is due, later than `after`."""
         return self._db.one("SELECT min(next_run_at) FROM tasks WHERE next_run_at IS NOT NULL AND next_run_at > ?", (after,))[0]
 
     def delayed_because(self) -> str | None:
-        """Why a run that was claimed cannot be started yet, where there is one."""
+        """Why a claimed run cannot start yet; None if there is no such run."""
         delayed = "state = 'running' AND process IS NULL AND error IS NOT NULL"
         row = self._db.one(f"SELECT error FROM runs WHERE {LIVE_RUNS} AND {delayed} LIMIT 1")
         return row[0] if row else None

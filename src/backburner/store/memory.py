@@ -1,4 +1,4 @@
-"""What the agents of a project remember."""
+"""Memory that the agents of a project share."""
 
 from typing import TYPE_CHECKING
 
@@ -7,13 +7,13 @@ if TYPE_CHECKING:
 
 
 class MemoryRepository:
-    """Values under names, by project."""
+    """Named values, by project."""
 
     def __init__(self, db: "Database") -> None:
         self._db = db
 
     def set(self, project: str, key: str, value: str | None, now: int) -> None:
-        """Keep something under a name for the agents of a project; nothing forgets it."""
+        """Store a value under a name for the agents of a project, or delete it if the value is None. Values do not expire."""
         with self._db.transaction():
             if value is None:
                 self._db.write("DELETE FROM memory WHERE project = ? AND key = ?", (project, key))
@@ -25,5 +25,5 @@ class MemoryRepository:
             )
 
     def all(self, project: str) -> dict[str, str]:
-        """What the agents of a project keep."""
+        """All stored values of a project, by name."""
         return dict(self._db.execute("SELECT key, value FROM memory WHERE project = ? ORDER BY key", (project,)))

@@ -1,4 +1,4 @@
-"""The ledger's tables as numbered migrations; a released one is never edited, a change is a new one.
+"""The ledger's tables as numbered migrations. A released migration is never edited; a change is a new migration.
 
 Portable SQL: text, integers, JSON as text, times as integer milliseconds UTC. Constraints forbid impossible rows.
 """
@@ -108,7 +108,7 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX notices_by_task ON notices (task_id);
     CREATE INDEX notices_unread ON notices (project, notice_id) WHERE told_at IS NULL;
     """,
-    # 2: the gate: which rule decided, what a person's yes was bound to, and what was said for good
+    # 2: the gate: which rule decided, what an approval was bound to, and permanent permissions
     """
     ALTER TABLE tasks ADD COLUMN rule TEXT NOT NULL DEFAULT '';
     ALTER TABLE tasks ADD COLUMN fingerprint TEXT;
@@ -123,7 +123,7 @@ MIGRATIONS: tuple[str, ...] = (
         CHECK ((kind = 'trust') = (command = '[]'))
     );
     """,
-    # 3: order and groups, limits, servers, and where in a trace a task stands
+    # 3: order and batches, limits, servers, and the position of a task in a trace
     """
     ALTER TABLE tasks ADD COLUMN batch TEXT;
     ALTER TABLE tasks ADD COLUMN key TEXT;
@@ -189,7 +189,7 @@ MIGRATIONS: tuple[str, ...] = (
         position INTEGER NOT NULL
     );
     """,
-    # 4: who asked, and notices that are owed to them
+    # 4: sessions, and notices for them
     """
     CREATE TABLE sessions (
         session_id TEXT NOT NULL PRIMARY KEY CHECK (session_id <> ''),
@@ -225,7 +225,7 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX notices_by_task ON notices (task_id);
     CREATE INDEX notices_unread ON notices (channel, notice_id) WHERE told_at IS NULL;
     """,
-    # 5: agents: what they are asked, what they may spend, what they wait for, and what they remember
+    # 5: agents: prompts, budgets, what runs wait for, and memory
     """
     ALTER TABLE tasks ADD COLUMN agent TEXT;
     ALTER TABLE tasks ADD COLUMN prompt TEXT NOT NULL DEFAULT '';
@@ -246,7 +246,7 @@ MIGRATIONS: tuple[str, ...] = (
         PRIMARY KEY (project, key)
     );
     """,
-    # 6: standing tasks: schedules, what they found and cost, slots that were skipped, and a person's turn on a model
+    # 6: recurring tasks: schedules, results and usage, skipped slots, and interactive priority on a model
     """
     ALTER TABLE tasks ADD COLUMN schedule TEXT NOT NULL DEFAULT '{}';
     ALTER TABLE tasks ADD COLUMN notify TEXT CHECK (notify IN ('always', 'on_change', 'on_failure', 'never'));
@@ -365,7 +365,7 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX notices_by_task ON notices (task_id);
     CREATE INDEX notices_unread ON notices (channel, notice_id) WHERE told_at IS NULL;
     """,
-    # 7: speaking unprompted: notices that leave the house, what sources saw, who is here, and what was refused
+    # 7: integrations: notices for channels, states of sources, user activity, and refusals
     """
     ALTER TABLE tasks ADD COLUMN channels TEXT NOT NULL DEFAULT '[]';
     ALTER TABLE tasks ADD COLUMN source TEXT NOT NULL DEFAULT '{}';
@@ -407,13 +407,13 @@ MIGRATIONS: tuple[str, ...] = (
     );
     CREATE INDEX tombstones_by_project ON tombstones (project, at);
     """,
-    # 8: the folder that the session which asked was opened in; what a person was asked about when a run began to wait for their yes
+    # 8: the folder in which the requesting session was opened; the fingerprint of what a waiting run asked approval for
     """
     ALTER TABLE tasks ADD COLUMN opened TEXT;
     UPDATE tasks SET opened = cwd;
     ALTER TABLE runs ADD COLUMN asked TEXT;
     """,
-    # 9: kinds as columns: what a notice tells, why a task is paused, which tasks are chats, how many slots a skipped run stands for
+    # 9: kinds as columns: of notices and pauses, which tasks are chats, and how many slots a skipped run stands for
     """
     ALTER TABLE notices ADD COLUMN kind TEXT NOT NULL DEFAULT 'ended';
     UPDATE notices SET kind = CASE
@@ -434,11 +434,11 @@ MIGRATIONS: tuple[str, ...] = (
         error = substr(error, 1, instr(error, ' (and ') - 1)
         WHERE n < 0 AND error LIKE '% slots before it)';
     """,
-    # 10: an index of what is to be delivered to channels, so that finding it does not depend on the order of text
+    # 10: an index of notices to deliver to channels, so that the query does not depend on text order
     """
     CREATE INDEX notices_outgoing ON notices (notice_id) WHERE told_at IS NULL AND dead_at IS NULL AND substr(channel, 1, 3) = 'to:';
     """,
-    # 11: who asked for a task and who a notice is for, so that nothing is read out of the text of a session, a key or a channel
+    # 11: the requester of a task and the recipient of a notice as columns, so that nothing is parsed from a session, key or channel
     """
     ALTER TABLE tasks ADD COLUMN client TEXT;
     UPDATE tasks SET client = CASE WHEN instr(session, ':') > 0 THEN substr(session, 1, instr(session, ':') - 1) ELSE session END;

@@ -1,4 +1,4 @@
-"""Writes notices, inside the transaction of what they tell."""
+"""Writes notices, inside the transaction that they report."""
 
 import os
 from typing import TYPE_CHECKING
@@ -13,30 +13,30 @@ if TYPE_CHECKING:
 
 
 class NoticeWriter:
-    """Adds notices for whoever asked for a task, and for its channels."""
+    """Adds notices for the session or user that requested a task, and for its channels."""
 
     def __init__(self, db: "Database") -> None:
         self._db = db
 
     def write(self, task: Task, run: Run | None, text: str, now: int, kind: NoticeKind = NoticeKind.ENDED, *, again: bool = False) -> None:
-        """Add what is owed to whoever asked. Once per kind, unless it may come `again` some other time."""
+        """Add notices for the requester and the channels of a task: one per kind, unless `again` allows another one."""
         run_id = run.run_id if run else None
-        what = "" if kind == NoticeKind.ENDED else f":{kind}"
+        suffix = "" if kind == NoticeKind.ENDED else f":{kind}"
         if again:
-            what += f":{now}.{os.urandom(3).hex()}"
-        person = kind in (NoticeKind.PROPOSED, NoticeKind.DELAYED)  # it is for the person to do something about it
+            suffix += f":{now}.{os.urandom(3).hex()}"
+        for_user = kind in (NoticeKind.PROPOSED, NoticeKind.DELAYED)  # only the user can act on it
         row = {"task_id": task.task_id, "run_id": run_id, "project": task.project, "text": text, "created_at": now, "kind": kind}
         row["priority"] = 0 if kind in (NoticeKind.ENDED, NoticeKind.REFUSED) else 1
-        recipients = [PERSON if person or task.in_chat else recipient_of(task.session)]
+        recipients = [PERSON if for_user or task.in_chat else recipient_of(task.session)]
         if run and recipients[0] != PERSON and is_chat(task.session):
-            recipients.append(PERSON)  # the person sits beside the agent that asked; their own no they know
+            recipients.append(PERSON)  # the user is in the same chat; a rejection was their own
         recipients += [Recipient(RecipientKind.CHANNEL, name) for name in task.spec.channels]
-        for one in recipients:
-            about = {"key": f"{run_id or task.task_id}{what}:{one}", "channel": str(one), "recipient": one.kind}
-            self._db.insert("notices", {**row, **about})
+        for recipient in recipients:
+            address = {"key": f"{run_id or task.task_id}{suffix}:{recipient}", "channel": str(recipient), "recipient": recipient.kind}
+            self._db.insert("notices", {**row, **address})
 
     def proposal_answered(self, task_id: str, now: int) -> None:
-        """Nobody needs to be asked about a proposal any more."""
+        """Acknowledge the notices about a proposal, because it has been answered."""
         self._db.write(
             "UPDATE notices SET acknowledged_at = ? WHERE task_id = ? AND acknowledged_at IS NULL AND kind = 'proposed'", (now, task_id)
         )

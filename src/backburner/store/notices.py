@@ -1,4 +1,4 @@
-"""Notices that are owed to a person or a session: which there are, who is about to tell them, and that they were told."""
+"""Notices for users and sessions: pending ones, leases for delivering them, and acknowledgements."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 class NoticeRepository:
-    """The inbox of the person and of every session; what leaves for a channel is the delivery repository's."""
+    """The inbox of the user and of every session. Notices for channels belong to the delivery repository."""
 
     def __init__(self, db: "Database") -> None:
         self._db = db
 
     def notices(self, *, project: str | None = None, unread: bool = True, channels: Sequence[str] | None = None) -> Sequence[Notice]:
-        """What is owed, oldest first: to some channels, or to all."""
+        """Notices, oldest first: for some recipients, or for all."""
         where, values = [f"NOT ({FOR_CHANNEL})"], []
         if unread:
             where.append("acknowledged_at IS NULL")
@@ -28,11 +28,13 @@ class NoticeRepository:
             values.append(project)
         if channels is None:
             return self._select(where, values)
-        found = [notice for some in groups(channels) for notice in self._select([*where, f"channel IN ({places(some)})"], [*values, *some])]
+        found = [
+            notice for group in groups(channels) for notice in self._select([*where, f"channel IN ({places(group)})"], [*values, *group])
+        ]
         return sorted(found, key=lambda notice: notice.notice_id)
 
     def acknowledge(self, *, notice_ids: Iterable[int] = (), task_ids: Iterable[str] = (), channel: str = INBOX, now: int) -> None:
-        """Mark notices as told: by their ids, or what one channel owes of some tasks."""
+        """Mark notices as acknowledged: by their ids, or those of some tasks for one recipient."""
         with self._db.transaction():
             for notice_id in notice_ids:
                 self._db.write("UPDATE notices SET acknowledged_at = ? WHERE acknowledged_at IS NULL AND notice_id = ?", (now, notice_id))
@@ -46,16 +48,16 @@ class NoticeRepository:
                 )
 
     def lease(self, notice_ids: Sequence[int], now: int, until: int) -> Sequence[int]:
-        """Take notices that somebody is about to tell, so that nobody else does meanwhile; those that were still to be had."""
+        """Reserve notices until `until` for one process that delivers them; returns the ids that were not reserved already."""
         if not notice_ids:
             return []
-        free = "acknowledged_at IS NULL AND (leased_until IS NULL OR leased_until <= ?)"
-        take = f"UPDATE notices SET leased_until = ? WHERE notice_id = ? AND {free}"
+        available = "acknowledged_at IS NULL AND (leased_until IS NULL OR leased_until <= ?)"
+        reserve = f"UPDATE notices SET leased_until = ? WHERE notice_id = ? AND {available}"
         with self._db.transaction(durable=False):
-            return [notice_id for notice_id in notice_ids if self._db.write(take, (until, notice_id, now))]
+            return [notice_id for notice_id in notice_ids if self._db.write(reserve, (until, notice_id, now))]
 
     def channels_with_notices(self) -> Sequence[str]:
-        """The channels that something is owed to."""
+        """The recipients that have pending notices."""
         rows = self._db.execute(f"SELECT DISTINCT channel FROM notices WHERE acknowledged_at IS NULL AND NOT ({FOR_CHANNEL})")
         return [row[0] for row in rows]
 

@@ -1,4 +1,4 @@
-"""What happened at a task's source and has no run yet: it is kept, and one run deals with all of it."""
+"""Trigger events of a task that have no run yet. They are kept, and one run handles all of them."""
 
 import json
 from typing import TYPE_CHECKING
@@ -13,24 +13,24 @@ if TYPE_CHECKING:
     from backburner.store.task_transitions import TaskTransitions
     from backburner.store.usage import Usage
 
-_MAX_WAITING = 20  # trigger events that are kept whole while a run is at work; of more only their number is
+_MAX_WAITING = 20  # trigger events that are kept in full while a run is active; further ones are only counted
 
 
 class PendingTriggers:
-    """Trigger events that wait for a run. Inside the caller's transaction."""
+    """Trigger events that wait for a run. Runs inside the caller's transaction."""
 
     def __init__(self, db: "Database", reader: "TaskReader", usage: "Usage", transitions: "TaskTransitions", runs: "RunWriter") -> None:
         self._db, self._reader, self._usage, self._transitions, self._runs = db, reader, usage, transitions, runs
 
-    def make_room(self, task_id: str) -> None:
-        """Have a row for what the source of a task sees."""
+    def ensure_row(self, task_id: str) -> None:
+        """Create the row for the source of a task if it is missing."""
         self._db.write("INSERT INTO source_states (task_id) VALUES (?) ON CONFLICT DO NOTHING", (task_id,))
 
     def add(self, task_id: str, payload: dict[str, object]) -> None:
         """Keep a trigger event for the next run."""
-        self.make_room(task_id)
-        kept = self._db.one("SELECT waiting FROM source_states WHERE task_id = ?", (task_id,))[0]
-        waiting = json.loads(kept or '{"events": [], "more": 0}')
+        self.ensure_row(task_id)
+        stored = self._db.one("SELECT waiting FROM source_states WHERE task_id = ?", (task_id,))[0]
+        waiting = json.loads(stored or '{"events": [], "more": 0}')
         if len(waiting["events"]) < _MAX_WAITING:
             waiting["events"].append(payload)
         else:
@@ -38,7 +38,7 @@ class PendingTriggers:
         self._db.write("UPDATE source_states SET waiting = ? WHERE task_id = ?", (json.dumps(waiting), task_id))
 
     def start_run(self, task: Task, folder: str, now: int) -> None:
-        """Add a run for everything that waits; a task that has used up what it may is paused instead."""
+        """Add one run for all waiting trigger events; pauses the task instead if it has used up its daily budget."""
         row = self._db.one("SELECT waiting FROM source_states WHERE task_id = ? AND waiting IS NOT NULL", (task.task_id,))
         if not row or task.state != TaskState.ACTIVE:
             return

@@ -1,4 +1,4 @@
-"""Reading the ledger: one task, lists of them, how they hang together, and the spans of a trace. Nothing here writes."""
+"""Reads the ledger: single tasks, lists, dependencies, and the spans of a trace. Never writes."""
 
 import json
 from collections.abc import Sequence
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
 
 
 class QueryRepository:
-    """Questions about tasks and runs as they are now."""
+    """Queries for the current state of tasks and runs."""
 
     def __init__(self, db: "Database", reader: "TaskReader") -> None:
         self._db, self._reader = db, reader
 
     def get(self, task_id: str) -> Entry | None:
-        """The task with just this id."""
+        """The task with exactly this id."""
         return self._reader.find(task_id)
 
     def find(self, reference: str, project: str | None) -> Sequence[str]:
-        """The ids that `reference` may mean: an id, a run's id, `last`, a label, or a part of an id."""
+        """The task ids that `reference` may refer to: an id, a run id, `last`, a label, or part of an id."""
         for where in ("task_id = ?", "task_id = (SELECT task_id FROM runs WHERE run_id = ?)"):
             if found := self._db.one(f"SELECT task_id FROM tasks WHERE {where}", (reference,)):
                 return [found[0]]
         if not reference or self._db.one("SELECT 1 FROM events WHERE task_id = ? AND kind = 'task_cleared'", (reference,)):
-            return []  # an old id must not come to mean another task that it happens to be a part of
+            return []  # the id of a cleared task must not match another task whose id contains it
         if reference == "last":
             where, values = ("", ()) if project is None else ("WHERE project = ?", (project,))
             return [row[0] for row in self._db.execute(f"SELECT task_id FROM tasks {where} ORDER BY seq DESC LIMIT 1", values)]
@@ -45,7 +45,7 @@ class QueryRepository:
         return []
 
     def failed_dependents(self, task_id: str) -> Sequence[Entry]:
-        """The tasks that failed because this one did, and those that failed with them."""
+        """The tasks that failed because this one did, and the tasks that failed because of those."""
         fell = "EXISTS (SELECT 1 FROM runs r WHERE r.task_id = d.task_id AND r.result = 'dependency')"
         rows = self._db.execute(
             "WITH RECURSIVE fallen (task_id) AS ("
@@ -57,7 +57,7 @@ class QueryRepository:
         return [self._reader.get(row[0]) for row in rows]
 
     def by_key(self, project: str, key: str) -> Entry | None:
-        """The task that was submitted under this key."""
+        """The task that was submitted with this key."""
         return self._reader.by_key(project, key)
 
     def list(
@@ -72,7 +72,7 @@ class QueryRepository:
     ) -> Sequence[Entry]:
         """Tasks with their latest runs, newest first."""
         where, values = ["t.schedule <> '{}'" if standing else "1 = 1"], []
-        if quiet:  # what recurring tasks ran, and ended well, is in their own history; a chat is a place, not a task
+        if quiet:  # successful commands of recurring tasks are in the history of those; chats are not listed
             where.append(f"NOT (coalesce(t.client, '') = '{Client.RECURRING}' AND coalesce(r.state, '') = 'completed')")
             where.append("t.chat = 0")
         if status in LIVE:
@@ -94,7 +94,7 @@ class QueryRepository:
         return [entry_of(row) for row in self._db.execute(sql, values)]
 
     def batches(self, project: str | None = None) -> Sequence[Batch]:
-        """Every batch with how its tasks stand, oldest first."""
+        """Every batch with the number of its tasks in each status, oldest first."""
         rows = self._db.execute(
             f"SELECT t.batch, t.project, min(t.created_at), {STATUS}, count(*)"
             " FROM tasks t LEFT JOIN runs r ON r.task_id = t.task_id AND r.n = t.run_count"
@@ -102,7 +102,7 @@ class QueryRepository:
         )
         found: dict[tuple[str, str], Batch] = {}
         for batch, where, created_at, status, count in rows:
-            if project is None or project == where:  # here, so that the index of what is in a batch is used
+            if project is None or project == where:  # filtered here and not in SQL, so that the index of batches is used
                 known = found.setdefault((batch, where), Batch(batch, where, created_at, {}))
                 known.counts[status] = count
         return [*found.values()]
@@ -115,7 +115,7 @@ class QueryRepository:
         return json.loads(row[0]) if row else {}
 
     def requested_by(self, session: str) -> Sequence[str]:
-        """The tasks that a session asked for, and those that the agents among them asked for, and so on."""
+        """The tasks that a session requested, and, recursively, those that their agents requested."""
         rows = self._db.execute(
             "WITH RECURSIVE asked (task_id) AS (SELECT task_id FROM tasks WHERE session = ?"
             " UNION SELECT t.task_id FROM asked a JOIN tasks t ON t.parent_task = a.task_id)"
@@ -125,17 +125,17 @@ class QueryRepository:
         return [row[0] for row in rows]
 
     def history(self, task_id: str, limit: int) -> Sequence[Run]:
-        """The latest runs of a task, with the slots that were skipped, newest first."""
+        """The latest runs of a task, including skipped slots, newest first."""
         rows = self._db.execute(f"SELECT {RUN} FROM runs r WHERE r.task_id = ? ORDER BY r.seq DESC LIMIT ?", (task_id, limit))
         return [run_of(row) for row in rows]
 
     def spans(self, trace_id: str) -> "Sequence[Span]":
-        """Every piece of a trace: tasks as they were asked for, and their runs."""
+        """Every span of a trace: the requests for its tasks, and their runs."""
         task_ids = self._db.execute("SELECT task_id FROM tasks WHERE trace_id = ? ORDER BY seq", (trace_id,))
         return [span for (task_id,) in task_ids for span in self.task_spans(task_id)]
 
     def task_spans(self, task_id: str) -> "Sequence[Span]":
-        """The pieces of a trace that one task is: being asked for, and each of its runs."""
+        """The spans of one task: its request, and each of its runs."""
         from backburner.store.spans import span_of_run, span_of_task
 
         if not (row := self._db.one(f"SELECT {TASK} FROM tasks t WHERE t.task_id = ?", (task_id,))):

@@ -1,4 +1,4 @@
-"""Recurring tasks in the ledger: slots that are due, pausing and going on, manual runs, and what they used up."""
+"""Recurring tasks in the ledger: due slots, pause and unpause, manual runs, and usage."""
 
 from collections.abc import Callable, Sequence
 from itertools import takewhile
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 Decide = Callable[[Entry], "tuple[Plan, str | None]"]
 _TASKS_AT_ONCE = 500
-_COUNTED_MS = 2 * 86_400_000  # a day, in whatever zone
+_COUNTED_MS = 2 * 86_400_000  # covers one day in any time zone
 
 
 class RecurringRepository:
-    """Tasks that run by a schedule, or each time after others."""
+    """Tasks that run on a schedule, on an event, or after other tasks."""
 
     def __init__(
         self,
@@ -50,17 +50,17 @@ class RecurringRepository:
         self._runs, self._usage, self._pending, self._endings = runs, usage, pending, endings
 
     def list(self) -> Sequence[Entry]:
-        """Every recurring task that is due some time."""
+        """Every recurring task that has a next slot."""
         return [entry_of(row) for row in self._db.execute(f"{ENTRY} WHERE t.next_run_at IS NOT NULL ORDER BY t.seq")]
 
     def fire(self, decide: Decide, now: int, folder: str) -> int:
-        """Deal with slots that are due: advance the task, add the run, and a row for what is skipped; each task in one transaction.
+        """Process all due slots: advance the task, add its run, and add a row for each skipped slot; one transaction per group of tasks.
 
-        How many tasks went on; not those that wait for their run of before to make up for one more slot.
+        Returns how many tasks were advanced. Tasks that wait for their previous run before catching up on another slot are not counted.
         """
         if (due := self._live.next_slot_at()) is None or due > now:
             return 0
-        moved = 0
+        advanced = 0
         last = -1, 0
         due_now = "t.next_run_at IS NOT NULL AND t.next_run_at <= ? AND (t.next_run_at, t.seq) > (?, ?)"
         select = f"SELECT t.task_id, t.next_run_at, t.seq FROM tasks t WHERE {due_now} ORDER BY t.next_run_at, t.seq LIMIT ?"
@@ -69,59 +69,59 @@ class RecurringRepository:
                 for task_id, _, _ in rows:
                     entry = self._reader.get(task_id)
                     if entry.task.recurring.next_run_at is None or entry.task.recurring.next_run_at > now:
-                        continue  # another engine was quicker
+                        continue  # another engine processed it first
                     try:
                         plan, over = decide(entry)
                     except LedgerUnavailable:
                         raise
-                    except Exception as error:  # one that cannot be read must not stop the others
+                    except Exception as error:  # an unreadable schedule must not stop the other tasks
                         text = f"{recurring.title(entry.task)} is paused: its schedule cannot be read ({error})."
                         self._transitions.pause(entry.task, f"its schedule cannot be read: {error}", now, text)
                         continue
                     if plan.next != entry.task.recurring.next_run_at:
                         self._fire(entry, plan, over, now, folder)
-                        moved += 1
+                        advanced += 1
             last = rows[-1][1:]
-        return moved
+        return advanced
 
     def check_name(self, name: str | None, project: str, besides: str = "") -> None:
-        """BadInput where another recurring task of that name is open."""
+        """BadInput if another open recurring task of the project has this name."""
         self._activation.check_name(name, project, besides)
 
     def replan(self, task_id: str, due: int, now: int) -> None:
-        """The clock was set back: what it skips lies in the future after all, and is due when it comes."""
+        """Move the next slot back to `due` because the clock was set back: skipped slots that are in the future again are removed."""
         with self._db.transaction():
             task = self._reader.get(task_id).task
             if task.recurring.next_run_at is None or task.recurring.next_run_at <= due:
                 return
-            early = self._counted_before(task, now)
+            remaining = self._counted_before(task, now)
             self._db.write("DELETE FROM runs WHERE task_id = ? AND n < 0 AND cause = 'schedule' AND slot > ?", (task_id, now))
-            if early and early[0] not in self._dealt_with(task_id, early[0], early[0]):
-                self._runs.skip(task, [early], now, cause="schedule")
-            moved = "UPDATE tasks SET next_run_at = ? WHERE task_id = ? AND next_run_at = ?"
-            if not self._db.write(moved, (due, task_id, task.recurring.next_run_at)):
+            if remaining and remaining[0] not in self._processed_slots(task_id, remaining[0], remaining[0]):
+                self._runs.skip(task, [remaining], now, cause="schedule")
+            move = "UPDATE tasks SET next_run_at = ? WHERE task_id = ? AND next_run_at = ?"
+            if not self._db.write(move, (due, task_id, task.recurring.next_run_at)):
                 raise StaleTask(task_id=task_id)
             self._events.write(now, "task_replanned", task_id, None, before=task.recurring.next_run_at, after=due)
 
     def has_run(self, task_id: str, slot: int) -> bool:
-        """Whether a slot was run."""
+        """Whether a slot has a run."""
         ran = "SELECT 1 FROM runs WHERE task_id = ? AND slot = ? AND cause = 'schedule' AND n > 0"
         return bool(self._db.one(ran, (task_id, slot)))
 
     def pause(self, task_id: str, because: str, now: int) -> Entry:
-        """Run it no more until it is unpaused; what is at work goes on."""
+        """Start no more runs of a task until it is unpaused; an active run continues."""
         with self._db.transaction():
             self._transitions.pause(self._recurring_task(task_id), because, now)
         return self._reader.get(task_id)
 
     def unpause(self, task_id: str, now: int, most_active: int, folder: str = "tasks") -> Entry:
-        """Go on with the next slot that comes; failures are forgotten, and what it may use in a day is counted anew."""
+        """Continue with the next slot. Resets the count of failures, and the daily usage if the budget had paused the task."""
         with self._db.transaction():
             task = self._transitions.apply(self._recurring_task(task_id), TaskEvent.UNPAUSED, now)
-            anew = now if task.recurring.pause_kind == PauseKind.BUDGET else task.recurring.counted_from
+            counted_from = now if task.recurring.pause_kind == PauseKind.BUDGET else task.recurring.counted_from
             self._db.write(
                 "UPDATE tasks SET failures = 0, paused_because = NULL, pause_kind = NULL, counted_from = ? WHERE task_id = ?",
-                (anew, task_id),
+                (counted_from, task_id),
             )
             self._activation.activate(task, now, most_active)
             self._db.write("UPDATE runs SET blocked = 0 WHERE task_id = ? AND state = 'pending'", (task_id,))
@@ -131,27 +131,27 @@ class RecurringRepository:
         return self._reader.get(task_id)
 
     def run_now(self, task_id: str, now: int, folder: str) -> Entry:
-        """Add a manual run; the schedule stays as it is. Guarded: not while one is under way."""
+        """Add a manual run; the schedule does not change. Fails while another run is active."""
         with self._db.transaction():
             self._recurring_task(task_id)
             entry = self._reader.get(task_id)
             if entry.task.state not in (TaskState.ACTIVE, TaskState.PAUSED):
-                raise BadInput(f"Task {task_id} is {entry.status}; only what is active or paused can be run.")
+                raise BadInput(f"Task {task_id} is {entry.status}; only active or paused tasks can be run.")
             if reason := self._usage.daily_budget_exceeded(entry.task, now):
                 raise BadInput(
-                    f"{recurring.title(entry.task)} may not: {reason}. A yes lets it use as much again: backburner unpause {task_id}"
+                    f"{recurring.title(entry.task)} cannot run: {reason}. To allow the same amount again: backburner unpause {task_id}"
                 )
             if entry.is_live and entry.run:
-                raise BadInput(f"Task {task_id} has a run that is {entry.run.state} already: {entry.run.run_id}")
+                raise BadInput(f"Task {task_id} already has a run that is {entry.run.state}: {entry.run.run_id}")
             self._runs.add_recurring(entry.task, folder, now, cause="manual")
         return self._reader.get(task_id)
 
     def usage(self, task_id: str | None, since: int, until: int | None = None) -> dict[str, float]:
-        """What the runs of a task, or of all recurring ones, used since a moment: tokens, cost, seconds, and how many there were."""
+        """Usage of a task, or of all recurring tasks, since a time: tokens, cost, seconds and number of runs."""
         return self._usage.total(task_id, since, until)
 
     def clock_set_back(self, now: int) -> None:
-        """The clock was set back: what was put off is put off by as much from now on, not until the time of before."""
+        """Adjust to a clock that was set back: delayed runs keep their remaining delay, counted from the new time."""
         with self._db.transaction():
             self._db.write(
                 "UPDATE runs SET due_at = ? + (due_at - created_at), created_at = ? WHERE state = 'pending' AND cause <> '' AND created_at > ?"
@@ -161,11 +161,11 @@ class RecurringRepository:
             self._db.write("UPDATE tasks SET counted_from = ? WHERE counted_from > ?", (now, now))
 
     def daily_budget_exceeded(self, task: Task, now: int) -> str | None:
-        """What a task has used up of what it may in a day; None where there is something left."""
+        """Which daily budget a task has used up; None if it has not."""
         return self._usage.daily_budget_exceeded(task, now)
 
     def compact(self, before: int, now: int, task_ids: Sequence[str] | None = None) -> Sequence[str]:
-        """Forget old runs of recurring tasks, but for the latest of each, and those that a budget still counts; the folders they leave."""
+        """Delete old runs of recurring tasks, except the latest of each and those that a budget still counts; returns their folders."""
         old = (
             "SELECT r.run_id, r.folder FROM runs r JOIN tasks t ON t.task_id = r.task_id AND t.schedule <> '{}'"
             " WHERE r.ended_at < ? AND r.n <> t.run_count AND (r.ended_at < ? OR r.usage = '{}' AND t.budget = '{}')"
@@ -175,7 +175,7 @@ class RecurringRepository:
             if task_ids is None:
                 rows = self._db.execute(old, values)
             else:
-                named = [(f"{old} AND t.task_id IN ({places(some)})", (*values, *some)) for some in groups(task_ids)]
+                named = [(f"{old} AND t.task_id IN ({places(group)})", (*values, *group)) for group in groups(task_ids)]
                 rows = [row for select, which in named for row in self._db.execute(select, which)]
             for run_id, _ in rows:
                 self._db.write("DELETE FROM runs WHERE run_id = ?", (run_id,))
@@ -187,13 +187,14 @@ class RecurringRepository:
         from backburner.core.schedule import delay
 
         task = entry.task
-        # Where the clock was set back, some were dealt with before.
-        known = self._dealt_with(task.task_id, task.recurring.next_run_at or 0, now)
-        plan = plan._replace(run=None if plan.run in known else plan.run)
-        skipped = [(slot, reason, 0) for slot, reason in plan.skipped if slot not in known]
+        # After the clock was set back, some slots have been processed before.
+        processed = self._processed_slots(task.task_id, task.recurring.next_run_at or 0, now)
+        plan = plan._replace(run=None if plan.run in processed else plan.run)
+        skipped = [(slot, reason, 0) for slot, reason in plan.skipped if slot not in processed]
         if plan.uncounted and skipped:
             skipped[0] = (*skipped[0][:2], plan.uncounted)
-        if over is not None and plan.run is not None and task.spec.schedule.at is None:  # once is not skipped: it waits for the answer
+        # A task that runs only once is not skipped: it waits for the user's answer.
+        if over is not None and plan.run is not None and task.spec.schedule.at is None:
             skipped.append((plan.run, over, 0))
         self._runs.skip(task, skipped, now, cause="schedule")
         fired = task.recurring.fired + (plan.run is not None and over is None)
@@ -215,12 +216,12 @@ class RecurringRepository:
         elif following is None and not entry.is_live:
             self._endings.finish(task, TaskEvent.DONE, now)
 
-    def _dealt_with(self, task_id: str, first: int, last: int) -> set[int]:
+    def _processed_slots(self, task_id: str, first: int, last: int) -> set[int]:
         between = "SELECT slot FROM runs WHERE task_id = ? AND cause = 'schedule' AND slot BETWEEN ? AND ?"
         return {slot for (slot,) in self._db.execute(between, (task_id, first, last))}
 
     def _counted_before(self, task: Task, now: int) -> tuple[int, str, int] | None:
-        """What a row that goes, because it lies in the future, has counted of slots that do not: as a row for the last of them."""
+        """Skipped slots before `now` that are counted only in a row of a future slot, which will be deleted: as a row for the last of them."""
         from backburner.core.schedule import latest, slots
 
         shared = "task_id = ? AND n < 0 AND cause = 'schedule' AND slot > ? AND skipped_before > 0"
@@ -235,5 +236,5 @@ class RecurringRepository:
     def _recurring_task(self, task_id: str) -> Task:
         task = self._reader.get(task_id).task
         if not task.is_recurring:
-            raise BadInput(f"Task {task_id} has no schedule; only standing tasks can be paused or run out of turn.")
+            raise BadInput(f"Task {task_id} has no schedule; only recurring tasks can be paused or run manually.")
         return task

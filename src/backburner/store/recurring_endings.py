@@ -1,4 +1,4 @@
-"""What the end of a run means for a recurring task, and for the tasks that run each time after it. Inside the caller's transaction."""
+"""What the end of a run means for a recurring task and for the tasks that follow it. Runs inside the caller's transaction."""
 
 import os
 from collections.abc import Sequence
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class EndedTask(NamedTuple):
-    """A task that is over, and the state that it reached: what comes after it has to be looked at."""
+    """A task that has ended, and its final state. Its dependents must be processed."""
 
     task_id: str
     state: TaskState
 
 
 class RecurringEndings:
-    """Carries out what follows from the end of a run of a recurring task."""
+    """Applies the consequences of the end of a run of a recurring task."""
 
     def __init__(
         self,
@@ -46,39 +46,39 @@ class RecurringEndings:
         self._db, self._root, self._reader, self._events, self._notices = db, root, reader, events, notices
         self._transitions, self._runs, self._usage, self._pending = transitions, runs, usage, pending
 
-    def run_ended(self, task: Task, run: Run, event: RunEvent, ending: RunResult, *, woken: bool) -> Sequence[EndedTask]:
-        """Retry, pause, tell or finish the task, and start what runs after it; the tasks that are over with this.
+    def run_ended(self, task: Task, run: Run, event: RunEvent, ending: RunResult, *, agent_asked: bool) -> Sequence[EndedTask]:
+        """Retry, pause, notify or finish the task, and start the tasks that follow it. Returns the tasks that ended with this.
 
-        `woken` is whether the agent behind its command was asked, or there is none.
+        `agent_asked` is False if a pre-check command decided that the agent is not needed.
         """
         now = ending.ended_at
-        how = ending_words(ending.result, ending.exit_code, ending.error, task.spec.timeout_ms)
+        outcome = ending_words(ending.result, ending.exit_code, ending.error, task.spec.timeout_ms)
         if ending.result == Result.EXIT and ending.error:
-            how = ending.error
-        after = recurring.after_run(task, run, ending, how, over=recurring.is_over(task, now) or self._follows_nothing(task))
-        if not woken:
+            outcome = ending.error
+        after = recurring.after_run(task, run, ending, outcome, over=recurring.is_over(task, now) or self._follows_nothing(task))
+        if not agent_asked:
             after = after._replace(notify=False, result_hash=task.recurring.result_hash)
-        about = {
+        data = {
             "result": ending.result,
             "exit_code": ending.exit_code,
             "summary": ending.summary,
             "cause": run.cause.kind,
             "slot": run.cause.slot,
         }
-        self._events.write(now, event, task.task_id, run.run_id, **about, **({"retry_in_ms": after.retry_ms} if after.retry_ms else {}))
+        self._events.write(now, event, task.task_id, run.run_id, **data, **({"retry_in_ms": after.retry_ms} if after.retry_ms else {}))
         self._remember(task, run, ending, after)
         reached = self._transitions.apply(task, after.event, now, because=after.reason).state if after.event else None
         if reached in (TaskState.DONE, TaskState.FAILED):
             self._end_watcher(task, now)
         folder = os.path.dirname(run.folder)
         if after.retry_ms is not None:
-            about = {"slot": run.cause.slot, "origin": run.cause.origin, "payload": run.cause.payload}
-            self._runs.add_recurring(task, folder, now, cause="retry", due_at=now + after.retry_ms, **about)
+            cause = {"slot": run.cause.slot, "origin": run.cause.origin, "payload": run.cause.payload}
+            self._runs.add_recurring(task, folder, now, cause="retry", due_at=now + after.retry_ms, **cause)
         elif after.notify:
             log = os.path.join(self._root, run.folder, "output.log")
-            self._notices.write(task, run, recurring.recurring_notice(task, run, ending, after, how, log), now)
+            self._notices.write(task, run, recurring.recurring_notice(task, run, ending, after, outcome, log), now)
         ended: list[EndedTask] = []
-        if ending.state == RunState.COMPLETED and woken:
+        if ending.state == RunState.COMPLETED and agent_asked:
             changed = ending.digest != task.recurring.result_hash and task.recurring.result_hash is not None
             ended += self._start_followers(task, run, now, changed=changed)
         if task.spec.source and after.retry_ms is None and not after.event:
@@ -88,16 +88,16 @@ class RecurringEndings:
         return ended
 
     def finish(self, task: Task, event: TaskEvent, now: int) -> EndedTask:
-        """End a recurring task, though no run of it ends."""
+        """End a recurring task without the end of a run."""
         self._end_watcher(task, now)
         return EndedTask(task.task_id, self._transitions.apply(task, event, now).state)
 
     def pause_followers(self, ended: EndedTask, now: int) -> None:
-        """Pause the tasks that run each time after one that is over."""
+        """Pause the tasks that follow a task that has ended."""
         for (follower,) in self._db.execute("SELECT task_id FROM chains WHERE after_id = ?", (ended.task_id,)):
             other = self._reader.get(follower)
             if other.task.state == TaskState.ACTIVE and not other.is_live:
-                reason = f"{ended.task_id}, which it comes after, is {ended.state}"
+                reason = f"{ended.task_id}, which it follows, is {ended.state}"
                 self._transitions.pause(other.task, reason, now, f"{recurring.title(other.task)} is paused: {reason}.")
 
     def _remember(self, task: Task, run: Run, ending: RunResult, after: recurring.NextStep) -> None:
@@ -110,23 +110,23 @@ class RecurringEndings:
             self._db.write("UPDATE tasks SET paused_because = ?, pause_kind = 'other' WHERE task_id = ?", (after.reason, task.task_id))
 
     def _follows_nothing(self, task: Task) -> bool:
-        """Whether a task comes after one that is over."""
+        """Whether the task that this task follows has ended."""
         if task.kind != "event" or not task.spec.order.after:
             return False
         other = self._reader.find(task.spec.order.after[0])
         return other is None or other.task.state in (TaskState.DONE, TaskState.FAILED, TaskState.CANCELLED)
 
     def _end_watcher(self, task: Task, now: int) -> None:
-        """End what runs a command to see what it prints: it was made for the one task that is set off by it."""
+        """End the task that runs a poll command for the source of this task; it exists only for this task."""
         watcher = self._reader.find(task.spec.order.after[0]) if task.spec.source_kind == "command" else None
         if watcher and watcher.task.state in (TaskState.ACTIVE, TaskState.PAUSED):
             self._transitions.apply(watcher.task, TaskEvent.CANCELLED, now)
 
     def _start_followers(self, task: Task, run: Run, now: int, *, changed: bool) -> Sequence[EndedTask]:
-        """Run what is run each time after this one, or each time that its result is another; the tasks that are over instead."""
+        """Start the tasks that follow this one after each run, or after each changed result. Returns the tasks that ended instead."""
         followers = "SELECT task_id FROM chains WHERE after_id = ? AND changed <= ?"
-        ended = [self._start_follower(row[0], task, run, now) for row in self._db.execute(followers, (task.task_id, int(changed)))]
-        return [one for one in ended if one is not None]
+        results = [self._start_follower(row[0], task, run, now) for row in self._db.execute(followers, (task.task_id, int(changed)))]
+        return [ended for ended in results if ended is not None]
 
     def _start_follower(self, task_id: str, task: Task, run: Run, now: int) -> EndedTask | None:
         other = self._reader.get(task_id)
@@ -139,9 +139,9 @@ class RecurringEndings:
         if reason := self._usage.daily_budget_exceeded(other.task, now):
             self._transitions.pause_over_budget(other.task, reason, now)
         elif other.is_live and other.task.spec.source:
-            self._pending.add(task_id, {"summary": f"what {task.task_id} prints has changed", "run": run.run_id})
+            self._pending.add(task_id, {"summary": f"the output of {task.task_id} has changed", "run": run.run_id})
         elif other.is_live:
-            self._skip(other.task, f"{run.run_id} completed while the run before was still at work", run, now)
+            self._skip(other.task, f"{run.run_id} completed while the previous run was still active", run, now)
         else:
             self._db.write("UPDATE tasks SET fired = fired + 1 WHERE task_id = ?", (task_id,))
             self._runs.add_recurring(other.task, os.path.dirname(run.folder), now, cause="after", origin=run.run_id)

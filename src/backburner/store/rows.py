@@ -1,4 +1,4 @@
-"""The ledger's rows as records, and records as rows: JSON for what has parts, text for identities."""
+"""Converts between rows of the ledger and core records: JSON for compound values, text for identities."""
 
 import json
 from itertools import pairwise
@@ -27,7 +27,7 @@ from backburner.core.task_spec import (
 )
 
 # The columns of a task, grouped by the records that hold them. A plain field that is added at the end of CommandSpec, Order, Decision
-# or RecurringState needs a column of its name, and nothing here.
+# or RecurringState needs a column of the same name and no change here.
 _GROUPS: dict[str, tuple[str, ...]] = {
     "first": Task._fields[:5],
     "spec": TaskSpec._fields[:7],
@@ -58,19 +58,19 @@ _CAUSES = slice(_WAITS.stop, _WAITS.stop + len(RunCause._fields))
 _RUN_END = slice(_CAUSES.stop, None)
 RUN = ", ".join(f"r.{column}" for column in _RUN_COLUMNS)
 WIDTH = len(_TASK_COLUMNS)
-# A one-shot task shows its run's state, a standing one its own.
+# The status of a one-shot task is the state of its run, that of a recurring task is its own state.
 STATUS = "CASE WHEN t.schedule = '{}' THEN coalesce(r.state, t.state) ELSE t.state END"
 ENTRY = f"SELECT {TASK}, {RUN} FROM tasks t LEFT JOIN runs r ON r.task_id = t.task_id AND r.n = t.run_count"
-# Through the small index of what is live, whatever the planner thinks of it: the cost must not grow with history.
+# Forces the small index of live runs, whatever the query planner would choose: the cost must not grow with history.
 LIVE_RUNS = "seq IN (SELECT seq FROM runs WHERE ended_at IS NULL)"
 NOTICE = ", ".join(Notice._fields)
 FOR_CHANNEL = f"recipient = '{RecipientKind.CHANNEL}'"  # the notices that leave for a channel
 _NO_LIMITS, _NO_BUDGET = Limits(), Budget()
-OUTGOING = f"acknowledged_at IS NULL AND failed_at IS NULL AND {FOR_CHANNEL}"  # word for word as in the index of that
+OUTGOING = f"acknowledged_at IS NULL AND failed_at IS NULL AND {FOR_CHANNEL}"  # must be the same text as in the partial index
 
 
 def plain(value: object) -> object:
-    """A field as the ledger keeps it."""
+    """A field in the form in which the ledger stores it."""
     kind = type(value)
     if kind is str or kind is int or value is None:
         return value
@@ -98,7 +98,7 @@ def _words(text: str) -> tuple[str, ...]:
 def _schedule(fields: dict) -> Schedule:
     try:
         return Schedule(**fields)
-    except TypeError as error:  # one task that cannot be read must not hide the others
+    except TypeError as error:  # an unreadable task must not hide the other tasks
         return Schedule(unreadable=str(error))
 
 
@@ -137,7 +137,7 @@ def task_of(row: tuple) -> Task:
 
 
 def task_row(task: Task) -> dict[str, object]:
-    """The columns of a task, for its insertion."""
+    """The columns of a task, for an insert."""
     spec, command = task.spec, task.spec.command
     agent = (spec.agent_name, spec.prompt, options_fields(spec.options))
     recurrence: tuple[object, ...] = ({}, None, {})
@@ -182,7 +182,7 @@ def run_of(row: tuple) -> Run:
 
 
 def run_row(run: Run) -> dict[str, object]:
-    """The columns of a run, for its insertion."""
+    """The columns of a run, for an insert."""
     flat = {name: value for name, value in run._asdict().items() if name not in ("wait", "cause", "end")}
     cause = {_CAUSE.get(field, field): value for field, value in run.cause._asdict().items()}
     wait = {_WAIT.get(field, field): value for field, value in run.wait._asdict().items()} if run.wait else {}

@@ -1,4 +1,4 @@
-"""The ends of runs, inside a verb's transaction: state, event and notice, the run that follows, and the tasks that come after."""
+"""Ends runs inside the caller's transaction: state, event and notice, the next run, and the tasks that depend on it."""
 
 import os
 from collections.abc import Sequence
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from backburner.store.task_transitions import TaskTransitions
     from backburner.store.waiting_runs import WaitingRuns
 
-_STEADY_MS = 60_000  # a run that lasted this long had not failed to start
+_STEADY_MS = 60_000  # a run that lasted this long is not counted as a failed start
 
 
 class RunEndings:
-    """Ends runs and tasks, with everything that follows from it."""
+    """Ends runs and tasks, and applies all consequences."""
 
     def __init__(
         self,
@@ -63,17 +63,17 @@ class RunEndings:
         self._dependencies, self._recurring = dependencies, recurring_endings
 
     def end(self, entry: Entry, ending: RunResult) -> None:
-        """Write the end of a run and everything that follows from it."""
+        """Write the end of a run and apply all its consequences."""
         for ended in self._write(entry, ending):
             self.follow_up(ended.task_id, ended.state, ending.ended_at)
 
     def finish(self, task: Task, event: TaskEvent, now: int) -> None:
-        """End a recurring task, though no run of it ends."""
+        """End a recurring task without the end of a run."""
         ended = self._recurring.finish(task, event, now)
         self.follow_up(ended.task_id, ended.state, now)
 
     def follow_up(self, task_id: str, state: TaskState, now: int) -> None:
-        """Carry out what the end of a task means for those that come after it, and for those after them."""
+        """Process the dependents of a task that has ended, recursively."""
         self._recurring.pause_followers(EndedTask(task_id, state), now)
         ended = [EndedTask(task_id, state)]
         while ended:
@@ -87,30 +87,30 @@ class RunEndings:
                     ended += self._write(entry, dependency_failed(entry, failure_reason(after_id, str(state)), now))
 
     def _write(self, entry: Entry, ending: RunResult) -> Sequence[EndedTask]:
-        """Write state, event and notice of an end; the tasks that are over with it, none where it is to be run again."""
+        """Write state, event and notice of an ended run. Returns the tasks that ended with it; none if it will run again."""
         task, run = entry
         assert run is not None
-        woken = True
+        agent_asked = True
         if task.has_precheck and run.runner not in AGENT_LANES:
             if recurring.precheck_triggers_agent(task, ending) and run.cancel_requested_at is None:
                 self._continue_with_agent(task, run, ending)
                 return []
             if ending.state == RunState.COMPLETED or recurring.precheck_declined(task, ending):
-                woken, ending = False, ending._replace(state=RunState.COMPLETED, summary="nothing new; its agent was not asked")
+                agent_asked, ending = False, ending._replace(state=RunState.COMPLETED, summary="nothing new; the agent was not asked")
         source = task.spec.source
         if source and source.kind is SourceKind.POLL and source.compare == "exit" and ending.result == Result.EXIT:
-            ending = ending._replace(state=RunState.COMPLETED, digest=str(ending.exit_code))  # its exit code is what it found
+            ending = ending._replace(state=RunState.COMPLETED, digest=str(ending.exit_code))  # the exit code is the result that is compared
         event = event_between(run.state, ending.state)
         self._write_run(run, ending)
         if task.is_recurring:
-            return self._recurring.run_ended(task, run, event, ending, woken=woken)
+            return self._recurring.run_ended(task, run, event, ending, agent_asked=agent_asked)
         failures, delay = self._restart(task, run, ending)
         reached = None
         if delay is None and task.kind == "oneshot":
             reached = self._transitions.apply(task, task_event_for(ending.state), ending.ended_at).state
-        about = {"result": ending.result, "exit_code": ending.exit_code, "summary": ending.summary}
+        data = {"result": ending.result, "exit_code": ending.exit_code, "summary": ending.summary}
         restarts = {"restarts_in_ms": delay} if delay is not None else {}
-        self._events.write(ending.ended_at, event, task.task_id, run.run_id, **about, **restarts)
+        self._events.write(ending.ended_at, event, task.task_id, run.run_id, **data, **restarts)
         if delay is not None:
             folder, due_at = os.path.dirname(run.folder), ending.ended_at + delay
             self._runs.add(self._runs.count_up(task), run.runner, folder, ending.ended_at, due_at=due_at, origin=run.cause.origin)
@@ -129,7 +129,7 @@ class RunEndings:
             raise StaleRun(run_id=ending.run_id)
 
     def _continue_with_agent(self, task: Task, run: Run, ending: RunResult) -> None:
-        """The command in front of a prompt has said that its agent is to be asked: the same run is pending for that."""
+        """Requeue the run for the agent, because the pre-check command decided that the agent is needed."""
         after = advance(run.state, RunEvent.PASSED_TO_AGENT)
         changed = self._db.write(
             "UPDATE runs SET state = ?, runner = ?, owner = NULL, process = NULL, started_at = NULL, digest = ? WHERE run_id = ? AND state = ?",
@@ -140,9 +140,9 @@ class RunEndings:
         self._events.write(ending.ended_at, RunEvent.PASSED_TO_AGENT, task.task_id, run.run_id, summary=ending.summary)
 
     def _restart(self, task: Task, run: Run, ending: RunResult) -> tuple[int, int | None]:
-        """How often in a row a task that is to be restarted failed, and after how many milliseconds it is run again."""
-        by_itself = ending.state == RunState.FAILED and ending.result in (Result.EXIT, Result.SIGNAL)
-        if not task.spec.command.restarts or not by_itself or run.cancel_requested_at is not None:
+        """How many times in a row a task with restarts has failed, and the delay in milliseconds before it runs again (None: not again)."""
+        ended_alone = ending.state == RunState.FAILED and ending.result in (Result.EXIT, Result.SIGNAL)
+        if not task.spec.command.restarts or not ended_alone or run.cancel_requested_at is not None:
             return 0, None
         failures = 0
         latest_first = "SELECT started_at, ended_at FROM runs WHERE task_id = ? ORDER BY n DESC"
@@ -153,10 +153,10 @@ class RunEndings:
         return failures, restart_delay(task.spec.command.restarts, failures)
 
     def _text(self, task: Task, run: Run, ending: RunResult, failures: int) -> str:
-        how = ending_words(ending.result, ending.exit_code, ending.error, task.spec.timeout_ms)
+        outcome = ending_words(ending.result, ending.exit_code, ending.error, task.spec.timeout_ms)
         if failures > 1:
-            how += f", {failures} times in a row"
+            outcome += f", {failures} times in a row"
         if task.spec.agent_name is not None:
-            return agent_notice_words(task, run.n, ending.state, how, ending.answer)
+            return agent_notice_words(task, run.n, ending.state, outcome, ending.answer)
         log = os.path.join(self._root, run.folder, "output.log")
-        return notice_words(task.task_id, ending.state, how, ending.summary, log, ending.artifacts)
+        return notice_words(task.task_id, ending.state, outcome, ending.summary, log, ending.artifacts)

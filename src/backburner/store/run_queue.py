@@ -1,6 +1,6 @@
-"""Runs in the ledger: the queue of those that may start, those at work, and those that wait.
+"""Runs in the ledger: the queue of pending runs, active runs, and waiting runs.
 
-Every verb is one transaction, guarded by the state and the owner it expects: StaleRun where it finds another.
+Every method is one transaction, guarded by the expected state and owner: StaleRun if either has changed.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class RunQueueRepository:
-    """The life of a run, from the queue to its end."""
+    """The life cycle of a run, from the queue to its end."""
 
     def __init__(
         self,
@@ -44,24 +44,24 @@ class RunQueueRepository:
         self._claims, self._waiting, self._endings = claims, waiting, endings
 
     def claim(self, runner: str, owner: ProcessId, limit: int, now: int) -> Sequence[ClaimedRun]:
-        """Make up to `limit` pending runs ours, by priority and then oldest first. On disk before anything is started."""
+        """Assign up to `limit` pending runs to `owner`, by priority and then oldest first. On disk before anything is started."""
         if limit <= 0 or not self.queued(runner, now, 1):
             return []
         with self._db.transaction():
             return self._claims.claim(runner, owner, limit, now)
 
     def queued(self, runner: str, now: int, limit: int) -> Sequence[str]:
-        """The runs to claim next: by priority, then in the order they came."""
+        """The ids of the runs to claim next: by priority, then oldest first."""
         return self._claims.queued(runner, now, limit)
 
     def next_due(self, runner: str, now: int) -> int | None:
-        """When the next pending run may start that may not start yet."""
+        """The earliest start time of the pending runs that may not start yet."""
         return self._db.one(f"SELECT min(due_at) {QUEUE} AND due_at > ?", (runner, now))[0]
 
     def settle(self, endings: Sequence[RunResult], owner: ProcessId, *, runner: str = "", limit: int = 0, now: int = 0) -> Settled:
-        """Write the ends of runs with their events and notices, and claim what may start now: one transaction, one sync.
+        """Write the ends of runs with their events and notices, and claim the runs that may start now: one transaction, one sync.
 
-        Only the ends of runs that are still ours are written.
+        Ends of runs that `owner` no longer owns are ignored.
         """
         with self._db.transaction():
             settled = []
@@ -73,7 +73,7 @@ class RunQueueRepository:
             return Settled(settled, self._claims.claim(runner, owner, limit, now))
 
     def adopt(self, run: Run, owner: ProcessId) -> ClaimedRun:
-        """Take over a run at work from an owner that is dead."""
+        """Take over an active run whose owner process has died."""
         with self._db.transaction():
             adopted = self._db.write(
                 "UPDATE runs SET owner = ?, runner = ? WHERE run_id = ? AND state = ? AND owner = ?",
@@ -84,29 +84,29 @@ class RunQueueRepository:
         return self._claims.work(run.run_id)
 
     def release(self, runner: str) -> int:
-        """Give what a dead embedder has not started to the engine; how many runs there were."""
+        """Assign the unstarted runs of an embedding program that has died to the engine; returns how many."""
         with self._db.transaction():
             waiting = "state IN ('pending', 'waiting') AND runner = ? AND ended_at IS NULL"
             return self._db.write(f"UPDATE runs SET runner = ? WHERE {waiting}", (ENGINE, runner))
 
     def cancel_requests(self) -> Sequence[str]:
-        """The runs at work that are to be stopped."""
+        """The active runs for which a cancel was requested."""
         return [row[0] for row in self._db.execute(f"SELECT run_id FROM runs WHERE {LIVE_RUNS} AND cancel_requested_at IS NOT NULL")]
 
     def processes(self, pid: int) -> Sequence[ProcessId]:
-        """The processes of live runs that had this pid."""
+        """The processes of live runs that have this pid."""
         rows = self._db.execute(f"SELECT process FROM runs WHERE {LIVE_RUNS} AND process IS NOT NULL")
         return [process for process in (ProcessId.parse(row[0]) for row in rows) if process.pid == pid]
 
     def record_process(self, run_id: str, owner: ProcessId, process: ProcessId) -> None:
-        """Remember which process a run became. Not waited for: a crash finds it again by its mark."""
+        """Record the process of a run. Not synced to disk: after a crash the process is found by its tag."""
         with self._db.transaction(durable=False):
-            change = "process = ?, error = NULL"  # it may have had to wait for room before
+            change = "process = ?, error = NULL"  # it may have been delayed before
             if not self._db.write(f"UPDATE runs SET {change} WHERE run_id = ? AND owner = ?", (str(process), run_id, str(owner))):
                 raise StaleRun(run_id=run_id)
 
     def record_ready(self, run_id: str, owner: ProcessId, now: int) -> None:
-        """A server is ready. Not waited for: a crash finds it out again."""
+        """Record that a server is ready. Not synced to disk: after a crash this is detected again."""
         with self._db.transaction(durable=False):
             ready = self._db.write(
                 "UPDATE runs SET ready_at = ? WHERE run_id = ? AND owner = ? AND ready_at IS NULL AND ended_at IS NULL",
@@ -117,7 +117,7 @@ class RunQueueRepository:
             self._events.write(now, "run_ready", self._reader.task_of(run_id), run_id)
 
     def postpone(self, run_id: str, owner: ProcessId, reason: str, now: int, *, tell: bool) -> None:
-        """A claimed run cannot be started yet: why, and that its time has not begun. With `tell` a person is owed a word about it."""
+        """Record why a claimed run cannot start yet; its start time is reset. With `tell`, the user gets a notice about it."""
         with self._db.transaction(durable=False):
             change = "error = ?, started_at = ?, process = NULL"
             claimed = "run_id = ? AND owner = ? AND state IN ('running', 'resumed')"
@@ -138,29 +138,29 @@ class RunQueueRepository:
         target: str | None = None,
         asked: str | None = None,
     ) -> None:
-        """Let a running run wait; `target` is the task or the lane that it waits for, `asked` the fingerprint of what a yes would be for."""
+        """Suspend a running run. `target` is the task or lane that it waits for, `asked` the fingerprint of what an approval would cover."""
         with self._db.transaction():
             row = self._db.one("SELECT state, task_id FROM runs WHERE run_id = ? AND owner = ?", (run_id, str(owner)))
             if not row or row[0] not in RUNNING_STATES:
                 raise StaleRun(run_id=run_id)
             before, task_id = RunState(row[0]), row[1]
-            parked = self._db.write(
+            suspended = self._db.write(
                 "UPDATE runs SET state = ?, error = ?, wait_kind = ?, wait_target = ?, reply = NULL, wait_fingerprint = ? WHERE run_id = ? AND state = ? AND owner = ?",
                 (advance(before, RunEvent.SUSPENDED), reason, kind, target, asked, run_id, before, str(owner)),
             )
-            if not parked:
+            if not suspended:
                 raise StaleRun(run_id=run_id)
             self._events.write(now, RunEvent.SUSPENDED, task_id, run_id, reason=reason)
             entry = self._reader.get(task_id)
-            if entry.run and entry.run.cancel_requested_at is not None:  # it was to be stopped: it does not wait for anybody
+            if entry.run and entry.run.cancel_requested_at is not None:  # a cancel was requested: it must not wait
                 self._endings.end(entry, RunResult(run_id, RunState.CANCELLED, Result.SIGNAL, now, error="it was stopped"))
             elif self._is_over(kind, target):
-                self._waiting.requeue(run_id, now, task_id=task_id)  # that ended before it waited
+                self._waiting.requeue(run_id, now, task_id=task_id)  # the other task ended before the run was suspended
             elif entry.task.is_recurring:
-                self._tell_waiting(entry, reason, kind, target, asked, now)
+                self._notify_waiting(entry, reason, kind, target, asked, now)
 
     def resume_suspended(self, run_id: str, now: int) -> None:
-        """A run waits for a person no more, without their word. Guarded: it waits for one on a step."""
+        """Requeue a run that waits for approval of a tool call, without an answer; StaleRun if it does not."""
         with self._db.transaction():
             row = self._db.one("SELECT task_id FROM runs WHERE run_id = ? AND state = 'waiting' AND wait_kind = 'tool'", (run_id,))
             if not row:
@@ -168,7 +168,7 @@ class RunQueueRepository:
             self._waiting.requeue(run_id, now, task_id=row[0])
 
     def _is_over(self, kind: WaitKind, target: str | None) -> bool:
-        """Whether what a run waits for has ended already."""
+        """Whether the thing that a run waits for has already ended."""
         match kind:
             case WaitKind.APPROVAL | WaitKind.BUDGET | WaitKind.TOOL:
                 return False
@@ -182,20 +182,20 @@ class RunQueueRepository:
             case _:
                 assert_never(kind)
 
-    def _tell_waiting(self, entry: Entry, reason: str, kind: WaitKind, target: str | None, asked: str | None, now: int) -> None:
-        """Nobody looks on while a recurring task runs: a person is told, each time anew, if only they can let it go on."""
-        answer = entry.task.task_id
+    def _notify_waiting(self, entry: Entry, reason: str, kind: WaitKind, target: str | None, asked: str | None, now: int) -> None:
+        """Notify the user, each time, that a recurring task waits for something that only they can answer."""
+        answer_id = entry.task.task_id
         if kind is WaitKind.INTERACTIVE:
             return
         if kind is WaitKind.TASK:
             other = self._reader.get(target or "")
             if other.status != TaskState.PROPOSED:
                 return
-            answer = other.task.task_id
+            answer_id = other.task.task_id
             line = masked_line(other.task.spec.command.words, other.task.spec.command.shell)
             reason = f"it wants to run `{shortened(line, longest=400)}` ({'; '.join(other.task.decision.reasons)})"
         elif asked:
             reason = f"{reason} (fingerprint {short_fingerprint(asked)})"
         self._notices.write(
-            entry.task, entry.run, recurring.waiting_message(entry.task, reason, answer), now, NoticeKind.WAITING, again=True
+            entry.task, entry.run, recurring.waiting_message(entry.task, reason, answer_id), now, NoticeKind.WAITING, again=True
         )

@@ -1,4 +1,4 @@
-"""Adds runs to tasks: the first, the next one, and rows for slots that are not run. Inside the caller's transaction."""
+"""Adds runs to tasks: first runs, further runs, and rows for skipped slots. Runs inside the caller's transaction."""
 
 import os
 from collections.abc import Sequence
@@ -23,12 +23,12 @@ class RunWriter:
         self._db, self._events = db, events
 
     def count_up(self, task: Task) -> Task:
-        """The task with one more run counted, which is yet to be added."""
-        more = task.run_count + 1
+        """Increment the run count of a task; the run itself is added afterwards."""
+        run_count = task.run_count + 1
         counted = "UPDATE tasks SET run_count = ? WHERE task_id = ? AND run_count = ?"
-        if not self._db.write(counted, (more, task.task_id, task.run_count)):
+        if not self._db.write(counted, (run_count, task.task_id, task.run_count)):
             raise StaleTask(task_id=task.task_id)
-        return task._replace(run_count=more)
+        return task._replace(run_count=run_count)
 
     def add(
         self,
@@ -45,7 +45,7 @@ class RunWriter:
         origin: str | None = None,
         payload: str | None = None,
     ) -> Run:
-        """Add the run that `task.run_count` counts already."""
+        """Add the run that `task.run_count` already counts."""
         run_id = ids.run_id(task.task_id, task.run_count)
         run = Run(
             run_id=run_id,
@@ -67,21 +67,28 @@ class RunWriter:
         self._db.insert("runs", run_row(run))
         return run
 
-    def add_recurring(self, task: Task, folder: str, now: int, *, cause: str, due_at: int | None = None, **about: Any) -> Run:
-        """Add one more run of a recurring task: for the engine where it has a command, else for its agent's host."""
+    def add_recurring(self, task: Task, folder: str, now: int, *, cause: str, due_at: int | None = None, **fields: Any) -> Run:
+        """Add one more run of a recurring task: for the engine if it has a command, otherwise for the lane of its agent."""
         runner = ENGINE if task.spec.command.words else task.lane
         message = task.spec.prompt if task.spec.agent_name is not None else None
-        return self.add(self.count_up(task), runner, folder, now, due_at=due_at, message=message, cause=cause, **about)
+        return self.add(self.count_up(task), runner, folder, now, due_at=due_at, message=message, cause=cause, **fields)
 
     def skip(self, task: Task, skipped: Sequence[tuple[int, str, int]], now: int, *, cause: str, origin: str | None = None) -> None:
-        """Add a row for every slot that is not run, with the reason, and how many more before it share the row."""
+        """Add a row for each skipped slot, with its reason and the number of earlier slots that the row also stands for."""
         lowest = self._db.one("SELECT min(n) FROM runs WHERE task_id = ? AND n < 0", (task.task_id,))[0] or 0
-        blank = {"process_tag": "", "trace_id": task.trace.trace_id, "span_id": "", "folder": "", "runner": ENGINE, "usage": "{}"}
-        for place, (slot, reason, before) in enumerate(skipped, 1):
-            n = lowest - place
-            known = {"run_id": ids.run_id(task.task_id, n), "task_id": task.task_id, "n": n, "cause": cause, "slot": slot, "origin": origin}
+        empty = {"process_tag": "", "trace_id": task.trace.trace_id, "span_id": "", "folder": "", "runner": ENGINE, "usage": "{}"}
+        for offset, (slot, reason, before) in enumerate(skipped, 1):
+            n = lowest - offset
+            identity = {
+                "run_id": ids.run_id(task.task_id, n),
+                "task_id": task.task_id,
+                "n": n,
+                "cause": cause,
+                "slot": slot,
+                "origin": origin,
+            }
             state = {"state": RunState.SKIPPED, "result": Result.UNSTARTED, "error": reason, "created_at": now, "ended_at": now}
-            self._db.insert("runs", {**blank, **known, **state, "skipped_before": before})
+            self._db.insert("runs", {**empty, **identity, **state, "skipped_before": before})
         if skipped:
             first, last = skipped[0], skipped[-1]
             self._events.write(now, RunEvent.SKIPPED, task.task_id, None, slots=len(skipped), first=first[0], last=last[0], reason=last[1])

@@ -1,4 +1,4 @@
-"""Who asks: sessions and their open work, when a person was last there, and a person's turn on a model."""
+"""Sessions of callers and their open work, user activity, and interactive priority on models."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 class SessionRepository:
-    """Sessions of agents, and the presence and turns of people."""
+    """Sessions of agents, and the activity and interactive leases of users."""
 
     def __init__(self, db: "Database", waiting: "WaitingRuns") -> None:
         self._db, self._waiting = db, waiting
 
     def register(self, session: Session) -> None:
-        """Record that somebody who asks is here, in this process. Not waited for: they register again."""
+        """Record that a session is active in this process. Not synced to disk: sessions register again."""
         with self._db.transaction(durable=False):
             self._db.write(
                 "INSERT INTO sessions (session_id, client, project, process, created_at, seen_at) VALUES (?, ?, ?, ?, ?, ?)"
@@ -30,22 +30,22 @@ class SessionRepository:
             )
 
     def sessions(self, client: str | None = None) -> Sequence[Session]:
-        """Who asks, latest first."""
+        """All sessions, most recently seen first."""
         where, values = ("", ()) if client is None else ("WHERE client = ?", (client,))
         rows = self._db.execute(f"SELECT {', '.join(Session._fields)} FROM sessions {where} ORDER BY seen_at DESC", values)
         return [Session(*row)._replace(process=ProcessId.parse(row[3]) if row[3] else None) for row in rows]
 
     def has_open_work(self, sessions: Sequence[str]) -> bool:
-        """Whether sessions asked for anything that still runs, or waits to."""
+        """Whether these sessions have tasks that are live or waiting for approval."""
         if not sessions:
             return False
-        asked = f"session IN ({places(sessions)})"
-        live = f"SELECT 1 FROM tasks WHERE task_id IN (SELECT task_id FROM runs WHERE {LIVE_RUNS}) AND {asked}"
-        proposed = f"SELECT 1 FROM tasks WHERE state = 'proposed' AND {asked}"
+        of_sessions = f"session IN ({places(sessions)})"
+        live = f"SELECT 1 FROM tasks WHERE task_id IN (SELECT task_id FROM runs WHERE {LIVE_RUNS}) AND {of_sessions}"
+        proposed = f"SELECT 1 FROM tasks WHERE state = 'proposed' AND {of_sessions}"
         return bool(self._db.one(live, sessions) or self._db.one(proposed, sessions))
 
     def record_activity(self, interface: str, now: int) -> None:
-        """Record that a person did something at an interface. Not waited for."""
+        """Record user activity at an interface. Not synced to disk."""
         with self._db.transaction(durable=False):
             self._db.write(
                 "INSERT INTO user_activity (interface, at) VALUES (?, ?) ON CONFLICT (interface) DO UPDATE SET at = excluded.at",
@@ -53,17 +53,17 @@ class SessionRepository:
             )
 
     def last_activity(self) -> int | None:
-        """When a person last did something, at any interface."""
+        """The time of the latest user activity at any interface."""
         return self._db.one("SELECT max(at) FROM user_activity")[0]
 
     def begin_interactive(self, turn: InteractiveLease) -> None:
-        """A person waits for a model: what runs in the background there stands aside at its next safe point."""
+        """Give a user priority on a lane: background runs there yield at their next safe point."""
         with self._db.transaction(durable=False):
             self._db.write("DELETE FROM interactive_leases WHERE process = ?", (str(turn.process),))
             self._db.insert("interactive_leases", turn._asdict())
 
     def end_interactive(self, process: ProcessId, now: int) -> bool:
-        """The turn is over: what stood aside goes on, unless somebody else has a turn there. False where there was no turn."""
+        """End interactive priority; runs that yielded are requeued unless another user has priority on the lane. False if there was none."""
         with self._db.transaction():
             row = self._db.one("SELECT lane FROM interactive_leases WHERE process = ?", (str(process),))
             self._db.write("DELETE FROM interactive_leases WHERE process = ?", (str(process),))
@@ -72,6 +72,6 @@ class SessionRepository:
         return bool(row)
 
     def interactive_leases(self) -> Sequence[InteractiveLease]:
-        """Whose turn it is, in any lane."""
+        """The current interactive leases of all lanes, oldest first."""
         rows = self._db.execute("SELECT process, lane, task_id, since FROM interactive_leases ORDER BY since")
         return [InteractiveLease(ProcessId.parse(row[0]), *row[1:]) for row in rows]

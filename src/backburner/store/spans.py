@@ -1,4 +1,4 @@
-"""The spans of a trace, made from tasks and runs."""
+"""Spans of a trace, built from tasks and runs."""
 
 from backburner.core.events import Span
 from backburner.core.formatting import iso
@@ -7,7 +7,7 @@ from backburner.core.models import Run, Task
 
 
 def span_of_task(task: Task) -> Span:
-    """A task being asked for: until it was approved, at once or by a person."""
+    """The span of a request for a task: it ends when the task is approved."""
     return Span(
         span_id=task.trace.span_id,
         trace_id=task.trace.trace_id,
@@ -41,7 +41,7 @@ def span_of_run(task: Task, run: Run) -> Span:
 
 def _attributes(task: Task, status: str) -> dict[str, object]:
     command = masked_line(task.spec.command.words, task.spec.command.shell)
-    about = {"task.id": task.task_id, "task.command": command, "task.status": status}
+    attributes = {"task.id": task.task_id, "task.command": command, "task.status": status}
     if task.decision.by:
-        about |= {"task.approved_by": task.decision.by, "task.approved_at": iso(task.decision.at) or ""}
-    return about
+        attributes |= {"task.approved_by": task.decision.by, "task.approved_at": iso(task.decision.at) or ""}
+    return attributes

@@ -1,7 +1,7 @@
-"""The ledger's database on SQLite, through apsw: opened, brought to the present schema, and SQLite's errors in our words.
+"""The ledger's database on SQLite, through apsw: opens it, migrates it, and translates SQLite's errors.
 
-What was promised (submit, claim, end of a run with its notice) is on disk when a verb returns; what can be found out
-again (the process of a run) is not waited for. Several processes write to one file; each has one connection.
+Durable transactions (submit, claim, end of a run with its notice) are on disk when the method returns. What can be detected
+again (the process of a run) is not synced. Several processes may write to the file; each has one connection.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ _FOLD_MS = 1000
 
 
 class SqliteDatabase:
-    """One connection to a ledger file. Not for several threads at the same moment."""
+    """One connection to a ledger file. Not thread-safe."""
 
     dialect = "sqlite"
 
@@ -49,7 +49,7 @@ class SqliteDatabase:
         except apsw.Error as error:
             raise self._unavailable(error) from None
         except UnicodeEncodeError:
-            return []  # what is not text cannot be in the ledger
+            return []  # text that is not valid UTF-8 cannot be in the ledger
 
     def one(self, sql: str, params: Sequence[object] = ()) -> tuple:
         rows = self.execute(sql, params)
@@ -69,7 +69,7 @@ class SqliteDatabase:
         return _Transaction(self, durable)
 
     def begin(self, durable: bool) -> None:
-        """Take the lock of who writes; a durable transaction is synced when it is committed."""
+        """Take the write lock; a durable transaction is synced when it is committed."""
         try:
             if self._durable != durable:
                 self.connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
@@ -93,9 +93,9 @@ class SqliteDatabase:
         return self.one("PRAGMA data_version")[0]
 
     def checkpoint(self) -> None:
-        """Write the log back into the ledger's own file, so that a copy of that alone is whole; not where somebody reads for long."""
+        """Write the write-ahead log back into the ledger file, so that a copy of that file is complete; not while a long read is active."""
         self.connection.set_busy_timeout(_FOLD_MS)
-        with contextlib.suppress(apsw.Error):  # a full disk: the log stays, and nothing is lost
+        with contextlib.suppress(apsw.Error):  # a full disk: the log is kept, and nothing is lost
             self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         self.connection.set_busy_timeout(_BUSY_MS)
 
@@ -110,9 +110,9 @@ class SqliteDatabase:
 
     def _prepare(self, exclusive: bool, setup_lock: str | None) -> None:
         self.connection.set_busy_timeout(_BUSY_MS)
-        # The engine folds the log back now and then; a short-lived interface must not pay for it when it leaves.
+        # The engine checkpoints from time to time; a short-lived command must not spend time on it when it exits.
         self.connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-        # A statement is planned once, whatever its values: else it would be planned anew for each of them, which takes longer than most.
+        # Plan each statement once, whatever its values; otherwise it is planned again for each set of values, which takes longer than most statements.
         self.connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         if exclusive:
             self.one("PRAGMA locking_mode = EXCLUSIVE")

@@ -1,4 +1,4 @@
-"""Reads one task with its latest run: what nearly every repository begins with."""
+"""Reads one task with its latest run. Nearly every repository uses this."""
 
 from typing import TYPE_CHECKING
 
@@ -11,27 +11,27 @@ if TYPE_CHECKING:
 
 
 class TaskReader:
-    """Tasks by their ids; nothing here writes."""
+    """Reads tasks by id. Never writes."""
 
     def __init__(self, db: "Database") -> None:
         self._db = db
 
     def find(self, task_id: str) -> Entry | None:
-        """The task with just this id."""
+        """The task with exactly this id."""
         return self._entry("t.task_id = ?", task_id)
 
     def get(self, task_id: str) -> Entry:
-        """The task with just this id, or TaskNotFound."""
+        """The task with exactly this id; TaskNotFound if there is none."""
         if (entry := self.find(task_id)) is None:
             raise TaskNotFound(task_id=task_id)
         return entry
 
     def by_key(self, project: str, key: str) -> Entry | None:
-        """The task that was submitted under this key."""
+        """The task that was submitted with this key."""
         return self._entry("t.project = ? AND t.key = ?", project, key)
 
     def by_latest_run(self, run_id: str) -> Entry | None:
-        """The task whose latest run this is."""
+        """The task whose latest run has this id."""
         return self._entry("r.run_id = ?", run_id)
 
     def task_of(self, run_id: str) -> str:

@@ -1,4 +1,4 @@
-"""Changes of a task's state, as the table in core/states.py allows them: guarded by the state before, with the event they leave."""
+"""State changes of tasks, as the table in core/states.py allows them: guarded by the previous state, and recorded as events."""
 
 from typing import TYPE_CHECKING
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 class TaskTransitions:
-    """Moves tasks from one state to another, inside the caller's transaction."""
+    """Changes the state of tasks. Runs inside the caller's transaction."""
 
     def __init__(self, db: "Database", events: "EventWriter", notices: "NoticeWriter") -> None:
         self._db, self._events, self._notices = db, events, notices
 
-    def apply(self, task: Task, event: TaskEvent, now: int, approval: Approval | None = None, **about: object) -> Task:
-        """The task after `event`; IllegalTransition where it cannot happen, StaleTask where the task was changed meanwhile."""
+    def apply(self, task: Task, event: TaskEvent, now: int, approval: Approval | None = None, **data: object) -> Task:
+        """The task after `event`; IllegalTransition if the event is not allowed, StaleTask if the task was changed in between."""
         state = advance_task(task.state, event)
         fingerprint = approval.fingerprint if approval else task.decision.fingerprint
         by, via, at = (approval.by, approval.via, approval.at) if approval else (task.decision.by, task.decision.via, task.decision.at)
@@ -32,21 +32,21 @@ class TaskTransitions:
         )
         if not changed:
             raise StaleTask(task_id=task.task_id)
-        self._events.write(now, event, task.task_id, None, **({"by": by, "via": via} if approval else {}), **about)
+        self._events.write(now, event, task.task_id, None, **({"by": by, "via": via} if approval else {}), **data)
         return task._replace(
             state=state,
             decision=task.decision._replace(by=by, via=via, at=at, fingerprint=fingerprint),
             recurring=task.recurring if state == TaskState.ACTIVE else task.recurring._replace(next_run_at=None),
         )
 
-    def pause(self, task: Task, because: str, now: int, told: str = "", kind: PauseKind = PauseKind.OTHER) -> None:
-        """Start nothing of it from now on: what waits to is held, what is at work goes on. `told` is for whoever did not pause it."""
+    def pause(self, task: Task, because: str, now: int, notice: str = "", kind: PauseKind = PauseKind.OTHER) -> None:
+        """Start no more runs of a task: pending runs are held, an active run continues. `notice` is the text for the requester, if any."""
         self.apply(task, TaskEvent.PAUSED, now, because=because)
         self._db.write("UPDATE tasks SET paused_because = ?, pause_kind = ? WHERE task_id = ?", (because, kind, task.task_id))
         self._db.write("UPDATE runs SET blocked = 1 WHERE task_id = ? AND state = 'pending' AND cause <> 'manual'", (task.task_id,))
-        if told:
-            self._notices.write(task, None, told, now, NoticeKind.PAUSED, again=True)
+        if notice:
+            self._notices.write(task, None, notice, now, NoticeKind.PAUSED, again=True)
 
     def pause_over_budget(self, task: Task, reason: str, now: int) -> None:
-        """Pause a task that has used up what it may, and ask a person."""
+        """Pause a task that has used up its budget, and ask the user."""
         self.pause(task, reason, now, recurring.budget_message(task, reason), kind=PauseKind.BUDGET)

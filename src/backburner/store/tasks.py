@@ -1,6 +1,6 @@
-"""Tasks in the ledger: submitting, answering proposals, cancelling, resuming, and forgetting what is over.
+"""Tasks in the ledger: submit, approve and reject, cancel, resume, and clear.
 
-Every verb is one transaction, guarded by the state it expects.
+Every method is one transaction, guarded by the expected state.
 """
 
 import os
@@ -37,7 +37,7 @@ _CLEARED_KEPT_MS = 30 * 86_400_000
 
 
 class TaskRepository:
-    """The life of a task."""
+    """The life cycle of a task."""
 
     def __init__(
         self,
@@ -79,10 +79,10 @@ class TaskRepository:
         question: Callable[[str], str] | None = None,
         asked: str | None = None,
     ) -> Entry:
-        """Store a task; with an approval its first run too, else as a proposal. A key that is taken gives the task that has it.
+        """Store a task: with an approval together with its first run, otherwise as a proposal. If the key exists, returns its task.
 
-        With an `owner` that has room the run is claimed in the same moment, unless something else comes first. `asked` is the fingerprint
-        of what a proposal asks about, `question` the text for channels, given the id of the task.
+        With an `owner` that has capacity, the run is claimed immediately, unless another run is first in the queue. `asked` is the
+        fingerprint of what a proposal asks about; `question` makes the text for channels from the task id.
         """
         try:
             with self._db.transaction():
@@ -114,9 +114,9 @@ class TaskRepository:
                 client = SessionId.parse(task.session).client if task.session is not None else None
                 environment_id = self._environments.store(submission.environment)
                 self._db.insert("tasks", {**task_row(task), "client": client, "environment_id": environment_id})
-                about = {"by": approval.by, "via": approval.via} if approval else {}
+                data = {"by": approval.by, "via": approval.via} if approval else {}
                 event = "task_submitted" if approval else "task_proposed"
-                self._events.write(now, event, task.task_id, None, **about, rule=rule, reasons=list(reasons))
+                self._events.write(now, event, task.task_id, None, **data, rule=rule, reasons=list(reasons))
                 if not approval and question:
                     self._notices.write(task, None, question(task.task_id), now, NoticeKind.PROPOSED)
                 if submission.is_recurring and approval:
@@ -132,11 +132,11 @@ class TaskRepository:
                     return Entry(task, self._claims.take(entry.run, owner, now))
                 return entry
         except BaseException:
-            self._environments.forget()  # what was stored for it may be gone with it
+            self._environments.forget()  # the row of its environment may have been rolled back
             raise
 
     def approve(self, task_id: str, approval: Approval, *, runner: str, folder: str, most_active: int = 0) -> Entry:
-        """A person's yes: the proposal becomes an active task with a pending run; one that waited is pending again."""
+        """Record a user's approval: a proposal becomes an active task with a pending run; a waiting run becomes pending again."""
         with self._db.transaction():
             waiting = self._reader.get(task_id)
             if waiting.run and waiting.run.state == RunState.WAITING:
@@ -147,11 +147,11 @@ class TaskRepository:
                 return self._activation.activate(task, approval.at, most_active)
             task = self._runs.count_up(task)
             if is_chat(task.session):
-                self._waiting.continue_runs(WaitKind.TASK, task_id, approval.at)  # whoever talks with the person does not wait for its end
+                self._waiting.continue_runs(WaitKind.TASK, task_id, approval.at)  # an agent in a chat does not wait for it to end
             return self._begin(task, runner, folder, approval.at)
 
     def refuse(self, task_id: str, *, expired: bool, now: int) -> Entry:
-        """A person's no, or nobody's answer in time."""
+        """Record that a user rejected a task, or that its approval expired."""
         with self._db.transaction():
             entry = self._reader.get(task_id)
             if entry.run and entry.run.state == RunState.WAITING:
@@ -160,7 +160,7 @@ class TaskRepository:
             return Entry(self._refuse_proposal(entry.task, TaskEvent.EXPIRED if expired else TaskEvent.REJECTED, now), None)
 
     def request_cancel(self, task_id: str, now: int, *, only_run: bool = False) -> Entry:
-        """End a pending run at once; mark one at work for its owner to stop. A standing task ends with it, but for `only_run`."""
+        """Cancel a pending run now, or mark an active run for its owner to stop. Also ends a recurring task, unless `only_run`."""
         with self._db.transaction():
             entry = self._reader.get(task_id)
             if entry.task.state in (TaskState.ACTIVE, TaskState.PAUSED) and entry.task.is_recurring and not only_run:
@@ -174,14 +174,14 @@ class TaskRepository:
                     entry, RunResult(run.run_id, RunState.CANCELLED, Result.UNSTARTED, now, error="cancelled before it started")
                 )
             elif run and run.state in LIVE and run.cancel_requested_at is None and run.runner != EXTERNAL:
-                marked = "UPDATE runs SET cancel_requested_at = ? WHERE run_id = ? AND state = ?"
-                if not self._db.write(marked, (now, run.run_id, run.state)):
+                mark = "UPDATE runs SET cancel_requested_at = ? WHERE run_id = ? AND state = ?"
+                if not self._db.write(mark, (now, run.run_id, run.state)):
                     raise StaleRun(run_id=run.run_id)
                 self._events.write(now, "cancel_requested", task_id, run.run_id)
         return self._reader.get(task_id)
 
     def resume(self, task_id: str, message: str, *, runner: str, now: int) -> Entry:
-        """One more run of an agent's task, in the same conversation. Guarded: of many at once one wins."""
+        """Add another run to an agent task, in the same conversation. Guarded: of several concurrent calls only one succeeds."""
         with self._db.transaction():
             task, run = self._reader.get(task_id)
             assert run is not None
@@ -189,16 +189,16 @@ class TaskRepository:
                 raise StaleRun(run_id=run.run_id)
             task = self._runs.count_up(self._transitions.apply(task, TaskEvent.RESUMED, now))
             self._db.write("UPDATE tasks SET retrieved_at = NULL WHERE task_id = ?", (task_id,))
-            made = self._runs.add(task, runner, os.path.dirname(run.folder), now, message=message)
-            return Entry(task._replace(retrieved_at=None), made)
+            new_run = self._runs.add(task, runner, os.path.dirname(run.folder), now, message=message)
+            return Entry(task._replace(retrieved_at=None), new_run)
 
     def mark_retrieved(self, task_id: str, now: int) -> None:
-        """Somebody has read the result of a task; the first time counts."""
+        """Record the first time that the result of a task was read."""
         with self._db.transaction(durable=False):
             self._db.write("UPDATE tasks SET retrieved_at = ? WHERE task_id = ? AND retrieved_at IS NULL", (now, task_id))
 
     def set_model(self, task_id: str, agent: str, options: AgentOptions, lane: str) -> None:
-        """Have another agent go on with a conversation from its next run on."""
+        """Use another agent or model for a conversation from its next run on."""
         with self._db.transaction():
             self._db.write(
                 "UPDATE tasks SET agent = ?, agent_options = ?, lane = ? WHERE task_id = ?",
@@ -206,22 +206,22 @@ class TaskRepository:
             )
 
     def ask_again(self, task_id: str, about: str, asked: str, text: str, now: int) -> None:
-        """Ask anew in the channels of a task about what has changed since: `about` is what waits for the yes, the task itself or another one.
+        """Ask again in a task's channels, because what needs approval has changed. `about` is the task that waits: this one or another.
 
-        Only the new message can be answered from then on. Nothing is asked where the answer was given meanwhile.
+        Only the new message can be answered from then on. Does nothing if an answer was given in the meantime.
         """
         with self._db.transaction():
             task, run = self._reader.get(task_id)
-            waits = run if run and run.state == RunState.WAITING else None
+            waiting_run = run if run and run.state == RunState.WAITING else None
             changed = self._db.write("UPDATE tasks SET fingerprint = ? WHERE task_id = ? AND state = 'proposed'", (asked, about))
             waiting = "task_id = ? AND state = 'waiting' AND wait_kind = 'approval'"
             changed += self._db.write(f"UPDATE runs SET wait_fingerprint = ? WHERE {waiting}", (asked, about))
             if changed:
-                self._notices.write(task, waits, text, now, NoticeKind.WAITING if waits else NoticeKind.PROPOSED, again=True)
+                self._notices.write(task, waiting_run, text, now, NoticeKind.WAITING if waiting_run else NoticeKind.PROPOSED, again=True)
 
     def clear(self, task_ids: Sequence[str], now: int) -> Sequence[str]:
-        """Forget tasks that have ended, with their runs, notices and events; the folders they leave."""
-        folders, gone = [], []
+        """Delete ended tasks with their runs, notices and events; returns the folders of their runs."""
+        folders, deleted = [], []
         self._environments.forget()
         with self._db.transaction():
             for task_id in task_ids:
@@ -229,10 +229,10 @@ class TaskRepository:
                     continue
                 folders += [row[0] for row in self._db.execute("SELECT folder FROM runs WHERE task_id = ?", (task_id,))]
                 if self._db.write("DELETE FROM tasks WHERE task_id = ?", (task_id,)):
-                    gone.append(task_id)
-            for some in groups(gone):  # events have no index by task: one reading of them serves many
-                self._db.write(f"DELETE FROM events WHERE task_id IN ({places(some)})", some)
-            for task_id in gone:
+                    deleted.append(task_id)
+            for group in groups(deleted):  # events have no index by task, so many are deleted in one scan
+                self._db.write(f"DELETE FROM events WHERE task_id IN ({places(group)})", group)
+            for task_id in deleted:
                 self._events.write(now, "task_cleared", task_id, None)
             self._db.write("DELETE FROM events WHERE kind = 'task_cleared' AND at < ?", (now - _CLEARED_KEPT_MS,))
             self._db.write(
@@ -243,7 +243,7 @@ class TaskRepository:
         return folders
 
     def ended_before(self, before: int) -> Sequence[str]:
-        """The tasks that ended before a moment and may be forgotten; agents stay until they are cleared."""
+        """The tasks that ended before a time and may be deleted automatically; agent tasks are kept until a user clears them."""
         latest = "JOIN tasks t ON t.task_id = r.task_id AND t.run_count = r.n"
         over = "(t.schedule = '{}' AND t.type <> 'agent' OR t.schedule <> '{}' AND t.state IN ('done', 'failed', 'cancelled'))"
         ended = f"SELECT r.task_id FROM runs r {latest} WHERE r.ended_at < ? AND {over}"
@@ -251,12 +251,14 @@ class TaskRepository:
         return [row[0] for sql in (ended, never) for row in self._db.execute(sql, (before,))]
 
     def _begin(self, task: Task, runner: str, folder: str, now: int) -> Entry:
-        """The first run of an approved task: pending, blocked by what it comes after, or failed with that at once."""
+        """Add the first run of an approved task: pending, blocked by its dependencies, or failed if one of them has failed."""
         blocked, failed = self._dependencies.block(task)
         message = task.spec.prompt if task.spec.agent_name is not None else None
         origin = self._reader.latest_run(task.spec.order.after[-1]) if task.spec.order.after and not blocked else None
-        made = self._runs.add(task, runner, folder, now, blocked=blocked, due_at=task.spec.order.start_at, message=message, origin=origin)
-        entry = Entry(task, made)
+        new_run = self._runs.add(
+            task, runner, folder, now, blocked=blocked, due_at=task.spec.order.start_at, message=message, origin=origin
+        )
+        entry = Entry(task, new_run)
         if failed is None:
             return entry
         self._endings.end(entry, dependency_failed(entry, failed, now))
@@ -265,7 +267,7 @@ class TaskRepository:
     def _approve_waiting(self, task: Task, run: Run, approval: Approval) -> Entry:
         self._check_waits_for_person(task.task_id, run, "approve")
         self._waiting.requeue(run.run_id, approval.at, task_id=task.task_id, reply="yes", by=approval.by, via=approval.via)
-        if run.wait_kind in (None, WaitKind.APPROVAL):  # a yes to a budget or a tool is not one to the command
+        if run.wait_kind in (None, WaitKind.APPROVAL):  # approving a budget or a tool call does not approve the command
             self._db.write(
                 "UPDATE tasks SET approved_by = ?, approved_via = ?, approved_at = ?, fingerprint = ? WHERE task_id = ?",
                 (approval.by, approval.via, approval.at, approval.fingerprint, task.task_id),
@@ -280,26 +282,26 @@ class TaskRepository:
             case WaitKind.BUDGET:
                 self._endings.end(entry, RunResult(run.run_id, RunState.FAILED, Result.BUDGET, now, error=run.error))
             case _:
-                self._endings.end(entry, RunResult(run.run_id, RunState.FAILED, Result.DENIED, now, error="a person said no"))
+                self._endings.end(entry, RunResult(run.run_id, RunState.FAILED, Result.DENIED, now, error="rejected by the user"))
 
     def _check_waits_for_person(self, task_id: str, run: Run, verb: str) -> None:
-        """BadInput where a run waits for something else than a person's answer."""
+        """BadInput if a run does not wait for an answer of a user."""
         if run.wait_kind is WaitKind.INTERACTIVE:
-            raise BadInput(f"Task {task_id} waits for your own turn on the same model to end; it goes on by itself.")
+            raise BadInput(f"Task {task_id} waits until you stop using the same model; it continues automatically.")
         if run.wait and not run.wait.is_for_person:
-            raise BadInput(f"Task {task_id} waits for {run.wait.target}; answer that: backburner {verb} {run.wait.target}")
+            raise BadInput(f"Task {task_id} waits for {run.wait.target}; answer that one: backburner {verb} {run.wait.target}")
 
     def _refuse_proposal(self, task: Task, event: TaskEvent, now: int) -> Task:
         task = self._transitions.apply(task, event, now)
         self._notices.proposal_answered(task.task_id, now)
-        if task.session is not None:  # the agent that asked waits for an answer; the person gave it
+        if task.session is not None:  # the requesting agent waits for an answer; a user already knows it
             text = refusal_text(task.task_id, expired=event == TaskEvent.EXPIRED)
             self._notices.write(task, None, text, now, NoticeKind.REFUSED)
         self._endings.follow_up(task.task_id, task.state, now)
         return task
 
     def _parent_task(self, submission: Submission) -> str | None:
-        """The task whose agent asks, if there is one: the agent's run says it, or its session."""
+        """The task of the agent that made this request, found by its run or its session; None if it was not an agent."""
         if submission.parent_run is not None:
             row = self._db.one("SELECT task_id FROM runs WHERE run_id = ?", (submission.parent_run,))
         elif (task_id := agent_task(submission.session)) is not None:
@@ -309,9 +311,9 @@ class TaskRepository:
         return row[0] if row else None
 
     def _free_id(self, wanted: str) -> str:
-        """An id that no task has or had: what somebody remembers must not come to mean another one.
+        """An id that no task has or had, so that an id never refers to a different task later.
 
-        Its number is found by doubling and halving, so that even the thousandth task of one name costs a few looks.
+        The number is found by doubling and bisection, so that even the thousandth task of one name needs few queries.
         """
         if not self._is_taken(wanted):
             return wanted
@@ -331,12 +333,12 @@ class TaskRepository:
         return bool(self._db.one("SELECT 1 FROM tasks WHERE task_id = ?", (task_id,)) or self._db.one(cleared, (task_id,)))
 
     def _is_needed(self, task_id: str) -> bool:
-        """Whether a task is live, a proposal, recurring and not over, or one of its notices is still to be delivered."""
-        unended = "state = 'proposed' OR schedule <> '{}' AND state IN ('active', 'paused')"
+        """Whether a task is live, a proposal, an open recurring task, or has notices to deliver."""
+        open_task = "state = 'proposed' OR schedule <> '{}' AND state IN ('active', 'paused')"
         return bool(
             self._db.one("SELECT 1 FROM runs WHERE task_id = ? AND ended_at IS NULL AND runner <> ?", (task_id, EXTERNAL))
             or self._db.one(f"SELECT 1 FROM notices WHERE task_id = ? AND {OUTGOING}", (task_id,))
-            or self._db.one(f"SELECT 1 FROM tasks WHERE task_id = ? AND ({unended})", (task_id,))
+            or self._db.one(f"SELECT 1 FROM tasks WHERE task_id = ? AND ({open_task})", (task_id,))
         )
 
 

@@ -1,4 +1,4 @@
-"""What sources saw: their state, what happened and which run follows from it, and webhooks that were received."""
+"""Trigger events of sources: the state of each source, the runs that events start, and received webhooks."""
 
 import json
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ _MAX_PAYLOAD_CHARACTERS = 64 << 10
 
 
 class TriggerRepository:
-    """Sources of tasks and their trigger events."""
+    """The sources of tasks and their trigger events."""
 
     def __init__(
         self,
@@ -40,20 +40,20 @@ class TriggerRepository:
         return self._watched.find()
 
     def source_state(self, task_id: str) -> dict[str, object]:
-        """What a source saw last."""
+        """The stored state of a source: what it saw last."""
         row = self._db.one("SELECT state FROM source_states WHERE task_id = ?", (task_id,))
         return json.loads(row[0]) if row else {}
 
     def mark_broken(self, task_id: str, reason: str | None, now: int) -> None:
-        """Record why a source cannot be watched, for who asks; None once it can."""
+        """Record why a source cannot be watched, so that `status` can show it; None if it can be watched again."""
         with self._db.transaction(durable=False):
-            self._pending.make_room(task_id)
+            self._pending.ensure_row(task_id)
             self._db.write("UPDATE source_states SET broken = ? WHERE task_id = ?", (reason, task_id))
             if reason:
                 self._events.write(now, "source_broken", task_id, None, reason=reason)
 
     def broken_sources(self) -> dict[str, str]:
-        """Why sources cannot be watched, by the tasks they belong to."""
+        """Why sources cannot be watched, by task id."""
         return dict(self._db.execute("SELECT task_id, broken FROM source_states WHERE broken IS NOT NULL"))
 
     def record(
@@ -67,15 +67,15 @@ class TriggerRepository:
         *,
         hold: bool = False,
     ) -> bool:
-        """What a source remembers from now on, and the run that follows from what it saw, in one transaction.
+        """Store the new state of a source, and start a run for what it saw, in one transaction.
 
-        While a run is at work, or with `hold`, it waits, together with whatever else happens. False for a delivery that was received before.
+        While a run is active, or with `hold`, the event waits and is combined with later ones. False if this delivery was received before.
         """
         with self._db.transaction():
             entry = self._reader.get(task_id)
             if delivery and not self._receive(_name_of(entry.task), set(delivery.split("\n")), now):
                 return False
-            self._pending.make_room(task_id)
+            self._pending.ensure_row(task_id)
             if state is not None:
                 self._db.write("UPDATE source_states SET state = ?, broken = NULL WHERE task_id = ?", (json.dumps(state), task_id))
             if payload is None or entry.task.state not in (TaskState.ACTIVE, TaskState.PAUSED):
@@ -92,15 +92,18 @@ class TriggerRepository:
             return True
 
     def task_of_webhook(self, name: str) -> Task | None:
-        """The active task that a webhook of this name is for."""
+        """The active task of the webhook with this name."""
         return next((task for task in self.watched_tasks() if task.spec.source_kind is SourceKind.WEBHOOK and _name_of(task) == name), None)
 
     def _receive(self, webhook: str, deliveries: set[str], now: int) -> bool:
-        """Remember deliveries of a webhook; False where one of them was received before."""
-        if any(self._db.one("SELECT 1 FROM received_webhooks WHERE webhook = ? AND delivery = ?", (webhook, one)) for one in deliveries):
+        """Record deliveries of a webhook; False if one of them was received before."""
+        if any(
+            self._db.one("SELECT 1 FROM received_webhooks WHERE webhook = ? AND delivery = ?", (webhook, delivery))
+            for delivery in deliveries
+        ):
             return False
-        for one in deliveries:
-            self._db.write("INSERT INTO received_webhooks (webhook, delivery, at) VALUES (?, ?, ?)", (webhook, one, now))
+        for delivery in deliveries:
+            self._db.write("INSERT INTO received_webhooks (webhook, delivery, at) VALUES (?, ?, ?)", (webhook, delivery, now))
         self._db.write("DELETE FROM received_webhooks WHERE at < ?", (now - _RECEIVED_KEPT_MS,))
         return True
 

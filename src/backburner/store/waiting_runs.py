@@ -1,4 +1,4 @@
-"""Runs that wait for a person, a budget, another task or a turn: making them pending again, inside the caller's transaction."""
+"""Requeues runs that wait for approval, a budget, another task or interactive priority. Runs inside the caller's transaction."""
 
 from typing import TYPE_CHECKING
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 
 class WaitingRuns:
-    """Lets runs go on that wait."""
+    """Makes waiting runs pending again."""
 
     def __init__(self, db: "Database", events: "EventWriter") -> None:
         self._db, self._events = db, events
 
-    def requeue(self, run_id: str, now: int, *, task_id: str, reply: str | None = None, **about: object) -> None:
-        """Make a run that waits pending again; StaleRun where it waits no more."""
+    def requeue(self, run_id: str, now: int, *, task_id: str, reply: str | None = None, **data: object) -> None:
+        """Make a waiting run pending again; StaleRun if it is not waiting any more."""
         before = RunState.WAITING
         after = advance(before, RunEvent.REQUEUED)
         changed = self._db.write(
@@ -27,10 +27,10 @@ class WaitingRuns:
         )
         if not changed:
             raise StaleRun(run_id=run_id)
-        self._events.write(now, RunEvent.REQUEUED, task_id, run_id, **about)
+        self._events.write(now, RunEvent.REQUEUED, task_id, run_id, **data)
 
     def continue_runs(self, kind: WaitKind, target: str, now: int) -> None:
-        """Make every run pending again that waits for this: the end of a task, or of interactive use of a lane."""
+        """Requeue every run that waits for this: the end of a task, or the end of interactive priority on a lane."""
         waiting = "SELECT run_id, task_id FROM runs WHERE wait_target = ? AND wait_kind = ? AND state = 'waiting'"
         for run_id, task_id in self._db.execute(waiting, (target, kind)):
             self.requeue(run_id, now, task_id=task_id)

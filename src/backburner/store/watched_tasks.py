@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class WatchedTasks:
-    """Active tasks with a source outside; one that a command's output sets off is watched by another task instead."""
+    """Active tasks with a source to watch. A source of the kind `command` is polled by another task instead."""
 
     def __init__(self, db: "Database") -> None:
         self._db = db

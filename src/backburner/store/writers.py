@@ -1,4 +1,4 @@
-"""The repositories that write tasks and runs, with the collaborators they share: the end of a run touches all of them."""
+"""The repositories that write tasks and runs, and the parts they share: the end of a run involves all of them."""
 
 from typing import TYPE_CHECKING
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 
 class Writers:
-    """Composed here and nowhere else."""
+    """Composes the repositories; nothing else does."""
 
     def __init__(self, db: "Database", root: str, reader: "TaskReader", live: "LiveWork") -> None:
-        """`root` is the home's folder, below which the logs are that notices point to."""
+        """`root` is the home directory, which contains the logs that notices refer to."""
         events, notices, environments = EventWriter(db), NoticeWriter(db), Environments(db)
         usage, watched, activation = Usage(db), WatchedTasks(db), RecurringActivation(db)
         runs, waiting, dependencies = RunWriter(db, events), WaitingRuns(db, events), Dependencies(db, reader)

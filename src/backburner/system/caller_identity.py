@@ -1,6 +1,6 @@
-"""Who asks: the conversation of an agent as a short name, from what its client says of itself, and the process it lives in.
+"""Identifies the caller: its session, from variables that the client sets, and the client's process.
 
-A session is `CLIENT:ID`. Where a client says nothing, its process stands for it. This is for telling the right one; it proves nothing.
+A session is `CLIENT:ID`. If a client sets no variable, its process stands for it. This routes notices; it proves no identity.
 """
 
 import os
@@ -11,10 +11,10 @@ from backburner.core.models import Caller, ProcessId
 from backburner.system.processes import identify, parent_of
 
 SESSION_VARIABLE = "BACKBURNER_SESSION"
-# What clients set for the programs they start.
+# Variables that clients set for the programs they start.
 _VARIABLES = {"CLAUDE_CODE_SESSION_ID": "claude", "CODEX_THREAD_ID": "codex", "GEMINI_SESSION_ID": "gemini"}
 _MAX_NAME_CHARACTERS = 120
-_GENERATIONS = 64
+_MAX_ANCESTORS = 64
 
 
 def current_caller(via: str, environ: dict[str, str]) -> Caller:
@@ -27,7 +27,7 @@ def current_caller(via: str, environ: dict[str, str]) -> Caller:
 
 
 def caller_session(environ: Mapping[str, str]) -> str | None:
-    """The session that a process with this environment belongs to; None for a person's own."""
+    """The session that a process with this environment belongs to; None for a user's own shell."""
     if name := environ.get(SESSION_VARIABLE):
         client, colon, rest = name.partition(":")
         return session_name(client, rest) if colon and rest else session_name("session", name)
@@ -35,25 +35,25 @@ def caller_session(environ: Mapping[str, str]) -> str | None:
 
 
 def session_name(client: str, session: str) -> str:
-    """A session's name: nothing in it can be mistaken for anything else."""
+    """The name of a session; other characters than letters, digits, dot, underscore and dash are replaced."""
     return f"{re.sub(r'[^a-z0-9-]+', '-', client.lower())[:40].strip('-') or 'client'}:{re.sub(r'[^A-Za-z0-9._-]+', '-', session)[:_MAX_NAME_CHARACTERS]}"
 
 
 def client_process(environ: Mapping[str, str]) -> ProcessId | None:
-    """The client that a process with this environment was started by, where it says so."""
+    """The client process that started a process with this environment, if the client says so."""
     pid = environ.get("CLAUDE_PID", "")
     return identify(int(pid)) if pid.isdecimal() and len(pid) < 10 else None
 
 
 def environment_for_commands(environ: Mapping[str, str]) -> dict[str, str]:
-    """An environment as a command gets it: without what lets its holder speak to the client's model."""
+    """The environment that commands get: without the variables that give access to the client's model."""
     return {name: value for name, value in environ.items() if not name.startswith("CLAUDE_CODE_MESSAGING_")}
 
 
 def ancestors() -> Iterator[ProcessId]:
-    """The processes above this one, nearest first."""
+    """The ancestors of this process, nearest first."""
     pid = parent_of(os.getpid())
-    for _ in range(_GENERATIONS):
+    for _ in range(_MAX_ANCESTORS):
         if not pid or (found := identify(pid)) is None:
             return
         yield found

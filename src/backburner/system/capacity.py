@@ -1,4 +1,4 @@
-"""Whether the machine has room for one more command: free memory and load against the settings."""
+"""Whether the machine has capacity for another command: free memory and load, compared with the settings."""
 
 import os
 
@@ -6,23 +6,23 @@ from backburner.core.settings import Config
 
 
 def allowed_starts(config: Config, wanted: int) -> int:
-    """How many of `wanted` commands may start now; where the machine is looked at, one at a time, so that its effect can be seen."""
+    """How many of `wanted` commands may start now; at most one if a limit is set, so that its effect on the machine can be measured."""
     if not config.whole("commands.min_free_memory_mb") and not config.number("commands.max_load"):
         return wanted
     return 0 if blocking_reason(config) else min(wanted, 1)
 
 
 def blocking_reason(config: Config) -> str | None:
-    """Why nothing more should start now; None where there is room, or nothing was set."""
-    if (least := config.whole("commands.min_free_memory_mb")) and (free := _free_memory_mb()) is not None and free < least:
-        return f"{free} MiB of memory are free, {least} are to be kept"
-    if (most := config.number("commands.max_load")) and (load := os.getloadavg()[0]) > most:
-        return f"the load is {load:.1f}, and nothing starts above {most:g}"
+    """Why no command may start now; None if one may, or if no limit is set."""
+    if (min_free := config.whole("commands.min_free_memory_mb")) and (free := _free_memory_mb()) is not None and free < min_free:
+        return f"free memory ({free} MiB free, {min_free} MiB required)"
+    if (max_load := config.number("commands.max_load")) and (load := os.getloadavg()[0]) > max_load:
+        return f"the load to drop to {max_load:g} (now {load:.1f})"
     return None
 
 
 def _free_memory_mb() -> int | None:
-    """What could be used without swapping; None where the system does not say."""
+    """Memory that can be used without swapping, in MiB; None if the system does not report it."""
     try:
         with open("/proc/meminfo") as file:
             return next(int(line.split()[1]) // 1024 for line in file if line.startswith("MemAvailable:"))

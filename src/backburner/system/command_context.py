@@ -1,4 +1,4 @@
-"""The world the gate asks about: which files there are, which program a name means, what a repository's settings run. Reads only."""
+"""What the gate may know about the machine: existing files, the program of a name, settings of a repository that run code. Reads only."""
 
 import itertools
 import os
@@ -13,13 +13,13 @@ from backburner.system.home import is_below, project_above
 from backburner.system.processes import executable_of
 from backburner.system.unapproved import SECRET_NAMES, clean_environment, safe_directories
 
-# Settings of a repository that only say how it is kept. Any other one may make git run something.
+# Settings of a repository that cannot run a program. Any other setting might.
 _SETTINGS = (
     r"core\.(repositoryformatversion|filemode|bare|logallrefupdates|ignorecase|precomposeunicode|symlinks|autocrlf|eol|quotepath)"
     r"|remote\..*\.(url|fetch|pushurl|tagopt|prune)|branch\..*\.(remote|merge|rebase)|user\.(name|email)|init\.defaultbranch"
     r"|pull\.(rebase|ff)|push\.(default|autosetupremote)|color\..*|gui\..*|gc\..*|fetch\.prune|rerere\.enabled|advice\..*"
 )
-# Of these, those that name a program are overridden where nobody approved the command, and the others concern verbs that are not allowed.
+# Settings that name a program: overridden for commands that nobody approved, or only used by git commands that are not allowed.
 _OVERRIDDEN = (
     r"|core\.(hookspath|fsmonitor|pager|editor|sshcommand|askpass|longpaths|protectntfs|protecthfs|safecrlf|whitespace|untrackedcache|abbrev)"
     r"|branch\..*\.(pushremote|description|vscode-merge-base|gh-merge-base|github-pr-owner-number)|branch\.autosetup(merge|rebase)"
@@ -28,14 +28,14 @@ _OVERRIDDEN = (
     r"|maintenance\..*|column\..*|fetch\..*|sequence\.editor"
 )
 _SYSTEM_FOLDERS = ("", "etc", "usr", "bin", "sbin", "lib", "lib64", "boot", "dev", "proc", "sys", "var", "opt")
-_FOLDERS_OF_MANY = ("/home", "/Users", "/root", "/mnt", "/media", "/srv")
-# Folders with other people's code: a name there says little about what a file of code holds.
+_SHARED_FOLDERS = ("/home", "/Users", "/root", "/mnt", "/media", "/srv")
+# Folders with third-party code, in which the name of a source file says little about its content.
 _VENDORED = r"(^|/)(node_modules|\.?venv|site-packages|__pycache__|target|vendor)/"
 _CODE = (
     r"\.(py|pyi|pyc|js|cjs|mjs|jsx|ts|cts|mts|tsx|map|rs|rlib|rmeta|d|o|go|c|cc|cpp|h|hpp|java|class|rb|php|css|scss|html|md|rst|svg|snap)$"
 )
 _CREDENTIALS = rb"(?i)://[^/\s:@]*:[^/\s@]+@|https?://[^/\s@]+@|extraheader|token|passw|secret"
-# How such a name can end. Each begins with the same letters always, which makes the search several times faster.
+# How such a name can end. Each pattern begins with fixed letters, which makes the search several times faster.
 _TRACKED_ENDINGS = (
     rb"\.(?:env(?:\.\w{1,11})?|netrc|git-credentials|p12|pfx|p8|ppk|jks|keystore|kdbx|tfstate)\0",
     rb"id_(?:rsa|dsa|ecdsa|ed25519)\0",
@@ -58,16 +58,16 @@ _SECRET_SAMPLES = (
     "terraform.tfstate",
 )
 _GIT_TIMEOUT = 2.0  # seconds
-_LARGEST_SETTINGS = 256 * 1024
-_LARGEST_INDEX = 64 << 20
-_MOST_MATCHES = 10_000
-_MOST_SEARCHED = 50_000
+_MAX_SETTINGS_BYTES = 256 * 1024
+_MAX_INDEX_BYTES = 64 << 20
+_MAX_MATCHES = 10_000
+_MAX_SEARCHED_FILES = 50_000
 
 
 def project_for(cwd: str, opened: str | None, trusted: Iterable[str], environ: Mapping[str, str], home: str | None = None) -> str | None:
-    """The project that a command in `cwd` is judged by: one that a person trusted, or the one of the folder that its session was opened in.
+    """The project that a command in `cwd` is judged by: a trusted project, or the project in which its session was opened.
 
-    None where the command would run anywhere else: then everything is outside. A checkout in `home`, the folder of Backburner, is one, too.
+    None if the command runs anywhere else: then every path is outside. A checkout below `home`, Backburner's home, is a project too.
     """
     cwd = os.path.realpath(cwd)
     for root in sorted(trusted, key=len, reverse=True):
@@ -86,7 +86,7 @@ def project_for(cwd: str, opened: str | None, trusted: Iterable[str], environ: M
 
 
 def may_be_project(folder: str, environ: Mapping[str, str]) -> bool:
-    """Whether a folder, without links in its path, can be one project: not a home, what is above one, its hidden folders, or a shared place."""
+    """Whether a folder (without links in its path) can be a project: not a home directory, its parents or hidden folders, or a shared folder."""
     homes = {os.path.realpath(home) for home in (environ.get("HOME", ""), os.path.expanduser("~"), _own_home()) if os.path.isabs(home)}
     for home in homes:
         if is_below(home, folder) or (is_below(folder, home) and os.path.relpath(folder, home).startswith(".")):
@@ -98,11 +98,11 @@ def may_be_project(folder: str, environ: Mapping[str, str]) -> bool:
         return False
     if os.path.exists(os.path.join(folder, ".git")):
         return True
-    return folder.split("/")[1] not in _SYSTEM_FOLDERS and folder not in _FOLDERS_OF_MANY
+    return folder.split("/")[1] not in _SYSTEM_FOLDERS and folder not in _SHARED_FOLDERS
 
 
 def _checkout(path: str, home: str) -> str | None:
-    """The checkout below the folder of Backburner that a path lies in."""
+    """The checkout in Backburner's home that contains a path; None if there is none."""
     folder = os.path.join(home, "worktrees", "")
     return folder + path[len(folder) :].split("/")[0] if path.startswith(folder) else None
 
@@ -115,9 +115,9 @@ def _own_home() -> str:
 
 
 class LocalCommandContext:
-    """The machine as a command would find it. Without a `project` all of it is outside; so is `home`, the one of Backburner, always.
+    """The machine as a command would see it. Without a `project` every path is outside; Backburner's own `home` always is.
 
-    `clean`: it will run as `unapproved` has it.
+    `clean`: the command runs in the environment of `system/unapproved.py`.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class LocalCommandContext:
         self.clean = self.ours = clean
         self.project = project
         self._home = os.path.realpath(home) if home else None
-        self._resolved: dict[str, str] = {}  # for as long as one question takes
+        self._resolved: dict[str, str] = {}  # cache for one decision
         self._environ = environ
         self._path = environ.get("PATH", os.defpath)
         self.relative_path = not all(map(os.path.isabs, self._path.split(os.pathsep)))
@@ -142,11 +142,11 @@ class LocalCommandContext:
 
     @property
     def trustable(self) -> bool:
-        """Whether a person could make the project of the folder a trusted one."""
+        """Whether a user could trust the project of the current folder."""
         return self.project is not None or may_be_project(project_above(self.cwd), self._environ)
 
     def inside(self, path: str) -> bool:
-        """Whether a path without links belongs to the project. The folder of Backburner never does, but for the checkouts in it."""
+        """Whether a path (without links) belongs to the project. Backburner's home never does, except for the checkouts in it."""
         if self.project is None or not is_below(path, self.project):
             return False
         return self._home is None or not is_below(path, self._home) or _checkout(self.project, self._home) is not None
@@ -160,11 +160,11 @@ class LocalCommandContext:
         return found
 
     def matches(self, folder: str, pattern: str) -> list[str]:
-        """As a shell would expand it in a folder: a leading dot is only fitted by a dot."""
+        """The paths that a shell would expand a pattern to in a folder: a leading dot must be matched explicitly."""
         import glob
 
-        found = [os.path.join(folder, hit) for hit in itertools.islice(glob.iglob(pattern, root_dir=folder), _MOST_MATCHES)]
-        return found if len(found) < _MOST_MATCHES else [*found, "/"]  # too many to look at all of them
+        found = [os.path.join(folder, hit) for hit in itertools.islice(glob.iglob(pattern, root_dir=folder), _MAX_MATCHES)]
+        return found if len(found) < _MAX_MATCHES else [*found, "/"]  # too many to check: the root stands for the rest
 
     def exists(self, path: str) -> bool:
         return os.path.lexists(path)
@@ -173,22 +173,22 @@ class LocalCommandContext:
         return os.path.isdir(path)
 
     def secrets_below(self, path: str, skipped: Iterable[str], *, ignored: bool) -> str | None:
-        """What a search of a folder and all below it would read that may be a secret, or that it reads too much to tell; None where neither.
+        """A possible secret that a recursive search of a folder would read, or that it reads too many files to tell; None if neither.
 
-        `skipped` are the names of folders that it leaves out; with `ignored` it leaves out hidden files, too, and the folders that git ignores.
+        `skipped` are names of folders that the search skips; with `ignored` it also skips hidden files and folders that git ignores.
         """
-        left_out = {*skipped, *(self._ignored_folders() if ignored else ())}
+        skipped_names = {*skipped, *(self._ignored_folders() if ignored else ())}
         count = 0
         for folder, folders, files in os.walk(path):
             within_git = "/.git" in folder
             folders[:] = [
                 name
                 for name in folders
-                if not (name in left_out or (ignored and name.startswith(".")) or (within_git and name == "objects"))
+                if not (name in skipped_names or (ignored and name.startswith(".")) or (within_git and name == "objects"))
             ]
             count += len(files)
-            if count > _MOST_SEARCHED:
-                return f"more than {_MOST_SEARCHED:,} files"
+            if count > _MAX_SEARCHED_FILES:
+                return f"more than {_MAX_SEARCHED_FILES:,} files"
             for name in files if not ignored else [name for name in files if not name.startswith(".")]:
                 file = os.path.join(folder, name)
                 if not self.inside(file):
@@ -206,14 +206,14 @@ class LocalCommandContext:
         return looks_secret(name) and not (re.search(_VENDORED, name) and re.search(_CODE, name))
 
     def shortened(self, path: str) -> str:
-        """A path of the project from its root on: what the project itself is called, or lies in, says nothing about a file."""
+        """A path relative to the project's root: the name and location of the project say nothing about a file."""
         return os.path.relpath(path, self.project) if self.project and is_below(path, self.project) else path
 
     def _ignored_folders(self) -> list[str]:
-        """The names that the project's own .gitignore leaves out plainly."""
+        """The plain names in the project's own .gitignore."""
         try:
             with open(os.path.join(self.project or self.cwd, ".gitignore"), encoding="utf-8", errors="replace") as file:
-                lines = [line.strip() for line in file.read(_LARGEST_SETTINGS).splitlines()]
+                lines = [line.strip() for line in file.read(_MAX_SETTINGS_BYTES).splitlines()]
         except OSError:
             return []
         if any(line.startswith("!") for line in lines):
@@ -227,32 +227,32 @@ class LocalCommandContext:
         return self._hosts
 
     def git_config_that_runs_code(self, folders: Iterable[str]) -> list[str]:
-        """What would make git run a program in any of these folders, or cannot be told: settings, a hook, submodules, odd layouts."""
+        """What could make git run a program in any of these folders: settings, a hook, submodules, or an unusual layout."""
         try:
             found = dict.fromkeys(filter(None, map(repository_of, dict.fromkeys(folders))))
         except OddRepository as error:
             return [str(error)]
         several = ["its folders belong to several repositories"] if self.clean and len(found) > 1 else []
-        return [*several, *(trap for repository in found for trap in self._traps_of(repository))]
+        return [*several, *(risk for repository in found for risk in self._risks_of(repository))]
 
-    def _traps_of(self, repository: Repository) -> list[str]:
+    def _risks_of(self, repository: Repository) -> list[str]:
         top, git, common = repository
         if not self.inside(top):
             return [f"it is {top}, outside the project"]
         if self.inside(common) and not relied_on(self.shortened(common)):
             return [f"{common} is not protected: commands may create files in it"]
         if not all(map(self._may_be_used, {top, git, common})):
-            return ["it belongs to somebody else"]
+            return ["it belongs to another user"]
         names = ("modules", "config.worktree", "objects/info/alternates", *(["commondir"] if git == common else []))
-        traps = [f"it has {name}" for name in names for place in {git, common} if os.path.lexists(os.path.join(place, name))]
+        risks = [f"it has {name}" for name in names for place in {git, common} if os.path.lexists(os.path.join(place, name))]
         if not self.clean and os.access(os.path.join(common, "hooks", "post-index-change"), os.X_OK):
-            traps.append("its post-index-change hook")
+            risks.append("its post-index-change hook")
         if os.path.lexists(os.path.join(top, ".gitmodules")) or _holds_submodules(git):
-            traps.append("it has submodules")
-        return [*traps, *_odd_settings(os.path.join(common, "config"), _SETTINGS + (_OVERRIDDEN if self.clean else ""))]
+            risks.append("it has submodules")
+        return [*risks, *_odd_settings(os.path.join(common, "config"), _SETTINGS + (_OVERRIDDEN if self.clean else ""))]
 
     def _may_be_used(self, folder: str) -> bool:
-        """Whether git would use a repository of its own accord: with its folder given, it does not look at whose it is."""
+        """Whether git would accept the owner of a repository; git does not check that if GIT_DIR is given."""
         try:
             owner = os.stat(folder).st_uid
         except OSError:
@@ -260,15 +260,15 @@ class LocalCommandContext:
         return owner == os.geteuid() or not {"*", folder, os.path.dirname(folder)}.isdisjoint(safe_directories(self._environ))
 
     def git_secrets(self, folders: Iterable[str], *, contents: bool) -> list[str]:
-        """What git could show of a repository that may be a secret: a password in an address, or with `contents` files that it keeps."""
+        """What git could print of a repository that may be a secret: a password in a URL, or with `contents` tracked files."""
         found = []
         for folder in dict.fromkeys(folders):
             try:
                 repository = repository_of(folder)
             except OddRepository:
-                continue  # one of its traps
+                continue  # reported by git_config_that_runs_code
             if repository and not contents and _holds_credentials(os.path.join(repository.common, "config")):
-                found.append("an address with a password")
+                found.append("a URL with a password")
             if repository and contents and (name := _tracked_secret(repository)):
                 found.append(name)
             elif repository and contents and (not self.ours or _prints_secrets(repository)):
@@ -276,33 +276,36 @@ class LocalCommandContext:
         return found
 
     def git_unknown(self, folders: Iterable[str], names: Iterable[str]) -> str | None:
-        """The first of these names that may be something else than a commit, or a tag of one."""
+        """The first of these names that might not be a commit or the tag of a commit."""
         try:
             found = next(filter(None, map(repository_of, folders)), None)
         except OddRepository:
-            return None  # one of its traps
-        asked = [name for name in names if found and not is_commit(found, name)]
-        if not found or not asked:
+            return None  # reported by git_config_that_runs_code
+        unknown = [name for name in names if found and not is_commit(found, name)]
+        if not found or not unknown:
             return None
-        types = self._git(found, "cat-file", "--batch-check=%(objecttype)", given="".join(f"{name}^{{}}\n" for name in asked)) or ""
-        return next((name for name, kind in itertools.zip_longest(asked, types.splitlines()) if kind != "commit"), None)
+        types = self._git(found, "cat-file", "--batch-check=%(objecttype)", stdin="".join(f"{name}^{{}}\n" for name in unknown)) or ""
+        return next((name for name, kind in itertools.zip_longest(unknown, types.splitlines()) if kind != "commit"), None)
 
     def _secrets_of_history(self, repository: Repository) -> list[str]:
-        """A file with a secret name that any commit changed, where git is not kept from printing it."""
+        """A file with a secret name that any commit changed and that git is not configured to hide."""
         with open(SECRET_NAMES, encoding="utf-8") as file:
             lines = [line.split() for line in file if not line.startswith("#")]
-        paths = [f":({'exclude,' if how == '!diff' else ''}glob){'' if name.startswith('**') else '**/'}{name}" for name, how in lines]
+        paths = [
+            f":({'exclude,' if attribute == '!diff' else ''}glob){'' if name.startswith('**') else '**/'}{name}"
+            for name, attribute in lines
+        ]
         changed = self._git(repository, "log", "--all", "--reflog", "-n1", "--format=", "--name-only", "--", *paths)
         return ["files of a history that is too long to look through"] if changed is None else changed.splitlines()[:1]
 
-    def _git(self, repository: Repository, *words: str, given: str = "") -> str | None:
-        """What git says of a repository without traps; None where that takes too long."""
+    def _git(self, repository: Repository, *words: str, stdin: str = "") -> str | None:
+        """The output of git in a repository without such risks; None if it takes too long."""
         import subprocess
 
         environ = clean_environment(self._environ, [repository.top], self.project)
         try:
             done = subprocess.run(
-                ["git", *words], cwd=repository.top, env=environ, input=given, capture_output=True, text=True, errors="replace", timeout=_GIT_TIMEOUT
+                ["git", *words], cwd=repository.top, env=environ, input=stdin, capture_output=True, text=True, errors="replace", timeout=_GIT_TIMEOUT
             )  # fmt: skip
         except (OSError, subprocess.TimeoutExpired):
             return None
@@ -310,12 +313,12 @@ class LocalCommandContext:
 
 
 def _prints_secrets(repository: Repository) -> bool:
-    """Whether attributes of a repository itself, which come first, may have git print files with secret names."""
+    """Whether the repository's own attributes, which take precedence, may make git print files with secret names."""
     import fnmatch
 
     for path in (os.path.join(repository.top, ".gitattributes"), os.path.join(repository.common, "info", "attributes")):
         try:
-            lines = content_of(path, _LARGEST_SETTINGS).decode("utf-8", "replace").splitlines()
+            lines = content_of(path, _MAX_SETTINGS_BYTES).decode("utf-8", "replace").splitlines()
         except FileNotFoundError:
             continue
         except OSError:
@@ -330,9 +333,9 @@ def _prints_secrets(repository: Repository) -> bool:
 
 
 def _holds_credentials(path: str) -> bool:
-    """Whether settings of git hold a password or a token, or cannot be looked at."""
+    """Whether git settings contain a password or a token, or cannot be read."""
     try:
-        return re.search(_CREDENTIALS, content_of(path, _LARGEST_SETTINGS)) is not None
+        return re.search(_CREDENTIALS, content_of(path, _MAX_SETTINGS_BYTES)) is not None
     except FileNotFoundError:
         return False
     except OSError:
@@ -340,39 +343,39 @@ def _holds_credentials(path: str) -> bool:
 
 
 def _index(git: str) -> bytes | None:
-    """The list of files that a repository keeps; None where it cannot be looked at as a whole."""
+    """The content of a repository's index; None if it cannot be read completely."""
     try:
-        index = content_of(os.path.join(git, "index"), _LARGEST_INDEX + 1)
+        index = content_of(os.path.join(git, "index"), _MAX_INDEX_BYTES + 1)
         split = any(name.startswith("sharedindex") for name in os.listdir(git))
     except FileNotFoundError:
         return b""
     except OSError:
         return None
-    return None if split or len(index) > _LARGEST_INDEX else index
+    return None if split or len(index) > _MAX_INDEX_BYTES else index
 
 
 def _tracked_secret(repository: Repository) -> str | None:
-    """A file with a secret name that a repository keeps now."""
+    """A tracked file with a secret name."""
     index = _index(repository.git) or b""
     found = re.search(_TRACKED_SECRET, index) if any(re.search(ending, index) for ending in _TRACKED_ENDINGS) else None
     return found.group(1).decode("utf-8", "replace") if found else None
 
 
 def _holds_submodules(git: str) -> bool:
-    """Whether the index names other repositories (mode 160000), or cannot be looked at as a whole."""
+    """Whether the index contains submodules (mode 160000), or cannot be read completely."""
     index = _index(git)
     return index is None or b"\0\0\xe0\0" in index
 
 
 def _odd_settings(path: str, known: str) -> list[str]:
-    """The settings in a file that are not known to be harmless; anything that does not read as plain settings is odd, too."""
+    """The settings in a file that are not known to be harmless; text that is not in the plain format counts too."""
     try:
-        text = content_of(path, _LARGEST_SETTINGS + 1).decode()
+        text = content_of(path, _MAX_SETTINGS_BYTES + 1).decode()
     except FileNotFoundError:
         return []
     except (OSError, UnicodeDecodeError):
         return ["its settings cannot be read"]
-    if len(text) > _LARGEST_SETTINGS:
+    if len(text) > _MAX_SETTINGS_BYTES:
         return ["its settings are too long to be read"]
     if any(not c.isprintable() and c not in "\n\t" for c in text.replace("\r\n", "\n")):
         return ["its settings hold hidden characters"]

@@ -1,4 +1,4 @@
-"""Being told that a file grew, through inotify; where there is none, the caller's time-out does instead."""
+"""Detects that a file has grown, through inotify; without inotify the caller's timeout is used instead."""
 
 import ctypes
 import os
@@ -8,7 +8,7 @@ _MODIFIED, _ONESHOT, _NONBLOCK = 0x2, 0x80000000, 0o4000
 
 
 class FileWatch:
-    """Watches files for a single change each: arm, be told, arm again. Nothing is queued for a file that is not armed."""
+    """Watches each file for a single change: arm it, wait, arm it again. No events are queued for a file that is not armed."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -22,7 +22,7 @@ class FileWatch:
         return self._descriptor
 
     def arm(self, path: str) -> int:
-        """Watch for the next change; the number that `fired` will report, -1 where it cannot be watched."""
+        """Watch for the next change; returns the number that `fired` will report, -1 if the file cannot be watched."""
         if not self.works:
             return -1
         return self._libc.inotify_add_watch(self._descriptor, os.fsencode(path), _MODIFIED | _ONESHOT)
@@ -40,7 +40,7 @@ class FileWatch:
         return numbers
 
     def wait(self, seconds: float) -> None:
-        """Block until an armed file changes or the time is up."""
+        """Block until an armed file changes, or until the timeout."""
         if self.works:
             select.select([self._descriptor], [], [], seconds)
             self.fired()

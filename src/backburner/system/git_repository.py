@@ -1,4 +1,4 @@
-"""Finds the repository that git would use in a folder, and says which files it is made of. Reads only, and runs nothing."""
+"""Finds the repository that git would use in a folder, and its files. Reads only, and runs nothing."""
 
 import os
 import re
@@ -6,15 +6,15 @@ from typing import NamedTuple
 
 from backburner.system.home import read_plain
 
-_LARGEST_REFS = 4 << 20
+_MAX_REFS_BYTES = 4 << 20
 
 
 class OddRepository(Exception):
-    """Git would find its settings where they are not looked for."""
+    """Git would find settings in a place that is not checked here."""
 
 
 class Repository(NamedTuple):
-    """`top` is the work tree, `git` its own folder and `common` the one with the settings: the same but in a linked worktree."""
+    """`top` is the work tree, `git` its own folder and `common` the one with the settings; the last two differ only in a linked worktree."""
 
     top: str
     git: str
@@ -22,7 +22,7 @@ class Repository(NamedTuple):
 
 
 def repository_of(folder: str) -> Repository | None:
-    """The repository that a folder belongs to; None where there is none. `folder` is absolute, without links in it."""
+    """The repository that a folder belongs to; None if there is none. `folder` is absolute, without links in it."""
     while True:
         there = {name for name in ("HEAD", "objects", "refs", "commondir") if os.path.lexists(os.path.join(folder, name))}
         if "HEAD" in there and ("commondir" in there or there >= {"objects", "refs"}):
@@ -36,7 +36,7 @@ def repository_of(folder: str) -> Repository | None:
         folder = above
     if os.path.isdir(git) and not os.path.islink(git):
         return Repository(folder, git, git)
-    # a linked worktree: its folder lies in the repository, and each of both names the other
+    # a linked worktree: its folder is inside the repository, and each names the other
     try:
         own = os.path.realpath(os.path.join(folder, _line(git).removeprefix("gitdir: ")))
         common = os.path.dirname(os.path.dirname(own))
@@ -45,11 +45,11 @@ def repository_of(folder: str) -> Repository | None:
             return Repository(folder, own, common)
     except (OSError, ValueError):
         pass
-    raise OddRepository("its settings lie elsewhere")
+    raise OddRepository("its settings are in another place")
 
 
 def is_commit(repository: Repository, name: str) -> bool:
-    """Whether a name can only mean a commit: HEAD, a branch, or one before them. Without asking git, so not every one is known."""
+    """Whether a name can only mean a commit: HEAD, a branch, or an ancestor of these. Does not run git, so some commits are not recognized."""
     found = re.fullmatch(r"([\w./-]*)((?:[~^]\d*|@\{[^{}]*\})*)", name)
     if found is None:
         return False
@@ -61,7 +61,7 @@ def is_commit(repository: Repository, name: str) -> bool:
     if any(os.path.lexists(os.path.join(repository.common, folder, base)) for folder in ("", "refs", "refs/tags")):
         return False
     try:
-        packed = content_of(os.path.join(repository.common, "packed-refs"), _LARGEST_REFS)
+        packed = content_of(os.path.join(repository.common, "packed-refs"), _MAX_REFS_BYTES)
     except OSError:
         packed = b""
     branches = [f"{folder}/{base}" for folder in ("refs/heads", "refs/remotes")]
@@ -70,10 +70,10 @@ def is_commit(repository: Repository, name: str) -> bool:
     return any(os.path.isfile(os.path.join(repository.common, branch)) or f" {branch}\n".encode() in packed for branch in branches)
 
 
-def content_of(path: str, most: int) -> bytes:
-    """The beginning of a file of git; FileNotFoundError where there is none, another OSError where it is a link, a pipe or the like."""
+def content_of(path: str, max_bytes: int) -> bytes:
+    """The beginning of a git file; FileNotFoundError if it does not exist, another OSError if it is a link, a pipe or the like."""
     try:
-        return read_plain(path, most)
+        return read_plain(path, max_bytes)
     except FileNotFoundError:
         if os.path.lexists(path):
             raise OSError(f"{path} is not a plain file") from None
@@ -81,5 +81,5 @@ def content_of(path: str, most: int) -> bytes:
 
 
 def _line(path: str) -> str:
-    """The only line of a small file that is no link."""
+    """The only line of a small file, which must not be a link."""
     return content_of(path, 4096).decode().removesuffix("\n")

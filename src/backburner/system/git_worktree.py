@@ -1,6 +1,6 @@
-"""A git worktree for an agent's task: a checkout and a branch of its own, so that nothing of the person's tree is touched.
+"""A git worktree for an agent task: a separate checkout and branch, so that the user's working tree is not touched.
 
-The branch has the result; the checkout is gone when nobody works in it, and comes back when the conversation is gone on with.
+The result is on the branch. The checkout is removed when the task ends, and created again when the conversation is resumed.
 """
 
 import contextlib
@@ -14,12 +14,12 @@ from backburner.system.run_files import open_work
 
 DIFF = "changes.diff"
 _BRANCH = "backburner/"
-_PATIENCE_SECONDS = 120
-# Nothing that a repository names is run for our own steps.
+_GIT_TIMEOUT = 120
+# Prevents git from running programs that the repository names.
 _SAFE = (
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
-    "safe.bareRepository=explicit",  # a folder that is laid out as a repository is none: commands that nobody approved can make one
+    "safe.bareRepository=explicit",  # ignore folders laid out like a repository: commands that nobody approved can create one
     "commit.gpgSign=false",
     "user.name=Backburner",
     "user.email=backburner@localhost",
@@ -28,7 +28,7 @@ _BASE = "refs/backburner/base/"
 
 
 class Worktree(NamedTuple):
-    """`project` is the repository it belongs to, `path` where it is checked out."""
+    """`project` is the repository, `path` the location of the checkout."""
 
     project: str
     path: str
@@ -39,28 +39,28 @@ class Worktree(NamedTuple):
         return _BRANCH + self.task_id
 
     def make(self) -> None:
-        """Check it out: anew from where the person's tree stands, or the branch of before."""
+        """Create the checkout: from the existing branch, or from HEAD of the user's working tree."""
         if os.path.exists(os.path.join(self.path, ".git")):
             return
         os.makedirs(os.path.dirname(self.path), 0o700, exist_ok=True)
         shutil.rmtree(self.path, ignore_errors=True)
         self._git("worktree", "prune")
-        if self._known(f"refs/heads/{self.branch}"):
+        if self._ref_exists(f"refs/heads/{self.branch}"):
             self._git("worktree", "add", "--quiet", self.path, self.branch)
             return
         self._git("worktree", "add", "--quiet", "-b", self.branch, self.path, "HEAD")
         self._git("update-ref", _BASE + self.task_id, "HEAD")
 
     def finish(self, message: str, folder: str | None = None) -> str:
-        """Put what was done onto the branch and give the checkout back; in a few words what it is.
+        """Commit all changes to the branch and remove the checkout; returns a short description of the result.
 
-        The difference is left in `work/` of the run's folder, where that is given.
+        If `folder` is given, the diff is written to `work/` of that run folder.
         """
         if not os.path.exists(os.path.join(self.path, ".git")):
             return ""
-        self._git("add", "--all", here=True)
-        if self._git("status", "--porcelain", here=True):
-            self._git("commit", "--quiet", "--no-verify", "--message", message, here=True)
+        self._git("add", "--all", in_checkout=True)
+        if self._git("status", "--porcelain", in_checkout=True):
+            self._git("commit", "--quiet", "--no-verify", "--message", message, in_checkout=True)
         base = _BASE + self.task_id
         diff = self._git("diff", "--no-ext-diff", "--no-textconv", "--binary", base, self.branch)
         self._git("worktree", "remove", "--force", self.path)
@@ -69,11 +69,11 @@ class Worktree(NamedTuple):
             self._git("update-ref", "-d", base)
             return "It changed nothing."
         if folder is not None:
-            self._leave(diff, folder)
+            self._write_diff(diff, folder)
         count = self._git("diff", "--shortstat", base, self.branch).decode().strip()
         return f"{count}, on the branch {self.branch}: git merge {self.branch}"
 
-    def _leave(self, diff: bytes, folder: str) -> None:
+    def _write_diff(self, diff: bytes, folder: str) -> None:
         try:
             work = open_work(folder)
             try:
@@ -85,24 +85,24 @@ class Worktree(NamedTuple):
             raise WorktreeFailed(task_id=self.task_id, reason=f"{DIFF} could not be written ({error.strerror})") from None
 
     def forget(self) -> None:
-        """Its task is cleared: the checkout goes; what was done stays on the branch, for whoever wants it."""
+        """Remove the checkout of a cleared task; its changes stay on the branch."""
         with contextlib.suppress(WorktreeFailed):
-            self.finish("What was there when the task was cleared")
+            self.finish("Changes at the time when the task was cleared")
             self._git("update-ref", "-d", _BASE + self.task_id)
         shutil.rmtree(self.path, ignore_errors=True)
 
-    def _known(self, name: str) -> bool:
-        return bool(self._git("rev-parse", "--verify", "--quiet", name, fails=True))
+    def _ref_exists(self, name: str) -> bool:
+        return bool(self._git("rev-parse", "--verify", "--quiet", name, may_fail=True))
 
-    def _git(self, *words: str, here: bool = False, fails: bool = False) -> bytes:
+    def _git(self, *words: str, in_checkout: bool = False, may_fail: bool = False) -> bytes:
         settings = [word for setting in _SAFE for word in ("-c", setting)]
-        command = ["git", *settings, "-C", self.path if here else self.project, *words]
+        command = ["git", *settings, "-C", self.path if in_checkout else self.project, *words]
         environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
         try:
-            done = subprocess.run(command, env=environ, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PATIENCE_SECONDS)
+            done = subprocess.run(command, env=environ, stdin=subprocess.DEVNULL, capture_output=True, timeout=_GIT_TIMEOUT)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise WorktreeFailed(task_id=self.task_id, reason=str(error)) from None
-        if done.returncode and not fails:
-            said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-            raise WorktreeFailed(task_id=self.task_id, reason=said[-1] if said else f"git {words[0]} failed")
+        if done.returncode and not may_fail:
+            messages = done.stderr.decode("utf-8", "replace").strip().splitlines()
+            raise WorktreeFailed(task_id=self.task_id, reason=messages[-1] if messages else f"git {words[0]} failed")
         return done.stdout

@@ -1,4 +1,4 @@
-"""The folder that holds everything: where each file lies, and the two locks. No policy, no ledger."""
+"""The home directory: the paths of its files, and its locks. Contains no policy and does not open the ledger."""
 
 import contextlib
 import errno
@@ -9,14 +9,14 @@ from collections.abc import Iterable
 
 from backburner.core.errors import BadInput, HomeUnusable
 
-# The kernel's limit for a socket's path is 108 bytes with its end, 104 on some systems.
+# The kernel's limit for the path of a socket is 108 bytes including the terminator, 104 on some systems.
 _MAX_SOCKET_DIR_BYTES = 104 - len("/12345678901-12345678.sock") - 1
 
 
-OPENCODE_SERVERS = "opencode"  # below a home: a file for each server of OpenCode that we have started
-SPARE_LOG_PREFIX = ".spare-"  # how the name of a log begins that waits for its command
+OPENCODE_SERVERS = "opencode"  # below a home: a file for each OpenCode server that Backburner has started
+SPARE_LOG_PREFIX = ".spare-"  # prefix of logs that were created in advance
 
-# What a home holds beside run folders.
+# The names in a home besides run folders.
 RESERVED_NAMES = frozenset(
     [
         "agents.lock",
@@ -41,7 +41,7 @@ RESERVED_NAMES = frozenset(
 
 
 class Home:
-    """Paths below one home. `tasks` is where new run folders go, the home itself for a bare `TaskStorage`."""
+    """Paths below one home. `tasks` is the folder of new run folders; for a bare `TaskStorage` it is the home itself."""
 
     def __init__(self, root: str, tasks: str = "tasks") -> None:
         self.root = os.path.abspath(root)
@@ -54,7 +54,7 @@ class Home:
         self.engine_log = os.path.join(self.root, "engine.log")
 
     def make(self) -> "Home":
-        """Create what is missing, private to the user."""
+        """Create what is missing, accessible only by the user."""
         for path in (self.root, os.path.join(self.root, self.tasks)):
             try:
                 os.makedirs(path, 0o700, exist_ok=True)
@@ -62,13 +62,13 @@ class Home:
                 raise HomeUnusable(f"{path} is not a folder", home=self.root) from None
             except OSError as error:
                 raise HomeUnusable(f"{path}: {error.strerror}", home=self.root) from None
-        with contextlib.suppress(OSError):  # a home that cannot be changed can still be read
+        with contextlib.suppress(OSError):  # a read-only home can still be read
             if stat.S_IMODE(os.stat(self.root).st_mode) & 0o077 and (
                 os.path.exists(self.ledger) or RESERVED_NAMES.issuperset(os.listdir(self.root))
             ):
-                os.chmod(self.root, 0o700)  # a folder that holds something else as well may be meant for others
+                os.chmod(self.root, 0o700)  # not if it contains other files: then others may need access
             if not os.path.lexists(self.config):
-                # there from the start: whoever may create files, but not change them, cannot make its rules
+                # created in advance, so that a process that may only create files cannot add rules
                 os.close(os.open(self.config, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         return self
 
@@ -78,7 +78,7 @@ class Home:
 
     @property
     def socket_dir(self) -> str:
-        """Where sockets are bound: in the home, or, because a socket's path must be short, below /tmp."""
+        """The folder of the sockets: in the home, or below /tmp if that path would be too long for a socket."""
         inside = os.path.join(self.root, "sockets")
         if len(os.fsencode(inside)) <= _MAX_SOCKET_DIR_BYTES:
             return inside
@@ -88,7 +88,7 @@ class Home:
         return f"/tmp/backburner-{os.getuid()}/{zlib.crc32(name):08x}{zlib.adler32(name):08x}"
 
     def create_socket_dir(self) -> str:
-        """The folder of sockets, made if missing; refused if somebody else could have put it there."""
+        """Create the folder of the sockets; HomeUnusable if another user could have created it."""
         folder = self.socket_dir
         try:
             for path in dict.fromkeys((os.path.dirname(folder), folder)):
@@ -103,15 +103,15 @@ class Home:
 
 
 def locate(flag: str | None, environ: dict[str, str]) -> str:
-    """The home that is meant: `--home`, else BACKBURNER_HOME, else ~/.backburner."""
+    """The home to use: `--home`, else BACKBURNER_HOME, else ~/.backburner."""
     chosen = flag or environ.get("BACKBURNER_HOME") or "~/.backburner"
     if "\0" in chosen or chosen.encode("utf-8", "replace").decode() != chosen:
-        raise BadInput("The path of a home must be valid UTF-8.")
+        raise BadInput("The path of the home must be valid UTF-8.")
     return os.path.expanduser(chosen)
 
 
 def lock(path: str, *, wait: bool = False, shared: bool = False) -> int | None:
-    """Take a lock file; its descriptor, or None where somebody else holds it. Closing it lets go."""
+    """Take a lock file; returns its descriptor, or None if another process holds it. Closing the descriptor releases the lock."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
@@ -122,7 +122,7 @@ def lock(path: str, *, wait: bool = False, shared: bool = False) -> int | None:
 
 
 def open_plain(path: str, flags: int = os.O_RDONLY) -> int:
-    """Open a file that somebody else could have replaced: nothing that blocks, never ends or leads elsewhere; FileNotFoundError then."""
+    """Open a file that another process could have replaced; FileNotFoundError if it is not a regular file (a link, a pipe, a device)."""
     try:
         descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
     except OSError as error:
@@ -135,17 +135,17 @@ def open_plain(path: str, flags: int = os.O_RDONLY) -> int:
     return descriptor
 
 
-def read_plain(path: str, most: int) -> bytes:
+def read_plain(path: str, max_bytes: int) -> bytes:
     """The beginning of such a file."""
     descriptor = open_plain(path)
     try:
-        return os.read(descriptor, most)
+        return os.read(descriptor, max_bytes)
     finally:
         os.close(descriptor)
 
 
 def is_locked(path: str) -> bool:
-    """Whether some process holds the lock; takes it for a moment where none does, so only for files nobody waits on."""
+    """Whether some process holds the lock. Takes it for a moment if none does, so use it only for files that nobody waits for."""
     try:
         descriptor = open_plain(path)
     except FileNotFoundError:
@@ -160,7 +160,7 @@ def is_locked(path: str) -> bool:
 
 
 def opencode_server_files(home: Home) -> bool:
-    """Whether there are servers of ours that somebody has to look after."""
+    """Whether Backburner has started OpenCode servers that are not removed yet."""
     try:
         return any(name.endswith(".json") for name in os.listdir(os.path.join(home.root, OPENCODE_SERVERS)))
     except OSError:
@@ -168,12 +168,12 @@ def opencode_server_files(home: Home) -> bool:
 
 
 def project_of(cwd: str) -> str:
-    """The project a folder belongs to: the git root above it, else the folder itself."""
+    """The project that a folder belongs to: the git root above it, else the folder itself."""
     return project_above(os.path.realpath(cwd))
 
 
 def project_above(cwd: str) -> str:
-    """The same for a path without links in it."""
+    """Like `project_of`, for a path without links in it."""
     folder = cwd
     while not os.path.exists(f"{folder}/.git"):
         above = os.path.dirname(folder)
@@ -184,12 +184,12 @@ def project_above(cwd: str) -> str:
 
 
 def is_below(path: str, folder: str) -> bool:
-    """Whether a path is a folder or lies in it; both absolute."""
+    """Whether a path is a folder or inside it; both are absolute."""
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def create(path: str, mode: int = 0o600) -> int:
-    """A new file, open for writing; what was there goes, and is not written through."""
+    """Create a new file for writing; an existing file is removed, not written through."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     try:
         return os.open(path, flags, mode)
@@ -199,17 +199,17 @@ def create(path: str, mode: int = 0o600) -> int:
 
 
 def open_folder(path: str, inside: int | None = None) -> int:
-    """Open a folder that somebody else could have replaced, below the open folder `inside` if there is one; OSError for a link."""
+    """Open a folder that another process could have replaced, below the open folder `inside` if given; OSError for a link."""
     return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=inside)
 
 
 def write_atomically(path: str, text: str, mode: int = 0o600) -> None:
-    """Replace a file as a whole: a reader sees the old or the new one, never half of it."""
+    """Replace a file atomically: a reader sees the old or the new content, never a part of it."""
     write_pieces(path, (text.encode("utf-8", "surrogateescape"),), mode)
 
 
 def write_pieces(path: str, pieces: Iterable[bytes], mode: int = 0o600) -> None:
-    """The same with content that is more than should be in memory at once."""
+    """Like `write_atomically`, for content that should not be in memory all at once."""
     temporary = f"{path}.{os.getpid()}.new"
     descriptor = create(temporary, mode)
     try:
@@ -225,7 +225,7 @@ def write_pieces(path: str, pieces: Iterable[bytes], mode: int = 0o600) -> None:
 
 
 def stamp(path: str) -> tuple[int, int] | None:
-    """What changes when a file does; None where there is none."""
+    """A value that changes when a file changes; None if there is no file."""
     try:
         found = os.stat(path)
         return found.st_mtime_ns, found.st_size

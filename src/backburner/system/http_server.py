@@ -1,7 +1,7 @@
-"""An HTTP server on a listening socket, for MCP over HTTP and for webhooks: uvicorn, with limits for those who connect and say nothing.
+"""An HTTP server on a listening socket, for MCP over HTTP and for webhooks: uvicorn, with limits for idle connections.
 
-A connection that is not being answered is closed when it has not sent the whole header of a request in time. When all connections are
-taken, a new one takes the place of the one that has been sending its header for longest; where every other is being answered, it gets 503.
+A connection without an active request is closed if it has not sent a complete header in time. If the maximum number of connections
+is reached, a new one replaces the one that has been sending its header for longest; if all have active requests, it gets 503.
 """
 
 import asyncio
@@ -26,23 +26,23 @@ def http_server(
 
 
 class _Connection(H11Protocol):
-    """One connection. Its timer runs while a header is on its way, and not while a request is answered, however long that takes."""
+    """One connection. Its timer runs while a header is received, and not while a request is handled, however long that takes."""
 
-    def __init__(self, *, max_connections: int, header_timeout: float, **given: Any) -> None:
-        super().__init__(**given)
+    def __init__(self, *, max_connections: int, header_timeout: float, **options: Any) -> None:
+        super().__init__(**options)
         self._max_connections, self._header_timeout = max_connections, header_timeout
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         if len(self.connections) > self._max_connections:
-            waiting = [(one._timer.when(), one) for one in self.connections if isinstance(one, _Connection) and one._timer]
+            waiting = [(other._timer.when(), other) for other in self.connections if isinstance(other, _Connection) and other._timer]
             if not waiting:
                 self.connections.discard(self)
                 transport.write(_FULL)
                 transport.close()
                 return
-            min(waiting, key=lambda one: one[0])[1]._give_up()
+            min(waiting, key=lambda pair: pair[0])[1]._give_up()
         self._expect_header()
 
     def data_received(self, data: bytes) -> None:
@@ -63,7 +63,7 @@ class _Connection(H11Protocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def _expect_header(self) -> None:
-        """From the first byte on, not anew with every byte."""
+        """Start the timer with the first byte; further bytes do not restart it."""
         if self._timer is None:
             self._timer = self.loop.call_later(self._header_timeout, self._give_up)
 
@@ -74,5 +74,5 @@ class _Connection(H11Protocol):
 
     def _give_up(self) -> None:
         self._stop_timer()
-        self.connections.discard(self)  # at once: others may come before the loop gets to close it
+        self.connections.discard(self)  # immediately, because other connections may arrive before the loop closes it
         self.transport.abort()

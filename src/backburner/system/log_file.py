@@ -1,7 +1,7 @@
-"""Reading a run's output.log: without its header, past the hole of a capped one, from an offset or from the end.
+"""Reads a run's output.log: without its header, past the hole of a capped log, from an offset or from the end.
 
-Nothing here writes a log. A file named `.capped` beside it says that a hole in it is ours and not a command's zeros, and,
-once the hole is closed, what was cut out where. A *cursor* counts all that was ever written, so a cut does not move it.
+Never writes a log. A file `.capped` next to it says that a hole in it was punched by Backburner and is not zeros of the command,
+and, after the hole was closed, what was removed where. A *cursor* counts all bytes ever written, so removals do not shift it.
 """
 
 import os
@@ -15,22 +15,22 @@ from backburner.system.home import open_plain, read_plain
 NAME, CAPPED = "output.log", ".capped"
 _FIRST, _LAST = b"# Background task: ", b"\n# Started: "
 _CHUNK = 1 << 20
-_LONGEST_VALUE = 4000
-_LONGEST_MARK = 4096
+_MAX_VALUE_CHARACTERS = 4000
+_MAX_CAPPED_BYTES = 4096
 
 
 def header(lines: dict[str, str]) -> bytes:
-    """The `#` lines a log starts with; the first is `Background task`, the last `Started`."""
+    """The `#` lines at the beginning of a log; the first is `Background task`, the last `Started`."""
     text = "".join(f"# {name}: {_shortened(clean(value))}\n" for name, value in lines.items())
     return text.encode("utf-8", "surrogateescape")
 
 
 def _shortened(value: str) -> str:
-    return value if len(value) <= _LONGEST_VALUE else value[:_LONGEST_VALUE] + "…"
+    return value if len(value) <= _MAX_VALUE_CHARACTERS else value[:_MAX_VALUE_CHARACTERS] + "…"
 
 
 def cut_marker(dropped: int) -> bytes:
-    """The plain text that stands where output was left out."""
+    """The text that replaces removed output."""
     return f"\n[backburner: {dropped:,} bytes of output left out here]\n".encode()
 
 
@@ -47,7 +47,7 @@ def _cut(data: bytes) -> bytes:
 
 
 def digest(folder: str) -> str:
-    """What was printed, as one short text that is the same for the same output."""
+    """A hash of the output; equal for equal output."""
     import hashlib
 
     found = hashlib.sha256()
@@ -61,7 +61,7 @@ def digest(folder: str) -> str:
 
 
 class Cut(NamedTuple):
-    """What a closed gap stands for: from `start` on `dropped` bytes are missing, `marker` bytes say so. Holds for one file."""
+    """A closed gap: from `start` on, `dropped` bytes are missing and `marker` bytes replace them. Valid for one inode."""
 
     inode: int
     start: int
@@ -73,7 +73,7 @@ class Cut(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A bounded piece of output; `cursor` is where to go on, and `more` says that there is something there already."""
+    """A limited part of the output; `cursor` is where the next part begins, and `more` says that it already has data."""
 
     data: bytes
     cursor: str
@@ -81,7 +81,7 @@ class Piece(NamedTuple):
 
 
 class Log:
-    """An open output.log. Offsets are those of the file and stay true while it grows."""
+    """An open output.log. Offsets are offsets in the file and stay valid while it grows."""
 
     def __init__(self, folder: str, name: str = NAME) -> None:
         self._descriptor = open_plain(os.path.join(folder, name))
@@ -101,7 +101,7 @@ class Log:
         return os.fstat(self._descriptor).st_size
 
     def body_start(self) -> int:
-        """The offset where the command's own output begins."""
+        """The offset at which the command's own output begins."""
         start = os.pread(self._descriptor, 1 << 18, 0)
         if not start.startswith(_FIRST):
             return 0
@@ -109,7 +109,7 @@ class Log:
         return start.find(b"\n", last + 1) + 1 if last >= 0 else 0
 
     def chunks(self, start: int, end: int | None = None) -> Iterator[tuple[int, bytes]]:
-        """The data from `start` to `end` as (offset after it, bytes); a hole comes as its marker."""
+        """The data from `start` to `end` as (offset after it, bytes); a hole is returned as its marker."""
         position = start
         end = self.size if end is None else end
         while position < end:
@@ -125,7 +125,7 @@ class Log:
             yield position, piece
 
     def bounded(self, limit: int) -> Iterator[bytes]:
-        """The whole file; of one with more than `limit` bytes the first and the last half of that, with a marker between them."""
+        """The whole file; if it is larger than `limit` bytes, its first and last half of that, with a marker between them."""
         end = self.size
         if end <= limit:
             yield from (piece for _, piece in self.chunks(0, end))
@@ -135,49 +135,49 @@ class Log:
         yield cut_marker(tail - head)
         yield from (piece for _, piece in self.chunks(tail, end))
 
-    def piece(self, start: int, most: int) -> tuple[int, bytes]:
-        """At most `most` bytes from `start` on as (offset after it, bytes), cut at a line or at least between characters."""
+    def piece(self, start: int, max_bytes: int) -> tuple[int, bytes]:
+        """At most `max_bytes` bytes from `start` as (offset after them, bytes), cut at a line end or between characters."""
         position, found = start, b""
         for after, chunk in self.chunks(start):
-            room = most - len(found)
+            room = max_bytes - len(found)
             if len(chunk) <= room:
                 position, found = after, found + chunk
                 continue
-            cut = b"" if after - position != len(chunk) else _cut(chunk[:room])  # a marker stands for more than it holds
+            cut = b"" if after - position != len(chunk) else _cut(chunk[:room])  # a marker represents more bytes than it has
             if not found and not cut:
                 return after, chunk[:room]
             return position + len(cut), found + cut
         return position, found
 
-    def lines_with(self, text: str, start: int, most: int, *, growing: bool) -> tuple[int, bytes]:
-        """The lines from `start` on that hold a text, whatever their case, as (offset after them, bytes); at most `most` bytes.
+    def lines_with(self, text: str, start: int, max_bytes: int, *, growing: bool) -> tuple[int, bytes]:
+        """The lines from `start` that contain a text (ignoring case) as (offset after them, bytes); at most `max_bytes` bytes.
 
-        A line that alone is longer is cut. The last line of a log that grows may not be whole yet: it is left for the next time.
+        A longer line is cut. The last line of a growing log may be incomplete: it is left for the next call.
         """
         wanted, found, line, line_start = text.casefold(), b"", b"", start
         for after, chunk in self.chunks(start):
-            whole = after - (line_start + len(line)) == len(chunk)  # not so for a marker, or after one within a line
+            whole = after - (line_start + len(line)) == len(chunk)  # false for a marker, and after a marker within a line
             for part in chunk.splitlines(keepends=True):
                 line += part
                 if not line.endswith(b"\n"):
                     continue
                 if wanted in line.decode("utf-8", "replace").casefold():
-                    if found and len(found) + len(line) > most:
+                    if found and len(found) + len(line) > max_bytes:
                         return line_start, found
-                    found += line if len(line) <= most else line[: most - 1] + b"\n"
+                    found += line if len(line) <= max_bytes else line[: max_bytes - 1] + b"\n"
                 line_start, line = (line_start + len(line) if whole else after), b""
         if line and not growing:
-            if wanted in line.decode("utf-8", "replace").casefold() and (not found or len(found) + len(line) <= most):
-                return line_start + len(line), found + line[:most]
+            if wanted in line.decode("utf-8", "replace").casefold() and (not found or len(found) + len(line) <= max_bytes):
+                return line_start + len(line), found + line[:max_bytes]
             return (line_start if found and wanted in line.decode("utf-8", "replace").casefold() else line_start + len(line)), found
         return line_start, found
 
     def cursor(self, position: int) -> int:
-        """An offset of the file as a cursor."""
+        """The cursor of an offset in the file."""
         return position + sum(cut.dropped - cut.marker for cut in self._cuts() if position >= cut.start + cut.marker)
 
     def position(self, cursor: int) -> int:
-        """Where in the file to go on from a cursor: at the marker, where what came next was cut out."""
+        """The offset in the file of a cursor; the offset of the marker if the data at the cursor was removed."""
         missing = 0
         for cut in self._cuts():
             if cursor < cut.start + missing:
@@ -188,15 +188,15 @@ class Log:
         return max(cursor - missing, self.body_start())
 
     def _cuts(self) -> list[Cut]:
-        """What was cut out of this very file, in the order of where."""
+        """What was removed from this file, in file order."""
         try:
-            cuts = [Cut(*map(int, line.split())) for line in read_plain(self._mark, _LONGEST_MARK).splitlines()]
+            cuts = [Cut(*map(int, line.split())) for line in read_plain(self._mark, _MAX_CAPPED_BYTES).splitlines()]
         except (OSError, ValueError, TypeError):
             return []
         return [cut for cut in cuts if cut.inode == os.fstat(self._descriptor).st_ino]
 
     def tail(self, lines: int, *, longest: int = 1 << 20, end: int | None = None) -> bytes:
-        """The last `lines` lines of the output up to `end`, at most `longest` bytes of it."""
+        """The last `lines` lines of the output up to `end`, at most `longest` bytes."""
         end, first = self.size if end is None else end, self.body_start()
         start, found = end, b""
         while lines > 0 and start > first and end - start < longest and found.count(b"\n") <= lines:
@@ -206,7 +206,7 @@ class Log:
         return b"\n".join(kept[-lines - (kept[-1] == b"") :]) if lines > 0 else b""
 
     def count_lines(self) -> int:
-        """The lines of the kept output, a last one without an end included."""
+        """The number of lines of the kept output, including a last line without a newline."""
         count, last = 0, b"\n"
         for _, piece in self.chunks(self.body_start()):
             count += piece.count(b"\n")
@@ -215,11 +215,11 @@ class Log:
 
     @property
     def has_hole(self) -> bool:
-        """Whether output was left out, and not yet closed for good."""
+        """Whether the log has a hole that is not closed yet."""
         return self._extent(0, self.size)[1] < self.size
 
     def _before_hole(self, position: int) -> int:
-        """Where the hole begins that `position` lies in; `position` itself where there is none."""
+        """The start of the hole that contains `position`; `position` itself if there is none."""
         data = 0
         while True:
             hole = self._extent(data, position)[1]
@@ -242,7 +242,7 @@ class Log:
 
 
 def position_of(text: str, count: int) -> tuple[int, int]:
-    """A cursor as the number of a run and an offset."""
+    """The run number and offset of a cursor."""
     n, colon, offset = text.partition(":")
     if not colon:
         n, offset = str(count if text != "0" else 1), text

@@ -1,7 +1,7 @@
-"""Which process is which: identities that survive a recycled pid, and who belongs to a run.
+"""Process identities that remain valid if a pid is reused, and the processes that belong to a run.
 
-A run's processes are those of its session and those that carry its mark in their environment; a process that shed both
-(`env -i setsid …`) is out of reach. Linux reads /proc; elsewhere `ps` answers, and the mark cannot be seen.
+A run's processes are those in its session and those with its process tag in their environment. A process that left both
+(`env -i setsid …`) cannot be found. Linux reads /proc; other systems use `ps`, and cannot see the tag.
 """
 
 import contextlib
@@ -13,8 +13,8 @@ from backburner.core.models import ProcessId
 from backburner.system.home import Home
 
 TAG_VARIABLE = "BACKBURNER_MARK"
-# The hard limit of file locks that everything has which we start. Linux (since 2.4) does not enforce it, every child inherits it whatever it
-# sheds, and only root can raise it again. Other systems have no such limit.
+# The hard limit of file locks of every process that Backburner starts. Linux (since 2.4) does not enforce it, every child inherits it
+# whatever it resets, and only root can raise it. Other systems have no such limit.
 INSIDE = 48_673
 _LOCKS = 10
 _PROC = os.path.exists("/proc/self/stat")
@@ -22,9 +22,9 @@ _PROC = os.path.exists("/proc/self/stat")
 
 @functools.cache
 def boot_id() -> str:
-    """Changes with every boot of the machine. BACKBURNER_BOOT_ID stands in for it in tests of what a reboot does."""
-    if pretended := os.environ.get("BACKBURNER_BOOT_ID"):
-        return pretended
+    """Changes with every boot of the machine. Tests set BACKBURNER_BOOT_ID to simulate a reboot."""
+    if simulated := os.environ.get("BACKBURNER_BOOT_ID"):
+        return simulated
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             return file.read().strip().replace("-", "")
@@ -33,7 +33,7 @@ def boot_id() -> str:
 
 
 def identify(pid: int) -> ProcessId | None:
-    """The identity of a living process, None for one that is gone or only waits to be reaped."""
+    """The identity of a running process; None if it does not exist or is a zombie."""
     if not _PROC:
         started = _output("ps", "-o", "lstart=", "-p", str(pid)).strip().replace(" ", "-").replace(":", ".")
         return ProcessId(pid, started, boot_id()) if started else None
@@ -50,17 +50,17 @@ def myself() -> ProcessId:
 
 
 def is_alive(process: ProcessId | None) -> bool:
-    """Whether just this process, not another one with its pid, still runs."""
+    """Whether exactly this process is running, not another one with its pid."""
     return process is not None and process.boot == boot_id() and identify(process.pid) == process
 
 
-def members(leader: ProcessId | None, mark: str) -> list[ProcessId]:
-    """Every living process of a run: those in its leader's session, and those that carry its mark."""
-    if leader is not None and (leader.boot != boot_id() or _recycled(leader)):
+def members(leader: ProcessId | None, process_tag: str) -> list[ProcessId]:
+    """Every running process of a run: those in its leader's session, and those with its tag."""
+    if leader is not None and (leader.boot != boot_id() or _pid_reused(leader)):
         leader = None
     if not _PROC:
         return _group_by_ps(leader.pid) if leader else []
-    wanted = f"{TAG_VARIABLE}={mark}".encode()
+    wanted = f"{TAG_VARIABLE}={process_tag}".encode()
     mine, found = os.getpid(), []
     for name in os.listdir("/proc"):
         if not name.isdigit() or int(name) == mine:
@@ -68,20 +68,20 @@ def members(leader: ProcessId | None, mark: str) -> list[ProcessId]:
         fields = _stat(int(name))
         if not fields or fields[0] in "ZX":
             continue
-        of_session = leader is not None and fields[3] == str(leader.pid) and int(fields[19]) >= int(leader.started)
-        if of_session or _carries(name, wanted):
+        in_session = leader is not None and fields[3] == str(leader.pid) and int(fields[19]) >= int(leader.started)
+        if in_session or _has_variable(name, wanted):
             found.append(ProcessId(int(name), fields[19], boot_id()))
     return found
 
 
-def _recycled(process: ProcessId) -> bool:
-    """Whether somebody else has its pid: then its session is gone too, for its number is not given away while it lasts."""
+def _pid_reused(process: ProcessId) -> bool:
+    """Whether another process has its pid. Then its session has ended too, because a session's id is not reused while it exists."""
     fields = _stat(process.pid) if _PROC else None
     return fields is not None and fields[19] != process.started
 
 
 def send(process: ProcessId, number: int) -> bool:
-    """Signal just this process; False where it is gone. Its identity is checked with the pid pinned down."""
+    """Send a signal to exactly this process; False if it has exited. The identity is checked while a pidfd holds the pid."""
     if not hasattr(os, "pidfd_open"):
         if is_alive(process):
             os.kill(process.pid, number)
@@ -104,18 +104,18 @@ def send(process: ProcessId, number: int) -> bool:
         os.close(descriptor)
 
 
-def end_all(leader: ProcessId | None, mark: str) -> int:
-    """Kill what is left of something whose keeper died; how many processes that were."""
+def end_all(leader: ProcessId | None, process_tag: str) -> int:
+    """Kill all processes of a run whose owner died; returns how many."""
     ended: set[ProcessId] = set()
-    for _ in range(100):  # each may have started another one before it died
-        if not (left := members(leader, mark)):
+    for _ in range(100):  # each may have started another one before it was killed
+        if not (left := members(leader, process_tag)):
             break
-        ended.update(one for one in left if send(one, 9))
+        ended.update(member for member in left if send(member, 9))
     return len(ended)
 
 
 def send_group(leader: ProcessId, number: int) -> bool:
-    """Signal the group that `leader` leads, at once and with all it forks meanwhile; False where it leads none any more."""
+    """Signal the process group that `leader` leads, including processes it forks meanwhile; False if that group no longer exists."""
     if not is_alive(leader):
         return False
     try:
@@ -126,7 +126,7 @@ def send_group(leader: ProcessId, number: int) -> bool:
 
 
 def _stat(pid: int) -> list[str] | None:
-    """The fields of /proc/PID/stat from the third on (state): the name before may hold anything."""
+    """The fields of /proc/PID/stat from the third on (state), because the name before them may contain any character."""
     try:
         descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
     except FileNotFoundError:
@@ -139,7 +139,7 @@ def _stat(pid: int) -> list[str] | None:
         os.close(descriptor)
 
 
-def _carries(pid: str, wanted: bytes) -> bool:
+def _has_variable(pid: str, wanted: bytes) -> bool:
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return wanted in file.read().split(b"\0")
@@ -160,7 +160,7 @@ def _output(*command: str) -> str:
 
 
 def parent_of(pid: int) -> int | None:
-    """The process that started another one, as far as that is known."""
+    """The parent of a process; None if it is not known."""
     if not _PROC:
         text = _output("ps", "-o", "ppid=", "-p", str(pid)).strip()
         return int(text) if text.isdigit() else None
@@ -169,7 +169,7 @@ def parent_of(pid: int) -> int | None:
 
 
 def variables_of(pid: int) -> set[str]:
-    """The names of the variables that a process was started with; none where that cannot be seen."""
+    """The names of the variables that a process was started with; empty if they cannot be read."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return {entry.partition(b"=")[0].decode("utf-8", "replace") for entry in file.read().split(b"\0")}
@@ -179,7 +179,7 @@ def variables_of(pid: int) -> set[str]:
 
 @functools.cache
 def inherited_variables() -> frozenset[str]:
-    """The names of the variables that any process above this one was started with."""
+    """The names of the variables that any ancestor of this process was started with."""
     found: set[str] = set()
     pid = parent_of(os.getpid())
     for _ in range(64):
@@ -191,32 +191,32 @@ def inherited_variables() -> frozenset[str]:
 
 
 def mark_inside(pid: int = 0) -> None:
-    """Mark a process of ours, this one without a pid, and with it all that it starts from now on: no yes can come from there."""
+    """Mark a process (this one without a pid) and all processes it will start as started by Backburner: they cannot give approvals."""
     if sys.platform != "linux":
         return
     import resource  # only who starts something needs it
 
-    with contextlib.suppress(OSError, ValueError):  # it has ended, or has a lower limit of somebody else's
+    with contextlib.suppress(OSError, ValueError):  # it has exited, or already has a lower limit
         resource.prlimit(pid, _LOCKS, (INSIDE, INSIDE))
 
 
 def is_inside() -> bool:
-    """Whether this process was started by anything that we run, however far up that is."""
+    """Whether this process or any of its ancestors was started by Backburner."""
     if sys.platform != "linux":
         return False
     import resource
 
-    return 0 <= resource.getrlimit(_LOCKS)[1] <= INSIDE  # anybody may lower it further; unlimited is -1
+    return 0 <= resource.getrlimit(_LOCKS)[1] <= INSIDE  # any process may lower it further; unlimited is -1
 
 
 def state_of(pid: int) -> str | None:
-    """The letter the kernel has for what a process does: R, S, T (stopped), Z …"""
+    """The kernel's letter for the state of a process: R, S, T (stopped), Z …"""
     fields = _stat(pid) if _PROC else None
     return fields[0] if fields else None
 
 
 def umask() -> int:
-    """This process's file mode mask, read without changing it where that is possible."""
+    """This process's file mode mask, read without changing it if possible."""
     try:
         with open("/proc/self/status") as file:
             return next(int(line.split()[1], 8) for line in file if line.startswith("Umask:"))
@@ -227,7 +227,7 @@ def umask() -> int:
 
 
 def engine_of(home: Home) -> ProcessId | None:
-    """The engine that serves a home now."""
+    """The engine that currently serves a home; None if there is none."""
     try:
         with open(home.engine_lock) as file:
             found = ProcessId.parse(file.read().strip())
@@ -237,7 +237,7 @@ def engine_of(home: Home) -> ProcessId | None:
 
 
 def daemons_of(home: Home) -> list[ProcessId]:
-    """The engine of a home and the processes beside it, of whatever version; not this one. Without /proc only the engine."""
+    """The engine and the other daemons of a home, of any version, except this process. Without /proc only the engine."""
     found = [engine] if (engine := engine_of(home)) else []
     for name in os.listdir("/proc") if _PROC else ():
         if not name.isdecimal() or int(name) == os.getpid():
@@ -246,7 +246,7 @@ def daemons_of(home: Home) -> list[ProcessId]:
             with open(f"/proc/{name}/cmdline", "rb") as file:
                 words = file.read().split(b"\0")
         except OSError:
-            continue  # it is gone
+            continue  # it has exited
         ours = len(words) > 2 and words[1] == b"-Pc" and b"from backburner." in words[2]
         if ours and os.fsencode(home.root) in words and (process := identify(int(name))) and process not in found:
             found.append(process)
@@ -254,7 +254,7 @@ def daemons_of(home: Home) -> list[ProcessId]:
 
 
 def executable_of(name: str, cwd: str, path: str) -> str | None:
-    """The file that `name` would run in `cwd` with this PATH; None where there is none that can be run."""
+    """The file that `name` would run in `cwd` with this PATH; None if there is no executable file."""
     if "/" in name:
         return _if_executable(os.path.join(cwd, name))
     for folder in path.split(os.pathsep):

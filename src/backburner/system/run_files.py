@@ -1,7 +1,7 @@
-"""The folder of a run. Its command writes in `work/` and reads what it depends on in `inputs/`; everything else there is ours.
+"""The folder of a run. The command writes to `work/` and reads its inputs from `inputs/`; all other files belong to Backburner.
 
-Among ours are the files for people and scripts: metadata.json, span_id.txt, result.json. The ledger is the truth; a file that is
-missing or damaged is written anew from it, and a folder the ledger does not know is left alone.
+These include files for users and scripts: metadata.json, span_id.txt, result.json. The ledger is authoritative; a missing or
+damaged file is written again from it, and a folder that the ledger does not know is not touched.
 """
 
 import contextlib
@@ -18,15 +18,15 @@ from backburner.core.states import ENDED
 from backburner.system.home import Home, open_folder, read_plain, write_atomically, write_pieces
 from backburner.system.log_file import NAME, Log
 
-EXIT = ".exit"  # blank, then `s` once the command was begun, then its code
-SCRIPT = ".shim"  # locked for as long as the shim of a command lives
-STREAM = "stream.jsonl"  # what an agent says to a person who reads along, as it says it
-INPUT = ".input"  # where a command reads from that can be sent something
-WORK = "work"  # all that a command writes in the folder of its run
-INPUTS = "inputs"  # read-only copies of what a run depends on
-PRECHECK = "gate.log"  # what the command in front of a prompt had printed
+EXIT = ".exit"  # empty, then `s` when the command has started, then its exit code
+SCRIPT = ".shim"  # locked while the shim of the command runs
+STREAM = "stream.jsonl"  # the text of an agent while it is being generated
+INPUT = ".input"  # the fifo that a command with an open input reads from
+WORK = "work"  # the files that a command writes
+INPUTS = "inputs"  # read-only copies of the results that a run depends on
+PRECHECK = "gate.log"  # the output of the pre-check command
 _MAX_FILE_BYTES = 8 << 20
-CONVERSATION, ACTIVITY, ERRORS = "conversation.json", ".activity.json", "agent.err"  # an agent's
+CONVERSATION, ACTIVITY, ERRORS = "conversation.json", ".activity.json", "agent.err"  # of an agent
 _READ_ONLY = 0o444
 METADATA, RESULT, SPAN, EVENT = "metadata.json", "result.json", "span_id.txt", "event.json"
 
@@ -62,7 +62,7 @@ def metadata(task: Task, run: Run) -> dict[str, object]:
 
 
 def make(folder: str) -> None:
-    """Make the folder of a run that is about to start, with `work/` in it."""
+    """Create the folder of a run that is about to start, with `work/` in it."""
     try:
         os.mkdir(folder, 0o700)
     except FileExistsError:
@@ -73,7 +73,7 @@ def make(folder: str) -> None:
 
 
 def _make_inside(folder: str, name: str) -> str:
-    """A folder in the folder of a run; what has its name and is no folder goes."""
+    """Create a folder in the folder of a run; anything else with that name is removed."""
     path = os.path.join(folder, name)
     try:
         os.mkdir(path, 0o700)
@@ -85,7 +85,7 @@ def _make_inside(folder: str, name: str) -> str:
 
 
 def open_work(folder: str) -> int:
-    """Open `work/` of a run; OSError where a command has put something else in its place."""
+    """Open `work/` of a run; OSError if the command has replaced it by something else."""
     run = open_folder(folder)
     try:
         return open_folder(WORK, run)
@@ -94,14 +94,14 @@ def open_work(folder: str) -> int:
 
 
 def write(folder: str, task: Task, run: Run) -> None:
-    """Write what is known of a run, and how it ended where it has."""
+    """Write the metadata of a run, and its result if it has ended."""
     write_metadata(folder, task, run)
     if run.state in ENDED:
         write_result(folder, run)
 
 
 def write_metadata(folder: str, task: Task, run: Run) -> None:
-    """Make the folder if it is missing and write what is known of the run."""
+    """Create the folder if it is missing, and write the metadata of the run."""
     text = _pretty(metadata(task, run))
     try:
         write_atomically(os.path.join(folder, METADATA), text)
@@ -113,12 +113,12 @@ def write_metadata(folder: str, task: Task, run: Run) -> None:
 
 
 def write_result(folder: str, run: Run) -> None:
-    """Write how the run ended."""
-    took = None if run.started_at is None or run.ended_at is None else max(0, run.ended_at - run.started_at) / 1000
+    """Write the result of the run."""
+    duration = None if run.started_at is None or run.ended_at is None else max(0, run.ended_at - run.started_at) / 1000
     result = {
         "exit_code": run.end.exit_code,
         "result": run.end.result,
-        "duration_seconds": took,
+        "duration_seconds": duration,
         "stdout_lines": run.end.lines or 0,
         "stderr_lines": 0,
         "summary": run.end.summary,
@@ -129,7 +129,7 @@ def write_result(folder: str, run: Run) -> None:
 
 
 def _pretty(fields: Mapping[str, object]) -> str:
-    """JSON with a line for each field. The library's own indentation is many times slower, and this is written for every command."""
+    """JSON with one line per field. The library's own indentation is many times slower, and this is written for every command."""
     lines = ",\n".join(f'  "{name}": {_plain(value)}' for name, value in fields.items())
     return f"{{\n{lines}\n}}\n"
 
@@ -141,7 +141,7 @@ def _plain(value: object) -> str:
 
 
 def exit_text(folder: str) -> str:
-    """What the shim has written of the command's end so far."""
+    """What the shim has written about the command so far."""
     try:
         return read_plain(os.path.join(folder, EXIT), 16).decode("ascii", "replace").strip("\0 \n")
     except FileNotFoundError:
@@ -149,13 +149,13 @@ def exit_text(folder: str) -> str:
 
 
 def exit_code(folder: str) -> int | None:
-    """The code the command ended with; None where it has not, or where nobody was there to write it."""
+    """The command's exit code; None if it has not ended, or if the shim could not write it."""
     text = exit_text(folder)
     return int(text) if text.isdigit() else None
 
 
 def usage(folder: str) -> dict[str, float]:
-    """What a run of an agent had used when it was last seen, however it ended."""
+    """The last recorded usage of an agent's run, however it ended."""
     try:
         found = json.loads(read_plain(os.path.join(folder, ACTIVITY), _MAX_FILE_BYTES))
     except (OSError, ValueError):
@@ -165,9 +165,9 @@ def usage(folder: str) -> dict[str, float]:
 
 
 def write_inputs(home: Home, run: Run, max_log_bytes: int) -> dict[str, str]:
-    """Copy what a run depends on into its `inputs/`: the output and result of the run that it comes after, and what happened.
+    """Copy what a run depends on to its `inputs/`: output and result of the run that it follows, and its trigger event.
 
-    Gives the variables that name the copies.
+    Returns the variables with the paths of the copies.
     """
     if run.cause.origin is None and run.cause.payload is None:
         return {}
@@ -186,10 +186,10 @@ def write_inputs(home: Home, run: Run, max_log_bytes: int) -> dict[str, str]:
 
 
 def _copy_results(home: Home, run: Run, origin: str, copies: str, max_log_bytes: int) -> None:
-    """Copy what a run left that another depends on; nothing where it is gone.
+    """Copy the results of a run that another run follows; does nothing if they no longer exist.
 
-    It may have been cleared by the time that its follower is started once more. What was copied then is kept, and a follower that
-    failed and runs again gets the copies of its run before.
+    They may have been cleared before the following run is started again. Copies that were made before are kept, and a run that is
+    a retry gets the copies of the previous attempt.
     """
     tasks = os.path.dirname(run.folder)
     sources = [os.path.join(tasks, origin)]
@@ -205,13 +205,13 @@ def _copy_results(home: Home, run: Run, origin: str, copies: str, max_log_bytes:
 
 
 def remove(folder: str) -> None:
-    """Delete a run's folder, and nothing that a link in it leads to; one that is gone already is fine."""
+    """Delete a run's folder, without following links in it; does nothing if it does not exist."""
     import shutil  # slow to load, as the other, and few doors need them
     import subprocess
 
     with contextlib.suppress(RecursionError):
         shutil.rmtree(folder, ignore_errors=True)
-    if os.path.isdir(folder) and not os.path.islink(folder):  # folders in folders, deeper than Python or its open files reach
+    if os.path.isdir(folder) and not os.path.islink(folder):  # nested too deeply for Python or its limit of open files
         subprocess.run(["rm", "-rf", "--", folder], env={"PATH": os.defpath}, stdin=subprocess.DEVNULL, capture_output=True)
 
 
@@ -224,7 +224,7 @@ class FolderProblem(StrEnum):
 
 
 def problems(tasks: str, known: dict[str, Entry]) -> list[tuple[str, FolderProblem]]:
-    """What is wrong in a folder of runs, with its path. `known` is by the name of the run's folder."""
+    """The problems in a folder of runs, with their paths. The keys of `known` are names of run folders."""
     found = []
     for name in sorted(os.listdir(tasks)) if os.path.isdir(tasks) else []:
         path = os.path.join(tasks, name)
@@ -241,7 +241,7 @@ def problems(tasks: str, known: dict[str, Entry]) -> list[tuple[str, FolderProbl
 
 
 def readable(folder: str) -> bool:
-    """Whether the folder's metadata.json is there and whole."""
+    """Whether the folder has a complete metadata.json."""
     try:
         return isinstance(json.loads(read_plain(os.path.join(folder, METADATA), _MAX_FILE_BYTES)), dict)
     except (OSError, ValueError):

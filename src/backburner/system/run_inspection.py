@@ -1,6 +1,6 @@
-"""Signs of life of a run, read from its folder and its processes: how far it is, the files it left, the ports it listens on.
+"""Inspects a run through its folder and its processes: progress, artifacts, and ports it listens on.
 
-Everything here was written by the command or by whoever it runs: nothing is trusted, followed or read to its end.
+All of this was written by the command: nothing is trusted, no link is followed, and every read is limited.
 """
 
 import contextlib
@@ -20,74 +20,75 @@ if TYPE_CHECKING:
     from backburner.core.progress import Progress
 
 PROGRESS = "progress.jsonl"
-# Our files that do not begin with a dot: they are in the folder of a run, and not in `work/`.
+# Backburner's files that do not begin with a dot: they are in the folder of a run, and not in `work/`.
 _OURS = frozenset([folders.METADATA, folders.RESULT, folders.SPAN, folders.EVENT, folders.INPUTS, folders.PRECHECK, NAME])
 _OURS |= {folders.CONVERSATION, folders.STREAM, folders.ERRORS}
-_TAIL = 64 * 1024
-_MOST_FILES = 20
-_MOST_LOOKED_AT = 100_000
+_TAIL_BYTES = 64 * 1024
+_MAX_LISTED_FILES = 20
+_MAX_SCANNED_FILES = 100_000
 _LISTENING = "0A"
 
 
 def of_agent(activity: dict[str, Any]) -> "Progress | None":
-    """How far an agent is: nobody knows, but what it does can be said."""
+    """The activity of an agent, whose progress cannot be measured: the number of tool calls and the latest ones."""
     calls, recent = activity.get("tools"), activity.get("recent")
     if not isinstance(calls, int) or not calls or not isinstance(recent, list):
         return None
     from backburner.core.progress import Progress
 
     names = ", ".join(shortened(clean(str(name)), longest=40) for name in recent[-3:])
-    return Progress(None, None, None, f"{calls} tool call{'s' if calls != 1 else ''}, last: {names}")
+    plural = "" if calls == 1 else "s"
+    return Progress(None, None, None, f"{calls} tool call{plural}, last: {names}")
 
 
 def progress(folder: str) -> "Progress | None":
-    """How far the command says it is, else what its output tells; None where neither says anything."""
+    """The progress that the command reports, otherwise what can be concluded from its output; None if neither says anything."""
     from backburner.core.progress import observed, reported  # slow to load, and lists need none
 
     if found := reported(_end_of_progress_file(folder)):
         return found
     try:
         with Log(folder) as log:
-            return observed(log.tail(4000, longest=_TAIL).decode("utf-8", "replace"))
+            return observed(log.tail(4000, longest=_TAIL_BYTES).decode("utf-8", "replace"))
     except OSError:
         return None
 
 
 def _end_of_progress_file(folder: str) -> bytes:
-    """The end of what the command wrote there; nothing where there is no plain file, but something that would block or never end."""
+    """The end of the progress file; empty if it is not a regular file."""
     with contextlib.suppress(OSError), _open_command_folder(folder) as (place, _):
         descriptor = os.open(PROGRESS, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW, dir_fd=place)
         try:
             found = os.fstat(descriptor)
             if stat.S_ISREG(found.st_mode):
-                return os.pread(descriptor, _TAIL, max(0, found.st_size - _TAIL))
+                return os.pread(descriptor, _TAIL_BYTES, max(0, found.st_size - _TAIL_BYTES))
         finally:
             os.close(descriptor)
     return b""
 
 
 def artifacts(folder: str) -> tuple[str, ...]:
-    """What the command left in `work/`, by name and fit to be shown; a folder of its own ends in a slash."""
-    names = sorted(_left(folder))
-    more = len(names) - _MOST_FILES
-    return (*(visible(name) for name in names[:_MOST_FILES]), *((f"and {more} more",) if more > 0 else ()))
+    """The names of the files that the command left in `work/`, safe to print; a folder ends in a slash."""
+    names = sorted(_artifact_names(folder))
+    more = len(names) - _MAX_LISTED_FILES
+    return (*(visible(name) for name in names[:_MAX_LISTED_FILES]), *((f"and {more} more",) if more > 0 else ()))
 
 
-def _left(folder: str) -> Iterator[str]:
+def _artifact_names(folder: str) -> Iterator[str]:
     with contextlib.suppress(OSError), _open_command_folder(folder) as (place, among_ours), os.scandir(place) as found:
-        for number, one in enumerate(found):
-            if number >= _MOST_LOOKED_AT:
+        for number, item in enumerate(found):
+            if number >= _MAX_SCANNED_FILES:
                 return
-            ours = among_ours and (one.name in _OURS or one.name.endswith(".new"))
-            if one.name != PROGRESS and not one.name.startswith(".") and not ours:
-                yield one.name + ("/" if one.is_dir(follow_symlinks=False) else "")
+            ours = among_ours and (item.name in _OURS or item.name.endswith(".new"))
+            if item.name != PROGRESS and not item.name.startswith(".") and not ours:
+                yield item.name + ("/" if item.is_dir(follow_symlinks=False) else "")
 
 
 @contextlib.contextmanager
 def _open_command_folder(folder: str) -> Generator[tuple[int, bool]]:
-    """Open the folder that the command of a run writes in: its descriptor, and whether our own files are in it too.
+    """Open the folder that the command writes in: its descriptor, and whether Backburner's own files are in it too.
 
-    That is `work/`. A run without it was started before there was one: its command wrote into the folder of the run itself.
+    That is `work/`. A run without it was started by an older version, and its command wrote into the folder of the run itself.
     """
     try:
         descriptor, among_ours = folders.open_work(folder), False
@@ -99,12 +100,12 @@ def _open_command_folder(folder: str) -> Generator[tuple[int, bool]]:
         os.close(descriptor)
 
 
-def ports(leader: ProcessId | None, mark: str) -> list[int]:
-    """The TCP ports that the processes of a run listen on; none where that cannot be seen."""
+def ports(leader: ProcessId | None, process_tag: str) -> list[int]:
+    """The TCP ports that the processes of a run listen on; empty if that cannot be determined."""
     listening = dict(_sockets())
     if leader is None or not listening:
         return []
-    return sorted({listening[inode] for one in members(leader, mark) for inode in _inodes(one) if inode in listening})
+    return sorted({listening[inode] for member in members(leader, process_tag) for inode in _inodes(member) if inode in listening})
 
 
 def _sockets() -> Iterator[tuple[str, int]]:

@@ -1,4 +1,4 @@
-"""Writing to the input of a command that was started with one: a fifo in its folder."""
+"""Writes to the input of a command that was started with an open input: a fifo in its folder."""
 
 import contextlib
 import errno
@@ -11,11 +11,11 @@ import time
 from backburner.core.errors import BadInput
 from backburner.system.run_files import INPUT
 
-_WRITE_TIMEOUT = 5.0  # seconds that a command may take to make room
+_WRITE_TIMEOUT = 5.0  # seconds that a command may take to read its input
 
 
 def write_stdin(folder: str, data: bytes, task_id: str, *, starting: bool = False) -> None:
-    """Send all of it, or say how much was taken. Two who send at the same time do not mix. A command that is `starting` is waited for."""
+    """Write all of `data`; BadInput says how much was written if that fails. Concurrent writes do not mix. Waits for a `starting` command."""
     descriptor = _open(folder, task_id, time.monotonic() + (_WRITE_TIMEOUT if starting else 0.0))
     try:
         if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
@@ -28,12 +28,12 @@ def write_stdin(folder: str, data: bytes, task_id: str, *, starting: bool = Fals
         while sent < len(data):
             ready = room.poll(max(0.0, deadline - time.monotonic()) * 1000)
             try:
-                with contextlib.suppress(BlockingIOError):  # somebody was quicker
+                with contextlib.suppress(BlockingIOError):  # another writer filled the pipe first
                     sent += os.write(descriptor, data[sent : sent + select.PIPE_BUF]) if ready else 0
             except BrokenPipeError:
                 raise BadInput(f"Task {task_id} closed its input after {sent} of {len(data)} bytes.") from None
             if sent < len(data) and time.monotonic() >= deadline:
-                raise BadInput(f"Task {task_id} does not read its input: {sent} of {len(data)} bytes were taken in {_WRITE_TIMEOUT:g} s.")
+                raise BadInput(f"Task {task_id} does not read its input: {sent} of {len(data)} bytes were read in {_WRITE_TIMEOUT:g} s.")
     finally:
         os.close(descriptor)
 
@@ -47,7 +47,7 @@ def _open(folder: str, task_id: str, deadline: float) -> int:
             if (missing or unread) and time.monotonic() < deadline:
                 time.sleep(0.01)
             elif missing:
-                raise BadInput(f"Task {task_id} has no open input yet, or none any more.") from None
+                raise BadInput(f"Task {task_id} has no open input: it has not started reading yet, or has ended.") from None
             elif unread:
                 raise BadInput(f"Task {task_id} has closed its input.") from None
             else:
@@ -61,5 +61,5 @@ def _exclusive(descriptor: int, deadline: float, task_id: str) -> None:
             return
         except BlockingIOError:
             if time.monotonic() >= deadline:
-                raise BadInput(f"Somebody else is sending to task {task_id}; nothing was sent.") from None
+                raise BadInput(f"Another process is sending to task {task_id}; nothing was sent.") from None
             time.sleep(0.01)

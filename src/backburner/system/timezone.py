@@ -1,10 +1,10 @@
-"""The name of this machine's time zone, which a schedule by the clock keeps."""
+"""The name of this machine's time zone, which is stored with schedules."""
 
 import os
 
 
 def zone_name(environ: dict[str, str]) -> str:
-    """As `TZ` says, or the system; UTC where neither has a name for it."""
+    """The time zone of `TZ` or of the system; UTC if neither has a name."""
     named = environ.get("TZ", "").removeprefix(":")
     named = named.partition("/zoneinfo/")[2] or named
     if named and not named.startswith("/") and is_zone(named):

@@ -1,6 +1,6 @@
-"""Wake-ups between processes: a folder of datagram sockets, one per listener; a ring is a hint and carries nothing.
+"""Wake-ups between processes: a folder of datagram sockets, one per listener. A wake-up is a hint and carries no data.
 
-Whoever has written to the ledger rings; listeners read the ledger again. The engine listens as `engine.sock`.
+A process that has written to the ledger sends wake-ups; listeners read the ledger again. The engine listens on `engine.sock`.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ ENGINE_SOCKET = "engine.sock"
 
 
 class WakeupListener:
-    """A bound socket that can be waited on. Bind first, then read the ledger, so that no ring is missed."""
+    """A bound socket to wait on. Bind it before reading the ledger, so that no wake-up is missed."""
 
     def __init__(self, folder: str, name: str | None = None) -> None:
         self.path = os.path.join(folder, name or f"{os.getpid()}-{os.urandom(4).hex()}.sock")
@@ -29,13 +29,13 @@ class WakeupListener:
         return self.socket.fileno()
 
     def wait(self, seconds: float | None) -> bool:
-        """Block until a ring or the time is up; True when it rang."""
+        """Block until a wake-up or the timeout; True if there was a wake-up."""
         ready, _, _ = select.select([self.socket], [], [], seconds)
         self.drain()
         return bool(ready)
 
     def drain(self) -> None:
-        """Forget the rings so far."""
+        """Discard all pending wake-ups."""
         try:
             while self.socket.recv(16):
                 pass
@@ -44,32 +44,32 @@ class WakeupListener:
 
     def close(self) -> None:
         with contextlib.suppress(FileNotFoundError):
-            if os.stat(self.path).st_ino == self._inode:  # not the socket of somebody who came after us
+            if os.stat(self.path).st_ino == self._inode:  # not a socket that another process bound later
                 os.unlink(self.path)
         self.socket.close()
 
 
 def wake(folder: str, name: str) -> bool:
-    """Ring one listener; False where nobody listens there."""
+    """Wake one listener; False if nobody listens there."""
     return _send(os.path.join(folder, name))
 
 
 def wake_process(folder: str, pid: int) -> None:
-    """Ring what one process listens to."""
+    """Wake the listeners of one process."""
     for name in os.listdir(folder):
         if name.startswith(f"{pid}-"):
             _send(os.path.join(folder, name))
 
 
 def wake_clients(folder: str) -> None:
-    """Ring everybody but the engine."""
+    """Wake all listeners except the engine."""
     wake_all(folder, engine_too=False)
 
 
 def wake_all(folder: str, *, engine_too: bool = True, except_for: str = "") -> bool:
-    """Ring every listener but the one at the path `besides`; True when the engine was among them.
+    """Wake every listener except the one at the path `except_for`; True if the engine was among them.
 
-    Sockets of dead listeners are cleared away.
+    Sockets of dead listeners are removed.
     """
     engine = False
     try:
@@ -92,7 +92,7 @@ def _send(path: str) -> bool:
     try:
         sender.sendto(b"!", path)
     except BlockingIOError:
-        return True  # its queue is full of rings already
+        return True  # its queue is full of wake-ups already
     except OSError:
         return False
     finally:

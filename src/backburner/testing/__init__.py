@@ -1,6 +1,6 @@
-"""Fakes for tests: a clock that moves when it is told to, and a disk that loses its power.
+"""Fakes for tests: a clock that only advances when it is told to, and a disk that loses its power.
 
-Both stand in for the world, not for Backburner: a test with them runs the real ledger.
+They replace the environment, not Backburner: a test with them uses the real ledger.
 """
 
 import random
@@ -12,7 +12,7 @@ _SECTOR = 512
 
 
 class FakeClock:
-    """A `Clock` that stands still until it is advanced. Milliseconds UTC."""
+    """A `Clock` that does not move until it is advanced. Milliseconds UTC."""
 
     def __init__(self, now: int = 1_770_000_000_000) -> None:
         self.now = now
@@ -21,17 +21,17 @@ class FakeClock:
         return self.now
 
     def advance(self, milliseconds: int) -> int:
-        """Let time pass (or run back, with a negative number); the moment it is then."""
+        """Advance the time (or move it back, with a negative number); returns the new time."""
         self.now += milliseconds
         return self.now
 
 
 class PowerLossVFS(apsw.VFS):
-    """A disk in memory for `open_ledger(path, vfs=disk.name, exclusive=True)`, one connection at a time.
+    """A disk in memory for `open_ledger(path, vfs=disk.name, exclusive=True)`, for one connection at a time.
 
-    A write is only safe once its file was synced. When the power is cut each file keeps what was synced and, where
-    `keep` is above 0, that share of the other writes at random, some of them torn at a sector. Files that are open then
-    only give errors; the next connection finds what the disk kept. The same seed loses the same writes.
+    A write is only safe after its file was synced. When the power is cut, each file keeps what was synced and, if
+    `keep` is above 0, a random share of the other writes, some of them torn at a sector. Files that are open at that time
+    only raise errors; the next connection finds what the disk kept. The same seed loses the same writes.
     """
 
     def __init__(self, name: str, seed: int = 0, keep: float = 0.0) -> None:
@@ -44,7 +44,7 @@ class PowerLossVFS(apsw.VFS):
         super().__init__(name, base="")
 
     def cut_power(self) -> None:
-        """Lose what is not safe, at once."""
+        """Lose everything that is not safe, immediately."""
         self.cuts += 1
         self._countdown = None
         for path, content in self._deleted.items():
@@ -55,11 +55,11 @@ class PowerLossVFS(apsw.VFS):
         self._files = {path: _Content(data) for path, data in survived.items() if data is not None}
 
     def cut_power_after(self, operations: int) -> None:
-        """Cut the power in the middle of the n-th write, sync, truncation or deletion from now."""
+        """Cut the power during the n-th write, sync, truncation or deletion from now on."""
         self._countdown = operations
 
     def spend(self) -> None:
-        """One operation passes; the last one that was granted does not come to its end."""
+        """Count one operation; raises if the power is cut during it."""
         self.operations += 1
         if self._countdown is None:
             return
@@ -69,13 +69,13 @@ class PowerLossVFS(apsw.VFS):
             raise apsw.IOError("the power is gone")
 
     def sync_folder(self) -> None:
-        """Make creations and deletions safe."""
+        """Make the creation and deletion of files safe."""
         self._deleted = {}
         for content in self._files.values():
             if content.safe is None:
                 content.safe = b""
 
-    # -- what SQLite calls
+    # -- called by SQLite
 
     def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> Any:
         path = name.filename() if isinstance(name, apsw.URIFilename) else name
@@ -108,7 +108,7 @@ class PowerLossVFS(apsw.VFS):
 
 
 class _Content:
-    """A file: what is `safe` (None where even its name is not), what a reader sees, and the changes between the two."""
+    """A file: its `safe` content (None if even its name is not safe), what a reader sees, and the changes between them."""
 
     def __init__(self, safe: bytes | None) -> None:
         self.safe = safe
@@ -116,7 +116,7 @@ class _Content:
         self.unsafe: list[tuple[int, bytes | None]] = []
 
     def write(self, offset: int, data: bytes | None) -> None:
-        """Data at an offset, or with None the end of the file there."""
+        """Write data at an offset, or truncate the file there if data is None."""
         _apply(self.seen, offset, data)
         self.unsafe.append((offset, data))
 
@@ -150,7 +150,7 @@ def _apply(content: bytearray, offset: int, data: bytes | None) -> None:
 
 
 class _Handle:
-    """An open file. One that was open when the power went only gives errors."""
+    """An open file. If it was open when the power was cut, it only raises errors."""
 
     def __init__(self, disk: PowerLossVFS, content: _Content) -> None:
         self._disk, self._content, self._power = disk, content, disk.cuts
@@ -177,7 +177,7 @@ class _Handle:
 
     def xSync(self, flags: int) -> None:
         if self._power != self._disk.cuts:
-            return  # SQLite may sync once more when it closes, and has nobody to tell of an error
+            return  # SQLite may sync once more when it closes, and cannot report an error then
         self._disk.spend()
         self._content.sync()
         self._disk.sync_folder()

@@ -1,4 +1,4 @@
-"""Builds submissions and tasks for tests from flat arguments, as a caller would name them."""
+"""Builds submissions and tasks for tests from flat keyword arguments."""
 
 from typing import Any
 
@@ -23,46 +23,46 @@ _REQUEST = ("session", "message", "opened", "restarted_from")
 
 
 def spec(command: Any = (), cwd: str = "/tmp", **flat: Any) -> TaskSpec:
-    """A specification from flat arguments; what is left over is an error."""
+    """A task specification from flat arguments; unknown arguments raise an error."""
     limits = limits_from(flat.pop("limits", {}))
     prompt, options = flat.pop("prompt", ""), options_from(flat.pop("terms", {}))
     agent, budget, notify = flat.pop("agent", None), budget_from(flat.pop("budget", {})), flat.pop("notify", None)
     schedule, source = flat.pop("schedule", None), source_from(flat.pop("source", {}))
     if isinstance(schedule, dict):
         schedule = Schedule(**schedule) if schedule else None
-    made = TaskSpec(
+    result = TaskSpec(
         cwd=cwd,
-        command=CommandSpec(words=tuple(command), limits=limits, **_taken(flat, _COMMAND)),
+        command=CommandSpec(words=tuple(command), limits=limits, **_pop(flat, _COMMAND)),
         agent=AgentSpec(agent, prompt, options) if agent is not None else None,
-        order=Order(**_taken(flat, Order._fields)),
+        order=Order(**_pop(flat, Order._fields)),
         budget=budget,
         recurrence=Recurrence(schedule, notify, source) if schedule is not None else None,
-        **_taken(flat, _SPEC),
+        **_pop(flat, _SPEC),
     )
     assert not flat, f"no such fields: {', '.join(flat)}"
-    return made
+    return result
 
 
 def request(
     command: Any = (), cwd: str = "/tmp", environment: dict[str, str] | None = None, description: str = "", **flat: Any
 ) -> Submission:
     """A submission from flat arguments."""
-    request = _taken(flat, (*_REQUEST, "parent_run", "proposed"))
+    request = _pop(flat, (*_REQUEST, "parent_run", "proposed"))
     return Submission(spec(command, cwd, description=description, **flat), environment or {}, **request)
 
 
 def task(task_id: str, command: Any = (), cwd: str = "/tmp", **flat: Any) -> Task:
-    """A task from flat arguments; active, one-shot and approved by a person unless they say otherwise."""
-    about: dict[str, Any] = {"kind": "oneshot", "state": TaskState.ACTIVE, "project": cwd, "created_at": 0, "run_count": 1}
-    about |= _taken(flat, (*about, *_REQUEST, "lane", "expires_at", "retrieved_at", "parent_task", "parent_run"))
-    trace = TraceIds(**_taken(flat, TraceIds._fields))
-    recurring = RecurringState(**_taken(flat, RecurringState._fields))
-    given: dict[str, Any] = {"by": "user", "via": "cli", "at": 0, **_taken(flat, Decision._fields)}
-    decision = Decision(**given)
-    return Task(task_id, spec=spec(command, cwd, **flat), decision=decision, trace=trace, recurring=recurring, **about)
+    """A task from flat arguments; by default active, one-shot and approved by a user."""
+    fields: dict[str, Any] = {"kind": "oneshot", "state": TaskState.ACTIVE, "project": cwd, "created_at": 0, "run_count": 1}
+    fields |= _pop(flat, (*fields, *_REQUEST, "lane", "expires_at", "retrieved_at", "parent_task", "parent_run"))
+    trace = TraceIds(**_pop(flat, TraceIds._fields))
+    recurring = RecurringState(**_pop(flat, RecurringState._fields))
+    approval: dict[str, Any] = {"by": "user", "via": "cli", "at": 0, **_pop(flat, Decision._fields)}
+    decision = Decision(**approval)
+    return Task(task_id, spec=spec(command, cwd, **flat), decision=decision, trace=trace, recurring=recurring, **fields)
 
 
-def _taken(flat: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+def _pop(flat: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     return {name: flat.pop(name) for name in names if name in flat}
 
 
@@ -77,24 +77,24 @@ _DECISION = {
 
 
 def changed(task: Task, **flat: Any) -> Task:
-    """A task with other values, by their flat names."""
+    """A copy of a task with other values, by their flat names."""
     command = {name: flat.pop(name) for name in _COMMAND if name in flat}
-    order = _taken(flat, Order._fields)
-    parts = {**_taken(flat, _SPEC), **({"cwd": flat.pop("cwd")} if "cwd" in flat else {})}
+    order = _pop(flat, Order._fields)
+    parts = {**_pop(flat, _SPEC), **({"cwd": flat.pop("cwd")} if "cwd" in flat else {})}
     decision = {_DECISION[name]: flat.pop(name) for name in _DECISION if name in flat}
-    recurring = _taken(flat, RecurringState._fields)
+    recurring = _pop(flat, RecurringState._fields)
     spec = task.spec._replace(command=task.spec.command._replace(**command), order=task.spec.order._replace(**order), **parts)
     return task._replace(spec=spec, decision=task.decision._replace(**decision), recurring=task.recurring._replace(**recurring), **flat)
 
 
 def run(run_id: str = "task_x", **flat: Any) -> Run:
-    """A run from flat arguments; running unless they say otherwise."""
-    made = Run(run_id, run_id, 1, RunState.RUNNING, f"tasks/{run_id}", "", "", "", "engine", 0)
-    return changed_run(made, **flat)
+    """A run from flat arguments; running by default."""
+    base = Run(run_id, run_id, 1, RunState.RUNNING, f"tasks/{run_id}", "", "", "", "engine", 0)
+    return changed_run(base, **flat)
 
 
 def changed_run(run: Run, **flat: Any) -> Run:
-    """A run with other values, by their flat names; `cause` is its kind."""
-    end = _taken(flat, RunEnd._fields)
-    cause = {("kind" if name == "cause" else name): value for name, value in _taken(flat, ("cause", *RunCause._fields)).items()}
+    """A copy of a run with other values, by their flat names; `cause` is the kind of its cause."""
+    end = _pop(flat, RunEnd._fields)
+    cause = {("kind" if name == "cause" else name): value for name, value in _pop(flat, ("cause", *RunCause._fields)).items()}
     return run._replace(end=run.end._replace(**end), cause=run.cause._replace(**cause), **flat)

@@ -1,7 +1,7 @@
-"""A scripted model server on loopback, so that real coding agents run in tests without a model and without a network.
+"""A scripted model server on loopback, so that tests run real coding agents without a model and without a network.
 
-Requests come in as OpenAI chat completions, OpenAI responses, Anthropic messages or Gemini contents; what the prompt scripts
-goes out in the same dialect, streamed or whole. It never leaves 127.0.0.1, and it keeps the requests for a test to look at.
+Requests are OpenAI chat completions, OpenAI responses, Anthropic messages or Gemini contents; the scripted answer is sent
+in the same dialect, streamed or complete. The server only listens on 127.0.0.1, and keeps the requests for tests to inspect.
 """
 
 import json
@@ -20,8 +20,8 @@ from backburner.testing.request_texts import strings
 
 _OPENING = "[[script:"
 _REQUESTS_KEPT = 200
-_LONGEST_HANG_SECONDS = 60.0
-_LARGEST_FLOOD = 64 * 1024 * 1024
+_MAX_HANG_SECONDS = 60.0
+_MAX_FLOOD_BYTES = 64 * 1024 * 1024
 _ERROR_TYPES = {400: "invalid_request_error", 429: "rate_limit_error"}
 _TASK_ID = re.compile(r"task_\d{8}_\d{6}_[\w-]+")
 
@@ -29,23 +29,23 @@ Json = dict[str, Any]
 
 
 class ScriptedModel:
-    """A model that does what the newest user message with a script says: `[[script: [{"tool": …, "args": …}, {"say": …}]]]`.
+    """A model that follows the script in the newest user message: `[[script: [{"tool": …, "args": …}, {"say": …}]]]`.
 
-    Each assistant turn after that message is one step; beyond the script, and without one, it says "ok". A step may hold
+    Each assistant turn after that message is one step. After the script, and without one, it answers "ok". A step may have
 
-    - `tool` with `args` (or `raw_args`, a text sent as it is), or `tools`, a list of such calls made at once. A tool is found
+    - `tool` with `args` (or `raw_args`, a text that is sent unchanged), or `tools`, a list of calls made together. A tool is found
       by the end of its name; in `args`, `{{task_id}}` is the newest task id of a tool result, `{{x}}` its newest field `x`.
-    - `say`, a text; alone or before the calls. `flood`, a text of so many bytes.
+    - `say`, a text; alone or before the calls. `flood`, a text with that many bytes.
     - `hang`, seconds to wait before the answer, at most 60; `drip`, seconds to wait in the middle of it.
-    - `error`, an HTTP status, given `times` times (1) for this script; the step after it then follows.
+    - `error`, an HTTP status, returned `times` times (default 1) for this script; then the next step follows.
 
-    A request that offers no tools (a title, a summary) is answered "ok". Without a script `think` makes a step of the roles and texts so far.
+    A request without tools (a title, a summary) is answered "ok". Without a script, `think` makes a step from the roles and texts so far.
     """
 
     def __init__(self, think: "Callable[[list[tuple[str, str]]], Json] | None" = None) -> None:
         self._think = think
         self.requests: deque[Json] = deque(maxlen=_REQUESTS_KEPT)
-        self.keys: set[str] = set()  # all that requests brought as `Authorization` or `x-api-key`
+        self.keys: set[str] = set()  # the values of `Authorization` and `x-api-key` in all requests
         self._errors_given: Counter[tuple[str, int]] = Counter()
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -65,13 +65,13 @@ class ScriptedModel:
         self._thread.join()
 
     def seen(self, text: str) -> bool:
-        """Whether any request kept holds the text, in any of its strings."""
+        """Whether any kept request contains the text, in any of its strings."""
         with self._lock:
             requests = list(self.requests)
         return any(text in string for request in requests for string in strings(request))
 
     def answer(self, path: str, body: Json) -> tuple[int, str, bytes]:
-        """Status, content type and body of the answer to one request; waits where the script says so."""
+        """Status, content type and body of the answer to one request; waits if the script says so."""
         with self._lock:
             self.requests.append(body)
         dialect = next((dialect for ending, dialect in _DIALECTS.items() if path.lower().endswith(ending)), None)
@@ -83,25 +83,25 @@ class ScriptedModel:
         if "error" in step:
             return _as_json(int(step["error"]), _error(int(step["error"])))
         if "hang" in step:
-            self._closing.wait(min(float(step["hang"]), _LONGEST_HANG_SECONDS))
-        self._dripping.seconds = min(float(step.get("drip", 0)), _LONGEST_HANG_SECONDS)
+            self._closing.wait(min(float(step["hang"]), _MAX_HANG_SECONDS))
+        self._dripping.seconds = min(float(step.get("drip", 0)), _MAX_HANG_SECONDS)
         answer = _answer(step, tools, results)
         if body.get("stream") or "streamGenerateContent" in path:
             return 200, "text/event-stream", "".join(map(_sse, dialect.events(answer))).encode()
         return _as_json(200, dialect.whole(answer))
 
     def drip(self) -> None:
-        """In the middle of an answer: wait as long as its step says."""
+        """Wait in the middle of an answer, as long as its step says."""
         self._closing.wait(getattr(self._dripping, "seconds", 0.0))
         self._dripping.seconds = 0.0
 
     def _step(self, turns: "list[_Turn]") -> tuple[Json, list[str]]:
         """The step to take now, and the tool results so far."""
         results = [turn.text for turn in turns if turn.role == "tool"]
-        said = [(place, turn.text) for place, turn in enumerate(turns) if turn.role == "user" and _OPENING in turn.text]
-        if not said and self._think:
+        scripted = [(place, turn.text) for place, turn in enumerate(turns) if turn.role == "user" and _OPENING in turn.text]
+        if not scripted and self._think:
             return self._think([(turn.role, turn.text) for turn in turns]), results
-        start, text = said[-1] if said else (len(turns), "")
+        start, text = scripted[-1] if scripted else (len(turns), "")
         script = _script(text)
         roles = [turn.role for turn in turns[start:]]
         taken = sum(role == "assistant" != before for before, role in pairwise(roles))
@@ -121,7 +121,7 @@ class ScriptedModel:
 
 
 class _Turn(NamedTuple):
-    """What was said by `user`, `assistant` or `tool`; systems and developers are left out."""
+    """A message of `user`, `assistant` or `tool`; system and developer messages are not included."""
 
     role: str
     text: str = ""
@@ -139,7 +139,7 @@ class _Call(NamedTuple):
 
     @property
     def parsed(self) -> Any:
-        """The arguments for a dialect that has them parsed; as they are where they cannot be."""
+        """The arguments for a dialect that sends them as JSON; the raw text if they are not valid JSON."""
         with suppress(ValueError):
             return json.loads(self.arguments)
         return self.arguments
@@ -151,7 +151,7 @@ class _Answer(NamedTuple):
 
 
 def _script(text: str) -> list[Json]:
-    """The last script in a text that is not within another. A client may have quoted the prompt, so that its quotes are escaped."""
+    """The last script in a text that is not inside another. A client may have quoted the prompt, so its quotes may be escaped."""
     script, rest = None, text
     while _OPENING in rest:
         inner = rest.partition(_OPENING)[2]
@@ -160,7 +160,7 @@ def _script(text: str) -> list[Json]:
 
 
 def _decoded(text: str) -> tuple[list[Json], str] | None:
-    """A script at the start of a text, and what comes after it."""
+    """A script at the beginning of a text, and the text after it."""
     for unquoted in (text, text.replace('\\"', '"'), text.replace('\\"', '"').replace("\\\\", "\\")):
         with suppress(ValueError):
             script, end = json.JSONDecoder(strict=False).raw_decode(unquoted.lstrip())
@@ -177,19 +177,19 @@ def _answer(step: Json, tools: list[_Tool], results: list[str]) -> _Answer:
         else:
             calls.append(_Call(_id("call"), tool, call.get("raw_args") or json.dumps(_filled(call.get("args", {}), results))))
     if "flood" in step:
-        return _Answer("flood " * (min(int(step["flood"]), _LARGEST_FLOOD) // 6 + 1), calls)
+        return _Answer("flood " * (min(int(step["flood"]), _MAX_FLOOD_BYTES) // 6 + 1), calls)
     return _Answer("; ".join(missing) or step.get("say", "" if calls else "ok"), calls)
 
 
 def _find(wanted: str, tools: list[_Tool]) -> _Tool | None:
-    """The tool with the shortest name that ends so: clients put the server's name in front, with one underscore or two."""
+    """The tool with the shortest name that has this ending: clients add the server's name in front, with one underscore or two."""
     ending = "_" + re.sub("_+", "_", wanted)
     named = [(re.sub("_+", "_", f"_{tool.namespace}_{tool.name}"), tool) for tool in tools]
     return min(((len(name), tool) for name, tool in named if name.endswith(ending)), default=(0, None))[1]
 
 
 def _filled(value: Any, results: list[str]) -> Any:
-    """`value` with each `{{name}}` replaced by the newest value of that name in a tool result, where there is one."""
+    """`value` with each `{{name}}` replaced by the newest value of that name in a tool result, if there is one."""
     if isinstance(value, dict):
         return {key: _filled(inner, results) for key, inner in value.items()}
     if isinstance(value, list):
@@ -200,24 +200,24 @@ def _filled(value: Any, results: list[str]) -> Any:
 
 
 def _newest(name: str, results: list[str]) -> str | None:
-    # Results may be JSON in JSON: any number of backslashes stands before a quote.
+    # Results may be JSON inside JSON: there may be any number of backslashes before a quote.
     pattern = _TASK_ID if name == "task_id" else re.compile(rf'"{name}\\*"\s*:\s*\\*"?([^"\\,}}\]]+)')
     found = [match[pattern.groups] for result in results for match in pattern.finditer(result)]
     return found[-1].strip() if found else None
 
 
 def _text(content: Any) -> str:
-    """The texts of a message: a string, or a list of parts that have a `text`."""
+    """The text of a message: a string, or a list of parts that have a `text`."""
     if isinstance(content, str):
         return content
     return "\n".join(part["text"] for part in content or [] if isinstance(part.get("text"), str))
 
 
-# A dialect reads turns and tools from a request, and writes an answer whole or as the events of a stream.
+# A dialect reads turns and tools from a request, and writes an answer complete or as the events of a stream.
 class _Chat:
     def turns(self, body: Json) -> list[_Turn]:
-        said = [(message["role"], _text(message.get("content"))) for message in body["messages"]]
-        return [_Turn(role, text) for role, text in said if role in ("user", "assistant", "tool")]
+        messages = [(message["role"], _text(message.get("content"))) for message in body["messages"]]
+        return [_Turn(role, text) for role, text in messages if role in ("user", "assistant", "tool")]
 
     def tools(self, body: Json) -> list[_Tool]:
         return [_Tool(tool["function"]["name"]) for tool in body.get("tools") or [] if tool["type"] == "function"]

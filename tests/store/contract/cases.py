@@ -1,4 +1,4 @@
-"""Tasks and runs in every state that the suites begin with."""
+"""Tasks and runs in the states that the suites start from."""
 
 from collections.abc import Callable
 from typing import Any
@@ -37,33 +37,35 @@ def submit(ledger: Ledger, wanted: str = "task_x", **more: Any) -> Entry:
 
 
 def recurring(ledger: Ledger, wanted: str = "task_r", schedule: Schedule | None = None, **more: Any) -> Task:
-    """An active task that runs every hour from now on, or by another schedule."""
+    """An active task that runs every hour from now on, or on another schedule."""
     fields = schedule or every(HOUR, NOW)
     kind = more.pop("kind", "event" if more.get("after") or more.get("source") else "scheduled")
     asked = {"notify": "always", "most_active": 100, "name": wanted.removeprefix("task_"), **more}
     return submit(ledger, wanted, schedule=fields, kind=kind, **asked).task
 
 
-def watching(ledger: Ledger, wanted: str = "task_w", source: dict[str, str] | None = None, **more: Any) -> Task:
-    """An active task that something outside sets off."""
+def watching_task(ledger: Ledger, wanted: str = "task_w", source: dict[str, str] | None = None, **more: Any) -> Task:
+    """An active task with an external source."""
     return recurring(ledger, wanted, Schedule(), source=source or {"kind": "file", "path": "/p/inbox"}, **more)
 
 
 def agent(ledger: Ledger, wanted: str = "task_g", **more: Any) -> Entry:
-    """A task that an agent in our hands is asked for."""
+    """A task for an agent."""
     return submit(ledger, wanted, **{"command": (), "agent": "claude", "prompt": "look", "runner": AGENT_LANE, "lane": AGENT_LANE, **more})
 
 
-def asking(ledger: Ledger, wanted: str = "task_g", waits_on: tuple[WaitKind, str | None] = (WaitKind.TOOL, None), **more: Any) -> Run:
-    """A run of an agent that waits."""
+def waiting_agent_run(
+    ledger: Ledger, wanted: str = "task_g", waits_on: tuple[WaitKind, str | None] = (WaitKind.TOOL, None), **more: Any
+) -> Run:
+    """A waiting run of an agent."""
     agent(ledger, wanted, **more)
     (work,) = ledger.runs.claim(AGENT_LANE, OURS, 1, NOW)
     ledger.runs.suspend(work.run.run_id, OURS, "it wants to write a file", NOW + 1, *waits_on)
     return latest(ledger, wanted)
 
 
-def at(now: int) -> Callable[[Entry], tuple[Plan, str | None]]:
-    """What the scheduler decides at a moment about a task without limits."""
+def plan_at(now: int) -> Callable[[Entry], tuple[Plan, str | None]]:
+    """The scheduler's decision at a time about a task without limits."""
     return lambda entry: (
         plan(entry.task.spec.schedule, entry.task.recurring.next_run_at or 0, now, busy="it is busy" if entry.is_live else None),
         None,
@@ -79,7 +81,7 @@ def run_once(ledger: Ledger, task: Task, now: int, **more: Any) -> Run:
 
 
 def running(ledger: Ledger, wanted: str = "task_x", owner: ProcessId = OURS, **more: Any) -> Run:
-    """A task that `owner` has claimed, with nothing else pending."""
+    """A run that `owner` has claimed, with nothing else pending."""
     submit(ledger, wanted, **more)
     (work,) = ledger.runs.claim(more.get("runner", ENGINE), owner, 1, NOW + 10)
     return work.run
@@ -97,10 +99,10 @@ def failed(run: Run | str, **more: Any) -> RunResult:
 def ended(ledger: Ledger, wanted: str = "task_x", **more: Any) -> Run:
     run = running(ledger, wanted)
     ledger.runs.settle([done(run, **more)], OURS)
-    return shown(ledger, run.task_id).run  # type: ignore[return-value]
+    return entry_of_task(ledger, run.task_id).run  # type: ignore[return-value]
 
 
-def shown(ledger: Ledger, task_id: str) -> Entry:
+def entry_of_task(ledger: Ledger, task_id: str) -> Entry:
     entry = ledger.queries.get(task_id)
     assert entry is not None
     return entry
@@ -114,8 +116,8 @@ def approve(ledger: Ledger, task_id: str, now: int = NOW, most_active: int = 0) 
     return ledger.tasks.approve(task_id, Approval("user", "cli", now), runner=ENGINE, folder="tasks", most_active=most_active)
 
 
-def told(ledger: Ledger) -> list[str]:
-    """The task of every notice there is, oldest first."""
+def notified_tasks(ledger: Ledger) -> list[str]:
+    """The tasks of all notices, oldest first."""
     return [notice.task_id for notice in ledger.notices.notices(project=None, unread=False)]
 
 
@@ -123,8 +125,8 @@ def told(ledger: Ledger) -> list[str]:
 ENDS = ["completed", "failed", "timed out", "lost", "cancelled", "cancelled in the queue", "denied", "rejected", "expired", "withdrawn"]
 
 
-def begun(ledger: Ledger, how: str, task_id: str = "task_a") -> None:
-    """A task that can go this way."""
+def create_task_that_ends(ledger: Ledger, how: str, task_id: str = "task_a") -> None:
+    """A task in a state from which it can end this way."""
     if how in ("rejected", "expired", "withdrawn"):
         propose(ledger, task_id)
         return
@@ -135,8 +137,8 @@ def begun(ledger: Ledger, how: str, task_id: str = "task_a") -> None:
         ledger.runs.suspend(task_id, OURS, "it changed", NOW)
 
 
-def over(ledger: Ledger, how: str, task_id: str = "task_a") -> None:
-    """The end of a task that `begun` made."""
+def end_task(ledger: Ledger, how: str, task_id: str = "task_a") -> None:
+    """End a task that `begun` created."""
     match how:
         case "completed":
             ledger.runs.settle([done(task_id)], OURS)
@@ -156,7 +158,7 @@ def over(ledger: Ledger, how: str, task_id: str = "task_a") -> None:
 
 
 def latest(ledger: Ledger, task_id: str) -> Run:
-    run = shown(ledger, task_id).run
+    run = entry_of_task(ledger, task_id).run
     assert run is not None
     return run
 
@@ -165,8 +167,8 @@ def kinds(ledger: Ledger, task_id: str | None = None) -> list[str]:
     return [event.kind for event in ledger.events.events(0, 10_000) if task_id is None or event.task_id == task_id]
 
 
-def whole(ledger: Ledger) -> tuple[object, ...]:
-    """Everything there is to see, to prove that a refused verb changed nothing."""
+def ledger_content(ledger: Ledger) -> tuple[object, ...]:
+    """The whole visible content of the ledger, to prove that a refused call changed nothing."""
     return (
         ledger.queries.list(status=None, project=None, limit=None),
         ledger.live_work.live_runs(),

@@ -1,21 +1,21 @@
-"""Notices on their way to channels, and the messages that wait for an answer."""
+"""Deliveries of notices to channels, and messages that wait for an answer."""
 
 import pytest
 
 from backburner.core.models import ENGINE
 from backburner.core.notices import Notice
 from backburner.store.ledger import Ledger
-from contract.cases import NOW, OURS, approve, asking, done, ended, kinds, propose, recurring, running, watching
+from contract.cases import NOW, OURS, approve, done, ended, kinds, propose, recurring, running, waiting_agent_run, watching_task
 
 
-def letters(ledger: Ledger, *names: str) -> list[Notice]:
-    """The end of a task on its way to channels."""
+def pending_deliveries(ledger: Ledger, *names: str) -> list[Notice]:
+    """The pending deliveries of a task that has ended, to these channels."""
     ledger.runs.settle([done(running(ledger, channels=names or ("phone",)))], OURS)
     return list(ledger.deliveries.pending())
 
 
 class DeliveryContract:
-    def test_what_is_to_be_delivered_comes_in_order_to_each_channel(self, ledger: Ledger) -> None:
+    def test_pending_deliveries_are_in_order_for_each_channel(self, ledger: Ledger) -> None:
         assert ledger.deliveries.pending() == []
         for name in ("task_a", "task_b"):
             ledger.runs.settle([done(running(ledger, name, channels=("phone", "~last", "Zulu", "ärger")))], OURS)
@@ -25,8 +25,8 @@ class DeliveryContract:
         assert [letter.task_id for letter in ledger.deliveries.pending("to:~last")] == ["task_a", "task_b"]
         assert ledger.deliveries.pending("to:nobody") == [] == ledger.deliveries.pending("inbox")
 
-    def test_what_was_delivered_is_known_by_what_the_other_side_calls_it(self, ledger: Ledger) -> None:
-        first, second = letters(ledger, "phone", "desk")
+    def test_a_delivered_notice_is_found_by_the_channels_message_id(self, ledger: Ledger) -> None:
+        first, second = pending_deliveries(ledger, "phone", "desk")
         ledger.deliveries.mark_failed([first.notice_id], "no answer", NOW + 60, NOW + 1)
         ledger.deliveries.mark_delivered([first.notice_id], "message-1", NOW + 2)
         assert ledger.deliveries.pending() == [second]
@@ -39,8 +39,8 @@ class DeliveryContract:
         )
         assert ledger.deliveries.find_sent("to:desk", "message-1") is None is ledger.deliveries.find_sent("to:phone", "message-2")
 
-    def test_what_was_delivered_stays_so(self, ledger: Ledger) -> None:
-        (letter,) = letters(ledger)
+    def test_a_delivered_notice_stays_delivered(self, ledger: Ledger) -> None:
+        (letter,) = pending_deliveries(ledger)
         ledger.deliveries.mark_delivered([letter.notice_id], "message-1", NOW + 2)
         ledger.deliveries.mark_delivered([letter.notice_id, 999], "message-2", NOW + 3)
         ledger.deliveries.mark_failed([letter.notice_id], "too late", None, NOW + 4)
@@ -48,8 +48,8 @@ class DeliveryContract:
         assert sent and (sent.acknowledged_at, sent.attempts, sent.failed_at) == (NOW + 2, 0, None)
         assert ledger.deliveries.failed() == []
 
-    def test_what_failed_is_tried_again_or_given_up_and_can_be_revived(self, ledger: Ledger) -> None:
-        (letter,) = letters(ledger)
+    def test_a_failed_delivery_is_retried_or_given_up_and_can_be_retried_manually(self, ledger: Ledger) -> None:
+        (letter,) = pending_deliveries(ledger)
         ledger.deliveries.mark_failed([letter.notice_id], "no answer", NOW + 60, NOW + 1)
         (again,) = ledger.deliveries.pending()
         assert (again.attempts, again.error, again.next_attempt_at, again.failed_at) == (1, "no answer", NOW + 60, None)
@@ -62,7 +62,7 @@ class DeliveryContract:
         (alive,) = ledger.deliveries.pending()
         assert (alive.attempts, alive.next_attempt_at, alive.failed_at) == (0, None, None) and ledger.deliveries.failed() == []
 
-    def test_a_proposal_is_a_question_until_it_is_answered(self, ledger: Ledger) -> None:
+    def test_a_proposal_is_an_open_question_until_it_is_answered(self, ledger: Ledger) -> None:
         propose(ledger, channels=("phone", "desk"), question=lambda _: "May it?")
         phone, desk = ledger.deliveries.pending()
         assert ledger.deliveries.open_questions() == []
@@ -81,7 +81,7 @@ class DeliveryContract:
         ledger.deliveries.mark_delivered([ledger.deliveries.pending()[0].notice_id], "message-2", NOW + 2)
         assert ledger.deliveries.open_questions() == ["message-2"]
 
-    def test_a_recurring_run_that_waits_is_a_question_until_it_goes_on(self, ledger: Ledger) -> None:
+    def test_a_waiting_recurring_run_is_an_open_question_until_it_continues(self, ledger: Ledger) -> None:
         recurring(ledger, channels=("phone",))
         ledger.recurring.run_now("task_r", NOW, "tasks")
         ledger.runs.suspend(ledger.runs.claim(ENGINE, OURS, 1, NOW)[0].run.run_id, OURS, "it changed", NOW + 1)
@@ -91,17 +91,17 @@ class DeliveryContract:
         assert ledger.deliveries.open_questions() == []
 
     @pytest.mark.parametrize("reason", ["letter", "source", "question"])
-    def test_the_integrations_are_needed_while_something_is_to_be_sent_watched_or_answered(self, ledger: Ledger, reason: str) -> None:
+    def test_integrations_are_needed_for_deliveries_sources_and_open_questions(self, ledger: Ledger, reason: str) -> None:
         ended(ledger, "task_done")
-        asking(ledger, "task_waiting")
+        waiting_agent_run(ledger, "task_waiting")
         assert not ledger.deliveries.integrations_needed()
         match reason:
             case "letter":
-                ids = [letter.notice_id for letter in letters(ledger)]
+                ids = [letter.notice_id for letter in pending_deliveries(ledger)]
                 assert ledger.deliveries.integrations_needed()
                 ledger.deliveries.mark_failed(ids, "gone", None, NOW)
             case "source":
-                watching(ledger)
+                watching_task(ledger)
                 assert ledger.deliveries.integrations_needed()
                 ledger.recurring.pause("task_w", "by hand", NOW)
             case _:

@@ -1,4 +1,4 @@
-"""Environments, which are stored once and whose numbers are used again: what `TaskStore` and `RunQueue` do together."""
+"""Environments, which are stored once and whose ids are reused: what `TaskStore` and `RunQueue` do together."""
 
 import pytest
 
@@ -12,7 +12,7 @@ class EnvironmentContract:
     @pytest.mark.parametrize(
         ("first", "second"), [("one", "two"), ("plumless", "buckeroo")], ids=["different checksums", "the same checksum"]
     )
-    def test_a_run_gets_the_environment_it_was_asked_for_in_whatever_was_cleared_before(
+    def test_a_run_gets_its_own_environment_after_others_were_cleared(
         self, ledger: Ledger, open_ledger: Open, first: str, second: str
     ) -> None:
         other = open_ledger()
@@ -27,13 +27,13 @@ class EnvironmentContract:
         assert [ledger.queries.environment(f"task_{name}") for name in "bcd"] == wanted
         assert [work.environment for work in ledger.runs.claim(ENGINE, OURS, 9, NOW)] == wanted
 
-    def test_a_submission_that_was_refused_leaves_nothing_of_its_environment_behind(self, ledger: Ledger) -> None:
+    def test_a_refused_submission_leaves_no_environment_behind(self, ledger: Ledger) -> None:
         with pytest.raises(LedgerUnavailable):
             submit(ledger, "task_a", priority=5)
         submit(ledger, "task_b")
         assert [work.environment for work in ledger.runs.claim(ENGINE, OURS, 9, NOW)] == [{"PATH": "/bin", "N": "1"}]
 
-    def test_what_a_caller_does_to_an_environment_changes_nobody_elses(self, ledger: Ledger) -> None:
+    def test_changing_an_environment_after_submission_has_no_effect(self, ledger: Ledger) -> None:
         mine = {"A": "1"}
         submit(ledger, "task_a", environment=mine)
         mine["A"] = "2"

@@ -1,15 +1,15 @@
-"""The log of what happened and who follows it."""
+"""The event log and its readers."""
 
 import pytest
 
 from backburner.core.errors import LedgerUnavailable
 from backburner.core.models import ENGINE, Approval
 from backburner.store.ledger import Ledger
-from contract.cases import NOW, Open, ended, kinds, propose, shown, submit
+from contract.cases import NOW, Open, ended, entry_of_task, kinds, propose, submit
 
 
 class EventContract:
-    def test_events_come_in_the_order_of_their_commits_whoever_wrote_them(self, ledger: Ledger, open_ledger: Open) -> None:
+    def test_events_are_in_commit_order_across_connections(self, ledger: Ledger, open_ledger: Open) -> None:
         other = open_ledger()
         seen = 0
         for n in range(6):
@@ -19,7 +19,7 @@ class EventContract:
             assert new[0].event_id > seen
             seen = new[0].event_id
 
-    def test_events_can_be_read_page_by_page_and_from_the_end(self, ledger: Ledger) -> None:
+    def test_events_can_be_read_in_pages_and_from_the_end(self, ledger: Ledger) -> None:
         for n in range(5):
             submit(ledger, f"task_{n}", now=NOW + n)
         first = ledger.events.events(0, 2)
@@ -29,29 +29,29 @@ class EventContract:
         assert len(ledger.events.events(-100, 100)) == 5
         assert [event.at for event in first] == [NOW, NOW + 1]
 
-    def test_a_refused_verb_leaves_no_event(self, ledger: Ledger) -> None:
+    def test_a_refused_call_writes_no_event(self, ledger: Ledger) -> None:
         propose(ledger)
         with pytest.raises(LedgerUnavailable):
             ledger.tasks.approve("task_x", Approval("nobody", "cli", NOW), runner=ENGINE, folder="tasks")
         assert kinds(ledger) == ["task_proposed"]
-        assert shown(ledger, "task_x").status == "proposed"
+        assert entry_of_task(ledger, "task_x").status == "proposed"
 
-    def test_event_ids_are_never_used_again(self, ledger: Ledger) -> None:
+    def test_event_ids_are_never_reused(self, ledger: Ledger) -> None:
         ended(ledger)
         last = ledger.events.events(-1, 1)[0].event_id
         ledger.tasks.clear(["task_x"], NOW)
         assert [event.event_id > last for event in ledger.events.events(0, 100)] == [True]
 
-    def test_everybody_who_follows_the_events_has_a_place_of_its_own(self, ledger: Ledger, open_ledger: Open) -> None:
+    def test_every_reader_of_events_has_its_own_position(self, ledger: Ledger, open_ledger: Open) -> None:
         assert ledger.events.cursor("otlp") == 0
         for position in (5, 9):
             ledger.events.advance_cursor("otlp", position)
         ledger.events.advance_cursor("other", 3)
         assert [open_ledger().events.cursor(name) for name in ("otlp", "other", "third")] == [9, 3, 0]
 
-    def test_what_changes_no_state_can_be_noted(self, ledger: Ledger) -> None:
+    def test_an_event_without_a_state_change_can_be_appended(self, ledger: Ledger) -> None:
         before = submit(ledger)
         ledger.events.append("input_sent", "task_x", "task_x", NOW + 5, bytes=3)
         event = ledger.events.events(-1, 1)[0]
         assert (event.kind, event.at, event.run_id, event.data) == ("input_sent", NOW + 5, "task_x", {"bytes": 3})
-        assert shown(ledger, "task_x") == before
+        assert entry_of_task(ledger, "task_x") == before

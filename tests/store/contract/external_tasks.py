@@ -1,4 +1,4 @@
-"""Rows that an embedder keeps by hand, and rows that cannot be."""
+"""Tasks that an embedding program runs itself, and rows that are impossible."""
 
 import pytest
 
@@ -7,42 +7,42 @@ from backburner.core.models import EXTERNAL, Run, Task
 from backburner.core.states import Result, RunState, TaskState
 from backburner.store.ledger import Ledger
 from backburner.testing.records import changed, changed_run
-from contract.cases import NOW, OURS, failed, latest, propose, running, shown, whole
+from contract.cases import NOW, OURS, entry_of_task, failed, latest, ledger_content, propose, running
 
 
 class ExternalTaskContract:
-    def test_a_task_kept_by_hand_is_shown_and_never_run(self, ledger: Ledger) -> None:
-        task, run = by_hand(ledger)
+    def test_an_external_task_is_listed_but_never_run(self, ledger: Ledger) -> None:
+        task, run = external_task(ledger)
         ledger.external_tasks.record(task, run)
-        assert shown(ledger, "task_hand") == (task, run)
+        assert entry_of_task(ledger, "task_hand") == (task, run)
         assert [one.run_id for one in ledger.live_work.live_runs()] == ["task_model"]
         with pytest.raises(BadInput):
             ledger.external_tasks.record(task, run)
 
-    def test_a_task_kept_by_hand_changes_as_a_run_can_go(self, ledger: Ledger) -> None:
-        task, run = by_hand(ledger)
+    def test_an_external_run_can_only_make_legal_transitions(self, ledger: Ledger) -> None:
+        task, run = external_task(ledger)
         ledger.external_tasks.record(task, run)
         over = changed_run(run, state=RunState.COMPLETED, result=Result.EXIT, ended_at=NOW + 1000)
         ledger.external_tasks.change_record(task._replace(state=TaskState.DONE), over)
-        assert shown(ledger, "task_hand").status == "completed"
+        assert entry_of_task(ledger, "task_hand").status == "completed"
         with pytest.raises(IllegalTransition):
             ledger.external_tasks.change_record(task, run)
-        assert shown(ledger, "task_hand").status == "completed"
+        assert entry_of_task(ledger, "task_hand").status == "completed"
 
-    def test_what_is_not_kept_by_hand_cannot_be_changed_so(self, ledger: Ledger) -> None:
+    def test_a_task_that_is_not_external_cannot_be_overwritten(self, ledger: Ledger) -> None:
         run = running(ledger)
         with pytest.raises(BadInput):
             ledger.external_tasks.change_record(
-                shown(ledger, "task_x").task, changed_run(run, state=RunState.COMPLETED, result=Result.EXIT, ended_at=NOW + 1000)
+                entry_of_task(ledger, "task_x").task, changed_run(run, state=RunState.COMPLETED, result=Result.EXIT, ended_at=NOW + 1000)
             )
-        assert shown(ledger, "task_x").run == run
+        assert entry_of_task(ledger, "task_x").run == run
 
-    def test_the_words_of_a_task_that_was_restarted_can_be_changed(self, ledger: Ledger) -> None:
+    def test_the_descriptive_fields_of_a_restarted_task_can_be_changed(self, ledger: Ledger) -> None:
         run = running(ledger, restarts=1)
         ledger.runs.settle([failed(run)], OURS)
-        task, again = shown(ledger, "task_x")
+        task, again = entry_of_task(ledger, "task_x")
         ledger.external_tasks.change_record(changed(task, description="tried again"), again)
-        assert shown(ledger, "task_x") == (changed(task, description="tried again"), again)
+        assert entry_of_task(ledger, "task_x") == (changed(task, description="tried again"), again)
 
     @pytest.mark.parametrize(
         "impossible",
@@ -65,11 +65,11 @@ class ExternalTaskContract:
         ids=str,
     )
     def test_an_impossible_run_is_refused(self, ledger: Ledger, impossible: dict[str, object]) -> None:
-        task, run = by_hand(ledger)
-        unchanged = whole(ledger)
+        task, run = external_task(ledger)
+        unchanged = ledger_content(ledger)
         with pytest.raises(LedgerUnavailable):
             ledger.external_tasks.record(task, changed_run(run, **impossible))
-        assert whole(ledger) == unchanged
+        assert ledger_content(ledger) == unchanged
 
     @pytest.mark.parametrize(
         "impossible",
@@ -91,31 +91,31 @@ class ExternalTaskContract:
         ids=str,
     )
     def test_an_impossible_task_is_refused(self, ledger: Ledger, impossible: dict[str, object]) -> None:
-        task, run = by_hand(ledger)
-        unchanged = whole(ledger)
+        task, run = external_task(ledger)
+        unchanged = ledger_content(ledger)
         with pytest.raises(LedgerUnavailable):
             ledger.external_tasks.record(changed(task, **impossible), run._replace(task_id=impossible.get("task_id", run.task_id)))
-        assert whole(ledger) == unchanged
+        assert ledger_content(ledger) == unchanged
 
-    def test_the_task_of_a_row_kept_by_hand_changes_as_a_task_can_go(self, ledger: Ledger) -> None:
-        task, run = by_hand(ledger)
+    def test_an_external_task_can_only_make_legal_transitions(self, ledger: Ledger) -> None:
+        task, run = external_task(ledger)
         ledger.external_tasks.record(task, run)
-        unchanged = whole(ledger)
+        unchanged = ledger_content(ledger)
         for state in (TaskState.REJECTED, TaskState.EXPIRED, TaskState.PROPOSED):
             with pytest.raises(IllegalTransition, match=f"The task is active and cannot be {state}"):
                 ledger.external_tasks.change_record(changed(task, state=state, approved_by=None, approved_at=None, run_count=0), run)
-        assert whole(ledger) == unchanged
+        assert ledger_content(ledger) == unchanged
 
-    def test_what_is_not_there_cannot_be_changed_by_hand(self, ledger: Ledger) -> None:
+    def test_a_missing_external_task_cannot_be_changed(self, ledger: Ledger) -> None:
         with pytest.raises(TaskNotFound):
-            ledger.external_tasks.change_record(*by_hand(ledger))
+            ledger.external_tasks.change_record(*external_task(ledger))
         propose(ledger, "task_p")
         with pytest.raises(BadInput):
-            ledger.external_tasks.change_record(shown(ledger, "task_p").task, latest(ledger, "task_model"))
+            ledger.external_tasks.change_record(entry_of_task(ledger, "task_p").task, latest(ledger, "task_model"))
 
 
-def by_hand(ledger: Ledger) -> tuple[Task, Run]:
-    """A running task as an embedder keeps it."""
+def external_task(ledger: Ledger) -> tuple[Task, Run]:
+    """A running task that an embedding program has recorded."""
     run = running(ledger, "task_model")
-    task = shown(ledger, "task_model").task
+    task = entry_of_task(ledger, "task_model").task
     return task._replace(task_id="task_hand"), run._replace(task_id="task_hand", run_id="task_hand", runner=EXTERNAL, folder="tasks/hand")

@@ -10,23 +10,23 @@ from contract.cases import (
     NOW,
     OURS,
     agent,
-    at,
     claimed,
     done,
     ended,
+    entry_of_task,
     failed,
     latest,
+    plan_at,
     propose,
     recurring,
     run_once,
     running,
-    shown,
     submit,
 )
 
 
 class QueryContract:
-    def test_a_task_is_found_by_its_id_even_where_that_is_part_of_another(self, ledger: Ledger) -> None:
+    def test_a_task_is_found_by_its_id_even_if_another_id_contains_it(self, ledger: Ledger) -> None:
         submit(ledger, "task_x")
         submit(ledger, "task_xy")
         assert ledger.queries.find("task_x", None) == ["task_x"]
@@ -37,31 +37,31 @@ class QueryContract:
         assert ledger.queries.find("pytest", None) == ["task_20260210_pytest"]
         assert ledger.queries.find("0209", None) == ["task_20260209_make"]
 
-    def test_a_part_of_several_ids_finds_them_all_newest_first(self, ledger: Ledger) -> None:
+    def test_a_part_of_several_ids_finds_all_of_them_newest_first(self, ledger: Ledger) -> None:
         for letter in "abc":
             submit(ledger, f"task_{letter}")
         assert ledger.queries.find("task", None) == ["task_c", "task_b", "task_a"]
 
-    def test_a_label_goes_before_a_part_of_an_id(self, ledger: Ledger) -> None:
+    def test_a_label_takes_precedence_over_a_part_of_an_id(self, ledger: Ledger) -> None:
         submit(ledger, "task_nightly_old")
         submit(ledger, "task_other", name="nightly")
         assert ledger.queries.find("nightly", None) == ["task_other"]
 
-    def test_a_label_means_the_task_of_the_project_where_it_is_asked_for(self, ledger: Ledger) -> None:
+    def test_a_label_means_the_task_of_the_current_project(self, ledger: Ledger) -> None:
         submit(ledger, "task_p", name="nightly", project="/p")
         submit(ledger, "task_q", name="nightly", project="/q")
         assert ledger.queries.find("nightly", "/p") == ["task_p"]
         assert ledger.queries.find("nightly", "/q") == ["task_q"]
         assert ledger.queries.find("nightly", "/elsewhere") == ["task_q", "task_p"]
 
-    def test_the_id_of_a_cleared_task_never_comes_to_mean_another_one(self, ledger: Ledger) -> None:
+    def test_the_id_of_a_cleared_task_matches_no_other_task(self, ledger: Ledger) -> None:
         ended(ledger, "task_x")
         submit(ledger, "task_x")
         ledger.tasks.clear(["task_x"], NOW)
         assert ledger.queries.find("task_x", None) == []
         assert ledger.queries.find("task_x_2", None) == ["task_x_2"]
 
-    def test_last_is_the_newest_of_the_project(self, ledger: Ledger) -> None:
+    def test_last_is_the_newest_task_of_the_project(self, ledger: Ledger) -> None:
         assert ledger.queries.find("last", "/p") == []
         submit(ledger, "task_a", project="/p")
         submit(ledger, "task_b", project="/q")
@@ -69,22 +69,22 @@ class QueryContract:
         assert ledger.queries.find("last", None) == ["task_b"]
 
     @pytest.mark.parametrize("reference", ["%", "a_c", "t%k", "\\", "\\%", "TASK\\", "'", '"; --'])
-    def test_what_a_database_would_take_for_a_pattern_is_plain_text(self, ledger: Ledger, reference: str) -> None:
+    def test_pattern_characters_in_a_reference_are_plain_text(self, ledger: Ledger, reference: str) -> None:
         submit(ledger, "task_abc")
         assert ledger.queries.find(reference, None) == []
         submit(ledger, f"task_{reference}")
         assert ledger.queries.find(reference, None) == [f"task_{reference}"]
 
-    def test_nothing_is_found_by_nothing(self, ledger: Ledger) -> None:
+    def test_an_empty_reference_finds_nothing(self, ledger: Ledger) -> None:
         submit(ledger)
         assert ledger.queries.find("", None) == []
         assert ledger.queries.find("task_y", None) == []
 
-    def test_show_takes_a_whole_id_only(self, ledger: Ledger) -> None:
+    def test_get_takes_only_a_complete_id(self, ledger: Ledger) -> None:
         submit(ledger)
         assert ledger.queries.get("task") is None and ledger.queries.get("task_y") is None
 
-    def test_lists_are_newest_first_and_no_longer_than_asked_for(self, ledger: Ledger) -> None:
+    def test_lists_are_newest_first_and_limited(self, ledger: Ledger) -> None:
         for letter in "bac":
             submit(ledger, f"task_{letter}")
         assert listed(ledger) == ["task_c", "task_a", "task_b"]
@@ -106,7 +106,7 @@ class QueryContract:
         assert listed(ledger, status="pending", project="/p") == []
         assert listed(ledger, status="pending", project="/q", limit=5) == ["task_pending"]
 
-    def test_a_batch_counts_its_tasks_by_how_they_stand(self, ledger: Ledger) -> None:
+    def test_a_batch_counts_its_tasks_by_status(self, ledger: Ledger) -> None:
         for name, batch, project in (("a", "one", "/p"), ("b", "one", "/p"), ("c", "two", "/p"), ("d", "one", "/q"), ("e", None, "/p")):
             submit(ledger, f"task_{name}", batch=batch, project=project)
         propose(ledger, "task_f", batch="one")
@@ -122,17 +122,17 @@ class QueryContract:
         assert listed == ["task_f", "task_b", "task_a"]
         assert ledger.queries.list(status=None, project=None, batch="three", limit=None) == []
 
-    def test_a_task_and_all_its_runs_are_pieces_of_the_trace_of_who_asked(self, ledger: Ledger) -> None:
+    def test_a_task_and_its_runs_are_spans_of_the_requesters_trace(self, ledger: Ledger) -> None:
         asker = ParentSpan("a" * 32, "b" * 16)
         run = running(ledger, "task_a", parent=asker, restarts=1)
         ledger.runs.settle([failed(run)], OURS)
         submit(ledger, "task_b", parent=ParentSpan("a" * 32, run.span_id))
         submit(ledger, "task_else")
-        task, again = shown(ledger, "task_a").task, latest(ledger, "task_a")
+        task, again = entry_of_task(ledger, "task_a").task, latest(ledger, "task_a")
         spans = ledger.queries.spans("a" * 32)
         assert [(span.task_id, span.run_id, span.parent_span_id) for span in spans] == [
             ("task_a", None, "b" * 16), ("task_a", "task_a", task.trace.span_id), ("task_a", "task_a.2", task.trace.span_id),
-            ("task_b", None, run.span_id), ("task_b", "task_b", shown(ledger, "task_b").task.trace.span_id)
+            ("task_b", None, run.span_id), ("task_b", "task_b", entry_of_task(ledger, "task_b").task.trace.span_id)
         ]  # fmt: skip
         assert len({span.span_id for span in spans}) == 5 and {span.trace_id for span in spans} == {"a" * 32} == {again.trace_id}
         assert [(span.started_at, span.ended_at, span.status) for span in ledger.queries.task_spans("task_a")] == [
@@ -142,28 +142,28 @@ class QueryContract:
         assert ledger.queries.trace_of("c" * 16) is None and ledger.queries.task_spans("task_missing") == [] == ledger.queries.spans(
             "d" * 32
         )
-        own = shown(ledger, "task_else").task.trace.trace_id
+        own = entry_of_task(ledger, "task_else").task.trace.trace_id
         assert len(own) == 32 and own == latest(ledger, "task_else").trace_id != "a" * 32
 
-    def test_a_task_is_found_by_one_of_its_runs_and_by_a_part_in_any_case(self, ledger: Ledger) -> None:
+    def test_a_task_is_found_by_a_run_id_and_by_a_part_ignoring_case(self, ledger: Ledger) -> None:
         run_once(ledger, recurring(ledger, "task_nightly"), NOW)
-        run_once(ledger, shown(ledger, "task_nightly").task, NOW + 1)
+        run_once(ledger, entry_of_task(ledger, "task_nightly").task, NOW + 1)
         assert ledger.queries.find("task_nightly.2", None) == ["task_nightly"]
         assert ledger.queries.find("IGHT", None) == ["task_nightly"]
 
-    def test_an_open_recurring_task_goes_before_others_of_its_name(self, ledger: Ledger) -> None:
+    def test_an_open_recurring_task_takes_precedence_over_others_of_its_name(self, ledger: Ledger) -> None:
         recurring(ledger, "task_a", name="nightly")
         submit(ledger, "task_b", name="nightly")
         assert ledger.queries.find("nightly", "/p") == ["task_a"]
         ledger.tasks.request_cancel("task_a", NOW)
         assert ledger.queries.find("nightly", "/p") == ["task_b", "task_a"]
 
-    def test_what_is_not_text_finds_nothing(self, ledger: Ledger) -> None:
+    def test_invalid_text_finds_nothing(self, ledger: Ledger) -> None:
         submit(ledger)
         odd = b"\xff".decode("utf-8", "surrogateescape")
         assert ledger.queries.get(odd) is None and ledger.queries.find(odd, None) == []
 
-    def test_a_quiet_list_leaves_out_chats_and_what_recurring_tasks_did_well(self, ledger: Ledger) -> None:
+    def test_a_quiet_list_hides_chats_and_successful_runs_of_recurring_tasks(self, ledger: Ledger) -> None:
         recurring(ledger)
         for name, session in (("task_a", "task:task_r"), ("task_b", "task:task_r"), ("task_c", None)):
             submit(ledger, name, session=session, owner=OURS)
@@ -172,29 +172,29 @@ class QueryContract:
         assert [entry.task.task_id for entry in ledger.queries.list(quiet=True)] == ["task_c", "task_b", "task_r"]
         assert [entry.task.task_id for entry in ledger.queries.list(standing=True)] == ["task_r"]
 
-    def test_what_a_session_asked_for_includes_what_its_agents_asked_for(self, ledger: Ledger) -> None:
+    def test_tasks_requested_by_a_session_include_those_of_its_agents(self, ledger: Ledger) -> None:
         asked = {"task_a": "claude:1", "task_b": "agent:task_a", "task_c": "agent:task_b", "task_d": "task:task_c", "task_e": "claude:2"}
         for name, session in asked.items():
             submit(ledger, name, session=session)
-        assert [shown(ledger, name).task.parent_task for name in asked] == [None, "task_a", "task_b", "task_c", None]
+        assert [entry_of_task(ledger, name).task.parent_task for name in asked] == [None, "task_a", "task_b", "task_c", None]
         assert sorted(ledger.queries.requested_by("claude:1")) == ["task_a", "task_b", "task_c", "task_d"]
         assert ledger.queries.requested_by("agent:task_b") == ["task_c", "task_d"] and ledger.queries.requested_by("nobody") == []
 
-    def test_an_agent_that_is_no_task_is_no_parent(self, ledger: Ledger) -> None:
+    def test_an_agent_without_a_task_is_not_a_parent(self, ledger: Ledger) -> None:
         submit(ledger, "task_a", session="agent:a-program-of-my-own")
         submit(ledger, "task_b", session="claude:task_a")
-        assert [shown(ledger, name).task.parent_task for name in ("task_a", "task_b")] == [None, None]
+        assert [entry_of_task(ledger, name).task.parent_task for name in ("task_a", "task_b")] == [None, None]
         assert ledger.queries.requested_by("agent:a-program-of-my-own") == ["task_a"] and ledger.queries.requested_by("agent:task_a") == []
 
-    def test_the_run_that_waits_for_a_task_says_who_asked(self, ledger: Ledger) -> None:
+    def test_a_task_has_the_run_that_requested_it(self, ledger: Ledger) -> None:
         agent(ledger, "task_chat", session="chat:1", terms={"chat": True})
         submit(ledger, "task_a", session="chat:1", parent_run="task_chat")
         submit(ledger, "task_b", session="chat:1", parent_run="gone")
-        parents = [(task.parent_task, task.parent_run) for task in (shown(ledger, name).task for name in ("task_a", "task_b"))]
+        parents = [(task.parent_task, task.parent_run) for task in (entry_of_task(ledger, name).task for name in ("task_a", "task_b"))]
         assert parents == [("task_chat", "task_chat"), (None, "gone")]
         assert sorted(ledger.queries.requested_by("chat:1")) == ["task_a", "task_b", "task_chat"]
 
-    def test_a_quiet_list_hides_what_a_recurring_task_did_also_when_that_was_cleared(self, ledger: Ledger) -> None:
+    def test_a_quiet_list_hides_runs_of_cleared_recurring_tasks(self, ledger: Ledger) -> None:
         recurring(ledger)
         submit(ledger, "task_a", session="task:task_r", owner=OURS)
         submit(ledger, "task_b", session="agent:task_r", owner=OURS)
@@ -204,9 +204,9 @@ class QueryContract:
         assert [entry.task.task_id for entry in ledger.queries.list()] == ["task_b", "task_a"]
         assert [entry.task.task_id for entry in ledger.queries.list(quiet=True)] == ["task_b"]
 
-    def test_the_history_of_a_task_has_its_runs_and_skipped_slots_newest_first(self, ledger: Ledger) -> None:
+    def test_history_has_runs_and_skipped_slots_newest_first(self, ledger: Ledger) -> None:
         task = recurring(ledger)
-        ledger.recurring.fire(at(NOW + 3 * HOUR), NOW + 3 * HOUR, "tasks")
+        ledger.recurring.fire(plan_at(NOW + 3 * HOUR), NOW + 3 * HOUR, "tasks")
         runs = ledger.queries.history("task_r", 9)
         assert [(run.n, run.cause.slot, run.state) for run in runs] == [
             (1, NOW + 3 * HOUR, RunState.PENDING), (-2, NOW + 2 * HOUR, RunState.SKIPPED), (-1, NOW + HOUR, RunState.SKIPPED)

@@ -1,4 +1,4 @@
-"""Tasks that run by a schedule or after others: slots, pausing, manual runs, budgets and their history."""
+"""Recurring tasks: slots, pause and unpause, manual runs, budgets and history."""
 
 from typing import Any
 
@@ -15,24 +15,24 @@ from contract.cases import (
     NOW,
     OURS,
     Open,
-    at,
     claimed,
     done,
     ended,
+    entry_of_task,
     failed,
     kinds,
     latest,
+    ledger_content,
+    plan_at,
     propose,
     recurring,
     run_once,
-    shown,
     submit,
-    whole,
 )
 
 
 def fire(ledger: Ledger, now: int, over: str | None = None) -> int:
-    return ledger.recurring.fire(lambda entry: (at(now)(entry)[0], over), now, "tasks")
+    return ledger.recurring.fire(lambda entry: (plan_at(now)(entry)[0], over), now, "tasks")
 
 
 def slots(ledger: Ledger, task_id: str = "task_r") -> list[tuple[int | None, str]]:
@@ -42,7 +42,7 @@ def slots(ledger: Ledger, task_id: str = "task_r") -> list[tuple[int | None, str
 class RecurringContract:
     # -- slots
 
-    def test_the_next_slot_is_that_of_whatever_is_due_first(self, ledger: Ledger) -> None:
+    def test_the_next_slot_is_the_earliest_of_all_tasks(self, ledger: Ledger) -> None:
         assert ledger.live_work.next_slot_at() is None and ledger.recurring.list() == []
         recurring(ledger, "task_a")
         recurring(ledger, "task_b", every(HOUR // 2, NOW))
@@ -51,11 +51,11 @@ class RecurringContract:
         assert ledger.live_work.next_slot_at(NOW + HOUR) is None
         assert [entry.task.task_id for entry in ledger.recurring.list()] == ["task_a", "task_b"]
 
-    def test_a_slot_that_is_due_becomes_a_run_and_the_next_one_comes(self, ledger: Ledger, open_ledger: Open) -> None:
+    def test_a_due_slot_becomes_a_run_and_the_next_slot_is_planned(self, ledger: Ledger, open_ledger: Open) -> None:
         recurring(ledger)
         assert fire(ledger, NOW + HOUR - 1) == 0
         assert fire(ledger, NOW + HOUR) == 1
-        task, run = shown(open_ledger(), "task_r")
+        task, run = entry_of_task(open_ledger(), "task_r")
         assert run and (run.n, run.cause.slot, run.cause.kind, run.state, run.runner) == (
             1,
             NOW + HOUR,
@@ -66,84 +66,87 @@ class RecurringContract:
         assert (task.recurring.next_run_at, task.recurring.fired, task.run_count) == (NOW + 2 * HOUR, 1, 1)
         assert fire(open_ledger(), NOW + HOUR) == 0
 
-    def test_slots_that_were_missed_leave_a_row_with_the_reason(self, ledger: Ledger) -> None:
+    def test_missed_slots_leave_a_row_with_the_reason(self, ledger: Ledger) -> None:
         recurring(ledger)
         fire(ledger, NOW + 3 * HOUR)
         assert slots(ledger) == [(NOW + HOUR, "skipped"), (NOW + 2 * HOUR, "skipped"), (NOW + 3 * HOUR, "pending")]
         (event,) = [event for event in ledger.events.events(0) if event.kind == "run_skipped"]
         assert (event.data["slots"], event.data["first"], event.data["last"]) == (2, NOW + HOUR, NOW + 2 * HOUR)
 
-    def test_a_slot_was_run_or_not(self, ledger: Ledger) -> None:
+    def test_has_run_tells_whether_a_slot_was_run(self, ledger: Ledger) -> None:
         recurring(ledger)
         fire(ledger, NOW + 2 * HOUR)
         run_ends(ledger, NOW + 2 * HOUR)
         assert [ledger.recurring.has_run("task_r", NOW + hours * HOUR) for hours in (1, 2, 3)] == [False, True, False]
 
-    def test_a_task_whose_slots_are_used_up_is_done_with_its_last_run(self, ledger: Ledger) -> None:
+    def test_a_task_without_further_slots_is_done_after_its_last_run(self, ledger: Ledger) -> None:
         recurring(ledger, schedule=every(HOUR, NOW)._replace(max_runs=1))
         fire(ledger, NOW + HOUR)
-        assert shown(ledger, "task_r").task.recurring.next_run_at is None
+        assert entry_of_task(ledger, "task_r").task.recurring.next_run_at is None
         run_ends(ledger, NOW + HOUR)
-        assert shown(ledger, "task_r").task.state == TaskState.DONE
+        assert entry_of_task(ledger, "task_r").task.state == TaskState.DONE
 
-    def test_a_task_whose_time_is_over_is_done_without_a_run(self, ledger: Ledger) -> None:
+    def test_a_task_whose_schedule_has_ended_is_done_without_a_run(self, ledger: Ledger) -> None:
         recurring(ledger, schedule=every(HOUR, NOW)._replace(until=NOW + HOUR, missed="skip"))
         fire(ledger, NOW + 9 * HOUR)
-        assert shown(ledger, "task_r").task.state == TaskState.DONE and slots(ledger) == [(NOW + HOUR, "skipped")]
+        assert entry_of_task(ledger, "task_r").task.state == TaskState.DONE and slots(ledger) == [(NOW + HOUR, "skipped")]
 
-    def test_a_schedule_that_cannot_be_read_is_paused_and_stops_no_other(self, ledger: Ledger) -> None:
+    def test_a_task_with_an_unreadable_schedule_is_paused_alone(self, ledger: Ledger) -> None:
         recurring(ledger, "task_bad")
         recurring(ledger, "task_good")
 
         def decide(entry: Entry) -> tuple[Plan, str | None]:
             if entry.task.task_id == "task_bad":
                 raise ValueError("what is this?")
-            return at(NOW + HOUR)(entry)
+            return plan_at(NOW + HOUR)(entry)
 
         assert ledger.recurring.fire(decide, NOW + HOUR, "tasks") == 1
-        bad = shown(ledger, "task_bad").task
+        bad = entry_of_task(ledger, "task_bad").task
         assert (bad.state, bad.recurring.paused_because) == (TaskState.PAUSED, "its schedule cannot be read: what is this?")
         assert [notice.kind for notice in ledger.notices.notices()] == [NoticeKind.PAUSED] and claimed(ledger, now=NOW + HOUR) == [
             "task_good"
         ]
 
-    def test_very_many_that_are_due_at_once_are_all_dealt_with(self, ledger: Ledger) -> None:
+    def test_very_many_due_tasks_are_all_fired(self, ledger: Ledger) -> None:
         for number in range(510):
             recurring(ledger, f"task_{number}", most_active=999)
         assert fire(ledger, NOW + HOUR) == 510 and len(ledger.runs.queued(ENGINE, NOW + HOUR, 999)) == 510
 
-    def test_a_task_that_may_use_no_more_is_paused_instead_of_run(self, ledger: Ledger) -> None:
+    def test_a_task_over_budget_is_paused_instead_of_run(self, ledger: Ledger) -> None:
         recurring(ledger)
         assert fire(ledger, NOW + HOUR, over="it has used 3 of 3 runs today") == 1
-        task = shown(ledger, "task_r").task
+        task = entry_of_task(ledger, "task_r").task
         assert (task.state, task.recurring.pause_kind, task.recurring.fired) == (TaskState.PAUSED, PauseKind.BUDGET, 0)
         assert slots(ledger) == [(NOW + HOUR, "skipped")] and "it has used 3 of 3 runs today" in ledger.notices.notices()[0].text
 
     # -- a clock that was set back
 
-    def test_after_the_clock_was_set_back_what_was_skipped_ahead_is_due_again(self, ledger: Ledger) -> None:
+    def test_slots_skipped_in_the_future_are_due_again_after_a_clock_change(self, ledger: Ledger) -> None:
         recurring(ledger)
         fire(ledger, NOW + 4 * HOUR)
         run_ends(ledger, NOW + 4 * HOUR)
         ledger.recurring.replan("task_r", NOW + 2 * HOUR, NOW + HOUR + 1)
-        assert shown(ledger, "task_r").task.recurring.next_run_at == NOW + 2 * HOUR
+        assert entry_of_task(ledger, "task_r").task.recurring.next_run_at == NOW + 2 * HOUR
         assert slots(ledger) == [(NOW + HOUR, "skipped"), (NOW + 4 * HOUR, "completed")] and kinds(ledger)[-1] == "task_replanned"
         fire(ledger, NOW + 2 * HOUR)
         run_ends(ledger, NOW + 2 * HOUR)
         fire(ledger, NOW + 4 * HOUR)
-        assert ledger.recurring.has_run("task_r", NOW + 2 * HOUR) and shown(ledger, "task_r").task.recurring.next_run_at == NOW + 5 * HOUR
+        assert (
+            ledger.recurring.has_run("task_r", NOW + 2 * HOUR)
+            and entry_of_task(ledger, "task_r").task.recurring.next_run_at == NOW + 5 * HOUR
+        )
         assert slots(ledger)[2:] == [(NOW + 3 * HOUR, "skipped"), (NOW + 4 * HOUR, "completed")]  # none is run twice
 
     @pytest.mark.parametrize("due", [NOW + HOUR, NOW + 2 * HOUR])
-    def test_a_task_is_never_planned_for_later_than_it_is_due(self, ledger: Ledger, due: int) -> None:
+    def test_replan_never_moves_a_slot_later(self, ledger: Ledger, due: int) -> None:
         recurring(ledger)
-        unchanged = whole(ledger)
+        unchanged = ledger_content(ledger)
         ledger.recurring.replan("task_r", due, NOW)
-        assert whole(ledger) == unchanged
+        assert ledger_content(ledger) == unchanged
         with pytest.raises(TaskNotFound):
             ledger.recurring.replan("task_missing", NOW, NOW)
 
-    def test_after_the_clock_was_set_back_a_retry_waits_as_long_as_it_was_to(self, ledger: Ledger) -> None:
+    def test_a_retry_keeps_its_delay_after_a_clock_change(self, ledger: Ledger) -> None:
         recurring(ledger)
         ledger.recurring.run_now("task_r", NOW + DAY, "tasks")
         (run_id,) = claimed(ledger, now=NOW + DAY)
@@ -157,7 +160,7 @@ class RecurringContract:
 
     # -- pausing
 
-    def test_a_paused_task_is_not_due_and_holds_what_waits_to_start(self, ledger: Ledger) -> None:
+    def test_a_paused_task_is_not_due_and_holds_pending_runs(self, ledger: Ledger) -> None:
         recurring(ledger)
         fire(ledger, NOW + HOUR)
         task, run = ledger.recurring.pause("task_r", "by hand", NOW + HOUR)
@@ -179,12 +182,12 @@ class RecurringContract:
         )
         assert kinds(ledger)[-1] == "task_unpaused"
 
-    def test_pausing_and_going_on_are_refused_where_they_make_no_sense(self, ledger: Ledger) -> None:
+    def test_pause_and_unpause_are_refused_in_other_states(self, ledger: Ledger) -> None:
         submit(ledger)
         recurring(ledger, "task_a")
         recurring(ledger, "task_b")
         ledger.recurring.pause("task_b", "by hand", NOW)
-        unchanged = whole(ledger)
+        unchanged = ledger_content(ledger)
         for task_id, error in (("task_x", BadInput), ("task_missing", TaskNotFound)):
             with pytest.raises(error):
                 ledger.recurring.pause(task_id, "by hand", NOW)
@@ -194,11 +197,11 @@ class RecurringContract:
             ledger.recurring.pause("task_b", "again", NOW)
         with pytest.raises(IllegalTransition):
             ledger.recurring.unpause("task_a", NOW, 9)
-        with pytest.raises(BadInput, match="1 active standing tasks already"):
+        with pytest.raises(BadInput, match="already 1 active recurring tasks"):
             ledger.recurring.unpause("task_b", NOW, 1)
-        assert whole(ledger) == unchanged
+        assert ledger_content(ledger) == unchanged
 
-    def test_a_task_that_used_up_its_day_is_counted_anew_once_it_goes_on(self, ledger: Ledger) -> None:
+    def test_unpause_resets_the_daily_usage_of_a_task_over_budget(self, ledger: Ledger) -> None:
         task = recurring(ledger, budget={"day_runs": 1})
         assert ledger.recurring.daily_budget_exceeded(task, NOW) is None
         run_once(ledger, task, NOW)
@@ -208,15 +211,15 @@ class RecurringContract:
             ledger.recurring.run_now("task_r", NOW + 1, "tasks")
         fire(ledger, NOW + HOUR, over="it has used 1 of 1 runs today")
         ledger.recurring.unpause("task_r", NOW + HOUR + 1, 9)
-        assert ledger.recurring.daily_budget_exceeded(shown(ledger, "task_r").task, NOW + HOUR + 2) is None
+        assert ledger.recurring.daily_budget_exceeded(entry_of_task(ledger, "task_r").task, NOW + HOUR + 2) is None
         ledger.recurring.clock_set_back(NOW + 5)
-        assert shown(ledger, "task_r").task.recurring.counted_from == NOW + 5
+        assert entry_of_task(ledger, "task_r").task.recurring.counted_from == NOW + 5
 
-    def test_a_name_is_free_once_its_recurring_task_is_over(self, ledger: Ledger) -> None:
+    def test_a_name_is_free_after_its_recurring_task_has_ended(self, ledger: Ledger) -> None:
         ledger.recurring.check_name("r", "/p")
         recurring(ledger)
         submit(ledger, "task_x", name="other")
-        with pytest.raises(BadInput, match="'r' here already: task_r"):
+        with pytest.raises(BadInput, match="'r' already exists here: task_r"):
             ledger.recurring.check_name("r", "/p")
         for name, project, besides in (("r", "/q", ""), ("r", "/p", "task_r"), ("other", "/p", ""), (None, "/p", "")):
             ledger.recurring.check_name(name, project, besides)
@@ -225,15 +228,15 @@ class RecurringContract:
 
     # -- manual runs
 
-    def test_a_manual_run_leaves_the_schedule_as_it_is(self, ledger: Ledger) -> None:
+    def test_a_manual_run_does_not_change_the_schedule(self, ledger: Ledger) -> None:
         before = recurring(ledger)
         task, run = ledger.recurring.run_now("task_r", NOW + 5, "tasks")
         assert run and (run.cause.kind, run.cause.slot, run.state, run.folder) == ("manual", None, RunState.PENDING, "tasks/task_r")
         assert (task.recurring.next_run_at, task.recurring.fired, task.run_count) == (before.recurring.next_run_at, 0, 1)
-        with pytest.raises(BadInput, match="a run that is pending already: task_r"):
+        with pytest.raises(BadInput, match="already has a run that is pending: task_r"):
             ledger.recurring.run_now("task_r", NOW + 6, "tasks")
 
-    def test_a_paused_task_can_be_run_by_hand_but_not_one_that_is_over(self, ledger: Ledger) -> None:
+    def test_a_paused_task_can_be_run_manually_but_not_an_ended_one(self, ledger: Ledger) -> None:
         recurring(ledger)
         ledger.recurring.pause("task_r", "by hand", NOW)
         ledger.recurring.run_now("task_r", NOW, "tasks")
@@ -252,7 +255,7 @@ class RecurringContract:
     @pytest.mark.parametrize(
         ("notify", "told"), [("always", [1, 1, 1]), ("on_change", [1, 0, 1]), ("on_failure", [0, 0, 0]), ("never", [0, 0, 0])]
     )
-    def test_somebody_is_told_as_the_task_asks(self, ledger: Ledger, notify: str, told: list[int]) -> None:
+    def test_notices_follow_the_notify_setting_of_the_task(self, ledger: Ledger, notify: str, told: list[int]) -> None:
         task = recurring(ledger, notify=notify)
         before, counts = 0, []
         for number, digest in enumerate(("a", "a", "b")):
@@ -260,13 +263,13 @@ class RecurringContract:
             now = len(ledger.notices.notices())
             counts.append(now - before)
             before = now
-        assert counts == told and shown(ledger, "task_r").task.recurring.result_hash == "b"
+        assert counts == told and entry_of_task(ledger, "task_r").task.recurring.result_hash == "b"
 
-    def test_a_failure_is_tried_once_more_and_then_the_task_is_paused(self, ledger: Ledger) -> None:
+    def test_a_failed_run_is_retried_once_and_then_the_task_is_paused(self, ledger: Ledger) -> None:
         recurring(ledger)
         fire(ledger, NOW + HOUR)
         run_ends(ledger, NOW + HOUR, fails=True)
-        task, retry = shown(ledger, "task_r")
+        task, retry = entry_of_task(ledger, "task_r")
         assert retry and (task.recurring.failures, retry.cause.kind, retry.cause.slot, retry.due_at) == (
             1,
             "retry",
@@ -275,25 +278,25 @@ class RecurringContract:
         )
         assert ledger.notices.notices() == [] and claimed(ledger, now=NOW + HOUR + 29_999) == []
         run_ends(ledger, NOW + HOUR + 30_000, fails=True)
-        task = shown(ledger, "task_r").task
+        task = entry_of_task(ledger, "task_r").task
         assert (task.state, task.recurring.failures, task.recurring.pause_kind) == (TaskState.PAUSED, 2, PauseKind.OTHER)
         assert "is paused because it failed twice in a row" in ledger.notices.notices()[0].text
         assert ledger.recurring.unpause("task_r", NOW + 2 * HOUR, 9).task.recurring.failures == 0
 
-    def test_what_may_have_had_its_effect_is_not_tried_again(self, ledger: Ledger) -> None:
+    def test_a_run_that_may_have_had_an_effect_is_not_retried(self, ledger: Ledger) -> None:
         recurring(ledger)
         fire(ledger, NOW + HOUR)
         run_ends(ledger, NOW + HOUR, fails=True, result=Result.LOST)
-        task, run = shown(ledger, "task_r")
+        task, run = entry_of_task(ledger, "task_r")
         assert run and (task.state, task.recurring.failures, run.n) == (TaskState.ACTIVE, 1, 1) and len(ledger.notices.notices()) == 1
 
     # -- tasks that run after others
 
-    def test_a_task_runs_each_time_after_another_one_completed(self, ledger: Ledger) -> None:
+    def test_a_following_task_runs_after_each_completed_run(self, ledger: Ledger) -> None:
         first = recurring(ledger, "task_a")
         recurring(ledger, "task_b", Schedule(), after=("task_a",))
         run = run_once(ledger, first, NOW)
-        task, after = shown(ledger, "task_b")
+        task, after = entry_of_task(ledger, "task_b")
         assert after and (task.recurring.fired, after.cause.kind, after.cause.origin, after.state) == (
             1,
             "after",
@@ -302,10 +305,10 @@ class RecurringContract:
         )
         run_once(ledger, first, NOW + 1)
         assert [(one.n, one.error) for one in ledger.queries.history("task_b", 9)] == [
-            (-1, "task_a.2 completed while the run before was still at work"), (1, None)
+            (-1, "task_a.2 completed while the previous run was still active"), (1, None)
         ]  # fmt: skip
 
-    def test_a_task_that_runs_after_another_is_skipped_while_it_is_paused_and_paused_when_that_is_over(self, ledger: Ledger) -> None:
+    def test_a_following_task_is_skipped_while_paused_and_paused_at_the_end(self, ledger: Ledger) -> None:
         first = recurring(ledger, "task_a")
         recurring(ledger, "task_b", Schedule(), after=("task_a",))
         ledger.recurring.pause("task_b", "by hand", NOW)
@@ -313,27 +316,27 @@ class RecurringContract:
         assert [run.error for run in ledger.queries.history("task_b", 9)] == ["task_a completed while it was paused"]
         ledger.recurring.unpause("task_b", NOW, 9)
         ledger.tasks.request_cancel("task_a", NOW + 1)
-        task = shown(ledger, "task_b").task
-        assert (task.state, task.recurring.paused_because) == (TaskState.PAUSED, "task_a, which it comes after, is cancelled")
+        task = entry_of_task(ledger, "task_b").task
+        assert (task.state, task.recurring.paused_because) == (TaskState.PAUSED, "task_a, which it follows, is cancelled")
 
-    def test_a_task_that_is_over_is_done_when_the_one_before_completes(self, ledger: Ledger) -> None:
+    def test_a_following_task_without_runs_left_is_done(self, ledger: Ledger) -> None:
         first = recurring(ledger, "task_a")
         recurring(ledger, "task_b", Schedule(until=NOW + 5), after=("task_a",))
         submit(ledger, "task_c", after=("task_b",))
         run_once(ledger, first, NOW + 6)
-        assert shown(ledger, "task_b").task.state == TaskState.DONE and claimed(ledger, now=NOW + 6) == ["task_c"]
+        assert entry_of_task(ledger, "task_b").task.state == TaskState.DONE and claimed(ledger, now=NOW + 6) == ["task_c"]
 
-    def test_a_task_after_another_that_used_up_its_day_is_paused(self, ledger: Ledger) -> None:
+    def test_a_following_task_over_budget_is_paused(self, ledger: Ledger) -> None:
         first = recurring(ledger, "task_a")
         second = recurring(ledger, "task_b", Schedule(), after=("task_a",), budget={"day_runs": 1})
         run_once(ledger, second, NOW)
         run_once(ledger, first, NOW + 1)
-        task = shown(ledger, "task_b").task
+        task = entry_of_task(ledger, "task_b").task
         assert (task.state, task.recurring.pause_kind) == (TaskState.PAUSED, PauseKind.BUDGET)
 
     # -- what was used, and forgetting
 
-    def test_what_runs_used_is_counted_since_a_moment_and_until_another(self, ledger: Ledger) -> None:
+    def test_usage_is_counted_in_a_period(self, ledger: Ledger) -> None:
         nothing = {"tokens": 0, "cost": 0, "seconds": 0, "runs": 0}
         one, other = recurring(ledger, "task_a"), recurring(ledger, "task_b")
         assert ledger.recurring.usage("task_a", 0) == nothing == ledger.recurring.usage(None, 0)
@@ -346,14 +349,14 @@ class RecurringContract:
         assert ledger.recurring.usage(None, 0) == {"tokens": 31, "cost": 1.5, "seconds": 0, "runs": 4}
         assert ledger.recurring.usage("task_missing", 0) == nothing
 
-    def test_very_many_runs_are_counted_whole(self, ledger: Ledger) -> None:
+    def test_usage_of_very_many_runs_is_complete(self, ledger: Ledger) -> None:
         task = recurring(ledger)
         for number in range(210):
             run_once(ledger, task, NOW + number, usage={"tokens": 1})
         assert ledger.recurring.usage("task_r", 0)["tokens"] == 210 == ledger.recurring.usage(None, 0)["runs"]
         assert ledger.recurring.usage("task_r", NOW + 5)["tokens"] == 205
 
-    def test_old_runs_are_forgotten_but_for_the_latest_and_those_a_budget_counts(self, ledger: Ledger) -> None:
+    def test_old_runs_are_deleted_except_the_latest_and_those_in_a_budget(self, ledger: Ledger) -> None:
         plain, counted = recurring(ledger, "task_a"), recurring(ledger, "task_b", budget={"day_runs": 9})
         for number in range(3):
             run_once(ledger, plain, NOW + number)
@@ -365,13 +368,13 @@ class RecurringContract:
         assert sorted(gone) == ["tasks/task_a", "tasks/task_a.2"] and [run.n for run in ledger.queries.history("task_a", 9)] == [3]
         assert kinds(ledger)[-1] == "runs_compacted"
         assert sorted(ledger.recurring.compact(NOW + 9999, NOW + 3 * DAY)) == ["tasks/task_b", "tasks/task_b.2"]
-        assert shown(ledger, "task_x").status == "completed"
+        assert entry_of_task(ledger, "task_x").status == "completed"
 
     def test_a_proposed_recurring_task_is_not_due(self, ledger: Ledger) -> None:
         propose(ledger, "task_r", schedule=every(HOUR, NOW), kind="scheduled", most_active=9)
         assert ledger.live_work.next_slot_at() is None and fire(ledger, NOW + DAY) == 0
 
-    def test_a_scheduled_task_that_is_busy_waits_for_its_next_slot(self, ledger: Ledger) -> None:
+    def test_a_busy_scheduled_task_waits_for_its_next_slot(self, ledger: Ledger) -> None:
         recurring(ledger)
         fire(ledger, NOW + HOUR)
         busy = plan(every(HOUR, NOW), NOW + 2 * HOUR, NOW + 2 * HOUR, busy="it is busy")
@@ -380,6 +383,6 @@ class RecurringContract:
 
 
 def run_ends(ledger: Ledger, now: int, *, fails: bool = False, **more: Any) -> None:
-    """The pending run is claimed and ends."""
+    """Claim the pending run and end it."""
     (run_id,) = claimed(ledger, now=now)
     ledger.runs.settle([(failed if fails else done)(run_id, ended_at=now, **more)], OURS)

@@ -20,45 +20,45 @@ from contract.cases import (
     YES,
     Open,
     agent,
-    asking,
-    begun,
     claimed,
+    create_task_that_ends,
     done,
+    end_task,
     ended,
+    entry_of_task,
     failed,
     kinds,
     latest,
-    over,
+    ledger_content,
+    notified_tasks,
     propose,
     recurring,
     running,
-    shown,
     submit,
-    told,
-    whole,
+    waiting_agent_run,
 )
 
 
 class RunQueueContract:
-    def test_the_oldest_are_claimed_first_and_never_more_than_asked_for(self, ledger: Ledger) -> None:
+    def test_the_oldest_runs_are_claimed_first_up_to_the_limit(self, ledger: Ledger) -> None:
         for letter in "cab":
             submit(ledger, f"task_{letter}", now=NOW - ord(letter))
         claimed = [[work.run.run_id for work in ledger.runs.claim(ENGINE, OURS, 2, NOW + n)] for n in range(3)]
         assert claimed == [["task_c", "task_a"], ["task_b"], []]
 
-    def test_a_proposal_takes_its_place_in_the_queue_when_it_is_approved(self, ledger: Ledger) -> None:
+    def test_a_proposal_is_queued_when_it_is_approved(self, ledger: Ledger) -> None:
         propose(ledger, "task_early")
         submit(ledger, "task_late")
         ledger.tasks.approve("task_early", YES, runner=ENGINE, folder="tasks")
         assert [work.run.run_id for work in ledger.runs.claim(ENGINE, OURS, 5, NOW)] == ["task_late", "task_early"]
 
     @pytest.mark.parametrize("limit", [0, -1])
-    def test_without_room_nothing_is_claimed(self, ledger: Ledger, limit: int) -> None:
+    def test_nothing_is_claimed_without_capacity(self, ledger: Ledger, limit: int) -> None:
         submit(ledger)
         assert ledger.runs.claim(ENGINE, OURS, limit, NOW) == []
-        assert shown(ledger, "task_x").status == "pending"
+        assert entry_of_task(ledger, "task_x").status == "pending"
 
-    def test_a_claimed_run_has_its_owner_and_all_it_needs_to_start(self, ledger: Ledger, open_ledger: Open) -> None:
+    def test_a_claimed_run_has_its_owner_and_everything_to_start(self, ledger: Ledger, open_ledger: Open) -> None:
         submit(ledger, env={"A": "b"})
         ((task, run, environment),) = ledger.runs.claim(ENGINE, OURS, 1, NOW + 3)
         assert (run.state, run.owner, run.started_at) == (RunState.RUNNING, OURS, NOW + 3)
@@ -66,18 +66,18 @@ class RunQueueContract:
         assert open_ledger().queries.get("task_x") == (task, run)
         assert kinds(ledger) == ["task_submitted", "run_started"]
 
-    def test_each_run_is_started_in_the_environment_of_its_own_door(self, ledger: Ledger) -> None:
+    def test_each_run_has_the_environment_of_its_own_caller(self, ledger: Ledger) -> None:
         for n in "112":
             submit(ledger, f"task_{n}", environment={"N": n})
         assert [work.environment["N"] for work in ledger.runs.claim(ENGINE, OURS, 9, NOW)] == ["1", "1", "2"]
 
-    def test_who_claims_gets_only_what_is_meant_for_it(self, ledger: Ledger) -> None:
+    def test_a_runner_claims_only_runs_of_its_own_queue(self, ledger: Ledger) -> None:
         submit(ledger, "task_engine")
         submit(ledger, "task_embedded", runner=EMBEDDER)
         assert [work.run.run_id for work in ledger.runs.claim(EMBEDDER, THEIRS, 9, NOW)] == ["task_embedded"]
         assert [work.run.run_id for work in ledger.runs.claim(ENGINE, OURS, 9, NOW)] == ["task_engine"]
 
-    def test_two_that_claim_at_once_never_get_the_same_run(self, open_ledger: Open) -> None:
+    def test_concurrent_claims_never_get_the_same_run(self, open_ledger: Open) -> None:
         first, second = open_ledger(), open_ledger()
         for _ in range(60):
             submit(first)
@@ -93,25 +93,25 @@ class RunQueueContract:
             mine, theirs = one.result(), other.result()
         assert len(mine) + len(theirs) == 60 and not set(mine) & set(theirs)
 
-    def test_the_process_of_a_run_is_remembered(self, ledger: Ledger) -> None:
+    def test_the_process_of_a_run_is_recorded(self, ledger: Ledger) -> None:
         run = running(ledger)
         ledger.runs.record_process(run.run_id, OURS, ProcessId(77, "7", "boot"))
-        assert shown(ledger, "task_x").run == run._replace(process=ProcessId(77, "7", "boot"))
+        assert entry_of_task(ledger, "task_x").run == run._replace(process=ProcessId(77, "7", "boot"))
 
-    def test_only_the_owner_can_say_which_process_a_run_is(self, ledger: Ledger) -> None:
+    def test_only_the_owner_can_record_the_process_of_a_run(self, ledger: Ledger) -> None:
         run = running(ledger)
         with pytest.raises(StaleRun):
             ledger.runs.record_process(run.run_id, THEIRS, ProcessId(77, "7", "boot"))
         with pytest.raises(StaleRun):
             ledger.runs.record_process("task_missing", OURS, ProcessId(77, "7", "boot"))
-        assert shown(ledger, "task_x").run == run
+        assert entry_of_task(ledger, "task_x").run == run
 
-    def test_an_end_is_state_event_and_notice_at_once(self, ledger: Ledger) -> None:
+    def test_the_end_of_a_run_writes_state_event_and_notice(self, ledger: Ledger) -> None:
         run = running(ledger, project="/q")
         assert ledger.runs.settle([done(run, RunState.FAILED, exit_code=2, summary="1 failed", lines=9, error="why")], OURS).run_ids == [
             "task_x"
         ]
-        task, after = shown(ledger, "task_x")
+        task, after = entry_of_task(ledger, "task_x")
         assert task.state == TaskState.FAILED
         assert after == changed_run(
             run, state=RunState.FAILED, result=Result.EXIT, exit_code=2, summary="1 failed", lines=9, error="why", ended_at=NOW + 1000
@@ -134,35 +134,35 @@ class RunQueueContract:
             (RunState.CANCELLED, Result.SIGNAL, TaskState.CANCELLED),
         ],
     )
-    def test_the_end_of_its_run_ends_a_one_shot_task(self, ledger: Ledger, state: RunState, result: Result, of_task: TaskState) -> None:
+    def test_a_one_shot_task_ends_with_its_run(self, ledger: Ledger, state: RunState, result: Result, of_task: TaskState) -> None:
         run = running(ledger)
         ledger.runs.settle([done(run, state, result)], OURS)
-        entry = shown(ledger, "task_x")
+        entry = entry_of_task(ledger, "task_x")
         assert (entry.status, entry.run.end.result, entry.task.state, entry.has_ended) == (state, result, of_task, True)  # type: ignore[union-attr]
 
-    def test_the_end_that_another_owner_tells_is_ignored(self, ledger: Ledger) -> None:
+    def test_an_end_reported_by_another_owner_is_ignored(self, ledger: Ledger) -> None:
         run = running(ledger)
-        unchanged = whole(ledger)
+        unchanged = ledger_content(ledger)
         assert ledger.runs.settle([done(run)], THEIRS).run_ids == []
         assert ledger.runs.settle([done("task_missing")], OURS).run_ids == []
-        assert whole(ledger) == unchanged
+        assert ledger_content(ledger) == unchanged
 
-    def test_an_end_that_is_told_twice_gives_one_notice(self, ledger: Ledger) -> None:
+    def test_an_end_reported_twice_creates_one_notice(self, ledger: Ledger) -> None:
         run = running(ledger)
         assert ledger.runs.settle([done(run)], OURS).run_ids == ["task_x"]
-        once = whole(ledger)
+        once = ledger_content(ledger)
         assert ledger.runs.settle([done(run, RunState.FAILED)], OURS).run_ids == []
         assert ledger.runs.settle([done(run), done(run)], OURS).run_ids == []
-        assert whole(ledger) == once
+        assert ledger_content(ledger) == once
         assert len(ledger.notices.notices(project=None, unread=False)) == 1
 
     def test_a_pending_run_cannot_be_settled(self, ledger: Ledger) -> None:
         submit(ledger)
-        unchanged = whole(ledger)
+        unchanged = ledger_content(ledger)
         assert ledger.runs.settle([done("task_x")], OURS).run_ids == []
-        assert whole(ledger) == unchanged
+        assert ledger_content(ledger) == unchanged
 
-    def test_ends_that_come_in_together_are_written_together(self, ledger: Ledger) -> None:
+    def test_several_ends_are_settled_together(self, ledger: Ledger) -> None:
         runs = [running(ledger, f"task_{n}") for n in range(3)]
         assert ledger.runs.settle([done(run) for run in runs], OURS).run_ids == ["task_0", "task_1", "task_2"]
         assert [notice.run_id for notice in ledger.notices.notices(project=None, unread=True)] == ["task_0", "task_1", "task_2"]
@@ -170,21 +170,19 @@ class RunQueueContract:
     @pytest.mark.parametrize(
         "impossible", [(RunState.SKIPPED, Result.EXIT), (RunState.PENDING, Result.EXIT), (RunState.COMPLETED, Result.SIGNAL)]
     )
-    def test_an_impossible_end_is_refused_and_nothing_of_its_company_is_written(
-        self, ledger: Ledger, impossible: tuple[RunState, Result]
-    ) -> None:
+    def test_an_impossible_end_rolls_back_all_ends_settled_with_it(self, ledger: Ledger, impossible: tuple[RunState, Result]) -> None:
         first, second = running(ledger, "task_a"), running(ledger, "task_b")
-        unchanged = whole(ledger)
+        unchanged = ledger_content(ledger)
         with pytest.raises(BackburnerError):
             ledger.runs.settle([done(first), done(second, *impossible)], OURS)
-        assert whole(ledger) == unchanged
+        assert ledger_content(ledger) == unchanged
 
-    def test_a_clock_that_ran_back_does_not_end_a_run_before_it_began(self, ledger: Ledger) -> None:
+    def test_a_run_never_ends_before_its_start_after_a_clock_change(self, ledger: Ledger) -> None:
         run = running(ledger)
         ledger.runs.settle([done(run, ended_at=NOW - 5000)], OURS)
-        assert shown(ledger, "task_x").run.ended_at == run.started_at  # type: ignore[union-attr]
+        assert entry_of_task(ledger, "task_x").run.ended_at == run.started_at  # type: ignore[union-attr]
 
-    def test_a_run_is_taken_over_from_its_owner(self, ledger: Ledger) -> None:
+    def test_a_run_is_adopted_from_its_owner(self, ledger: Ledger) -> None:
         run = running(ledger, owner=THEIRS, runner=EMBEDDER)
         work = ledger.runs.adopt(run, OURS)
         assert (work.run.owner, work.run.runner, work.run.state) == (OURS, ENGINE, RunState.RUNNING)
@@ -192,20 +190,20 @@ class RunQueueContract:
         assert ledger.runs.settle([done(run)], THEIRS).run_ids == []
         assert ledger.runs.settle([done(run)], OURS).run_ids == ["task_x"]
 
-    def test_of_two_that_take_a_run_over_one_is_too_late(self, ledger: Ledger, open_ledger: Open) -> None:
+    def test_only_one_of_two_processes_adopts_a_run(self, ledger: Ledger, open_ledger: Open) -> None:
         run = running(ledger, owner=ProcessId(33, "3", "boot"))
         ledger.runs.adopt(run, OURS)
         with pytest.raises(StaleRun, match="task_x"):
             open_ledger().runs.adopt(run, THEIRS)
-        assert shown(ledger, "task_x").run.owner == OURS  # type: ignore[union-attr]
+        assert entry_of_task(ledger, "task_x").run.owner == OURS  # type: ignore[union-attr]
 
-    def test_a_run_that_ended_meanwhile_cannot_be_taken_over(self, ledger: Ledger) -> None:
+    def test_a_run_that_has_ended_cannot_be_adopted(self, ledger: Ledger) -> None:
         run = running(ledger)
         ledger.runs.settle([done(run)], OURS)
         with pytest.raises(StaleRun):
             ledger.runs.adopt(run, THEIRS)
 
-    def test_what_a_dead_embedder_left_pending_goes_to_the_engine_in_its_order(self, ledger: Ledger) -> None:
+    def test_pending_runs_of_a_dead_embedding_program_go_to_the_engine_in_order(self, ledger: Ledger) -> None:
         run = running(ledger, "task_held", owner=THEIRS, runner=EMBEDDER)
         submit(ledger, "task_a", runner=EMBEDDER)
         submit(ledger, "task_b")
@@ -214,9 +212,9 @@ class RunQueueContract:
         assert ledger.runs.release(EMBEDDER) == 2
         assert ledger.runs.release(EMBEDDER) == 0
         assert [work.run.run_id for work in ledger.runs.claim(ENGINE, OURS, 9, NOW)] == ["task_a", "task_b", "task_c"]
-        assert shown(ledger, run.task_id).run.owner == THEIRS  # type: ignore[union-attr]
+        assert entry_of_task(ledger, run.task_id).run.owner == THEIRS  # type: ignore[union-attr]
 
-    def test_what_a_dead_embedder_left_waiting_for_a_yes_goes_to_the_engine_too(self, ledger: Ledger) -> None:
+    def test_waiting_runs_of_a_dead_embedding_program_go_to_the_engine(self, ledger: Ledger) -> None:
         run = running(ledger, owner=THEIRS, runner=EMBEDDER)
         ledger.runs.suspend(run.run_id, THEIRS, "it changed", NOW)
         ledger.runs.release(EMBEDDER)
@@ -232,14 +230,14 @@ class RunQueueContract:
             ("task_pending", "pending"),
         ]
 
-    def test_claims_go_by_priority_and_then_by_age(self, ledger: Ledger) -> None:
+    def test_runs_are_claimed_by_priority_and_then_by_age(self, ledger: Ledger) -> None:
         for number, priority in enumerate([0, -1, 1, 0, 1, -1]):
             submit(ledger, f"task_{number}", priority=priority, now=NOW - number)
         assert claimed(ledger, 3) == ["task_2", "task_4", "task_0"]
         submit(ledger, "task_urgent", priority=1)
         assert claimed(ledger) == ["task_urgent", "task_3", "task_1", "task_5"]
 
-    def test_nothing_starts_before_its_time_and_what_waits_for_it_holds_nobody_up(self, ledger: Ledger) -> None:
+    def test_a_run_that_is_not_due_does_not_start_or_block_others(self, ledger: Ledger) -> None:
         submit(ledger, "task_blocker", start_at=NOW + 1000)
         submit(ledger, "task_blocked", start_at=NOW + 10, after=("task_blocker",))
         submit(ledger, "task_theirs", start_at=NOW + 20, runner=EMBEDDER)
@@ -258,7 +256,7 @@ class RunQueueContract:
         assert ledger.runs.next_due(ENGINE, NOW + 100) == NOW + 1000
         assert ledger.runs.next_due(ENGINE, NOW + 1000) is None
 
-    def test_ends_and_the_claim_of_what_they_make_room_for_are_one_step(self, ledger: Ledger, open_ledger: Open) -> None:
+    def test_ends_and_following_claims_are_one_transaction(self, ledger: Ledger, open_ledger: Open) -> None:
         first = running(ledger, "task_first")
         submit(ledger, "task_next", after=("task_first",))
         submit(ledger, "task_other")
@@ -271,13 +269,13 @@ class RunQueueContract:
         assert [work.run.run_id for work in ledger.runs.settle([], OURS, runner=ENGINE, limit=9, now=NOW).claimed] == ["task_other"]
         assert ledger.runs.settle([], OURS).claimed == []
 
-    def test_with_an_impossible_end_nothing_is_claimed_either(self, ledger: Ledger) -> None:
+    def test_nothing_is_claimed_together_with_an_impossible_end(self, ledger: Ledger) -> None:
         run = running(ledger, "task_a")
         submit(ledger, "task_b")
-        unchanged = whole(ledger)
+        unchanged = ledger_content(ledger)
         with pytest.raises(BackburnerError):
             ledger.runs.settle([done(run, RunState.SKIPPED)], OURS, runner=ENGINE, limit=1, now=NOW)
-        assert whole(ledger) == unchanged
+        assert ledger_content(ledger) == unchanged
 
     @pytest.mark.parametrize(
         ("most", "lasted", "delays"),
@@ -290,7 +288,7 @@ class RunQueueContract:
             (1, [59.999, 59.999], [1]),
         ],
     )
-    def test_what_fails_is_run_again_later_and_later_until_it_failed_too_often_in_a_row(
+    def test_restarts_are_delayed_more_and_more_until_the_limit(
         self, ledger: Ledger, most: int, lasted: list[float], delays: list[int]
     ) -> None:
         """`lasted` and `delays` are seconds."""
@@ -307,10 +305,10 @@ class RunQueueContract:
             due = ended_at + delay * 1000
             again = latest(ledger, "task_x")
             assert (again.state, again.due_at, again.priority, again.blocked) == (RunState.PENDING, due, 1, False)
-            assert shown(ledger, "task_x").task.state == TaskState.ACTIVE
+            assert entry_of_task(ledger, "task_x").task.state == TaskState.ACTIVE
             assert (claimed(ledger, now=due - 1), ledger.runs.next_due(ENGINE, due - 1)) == ([], due)
-            assert ledger.runs.settle([done(run)], OURS).run_ids == [] and told(ledger) == []
-        task, last = shown(ledger, "task_x").task, latest(ledger, "task_x")
+            assert ledger.runs.settle([done(run)], OURS).run_ids == [] and notified_tasks(ledger) == []
+        task, last = entry_of_task(ledger, "task_x").task, latest(ledger, "task_x")
         assert (task.state, task.run_count, last.state) == (TaskState.FAILED, len(lasted), RunState.FAILED)
         (notice,) = ledger.notices.notices(project=None, unread=True)
         assert notice.run_id == last.run_id and f", {most + 1} times in a row" in notice.text
@@ -318,7 +316,7 @@ class RunQueueContract:
         assert said == [*(1000 * delay for delay in delays), None]
         assert claimed(ledger, now=due + DAY) == []
 
-    def test_a_run_that_is_repeated_comes_after_the_same_run(self, ledger: Ledger) -> None:
+    def test_a_restarted_run_keeps_its_origin(self, ledger: Ledger) -> None:
         submit(ledger, "task_a")
         ((_, first, _),) = ledger.runs.claim(ENGINE, OURS, 9, NOW)
         ledger.runs.settle([done(first)], OURS)
@@ -338,31 +336,31 @@ class RunQueueContract:
             (RunState.FAILED, Result.UNSTARTED),
         ],
     )
-    def test_only_what_failed_by_itself_is_run_again(self, ledger: Ledger, state: RunState, result: Result) -> None:
+    def test_only_a_command_that_failed_on_its_own_is_restarted(self, ledger: Ledger, state: RunState, result: Result) -> None:
         run = running(ledger, restarts=5)
         ledger.runs.settle([done(run, state, result)], OURS)
-        entry = shown(ledger, "task_x")
-        assert (entry.status, entry.task.run_count, entry.has_ended, len(told(ledger))) == (state, 1, True, 1)
+        entry = entry_of_task(ledger, "task_x")
+        assert (entry.status, entry.task.run_count, entry.has_ended, len(notified_tasks(ledger))) == (state, 1, True, 1)
 
-    def test_a_run_that_was_to_be_cancelled_and_fails_first_is_not_run_again(self, ledger: Ledger) -> None:
+    def test_a_run_that_fails_after_a_cancel_request_is_not_restarted(self, ledger: Ledger) -> None:
         run = running(ledger, restarts=5)
         ledger.tasks.request_cancel("task_x", NOW + 20)
         ledger.runs.settle([failed(run)], OURS)
-        entry = shown(ledger, "task_x")
-        assert (entry.status, entry.task.state, entry.task.run_count, told(ledger)) == ("failed", TaskState.FAILED, 1, ["task_x"])
+        entry = entry_of_task(ledger, "task_x")
+        assert (entry.status, entry.task.state, entry.task.run_count, notified_tasks(ledger)) == ("failed", TaskState.FAILED, 1, ["task_x"])
 
-    def test_a_task_that_is_cancelled_before_it_is_run_again_is_cancelled_for_good(self, ledger: Ledger) -> None:
+    def test_a_task_cancelled_between_restarts_stays_cancelled(self, ledger: Ledger) -> None:
         run = running(ledger, restarts=5)
         submit(ledger, "task_after", after=("task_x",))
         ledger.runs.settle([failed(run)], OURS)
         task, last = ledger.tasks.request_cancel("task_x", NOW + 1500)
         assert (task.state, task.run_count, last.run_id, last.end.result) == (TaskState.CANCELLED, 2, "task_x.2", Result.UNSTARTED)
         assert claimed(ledger, now=NOW + DAY) == [] and ledger.runs.next_due(ENGINE, NOW) is None
-        assert latest(ledger, "task_after").error == "task_x, which it comes after, was cancelled"
-        assert sorted(told(ledger)) == ["task_after", "task_x"]
+        assert latest(ledger, "task_after").error == "dependency task_x was cancelled"
+        assert sorted(notified_tasks(ledger)) == ["task_after", "task_x"]
 
     @pytest.mark.parametrize("ends", ["failed failed", "failed completed"])
-    def test_what_comes_after_a_task_that_is_run_again_waits_for_its_last_word(self, ledger: Ledger, ends: str) -> None:
+    def test_a_dependent_of_a_restarted_task_waits_for_its_final_result(self, ledger: Ledger, ends: str) -> None:
         running(ledger, restarts=1)
         submit(ledger, "task_b", after=("task_x",))
         submit(ledger, "task_c", after=("task_b",))
@@ -371,14 +369,14 @@ class RunQueueContract:
         submit(ledger, "task_late", after=("task_x",))
         assert claimed(ledger, now=NOW + 2000) == ["task_x.2"]
         assert [latest(ledger, task_id).blocked for task_id in ("task_b", "task_late")] == [True, True]
-        over(ledger, ends.split()[1], "task_x.2")
+        end_task(ledger, ends.split()[1], "task_x.2")
         fell = [one.task.task_id for one in ledger.queries.failed_dependents("task_x")]
         if ends == "failed completed":
             assert (fell, claimed(ledger, now=NOW + 2000)) == ([], ["task_b", "task_late"])
         else:
             assert (sorted(fell), claimed(ledger, now=NOW + 2000)) == (["task_b", "task_c", "task_late"], [])
 
-    def test_a_task_between_two_runs_is_live_and_afterwards_all_its_runs_are_cleared(self, ledger: Ledger) -> None:
+    def test_a_task_between_restarts_is_live_and_later_cleared_with_all_runs(self, ledger: Ledger) -> None:
         run = running(ledger, restarts=1)
         ledger.runs.settle([failed(run)], OURS)
         assert ledger.tasks.clear(["task_x"], NOW) == ledger.tasks.ended_before(NOW + DAY) == []
@@ -388,36 +386,36 @@ class RunQueueContract:
         assert sorted(ledger.tasks.clear(["task_x"], NOW)) == ["tasks/task_x", "tasks/task_x.2"]
         assert ledger.queries.find("task_x.2", None) == []
 
-    def test_a_server_is_ready_once_and_only_its_owner_can_say_so(self, ledger: Ledger) -> None:
+    def test_only_the_owner_can_record_that_a_server_is_ready_and_once(self, ledger: Ledger) -> None:
         run = running(ledger, ready_when="up")
         with pytest.raises(StaleRun):
             ledger.runs.record_ready(run.run_id, THEIRS, NOW + 20)
-        assert not shown(ledger, "task_x").is_ready
+        assert not entry_of_task(ledger, "task_x").is_ready
         ledger.runs.record_ready(run.run_id, OURS, NOW + 30)
-        assert shown(ledger, "task_x").is_ready and shown(ledger, "task_x").run == run._replace(ready_at=NOW + 30)
+        assert entry_of_task(ledger, "task_x").is_ready and entry_of_task(ledger, "task_x").run == run._replace(ready_at=NOW + 30)
         with pytest.raises(StaleRun):
             ledger.runs.record_ready(run.run_id, OURS, NOW + 40)
         assert kinds(ledger).count("run_ready") == 1
 
-    def test_a_server_that_was_restarted_has_to_become_ready_again(self, ledger: Ledger) -> None:
+    def test_a_restarted_server_must_become_ready_again(self, ledger: Ledger) -> None:
         run = running(ledger, ready_when="up", restarts=1)
         ledger.runs.record_ready(run.run_id, OURS, NOW + 30)
         ledger.runs.settle([failed(run)], OURS)
         assert claimed(ledger, now=NOW + 2000) == ["task_x.2"]
-        assert not shown(ledger, "task_x").is_ready
+        assert not entry_of_task(ledger, "task_x").is_ready
         ledger.runs.record_ready("task_x.2", OURS, NOW + 3000)
         assert latest(ledger, "task_x").ready_at == NOW + 3000
 
-    def test_what_has_ended_cannot_become_ready_any_more(self, ledger: Ledger) -> None:
+    def test_an_ended_run_cannot_become_ready(self, ledger: Ledger) -> None:
         run = ended(ledger)
-        unchanged = whole(ledger)
+        unchanged = ledger_content(ledger)
         with pytest.raises(StaleRun):
             ledger.runs.record_ready(run.run_id, OURS, NOW + 2000)
-        assert whole(ledger) == unchanged
+        assert ledger_content(ledger) == unchanged
 
     # -- runs that cannot start yet
 
-    def test_a_claimed_run_for_which_there_is_no_room_is_put_off_with_the_reason(self, ledger: Ledger) -> None:
+    def test_a_claimed_run_without_capacity_is_postponed_with_the_reason(self, ledger: Ledger) -> None:
         run = running(ledger)
         assert ledger.live_work.delayed_because() is None
         ledger.runs.postpone(run.run_id, OURS, "no file is free", NOW + 50, tell=False)
@@ -431,20 +429,20 @@ class RunQueueContract:
         ledger.runs.record_process(run.run_id, OURS, ProcessId(77, "7", "boot"))
         assert ledger.live_work.delayed_because() is None
 
-    def test_only_the_owner_can_put_a_run_off_and_only_one_at_work(self, ledger: Ledger) -> None:
+    def test_only_the_owner_can_postpone_a_run_and_only_an_active_one(self, ledger: Ledger) -> None:
         run = running(ledger, "task_a")
         submit(ledger, "task_b")
-        waiting = asking(ledger)
-        unchanged = whole(ledger)
+        waiting = waiting_agent_run(ledger)
+        unchanged = ledger_content(ledger)
         for run_id, owner in ((run.run_id, THEIRS), ("task_b", OURS), (waiting.run_id, OURS), ("task_missing", OURS)):
             with pytest.raises(StaleRun):
                 ledger.runs.postpone(run_id, owner, "no", NOW, tell=True)
-        assert whole(ledger) == unchanged
+        assert ledger_content(ledger) == unchanged
 
     # -- runs that wait
 
     @pytest.mark.parametrize("kind", [WaitKind.APPROVAL, WaitKind.TOOL, WaitKind.BUDGET])
-    def test_a_run_waits_for_a_person(self, ledger: Ledger, kind: WaitKind) -> None:
+    def test_a_run_is_suspended_until_a_user_answers(self, ledger: Ledger, kind: WaitKind) -> None:
         agent(ledger)
         run = ledger.runs.claim(AGENT_LANE, OURS, 1, NOW)[0].run
         ledger.runs.suspend(run.run_id, OURS, "it wants more", NOW + 1, kind, asked="print1")
@@ -453,7 +451,7 @@ class RunQueueContract:
         assert (waiting.owner, waiting.started_at) == (OURS, NOW)
         assert kinds(ledger)[-1] == "run_suspended" and ledger.runs.claim(AGENT_LANE, OURS, 9, NOW + 2) == []
 
-    def test_a_resumed_run_waits_as_well(self, ledger: Ledger) -> None:
+    def test_a_resumed_run_can_be_suspended(self, ledger: Ledger) -> None:
         agent(ledger)
         ledger.runs.settle([done(ledger.runs.claim(AGENT_LANE, OURS, 1, NOW)[0].run)], OURS)
         ledger.tasks.resume("task_g", "go on", runner=AGENT_LANE, now=NOW + 2000)
@@ -462,38 +460,38 @@ class RunQueueContract:
         ledger.runs.suspend(run.run_id, OURS, "it wants more", NOW + 2002, WaitKind.TOOL)
         assert latest(ledger, "task_g").state == RunState.WAITING
 
-    def test_only_the_owner_can_have_a_run_wait_and_only_one_at_work(self, ledger: Ledger) -> None:
+    def test_only_the_owner_can_suspend_a_run_and_only_an_active_one(self, ledger: Ledger) -> None:
         run = running(ledger, "task_a")
         submit(ledger, "task_b")
-        waiting = asking(ledger)
-        unchanged = whole(ledger)
+        waiting = waiting_agent_run(ledger)
+        unchanged = ledger_content(ledger)
         for run_id, owner in ((run.run_id, THEIRS), ("task_b", OURS), (waiting.run_id, OURS), ("task_missing", OURS)):
             with pytest.raises(StaleRun):
                 ledger.runs.suspend(run_id, owner, "no", NOW)
-        assert whole(ledger) == unchanged
+        assert ledger_content(ledger) == unchanged
 
-    def test_a_run_that_is_to_be_stopped_does_not_wait_for_anybody(self, ledger: Ledger) -> None:
+    def test_a_run_with_a_cancel_request_is_not_suspended(self, ledger: Ledger) -> None:
         run = running(ledger)
         ledger.tasks.request_cancel("task_x", NOW + 20)
         ledger.runs.suspend(run.run_id, OURS, "it changed", NOW + 30)
-        assert shown(ledger, "task_x").status == "cancelled"
+        assert entry_of_task(ledger, "task_x").status == "cancelled"
 
     @pytest.mark.parametrize("how", ENDS)
-    def test_a_run_that_waits_for_a_task_goes_on_with_its_end(self, ledger: Ledger, how: str) -> None:
-        begun(ledger, how)
-        waiting = asking(ledger, waits_on=(WaitKind.TASK, "task_a"))
+    def test_a_run_that_waits_for_a_task_continues_when_that_ends(self, ledger: Ledger, how: str) -> None:
+        create_task_that_ends(ledger, how)
+        waiting = waiting_agent_run(ledger, waits_on=(WaitKind.TASK, "task_a"))
         assert waiting.state == RunState.WAITING
-        over(ledger, how)
+        end_task(ledger, how)
         assert latest(ledger, "task_g").state == RunState.PENDING
-        asking(ledger, "task_late", waits_on=(WaitKind.TASK, "task_a"), priority=1)
+        waiting_agent_run(ledger, "task_late", waits_on=(WaitKind.TASK, "task_a"), priority=1)
         assert latest(ledger, "task_late").state == RunState.PENDING  # that ended before it waited
 
-    def test_a_run_that_waits_for_what_is_not_known_goes_on(self, ledger: Ledger) -> None:
-        assert asking(ledger, "task_a", waits_on=(WaitKind.TASK, "task_missing")).state == RunState.PENDING
-        assert asking(ledger, "task_b", waits_on=(WaitKind.REATTACH, None), priority=1).state == RunState.PENDING
-        assert asking(ledger, "task_c", waits_on=(WaitKind.INTERACTIVE, AGENT_LANE), priority=1).state == RunState.PENDING
+    def test_a_run_that_waits_for_a_missing_task_continues(self, ledger: Ledger) -> None:
+        assert waiting_agent_run(ledger, "task_a", waits_on=(WaitKind.TASK, "task_missing")).state == RunState.PENDING
+        assert waiting_agent_run(ledger, "task_b", waits_on=(WaitKind.REATTACH, None), priority=1).state == RunState.PENDING
+        assert waiting_agent_run(ledger, "task_c", waits_on=(WaitKind.INTERACTIVE, AGENT_LANE), priority=1).state == RunState.PENDING
 
-    def test_a_person_is_told_that_a_recurring_task_waits_for_them_each_time_anew(self, ledger: Ledger) -> None:
+    def test_the_user_is_notified_each_time_a_recurring_task_waits_for_them(self, ledger: Ledger) -> None:
         recurring(ledger)
         propose(ledger, "task_p")
         for number, waits_on in enumerate(((WaitKind.APPROVAL, None), (WaitKind.TASK, "task_p"), (WaitKind.BUDGET, None))):
@@ -506,7 +504,7 @@ class RunQueueContract:
         assert "it wants to run `make all` (why)" in told[1] and "backburner approve task_p" in told[1]
         assert len(told) == 3
 
-    def test_nobody_is_told_that_a_recurring_task_stands_aside_or_waits_for_a_task_at_work(self, ledger: Ledger) -> None:
+    def test_no_notice_when_a_recurring_task_yields_or_waits_for_a_running_task(self, ledger: Ledger) -> None:
         running(ledger)
         ledger.sessions.begin_interactive(InteractiveLease(THEIRS, AGENT_LANE, None, NOW))
         for number, waits_on in enumerate(((WaitKind.INTERACTIVE, AGENT_LANE), (WaitKind.TASK, "task_x"))):
@@ -516,8 +514,8 @@ class RunQueueContract:
             assert latest(ledger, f"task_{number}").state == RunState.WAITING
         assert ledger.notices.notices() == []
 
-    def test_a_run_goes_on_without_a_persons_word_where_it_waited_for_one_on_a_step(self, ledger: Ledger) -> None:
-        run = asking(ledger)
+    def test_a_run_that_waits_for_a_tool_approval_can_be_requeued_without_an_answer(self, ledger: Ledger) -> None:
+        run = waiting_agent_run(ledger)
         ledger.runs.resume_suspended(run.run_id, NOW + 5)
         again = latest(ledger, "task_g")
         assert (again.state, again.reply, again.owner) == (RunState.PENDING, None, None)
@@ -525,17 +523,17 @@ class RunQueueContract:
             ledger.runs.resume_suspended(run.run_id, NOW + 6)
 
     @pytest.mark.parametrize("kind", [WaitKind.APPROVAL, WaitKind.BUDGET])
-    def test_nothing_else_goes_on_without_a_persons_word(self, ledger: Ledger, kind: WaitKind) -> None:
-        run = asking(ledger, waits_on=(kind, None))
-        unchanged = whole(ledger)
+    def test_no_other_waiting_run_is_requeued_without_an_answer(self, ledger: Ledger, kind: WaitKind) -> None:
+        run = waiting_agent_run(ledger, waits_on=(kind, None))
+        unchanged = ledger_content(ledger)
         for run_id in (run.run_id, "task_missing"):
             with pytest.raises(StaleRun):
                 ledger.runs.resume_suspended(run_id, NOW + 5)
-        assert whole(ledger) == unchanged
+        assert ledger_content(ledger) == unchanged
 
     # -- who is to be stopped, and which process was which run
 
-    def test_runs_that_are_to_be_stopped_are_listed_until_they_end(self, ledger: Ledger) -> None:
+    def test_cancel_requests_are_listed_until_the_runs_end(self, ledger: Ledger) -> None:
         run = running(ledger, "task_a")
         running(ledger, "task_b")
         ledger.tasks.request_cancel("task_a", NOW + 20)
@@ -543,7 +541,7 @@ class RunQueueContract:
         ledger.runs.settle([done(run, RunState.CANCELLED, Result.SIGNAL)], OURS)
         assert ledger.runs.cancel_requests() == []
 
-    def test_the_processes_of_live_runs_are_found_by_their_whole_number(self, ledger: Ledger) -> None:
+    def test_processes_of_live_runs_are_found_by_their_exact_pid(self, ledger: Ledger) -> None:
         for name, pid in (("task_a", 7), ("task_b", 77), ("task_c", 7)):
             ledger.runs.record_process(running(ledger, name).run_id, OURS, ProcessId(pid, name, "boot"))
         assert sorted(one.started for one in ledger.runs.processes(7)) == ["task_a", "task_c"]
@@ -552,7 +550,7 @@ class RunQueueContract:
 
     # -- agents behind a command
 
-    def test_a_run_is_handed_on_to_the_agent_where_its_command_finds_something(self, ledger: Ledger) -> None:
+    def test_a_run_continues_with_the_agent_when_its_precheck_triggers(self, ledger: Ledger) -> None:
         task = recurring(ledger, agent="claude", prompt="look", terms={"wake": "output"}, lane=AGENT_LANE)
         ledger.recurring.run_now(task.task_id, NOW, "tasks")
         run = ledger.runs.claim(ENGINE, OURS, 1, NOW)[0].run
@@ -561,11 +559,11 @@ class RunQueueContract:
         assert (handed.run_id, handed.state, handed.runner, handed.owner) == (run.run_id, RunState.PENDING, AGENT_LANE, None)
         assert kinds(ledger)[-1] == "run_passed_to_agent" and ledger.notices.notices() == []
         ledger.runs.settle([done(ledger.runs.claim(AGENT_LANE, OURS, 1, NOW)[0].run, answer="found it")], OURS)
-        assert "found it" in ledger.notices.notices()[0].text and shown(ledger, task.task_id).task.recurring.precheck_hash == "d1"
+        assert "found it" in ledger.notices.notices()[0].text and entry_of_task(ledger, task.task_id).task.recurring.precheck_hash == "d1"
 
-    def test_a_run_is_over_where_its_command_finds_nothing_for_the_agent(self, ledger: Ledger) -> None:
+    def test_a_run_ends_when_its_precheck_does_not_trigger(self, ledger: Ledger) -> None:
         task = recurring(ledger, agent="claude", prompt="look", terms={"wake": "output"}, lane=AGENT_LANE)
         ledger.recurring.run_now(task.task_id, NOW, "tasks")
         ledger.runs.settle([done(ledger.runs.claim(ENGINE, OURS, 1, NOW)[0].run, lines=0)], OURS)
-        assert latest(ledger, task.task_id).end.summary == "nothing new; its agent was not asked"
+        assert latest(ledger, task.task_id).end.summary == "nothing new; the agent was not asked"
         assert ledger.notices.notices() == []

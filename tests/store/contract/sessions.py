@@ -1,14 +1,14 @@
-"""Who asks, who is here, and whose turn it is."""
+"""Sessions, user activity, and interactive priority."""
 
 from backburner.core.models import AGENT_LANE, LOCAL_AGENT_LANE
 from backburner.core.session_records import InteractiveLease, Session
 from backburner.core.states import RunState, WaitKind
 from backburner.store.ledger import Ledger
-from contract.cases import NOW, OURS, THEIRS, Open, asking, done, latest, propose, running, submit
+from contract.cases import NOW, OURS, THEIRS, Open, done, latest, propose, running, submit, waiting_agent_run
 
 
 class SessionContract:
-    def test_a_session_is_known_from_when_it_was_met_and_where_it_is_now(self, ledger: Ledger) -> None:
+    def test_a_session_keeps_its_creation_time_and_its_latest_process(self, ledger: Ledger) -> None:
         ledger.sessions.register(Session("claude:1", "claude", "/p", OURS, NOW, NOW))
         ledger.sessions.register(Session("codex:2", "codex", "/p", None, NOW + 1, NOW + 1))
         ledger.sessions.register(Session("claude:1", "claude", "/q", THEIRS, NOW + 5, NOW + 5))
@@ -16,7 +16,7 @@ class SessionContract:
         assert first == Session("claude:1", "claude", "/p", THEIRS, NOW, NOW + 5) and second.session_id == "codex:2"
         assert [one.session_id for one in ledger.sessions.sessions("codex")] == ["codex:2"]
 
-    def test_a_session_has_open_work_until_the_last_of_it_ended(self, ledger: Ledger) -> None:
+    def test_a_session_has_open_work_until_its_last_task_has_ended(self, ledger: Ledger) -> None:
         assert not ledger.sessions.has_open_work(["claude:1"])
         propose(ledger, "task_a", session="claude:1")
         run = running(ledger, "task_b", session="claude:1")
@@ -30,13 +30,13 @@ class SessionContract:
         submit(ledger)
         assert not ledger.sessions.has_open_work([])
 
-    def test_a_person_was_last_there_when_they_did_something_at_any_interface(self, ledger: Ledger, open_ledger: Open) -> None:
+    def test_the_last_user_activity_is_the_latest_of_all_interfaces(self, ledger: Ledger, open_ledger: Open) -> None:
         assert ledger.sessions.last_activity() is None
         for door, now in (("chat", NOW + 5), ("cli", NOW + 9), ("chat", NOW + 7)):
             ledger.sessions.record_activity(door, now)
         assert open_ledger().sessions.last_activity() == NOW + 9
 
-    def test_a_process_has_one_turn_at_a_time(self, ledger: Ledger) -> None:
+    def test_a_process_has_one_interactive_lease_at_a_time(self, ledger: Ledger) -> None:
         assert ledger.sessions.interactive_leases() == []
         ledger.sessions.begin_interactive(InteractiveLease(OURS, AGENT_LANE, "task_x", NOW + 5))
         ledger.sessions.begin_interactive(InteractiveLease(THEIRS, LOCAL_AGENT_LANE, None, NOW + 3))
@@ -48,11 +48,11 @@ class SessionContract:
         assert ledger.sessions.end_interactive(OURS, NOW + 9) and not ledger.sessions.end_interactive(OURS, NOW + 9)
         assert [turn.process for turn in ledger.sessions.interactive_leases()] == [THEIRS]
 
-    def test_what_stood_aside_goes_on_after_the_last_turn_in_its_lane(self, ledger: Ledger) -> None:
+    def test_yielding_runs_continue_after_the_last_lease_of_their_lane(self, ledger: Ledger) -> None:
         ledger.sessions.begin_interactive(InteractiveLease(OURS, AGENT_LANE, None, NOW))
         ledger.sessions.begin_interactive(InteractiveLease(THEIRS, AGENT_LANE, None, NOW))
-        assert asking(ledger, "task_a", waits_on=(WaitKind.INTERACTIVE, AGENT_LANE)).state == RunState.WAITING
-        asking(ledger, "task_b", waits_on=(WaitKind.TOOL, None))
+        assert waiting_agent_run(ledger, "task_a", waits_on=(WaitKind.INTERACTIVE, AGENT_LANE)).state == RunState.WAITING
+        waiting_agent_run(ledger, "task_b", waits_on=(WaitKind.TOOL, None))
         ledger.sessions.end_interactive(OURS, NOW + 5)
         assert latest(ledger, "task_a").state == RunState.WAITING
         ledger.sessions.end_interactive(THEIRS, NOW + 6)
