@@ -102,7 +102,7 @@ def call(world: World, row: Row, *verb: str) -> Answer:
 def verdict(world: World, row: Row) -> str:
     """What the gate says to a row: allow, ask, deny; or `refused` where the call itself is an error."""
     answer = call(world, row, "check", "--json")
-    assert "Backburner made a mistake" not in answer.err, answer.err
+    assert "Internal error" not in answer.err, answer.err
     return str(json.loads(answer.out)["verdict"]) if answer.code in (0, 3) else "refused"
 
 

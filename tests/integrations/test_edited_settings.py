@@ -101,7 +101,7 @@ def test_a_broken_file_keeps_the_settings_of_before_and_is_named_in_the_log_and_
     wait_until(lambda: "keeping the previous settings" in log.read_text(), "the log to say so", 40)
     assert settings.answer() == 401
     shown = place.cli("doctor").stdout
-    assert "not valid TOML" in shown and "what runs keeps the settings of before" in shown
+    assert "not valid TOML" in shown and "running processes keep the previous settings" in shown
     place.configure(good)
     assert post(f"http://127.0.0.1:{settings.port}/hooks/deploy", BODY, signed("quiet", BODY)) == 202
     place.ok("cancel", "deploy")

@@ -82,11 +82,11 @@ def test_a_channel_that_is_down_delays_and_loses_nothing_and_the_order_stays(hom
 def test_what_can_never_be_delivered_is_a_dead_letter_that_inbox_and_doctor_show(home: Place, receiver: Receiver) -> None:
     receiver.answers = [404]
     home.finish("echo", "hello")
-    wait_until(lambda: "could not be delivered (hook:" in home.cli("inbox").stderr, "the dead letter", 40)
-    assert "came back" in home.cli("doctor").stdout
-    assert home.ok("inbox", "--again") == "1 are tried again.\n"
+    wait_until(lambda: "delivery failed (hook:" in home.cli("inbox").stderr, "the dead letter", 40)
+    assert "delivery to channel 'hook' failed" in home.cli("doctor").stdout
+    assert home.ok("inbox", "--again") == "Retrying 1 delivery.\n"
     wait_until(lambda: receiver.letters, "it to be delivered after all", 40)
-    assert "could not be delivered" not in home.cli("inbox").stderr
+    assert "delivery failed" not in home.cli("inbox").stderr
 
 
 def test_a_channel_that_is_not_there_is_named(home: Place) -> None:

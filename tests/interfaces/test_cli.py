@@ -332,3 +332,8 @@ def test_a_terminal_gets_the_table_with_its_heads(place: Place) -> None:
     heads, rule, row = [line for line in screen.replace("\r", "").splitlines() if line]
     assert code == 0 and heads.split() == ["ID", "Status", "Started", "Duration", "Description"]
     assert set(rule) == {"─", " "} and "Run full" in row and "\x1b[32mcompleted" in row
+
+
+def test_yes_inside_a_task_is_refused_even_for_an_allowed_command(place: Place) -> None:
+    done = place.finish(f"{sys.executable} -m backburner run --yes -- echo hi; echo $?", options=("--shell",))
+    assert place.log(str(done["task_id"])).decode().endswith("\n3\n")

@@ -64,7 +64,7 @@ def test_settings_with_a_token_that_others_can_read_are_named(home: Home) -> Non
     config.write_text('[channels.chat]\ntype = "discord"\ntoken = "t"\ntarget = "1"\n')
     config.chmod(0o644)
     finding = only(wrong(home))
-    assert "holds secrets and can be read by others" in finding.what and finding.fix == f"chmod 600 {home.config}"
+    assert "contains secrets and can be read by other users" in finding.what and finding.fix == f"chmod 600 {home.config}"
     config.chmod(0o600)
     assert wrong(home) == []
     config.write_text("[tasks]\nmax_active = 30\n")
@@ -87,7 +87,7 @@ def test_a_home_that_is_a_file_is_told_as_such(tmp_path: Path) -> None:
 def test_a_home_that_others_can_read_is_told_with_the_remedy(home: Home) -> None:
     os.chmod(home.root, 0o755)
     finding = only(wrong(home))
-    assert finding == (False, f"home {home.root} can be read by others", f"chmod 700 {home.root}")
+    assert finding == (False, f"home {home.root} can be read by other users", f"chmod 700 {home.root}")
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away")
@@ -142,7 +142,7 @@ def test_a_damaged_ledger_is_set_aside_with_all_that_belongs_to_it(home: Home) -
         Path(home.ledger).write_bytes(random.Random(number).randbytes(20_000))
         Path(home.ledger + "-wal").write_bytes(log)
         advice = only([finding for finding in wrong(home) if "ledger" in finding.what]).fix
-        subprocess.run(["sh", "-ec", advice.partition("aside: ")[2].partition(" (the output")[0]], check=True)
+        subprocess.run(["sh", "-ec", advice.partition("move it away: ")[2].partition(" (the output")[0]], check=True)
         assert [name for name in os.listdir(home.root) if name.startswith("ledger")] == []
         aside = Path(home.root, folder)
         assert (aside / "ledger.db-wal").read_bytes() == log
@@ -185,7 +185,7 @@ def test_a_folder_the_ledger_does_not_know_is_told_and_left_alone(home: Home) ->
     strange = Path(home.root, "tasks", "task_of_somebody")
     strange.mkdir()
     finding = only(wrong(home))
-    assert finding == (False, f"{strange}: the ledger does not know it; it is skipped", f"look at it, then: rm -r {strange}")
+    assert finding == (False, f"{strange}: not in the ledger; ignored", f"inspect it, then run: rm -r {strange}")
     assert strange.is_dir()
 
 
@@ -201,7 +201,7 @@ def test_damaged_metadata_of_a_known_task_is_told(home: Home) -> None:
 def test_a_missing_folder_of_a_known_task_is_told(home: Home) -> None:
     (task_id,) = fill(home)
     folders.remove(os.path.join(home.root, "tasks", task_id))
-    assert "its output is gone" in only(wrong(home)).what
+    assert "its output is lost" in only(wrong(home)).what
 
 
 def test_a_run_whose_owner_is_dead_is_told(home: Home) -> None:
@@ -228,13 +228,15 @@ def test_a_run_that_is_said_to_be_running_and_has_no_process_is_told(home: Home)
 @pytest.mark.parametrize("full", [{"f_bavail": 0}, {"f_favail": 0}], ids=["space", "inodes"])
 def test_nobody_is_told_to_run_something_on_a_full_disk(home: Home, monkeypatch: pytest.MonkeyPatch, full: dict[str, int]) -> None:
     fill(home, end=False)
-    assert only(wrong(home)).fix.startswith("backburner run -- true")
+    assert only(wrong(home)).fix.startswith("run: backburner run -- true")
     there = os.statvfs(home.root)
     names = [name for name in dir(there) if name.startswith("f_")]
     values = SimpleNamespace(**{**{name: getattr(there, name) for name in names}, "f_files": 9, **full})
     monkeypatch.setattr(os, "statvfs", lambda path: values)
     fixes = [finding.fix for finding in wrong(home) if "without a process" in finding.what]
-    assert fixes == ["make room first, then: backburner run -- true has the engine look at them; if they stay: backburner cancel ID"]
+    assert fixes == [
+        "free disk space first, then run: backburner run -- true, so that the engine checks them; if they remain: backburner cancel ID"
+    ]
 
 
 def test_a_remedy_can_be_typed_as_it_stands(tmp_path: Path) -> None:
@@ -256,6 +258,6 @@ def test_the_engine_is_who_the_lock_file_names(home: Home) -> None:
 
 def test_traces_that_are_to_be_sent_need_their_libraries(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     Path(home.config).write_text('[telemetry]\notlp_endpoint = "http://127.0.0.1:1"\n')
-    assert Finding(True, "traces: sent to http://127.0.0.1:1") in examine(home.root, {}, {})
+    assert Finding(True, "traces: exported to http://127.0.0.1:1") in examine(home.root, {}, {})
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert "pip install 'backburner[telemetry]'" in [finding.fix for finding in examine(home.root, {}, {})]

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -74,3 +75,12 @@ def test_what_a_reader_is_about_to_print_is_not_printed_by_another_and_comes_aga
         app.clock = lambda: now + LEASE_MS
         (notice,) = app.inbox.lease(app.inbox.notices())
         assert notice.task_id == task_id
+
+
+def test_a_notice_that_could_not_be_printed_is_not_acknowledged(place: Place) -> None:
+    task_id = place.ok("run", "--", "true").strip()
+    wait_until(lambda: place.status(task_id)["status"] == "completed", "the end")
+    for target in ("| true", "> /dev/full"):
+        subprocess.run(f"{shlex.join(ACK)} {target}", shell=True, env=place.environ, cwd=place.cwd, capture_output=True, timeout=40)
+    notices = place.json("inbox")
+    assert isinstance(notices, list) and len(notices) == 1

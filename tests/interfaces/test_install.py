@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from backburner.core.errors import BackburnerError
-from backburner.interfaces.cli.install import discreet, install
+from backburner.interfaces.cli.install import install, mask_secrets
 from backburner.interfaces.client_setup import jsonc, wiring
 from backburner.interfaces.client_setup.files import BACKUP, Change, apply
 
@@ -148,13 +148,13 @@ def test_the_diff_shows_what_changes_and_hides_the_persons_secrets(person: Perso
     shown = capsys.readouterr().out
     assert f"--- {person.opencode}" in shown and '"backburner": {' in shown
     assert "hush-hush" not in shown and '"API_KEY": "***"' in shown
-    assert "Restart opencode, then say: run the tests in the background and tell me." in shown
+    assert "Restart opencode, then enter: run the tests in the background and tell me the result." in shown
 
 
 def test_names_and_long_words_of_letters_and_digits_are_hidden() -> None:
-    assert discreet(' token = "abc"') == ' token = "***"'
-    assert discreet("  'args': ['--key', 'sk-proj-0123456789abcdef0123']") == "  'args': ['--key', '***']"
-    assert discreet(f'+ "command": "{LAUNCHER}"') == f'+ "command": "{LAUNCHER}"'
+    assert mask_secrets(' token = "abc"') == ' token = "***"'
+    assert mask_secrets("  'args': ['--key', 'sk-proj-0123456789abcdef0123']") == "  'args': ['--key', '***']"
+    assert mask_secrets(f'+ "command": "{LAUNCHER}"') == f'+ "command": "{LAUNCHER}"'
 
 
 def test_comments_commas_and_other_servers_stay(person: Person) -> None:

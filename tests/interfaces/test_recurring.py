@@ -63,7 +63,7 @@ def test_what_add_says_is_what_was_understood(place: Place) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--every", "1h"], "Say what to do: --prompt TEXT, or a command after `--`."),
+        (["--every", "1h"], "Nothing to run: use --prompt TEXT or write a command after `--`."),
         (["--", "true"], "Say when, in one way: every, cron, at, after another task, or on an event."),
         (["--every", "soon", "--", "true"], "'soon' is not a duration; write 30s, 5m, 2h or 1d."),
         (["--every", "10ms", "--", "true"], "'10ms' is not a duration; write 30s, 5m, 2h or 1d."),
@@ -76,7 +76,7 @@ def test_what_add_says_is_what_was_understood(place: Place) -> None:
         (["--every", "1h", "--until", "2001-01-01 10:00", "--", "true"], "'2001-01-01 10:00' is in the past."),
         (["--every", "1h", "--max-runs", "0", "--", "true"], "How often at the most is a number from 1 on"),
         (["--every", "1h", "--jitter", "2h", "--", "true"], "The jitter must be shorter than the interval."),
-        (["--every", "1h", "--field", "x", "--", "true"], "are for a prompt, and there is none."),
+        (["--every", "1h", "--field", "x", "--", "true"], "--last-result and --tools require --prompt."),
         (["--every", "1h", "--per-day", "sheep=3", "--", "true"], "A budget has tokens"),
         (["--every", "1h", "--per-day", "runs", "--", "true"], "--per-day takes NAME=NUMBER"),
         (["--every", "1h", "--after", "x", "--", "true"], "not allowed with argument"),
@@ -241,8 +241,8 @@ def test_compact_forgets_old_runs_but_for_the_latest(place: Place) -> None:
     place.ok("add", "job", "--every", "1h", "--", "true")
     for _ in range(3):
         ran(place, "job")
-    assert place.ok("compact") == "Forgot 0 runs.\n"
-    assert place.ok("compact", "job", "--days", "0") == "Forgot 2 runs.\n"
+    assert place.ok("compact") == "Deleted 0 runs.\n"
+    assert place.ok("compact", "job", "--days", "0") == "Deleted 2 runs.\n"
     assert len(history(place, "job")) == 1 and len(list((place.root / "tasks").iterdir())) == 1
 
 
@@ -252,7 +252,7 @@ def test_clear_and_restart_leave_a_standing_task_alone(place: Place) -> None:
     assert "only what has ended can be cleared" in place.cli("clear", "job").stderr
     place.ok("clear", "--ended")
     assert place.status("job")["status"] == "active"
-    assert "run it out of turn: backburner run-now" in place.cli("restart", "job").stderr
+    assert "To run it now: backburner run-now" in place.cli("restart", "job").stderr
 
 
 def test_the_tools_do_what_the_command_line_does(place: Place) -> None:

@@ -274,7 +274,7 @@ def test_output_is_read_from_a_cursor_to_a_cursor(place: Place) -> None:
     done = place.cli("logs", task_id, "-f", "--since", second["cursor"])
     assert done.stdout == "three\n" and done.stderr.startswith(f"{task_id} completed (exit 0")
     rest = place.cli("logs", task_id, "--since", second["cursor"])
-    assert rest.stdout == "three\n" and re.fullmatch(r"Go on with: --since 1:\d+\n", rest.stderr)
+    assert rest.stdout == "three\n" and re.fullmatch(r"Continue with: --since 1:\d+\n", rest.stderr)
     assert place.ok("logs", task_id, "--grep", "^t") == "two\nthree\n"
     assert place.ok("logs", task_id, "--grep", "o", "--tail", "1") == "two\n"
     for cursor in ("7:1", "x", "1:x", "-1"):
@@ -294,12 +294,12 @@ def test_a_restart_says_what_changed_in_the_environment(place: Place) -> None:
     place.ok("wait", first)
     again = place.cli("restart", first, env={"STAGE": "new", "ADDED": "2", "API_TOKEN": "other"})
     assert again.returncode == 0
-    told = [line for line in again.stderr.splitlines() if line.startswith("Since then")]
+    told = [line for line in again.stderr.splitlines() if line.startswith("Changed since the first run: ")]
     assert told == [
-        "Since then ADDED is set: 2",
-        "Since then API_TOKEN changed: *** → ***",
-        "Since then GONE is gone: 1",
-        "Since then STAGE changed: old → new",
+        "Changed since the first run: ADDED is now set (2)",
+        "Changed since the first run: API_TOKEN is now *** (was ***)",
+        "Changed since the first run: GONE is no longer set (was 1)",
+        "Changed since the first run: STAGE is now new (was old)",
     ]
     changes = json.loads(place.ok("restart", first, "--json", env={"STAGE": "new"}))["environment_changes"]
     assert changes["STAGE"] == {"before": "old", "now": "new"}

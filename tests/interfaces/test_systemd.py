@@ -153,7 +153,7 @@ def test_the_unit_says_how_this_very_backburner_serves_the_home(machine: Machine
     assert machine.engine and list(machine.unit.parent.iterdir()) == [machine.unit]
     shown, (done, linger) = (lines := capsys.readouterr().out.splitlines())[:-2], lines[-2:]
     assert shown == [f"Write {machine.unit}:", *(f"  {line}" for line in machine.unit.read_text().splitlines())]
-    assert done == f"{machine.unit} is installed: it serves {machine.place.root} now and from each login on."
+    assert done == f"{machine.unit} is installed: the engine of {machine.place.root} is running and starts at each login."
     assert linger.endswith("loginctl enable-linger")
 
 
@@ -181,7 +181,7 @@ def test_a_program_that_systemd_would_not_start_is_named(machine: Machine) -> No
     program.parent.mkdir()
     program.symlink_to(shlex.split(machine.program)[0])
     machine.monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
-    assert machine.refused("install") == (2, f"systemd starts no program with quotes or backslashes in its path: {program}")
+    assert machine.refused("install") == (2, f"systemd cannot start a program with quotes or backslashes in its path: {program}")
 
 
 def test_each_home_has_a_unit_of_its_own_where_the_person_keeps_settings(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
@@ -226,8 +226,8 @@ def test_what_is_asked_for_while_there_is_no_engine_is_not_stranded(machine: Mac
     (machine.systemd / "meanwhile").write_text(f"{shlex.quote(sys.executable)} -m backburner run --yes -- touch {done} >{asked}\n")
     if stillborn:
         (machine.systemd / "stillborn").touch()
-        machine.monkeypatch.setattr(door, "_ENGINE_SECONDS", 2.0)
-        says = "backburner.service does not come up; see: journalctl --user -u backburner.service"
+        machine.monkeypatch.setattr(door, "_ENGINE_TIMEOUT_SECONDS", 2.0)
+        says = "backburner.service did not start; see: journalctl --user -u backburner.service"
         assert machine.refused("install") == (1, says)
         assert machine.calls()[-2:] == ["disable --now backburner.service", "daemon-reload"]
     else:
@@ -246,7 +246,7 @@ def test_the_second_time_it_is_there_already_and_only_enabled_anew(machine: Mach
     (machine.systemd / "enabled").unlink()
     machine.calls(), capsys.readouterr()
     assert machine.service("install", yes=False) == 0
-    assert "is installed already" in capsys.readouterr().out
+    assert "is already installed" in capsys.readouterr().out
     assert machine.calls() == ["daemon-reload", "enable backburner.service"] and (machine.systemd / "enabled").exists()
     assert machine.engine == engine and machine.unit.stat() == stamp
 
@@ -305,18 +305,21 @@ def test_an_engine_that_a_person_started_is_left_alone(machine: Machine) -> None
     with subprocess.Popen(command, env=machine.place.environ, stderr=subprocess.DEVNULL) as serving:
         wait_until(lambda: machine.place.engine, "the engine to serve")
         code, told = machine.refused("install")
-        assert (code, told) == (2, f"{machine.place.root} is served by process {serving.pid}, which somebody started; stop it first.")
+        assert (code, told) == (
+            2,
+            f"An engine that was started manually is running for {machine.place.root} (process {serving.pid}); stop it first.",
+        )
         assert serving.poll() is None
         serving.send_signal(signal.SIGINT)
 
 
 @pytest.mark.parametrize("what", ["install", "uninstall", "status"])
 def test_without_systemd_one_sentence_says_what_to_do_instead(machine: Machine, what: str) -> None:
-    instead = f"have your own supervisor run: {machine.program} serve --home {machine.place.root}"
+    instead = f"run this with another service manager: {machine.program} serve --home {machine.place.root}"
     machine.fails("show", "Failed to connect to bus: No medium found")
-    assert machine.refused(what) == (2, f"There is no systemd for users here (Failed to connect to bus: No medium found); {instead}")
+    assert machine.refused(what) == (2, f"systemd user services are not available (Failed to connect to bus: No medium found); {instead}")
     machine.monkeypatch.setenv("PATH", str(machine.person))
-    assert machine.refused(what) == (2, f"There is no systemd for users here (systemctl: No such file or directory); {instead}")
+    assert machine.refused(what) == (2, f"systemd user services are not available (systemctl: No such file or directory); {instead}")
     assert not (machine.person / ".config").exists()
 
 
@@ -325,10 +328,10 @@ def test_uninstalled_nothing_of_it_is_left(machine: Machine, capsys: pytest.Capt
     machine.calls(), capsys.readouterr()
     assert machine.service("uninstall") == 0
     assert machine.calls() == ["disable --now backburner.service", "daemon-reload"]
-    assert capsys.readouterr().out.splitlines()[-1] == f"{machine.unit} is removed; engines are started on demand again."
+    assert capsys.readouterr().out.splitlines()[-1] == f"{machine.unit} is removed; engines start on demand again."
     assert list(machine.unit.parent.iterdir()) == [] and not machine.engine
     assert machine.service("uninstall", yes=False) == 0
-    assert capsys.readouterr().out == f"{machine.unit} is not there; nothing to remove.\n" and machine.calls() == []
+    assert capsys.readouterr().out == f"{machine.unit} is not installed; nothing to remove.\n" and machine.calls() == []
 
 
 def test_what_systemd_does_not_stop_is_not_removed(machine: Machine) -> None:
@@ -362,7 +365,7 @@ def test_settings_of_the_environment_are_named_and_never_copied(machine: Machine
     machine.service("install")
     said = capsys.readouterr().out
     assert "hush-hush" not in said + machine.unit.read_text()
-    assert said.splitlines()[-1].endswith(f"so write it into {machine.place.root}/config.toml: BACKBURNER_TELEMETRY_OTLP_HEADERS")
+    assert said.splitlines()[-1].endswith(f"add the settings to {machine.place.root}/config.toml: BACKBURNER_TELEMETRY_OTLP_HEADERS")
 
 
 def test_settings_that_are_wrong_are_told_before_anything_is_written(machine: Machine) -> None:

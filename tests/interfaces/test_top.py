@@ -414,7 +414,7 @@ def test_restart_asks_on_the_plain_screen_and_comes_back_with_the_new_task(place
     terminal.sees("Start in background[?]")
     assert not terminal.screen.alternate
     terminal.type("n\n")
-    terminal.sees("Not started: you said no")
+    terminal.sees("Not started: you rejected it")
     terminal.type("\n")
     terminal.sees(f"^── {first} · completed")
     terminal.type("r")
@@ -567,7 +567,7 @@ def test_an_unexpected_error_is_told_after_the_terminal_has_been_given_back(plac
     else:
         terminal.type("a")
     assert terminal.left() == 1 and terminal.restored
-    assert b"Backburner made a mistake: JSONDecodeError" in terminal.raw.rpartition(b"\x1b[?1049l")[2]
+    assert b"Internal error: JSONDecodeError" in terminal.raw.rpartition(b"\x1b[?1049l")[2]
 
 
 def test_keys_that_are_not_known_and_pasted_text_do_nothing(place: Place, opened: list[Terminal]) -> None:

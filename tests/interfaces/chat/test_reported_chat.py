@@ -21,7 +21,9 @@ ESC, CTRL_C, CTRL_D, CTRL_R = "\x1b", "\x03", "\x04", "\x12"
 
 def asked(terminal: Terminal) -> None:
     """The question is at the prompt, and has been for a while."""
-    terminal.wait(lambda t: any(re.match(r"(Start in background|Have it run like that|Let it)\?.*\[y/n[^]]*\]$", line) for line in t.lines))
+    terminal.wait(
+        lambda t: any(re.match(r"(Start in background|Add this recurring task|Allow this step)\?.*\[y/n[^]]*\]$", line) for line in t.lines)
+    )
     terminal.read(0.8)
 
 

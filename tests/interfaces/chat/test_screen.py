@@ -248,8 +248,8 @@ def test_a_change_of_a_file_is_asked_for_in_the_chat(chats: Chats) -> None:
     chats.plans["change"] = [{"tool": "write_file", "args": {"path": "a.txt", "content": "new"}}, {"say": "Changed."}]
     with chats.open() as terminal:
         terminal.type("change it\r")
-        terminal.wait("Let it? [y/n]")
-        assert "The agent asks: it wants to write a.txt" in terminal.history
+        terminal.wait("Allow this step? [y/n]")
+        assert "The agent asks for approval: it wants to write a.txt" in terminal.history
         terminal.read(0.8)
         terminal.type("y\r")
         terminal.wait("Changed.")
