@@ -4,7 +4,7 @@ import argparse
 import os
 import sys
 
-from backburner.core import formatting as words
+from backburner.core import formatting
 from backburner.core import task_text as render
 from backburner.core.errors import ApprovalRequired, BackburnerError, BadInput
 from backburner.core.models import PRIORITIES, Caller, Entry, Submission
@@ -122,8 +122,8 @@ def sessions(app: App, caller: Caller, args: argparse.Namespace) -> int:
                 {
                     **session._asdict(),
                     "process": str(session.process) if session.process else None,
-                    "seen_at": words.iso(session.seen_at),
-                    "created_at": words.iso(session.created_at),
+                    "seen_at": formatting.iso(session.seen_at),
+                    "created_at": formatting.iso(session.created_at),
                 }
                 for session in sessions
             ]
@@ -133,7 +133,7 @@ def sessions(app: App, caller: Caller, args: argparse.Namespace) -> int:
         state = "-"
         if session.process:
             state = "active" if is_alive(session.process) else "closed"
-        print(f"{session.session_id}  {state}  last seen {words.local_time(session.seen_at)}  {visible(session.project)}")
+        print(f"{session.session_id}  {state}  last seen {formatting.local_time(session.seen_at)}  {visible(session.project)}")
     if not sessions:
         hint("No sessions.")
     return 0

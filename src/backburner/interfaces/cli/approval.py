@@ -5,7 +5,7 @@ import os
 import sys
 
 from backburner.approval.shell_parser import parse_commands
-from backburner.core import formatting as words
+from backburner.core import formatting
 from backburner.core import task_text as render
 from backburner.core.errors import BadInput
 from backburner.core.masking import masked_line, masked_words
@@ -28,7 +28,7 @@ def check(app: App, caller: Caller, args: argparse.Namespace) -> int:
         details = {"rule": verdict.rule, "part": verdict.part, "reasons": list(verdict.reasons), "effects": list(verdict.effects)}
         render.print_json({"verdict": verdict.decision, **details, "parts": parts})
     else:
-        print(f"{verdict.decision}: {words.command_line(submission.spec.command.words, submission.spec.command.shell)}")
+        print(f"{verdict.decision}: {formatting.command_line(submission.spec.command.words, submission.spec.command.shell)}")
         for part in parts if len(parts) > 1 else []:
             through = f"  (through {', '.join(part['inside'])})" if part["inside"] else ""
             print(f"  would run: {visible(str(part['command']))}{through}")
@@ -52,11 +52,14 @@ def trust(app: App, caller: Caller, args: argparse.Namespace) -> int:
         grants = app.approvals.grants()
         if args.json:
             render.print_json(
-                [{**grant._asdict(), "command": masked_words(grant.command), "created_at": words.iso(grant.created_at)} for grant in grants]
+                [
+                    {**grant._asdict(), "command": masked_words(grant.command), "created_at": formatting.iso(grant.created_at)}
+                    for grant in grants
+                ]
             )
         for grant in grants if not args.json else []:
             what = "trusted project" if grant.kind == "trust" else f"always allowed: {masked_line(grant.command, False)}"
-            print(f"{grant.grant_id:>4}  {words.local_time(grant.created_at)}  {visible(grant.project)}  {what}")
+            print(f"{grant.grant_id:>4}  {formatting.local_time(grant.created_at)}  {visible(grant.project)}  {what}")
         if not grants and not args.json:
             hint("No permanent permissions yet.")
         return 0
@@ -81,7 +84,7 @@ def audit(app: App, caller: Caller, args: argparse.Namespace) -> int:
     for task, _ in reversed(entries):
         approver = f"{task.decision.by} via {task.decision.via}" if task.decision.by else str(task.state)
         print(
-            f"{words.local_time(task.decision.at or task.created_at)}  {approver:<18} {task.task_id}  {masked_line(task.spec.command.words, task.spec.command.shell)}"
+            f"{formatting.local_time(task.decision.at or task.created_at)}  {approver:<18} {task.task_id}  {masked_line(task.spec.command.words, task.spec.command.shell)}"
         )
         print(f"{'':21}rule: {task.decision.rule or '-'}; {'; '.join(task.decision.reasons)}")
     sys.stdout.flush()

@@ -15,8 +15,7 @@ from backburner.core.recipients import Recipient
 from backburner.core.settings import Config, agent_settings
 from backburner.core.states import RUNNING_STATES
 from backburner.services.health import Health, open_health
-from backburner.system import run_files as folders
-from backburner.system import wakeups as wake
+from backburner.system import run_files, wakeups
 from backburner.system.home import Home, is_locked, locate
 from backburner.system.processes import engine_of, is_alive, members, state_of
 
@@ -176,7 +175,7 @@ def _home(home: Home) -> Iterator[Finding]:
 
 
 def _engine(home: Home) -> Finding:
-    engine, is_listening = engine_of(home), wake.wake(home.socket_dir, wake.ENGINE_SOCKET)
+    engine, is_listening = engine_of(home), wakeups.wake(home.socket_dir, wakeups.ENGINE_SOCKET)
     if engine is None:
         return Finding(True, "engine: not running (it starts when there is work)")
     if state_of(engine.pid) == "T":
@@ -252,7 +251,12 @@ def _without_process(home: Home, health: Health) -> list[str]:
 
 def _has_no_process(home: Home, run: Run) -> bool:
     folder = home.folder(run.folder)
-    if run.runner in AGENT_LANES or run.error or is_locked(os.path.join(folder, folders.SCRIPT)) or folders.exit_code(folder) is not None:
+    if (
+        run.runner in AGENT_LANES
+        or run.error
+        or is_locked(os.path.join(folder, run_files.SCRIPT))
+        or run_files.exit_code(folder) is not None
+    ):
         return False
     return not members(run.process, run.process_tag)
 
@@ -276,14 +280,14 @@ def _tasks(home: Home, health: Health) -> Iterator[Finding]:
             known[os.path.basename(entry.run.folder)] = entry
             if entry.task.is_recurring:
                 known |= {run.run_id: entry for run in health.runs_of(entry) if run.n > 0}
-    problems = folders.problems(os.path.join(home.root, "tasks"), known)
+    problems = run_files.problems(os.path.join(home.root, "tasks"), known)
     for path, problem in problems[:10]:
         match problem:
-            case folders.FolderProblem.DAMAGED:
+            case run_files.FolderProblem.DAMAGED:
                 what, fix = "damaged or missing", "run `backburner status ID` to write it again"
-            case folders.FolderProblem.UNKNOWN:
+            case run_files.FolderProblem.UNKNOWN:
                 what, fix = "not in the ledger; ignored", f"inspect it, then run: rm -r {shlex.quote(path)}"
-            case folders.FolderProblem.MISSING:
+            case run_files.FolderProblem.MISSING:
                 what, fix = "the folder of a known task is missing; its output is lost", "backburner clear ID"
             case _:
                 assert_never(problem)

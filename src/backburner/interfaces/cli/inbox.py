@@ -5,7 +5,7 @@ import contextlib
 import sys
 from collections.abc import Sequence
 
-from backburner.core import formatting as words
+from backburner.core import formatting
 from backburner.core import task_text as render
 from backburner.core.models import Caller
 from backburner.core.notices import Notice
@@ -48,7 +48,7 @@ def inbox(app: App, caller: Caller, args: argparse.Namespace) -> int:
     else:
         shown = sorted(notices, key=lambda notice: (-notice.priority, notice.notice_id))
     for notice in shown:
-        print(f"{'! ' if notice.priority > 0 else ''}{words.local_time(notice.created_at)}  {notice.text}")
+        print(f"{'! ' if notice.priority > 0 else ''}{formatting.local_time(notice.created_at)}  {notice.text}")
     if not notices and not args.json:
         hint("Nothing new.")
     if failed := app.deliveries.failed() if session is None and not args.json else ():

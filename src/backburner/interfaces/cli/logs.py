@@ -7,7 +7,7 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from backburner.core import formatting as words
+from backburner.core import formatting
 from backburner.core import task_text as render
 from backburner.core.errors import BadInput
 from backburner.core.events import Event
@@ -143,4 +143,4 @@ def _events(app: App, after: int) -> Iterator[Event]:
 def _event_line(event: Event) -> str:
     data = " ".join(f"{name}={value}" for name, value in event.data.items() if value not in (None, []))
     subject = event.run_id or event.task_id or "-"
-    return f"{event.event_id:>6}  {words.local_time(event.at)}  {event.kind:<18} {subject}  {data}".rstrip()
+    return f"{event.event_id:>6}  {formatting.local_time(event.at)}  {event.kind:<18} {subject}  {data}".rstrip()

@@ -25,8 +25,7 @@ from backburner.core.terminal_text import visible
 from backburner.interfaces.cli.install import confirm
 from backburner.interfaces.client_setup.files import Change, apply, read
 from backburner.interfaces.client_setup.wiring import own_command
-from backburner.system import processes as process
-from backburner.system import wakeups as wake
+from backburner.system import processes, wakeups
 from backburner.system.home import Home, locate, lock
 
 _MARK = "# Written by: backburner service install"
@@ -111,12 +110,12 @@ class _Unit:
 
     def runs_engine(self) -> bool:
         """Whether this unit runs the current engine of the home."""
-        state, engine = self.state(), process.engine_of(self.home)
+        state, engine = self.state(), processes.engine_of(self.home)
         return engine is not None and str(engine.pid) == state["MainPID"]
 
     def check_engine(self) -> None:
         """Raise BadInput if another program or person started the engine: only they should stop it."""
-        if not self.runs_engine() and (engine := process.engine_of(self.home)) and not _is_on_demand(engine):
+        if not self.runs_engine() and (engine := processes.engine_of(self.home)) and not _is_on_demand(engine):
             raise BadInput(f"An engine that was started manually is running for {self.home.root} (process {engine.pid}); stop it first.")
 
 
@@ -193,7 +192,7 @@ def _hold_start_lock(unit: _Unit) -> Generator[None]:
         yield
     finally:
         os.close(held)
-        if not wake.wake(home.socket_dir, wake.ENGINE_SOCKET):
+        if not wakeups.wake(home.socket_dir, wakeups.ENGINE_SOCKET):
             start_engine(home, unit.environ)
 
 
@@ -202,13 +201,13 @@ def _start(unit: _Unit) -> None:
     stop_engine_on_demand(unit.home)
     unit.systemctl("restart", unit.name)  # after a failure, `start` would wait for the next automatic restart
     timeout_message = f"{unit.name} did not start; see: journalctl --user -u {unit.name}"
-    _until(lambda: (wake.wake(unit.home.socket_dir, wake.ENGINE_SOCKET) and unit.runs_engine()) or None, timeout_message)
+    _until(lambda: (wakeups.wake(unit.home.socket_dir, wakeups.ENGINE_SOCKET) and unit.runs_engine()) or None, timeout_message)
 
 
 def stop_engine_on_demand(home: Home) -> None:
     """Stop an engine that was started on demand. SIGTERM also ends its keeper process; running commands continue."""
-    if (engine := process.engine_of(home)) and _is_on_demand(engine):
-        process.send(engine, signal.SIGTERM)
+    if (engine := processes.engine_of(home)) and _is_on_demand(engine):
+        processes.send(engine, signal.SIGTERM)
         os.close(_until(lambda: lock(home.engine_lock), f"The engine of {home.root} (process {engine.pid}) did not exit"))
 
 

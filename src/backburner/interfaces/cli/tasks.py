@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from backburner.core import formatting as words
+from backburner.core import formatting
 from backburner.core import task_text as render
 from backburner.core.errors import ApprovalDenied, ApprovalRequired, BadInput, NotRunning, QuestionChanged, WaitTimedOut
 from backburner.core.ids import is_later_run
@@ -104,7 +104,7 @@ def _report_ready(entries: Sequence[Entry], args: argparse.Namespace) -> int:
 def batch(app: App, caller: Caller, args: argparse.Namespace) -> int:
     batches = app.queries.batches(caller, everywhere=args.all)
     if args.json:
-        render.print_json([{**batch._asdict(), "created_at": words.iso(batch.created_at)} for batch in batches])
+        render.print_json([{**batch._asdict(), "created_at": formatting.iso(batch.created_at)} for batch in batches])
         return 0
     for batch in batches:
         counts = ", ".join(f"{count} {status}" for status, count in sorted(batch.counts.items()))

@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Sequence
 
-from backburner.core import formatting as words
+from backburner.core import formatting
 from backburner.core import task_text as render
 from backburner.core.events import Span
 from backburner.core.models import Caller
@@ -13,7 +13,7 @@ from backburner.services.app import App, now_ms
 def traces(app: App, caller: Caller, args: argparse.Namespace) -> int:
     spans = app.queries.trace(args.task, caller, span_id=args.span)
     if args.json:
-        times = [{"started_at": words.iso(span.started_at), "ended_at": words.iso(span.ended_at)} for span in spans]
+        times = [{"started_at": formatting.iso(span.started_at), "ended_at": formatting.iso(span.ended_at)} for span in spans]
         render.print_json([{**span._asdict(), **at} for span, at in zip(spans, times, strict=True)])
         return 0
     print(f"trace {spans[0].trace_id}")
@@ -46,5 +46,5 @@ def _line(span: Span) -> str:
     if span.started_at is not None:
         elapsed_ms = max(0, (span.ended_at if span.ended_at is not None else now_ms()) - span.started_at)
     code = span.attributes.get("task.exit_code")
-    ended = f", exit {words.exit_text(int(str(code)))}" if code is not None else ""
-    return f"{span.name} {span.run_id or span.task_id}  {words.duration(elapsed_ms)}  {span.status}{ended}  span {span.span_id}"
+    ended = f", exit {formatting.exit_text(int(str(code)))}" if code is not None else ""
+    return f"{span.name} {span.run_id or span.task_id}  {formatting.duration(elapsed_ms)}  {span.status}{ended}  span {span.span_id}"
