@@ -49,20 +49,7 @@ def trust(app: App, caller: Caller, args: argparse.Namespace) -> int:
             print(f"Permission {args.revoke} revoked.")
         return 0
     if args.list:
-        grants = app.approvals.grants()
-        if args.json:
-            render.print_json(
-                [
-                    {**grant._asdict(), "command": masked_words(grant.command), "created_at": formatting.iso(grant.created_at)}
-                    for grant in grants
-                ]
-            )
-        for grant in grants if not args.json else []:
-            what = "trusted project" if grant.kind == "trust" else f"always allowed: {masked_line(grant.command, False)}"
-            print(f"{grant.grant_id:>4}  {formatting.local_time(grant.created_at)}  {visible(grant.project)}  {what}")
-        if not grants and not args.json:
-            hint("No permanent permissions yet.")
-        return 0
+        return _list_grants(app, args)
     folder = os.path.abspath(args.folder or os.getcwd())
     if not os.path.isdir(folder):
         raise BadInput(f"{folder} is not a directory.")
@@ -71,6 +58,26 @@ def trust(app: App, caller: Caller, args: argparse.Namespace) -> int:
         render.print_json({"trusted": project})
     else:
         print(f"Project {visible(project)} is now trusted: its code runs without approval.")
+    return 0
+
+
+def _list_grants(app: App, args: argparse.Namespace) -> int:
+    """Print the permanent permissions: trusted projects and commands that are always allowed."""
+    grants = app.approvals.grants()
+    if args.json:
+        created = [formatting.iso(grant.created_at) for grant in grants]
+        render.print_json(
+            [
+                {**grant._asdict(), "command": masked_words(grant.command), "created_at": at}
+                for grant, at in zip(grants, created, strict=True)
+            ]
+        )
+        return 0
+    for grant in grants:
+        what = "trusted project" if grant.kind == "trust" else f"always allowed: {masked_line(grant.command, False)}"
+        print(f"{grant.grant_id:>4}  {formatting.local_time(grant.created_at)}  {visible(grant.project)}  {what}")
+    if not grants:
+        hint("No permanent permissions yet.")
     return 0
 
 

@@ -44,19 +44,22 @@ def inbox(app: App, caller: Caller, args: argparse.Namespace) -> int:
         notices = [notice for notice in notices if notice in leased or (args.read and notice.notice_id not in unread)]
     if args.json:
         render.print_json([render.notice_json(notice) for notice in notices])
-        shown: Sequence[Notice] = ()
     else:
-        shown = sorted(notices, key=lambda notice: (-notice.priority, notice.notice_id))
-    for notice in shown:
-        print(f"{'! ' if notice.priority > 0 else ''}{formatting.local_time(notice.created_at)}  {notice.text}")
-    if not notices and not args.json:
-        hint("Nothing new.")
-    if failed := app.deliveries.failed() if session is None and not args.json else ():
-        hint(_failure_text(failed))
+        _print_notices(notices)
+        if session is None and (failed := app.deliveries.failed()):
+            hint(_failure_text(failed))
     if leased:
         sys.stdout.flush()
         app.inbox.acknowledge(notice_ids=[notice.notice_id for notice in leased])
     return 0
+
+
+def _print_notices(notices: Sequence[Notice]) -> None:
+    """Print notices by priority; those of high priority are marked."""
+    for notice in sorted(notices, key=lambda notice: (-notice.priority, notice.notice_id)):
+        print(f"{'! ' if notice.priority > 0 else ''}{formatting.local_time(notice.created_at)}  {notice.text}")
+    if not notices:
+        hint("No new notices.")
 
 
 def _follow(app: App) -> int:

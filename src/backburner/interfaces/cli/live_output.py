@@ -11,7 +11,7 @@ from backburner.core.terminal_text import Screen, cells, cut
 from backburner.services.app import App, now_ms
 from backburner.services.log_follower import LogFollower
 
-_DETACH_HINT = "Ctrl-C stops waiting; {} in the background"
+_DETACH_HINT = "Ctrl-C detaches; {} running"
 
 
 class LiveBlock:
@@ -78,7 +78,7 @@ def follow(app: App, entry: Entry, *, timeout: float | None, silent: bool) -> En
             elif follower.entry.status == "waiting":
                 break
             elif not silent and output.at_start:
-                block.show([_line(app, follower.entry, block.size[0], _DETACH_HINT.format("the task continues"))])
+                block.show([_line(app, follower.entry, block.size[0], _DETACH_HINT.format("it keeps"))])
     finally:
         block.clear()
         output.close()
@@ -106,12 +106,9 @@ def wait_for(app: App, task_ids: list[str], timeout: float | None, *, silent: bo
                     reported.add(entry.task.task_id)
                     block.clear()
                     if not silent:
-                        print(
-                            render.ready_line(entry, app.runs.inspect(entry).ports)
-                            if entry.is_live
-                            else render.ended_line(entry, now_ms()),
-                            flush=True,
-                        )
+                        is_ready = entry.is_live
+                        line = render.ready_line(entry, app.runs.inspect(entry).ports) if is_ready else render.ended_line(entry, now_ms())
+                        print(line, flush=True)
             if len(reported) == len(set(task_ids)):
                 break
             block.show(_waiting_lines(app, [entry for entry in entries if entry.task.task_id not in reported], len(entries), block))
@@ -126,7 +123,6 @@ def _waiting_lines(app: App, entries: Sequence[Entry], total: int, block: LiveBl
     ordered = sorted(entries, key=lambda entry: entry.run is None or entry.run.started_at is None)
     shown = ordered if len(ordered) < height else ordered[: height - 1]
     more = f", {len(ordered) - len(shown)} more" if len(shown) < len(ordered) else ""
-    last = (
-        f"waiting for {len(entries)} of {total}{more} · {_DETACH_HINT.format('the tasks continue' if total > 1 else 'the task continues')}"
-    )
+    detach = _DETACH_HINT.format("they keep" if total > 1 else "it keeps")
+    last = f"waiting for {len(entries)} of {total}{more} · {detach}"
     return [*(_line(app, entry, width) for entry in shown), cut(last, width)]

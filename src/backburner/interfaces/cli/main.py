@@ -103,8 +103,8 @@ def split(argv: list[str]) -> tuple[list[str], str | None, list[str], list[str]]
 def main(argv: list[str] | None = None) -> int:
     """Run one command line and return its exit code."""
     argv = sys.argv[1:] if argv is None else argv
-    ours = argv[: argv.index("--")] if "--" in argv else argv
-    as_json, waits = "--json" in ours, any(word == "--wait" or word.startswith("--wait=") for word in ours)
+    own_arguments = argv[: argv.index("--")] if "--" in argv else argv
+    as_json, waits = "--json" in own_arguments, any(word == "--wait" or word.startswith("--wait=") for word in own_arguments)
     _restore_streams()
     try:
         code = _main(argv)
@@ -125,11 +125,11 @@ def main(argv: list[str] | None = None) -> int:
         if os.environ.get("BACKBURNER_DEBUG"):
             raise
         _discard_stdout()
-        _print_error(_unexpected(error), as_json)
+        _print_error(_to_backburner_error(error), as_json)
         return 125 if waits else 1
 
 
-def _unexpected(error: Exception) -> BackburnerError:
+def _to_backburner_error(error: Exception) -> BackburnerError:
     """The message for an exception that no code above handled."""
     match error:
         case OSError():
@@ -165,7 +165,7 @@ def _discard_stdout() -> None:
 def _main(argv: list[str]) -> int:
     before, verb, after, command = split(argv)
     if verb is None:
-        return _without_verb(before)
+        return _run_without_command(before)
     if verb == "help":
         return _print_overview()
     if verb not in VERBS:
@@ -177,10 +177,10 @@ def _main(argv: list[str]) -> int:
         if verb not in _TAKES_COMMAND:
             raise BadInput(f"backburner {verb} does not take a command after `--`.")
         args.command = [*args.command, *command]
-    return _call(verb, args)
+    return _run(verb, args)
 
 
-def _without_verb(options: list[str]) -> int:
+def _run_without_command(options: list[str]) -> int:
     match options:
         case [] | ["-h"] | ["--help"]:
             _print_overview()
@@ -201,13 +201,13 @@ def _print_overview() -> int:
     return 0
 
 
-def _call(verb: str, args: argparse.Namespace) -> int:
+def _run(verb: str, args: argparse.Namespace) -> int:
     if verb == "completion":
         from backburner.interfaces.cli.completion import script
 
         print(script(args.shell))
         return 0
-    flags = dict(_setting(word) for word in getattr(args, "set", []))
+    flags = dict(_parse_setting(word) for word in getattr(args, "set", []))
     if verb in _COMMANDS_WITHOUT_HOME:
         gc.enable()
         return getattr(import_module(f"backburner.interfaces.{_COMMANDS_WITHOUT_HOME[verb]}"), verb)(args, flags)
@@ -223,7 +223,7 @@ def _call(verb: str, args: argparse.Namespace) -> int:
         return getattr(module, "list_" if verb == "list" else verb.replace("-", "_"))(app, current_caller("cli", environ), args)
 
 
-def _setting(word: str) -> tuple[str, str]:
+def _parse_setting(word: str) -> tuple[str, str]:
     name, equals, value = word.partition("=")
     if not equals:
         raise BadInput(f"--set takes SECTION.KEY=VALUE, not '{word}'.")
