@@ -167,7 +167,7 @@ def test_doctor_checks_every_model_at_its_own_address(place: Place, servers: Ser
     assert found["agent default"].startswith("ok") and f"(openai-chat:one at {servers.shared.url}/v1)" in found["agent default"]
     assert found["agent other"].startswith("ok") and f"(anthropic:x at {servers.anthropic.url})" in found["agent other"]
     assert found["agent lost"].startswith("BAD") and nowhere in found["agent lost"]
-    assert found["model of standing tasks"].startswith("BAD") and nowhere in found["model of standing tasks"]
+    assert found["model of recurring tasks"].startswith("BAD") and nowhere in found["model of recurring tasks"]
     assert servers.keys == [{TEAM}, set(), {ANTHROPIC}]
 
 

@@ -104,7 +104,7 @@ def call(sandbox: Sandbox, scenario: Scenario, *verb: str) -> CallResult:
 def decide(sandbox: Sandbox, scenario: Scenario) -> str:
     """Return the decision about a scenario: allow, ask, deny, or `refused` if the call itself is an error."""
     result = call(sandbox, scenario, "check", "--json")
-    assert "Backburner made a mistake" not in result.err, result.err
+    assert "Internal error" not in result.err, result.err
     return str(json.loads(result.out)["verdict"]) if result.code in (0, 3) else "refused"
 
 

@@ -102,7 +102,7 @@ def test_an_invalid_file_keeps_the_previous_settings_and_is_reported(place: Plac
     wait_until(lambda: "keeping the previous settings" in log.read_text(), "the log entry", 40)
     assert settings.unsigned_status() == 401
     output = place.cli("doctor").stdout
-    assert "not valid TOML" in output and "what runs keeps the settings of before" in output
+    assert "not valid TOML" in output and "running processes keep the previous settings" in output
     place.configure(good)
     assert post(f"http://127.0.0.1:{settings.port}/hooks/deploy", BODY, signed("quiet", BODY)) == 202
     place.ok("cancel", "deploy")

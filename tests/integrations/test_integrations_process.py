@@ -82,11 +82,11 @@ def test_an_unavailable_channel_delays_notices_and_keeps_their_order(home: Place
 def test_a_failed_delivery_is_shown_by_inbox_and_doctor_and_can_be_retried(home: Place, receiver: Receiver) -> None:
     receiver.statuses = [404]
     home.finish("echo", "hello")
-    wait_until(lambda: "could not be delivered (hook:" in home.cli("inbox").stderr, "the failed delivery", 40)
-    assert "came back" in home.cli("doctor").stdout
-    assert home.ok("inbox", "--again") == "1 are tried again.\n"
+    wait_until(lambda: "delivery failed (hook:" in home.cli("inbox").stderr, "the failed delivery", 40)
+    assert "delivery to channel 'hook' failed" in home.cli("doctor").stdout
+    assert home.ok("inbox", "--again") == "Retrying 1 delivery.\n"
     wait_until(lambda: receiver.messages, "the delivery after the retry", 40)
-    assert "could not be delivered" not in home.cli("inbox").stderr
+    assert "delivery failed" not in home.cli("inbox").stderr
 
 
 def test_an_unknown_channel_is_rejected_by_name(home: Place) -> None:

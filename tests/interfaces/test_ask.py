@@ -1,4 +1,4 @@
-"""Agents in the background from the command line: approval in the middle of a run, budgets, models that misbehave, sessions that end."""
+"""Agent tasks from the command line: approval during a run, budgets, misbehaving models, sessions that end."""
 
 import json
 import os
@@ -31,24 +31,24 @@ def home(place: Place, model: ScriptedModel) -> Iterator[Place]:
     place.stop_all()
 
 
-def stop_host(place: Place, number: int = signal.SIGTERM) -> None:
-    """End the agent process, and whatever else of the home still runs."""
+def stop_agent_process(place: Place, number: int = signal.SIGTERM) -> None:
+    """End the agent process and all other processes of the home."""
 
-    def gone() -> bool:
-        left = place.processes()
-        for one in left:
-            process.send(one, number)
-        return not left
+    def have_exited() -> bool:
+        remaining = place.processes()
+        for running in remaining:
+            process.send(running, number)
+        return not remaining
 
-    wait_until(gone, "the agent process to leave")
+    wait_until(have_exited, "the agent process to exit")
 
 
 def ask(place: Place, *steps: dict[str, Any], options: tuple[str, ...] = ()) -> str:
     return place.ok("ask", *options, f"Please [[script: {json.dumps(steps)}]]").strip()
 
 
-def settled(place: Place, task_id: str, *states: str) -> dict[str, Any]:
-    wait_until(lambda: place.status(task_id)["status"] in (states or ("completed", "failed", "cancelled")), f"{task_id} to settle", 40)
+def wait_for_status(place: Place, task_id: str, *states: str) -> dict[str, Any]:
+    wait_until(lambda: place.status(task_id)["status"] in (states or ("completed", "failed", "cancelled")), f"the status of {task_id}", 40)
     return place.status(task_id)
 
 
@@ -68,7 +68,7 @@ def test_ask_wait_and_resume_from_the_command_line(home: Place) -> None:
     assert home.cli("resume", "nothing", "x").returncode == 4
 
 
-def test_without_a_model_a_sentence_says_how_to_get_one(place: Place) -> None:
+def test_ask_without_a_model_explains_how_to_configure_one(place: Place) -> None:
     done = place.cli("ask", "Hello")
     assert done.returncode == 2 and "Ollama" in done.stderr and "config.toml" in done.stderr
     assert place.json("list") == []
@@ -83,53 +83,53 @@ def test_without_a_model_a_sentence_says_how_to_get_one(place: Place) -> None:
     )
 
 
-def test_a_command_that_needs_a_yes_makes_the_agent_wait_through_a_restart_of_everything(home: Place) -> None:
+def test_an_agent_waits_for_approval_across_a_restart_of_all_processes(home: Place) -> None:
     (home.cwd / "old.txt").write_text("x")
     task_id = ask(home, {"tool": "run_command", "args": {"command": "rm old.txt"}}, {"say": "It is gone."})
-    waiting = settled(home, task_id, "waiting")
-    (asked,) = runs(home, "rm old.txt")
-    assert asked["status"] == "proposed" and asked["task_id"] in str(waiting["error"])
-    assert "answer that" in home.cli("approve", task_id).stderr, "the yes is for the command"
+    waiting = wait_for_status(home, task_id, "waiting")
+    (proposal,) = runs(home, "rm old.txt")
+    assert proposal["status"] == "proposed" and proposal["task_id"] in str(waiting["error"])
+    assert "answer that" in home.cli("approve", task_id).stderr, "the approval belongs to the command"
     home.kill_engine()
-    stop_host(home, signal.SIGKILL)
-    home.ok("approve", asked["task_id"])
-    done = settled(home, task_id)
+    stop_agent_process(home, signal.SIGKILL)
+    home.ok("approve", proposal["task_id"])
+    done = wait_for_status(home, task_id)
     assert done["status"] == "completed" and home.log(task_id) == b"It is gone.\n"
     assert not (home.cwd / "old.txt").exists() and len(runs(home, "rm old.txt")) == 1
     assert runs(home, "rm old.txt")[0]["run_count"] == 1, "it ran once"
 
 
-def test_an_agent_is_told_that_a_person_said_no_and_goes_on(home: Place, model: ScriptedModel) -> None:
+def test_an_agent_continues_after_its_command_was_rejected(home: Place, model: ScriptedModel) -> None:
     (home.cwd / "old.txt").write_text("x")
     task_id = ask(home, {"tool": "run_command", "args": {"command": "rm old.txt"}}, {"say": "Then I leave it."})
-    settled(home, task_id, "waiting")
+    wait_for_status(home, task_id, "waiting")
     home.ok("reject", runs(home, "rm old.txt")[0]["task_id"])
-    assert settled(home, task_id)["status"] == "completed" and (home.cwd / "old.txt").exists()
+    assert wait_for_status(home, task_id)["status"] == "completed" and (home.cwd / "old.txt").exists()
     assert model.seen("rejected")
 
 
 @pytest.mark.parametrize("answer", ["approve", "reject"])
-def test_changing_a_file_waits_for_a_yes_and_making_one_does_not(home: Place, model: ScriptedModel, answer: str) -> None:
+def test_changing_a_file_needs_approval_and_creating_one_does_not(home: Place, model: ScriptedModel, answer: str) -> None:
     (home.cwd / "a.txt").write_text("one two three")
     steps = [{"tool": "write_file", "args": {"path": "new/b.txt", "content": "made"}}]
     steps += [{"tool": "edit_file", "args": {"path": "a.txt", "old": "two", "new": "TWO"}}, {"say": "done"}]
     task_id = ask(home, *steps)
-    waiting = settled(home, task_id, "waiting")
+    waiting = wait_for_status(home, task_id, "waiting")
     assert "change a.txt" in str(waiting["error"]) and (home.cwd / "new" / "b.txt").read_text() == "made"
     home.ok(answer, task_id)
-    assert settled(home, task_id)["status"] == "completed"
+    assert wait_for_status(home, task_id)["status"] == "completed"
     assert (home.cwd / "a.txt").read_text() == ("one TWO three" if answer == "approve" else "one two three")
     assert model.seen("The user rejected this.") == (answer == "reject")
 
 
-def test_nothing_leads_out_of_the_project(home: Place, model: ScriptedModel) -> None:
+def test_an_agent_cannot_read_or_write_outside_the_project(home: Place, model: ScriptedModel) -> None:
     secret = home.cwd.parent / "outside.txt"
     secret.write_text("the outside")
     (home.cwd / "link").symlink_to(secret)
     (home.cwd / ".env").write_text("KEY=hush")
     steps = [{"tool": "read_file", "args": {"path": path}} for path in ("../outside.txt", "link", str(secret), ".env", "/etc/passwd")]
     steps += [{"tool": "write_file", "args": {"path": "../x.txt", "content": "x"}}, {"say": "done"}]
-    assert settled(home, ask(home, *steps))["status"] == "completed"
+    assert wait_for_status(home, ask(home, *steps))["status"] == "completed"
     assert (
         not model.seen("the outside")
         and not model.seen("KEY=hush")
@@ -138,34 +138,34 @@ def test_nothing_leads_out_of_the_project(home: Place, model: ScriptedModel) -> 
     )
 
 
-def test_a_long_command_goes_on_in_the_background_and_the_agent_is_told(home: Place, model: ScriptedModel) -> None:
+def test_a_long_command_moves_to_the_background_and_the_agent_is_notified(home: Place, model: ScriptedModel) -> None:
     steps = [{"tool": "run_command", "args": {"command": "sleep 2.5"}}, {"hang": 4, "tool": "memory_list", "args": {}}, {"say": "done"}]
     task_id = ask(home, *steps)
-    assert settled(home, task_id)["status"] == "completed"
+    assert wait_for_status(home, task_id)["status"] == "completed"
     assert model.seen("in the background as task_") and model.seen("Automatic notice from Backburner")
     assert len(runs(home, "sleep 2.5")) == 1
 
 
-def test_a_budget_that_is_used_up_waits_and_asks(home: Place) -> None:
+def test_a_run_that_reaches_its_budget_waits_for_approval(home: Place) -> None:
     steps = [{"tool": "memory_list", "args": {}} for _ in range(5)] + [{"say": "done"}]
     task_id = ask(home, *steps, options=("--budget", "tool_calls=2"))
-    waiting = settled(home, task_id, "waiting")
+    waiting = wait_for_status(home, task_id, "waiting")
     assert "2 of 2 tool calls" in str(waiting["error"])
     home.ok("approve", task_id)
-    assert "4 of 4 tool calls" in str(settled(home, task_id, "waiting")["error"])
+    assert "4 of 4 tool calls" in str(wait_for_status(home, task_id, "waiting")["error"])
     home.ok("approve", task_id)
-    assert settled(home, task_id)["status"] == "completed"
+    assert wait_for_status(home, task_id)["status"] == "completed"
     task_id = ask(home, *steps, options=("--budget", "tool_calls=2"))
-    settled(home, task_id, "waiting")
+    wait_for_status(home, task_id, "waiting")
     home.ok("reject", task_id)
-    ended = settled(home, task_id)
+    ended = wait_for_status(home, task_id)
     assert (ended["status"], ended["result"]) == ("failed", "budget")
 
 
-def test_memory_is_kept_for_the_next_task_of_the_project(home: Place, model: ScriptedModel) -> None:
+def test_memory_is_available_to_the_next_task_of_the_project(home: Place, model: ScriptedModel) -> None:
     first = ask(home, {"tool": "memory_set", "args": {"key": "colour", "value": "the colour is teal"}}, {"say": "ok"})
-    settled(home, first)
-    settled(home, ask(home, {"tool": "memory_get", "args": {"key": "colour"}}, {"say": "ok"}))
+    wait_for_status(home, first)
+    wait_for_status(home, ask(home, {"tool": "memory_get", "args": {"key": "colour"}}, {"say": "ok"}))
     assert any("the colour is teal" in json.dumps(request["messages"][-1]) for request in model.requests)
 
 
@@ -181,73 +181,73 @@ def test_memory_is_kept_for_the_next_task_of_the_project(home: Place, model: Scr
     ],
     ids=["a flood", "a thousand calls", "no JSON", "wrong arguments", "one error", "only errors"],
 )
-def test_a_model_that_misbehaves_is_bounded_and_told(home: Place, steps: list[dict[str, Any]], status: str) -> None:
+def test_a_misbehaving_model_is_limited_and_reported_once(home: Place, steps: list[dict[str, Any]], status: str) -> None:
     task_id = ask(home, *steps)
-    ended = settled(home, task_id, "completed", "failed", "waiting")
+    ended = wait_for_status(home, task_id, "completed", "failed", "waiting")
     assert ended["status"] == status, ended
     assert Path(str(ended["log"])).stat().st_size < 5 << 20
     if status == "waiting":
         home.ok("cancel", task_id)
-    notices = [one["text"] for one in home.json("inbox", "--read") if one["task_id"] == task_id]  # type: ignore[union-attr, index, call-overload]
+    notices = [notice["text"] for notice in home.json("inbox", "--read") if notice["task_id"] == task_id]  # type: ignore[union-attr, index, call-overload]
     assert len(notices) == 1 and len(notices[0]) < 9000
 
 
-def test_a_model_that_hangs_is_stopped_at_its_time(home: Place) -> None:
+def test_a_model_that_hangs_is_stopped_at_the_timeout(home: Place) -> None:
     task_id = ask(home, {"hang": 50, "say": "late"}, options=("--timeout", "2s"))
-    ended = settled(home, task_id)
+    ended = wait_for_status(home, task_id)
     assert ended["status"] == "failed" and "timed out" in str(ended["error"])
 
 
-def test_another_model_takes_over_where_the_first_fails(home: Place, model: ScriptedModel) -> None:
+def test_the_fallback_model_answers_when_the_first_one_fails(home: Place, model: ScriptedModel) -> None:
     dead, alive = 'model = "openai-chat:one"\nbase_url = "http://127.0.0.1:9/v1"\n', model.url
     sturdy = f'{dead}fallback = "anthropic:two"\nfallback_base_url = "{alive}"\n'
     home.configure(f"{(home.root / 'config.toml').read_text()}[agents.frail]\n{dead}[agents.sturdy]\n{sturdy}")
     frail, other = ask(home, {"say": "never"}, options=("--agent", "frail")), ask(home, {"say": "here"}, options=("--agent", "sturdy"))
-    ended = settled(home, frail)
+    ended = wait_for_status(home, frail)
     assert ended["status"] == "failed" and ended["error"]
-    assert settled(home, other)["status"] == "completed" and home.log(other) == b"here\n"
+    assert wait_for_status(home, other)["status"] == "completed" and home.log(other) == b"here\n"
 
 
-def test_an_agent_speaks_anthropics_dialect_too(home: Place, model: ScriptedModel) -> None:
+def test_an_agent_can_use_the_anthropic_api(home: Place, model: ScriptedModel) -> None:
     home.configure(f'{CONFIG}[models]\ndefault = "anthropic:scripted"\nbase_url = "{model.url}"\n')
-    task_id = ask(home, {"tool": "search_files", "args": {}}, {"say": "done in another tongue"})
-    assert settled(home, task_id)["status"] == "completed" and home.log(task_id) == b"done in another tongue\n"
+    task_id = ask(home, {"tool": "search_files", "args": {}}, {"say": "done over Anthropic"})
+    assert wait_for_status(home, task_id)["status"] == "completed" and home.log(task_id) == b"done over Anthropic\n"
 
 
-def test_an_address_for_a_model_that_takes_none_is_refused(home: Place) -> None:
+def test_a_base_url_for_a_provider_without_one_is_refused(home: Place) -> None:
     home.configure(f'{CONFIG}[models]\ndefault = "groq:x"\nbase_url = "http://127.0.0.1:9/v1"\n')
-    ended = settled(home, ask(home, {"say": "never"}))
-    assert ended["status"] == "failed" and "base_url must be" in str(ended["error"])
+    ended = wait_for_status(home, ask(home, {"say": "never"}))
+    assert ended["status"] == "failed" and "base_url is not supported for" in str(ended["error"])
 
 
-def test_ending_a_session_takes_its_tasks_with_it(home: Place) -> None:
+def test_ending_a_session_deletes_its_tasks(home: Place) -> None:
     env = {"BACKBURNER_SESSION": "claude:s1"}
     running = home.ok("ask", 'x [[script: [{"hang": 50}]]]', env=env).strip()
     done = home.ok("ask", 'x [[script: [{"say": "y"}]]]', env=env).strip()
     other = ask(home, {"say": "z"})
-    settled(home, done)
-    settled(home, other)
+    wait_for_status(home, done)
+    wait_for_status(home, other)
     home.ok("sessions", "end", "claude:s1")
     assert [task["task_id"] for task in home.json("list")] == [other]  # type: ignore[union-attr, index, call-overload]
     assert home.cli("status", running).returncode == 4
 
 
-def test_agents_ask_agents_but_not_without_end(home: Place, model: ScriptedModel) -> None:
+def test_nested_agent_tasks_are_limited_in_depth(home: Place, model: ScriptedModel) -> None:
     script: list[dict[str, Any]] = [{"say": "deepest"}]
     for _ in range(5):
         prompt = f"[[script: {json.dumps(script)}]]"
         script = [{"tool": "background_task", "args": {"description": "deeper", "prompt": prompt}}, {"say": "asked"}]
     task_id = ask(home, *script)
-    settled(home, task_id)
+    wait_for_status(home, task_id)
     wait_until(lambda: model.seen("Agents may ask agents 3 deep"), "the deepest to be refused", 60)
     wait_until(lambda: all(task["status"] == "completed" for task in home.json("list")), "all to end", 60)  # type: ignore[union-attr, index, call-overload]
     assert len(home.json("list")) == 3  # type: ignore[arg-type]
 
 
-def test_each_kind_of_tool_is_for_its_own_kind_of_task(home: Place) -> None:
+def test_command_tools_and_agent_tools_refuse_each_others_tasks(home: Place) -> None:
     command = home.run("true")
     agent = ask(home, {"say": "x"})
-    settled(home, agent)
+    wait_for_status(home, agent)
     with Raw(home) as client:
         names = {tool["name"] for tool in client.request("tools/list")["result"]["tools"]}
         assert {"background_task", "start_background_task"} <= names
@@ -259,21 +259,21 @@ def test_each_kind_of_tool_is_for_its_own_kind_of_task(home: Place) -> None:
         assert [task["task_id"] for task in client.value("list_background_tasks")["tasks"]] == [command]
 
 
-def test_an_agent_is_asked_again_as_a_new_task(home: Place) -> None:
+def test_restarting_an_agent_task_creates_a_new_task(home: Place) -> None:
     first = ask(home, {"say": "x"})
-    settled(home, first)
+    wait_for_status(home, first)
     again = home.ok("restart", first).strip()
-    assert again != first and settled(home, again)["status"] == "completed" and home.log(again) == b"x\n"
+    assert again != first and wait_for_status(home, again)["status"] == "completed" and home.log(again) == b"x\n"
 
 
-def test_a_task_is_asked_for_once_under_a_key(home: Place) -> None:
+def test_a_key_starts_an_agent_task_only_once(home: Place) -> None:
     first = ask(home, {"say": "x"}, options=("--key", "once"))
     assert ask(home, {"say": "x"}, options=("--key", "once")) == first
     assert "another prompt" in home.cli("ask", "--key", "once", "something else").stderr
-    settled(home, first)
+    wait_for_status(home, first)
 
 
-def test_the_doctor_tries_each_agent(home: Place, model: ScriptedModel) -> None:
+def test_doctor_checks_each_agent(home: Place, model: ScriptedModel) -> None:
     assert f"ok   agent default (openai-chat:scripted at {model.url}/v1) answers" in home.cli("doctor").stdout
     home.configure('[models]\ndefault = "openai-chat:x"\nbase_url = "http://127.0.0.1:9/v1"\n')
     done = home.cli("doctor")
@@ -281,80 +281,80 @@ def test_the_doctor_tries_each_agent(home: Place, model: ScriptedModel) -> None:
     assert home.cli("agents", "--check").returncode == 1
 
 
-def test_each_change_is_shown_and_answered_for_itself(home: Place) -> None:
+def test_each_file_change_is_approved_separately(home: Place) -> None:
     for name in ("a.txt", "b.txt"):
         (home.cwd / name).write_text("one")
     calls = [{"tool": "edit_file", "args": {"path": "a.txt", "old": "one", "new": "uno"}}]
     calls += [{"tool": "write_file", "args": {"path": "b.txt", "content": "EVIL"}}]
     task_id = ask(home, {"tools": calls}, {"say": "done"})
-    assert "a.txt" in str(settled(home, task_id, "waiting")["error"])
+    assert "a.txt" in str(wait_for_status(home, task_id, "waiting")["error"])
     home.ok("approve", task_id)
-    wait_until(lambda: "b.txt" in str(home.status(task_id)["error"]), "the second to be asked for", 40)
+    wait_until(lambda: "b.txt" in str(home.status(task_id)["error"]), "the question about the second", 40)
     assert "EVIL" in str(home.status(task_id)["error"])
     home.ok("reject", task_id)
-    assert settled(home, task_id)["status"] == "completed"
+    assert wait_for_status(home, task_id)["status"] == "completed"
     assert [(home.cwd / name).read_text() for name in ("a.txt", "b.txt")] == ["uno", "one"]
 
 
-def test_a_command_and_a_change_in_one_step_are_both_asked_for(home: Place) -> None:
+def test_a_command_and_a_file_change_in_one_step_both_need_approval(home: Place) -> None:
     for name in ("a.txt", "old.txt"):
         (home.cwd / name).write_text("one")
     calls = [{"tool": "run_command", "args": {"command": "rm old.txt"}}]
     calls += [{"tool": "edit_file", "args": {"path": "a.txt", "old": "one", "new": "uno"}}]
     task_id = ask(home, {"tools": calls}, {"say": "done"})
-    settled(home, task_id, "waiting")
+    wait_for_status(home, task_id, "waiting")
     assert "answer that" in home.cli("reject", task_id).stderr
     home.ok("approve", runs(home, "rm old.txt")[0]["task_id"])
-    wait_until(lambda: "a.txt" in str(home.status(task_id)["error"]), "the change to be asked for", 40)
+    wait_until(lambda: "a.txt" in str(home.status(task_id)["error"]), "the question about the change", 40)
     home.ok("approve", task_id)
     assert (
-        settled(home, task_id)["status"] == "completed"
+        wait_for_status(home, task_id)["status"] == "completed"
         and (home.cwd / "a.txt").read_text() == "uno"
         and not (home.cwd / "old.txt").exists()
     )
 
 
-def test_looking_for_something_neither_leads_out_nor_hangs(home: Place, model: ScriptedModel) -> None:
+def test_searching_files_stays_in_the_project_and_does_not_hang(home: Place, model: ScriptedModel) -> None:
     (home.cwd.parent / "outside.txt").write_text("TOPSECRET")
     (home.cwd / "readme.md").symlink_to(home.cwd.parent / "outside.txt")
     os.mkfifo(home.cwd / "pipe.md")
     steps = [{"tool": "search_files", "args": {"text": "TOP"}}, {"tool": "read_file", "args": {"path": "pipe.md"}}]
     steps += [{"tool": "read_file", "args": {"path": "a\u0000b"}}, {"say": "done"}]
-    assert settled(home, ask(home, *steps))["status"] == "completed"
+    assert wait_for_status(home, ask(home, *steps))["status"] == "completed"
     assert not model.seen("TOPSECRET")
 
 
 @pytest.mark.parametrize("path", [".github/workflows/x.yml", "conftest.py", ".GIT/hooks/pre-commit"])
-def test_new_files_that_other_programs_act_on_are_asked_for(home: Place, path: str) -> None:
+def test_creating_an_executable_config_file_needs_approval(home: Place, path: str) -> None:
     task_id = ask(home, {"tool": "write_file", "args": {"path": path, "content": "x"}}, {"say": "done"})
-    ended = settled(home, task_id, "waiting", "completed")
+    ended = wait_for_status(home, task_id, "waiting", "completed")
     assert (ended["status"] == "waiting") == (".GIT" not in path) and not (home.cwd / path).exists()
     home.cli("cancel", task_id)
 
 
-def test_a_damaged_conversation_ends_its_run_and_takes_nobodys_seat(home: Place) -> None:
+def test_a_damaged_conversation_fails_its_run_and_frees_its_capacity(home: Place) -> None:
     home.configure((home.root / "config.toml").read_text().replace("max_concurrent = 8", "max_concurrent = 1"))
     task_id = ask(home, {"say": "x"})
-    settled(home, task_id)
+    wait_for_status(home, task_id)
     (home.folder(task_id) / "conversation.json").write_text('{"messages": [')
     home.ok("resume", task_id, "more")
-    assert settled(home, task_id, "failed")["error"]
-    assert settled(home, ask(home, {"say": "next"}))["status"] == "completed"
+    assert wait_for_status(home, task_id, "failed")["error"]
+    assert wait_for_status(home, ask(home, {"say": "next"}))["status"] == "completed"
 
 
-def test_an_agent_that_blocks_on_another_leaves_it_its_seat(home: Place) -> None:
+def test_an_agent_that_waits_for_another_frees_its_capacity(home: Place) -> None:
     home.configure((home.root / "config.toml").read_text().replace("max_concurrent = 8", "max_concurrent = 1"))
     inner = f"[[script: {json.dumps([{'say': 'from below'}])}]]"
     steps = [{"tool": "background_task", "args": {"description": "below", "prompt": inner}}]
     steps += [{"tool": "background_block", "args": {"task_ids": ["{{task_id}}"]}}, {"say": "it has answered"}]
     task_id = ask(home, *steps)
-    assert settled(home, task_id)["status"] == "completed" and home.log(task_id) == b"it has answered\n"
+    assert wait_for_status(home, task_id)["status"] == "completed" and home.log(task_id) == b"it has answered\n"
 
 
-def test_a_cancelled_agent_leaves_no_question_open(home: Place) -> None:
+def test_cancelling_an_agent_closes_its_open_question(home: Place) -> None:
     (home.cwd / "old.txt").write_text("x")
     task_id = ask(home, {"tool": "run_command", "args": {"command": "rm old.txt"}}, {"say": "done"})
-    settled(home, task_id, "waiting")
+    wait_for_status(home, task_id, "waiting")
     home.ok("cancel", task_id)
     assert runs(home, "rm old.txt")[0]["status"] == "rejected" and home.status(task_id)["status"] == "cancelled"
 
@@ -365,12 +365,12 @@ def test_an_agent_sees_the_tasks_of_its_own_project(home: Place, model: Scripted
     other.mkdir()
     theirs = home.ok("run", "--yes", "--batch", "nightly", "--", "echo", "theirs", cwd=other).strip()
     task_id = ask(home, {"tool": "list_background_tasks", "args": {}}, {"say": "done"})
-    settled(home, task_id)
+    wait_for_status(home, task_id)
     assert model.seen(mine) and not model.seen(theirs)
 
 
-def test_settings_that_change_are_taken_over_by_a_host_that_lives(home: Place) -> None:
-    settled(home, ask(home, {"say": "x"}))
+def test_a_running_agent_process_applies_changed_settings(home: Place) -> None:
+    wait_for_status(home, ask(home, {"say": "x"}))
     text = (home.root / "config.toml").read_text()
     home.configure(text + '[agents.fresh]\ndescription = "new"\n')
-    assert settled(home, ask(home, {"say": "y"}, options=("--agent", "fresh")))["status"] == "completed"
+    assert wait_for_status(home, ask(home, {"say": "y"}, options=("--agent", "fresh")))["status"] == "completed"

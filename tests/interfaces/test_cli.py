@@ -1,15 +1,17 @@
-"""The command line exactly as the specification has it: what is printed where, the JSON's keys, the exit codes."""
+"""The command line as documented: what is printed to stdout and stderr, JSON keys, exit codes, help."""
 
 import json
 import os
 import pty
 import re
 import select
+import shlex
 import signal
 import subprocess
 import sys
 import time
 
+import pytest
 from conftest import Place, wait_until
 
 KEYS = {
@@ -18,7 +20,7 @@ KEYS = {
 }  # fmt: skip
 
 
-def test_run_prints_the_id_alone_and_returns_at_once(place: Place) -> None:
+def test_run_prints_only_the_id_and_returns_at_once(place: Place) -> None:
     done = place.cli("run", "--", "sleep", "600")
     assert re.fullmatch(r"task_\d{8}_\d{6}_sleep\n", done.stdout) and done.returncode == 0
     assert place.status(done.stdout.strip())["status"] in ("pending", "running")
@@ -37,7 +39,7 @@ def test_wait_with_seconds_leaves_it_in_the_background(place: Place) -> None:
     place.ok("cancel", "last")
 
 
-def test_our_own_failures_with_wait_exit_125(place: Place) -> None:
+def test_an_error_of_backburner_itself_with_wait_exits_125(place: Place) -> None:
     assert place.cli("run", "--wait", "--cwd", "/no/such/folder", "--", "echo").returncode == 125
     assert place.cli("run", "--cwd", "/no/such/folder", "--", "echo").returncode == 2
 
@@ -56,7 +58,7 @@ def test_a_command_killed_at_its_timeout_is_ambiguous(place: Place) -> None:
     assert place.status("last")["result"] == "ambiguous"
 
 
-def test_every_verb_that_shows_a_task_gives_the_stable_keys(place: Place) -> None:
+def test_every_command_that_shows_a_task_prints_the_documented_keys(place: Place) -> None:
     place.ok("run", "--wait", "--name", "greet", "--description", "says hello", "--", "echo", "hello")
     for words in (("list",), ("status", "last"), ("wait", "last")):
         found = place.json(*words)
@@ -97,7 +99,7 @@ def test_an_unknown_task_exits_4_and_json_errors_are_objects(place: Place) -> No
     assert json.loads(done.stderr)["error"] == {"code": "task_not_found", "message": "Task nothing not found.", "task_id": "nothing"}
 
 
-def test_parts_labels_and_last_name_a_task_and_an_ambiguous_part_lists_the_candidates(place: Place) -> None:
+def test_a_task_is_found_by_part_label_or_last_and_ambiguity_is_an_error(place: Place) -> None:
     first = place.ok("run", "--name", "alpha", "--", "true").strip()
     second = place.ok("run", "--name", "beta", "--", "true").strip()
     assert place.status("alpha")["task_id"] == first
@@ -107,7 +109,7 @@ def test_parts_labels_and_last_name_a_task_and_an_ambiguous_part_lists_the_candi
     assert done.returncode == 2 and first in done.stderr and second in done.stderr
 
 
-def test_what_needs_approval_parks_without_a_terminal_and_runs_after_the_yes(place: Place) -> None:
+def test_without_a_terminal_a_command_is_proposed_and_runs_after_approval(place: Place) -> None:
     done = place.cli("run", "--", "install", "-d", "made")
     task_id = done.stdout.strip()
     assert done.returncode == 3 and "backburner approve" in done.stderr
@@ -130,14 +132,14 @@ def test_a_rejected_or_expired_proposal_never_runs(place: Place) -> None:
     assert place.status(late)["status"] == "expired" and not (place.cwd / "made").exists()
 
 
-def test_yes_needs_a_terminal_unless_the_file_says_otherwise(place: Place) -> None:
+def test_yes_needs_a_terminal_unless_the_config_file_allows_it(place: Place) -> None:
     place.configure("")
     done = place.cli("run", "--yes", "--", "install", "-d", "made", env={"BACKBURNER_X": "1"}, preexec_fn=os.setsid)
     assert done.returncode == 3 and "terminal" in done.stderr
     assert place.cli("list", env={"BACKBURNER_APPROVAL_YES_WITHOUT_TERMINAL": "true"}).returncode == 2
 
 
-def test_from_inside_a_task_nobody_says_yes(place: Place) -> None:
+def test_approve_and_yes_are_refused_inside_a_task(place: Place) -> None:
     proposal = place.cli("run", "--", "install", "-d", "made").stdout.strip()
     me = f"{sys.executable} -m backburner"
     inside = place.finish(f"{me} approve {proposal}; echo $?; {me} run --yes -- install -d made; echo $?", options=("--shell",))
@@ -146,7 +148,7 @@ def test_from_inside_a_task_nobody_says_yes(place: Place) -> None:
     assert not (place.cwd / "made").exists()
 
 
-def test_lists_show_this_project_and_all_shows_the_rest(place: Place) -> None:
+def test_list_shows_this_project_and_all_shows_every_project(place: Place) -> None:
     elsewhere = place.cwd.parent / "elsewhere"
     elsewhere.mkdir()
     place.ok("run", "--wait", "--", "echo", "here")
@@ -155,18 +157,18 @@ def test_lists_show_this_project_and_all_shows_the_rest(place: Place) -> None:
     assert len(place.ok("list", "completed").splitlines()) == 1 and place.ok("list", "failed") == ""
 
 
-def test_the_inbox_tells_each_end_until_it_is_acknowledged(place: Place) -> None:
+def test_the_inbox_shows_each_notice_until_it_is_acknowledged(place: Place) -> None:
     task_id = place.ok("run", "--", "echo", "done").strip()
     wait_until(lambda: place.status(task_id)["status"] == "completed", "the end")
     notices = place.json("inbox")
     assert isinstance(notices, list) and [notice["task_id"] for notice in notices] == [task_id]
     assert "completed: done" in place.ok("inbox", "--ack")
     assert place.json("inbox") == []
-    place.ok("run", "--wait", "--", "true")  # who waited for the end was told of it
+    place.ok("run", "--wait", "--", "true")  # --wait acknowledges the notice
     assert place.json("inbox") == []
 
 
-def test_restart_makes_a_new_task_of_the_same_command(place: Place) -> None:
+def test_restart_creates_a_new_task_with_the_same_command(place: Place) -> None:
     first = place.ok("run", "--wait", "--", "echo", "again")
     assert first == "again\n"
     before = place.status("last")["task_id"]
@@ -174,7 +176,7 @@ def test_restart_makes_a_new_task_of_the_same_command(place: Place) -> None:
     assert place.status("last")["restarted_from"] == before
 
 
-def test_clear_forgets_what_ended_and_never_touches_what_runs(place: Place) -> None:
+def test_clear_deletes_finished_tasks_and_refuses_running_ones(place: Place) -> None:
     ended = place.finish("true")["task_id"]
     running = place.run("sleep", "600")
     assert place.cli("clear", running).returncode == 2
@@ -184,13 +186,13 @@ def test_clear_forgets_what_ended_and_never_touches_what_runs(place: Place) -> N
     place.ok("cancel", running)
 
 
-def test_cancel_of_an_ended_task_says_so(place: Place) -> None:
+def test_cancelling_a_finished_task_is_an_error(place: Place) -> None:
     task_id = place.finish("true")["task_id"]
     done = place.cli("cancel", str(task_id))
     assert done.returncode == 1 and done.stderr.strip() == f"Task {task_id} is not running (status: completed)."
 
 
-def test_events_tell_the_whole_story_in_order(place: Place) -> None:
+def test_events_are_complete_and_in_order(place: Place) -> None:
     place.ok("run", "--wait", "--", "true")
     events = place.json("events")
     assert isinstance(events, list)
@@ -198,7 +200,7 @@ def test_events_tell_the_whole_story_in_order(place: Place) -> None:
     assert [event["event_id"] for event in events] == sorted(event["event_id"] for event in events)
 
 
-def test_events_follow_what_happens(place: Place) -> None:
+def test_events_with_follow_prints_new_events(place: Place) -> None:
     place.ok("run", "--wait", "--", "true")
     follower = subprocess.Popen(
         [sys.executable, "-m", "backburner", "events", "-f", "--json"], env=place.environ, cwd=place.cwd, stdout=subprocess.PIPE, text=True
@@ -216,7 +218,7 @@ def test_events_follow_what_happens(place: Place) -> None:
         follower.stdout.close()  # type: ignore[union-attr]
 
 
-def test_logs_follow_until_the_end_and_leave_the_header_out(place: Place) -> None:
+def test_logs_follows_to_the_end_and_omits_the_header(place: Place) -> None:
     script = "for i in 1 2 3; do echo line $i; sleep 0.1; done"
     task_id = place.run(script, options=("--shell",))
     assert place.ok("logs", "-f", task_id) == "line 1\nline 2\nline 3\n"
@@ -226,7 +228,7 @@ def test_logs_follow_until_the_end_and_leave_the_header_out(place: Place) -> Non
     assert raw[2].startswith("# Approved by: user at 2") and raw[3].startswith("# Started: 2")
 
 
-def test_the_files_of_a_run_have_the_promised_fields(place: Place) -> None:
+def test_the_files_of_a_run_have_the_documented_fields(place: Place) -> None:
     done = place.finish("sh", "-c", "echo one; echo two", options=("--env", "API_TOKEN=hush", "--env", "PLAIN=seen"))
     folder = place.folder(str(done["task_id"]))
     metadata = json.loads((folder / "metadata.json").read_text())
@@ -237,7 +239,7 @@ def test_the_files_of_a_run_have_the_promised_fields(place: Place) -> None:
     assert (result["exit_code"], result["stdout_lines"], result["stderr_lines"], result["summary"]) == (0, 2, 0, "two")
 
 
-def test_the_cap_holds_and_the_next_starts_by_itself_in_order(place: Place) -> None:
+def test_tasks_over_the_limit_are_pending_and_start_in_order(place: Place) -> None:
     place.configure("[approval]\nyes_without_terminal = true\n[commands]\nmax_concurrent = 2\n")
     gate = place.cwd / "gate"
     tasks = [place.run(f"while [ ! -e {gate} ]; do sleep 0.02; done; date +%s%N", options=("--shell",)) for _ in range(4)]
@@ -257,18 +259,18 @@ def test_a_changed_config_reaches_the_running_engine(place: Place) -> None:
     place.ok("cancel", *tasks)
 
 
-def test_ctrl_c_while_waiting_leaves_the_command_in_the_background(place: Place) -> None:
-    door = subprocess.Popen(
+def test_after_ctrl_c_during_wait_the_command_continues(place: Place) -> None:
+    client = subprocess.Popen(
         [sys.executable, "-m", "backburner", "run", "--wait", "--", "sleep", "600"], env=place.environ, cwd=place.cwd, stderr=subprocess.DEVNULL
     )  # fmt: skip
     wait_until(lambda: any(task["status"] == "running" for task in place.json("list")), "it to run")  # type: ignore[union-attr, index]
-    door.send_signal(signal.SIGINT)
-    assert door.wait(10) == 130
+    client.send_signal(signal.SIGINT)
+    assert client.wait(10) == 130
     assert place.status("last")["status"] == "running"
     place.ok("cancel", "last")
 
 
-def test_a_reader_that_leaves_early_is_no_error(place: Place) -> None:
+def test_a_closed_pipe_is_not_an_error(place: Place) -> None:
     place.finish("seq", "1", "200000")
     done = subprocess.run(
         f"{sys.executable} -m backburner logs last | head -n 1",
@@ -281,16 +283,64 @@ def test_a_reader_that_leaves_early_is_no_error(place: Place) -> None:
     assert (done.stdout, done.stderr) == ("1\n", "")
 
 
-def test_every_verb_has_help(place: Place) -> None:
+def test_every_command_has_help(place: Place) -> None:
     from backburner.interfaces.cli.main import VERBS
 
-    assert all(verb in place.ok("--help") for verb in VERBS)
     for verb in VERBS:
-        assert place.ok(verb, "--help").startswith(f"usage: backburner {verb}")
+        text = place.ok(verb, "--help")
+        assert text.startswith(f"usage: backburner {verb}") and "global options:" in text
 
 
-def _typed(place: Place, keys: str, *words: str) -> tuple[str, int]:
-    """Run one command line in a pseudo-terminal of its own, typing `keys` at the prompt; the screen and the exit code."""
+def test_the_overview_lists_every_command_once_in_a_group(place: Place) -> None:
+    from backburner.interfaces.cli.help import GROUPS
+    from backburner.interfaces.cli.main import VERBS
+
+    assert sorted(verb for verbs in GROUPS.values() for verb in verbs) == sorted(VERBS)
+    lines = place.ok("--help").splitlines()
+    assert [line for line in lines if line.startswith("usage: ")] and max(map(len, lines)) <= 80
+    for verb, (description, _) in VERBS.items():
+        assert lines.count(f"  {verb:<11} {description}") == 1, verb
+    assert [line[:-1] for line in lines if line[:-1] in GROUPS and line.endswith(":")] == list(GROUPS)
+
+
+def test_the_help_ends_with_examples_that_can_be_parsed(place: Place) -> None:
+    from backburner.interfaces.cli.help import EXAMPLES
+    from backburner.interfaces.cli.main import split, verb_parser
+
+    for verb in EXAMPLES:
+        title, *examples = place.ok(verb, "--help").rstrip().split("\n\n")[-1].splitlines()
+        assert title == "EXAMPLES" and 3 <= len(examples) <= 5, verb
+        for example in examples:
+            program, *words = shlex.split(example.partition(" < ")[0])
+            before, found, after, command = split(words)
+            assert (program, before, found) == ("backburner", [], verb)
+            assert verb_parser(verb).parse_args(after) and (command or "--prompt" in after or verb == "ask"), example
+
+
+def test_help_texts_are_not_loaded_to_parse_a_command(place: Place) -> None:
+    script = "import sys; from backburner.interfaces.cli.main import main; main(['list']); sys.exit('backburner.interfaces.cli.help' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], env=place.environ, cwd=place.cwd, capture_output=True).returncode == 0
+
+
+def test_an_internal_error_is_one_line_that_asks_for_a_report(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    from backburner.interfaces.cli import main
+
+    def fail(argv: list[str]) -> int:
+        raise KeyError("x")
+
+    monkeypatch.setattr(main, "_main", fail)
+    monkeypatch.setattr(main, "_discard_stdout", lambda: None)
+    monkeypatch.delenv("BACKBURNER_DEBUG", raising=False)
+    assert main.main(["list"]) == 1
+    expected = "Internal error: KeyError: 'x'. Run again with BACKBURNER_DEBUG=1 for a traceback, and please report it.\n"
+    assert capfd.readouterr().err == expected
+    monkeypatch.setenv("BACKBURNER_DEBUG", "1")
+    with pytest.raises(KeyError):
+        main.main(["list"])
+
+
+def _run_in_terminal(place: Place, keys: str, *words: str) -> tuple[str, int]:
+    """Run one command in a pseudo-terminal and type `keys` at the prompt; return the screen and the exit code."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(place.cwd)
@@ -309,26 +359,31 @@ def _typed(place: Place, keys: str, *words: str) -> tuple[str, int]:
     return screen.decode(), os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def test_at_a_terminal_it_asks_and_a_yes_starts_it(place: Place) -> None:
+def test_at_a_terminal_run_prompts_and_starts_after_y(place: Place) -> None:
     place.configure("")
-    screen, code = _typed(place, "y\n", "run", "--env", "X=1", "--", "install", "-d", "made\x07\u202e")
+    screen, code = _run_in_terminal(place, "y\n", "run", "--env", "X=1", "--", "install", "-d", "made\x07\u202e")
     assert code == 0 and "Command requires approval:" in screen
     assert "install -d 'made\\x07\\u202e'" in screen and "X=1" in screen
     place.ok("wait", "last")
     assert place.status("last")["approved_by"] == "user"
 
 
-def test_at_a_terminal_a_no_stores_nothing(place: Place) -> None:
+def test_at_a_terminal_answering_n_stores_nothing(place: Place) -> None:
     place.configure("")
-    screen, code = _typed(place, "n\n", "run", "--", "install", "-d", "made")
+    screen, code = _run_in_terminal(place, "n\n", "run", "--", "install", "-d", "made")
     assert code == 3 and place.json("list") == []
-    screen, code = _typed(place, "\x03", "run", "--", "install", "-d", "made")
+    screen, code = _run_in_terminal(place, "\x03", "run", "--", "install", "-d", "made")
     assert code == 130 and "Traceback" not in screen and place.json("list") == []
 
 
-def test_a_terminal_gets_the_table_with_its_heads(place: Place) -> None:
+def test_list_prints_a_table_with_headings_at_a_terminal(place: Place) -> None:
     place.ok("run", "--wait", "--description", "Run full test suite", "--", "true")
-    screen, code = _typed(place, "", "list")
-    heads, rule, row = [line for line in screen.replace("\r", "").splitlines() if line]
-    assert code == 0 and heads.split() == ["ID", "Status", "Started", "Duration", "Description"]
+    screen, code = _run_in_terminal(place, "", "list")
+    headings, rule, row = [line for line in screen.replace("\r", "").splitlines() if line]
+    assert code == 0 and headings.split() == ["ID", "Status", "Started", "Duration", "Description"]
     assert set(rule) == {"─", " "} and "Run full" in row and "\x1b[32mcompleted" in row
+
+
+def test_yes_inside_a_task_is_refused_even_for_an_allowed_command(place: Place) -> None:
+    done = place.finish(f"{sys.executable} -m backburner run --yes -- echo hi; echo $?", options=("--shell",))
+    assert place.log(str(done["task_id"])).decode().endswith("\n3\n")

@@ -1,4 +1,4 @@
-"""What the doctor finds in homes that are damaged, and that looking changes nothing."""
+"""`doctor` reports the problems of damaged homes and changes nothing."""
 
 import os
 import random
@@ -26,7 +26,7 @@ def home(tmp_path: Path) -> Home:
 
 
 def fill(home: Home, *, owner: ProcessId | None = None, end: bool = True, count: int = 1) -> list[str]:
-    """Tasks as Backburner leaves them; their ids."""
+    """Store tasks like a real run does; return their IDs."""
     owner = owner or myself()
     ledger = open_ledger(home.ledger)
     for _ in range(count):
@@ -44,93 +44,93 @@ def fill(home: Home, *, owner: ProcessId | None = None, end: bool = True, count:
     return [work.task.task_id for work in claimed]
 
 
-def wrong(home: Home, environ: dict[str, str] | None = None) -> list[Finding]:
+def problems(home: Home, environ: dict[str, str] | None = None) -> list[Finding]:
     return [finding for finding in examine(home.root, environ or {}, {}) if not finding.ok]
 
 
-def only(findings: list[Finding]) -> Finding:
+def single(findings: list[Finding]) -> Finding:
     (finding,) = findings
     assert finding.fix
     return finding
 
 
-def test_a_sound_home_has_nothing_wrong(home: Home) -> None:
+def test_a_healthy_home_has_no_problems(home: Home) -> None:
     fill(home, count=3)
-    assert wrong(home) == []
+    assert problems(home) == []
 
 
-def test_settings_with_a_token_that_others_can_read_are_named(home: Home) -> None:
+def test_a_readable_config_file_with_a_token_is_reported(home: Home) -> None:
     config = Path(home.config)
     config.write_text('[channels.chat]\ntype = "discord"\ntoken = "t"\ntarget = "1"\n')
     config.chmod(0o644)
-    finding = only(wrong(home))
-    assert "holds secrets and can be read by others" in finding.what and finding.fix == f"chmod 600 {home.config}"
+    finding = single(problems(home))
+    assert "contains secrets and can be read by other users" in finding.what and finding.fix == f"chmod 600 {home.config}"
     config.chmod(0o600)
-    assert wrong(home) == []
+    assert problems(home) == []
     config.write_text("[tasks]\nmax_active = 30\n")
     config.chmod(0o644)
-    assert wrong(home) == []
+    assert problems(home) == []
 
 
-def test_a_home_that_does_not_exist_yet_is_fine_and_not_made(tmp_path: Path) -> None:
+def test_a_home_that_does_not_exist_is_fine_and_not_created(tmp_path: Path) -> None:
     (finding,) = examine(str(tmp_path / "none"), {}, {})
     assert finding.ok and "does not exist yet" in finding.what
     assert os.listdir(tmp_path) == []
 
 
-def test_a_home_that_is_a_file_is_told_as_such(tmp_path: Path) -> None:
+def test_a_home_that_is_a_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("")
-    finding = only(wrong(Home(str(tmp_path / "home"))))
+    finding = single(problems(Home(str(tmp_path / "home"))))
     assert "does not exist" not in finding.what
 
 
-def test_a_home_that_others_can_read_is_told_with_the_remedy(home: Home) -> None:
+def test_a_home_readable_by_others_is_reported_with_the_fix(home: Home) -> None:
     os.chmod(home.root, 0o755)
-    finding = only(wrong(home))
-    assert finding == (False, f"home {home.root} can be read by others", f"chmod 700 {home.root}")
+    finding = single(problems(home))
+    assert finding == (False, f"home {home.root} can be read by other users", f"chmod 700 {home.root}")
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away")
-def test_a_home_of_another_user_is_told(home: Home) -> None:
+def test_a_home_of_another_user_is_reported(home: Home) -> None:
     os.chown(home.root, 12345, 12345)
-    assert "belongs to another user" in only(wrong(home)).what
+    assert "belongs to another user" in single(problems(home)).what
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("[commands]\nmax_concurrent = 'x'\n", "line 2: 'commands.max_concurrent' must be a whole number, not 'x'"),
         ("[comands]\n", "line 1: unknown section 'comands'"),
         ("[commands\n", "line 1: not valid TOML"),
     ],
 )
-def test_damaged_settings_are_told_with_their_line(home: Home, text: str, told: str) -> None:
+def test_invalid_settings_are_reported_with_their_line(home: Home, text: str, expected: str) -> None:
     Path(home.config).write_text(text)
-    finding = only(wrong(home))
-    assert told in finding.what
+    finding = single(problems(home))
+    assert expected in finding.what
 
 
-def test_settings_that_are_not_text_are_told(home: Home) -> None:
+def test_settings_that_are_not_text_are_reported(home: Home) -> None:
     Path(home.config).write_bytes(b"\xff\xfe\x00")
-    assert home.config in only(wrong(home)).what
+    assert home.config in single(problems(home)).what
 
 
-def test_a_wrong_variable_is_told_and_nobody_is_sent_to_the_file(home: Home) -> None:
-    finding = only(wrong(home, {"BACKBURNER_COMMANDS_MAX_CONCURRENT": "x"}))
+def test_an_invalid_variable_is_reported_without_naming_the_file(home: Home) -> None:
+    finding = single(problems(home, {"BACKBURNER_COMMANDS_MAX_CONCURRENT": "x"}))
     assert "BACKBURNER_COMMANDS_MAX_CONCURRENT" in finding.what
     assert home.config not in finding.fix
 
 
-def test_a_ledger_of_random_bytes_is_told_and_left_as_it_is(home: Home) -> None:
+def test_a_ledger_of_random_bytes_is_reported_and_not_changed(home: Home) -> None:
     noise = random.Random(1).randbytes(20_000)
     Path(home.ledger).write_bytes(noise)
-    finding = only(wrong(home))
+    finding = single(problems(home))
     assert "damaged" in finding.what and f"mkdir {home.root}/damaged && mv {home.ledger} " in finding.fix
     assert Path(home.ledger).read_bytes() == noise
 
 
-def test_a_damaged_ledger_is_set_aside_with_all_that_belongs_to_it(home: Home) -> None:
-    """What can be salvaged may be in the write-ahead log; and that of another ledger would destroy a new one."""
+def test_a_damaged_ledger_is_moved_away_with_its_write_ahead_log(home: Home) -> None:
+    """The write-ahead log may contain data that can be recovered, and it would damage a new ledger."""
     fill(home, count=4)
     ledger = open_ledger(home.ledger)
     ledger.checkpoint()
@@ -141,19 +141,19 @@ def test_a_damaged_ledger_is_set_aside_with_all_that_belongs_to_it(home: Home) -
     for number, folder in enumerate(("damaged", "damaged-2")):
         Path(home.ledger).write_bytes(random.Random(number).randbytes(20_000))
         Path(home.ledger + "-wal").write_bytes(log)
-        advice = only([finding for finding in wrong(home) if "ledger" in finding.what]).fix
-        subprocess.run(["sh", "-ec", advice.partition("aside: ")[2].partition(" (the output")[0]], check=True)
+        advice = single([finding for finding in problems(home) if "ledger" in finding.what]).fix
+        subprocess.run(["sh", "-ec", advice.partition("move it away: ")[2].partition(" (the output")[0]], check=True)
         assert [name for name in os.listdir(home.root) if name.startswith("ledger")] == []
-        aside = Path(home.root, folder)
-        assert (aside / "ledger.db-wal").read_bytes() == log
-    (aside / "ledger.db").write_bytes(whole)
-    ledger = open_ledger(str(aside / "ledger.db"))
+        moved = Path(home.root, folder)
+        assert (moved / "ledger.db-wal").read_bytes() == log
+    (moved / "ledger.db").write_bytes(whole)
+    ledger = open_ledger(str(moved / "ledger.db"))
     assert len(ledger.queries.list(status=None, project=None, limit=None)) == 5, "nothing of it was lost"
     ledger.close()
     assert len(fill(home)) == 1
 
 
-def test_a_ledger_with_damaged_pages_is_told(home: Home) -> None:
+def test_a_ledger_with_damaged_pages_is_reported(home: Home) -> None:
     fill(home, count=50)
     db = apsw.Connection(home.ledger)
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -164,98 +164,100 @@ def test_a_ledger_with_damaged_pages_is_told(home: Home) -> None:
         damaged = bytearray(whole)
         damaged[page * 4096 : (page + 1) * 4096] = chance.randbytes(4096)
         Path(home.ledger).write_bytes(damaged)
-        found = wrong(home)
+        found = problems(home)
         assert found and home.ledger in found[0].what, f"page {page}"
 
 
-def test_a_ledger_of_a_newer_version_is_told_and_left_as_it_is(home: Home) -> None:
+def test_a_ledger_of_a_newer_version_is_reported_and_not_changed(home: Home) -> None:
     fill(home)
     db = apsw.Connection(home.ledger)
     db.execute("PRAGMA user_version = 999")
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     db.close()
     before = Path(home.ledger).read_bytes()
-    finding = only(wrong(home))
+    finding = single(problems(home))
     assert "version 999" in finding.what and finding.fix == "upgrade Backburner"
     assert Path(home.ledger).read_bytes() == before
 
 
-def test_a_folder_the_ledger_does_not_know_is_told_and_left_alone(home: Home) -> None:
+def test_a_folder_that_is_not_in_the_ledger_is_reported_and_not_changed(home: Home) -> None:
     fill(home)
     strange = Path(home.root, "tasks", "task_of_somebody")
     strange.mkdir()
-    finding = only(wrong(home))
-    assert finding == (False, f"{strange}: the ledger does not know it; it is skipped", f"look at it, then: rm -r {strange}")
+    finding = single(problems(home))
+    assert finding == (False, f"{strange}: not in the ledger; ignored", f"inspect it, then run: rm -r {strange}")
     assert strange.is_dir()
 
 
-def test_damaged_metadata_of_a_known_task_is_told(home: Home) -> None:
+def test_damaged_metadata_of_a_known_task_is_reported(home: Home) -> None:
     (task_id,) = fill(home)
     path = Path(home.root, "tasks", task_id, "metadata.json")
     path.write_text('{"task_id": ')
-    finding = only(wrong(home))
+    finding = single(problems(home))
     assert finding.what == f"{path}: damaged or missing"
     assert path.read_text() == '{"task_id": '
 
 
-def test_a_missing_folder_of_a_known_task_is_told(home: Home) -> None:
+def test_a_missing_folder_of_a_known_task_is_reported(home: Home) -> None:
     (task_id,) = fill(home)
     folders.remove(os.path.join(home.root, "tasks", task_id))
-    assert "its output is gone" in only(wrong(home)).what
+    assert "its output is lost" in single(problems(home)).what
 
 
-def test_a_run_whose_owner_is_dead_is_told(home: Home) -> None:
+def test_a_run_whose_owner_has_died_is_reported(home: Home) -> None:
     (task_id,) = fill(home, owner=myself()._replace(started="1"), end=False)
-    finding = only(wrong(home))
+    finding = single(problems(home))
     assert finding.what == f"runs without an owner: {task_id}"
 
 
-def test_a_run_whose_owner_lives_and_that_has_a_process_is_fine(home: Home) -> None:
+def test_a_run_with_a_living_owner_and_a_process_is_fine(home: Home) -> None:
     (task_id,) = fill(home, end=False)
     ledger = open_ledger(home.ledger)
     ledger.runs.record_process(task_id, myself(), myself())
     (run,) = ledger.live_work.live_runs()
     ledger.close()
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, env={"PATH": os.defpath, TAG_VARIABLE: run.process_tag}):
-        assert wrong(home) == []
+        assert problems(home) == []
 
 
-def test_a_run_that_is_said_to_be_running_and_has_no_process_is_told(home: Home) -> None:
+def test_a_running_run_without_a_process_is_reported(home: Home) -> None:
     (task_id,) = fill(home, end=False)
-    assert only(wrong(home)).what == f"running without a process: {task_id}"
+    assert single(problems(home)).what == f"running without a process: {task_id}"
 
 
 @pytest.mark.parametrize("full", [{"f_bavail": 0}, {"f_favail": 0}], ids=["space", "inodes"])
-def test_nobody_is_told_to_run_something_on_a_full_disk(home: Home, monkeypatch: pytest.MonkeyPatch, full: dict[str, int]) -> None:
+def test_on_a_full_disk_the_fix_is_to_free_space_first(home: Home, monkeypatch: pytest.MonkeyPatch, full: dict[str, int]) -> None:
     fill(home, end=False)
-    assert only(wrong(home)).fix.startswith("backburner run -- true")
-    there = os.statvfs(home.root)
-    names = [name for name in dir(there) if name.startswith("f_")]
-    values = SimpleNamespace(**{**{name: getattr(there, name) for name in names}, "f_files": 9, **full})
+    assert single(problems(home)).fix.startswith("run: backburner run -- true")
+    real = os.statvfs(home.root)
+    names = [name for name in dir(real) if name.startswith("f_")]
+    values = SimpleNamespace(**{**{name: getattr(real, name) for name in names}, "f_files": 9, **full})
     monkeypatch.setattr(os, "statvfs", lambda path: values)
-    fixes = [finding.fix for finding in wrong(home) if "without a process" in finding.what]
-    assert fixes == ["make room first, then: backburner run -- true has the engine look at them; if they stay: backburner cancel ID"]
+    fixes = [finding.fix for finding in problems(home) if "without a process" in finding.what]
+    assert fixes == [
+        "free disk space first, then run: backburner run -- true, so that the engine checks them; if they remain: backburner cancel ID"
+    ]
 
 
-def test_a_remedy_can_be_typed_as_it_stands(tmp_path: Path) -> None:
+def test_a_suggested_command_is_quoted_for_the_shell(tmp_path: Path) -> None:
     home = Home(str(tmp_path / "my home; $x")).make()
     os.chmod(home.root, 0o755)
-    assert only(wrong(home)).fix == f"chmod 700 '{home.root}'"
+    assert single(problems(home)).fix == f"chmod 700 '{home.root}'"
 
 
 @pytest.mark.parametrize("content", ["", "what?", "1:2", f"{myself()._replace(started='1')}"], ids=["empty", "words", "short", "stale"])
-def test_a_lock_file_that_names_no_living_engine_names_none(home: Home, content: str) -> None:
+def test_a_lock_file_without_a_living_engine_means_no_engine(home: Home, content: str) -> None:
     Path(home.engine_lock).write_text(content)
     assert engine_of(home) is None
 
 
-def test_the_engine_is_who_the_lock_file_names(home: Home) -> None:
+def test_the_engine_is_the_process_in_the_lock_file(home: Home) -> None:
     Path(home.engine_lock).write_text(f"{myself()}\n")
     assert engine_of(home) == myself()
 
 
-def test_traces_that_are_to_be_sent_need_their_libraries(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trace_export_without_its_libraries_is_reported(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     Path(home.config).write_text('[telemetry]\notlp_endpoint = "http://127.0.0.1:1"\n')
-    assert Finding(True, "traces: sent to http://127.0.0.1:1") in examine(home.root, {}, {})
+    assert Finding(True, "traces: exported to http://127.0.0.1:1") in examine(home.root, {}, {})
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert "pip install 'backburner[telemetry]'" in [finding.fix for finding in examine(home.root, {}, {})]

@@ -1,4 +1,4 @@
-"""`TaskStorage` with careless callers: hostile ids, damaged files, changes that cannot be."""
+"""`TaskStorage` with invalid input: unsafe IDs, damaged files, changes that are not allowed."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def storage(tmp_path: Path) -> TaskStorage:
 
 
 def run_by_backburner(storage: TaskStorage, *, end: bool) -> str:
-    """A task that a runner of this process holds."""
+    """The ID of a task that a runner of this process owns."""
     ledger = open_ledger(storage.home.ledger)
     approval = Approval("user", "cli", 1)
     runner = f"{myself()}:test"
@@ -56,7 +56,7 @@ def test_an_id_that_cannot_name_a_folder_is_refused_and_nothing_is_written(stora
 
 
 @pytest.mark.parametrize("task_id", ["../../escaped", "..", "a/b", "other"])
-def test_the_id_in_the_metadata_must_be_the_one_that_is_given(storage: TaskStorage, tmp_path: Path, task_id: str) -> None:
+def test_the_id_in_the_metadata_must_match_the_given_id(storage: TaskStorage, tmp_path: Path, task_id: str) -> None:
     with pytest.raises(BadInput):
         storage.create_task("task_x", metadata(task_id))
     assert storage.list_tasks() == []
@@ -64,7 +64,7 @@ def test_the_id_in_the_metadata_must_be_the_one_that_is_given(storage: TaskStora
 
 
 @pytest.mark.parametrize("task_id", ["ledger.db", "sockets", "config.toml", "engine.lock", "ledger.db-wal"])
-def test_an_id_that_is_the_name_of_one_of_the_homes_own_files_is_refused(tmp_path: Path, task_id: str) -> None:
+def test_an_id_equal_to_a_file_name_of_the_home_is_refused(tmp_path: Path, task_id: str) -> None:
     storage = TaskStorage(tmp_path)
     with pytest.raises(BadInput):
         storage.create_task(task_id, metadata(task_id))
@@ -72,7 +72,7 @@ def test_an_id_that_is_the_name_of_one_of_the_homes_own_files_is_refused(tmp_pat
 
 
 @pytest.mark.parametrize("task_id", HOSTILE)
-def test_asking_for_an_id_that_cannot_be_finds_nothing(storage: TaskStorage, task_id: str) -> None:
+def test_looking_up_an_invalid_id_finds_nothing(storage: TaskStorage, task_id: str) -> None:
     assert storage.get_task(task_id) is None
     with pytest.raises(TaskNotFound):
         storage.delete_task(task_id)
@@ -81,7 +81,7 @@ def test_asking_for_an_id_that_cannot_be_finds_nothing(storage: TaskStorage, tas
 
 
 @pytest.mark.parametrize("task_id", ["a\nb", "-rf", "naïve", "a b", "%", "task_x.2"])
-def test_an_id_that_is_merely_odd_works(storage: TaskStorage, task_id: str) -> None:
+def test_an_unusual_but_valid_id_works(storage: TaskStorage, task_id: str) -> None:
     folder = storage.create_task(task_id, metadata(task_id))
     assert folder == storage.base_path / task_id
     found = storage.get_task(task_id)
@@ -90,7 +90,7 @@ def test_an_id_that_is_merely_odd_works(storage: TaskStorage, task_id: str) -> N
     assert not folder.exists() and storage.get_task(task_id) is None
 
 
-def test_an_id_that_is_taken_is_refused_and_the_first_task_stays(storage: TaskStorage) -> None:
+def test_a_duplicate_id_is_refused_and_the_first_task_stays(storage: TaskStorage) -> None:
     storage.create_task("task_x", metadata())
     with pytest.raises(BadInput, match="Task task_x already exists"):
         storage.create_task("task_x", metadata(description="another"))
@@ -99,7 +99,7 @@ def test_an_id_that_is_taken_is_refused_and_the_first_task_stays(storage: TaskSt
 
 
 @pytest.mark.parametrize("change", [{"approved_by": "nobody"}, {"approved_by": ""}, {"status": "strange"}])
-def test_metadata_that_cannot_be_is_refused_and_nothing_is_written(storage: TaskStorage, change: dict[str, object]) -> None:
+def test_invalid_metadata_is_refused_and_nothing_is_written(storage: TaskStorage, change: dict[str, object]) -> None:
     with pytest.raises((BackburnerError, ValueError)):
         storage.create_task("task_x", metadata(**change))
     assert storage.get_task("task_x") is None
@@ -118,7 +118,7 @@ LEGAL = {
 
 @pytest.mark.parametrize("before", TaskStatus)
 @pytest.mark.parametrize("after", TaskStatus)
-def test_a_status_changes_only_as_a_run_can_go(storage: TaskStorage, before: TaskStatus, after: TaskStatus) -> None:
+def test_a_status_changes_only_along_allowed_transitions(storage: TaskStorage, before: TaskStatus, after: TaskStatus) -> None:
     storage.create_task("task_x", metadata(status=before))
     if before == after or (before.value, after.value) in LEGAL:
         storage.update_task("task_x", status=after)
@@ -132,7 +132,7 @@ def test_a_status_changes_only_as_a_run_can_go(storage: TaskStorage, before: Tas
     assert json.loads((storage.base_path / "task_x" / "metadata.json").read_text())["status"] == wanted
 
 
-def test_the_end_of_a_task_kept_by_hand_leaves_a_result(storage: TaskStorage) -> None:
+def test_ending_a_manually_stored_task_writes_a_result(storage: TaskStorage) -> None:
     storage.create_task("task_x", metadata())
     storage.update_task("task_x", status=TaskStatus.RUNNING, started_at=NOW)
     storage.update_task("task_x", status=TaskStatus.FAILED, exit_code=3, completed_at=NOW + timedelta(seconds=2))
@@ -141,7 +141,7 @@ def test_the_end_of_a_task_kept_by_hand_leaves_a_result(storage: TaskStorage) ->
 
 
 @pytest.mark.parametrize("name", ["nonsense", "to_dict", "__class__"])
-def test_a_field_that_a_task_does_not_have_is_refused(storage: TaskStorage, name: str) -> None:
+def test_an_unknown_field_is_refused(storage: TaskStorage, name: str) -> None:
     storage.create_task("task_x", metadata())
     with pytest.raises(BadInput, match=f"no field '{name}'"):
         storage.update_task("task_x", **{name: "x"})
@@ -161,7 +161,7 @@ def test_a_field_that_a_task_does_not_have_is_refused(storage: TaskStorage, name
         {"approved_by": "auto"},
     ],
 )
-def test_what_backburner_runs_cannot_be_changed_by_hand(storage: TaskStorage, change: dict[str, object]) -> None:
+def test_a_running_task_cannot_be_changed_manually(storage: TaskStorage, change: dict[str, object]) -> None:
     task_id = run_by_backburner(storage, end=False)
     before = storage.get_task(task_id)
     with pytest.raises(BadInput):
@@ -169,7 +169,7 @@ def test_what_backburner_runs_cannot_be_changed_by_hand(storage: TaskStorage, ch
     assert storage.get_task(task_id) == before
 
 
-def test_what_backburner_ran_cannot_be_made_to_run_again(storage: TaskStorage) -> None:
+def test_a_finished_task_cannot_be_set_to_running(storage: TaskStorage) -> None:
     task_id = run_by_backburner(storage, end=True)
     with pytest.raises(BackburnerError):
         storage.update_task(task_id, status=TaskStatus.RUNNING)
@@ -177,7 +177,7 @@ def test_what_backburner_ran_cannot_be_made_to_run_again(storage: TaskStorage) -
     assert found is not None and found.status == TaskStatus.COMPLETED
 
 
-def test_the_words_about_what_backburner_runs_can_be_changed(storage: TaskStorage) -> None:
+def test_the_description_of_a_running_task_can_be_changed(storage: TaskStorage) -> None:
     task_id = run_by_backburner(storage, end=False)
     storage.update_task(task_id, description="better words", span_id="f" * 16)
     found = storage.get_task(task_id)
@@ -185,7 +185,7 @@ def test_the_words_about_what_backburner_runs_can_be_changed(storage: TaskStorag
     assert found.status == TaskStatus.RUNNING
 
 
-def test_what_backburner_runs_cannot_be_deleted_and_what_it_ran_can(storage: TaskStorage) -> None:
+def test_a_running_task_cannot_be_deleted_and_a_finished_one_can(storage: TaskStorage) -> None:
     running = run_by_backburner(storage, end=False)
     with pytest.raises(BadInput, match="cancel it first"):
         storage.delete_task(running)
@@ -195,7 +195,7 @@ def test_what_backburner_runs_cannot_be_deleted_and_what_it_ran_can(storage: Tas
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"\xff\xff"])
-def test_damaged_metadata_of_a_known_task_is_written_anew(storage: TaskStorage, content: bytes) -> None:
+def test_damaged_metadata_of_a_known_task_is_restored(storage: TaskStorage, content: bytes) -> None:
     folder = storage.create_task("task_x", metadata(status=TaskStatus.COMPLETED, exit_code=0))
     whole = (folder / "metadata.json").read_bytes()
     (folder / "metadata.json").write_bytes(content)
@@ -203,7 +203,7 @@ def test_damaged_metadata_of_a_known_task_is_written_anew(storage: TaskStorage, 
     assert (folder / "metadata.json").read_bytes() == whole
 
 
-def test_a_folder_that_went_missing_is_made_anew(storage: TaskStorage) -> None:
+def test_a_missing_task_folder_is_recreated(storage: TaskStorage) -> None:
     folder = storage.create_task("task_x", metadata())
     for path in folder.iterdir():
         path.unlink()
@@ -212,7 +212,7 @@ def test_a_folder_that_went_missing_is_made_anew(storage: TaskStorage) -> None:
     assert (folder / "metadata.json").exists()
 
 
-def test_files_and_folders_of_others_are_skipped_and_left_alone(storage: TaskStorage) -> None:
+def test_unknown_files_and_folders_are_ignored_and_not_changed(storage: TaskStorage) -> None:
     storage.create_task("task_x", metadata())
     (storage.base_path / "notes.txt").write_text("mine")
     (storage.base_path / "task_strange").mkdir()
@@ -242,7 +242,7 @@ def test_tasks_are_listed_newest_first_and_by_status(storage: TaskStorage) -> No
     assert all([found.status for found in storage.list_tasks(status)] == [status] for status in TaskStatus)
 
 
-def test_secrets_are_kept_for_the_caller_and_hidden_from_the_file(storage: TaskStorage) -> None:
+def test_secrets_are_returned_to_the_caller_and_masked_in_the_file(storage: TaskStorage) -> None:
     folder = storage.create_task("task_x", metadata(env={"API_TOKEN": "hunter2"}))
     assert "hunter2" not in (folder / "metadata.json").read_text()
     found = storage.get_task("task_x")
@@ -260,9 +260,9 @@ FULL = metadata(
 )
 
 
-@pytest.mark.parametrize("one", [metadata(), FULL], ids=["bare", "full"])
-def test_metadata_survives_a_round_trip_through_json(one: TaskMetadata) -> None:
-    assert TaskMetadata.from_dict(json.loads(json.dumps(one.to_dict()))) == one
+@pytest.mark.parametrize("original", [metadata(), FULL], ids=["bare", "full"])
+def test_metadata_survives_a_round_trip_through_json(original: TaskMetadata) -> None:
+    assert TaskMetadata.from_dict(json.loads(json.dumps(original.to_dict()))) == original
 
 
 def test_metadata_survives_a_round_trip_through_the_ledger(storage: TaskStorage) -> None:
@@ -275,7 +275,7 @@ def test_the_file_of_a_task_can_be_read_as_its_metadata(storage: TaskStorage) ->
     assert TaskMetadata.from_dict(json.loads((folder / "metadata.json").read_text())) == FULL
 
 
-def test_times_in_other_zones_are_the_same_moments(storage: TaskStorage) -> None:
+def test_times_in_other_zones_are_converted_to_utc(storage: TaskStorage) -> None:
     tokyo = NOW.astimezone(timezone(timedelta(hours=9)))
     assert metadata(created_at=tokyo).to_dict()["created_at"] == "2026-02-09T14:30:22.007Z"
     storage.create_task("task_x", metadata(created_at=tokyo))
@@ -283,18 +283,18 @@ def test_times_in_other_zones_are_the_same_moments(storage: TaskStorage) -> None
     assert found is not None and found.created_at == tokyo
 
 
-def test_the_beginning_of_time_is_a_time_like_any_other(storage: TaskStorage) -> None:
+def test_the_unix_epoch_is_a_valid_time(storage: TaskStorage) -> None:
     epoch = datetime.fromtimestamp(0, UTC)
     storage.create_task("task_x", metadata(status=TaskStatus.COMPLETED, created_at=epoch))
     found = storage.get_task("task_x")
     assert found is not None and found.completed_at == epoch
 
 
-def test_keys_that_metadata_does_not_know_are_left_out() -> None:
+def test_unknown_keys_in_metadata_are_ignored() -> None:
     assert TaskMetadata.from_dict({**metadata().to_dict(), "new_in_2031": True}) == metadata()
 
 
-def test_an_unknown_status_is_rejected() -> None:
+def test_an_unknown_status_is_refused() -> None:
     with pytest.raises(ValueError, match="strange"):
         TaskMetadata.from_dict({**metadata().to_dict(), "status": "strange"})
 
@@ -307,7 +307,7 @@ def test_a_command_line_is_split_like_a_shell_does(line: str, words: list[str]) 
 
 
 @pytest.mark.parametrize("line", ["echo 'a", 'x "', "a\\"])
-def test_a_line_that_does_not_end_is_bad_input(line: str) -> None:
+def test_an_unterminated_quote_is_bad_input(line: str) -> None:
     with pytest.raises(BadInput, match="Invalid command line"):
         parse_command(line)
 

@@ -1,4 +1,4 @@
-"""Secrets in the words of a command, at every place where it is listed or told; where a person decides they see it as it is."""
+"""Secrets in the arguments of a command are masked wherever it is listed; only the approval prompt shows them."""
 
 import json
 import sqlite3
@@ -13,8 +13,8 @@ def test_secrets_in_arguments_are_hidden_in_lists_audit_events_and_traces(place:
     words += (f"ftp://u:a/{SECRET}@h", "--api-key", f"-{SECRET}", f'Authorization: Digest u="x", response="{SECRET}"')
     task_id = place.run(*words)
     place.ok("wait", task_id)
-    asked = place.cli("run", "--", "curl", "-H", f"Authorization: Bearer {SECRET}", "https://example.org")
-    assert asked.returncode == 3 and SECRET not in asked.stderr
+    proposed = place.cli("run", "--", "curl", "-H", f"Authorization: Bearer {SECRET}", "https://example.org")
+    assert proposed.returncode == 3 and SECRET not in proposed.stderr
     place.ok("run", "--yes", "--shell", "--", f"API_TOKEN={SECRET} true")
     for verb in (
         "list",
@@ -27,14 +27,14 @@ def test_secrets_in_arguments_are_hidden_in_lists_audit_events_and_traces(place:
         "inbox --json",
         f"traces --json --task {task_id}",
     ):
-        said = place.ok(*verb.split())
-        assert SECRET not in said and (verb.startswith(("events", "inbox")) or "***" in said), verb
+        output = place.ok(*verb.split())
+        assert SECRET not in output and (verb.startswith(("events", "inbox")) or "***" in output), verb
     detail = place.status(task_id)
     assert detail["command"] == list(words), "its details are exact"
     assert SECRET in place.ok("status", task_id)
 
 
-def test_what_is_always_allowed_is_listed_without_its_secrets(place: Place) -> None:
+def test_permanent_permissions_are_listed_without_secrets(place: Place) -> None:
     with sqlite3.connect(place.root / "ledger.db") if (place.root / "ledger.db").exists() else _made(place) as db:
         db.execute(
             "INSERT INTO grants (kind, project, command, via, created_at) VALUES ('always', '/p', ?, 'cli', 1)",

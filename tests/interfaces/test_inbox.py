@@ -1,8 +1,9 @@
-"""`inbox --ack` with several readers: each notice is printed once, and one whose reader died comes again."""
+"""`inbox --ack`: with several readers each notice is printed once; a notice that was not printed is shown again."""
 
 import contextlib
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -17,8 +18,8 @@ ACK = [sys.executable, "-m", "backburner", "inbox", "--ack"]
 LEASE_MS = 31_000
 
 
-def untold(place: Place, *words: str) -> str:
-    """The id of a task that ended, of which nobody was told."""
+def finish_with_notice(place: Place, *words: str) -> str:
+    """The ID of a finished task with a pending notice."""
     task_id = place.run("echo", *words)
     wait_until(lambda: place.status(task_id)["status"] == "completed", "the end")
     return task_id
@@ -36,7 +37,7 @@ def leased(place: Place) -> int:
 
 @contextlib.contextmanager
 def full_pipe() -> Iterator[int]:
-    """The writing end of a pipe that takes nothing more: whoever prints into it waits."""
+    """The writing end of a full pipe: a process that writes to it blocks."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     with contextlib.suppress(BlockingIOError):
@@ -51,19 +52,19 @@ def full_pipe() -> Iterator[int]:
 
 
 def test_several_readers_at_once_print_each_notice_once(place: Place) -> None:
-    tasks = sorted(untold(place, str(number)) for number in range(6))
+    tasks = sorted(finish_with_notice(place, str(number)) for number in range(6))
     readers = [start_reader(place, subprocess.PIPE) for _ in range(6)]
     printed = "".join(reader.communicate(timeout=60)[0] for reader in readers)
     assert sorted(re.findall(r"Background task (\S+) completed", printed)) == tasks
     assert place.json("inbox") == []
 
 
-def test_what_a_reader_is_about_to_print_is_not_printed_by_another_and_comes_again_if_it_dies(place: Place) -> None:
-    task_id = untold(place, "hello")
+def test_a_leased_notice_is_printed_once_and_again_if_its_reader_dies(place: Place) -> None:
+    task_id = finish_with_notice(place, "hello")
     with full_pipe() as writing:
         reader = start_reader(place, writing)
         try:
-            wait_until(lambda: leased(place), "the reader to be about to print")
+            wait_until(lambda: leased(place), "the reader to lease the notice")
             assert place.ok("inbox", "--ack") == ""
         finally:
             reader.send_signal(signal.SIGKILL)
@@ -74,3 +75,12 @@ def test_what_a_reader_is_about_to_print_is_not_printed_by_another_and_comes_aga
         app.clock = lambda: now + LEASE_MS
         (notice,) = app.inbox.lease(app.inbox.notices())
         assert notice.task_id == task_id
+
+
+def test_a_notice_that_could_not_be_printed_is_not_acknowledged(place: Place) -> None:
+    task_id = place.ok("run", "--", "true").strip()
+    wait_until(lambda: place.status(task_id)["status"] == "completed", "the end")
+    for target in ("| true", "> /dev/full"):
+        subprocess.run(f"{shlex.join(ACK)} {target}", shell=True, env=place.environ, cwd=place.cwd, capture_output=True, timeout=40)
+    notices = place.json("inbox")
+    assert isinstance(notices, list) and len(notices) == 1

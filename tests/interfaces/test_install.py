@@ -1,4 +1,4 @@
-"""`install` changes other programs' files: it shows what, asks, changes just that, and takes it back without a trace."""
+"""`install` edits files of other programs: it shows the changes, asks for confirmation, and can undo them completely."""
 
 import argparse
 import json
@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from backburner.core.errors import BackburnerError
-from backburner.interfaces.cli.install import discreet, install
+from backburner.interfaces.cli.install import install, mask_secrets
 from backburner.interfaces.client_setup import jsonc, wiring
 from backburner.interfaces.client_setup.files import BACKUP, Change, apply
 
@@ -53,7 +53,7 @@ except BackburnerError as error:
 
 
 class Person:
-    """Somebody's home folder with the settings of their coding agents."""
+    """A home directory with the settings of agent clients."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -96,7 +96,7 @@ class Person:
 
 
 def read_until(terminal: int, text: str = "") -> str:
-    """What a terminal shows until some text, or until its program has ended."""
+    """The output of a terminal up to a text, or until its program has exited."""
     screen, deadline = b"", time.monotonic() + 30
     while time.monotonic() < deadline and not (text and text.encode() in screen):
         if select.select([terminal], [], [], 0.1)[0]:
@@ -115,7 +115,7 @@ def person(tmp_path: Path) -> Person:
     return Person(home)
 
 
-def test_each_client_is_told_the_command_of_this_very_backburner(person: Person) -> None:
+def test_each_client_gets_the_command_of_this_installation(person: Person) -> None:
     for client in CLIENTS:
         assert person.install(client) == 0
     folder = person.home / ".config" / "opencode"
@@ -142,19 +142,19 @@ def test_each_client_is_told_the_command_of_this_very_backburner(person: Person)
             assert groups[0]["hooks"][0]["command"] == shlex.join([LAUNCHER, "inbox", "--hook", client])
 
 
-def test_the_diff_shows_what_changes_and_hides_the_persons_secrets(person: Person, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_diff_shows_the_changes_and_masks_secrets(person: Person, capsys: pytest.CaptureFixture[str]) -> None:
     person.has(person.opencode, OPENCODE)
     person.install("opencode")
     shown = capsys.readouterr().out
     assert f"--- {person.opencode}" in shown and '"backburner": {' in shown
     assert "hush-hush" not in shown and '"API_KEY": "***"' in shown
-    assert "Restart opencode, then say: run the tests in the background and tell me." in shown
+    assert "Restart opencode, then enter: run the tests in the background and tell me the result." in shown
 
 
-def test_names_and_long_words_of_letters_and_digits_are_hidden() -> None:
-    assert discreet(' token = "abc"') == ' token = "***"'
-    assert discreet("  'args': ['--key', 'sk-proj-0123456789abcdef0123']") == "  'args': ['--key', '***']"
-    assert discreet(f'+ "command": "{LAUNCHER}"') == f'+ "command": "{LAUNCHER}"'
+def test_named_secrets_and_long_keys_are_masked() -> None:
+    assert mask_secrets(' token = "abc"') == ' token = "***"'
+    assert mask_secrets("  'args': ['--key', 'sk-proj-0123456789abcdef0123']") == "  'args': ['--key', '***']"
+    assert mask_secrets(f'+ "command": "{LAUNCHER}"') == f'+ "command": "{LAUNCHER}"'
 
 
 def test_comments_commas_and_other_servers_stay(person: Person) -> None:
@@ -168,7 +168,7 @@ def test_comments_commas_and_other_servers_stay(person: Person) -> None:
 
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("form", ["none", "plain", "crlf", "mark", "empty", "one line"])
-def test_undone_everything_is_as_it_was_to_the_byte(person: Person, client: str, form: str) -> None:
+def test_undo_restores_every_file_byte_for_byte(person: Person, client: str, form: str) -> None:
     texts = {person.opencode: OPENCODE, person.claude: '{\n  "numStartups": 3,\n  "mcpServers": {}\n}', person.settings: SETTINGS}
     texts |= {person.codex: 'model = "x" # mine\n[mcp_servers.other]\ncommand = "y"', person.gemini: SETTINGS}
     for path, text in texts.items() if form != "none" else ():
@@ -205,7 +205,7 @@ def test_undone_everything_is_as_it_was_to_the_byte(person: Person, client: str,
         "\n\n",
     ],
 )
-def test_codex_settings_in_any_form_are_as_before_when_it_is_undone(person: Person, text: str) -> None:
+def test_undo_restores_codex_settings_of_any_form(person: Person, text: str) -> None:
     person.has(person.codex, text)
     before = person.everything()
     assert person.install("codex") == 0
@@ -219,7 +219,7 @@ def test_codex_settings_in_any_form_are_as_before_when_it_is_undone(person: Pers
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_the_second_time_there_is_nothing_to_change(person: Person, client: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_second_install_changes_nothing(person: Person, client: str, capsys: pytest.CaptureFixture[str]) -> None:
     person.install(client)
     before = person.everything()
     capsys.readouterr()
@@ -231,7 +231,7 @@ def test_the_second_time_there_is_nothing_to_change(person: Person, client: str,
     assert "nothing to undo" in capsys.readouterr().out
 
 
-def test_what_a_person_changed_since_stays_when_it_is_undone(person: Person) -> None:
+def test_undo_keeps_later_changes_of_the_person(person: Person) -> None:
     person.has(person.opencode, OPENCODE)
     person.has(person.settings, SETTINGS)
     person.has(person.codex, "a = 1\n")
@@ -253,7 +253,7 @@ def test_what_a_person_changed_since_stays_when_it_is_undone(person: Person) -> 
     assert not [name for name in person.everything() if name.endswith(BACKUP)]
 
 
-def test_what_a_person_set_for_our_server_stays_when_it_is_installed_again(person: Person) -> None:
+def test_a_second_install_keeps_the_persons_server_settings(person: Person) -> None:
     mine = {"type": "local", "command": ["/old/backburner"], "enabled": False, "timeout": 5, "environment": {"A": "b"}}
     person.has(person.opencode, json.dumps({"mcp": {"backburner": mine}}))
     person.has(person.codex, "[mcp_servers.backburner]\ncommand = '/old'\ntool_timeout_sec = 7\nenv = { A = 'b' }\n")
@@ -265,7 +265,7 @@ def test_what_a_person_set_for_our_server_stays_when_it_is_installed_again(perso
     assert (codex["command"], codex["tool_timeout_sec"], codex["env"]) == (LAUNCHER, 7, {"A": "b"})
 
 
-def test_the_hooks_of_another_backburner_are_replaced_and_never_doubled(person: Person) -> None:
+def test_hooks_of_another_installation_are_replaced_and_not_duplicated(person: Person) -> None:
     ours = {"type": "command", "command": "'/old place/backburner' inbox --hook claude", "timeout": 3}
     person.has(person.settings, json.dumps({"hooks": {"Stop": [{"hooks": [ours]}, {"hooks": [ours]}], "Setup": [{"hooks": [ours]}]}}))
     person.install("claude")
@@ -273,7 +273,7 @@ def test_the_hooks_of_another_backburner_are_replaced_and_never_doubled(person: 
     assert "Setup" not in hooks and all(len(groups) == 1 for groups in hooks.values()) and "old place" not in person.settings.read_text()
 
 
-def test_the_backup_is_the_state_before_the_first_install(person: Person) -> None:
+def test_the_backup_has_the_state_before_the_first_install(person: Person) -> None:
     person.has(person.codex, "a = 1\n")
     person.install("codex")
     backup = Path(f"{person.codex}{BACKUP}")
@@ -286,7 +286,7 @@ def test_the_backup_is_the_state_before_the_first_install(person: Person) -> Non
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_an_install_over_an_older_one_is_undone_just_the_same(person: Person, client: str) -> None:
+def test_undo_works_after_installing_over_an_older_version(person: Person, client: str) -> None:
     person.has(person.claude, '{"a": 1}')
     before = person.everything()
     person.install(client)
@@ -299,7 +299,7 @@ def test_an_install_over_an_older_one_is_undone_just_the_same(person: Person, cl
     assert person.everything() == before
 
 
-def test_somebody_elses_file_in_the_place_of_ours_comes_back(person: Person) -> None:
+def test_undo_restores_a_foreign_file_that_was_replaced(person: Person) -> None:
     plugin = person.opencode.parent / "plugins" / "backburner.js"
     person.has(plugin, "export const mine = 1\n")
     person.install("opencode")
@@ -308,7 +308,7 @@ def test_somebody_elses_file_in_the_place_of_ours_comes_back(person: Person) -> 
     assert plugin.read_text() == "export const mine = 1\n"
 
 
-def test_a_linked_file_is_changed_where_it_lies_and_keeps_its_mode(person: Person) -> None:
+def test_a_symlinked_file_is_changed_in_place_and_keeps_its_mode(person: Person) -> None:
     real = person.home / "dotfiles" / "claude-settings"
     person.has(real, SETTINGS)
     real.chmod(0o640)
@@ -322,7 +322,7 @@ def test_a_linked_file_is_changed_where_it_lies_and_keeps_its_mode(person: Perso
     assert person.everything() == before
 
 
-def test_a_link_that_leads_nowhere_yet_is_kept_too(person: Person) -> None:
+def test_a_dangling_symlink_is_kept(person: Person) -> None:
     person.codex.parent.mkdir()
     person.codex.symlink_to(person.home / "dotfiles" / "codex.toml")
     person.install("codex")
@@ -351,14 +351,14 @@ def test_new_files_are_private(person: Person) -> None:
         ("gemini", "gemini", '{"a": 1', "unexpected end of the file"),
     ],
 )
-def test_settings_that_are_wrong_are_named_and_nothing_is_changed(person: Person, client: str, path: str, text: str, says: str) -> None:
+def test_invalid_settings_are_named_and_nothing_is_changed(person: Person, client: str, path: str, text: str, says: str) -> None:
     wrong = getattr(person, path)
     person.has(wrong, text)
     code, message = person.refused(client)
     assert code == 2 and str(wrong) in message and says in message and "Nothing was changed." in message
 
 
-def test_without_tomlkit_only_codex_cannot_be_installed_and_the_extra_is_named(person: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_tomlkit_only_codex_fails_and_the_extra_is_named(person: Person, monkeypatch: pytest.MonkeyPatch) -> None:
     person.has(person.codex, "a = 1\n")
     monkeypatch.setitem(sys.modules, "tomlkit", None)
     needed = f"Editing {person.codex} needs the extra `mcp`: pip install 'backburner[mcp]'."
@@ -375,13 +375,13 @@ def test_without_tomlkit_only_codex_cannot_be_installed_and_the_extra_is_named(p
     assert person.refused("codex", undo=True) == (2, needed)
 
 
-def test_settings_that_are_no_text_are_refused(person: Person) -> None:
+def test_settings_that_are_not_text_are_refused(person: Person) -> None:
     person.has(person.gemini, "")
     person.gemini.write_bytes(b'{"a": "\xff"}')
     assert person.refused("gemini") == (2, f"{person.gemini} is not valid UTF-8 (byte 7). Nothing was changed.")
 
 
-def test_what_cannot_be_written_is_named_and_nothing_is_changed(person: Person) -> None:
+def test_an_unwritable_file_is_named_and_nothing_is_changed(person: Person) -> None:
     person.gemini.mkdir(parents=True)
     assert person.refused("gemini") == (1, f"{person.gemini} is not a file. Nothing was changed.")
     (person.home / ".codex").write_text("in the way")
@@ -392,7 +392,7 @@ def test_what_cannot_be_written_is_named_and_nothing_is_changed(person: Person) 
     assert person.refused("claude")[0] == 1
 
 
-def test_when_one_file_cannot_be_written_the_others_are_put_back(person: Person) -> None:
+def test_if_one_file_cannot_be_written_the_others_are_restored(person: Person) -> None:
     person.has(person.opencode, OPENCODE)
     (person.opencode.parent / "plugins").write_text("in the way of the folder for the second file")
     code, _ = person.refused("opencode")
@@ -411,7 +411,7 @@ def test_without_a_terminal_it_needs_yes(person: Person, capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize(("keys", "code"), [("y\n", 0), ("n\n", 3), ("\n", 3)])
-def test_at_a_terminal_it_asks(person: Person, keys: str, code: int) -> None:
+def test_install_asks_for_confirmation_at_a_terminal(person: Person, keys: str, code: int) -> None:
     pid, terminal = person.at_prompt("codex")
     assert not person.codex.exists()
     os.write(terminal, keys.encode())
@@ -421,7 +421,7 @@ def test_at_a_terminal_it_asks(person: Person, keys: str, code: int) -> None:
     assert person.codex.exists() == (code == 0) and ("Nothing was changed." in screen) == (code == 3)
 
 
-def test_what_changes_between_the_question_and_the_answer_stops_it(person: Person) -> None:
+def test_a_file_changed_during_the_question_stops_the_install(person: Person) -> None:
     person.has(person.codex, "a = 1\n")
     pid, terminal = person.at_prompt("codex")
     person.has(person.codex, "a = 2\n")
@@ -433,15 +433,15 @@ def test_what_changes_between_the_question_and_the_answer_stops_it(person: Perso
     assert "was modified by another program meanwhile" in screen and person.everything() == before
 
 
-def test_json_names_what_changed(person: Person, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_output_names_the_changed_files(person: Person, capsys: pytest.CaptureFixture[str]) -> None:
     assert person.install("gemini", as_json=True) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["client"], told["changed"]) == ("gemini", [str(person.gemini)]) and "+++" in told["diff"]
+    output = json.loads(capsys.readouterr().out)
+    assert (output["client"], output["changed"]) == ("gemini", [str(person.gemini)]) and "+++" in output["diff"]
     person.install("gemini", as_json=True)
     assert json.loads(capsys.readouterr().out) == {"client": "gemini", "changed": [], "diff": ""}
 
 
-def test_the_clients_own_variables_move_their_files(person: Person) -> None:
+def test_variables_of_the_clients_move_their_settings_files(person: Person) -> None:
     person.environ |= {name: str(person.home / name) for name in ("XDG_CONFIG_HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME")}
     for client in CLIENTS:
         person.install(client)
@@ -450,7 +450,7 @@ def test_the_clients_own_variables_move_their_files(person: Person) -> None:
     assert (person.home / "CLAUDE_CONFIG_DIR" / ".claude.json").exists()
 
 
-def test_the_examination_tells_found_and_wired_and_never_raises(person: Person) -> None:
+def test_examine_reports_found_and_configured_clients_and_never_raises(person: Person) -> None:
     assert {(one.client, one.found, one.wired) for one in wiring.examine(person.environ)} == {(client, False, False) for client in CLIENTS}
     person.has(person.codex, "a = = 1")
     program = person.home / "bin" / "gemini"
@@ -466,7 +466,7 @@ def test_the_examination_tells_found_and_wired_and_never_raises(person: Person) 
     assert found["opencode"][1:3] == (True, False) and "another installation" in found["opencode"].detail
 
 
-def test_the_own_command_exists_and_a_link_on_the_path_is_preferred(person: Person) -> None:
+def test_own_command_exists_and_prefers_a_link_on_the_path(person: Person) -> None:
     assert wiring.own_command(person.environ) == (LAUNCHER,)
     (person.home / "bin").mkdir()
     (person.home / "bin" / "backburner").write_text("#!/bin/sh\necho somebody else\n")

@@ -1,4 +1,4 @@
-"""Other people's JSON with comments is edited as text: ours comes and goes, all the rest stays byte for byte."""
+"""Edits of JSON with comments: our entry is added and removed, and everything else stays unchanged byte for byte."""
 
 import json
 
@@ -26,7 +26,7 @@ _names = st.sampled_from(["a", "b", "hooks", "", "a b", "é", '"', "//", "/*", "
 
 @st.composite
 def _documents(draw: st.DrawFn, depth: int = 3) -> str:
-    """Any value, written in any way that a reader of JSON with comments takes."""
+    """Any value in any notation that JSON with comments allows."""
     if depth == 0 or draw(st.booleans()):
         scalars = st.one_of(st.text(max_size=5), st.integers(), st.booleans(), st.none(), st.sampled_from(["// x", "/* x", "}", ","]))
         return json.dumps(draw(scalars), ensure_ascii=draw(st.booleans()))
@@ -57,7 +57,7 @@ def _joined(draw: st.DrawFn, items: list[str]) -> str:
 @example("", '{"a": 1 // note\n}', "\n")
 @example("", '{\n  "a": 1, // note\n  // "b": 2\n}', "\n")
 @example("", "{/* nothing */}", "")
-def test_what_is_put_in_and_taken_out_again_leaves_no_trace(before: str, body: str, after: str) -> None:
+def test_adding_and_removing_a_member_restores_the_text(before: str, body: str, after: str) -> None:
     text = before + body + after
     put = jsonc.put(text, ("backburner",), OURS)
     everything = jsonc.get(text)
@@ -69,7 +69,7 @@ def test_what_is_put_in_and_taken_out_again_leaves_no_trace(before: str, body: s
 
 @settings(max_examples=200, deadline=None)
 @given(_arrays(), st.integers(0, 3))
-def test_an_element_comes_and_goes_likewise(body: str, index: int) -> None:
+def test_adding_and_removing_an_element_restores_the_text(body: str, index: int) -> None:
     text = '{"list": ' + body + ', "rest": 1}'
     elements = jsonc.get(text, ("list",))
     assert isinstance(elements, list)
@@ -85,7 +85,7 @@ def test_an_element_comes_and_goes_likewise(body: str, index: int) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(_objects(), _names)
-def test_taking_any_member_out_leaves_the_others_as_they_were(body: str, name: str) -> None:
+def test_removing_a_member_keeps_the_others(body: str, name: str) -> None:
     before, after = jsonc.get(body), jsonc.get(jsonc.remove(body, (name,)))
     assert isinstance(before, dict)
     before.pop(name, None)
@@ -94,7 +94,7 @@ def test_taking_any_member_out_leaves_the_others_as_they_were(body: str, name: s
 
 @settings(max_examples=200, deadline=None)
 @given(_documents())
-def test_it_reads_what_json_reads(text: str) -> None:
+def test_valid_json_is_accepted(text: str) -> None:
     try:
         expected = json.loads(text)
     except ValueError:
@@ -102,39 +102,39 @@ def test_it_reads_what_json_reads(text: str) -> None:
     assert jsonc.get(text) == expected
 
 
-def test_comments_commas_tabs_line_ends_and_the_mark_stay() -> None:
+def test_comments_commas_tabs_line_ends_and_bom_are_kept() -> None:
     put = jsonc.put(COMMENTED, PATH, OURS)
     ours = '\r\n\t\t"backburner": {\r\n\t\t\t"type": "local",\r\n\t\t\t"command": [\r\n\t\t\t\t"bb",\r\n\t\t\t\t"mcp"\r\n\t\t\t]\r\n\t\t},'
     assert put == COMMENTED.replace("// keep", "// keep" + ours)
     assert jsonc.remove(put, PATH) == COMMENTED
 
 
-def test_a_changed_value_takes_the_place_of_the_old_one() -> None:
+def test_a_changed_value_replaces_the_old_one() -> None:
     text = '{\n    "mcp": {\n        "backburner": [1], // mine\n        "z": 0\n    }\n}'
     assert jsonc.put(text, PATH, "x") == text.replace("[1]", '"x"')
     assert jsonc.put(text, PATH, [1]) is text
 
 
-def test_nothing_at_all_becomes_a_document() -> None:
+def test_an_empty_file_becomes_a_document() -> None:
     assert jsonc.put("", ("a", "b"), 1) == '{\n  "a": {\n    "b": 1\n  }\n}\n'
     assert jsonc.put("// mine", ("a",), 1) == '// mine\n{\n  "a": 1\n}\n'
     assert jsonc.put("{}", ("a",), 1) == '{\n  "a": 1\n}'
 
 
-def test_what_holds_nothing_any_more_goes_too_but_never_a_comment() -> None:
+def test_empty_containers_are_removed_but_comments_are_kept() -> None:
     assert jsonc.remove('{"a": {"b": {"c": 1}}, "d": 2}', ("a", "b", "c")) == '{"d": 2}'
     assert jsonc.remove('{"a": {"b": 1 /* why */}}', ("a", "b")) == '{"a": { /* why */}}'
     assert jsonc.remove('{"a": [{"b": 1}]}', ("a", 0)) == "{}"
 
 
-def test_of_a_member_that_is_there_twice_the_last_counts_and_both_go() -> None:
+def test_of_a_duplicate_member_the_last_counts_and_both_are_removed() -> None:
     text = '{"a": 1, "b": 0, "a": 2}'
     assert jsonc.get(text, ("a",)) == 2
     assert jsonc.put(text, ("a",), 3) == '{"a": 1, "b": 0, "a": 3}'
     assert jsonc.remove(text, ("a",)) == '{"b": 0}'
 
 
-def test_a_comment_never_swallows_what_follows() -> None:
+def test_an_edit_never_moves_text_into_a_comment() -> None:
     text = '{ // one\n "a": 1, "b": 2, // two\n "c": 3 }'
     for name, left in (("a", {"b": 2, "c": 3}), ("b", {"a": 1, "c": 3}), ("c", {"a": 1, "b": 2})):
         assert jsonc.get(jsonc.remove(text, (name,))) == left
@@ -155,13 +155,13 @@ def test_a_comment_never_swallows_what_follows() -> None:
         ("[" * 5000, "line 1, column 202"),
     ],
 )
-def test_what_cannot_be_read_is_named_by_line_and_column(text: str, place: str) -> None:
+def test_a_syntax_error_is_reported_with_line_and_column(text: str, place: str) -> None:
     with pytest.raises(BadInput, match=rf"^x\.json, {place}: not valid JSON"):
         jsonc.put(text, PATH, OURS, "x.json")
 
 
 @pytest.mark.parametrize("text", ['{"mcp": []}', '{"mcp": null}', "[]", "3"])
-def test_something_else_at_the_path_is_refused(text: str) -> None:
+def test_a_value_of_another_type_at_the_path_is_refused(text: str) -> None:
     with pytest.raises(BadInput, match=r"^x\.json, line 1: .* is not an object"):
         jsonc.put(text, PATH, OURS, "x.json")
     assert jsonc.remove(text, PATH, "x.json") == text

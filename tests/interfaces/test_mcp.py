@@ -1,4 +1,4 @@
-"""The MCP server as clients meet it: over pipes and over HTTP, in both eras of the protocol, with the gate and the notices."""
+"""The MCP server with real clients: over stdio and HTTP, in both protocol versions, with approval and notices."""
 
 import asyncio
 import contextlib
@@ -55,7 +55,7 @@ async def test_a_client_starts_waits_for_and_reads_a_task(place: Place, era: str
         assert rest and first["output"] + rest["output"] == (place.cwd / "notes.txt").read_text() and not rest["more"]
 
 
-async def test_output_is_in_a_result_once_whatever_it_says(place: Place) -> None:
+async def test_a_result_contains_the_output_only_once(place: Place) -> None:
     (place.cwd / "notes.txt").write_text("one\n\nRecent output of mine\ntwo\n")
     async with _client(place, "legacy") as client:
         started = (await client.call_tool("start_background_task", {"command": "cat notes.txt", "description": "Read"})).structured_content
@@ -71,7 +71,7 @@ async def test_output_is_in_a_result_once_whatever_it_says(place: Place) -> None
         assert read and read["output"] == shown["output"] and read["display"] == ""
 
 
-async def test_the_tools_say_what_they_do(place: Place) -> None:
+async def test_the_tools_describe_themselves(place: Place) -> None:
     async with _client(place, "legacy") as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
     assert list(tools) == list(toolset("commands,tasks")), "agents are only offered where there is a model for them"
@@ -85,14 +85,14 @@ async def test_the_tools_say_what_they_do(place: Place) -> None:
     assert tools["start_background_task"].input_schema["required"] == ["command", "description"]
 
 
-def test_only_the_sets_that_are_asked_for_are_offered(place: Place) -> None:
+def test_only_the_requested_tool_sets_are_offered(place: Place) -> None:
     with Raw(place, "--tools", "commands") as client:
         assert len(client.request("tools/list")["result"]["tools"]) == 9
     done = place.cli("mcp", "--tools", "cooking")
     assert done.returncode == 2 and "Unknown tool set 'cooking'. Available: commands, agents, tasks." in done.stderr
 
 
-def test_what_ended_rides_on_the_next_answer_once(place: Place) -> None:
+def test_a_notice_is_attached_once_to_the_next_result(place: Place) -> None:
     with Raw(place) as client:
         task_id = client.ended()
         told = client.call("list_background_tasks")
@@ -105,7 +105,7 @@ def test_what_ended_rides_on_the_next_answer_once(place: Place) -> None:
 
 
 @pytest.mark.parametrize("tool", ["check_task_status", "wait_for_background_tasks"])
-def test_an_answer_that_tells_of_an_end_is_the_notice_of_it(place: Place, tool: str) -> None:
+def test_a_result_that_reports_an_end_acknowledges_its_notice(place: Place, tool: str) -> None:
     with Raw(place) as client:
         task_id = client.ended()
         arguments = {"task_ids": [task_id]} if tool.startswith("wait") else {"task_id": task_id}
@@ -113,7 +113,7 @@ def test_an_answer_that_tells_of_an_end_is_the_notice_of_it(place: Place, tool: 
         assert "notices" not in client.value("list_background_tasks")
 
 
-def test_two_clients_on_one_home_are_each_told_of_their_own_once(place: Place) -> None:
+def test_two_clients_of_one_home_each_get_their_own_notices_once(place: Place) -> None:
     with Raw(place, env={"CLAUDE_CODE_SESSION_ID": "one"}) as first, Raw(place, env={"CLAUDE_CODE_SESSION_ID": "two"}) as second:
         answers: dict[Raw, list[dict[str, Any]]] = {first: [], second: []}
         for n in range(5):
@@ -129,7 +129,7 @@ def test_two_clients_on_one_home_are_each_told_of_their_own_once(place: Place) -
             assert "notices" not in given[-1]
 
 
-def test_calls_of_one_client_are_told_apart_by_their_thread(place: Place) -> None:
+def test_threads_of_one_client_are_separate_sessions(place: Place) -> None:
     with Raw(place, "--client", "codex") as client:
         thread = {name: {"x-codex-turn-metadata": {"thread_id": name, "session_id": name}} for name in ("a", "b")}
         task_id = client.ended(thread["a"])
@@ -137,23 +137,23 @@ def test_calls_of_one_client_are_told_apart_by_their_thread(place: Place) -> Non
         assert task_id in client.value("list_background_tasks", thread["a"])["notices"]
 
 
-def test_the_plugin_for_opencode_says_which_session_calls(place: Place) -> None:
+def test_the_opencode_plugin_passes_its_session_id(place: Place) -> None:
     with Raw(place, "--client", "opencode") as client:
         task_id = client.ended(_session="ses_1")
         assert "notices" not in client.value("list_background_tasks", _session="ses_2")
         assert task_id in client.value("list_background_tasks", _session="ses_1")["notices"]
 
 
-def test_what_a_living_session_is_owed_is_not_for_the_persons_inbox_until_it_is_gone(place: Place) -> None:
+def test_notices_of_a_session_reach_the_inbox_after_the_session_ends(place: Place) -> None:
     with Raw(place) as client:
         task_id = client.ended()
         assert place.json("inbox") == []
-    # The session's process is this test's own: another home's door would see it alive. A later boot does not.
+    # The process of the session is this test, which is alive; after a later boot it is not.
     later = place.cli("inbox", "--json", env={"BACKBURNER_BOOT_ID": "another"})
     assert task_id in later.stdout
 
 
-def test_a_command_that_needs_a_yes_does_not_run_before_a_person_gave_it(place: Place) -> None:
+def test_a_command_that_needs_approval_does_not_run_before_it(place: Place) -> None:
     victim = place.cwd / "precious"
     victim.write_text("x")
     with Raw(place) as client:
@@ -169,7 +169,7 @@ def test_a_command_that_needs_a_yes_does_not_run_before_a_person_gave_it(place: 
         assert done["tasks"][0]["status"] == "completed" and not victim.exists()
 
 
-def test_a_rejected_command_is_told_to_who_asked_for_it(place: Place) -> None:
+def test_the_session_is_notified_of_its_rejected_command(place: Place) -> None:
     with Raw(place) as client:
         asked = client.value("start_background_task", command="rm -r x", description="Tidy up")
         place.ok("reject", asked["task_id"])
@@ -177,7 +177,7 @@ def test_a_rejected_command_is_told_to_who_asked_for_it(place: Place) -> None:
         assert "was rejected by a person" in told and "Do not try to do the same thing in another way" in told
 
 
-def test_a_key_gives_the_same_task_again(place: Place) -> None:
+def test_a_key_returns_the_existing_task(place: Place) -> None:
     with Raw(place) as client:
         first = client.value("start_background_task", command="sleep 30", description="x", key="once")
         second = client.value("start_background_task", command="sleep 30", description="x", key="once")
@@ -185,7 +185,7 @@ def test_a_key_gives_the_same_task_again(place: Place) -> None:
         assert client.value("cancel_background_task", task_id=first["task_id"])["status"] == "cancelled"
 
 
-def test_a_task_can_be_written_to_and_restarted_and_cleared(place: Place) -> None:
+def test_a_task_accepts_input_and_can_be_restarted_and_cleared(place: Place) -> None:
     with Raw(place) as client:
         task_id = client.value("start_background_task", command="head -n 1", description="Echo", stdin=True)["task_id"]
         client.value("send_to_background_task", task_id=task_id, text="hello there")
@@ -197,7 +197,7 @@ def test_a_task_can_be_written_to_and_restarted_and_cleared(place: Place) -> Non
         assert sorted(client.value("clear_background_tasks", task_ids=[task_id, again])["cleared"]) == sorted([task_id, again])
 
 
-def test_a_wait_comes_back_before_the_client_gives_up(place: Place) -> None:
+def test_a_wait_returns_before_the_client_times_out(place: Place) -> None:
     place.configure((place.root / "config.toml").read_text() + "[mcp]\nmax_wait_seconds = 1\n")
     with Raw(place) as client:
         task_id = client.value("start_background_task", command="sleep 60", description="Nap")["task_id"]
@@ -206,7 +206,7 @@ def test_a_wait_comes_back_before_the_client_gives_up(place: Place) -> None:
         client.value("cancel_background_task", task_id=task_id)
 
 
-def test_more_than_there_is_room_for_is_pending(place: Place) -> None:
+def test_tasks_over_the_capacity_are_pending(place: Place) -> None:
     place.configure((place.root / "config.toml").read_text() + "[commands]\nmax_concurrent = 1\n")
     with Raw(place) as client:
         first = client.value("start_background_task", command="sleep 60", description="Nap")
@@ -252,7 +252,7 @@ def test_tasks_and_outputs_are_resources_that_can_be_subscribed_to(place: Place)
             assert client.request("resources/read", {"uri": uri})["error"]["code"] == -32602
 
 
-async def test_a_modern_client_listens_to_them(place: Place) -> None:
+async def test_a_modern_client_receives_resource_updates(place: Place) -> None:
     async with _client(place, "2026-07-28") as client:
         started = await client.call_tool("start_background_task", {"command": "head -n 1", "description": "x", "stdin": True})
         task_id = started.structured_content["task_id"]  # type: ignore[index]
@@ -288,7 +288,7 @@ def _token(place: Place) -> str:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_over_http_with_the_token_all_works(place: Place, served: str, era: str) -> None:
+async def test_over_http_a_client_with_the_token_can_use_everything(place: Place, served: str, era: str) -> None:
     async with (
         httpx2.AsyncClient(headers={"Authorization": f"Bearer {_token(place)}", "Backburner-Session": "mine"}, timeout=40) as http,
         Client(streamable_http_client(served, http_client=http), mode=era) as client,
@@ -312,7 +312,7 @@ async def test_over_http_with_the_token_all_works(place: Place, served: str, era
         assert other["task_id"] in (await client.call_tool("list_background_tasks", {})).structured_content["notices"]  # type: ignore[index]
 
 
-async def test_over_http_an_answer_that_nobody_took_is_not_told(place: Place, served: str) -> None:
+async def test_over_http_a_notice_in_an_unread_response_is_not_acknowledged(place: Place, served: str) -> None:
     headers = {"Authorization": f"Bearer {_token(place)}", "Backburner-Session": "mine"}
     where = {"description": "x", "working_directory": str(place.cwd)}
     async with httpx2.AsyncClient(headers=headers, timeout=40) as http:
@@ -342,7 +342,7 @@ def test_over_http_a_half_sent_request_is_closed(place: Place, served: str) -> N
         assert half.recv(1) == b""
 
 
-def test_over_http_nobody_else_gets_in(place: Place, served: str) -> None:
+def test_over_http_a_wrong_token_host_or_origin_is_refused(place: Place, served: str) -> None:
     right = {"Authorization": f"Bearer {_token(place)}"}
     body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}}
 
@@ -363,28 +363,28 @@ def test_over_http_nobody_else_gets_in(place: Place, served: str) -> None:
     ("where", "said"),
     [("x", "is not a port"), ("99999", "is not a port"), ("0.0.0.0:80", "loopback only"), ("127.0.0.1:", "is not a port")],
 )
-def test_a_wrong_place_to_listen_is_refused(place: Place, where: str, said: str) -> None:
+def test_an_invalid_listen_address_is_refused(place: Place, where: str, said: str) -> None:
     done = place.cli("serve", "--http", where)
     assert done.returncode == 2 and said in done.stderr
 
 
-def test_the_server_leaves_with_its_client(place: Place) -> None:
+def test_the_server_exits_with_its_client(place: Place) -> None:
     client = Raw(place)
     client.value("start_background_task", command="sleep 30", description="x")
     client.process.kill()
     client.__exit__()
-    assert place.json("list", "running"), "what it started goes on"
+    assert place.json("list", "running"), "its task continues"
     place.cli("cancel", "last")
 
 
-def test_the_server_ends_when_its_input_does(place: Place) -> None:
+def test_the_server_exits_at_the_end_of_its_input(place: Place) -> None:
     with Raw(place) as client:
         number = client.send("tools/call", {"name": "wait_for_background_tasks", "arguments": {"task_ids": ["x"]}})
         client.answer(number)
     assert client.process.returncode == 0 and client.errors == b""
 
 
-def test_ctrl_c_in_the_clients_terminal_is_for_the_client(place: Place) -> None:
+def test_ctrl_c_in_the_clients_terminal_does_not_stop_the_server(place: Place) -> None:
     with Raw(place) as client:
         os.kill(client.process.pid, signal.SIGINT)
         for _ in range(5):

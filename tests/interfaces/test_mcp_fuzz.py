@@ -1,4 +1,4 @@
-"""The MCP server against clients that misbehave: nothing leaks, no traceback reaches anybody, and it goes on."""
+"""The MCP server with misbehaving clients: no leaks, no tracebacks, and the server keeps running."""
 
 import json
 import os
@@ -44,7 +44,7 @@ def _alive(client: Raw) -> None:
     assert client.value("list_background_tasks")["count"] >= 0
 
 
-def test_wrong_arguments_get_a_sentence_each(place: Place) -> None:
+def test_invalid_arguments_get_one_error_message(place: Place) -> None:
     chance = random.Random(7)
     with Raw(place) as client:
         tools = client.request("tools/list")["result"]["tools"]
@@ -70,7 +70,7 @@ def test_wrong_arguments_get_a_sentence_each(place: Place) -> None:
 @pytest.mark.parametrize("tool", list(toolset().values()), ids=lambda tool: tool.name)
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_arguments_are_checked_or_refused_in_a_sentence(tool: Tool, data: st.DataObject) -> None:
+def test_random_arguments_are_accepted_or_refused_with_a_message(tool: Tool, data: st.DataObject) -> None:
     leaf = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
     anything = st.recursive(leaf, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3))
     arguments = data.draw(st.dictionaries(st.sampled_from([*tool.parameters, "other"]), anything))
@@ -82,7 +82,7 @@ def test_arguments_are_checked_or_refused_in_a_sentence(tool: Tool, data: st.Dat
         assert set(checked) <= set(tool.parameters)
 
 
-def test_what_is_no_message_is_answered_and_survived(place: Place) -> None:
+def test_invalid_messages_are_answered_and_do_not_stop_the_server(place: Place) -> None:
     bad = [b"", b"hello", b"{", b"[]", b"[1,2]", b"null", b"42", b'"x"', b"\xff\xfe\x00", b"{}" * 10, b'{"jsonrpc":"2.0"}']
     bad += [
         b'{"jsonrpc":"1.0","id":1,"method":"tools/list"}',
@@ -101,7 +101,7 @@ def test_what_is_no_message_is_answered_and_survived(place: Place) -> None:
     assert b"Traceback" not in client.errors.replace(b"backburner: ", b""), client.errors[-2000:]
 
 
-def test_a_line_of_ten_megabytes_is_a_line_and_an_endless_one_is_let_go(place: Place) -> None:
+def test_a_10_mb_line_is_accepted_and_an_endless_one_is_dropped(place: Place) -> None:
     with Raw(place) as client:
         done = client.call("start_background_task", command="echo " + "x" * 10_000_000, description="big")
         assert done["isError"] and "longer than" in done["content"][0]["text"]
@@ -123,14 +123,14 @@ def test_a_line_of_ten_megabytes_is_a_line_and_an_endless_one_is_let_go(place: P
         b'{"method": "id", "id": broken',
     ],
 )
-def test_what_is_never_answered_takes_nobodys_place(place: Place, line: object) -> None:
+def test_messages_that_get_no_response_do_not_block_later_requests(place: Place, line: object) -> None:
     with Raw(place) as client:
         for _ in range(600):
             client.write(line)
         _alive(client)
 
 
-def test_a_cancel_gets_through_a_crowd_of_waits(place: Place) -> None:
+def test_a_cancel_is_processed_during_many_waits(place: Place) -> None:
     with Raw(place) as client:
         task_id = client.value("start_background_task", command="sleep 60", description="x")["task_id"]
         waits = [client.send("tools/call", {"name": "wait_for_background_tasks", "arguments": {"task_ids": [task_id]}}) for _ in range(300)]
@@ -141,7 +141,7 @@ def test_a_cancel_gets_through_a_crowd_of_waits(place: Place) -> None:
         assert client.value("cancel_background_task", task_id=task_id)["status"] == "cancelled"
 
 
-def test_cancelled_calls_end_and_owe_nothing(place: Place) -> None:
+def test_cancelled_calls_close_their_listeners(place: Place) -> None:
     with Raw(place) as client:
         task_id = client.value("start_background_task", command="sleep 60", description="x")["task_id"]
         for _ in range(50):
@@ -149,14 +149,14 @@ def test_cancelled_calls_end_and_owe_nothing(place: Place) -> None:
             client.write({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": number}})
         _alive(client)
 
-        def ears() -> int:
+        def listeners() -> int:
             return len([name for name in os.listdir(place.home.socket_dir) if name.startswith(f"{client.process.pid}-")])
 
-        wait_until(lambda: ears() <= 1, "the ears of cancelled waits to close")
+        wait_until(lambda: listeners() <= 1, "the listeners of cancelled waits to close")
         client.value("cancel_background_task", task_id=task_id)
 
 
-def test_a_notice_on_an_answer_that_was_cancelled_is_told_again(place: Place) -> None:
+def test_a_notice_on_a_cancelled_response_is_delivered_again(place: Place) -> None:
     with Raw(place) as client:
         task_id = client.value("start_background_task", command="echo x", description="x")["task_id"]
         wait_until(lambda: place.status(task_id)["status"] == "completed", "the task to end")
@@ -173,7 +173,7 @@ def test_a_notice_on_an_answer_that_was_cancelled_is_told_again(place: Place) ->
         assert "notices" not in client.value("list_background_tasks")
 
 
-def test_a_client_that_never_reads_is_not_served_without_end(place: Place) -> None:
+def test_the_server_stops_reading_from_a_client_that_never_reads(place: Place) -> None:
     client = Raw(place)
     assert client.process.stdin is not None
     os.set_blocking(client.process.stdin.fileno(), False)
@@ -186,7 +186,7 @@ def test_a_client_that_never_reads_is_not_served_without_end(place: Place) -> No
         except BlockingIOError:
             stuck += 1
             signal.sigtimedwait([], 0.01)
-    assert written < 50_000, "it must stop reading from who does not read"
+    assert written < 50_000, "the server must stop reading from this client"
     client.__exit__()
     assert client.process.returncode is not None
     assert place.json("list") == []

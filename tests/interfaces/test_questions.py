@@ -1,4 +1,4 @@
-"""What a chat asks its person, without a face."""
+"""Open questions of a chat, tested without a user interface."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +23,7 @@ def in_chat(app: App) -> Caller:
 
 @pytest.fixture
 def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
-    """A home in which no engine is started."""
+    """An app of a home in which no engine is started."""
     monkeypatch.setattr(EngineSupervisor, "start_engine", lambda self: None)
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "config.toml").write_text("[approval]\nyes_without_terminal = true\n")
@@ -31,7 +31,7 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
         yield opened
 
 
-def test_a_run_that_waits_before_its_beginning_is_asked_about(app: App, tmp_path: Path) -> None:
+def test_a_run_that_waits_before_its_start_has_a_question(app: App, tmp_path: Path) -> None:
     entry = app.submissions.submit(request(command=("echo", "x"), cwd=str(tmp_path), environment={}, session=SESSION), caller(app))
     (work,) = app._ledger.runs.claim(ENGINE, ME, 1, app.now())
     app._ledger.runs.suspend(work.run.run_id, ME, "it has changed since a person said yes", app.now())
@@ -42,19 +42,19 @@ def test_a_run_that_waits_before_its_beginning_is_asked_about(app: App, tmp_path
         settle(app, in_chat(app), question, "yes")
 
 
-def test_what_agents_of_a_chat_propose_is_asked_there_but_not_what_its_recurring_tasks_propose(app: App, tmp_path: Path) -> None:
+def test_a_chat_asks_about_proposals_of_its_agents_but_not_of_recurring_tasks(app: App, tmp_path: Path) -> None:
     def propose(name: str, session: str | None) -> str:
         submission = request(command=("rm", name), cwd=str(tmp_path), environment={"PATH": "/usr/bin:/bin"}, session=session)
         return app.submissions.submit(submission, caller(app)).task.task_id
 
     first = propose("a", SESSION)
-    asked = [first, propose("b", f"agent:{first}")]
+    expected = [first, propose("b", f"agent:{first}")]
     propose("c", f"task:{first}")
     propose("d", "agent:another")
-    assert [question.about for question in open_questions(app, in_chat(app), SESSION)] == asked
+    assert [question.about for question in open_questions(app, in_chat(app), SESSION)] == expected
 
 
-def test_a_turn_that_is_stopped_takes_its_own_questions_back_and_no_others(app: App, tmp_path: Path) -> None:
+def test_stopping_a_turn_withdraws_only_its_own_questions(app: App, tmp_path: Path) -> None:
     asked = request(command=(), cwd=str(tmp_path), environment={}, agent="default", prompt="hello", session=SESSION, terms={"chat": True})
     chat = app._ledger.tasks.submit(
         asked, project=str(tmp_path), wanted_id="task_chat", approval=Approval("auto", "prompt", app.now()), reasons=(), runner=AGENT_LANE,
@@ -68,7 +68,7 @@ def test_a_turn_that_is_stopped_takes_its_own_questions_back_and_no_others(app: 
     assert [app.queries.get(task_id).status for task_id in proposed] == ["rejected", "proposed"]
 
 
-def test_an_answer_in_a_chat_is_for_what_was_shown_there(app: App, tmp_path: Path) -> None:
+def test_an_answer_in_a_chat_applies_only_to_the_question_shown(app: App, tmp_path: Path) -> None:
     script = tmp_path / "job.sh"
     script.write_text("echo good\n")
     environment = {"PATH": "/usr/bin:/bin"}

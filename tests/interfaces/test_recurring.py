@@ -1,4 +1,4 @@
-"""Standing tasks from the command line and as tools: when they run, what is told, pausing, history, and what is refused."""
+"""Recurring tasks from the command line and as tools: schedules, notices, pausing, history, and refused input."""
 
 import json
 import re
@@ -16,7 +16,7 @@ def history(place: Place, name: str) -> list[dict[str, Any]]:
     return place.status(name)["runs"]  # type: ignore[return-value]
 
 
-def told(place: Place) -> list[str]:
+def new_notices(place: Place) -> list[str]:
     return [str(notice["text"]).splitlines()[0] for notice in place.json("inbox", "--ack")]  # type: ignore[union-attr, index, call-overload]
 
 
@@ -37,7 +37,7 @@ def ran(place: Place, name: str) -> dict[str, Any]:
     return done()[0]
 
 
-def test_an_interval_fires_on_its_grid_and_each_run_is_in_the_history(place: Place) -> None:
+def test_an_interval_runs_on_its_grid_and_is_in_the_history(place: Place) -> None:
     task_id = place.ok("add", "tick", "--every", "1s", "--notify", "never", "--", "echo", "hello").strip()
     assert re.fullmatch(r"task_\d{8}_\d{6}_tick", task_id)
     completed(place, "tick", 3)
@@ -51,7 +51,7 @@ def test_an_interval_fires_on_its_grid_and_each_run_is_in_the_history(place: Pla
     assert place.log("tick") == b"hello\n"
 
 
-def test_what_add_says_is_what_was_understood(place: Place) -> None:
+def test_add_prints_the_schedule_it_understood(place: Place) -> None:
     done = place.cli("add", "nine", "--cron", "0 9 * * 1-5", "--tz", "Europe/Berlin", "--max-runs", "3", "--", "true")
     assert re.match(r"Every weekday at 09:00 Europe/Berlin, at most 3 times; next: \w{3} [\d-]+ 09:00:00 CES?T\n", done.stderr)
     status = place.status("nine")
@@ -63,7 +63,7 @@ def test_what_add_says_is_what_was_understood(place: Place) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--every", "1h"], "Say what to do: --prompt TEXT, or a command after `--`."),
+        (["--every", "1h"], "Nothing to run: use --prompt TEXT or write a command after `--`."),
         (["--", "true"], "Choose exactly one: every, cron, at, after (another task) or on (an event)."),
         (["--every", "soon", "--", "true"], "'soon' is not a valid duration; use 30s, 5m, 2h or 1d."),
         (["--every", "10ms", "--", "true"], "'10ms' is not a valid duration; use 30s, 5m, 2h or 1d."),
@@ -76,7 +76,7 @@ def test_what_add_says_is_what_was_understood(place: Place) -> None:
         (["--every", "1h", "--until", "2001-01-01 10:00", "--", "true"], "'2001-01-01 10:00' is in the past."),
         (["--every", "1h", "--max-runs", "0", "--", "true"], "The maximum number of runs must be at least 1"),
         (["--every", "1h", "--jitter", "2h", "--", "true"], "The jitter must be shorter than the interval."),
-        (["--every", "1h", "--field", "x", "--", "true"], "are for a prompt, and there is none."),
+        (["--every", "1h", "--field", "x", "--", "true"], "--last-result and --tools require --prompt."),
         (["--every", "1h", "--per-day", "sheep=3", "--", "true"], "Invalid budget day_sheep = 3"),
         (["--every", "1h", "--per-day", "runs", "--", "true"], "--per-day takes NAME=NUMBER"),
         (["--every", "1h", "--after", "x", "--", "true"], "not allowed with argument"),
@@ -90,18 +90,18 @@ def test_bad_input_gets_one_sentence_and_nothing_is_stored(place: Place, words: 
 
 
 @pytest.mark.parametrize("name", ["", "a\nb", "x" * 81, "   ", "\x1b[31m"])
-def test_a_name_that_is_none_is_refused(place: Place, name: str) -> None:
+def test_an_invalid_name_is_refused(place: Place, name: str) -> None:
     done = place.cli("add", name, "--every", "1h", "--", "true")
     assert done.returncode == 2 and "A recurring task requires a name" in done.stderr and place.json("list") == []
 
 
-def test_a_name_that_leads_elsewhere_stays_inside(place: Place) -> None:
+def test_a_name_with_path_separators_stays_inside_the_home(place: Place) -> None:
     task_id = place.ok("add", "../../etc/x", "--every", "1h", "--", "true").strip()
     ran(place, task_id)
     assert {path.name for path in (place.root / "tasks").iterdir()} == {task_id} and "/" not in task_id
 
 
-def test_a_command_that_needs_a_yes_is_a_proposal_with_its_schedule(place: Place) -> None:
+def test_a_recurring_command_that_needs_approval_is_a_proposal(place: Place) -> None:
     done = place.cli("add", "clean", "--every", "1s", "--", "rm", "-rf", "build")
     assert done.returncode == 3 and place.status("clean")["status"] == "proposed" and place.status("clean")["next_run_at"] is None
     shown = place.ok("status", "clean")
@@ -113,43 +113,43 @@ def test_a_command_that_needs_a_yes_is_a_proposal_with_its_schedule(place: Place
     assert place.cli("add", "clean", "--every", "1h", "--", "true").returncode == 2
 
 
-def test_a_rejected_one_never_runs(place: Place) -> None:
+def test_a_rejected_recurring_task_never_runs(place: Place) -> None:
     place.cli("add", "clean", "--every", "1s", "--", "rm", "-rf", "build")
     place.ok("reject", "clean")
     assert place.status("clean")["status"] == "rejected" and place.status("clean")["runs"] == []
 
 
-def test_a_script_that_changed_since_the_yes_waits_and_says_so(place: Place) -> None:
+def test_a_script_changed_since_its_approval_waits_for_approval(place: Place) -> None:
     script = place.cwd / "job.sh"
     script.write_text("echo one\n")
     place.ok("add", "job", "--every", "1h", "--yes", "--", "sh", "job.sh")
     assert ran(place, "job")["status"] == "completed"
-    told(place)
+    new_notices(place)
     script.write_text("echo two\n")
     place.ok("run-now", "job")
     wait_until(lambda: history(place, "job")[0]["status"] == "waiting", "the run to wait")
-    (notice,) = told(place)
+    (notice,) = new_notices(place)
     assert notice.startswith("job needs your approval: the command has changed since it was approved")
     place.ok("approve", "job")
     wait_until(lambda: history(place, "job")[0]["status"] == "completed", "the run to go on")
-    assert told(place) == ["job: two"]
+    assert new_notices(place) == ["job: two"]
 
 
-def test_on_change_tells_of_another_output_and_of_the_first(place: Place) -> None:
+def test_on_change_notifies_of_the_first_and_of_changed_output(place: Place) -> None:
     value = place.cwd / "value.txt"
     place.ok("add", "watch", "--every", "1h", "--", "cat", "value.txt")
     for text in ("a", "a", "b", "b", "a"):
         value.write_text(text)
         ran(place, "watch")
-    assert told(place) == ["watch: a", "watch: b", "watch: a"]
+    assert new_notices(place) == ["watch: a", "watch: b", "watch: a"]
 
 
 @pytest.mark.parametrize(("notify", "wanted"), [("always", 3), ("on_change", 1), ("on_failure", 0), ("never", 0)])
-def test_notify_says_when_somebody_is_told(place: Place, notify: str, wanted: int) -> None:
+def test_notify_controls_when_a_notice_is_created(place: Place, notify: str, wanted: int) -> None:
     place.ok("add", "echo", "--every", "1h", "--notify", notify, "--", "echo", "same")
     for _ in range(3):
         ran(place, "echo")
-    assert len(told(place)) == wanted
+    assert len(new_notices(place)) == wanted
 
 
 def test_pause_unpause_and_cancel(place: Place) -> None:
@@ -165,28 +165,28 @@ def test_pause_unpause_and_cancel(place: Place) -> None:
     assert "has no schedule" in place.cli("pause", place.run("true")).stderr
 
 
-def test_cancel_of_a_run_leaves_the_task_and_cancel_of_the_task_ends_both(place: Place) -> None:
+def test_cancelling_a_run_keeps_the_task_and_cancelling_the_task_ends_both(place: Place) -> None:
     place.ok("add", "job", "--every", "1h", "--shell", "--yes", "--", "case $BACKBURNER_RUN_ID in *.*) sleep 60;; esac")
     ran(place, "job")
     run_id = place.ok("run-now", "job").strip()
-    wait_until(lambda: history(place, "job")[0]["status"] == "running", "the run to be at work")
+    wait_until(lambda: history(place, "job")[0]["status"] == "running", "the run to start")
     assert "has a run that is running already" in place.cli("run-now", "job").stderr
     assert place.ok("cancel", run_id) == f"Run {run_id} cancelled.\n"
     assert place.status("job")["status"] == "active" and history(place, "job")[0]["status"] == "cancelled"
     assert place.cli("cancel", run_id).returncode == 1
     run_id = place.ok("run-now", "job").strip()
-    wait_until(lambda: history(place, "job")[0]["status"] == "running", "the next run to be at work")
+    wait_until(lambda: history(place, "job")[0]["status"] == "running", "the next run to start")
     other = place.run("sleep", "60")
     assert sorted(place.ok("cancel", run_id, other).splitlines()) == sorted([f"Run {run_id} cancelled.", f"Task {other} cancelled."])
     place.ok("run-now", "job")
-    wait_until(lambda: history(place, "job")[0]["status"] == "running", "the last run to be at work")
+    wait_until(lambda: history(place, "job")[0]["status"] == "running", "the last run to start")
     task_id = place.status("job")["task_id"]
     assert place.ok("cancel", str(task_id)) == f"Task {task_id} cancelled.\n"
     assert place.status("job")["status"] == "cancelled" and history(place, "job")[0]["status"] == "cancelled"
     assert not place.processes("60")
 
 
-def test_once_at_a_time_and_then_done(place: Place) -> None:
+def test_a_one_shot_task_runs_once_and_is_done(place: Place) -> None:
     soon = place.ok("add", "once", "--at", "23:59", "--", "true").strip()
     assert place.status(soon)["kind"] == "oneshot" and str(place.status(soon)["next_run_at"])
     with Raw(place) as client:
@@ -196,13 +196,13 @@ def test_once_at_a_time_and_then_done(place: Place) -> None:
     assert [run["status"] for run in history(place, "now")] == ["completed"] and place.log("now") == b"once\n"
 
 
-def test_a_failure_is_tried_again_once_and_two_pause(place: Place) -> None:
+def test_a_failed_run_is_retried_once_and_two_failures_pause_the_task(place: Place) -> None:
     place.ok("add", "bad", "--every", "1h", "--", "cat", "nothing.txt")
-    assert ran(place, "bad")["status"] == "failed" and told(place) == []
+    assert ran(place, "bad")["status"] == "failed" and new_notices(place) == []
     assert history(place, "bad")[0]["cause"] == "retry" and place.status("bad")["failures"] == 1
 
 
-def test_a_timeout_stops_the_command(place: Place) -> None:
+def test_a_timeout_stops_a_recurring_command(place: Place) -> None:
     place.ok("add", "slow", "--every", "1h", "--timeout", "1s", "--", "sleep", "60")
     assert ran(place, "slow")["error"] == "timed out after 1s"
     assert not place.processes("60")
@@ -211,7 +211,7 @@ def test_a_timeout_stops_the_command(place: Place) -> None:
     assert json.loads(place.ok("config", "show", "--json"))["tasks.task_timeout_ms"]["value"] == 300_000
 
 
-def test_slots_while_a_run_is_at_work_are_skipped_with_the_reason(place: Place) -> None:
+def test_slots_during_a_run_are_skipped_with_the_reason(place: Place) -> None:
     place.ok("add", "slow", "--every", "1s", "--notify", "never", "--", "sleep", "3")
     wait_until(lambda: any(run["status"] == "skipped" for run in history(place, "slow")), "a slot to be skipped")
     place.ok("cancel", "slow")
@@ -220,7 +220,7 @@ def test_slots_while_a_run_is_at_work_are_skipped_with_the_reason(place: Place) 
     assert "skipped" in place.ok("status", "slow")
 
 
-def test_the_engine_comes_back_for_schedules_after_everything_was_killed(place: Place) -> None:
+def test_schedules_continue_after_all_processes_were_killed(place: Place) -> None:
     place.ok("add", "tick", "--every", "1s", "--notify", "never", "--", "true")
     completed(place, "tick", 1)
     place.stop_engine()
@@ -228,34 +228,34 @@ def test_the_engine_comes_back_for_schedules_after_everything_was_killed(place: 
     wait_until(lambda: int(str(place.status("tick")["run_count"])) > int(str(before)), "the next engine to fire")
 
 
-def test_turned_off_nothing_is_fired(place: Place) -> None:
+def test_disabled_recurring_tasks_do_not_run(place: Place) -> None:
     place.configure(CONFIG + "[tasks]\nenabled = false\n")
     done = place.cli("add", "tick", "--every", "1s", "--", "true")
     assert "turned off" in done.stderr
     place.ok("run-now", "tick")
-    wait_until(lambda: history(place, "tick"), "the run out of turn")
+    wait_until(lambda: history(place, "tick"), "the manual run")
     assert {run["cause"] for run in history(place, "tick")} == {"manual"}
 
 
-def test_compact_forgets_old_runs_but_for_the_latest(place: Place) -> None:
+def test_compact_deletes_old_runs_except_the_latest(place: Place) -> None:
     place.ok("add", "job", "--every", "1h", "--", "true")
     for _ in range(3):
         ran(place, "job")
-    assert place.ok("compact") == "Forgot 0 runs.\n"
-    assert place.ok("compact", "job", "--days", "0") == "Forgot 2 runs.\n"
+    assert place.ok("compact") == "Deleted 0 runs.\n"
+    assert place.ok("compact", "job", "--days", "0") == "Deleted 2 runs.\n"
     assert len(history(place, "job")) == 1 and len(list((place.root / "tasks").iterdir())) == 1
 
 
-def test_clear_and_restart_leave_a_standing_task_alone(place: Place) -> None:
+def test_clear_and_restart_refuse_a_recurring_task(place: Place) -> None:
     place.ok("add", "job", "--every", "1h", "--", "true")
     ran(place, "job")
     assert "only finished tasks can be cleared" in place.cli("clear", "job").stderr
     place.ok("clear", "--ended")
     assert place.status("job")["status"] == "active"
-    assert "run it out of turn: backburner run-now" in place.cli("restart", "job").stderr
+    assert "To run it now: backburner run-now" in place.cli("restart", "job").stderr
 
 
-def test_the_tools_do_what_the_command_line_does(place: Place) -> None:
+def test_the_tools_match_the_command_line(place: Place) -> None:
     with Raw(place) as client:
         added = client.call("task_add", name="ci", description="Watch CI", command="echo ok", interval="30m", max_runs=5)[
             "structuredContent"
@@ -263,23 +263,23 @@ def test_the_tools_do_what_the_command_line_does(place: Place) -> None:
         assert added["status"] == "active" and "every 30m, at most 5 times" in added["display"]
         again = client.call("task_add", name="ci", description="Watch CI", command="echo ok", interval="30m")
         assert again["isError"] and "A recurring task 'ci' already exists here" in json.dumps(again)
-        asked = client.call("task_add", name="rm", description="Clean", command="rm -rf build", cron="@daily")["structuredContent"]
-        assert asked["status"] == "proposed" and "cannot approve it for you" in asked["display"]
+        proposed = client.call("task_add", name="rm", description="Clean", command="rm -rf build", cron="@daily")["structuredContent"]
+        assert proposed["status"] == "proposed" and "cannot approve it for you" in proposed["display"]
         (ci,) = client.call("task_list", status="active")["structuredContent"]["tasks"]
         assert (ci["name"], ci["notify"], ci["kind"]) == ("ci", "on_change", "scheduled") and ci["next_run_at"]
         assert client.call("task_pause", task_id="ci")["structuredContent"]["status"] == "paused"
         assert client.call("task_resume", task_id="ci")["structuredContent"]["status"] == "active"
         client.call("task_run_now", task_id="ci")
         wait_until(lambda: place.status("ci")["run_status"] == "completed", "the run")
-        heard = client.call("task_cancel", task_id="ci")
-        assert heard["structuredContent"]["status"] == "cancelled" and "ci: ok" in json.dumps(heard)  # the notice is this session's
-        one = place.run("true")
-        assert "is not a recurring task. Use check_task_status" in json.dumps(client.call("task_pause", task_id=one))
+        cancelled = client.call("task_cancel", task_id="ci")
+        assert cancelled["structuredContent"]["status"] == "cancelled" and "ci: ok" in json.dumps(cancelled)  # the notice is this session's
+        command = place.run("true")
+        assert "is not a recurring task. Use check_task_status" in json.dumps(client.call("task_pause", task_id=command))
         for wrong in ({"kind": "weekly"}, {"kind": "oneshot", "interval": "1h"}, {"interval": "1h", "cron": "@daily"}, {}):
             assert client.call("task_add", name="x", description="d", command="true", **wrong)["isError"], wrong
 
 
-def test_a_task_of_another_folder_is_its_own(place: Place, tmp_path: Path) -> None:
+def test_tasks_of_different_projects_can_share_a_name(place: Place, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     place.ok("add", "job", "--every", "1h", "--", "true")
@@ -289,7 +289,7 @@ def test_a_task_of_another_folder_is_its_own(place: Place, tmp_path: Path) -> No
     assert place.status("job")["run_count"] == 0
 
 
-def test_the_same_from_python(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recurring_tasks_from_the_python_library(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place.cwd)
     with BackburnerSync.open(place.root) as bb:
         task_id = bb.add("hello", ["echo", "hello"], every="1h", notify="always").task.task_id
@@ -302,24 +302,24 @@ def test_the_same_from_python(place: Place, monkeypatch: pytest.MonkeyPatch) -> 
         assert bb.cancel(task_id).status == "cancelled"
 
 
-def test_what_was_not_shown_is_not_taken_for_told(place: Place) -> None:
+def test_a_notice_that_was_not_shown_is_not_acknowledged(place: Place) -> None:
     value = place.cwd / "value.txt"
     place.ok("add", "watch", "--every", "1h", "--", "cat", "value.txt")
     value.write_text("first")
     ran(place, "watch")
     value.write_text("second")
     assert place.ok("run-now", "watch", "--wait") == "second"
-    assert told(place) == ["watch: first"]  # the second was shown just now
+    assert new_notices(place) == ["watch: first"]  # the second was shown just now
 
 
-def test_doctor_knows_the_folders_of_every_run(place: Place) -> None:
+def test_doctor_accepts_the_folders_of_all_runs(place: Place) -> None:
     place.ok("add", "job", "--every", "1h", "--", "true")
     for _ in range(3):
         ran(place, "job")
     assert "does not know" not in place.cli("doctor").stdout
 
 
-def test_a_zone_that_is_none_is_refused_before_anything_is_stored(place: Place) -> None:
+def test_an_unknown_time_zone_is_refused_and_nothing_is_stored(place: Place) -> None:
     place.ok("add", "fine", "--every", "1h", "--", "true", env={"TZ": "Foo/Bar"})  # the machine's own is taken
     assert place.status("fine")["status"] == "active"
     assert place.cli("add", "bad", "--cron", "@daily", "--tz", "Foo/Bar", "--", "true").returncode == 2

@@ -1,4 +1,4 @@
-"""Progress, files, servers, input and output from a cursor, through the command line."""
+"""Progress, files, server readiness, input, and output from a cursor, through the command line."""
 
 import json
 import os
@@ -22,7 +22,7 @@ HOSTILE = "\\033[2J\\033]0;owned\\007\\033[8mhidden\\033[0m\\033[?1049h\\033P1;1
 
 
 def screen(place: Place, *words: str, columns: int = 100, until: bytes = b"", lines: int = 30) -> bytes:
-    """What a terminal is sent by a call of the command line, up to its end or to some words."""
+    """The bytes that a command sends to a terminal, until it exits or prints `until`."""
     import fcntl
     import struct
     import termios
@@ -55,7 +55,7 @@ def screen(place: Place, *words: str, columns: int = 100, until: bytes = b"", li
     return seen
 
 
-def test_a_command_says_how_far_it_is_in_its_progress_file(place: Place) -> None:
+def test_a_command_reports_progress_in_its_progress_file(place: Place) -> None:
     script = 'echo \'{"done": 132, "total": 247, "text": "files"}\' >> "$BACKBURNER_PROGRESS"; sleep 60'
     task_id = place.run("sh", "-c", script)
     wait_until(lambda: place.status(task_id)["progress"], "the progress")
@@ -67,7 +67,7 @@ def test_a_command_says_how_far_it_is_in_its_progress_file(place: Place) -> None
 
 
 @pytest.mark.parametrize("columns", [40, 60, 100, 200])
-def test_bars_fit_any_terminal(place: Place, columns: int) -> None:
+def test_progress_bars_fit_any_terminal(place: Place, columns: int) -> None:
     tasks = [place.run("sh", "-c", f"echo {share}% 日本語日本語日本語; sleep 60", options=("--name", f"job{share}")) for share in (10, 90)]
     seen = screen(place, "wait", *tasks, columns=columns, until=b"waiting for 2 of 2")
     frame = seen.rpartition(b"\x1b[J")[2].decode()
@@ -80,7 +80,7 @@ def test_bars_fit_any_terminal(place: Place, columns: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["fifo", "link", "folder", "nonsense"])
-def test_a_hostile_progress_file_is_no_progress(place: Place, kind: str) -> None:
+def test_a_hostile_progress_file_is_ignored(place: Place, kind: str) -> None:
     make = {
         "fifo": 'mkfifo "$BACKBURNER_PROGRESS"',
         "link": 'ln -s /dev/zero "$BACKBURNER_PROGRESS"',
@@ -94,7 +94,7 @@ def test_a_hostile_progress_file_is_no_progress(place: Place, kind: str) -> None
     place.ok("cancel", task_id)
 
 
-def test_hostile_output_never_reaches_the_terminal_as_it_is(place: Place) -> None:
+def test_control_codes_in_output_do_not_reach_the_terminal(place: Place) -> None:
     script = f"printf '{HOSTILE}\\n'; printf '%01000000d\\n' 7; printf '\\033[31mred\\033[0m\\n'"
     task_id = place.run("sh", "-c", script)
     place.ok("wait", task_id)
@@ -108,7 +108,7 @@ def test_hostile_output_never_reaches_the_terminal_as_it_is(place: Place) -> Non
     assert place.status(task_id)["progress"] is None
 
 
-def test_files_a_command_leaves_show_up_in_status_and_notice(place: Place) -> None:
+def test_files_written_by_a_command_are_in_status_and_notice(place: Place) -> None:
     task_id = place.run("sh", "-c", 'cd "$BACKBURNER_RUN_DIR" && echo x > report.md && mkdir parts && touch "bad\tname" .hidden')
     place.ok("wait", task_id)
     assert place.status(task_id)["artifacts"] == ["bad\\tname", "parts/", "report.md"]
@@ -118,7 +118,7 @@ def test_files_a_command_leaves_show_up_in_status_and_notice(place: Place) -> No
     assert (place.folder(task_id) / "work" / "report.md").read_text() == "x\n"
 
 
-def test_a_command_finds_nothing_of_ours_in_its_folder(place: Place) -> None:
+def test_the_work_folder_of_a_command_is_empty(place: Place) -> None:
     script = 'ls -A "$BACKBURNER_RUN_DIR"; stat -c %a "$BACKBURNER_RUN_DIR"; echo forged > "$BACKBURNER_RUN_DIR/result.json"; exit 3'
     status = place.finish("sh", "-c", script, options=("--stdin",))
     task_id = str(status["task_id"])
@@ -129,7 +129,7 @@ def test_a_command_finds_nothing_of_ours_in_its_folder(place: Place) -> None:
 @pytest.mark.parametrize(
     "instead", ["ln -s {outside}", "ln -s {outside}/report.txt", "ln -s /dev/zero", "ln -s nothing", "mkfifo", "touch", "true"]
 )
-def test_a_command_that_replaces_its_folder_has_left_nothing_and_clearing_follows_nothing(place: Place, instead: str) -> None:
+def test_a_replaced_work_folder_has_no_files_and_clear_follows_no_links(place: Place, instead: str) -> None:
     outside = place.cwd / "outside"
     outside.mkdir()
     (outside / "report.txt").write_text("precious")
@@ -150,27 +150,27 @@ def test_a_command_that_replaces_its_folder_has_left_nothing_and_clearing_follow
     assert (outside / "report.txt").read_text() == "precious"
 
 
-def as_before(folder: Path) -> None:
-    """Make of a run's folder what engines made that had no `work/`."""
+def use_old_layout(folder: Path) -> None:
+    """Change the folder of a run to the layout of older engines, without `work/`."""
     for path in (folder / "work").iterdir():
         path.rename(folder / path.name)
     (folder / "work").rmdir()
 
 
-def test_files_of_runs_from_before_there_was_a_folder_for_them_are_still_listed(place: Place) -> None:
+def test_files_of_runs_without_a_work_folder_are_listed(place: Place) -> None:
     task_id = str(place.finish("sh", "-c", 'touch "$BACKBURNER_RUN_DIR/report.md" "$BACKBURNER_PROGRESS"')["task_id"])
-    as_before(place.folder(task_id))
+    use_old_layout(place.folder(task_id))
     assert place.status(task_id)["artifacts"] == ["report.md"]
     place.ok("clear", task_id)
     assert not place.folder(task_id).exists()
 
 
-def test_a_command_that_was_started_before_there_was_a_folder_for_its_files_is_seen_to_its_end(place: Place) -> None:
+def test_a_running_command_without_a_work_folder_is_followed_to_its_end(place: Place) -> None:
     task_id = place.run("sh", "-c", "echo begun; read on; exit 6", options=("--stdin",))
     wait_until(lambda: place.log(task_id) == b"begun\n", "the command")
     place.kill_engine()
     folder = place.folder(task_id)
-    as_before(folder)
+    use_old_layout(folder)
     (folder / "progress.jsonl").write_text('{"done": 1, "total": 4}\n')
     (folder / "report.md").touch()
     assert place.status(task_id)["progress"] == {"done": 1, "total": 4, "fraction": 0.25, "text": "1/4 (25%)"}
@@ -181,7 +181,7 @@ def test_a_command_that_was_started_before_there_was_a_folder_for_its_files_is_s
 
 
 @pytest.mark.parametrize("when", [r"Listening on port \d+", "port"])
-def test_a_server_is_ready_when_it_says_so_or_listens(place: Place, when: str) -> None:
+def test_a_server_is_ready_when_it_prints_the_pattern_or_listens(place: Place, when: str) -> None:
     import socket
 
     with socket.socket() as free:
@@ -198,7 +198,7 @@ def test_a_server_is_ready_when_it_says_so_or_listens(place: Place, when: str) -
     place.ok("cancel", task_id)
 
 
-def test_a_server_that_ends_before_it_is_ready_never_was(place: Place) -> None:
+def test_a_server_that_ends_early_never_becomes_ready(place: Place) -> None:
     task_id = place.run("sh", "-c", "echo starting; sleep 0.3; exit 1", options=("--ready-when", "Listening"))
     done = place.cli("wait", "--ready", task_id, "--timeout", "20")
     assert (done.returncode, done.stdout) == (1, f"{task_id} failed (exit 1, {done.stdout.rpartition(', ')[2]}")
@@ -209,7 +209,7 @@ def test_a_server_that_ends_before_it_is_ready_never_was(place: Place) -> None:
     assert place.cli("wait", "--ready", plain).returncode == 2
 
 
-def test_a_pattern_that_never_comes_to_an_end_does_not_hold_the_engine_up(place: Place) -> None:
+def test_a_slow_pattern_does_not_block_the_engine(place: Place) -> None:
     task_id = place.run("sh", "-c", "printf '%0100d!\\n' 0; sleep 60", options=("--ready-when", "(0+)+$"))
     other = place.run("true")
     place.ok("wait", other, "--timeout", "20")
@@ -217,7 +217,7 @@ def test_a_pattern_that_never_comes_to_an_end_does_not_hold_the_engine_up(place:
     place.ok("cancel", task_id)
 
 
-def test_a_command_reads_what_is_sent(place: Place) -> None:
+def test_a_command_reads_the_input_that_is_sent(place: Place) -> None:
     task_id = place.run("sh", "-c", 'while read -r x; do echo "got $x"; done', options=("--stdin",))
     wait_until(lambda: place.status(task_id)["status"] == "running", "the command")
     wait_until(lambda: place.cli("send", task_id, "hello").returncode == 0, "its input")
@@ -238,7 +238,7 @@ def test_a_command_reads_what_is_sent(place: Place) -> None:
     assert (gone.returncode, gone.stderr) == (1, f"Task {task_id} is not running (status: cancelled).\n")
 
 
-def test_a_command_without_open_input_says_how_to_get_one(place: Place) -> None:
+def test_sending_to_a_command_without_stdin_explains_the_option(place: Place) -> None:
     task_id = place.run("sleep", "60")
     done = place.cli("send", task_id, "x")
     assert (done.returncode, done.stderr) == (2, f"Task {task_id} accepts no input: it was not started with `run --stdin`.\n")
@@ -256,7 +256,7 @@ def test_a_command_without_open_input_says_how_to_get_one(place: Place) -> None:
     place.ok("cancel", task_id, deaf)
 
 
-def test_an_agent_cannot_slip_words_to_an_interpreter_unasked(place: Place) -> None:
+def test_an_agent_cannot_send_input_to_an_interpreter_without_approval(place: Place) -> None:
     done = place.cli("run", "--stdin", "--", "python3")
     assert done.returncode == 3 and "input that is sent later is not checked" in done.stderr
 
@@ -274,14 +274,14 @@ def test_output_is_read_from_a_cursor_to_a_cursor(place: Place) -> None:
     done = place.cli("logs", task_id, "-f", "--since", second["cursor"])
     assert done.stdout == "three\n" and done.stderr.startswith(f"{task_id} completed (exit 0")
     rest = place.cli("logs", task_id, "--since", second["cursor"])
-    assert rest.stdout == "three\n" and re.fullmatch(r"Go on with: --since 1:\d+\n", rest.stderr)
+    assert rest.stdout == "three\n" and re.fullmatch(r"Continue with: --since 1:\d+\n", rest.stderr)
     assert place.ok("logs", task_id, "--grep", "^t") == "two\nthree\n"
     assert place.ok("logs", task_id, "--grep", "o", "--tail", "1") == "two\n"
     for cursor in ("7:1", "x", "1:x", "-1"):
         assert place.cli("logs", task_id, f"--since={cursor}").returncode == 2
 
 
-def test_a_cursor_goes_on_into_the_next_run_of_a_restarted_command(place: Place) -> None:
+def test_a_cursor_continues_into_the_next_run_of_a_restarted_command(place: Place) -> None:
     task_id = place.run("sh", "-c", "echo run; exit 1", options=("--restart", "on-failure:1"))
     place.cli("wait", task_id)
     assert place.ok("logs", task_id, "--since", "0") == "run\nrun\n"
@@ -289,17 +289,17 @@ def test_a_cursor_goes_on_into_the_next_run_of_a_restarted_command(place: Place)
     assert place.cli("logs", task_id, "--run", "3").returncode == 2
 
 
-def test_a_restart_says_what_changed_in_the_environment(place: Place) -> None:
+def test_restart_prints_changes_of_the_environment(place: Place) -> None:
     first = place.ok("run", "--", "true", env={"STAGE": "old", "GONE": "1", "API_TOKEN": "hush"}).strip()
     place.ok("wait", first)
     again = place.cli("restart", first, env={"STAGE": "new", "ADDED": "2", "API_TOKEN": "other"})
     assert again.returncode == 0
-    told = [line for line in again.stderr.splitlines() if line.startswith("Since then")]
-    assert told == [
-        "Since then ADDED is set: 2",
-        "Since then API_TOKEN changed: *** → ***",
-        "Since then GONE is gone: 1",
-        "Since then STAGE changed: old → new",
+    changes = [line for line in again.stderr.splitlines() if line.startswith("Changed since the first run: ")]
+    assert changes == [
+        "Changed since the first run: ADDED is now set (2)",
+        "Changed since the first run: API_TOKEN is now *** (was ***)",
+        "Changed since the first run: GONE is no longer set (was 1)",
+        "Changed since the first run: STAGE is now new (was old)",
     ]
     changes = json.loads(place.ok("restart", first, "--json", env={"STAGE": "new"}))["environment_changes"]
     assert changes["STAGE"] == {"before": "old", "now": "new"}

@@ -1,5 +1,5 @@
-"""`service` has systemd keep the engine: it writes one unit, all of it or none, takes the place of an engine that was started on
-demand, and goes without a trace. A `systemctl` of our own starts and stops what the unit says, as systemd would.
+"""`service` installs a systemd unit for the engine completely or not at all, replaces an engine that was started on demand, and
+can be removed completely. A fake `systemctl` starts and stops the program of the unit like systemd does.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from conftest import Place, wait_until
 
 from backburner.core.errors import BackburnerError
 from backburner.core.models import ProcessId
-from backburner.interfaces.cli import systemd as door
+from backburner.interfaces.cli import systemd
 from backburner.interfaces.client_setup import wiring
 from backburner.system import processes as process
 
@@ -65,7 +65,7 @@ sys.exit(service(Namespace(what=sys.argv[1], yes=False, json=False, home=None), 
 
 
 class Machine:
-    """A person's folder whose usual home is the place of the test, and a systemd for them."""
+    """A user directory whose default home is the home of the test, with a fake systemd."""
 
     def __init__(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
         self.place, self.monkeypatch = place, monkeypatch
@@ -84,7 +84,7 @@ class Machine:
         monkeypatch.setenv("BACKBURNER_HOME", str(place.root))
 
     def service(self, what: str, *, yes: bool = True, as_json: bool = False, home: str | None = None) -> int:
-        return door.service(argparse.Namespace(what=what, yes=yes, json=as_json, home=home), {})
+        return systemd.service(argparse.Namespace(what=what, yes=yes, json=as_json, home=home), {})
 
     def refused(self, what: str, *, yes: bool = True, home: str | None = None) -> tuple[int, str]:
         """A call that fails; its exit code and sentence. It must leave the unit and its state as they were."""
@@ -102,7 +102,7 @@ class Machine:
         (self.systemd / f"fail-{verb}").write_text(f"{says}\n")
 
     def calls(self) -> list[str]:
-        """What systemctl was told to change since the last look."""
+        """The systemctl calls that changed something since the previous call of this method."""
         calls = (self.systemd / "calls").read_text().splitlines()
         (self.systemd / "calls").write_text("")
         return [call.removeprefix("--user ") for call in calls if not call.startswith("--user show ")]
@@ -119,17 +119,17 @@ def machine(place: Place, monkeypatch: pytest.MonkeyPatch) -> Machine:
     return Machine(place, monkeypatch)
 
 
-def a_command_at_work(place: Place) -> tuple[str, ProcessId, Path]:
-    """A task whose command lives until a file is there and then ends with 7; its id, its shell, and the file."""
+def start_command(place: Place) -> tuple[str, ProcessId, Path]:
+    """Start a command that runs until a file exists and then exits with 7; return its task ID, its shell and the file."""
     go, shell = place.cwd / "go", place.cwd / "shell"
     task_id = place.run("sh", "-c", f"echo $$ >{shell}.new; mv {shell}.new {shell}; until [ -e {go} ]; do sleep 0.05; done; exit 7")
-    wait_until(shell.exists, "the command to be at work")
+    wait_until(shell.exists, "the command to start")
     found = process.identify(int(shell.read_text()))
     assert found
     return task_id, found, go
 
 
-def test_the_unit_says_how_this_very_backburner_serves_the_home(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_unit_starts_this_installation_for_this_home(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
     assert machine.service("install") == 0
     assert machine.unit.read_text() == (
         "# Written by: backburner service install\n"
@@ -153,7 +153,7 @@ def test_the_unit_says_how_this_very_backburner_serves_the_home(machine: Machine
     assert machine.engine and list(machine.unit.parent.iterdir()) == [machine.unit]
     shown, (done, linger) = (lines := capsys.readouterr().out.splitlines())[:-2], lines[-2:]
     assert shown == [f"Write {machine.unit}:", *(f"  {line}" for line in machine.unit.read_text().splitlines())]
-    assert done == f"{machine.unit} is installed: it serves {machine.place.root} now and from each login on."
+    assert done == f"{machine.unit} is installed: the engine of {machine.place.root} is running and starts at each login."
     assert linger.endswith("loginctl enable-linger")
 
 
@@ -170,37 +170,42 @@ def test_the_unit_says_how_this_very_backburner_serves_the_home(machine: Machine
         ("/srv/$HOME/${HOME}", '"/srv/$HOME/${HOME}"'),
     ],
 )
-def test_any_path_of_a_home_reaches_systemd_as_it_is(machine: Machine, home: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_any_home_path_is_escaped_for_systemd(machine: Machine, home: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert machine.refused("install", yes=False, home=home)[0] == 3
     colon = ":" if "$" in home else ""
     assert f"  ExecStart={colon}{machine.program} serve --home {words}" in capsys.readouterr().out.splitlines()
 
 
-def test_a_program_that_systemd_would_not_start_is_named(machine: Machine) -> None:
+def test_a_program_path_that_systemd_cannot_start_is_refused(machine: Machine) -> None:
     program = machine.person / "it's" / "backburner"
     program.parent.mkdir()
     program.symlink_to(shlex.split(machine.program)[0])
     machine.monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
-    assert machine.refused("install") == (2, f"systemd starts no program with quotes or backslashes in its path: {program}")
+    assert machine.refused("install") == (2, f"systemd cannot start a program with quotes or backslashes in its path: {program}")
 
 
-def test_each_home_has_a_unit_of_its_own_where_the_person_keeps_settings(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_home_has_its_own_unit_in_the_config_folder(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
     machine.monkeypatch.setenv("XDG_CONFIG_HOME", str(machine.person / "settings"))
     (machine.person / ".backburner").unlink()
     assert machine.service("install", as_json=True) == 0
-    told = json.loads(capsys.readouterr().out)
+    output = json.loads(capsys.readouterr().out)
     names = set()
     for home in (str(machine.place.root), "/srv/a/Some Work!", "/srv/b/Some Work!", str(machine.person / ".backburner"), "/srv/!"):
         machine.service("status", as_json=True, home=home)
         names.add(Path(json.loads(capsys.readouterr().out)["path"]).name)
-    assert len(names) == 5 and {"backburner.service", told["unit"]} < names
+    assert len(names) == 5 and {"backburner.service", output["unit"]} < names
     assert sum(name.startswith("backburner-some-work-") for name in names) == 2
-    assert told["path"] == str(machine.person / "settings" / "systemd" / "user" / told["unit"]) and Path(told["path"]).exists()
-    assert told["unit"].startswith("backburner-home-") and told["changed"] and told["active"] and told["home"] == str(machine.place.root)
+    assert output["path"] == str(machine.person / "settings" / "systemd" / "user" / output["unit"]) and Path(output["path"]).exists()
+    assert (
+        output["unit"].startswith("backburner-home-")
+        and output["changed"]
+        and output["active"]
+        and output["home"] == str(machine.place.root)
+    )
 
 
-def test_a_command_at_work_is_handed_from_engine_to_engine_and_ends_as_it_does(machine: Machine) -> None:
-    task_id, shell, go = a_command_at_work(machine.place)
+def test_a_running_command_survives_the_change_of_engines(machine: Machine) -> None:
+    task_id, shell, go = start_command(machine.place)
     on_demand = machine.place.engine
     assert on_demand and machine.place.processes("backburner-keeper")
 
@@ -219,39 +224,39 @@ def test_a_command_at_work_is_handed_from_engine_to_engine_and_ends_as_it_does(m
 
 
 @pytest.mark.parametrize("stillborn", [False, True])
-def test_what_is_asked_for_while_there_is_no_engine_is_not_stranded(machine: Machine, stillborn: bool) -> None:
-    """A door that comes between two engines starts none and leaves: in the end there is one that has read the ledger."""
-    at_work, shell, go = a_command_at_work(machine.place)
-    asked, done = machine.place.cwd / "asked", machine.place.cwd / "done"
-    (machine.systemd / "meanwhile").write_text(f"{shlex.quote(sys.executable)} -m backburner run --yes -- touch {done} >{asked}\n")
+def test_a_task_submitted_between_two_engines_is_started(machine: Machine, stillborn: bool) -> None:
+    """A client that runs between two engines starts none; the next engine must read the ledger."""
+    at_work, shell, go = start_command(machine.place)
+    submitted, done = machine.place.cwd / "submitted", machine.place.cwd / "done"
+    (machine.systemd / "meanwhile").write_text(f"{shlex.quote(sys.executable)} -m backburner run --yes -- touch {done} >{submitted}\n")
     if stillborn:
         (machine.systemd / "stillborn").touch()
-        machine.monkeypatch.setattr(door, "_ENGINE_SECONDS", 2.0)
-        says = "backburner.service does not come up; see: journalctl --user -u backburner.service"
+        machine.monkeypatch.setattr(systemd, "_ENGINE_TIMEOUT_SECONDS", 2.0)
+        says = "backburner.service did not start; see: journalctl --user -u backburner.service"
         assert machine.refused("install") == (1, says)
         assert machine.calls()[-2:] == ["disable --now backburner.service", "daemon-reload"]
     else:
         assert machine.service("install") == 0 and machine.engine
-    wait_until(done.exists, "what was asked for, with no door open")
-    (task_id,) = asked.read_text().split()
+    wait_until(done.exists, "the submitted task to run")
+    (task_id,) = submitted.read_text().split()
     go.touch()
     machine.place.cli("wait", task_id, at_work, "--timeout", "30")
     assert machine.place.status(task_id)["exit_code"] == 0 and machine.place.status(at_work)["exit_code"] == 7
     assert not process.is_alive(shell)
 
 
-def test_the_second_time_it_is_there_already_and_only_enabled_anew(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_second_service_install_only_enables_the_unit_again(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
     machine.service("install")
     engine, stamp = machine.engine, machine.unit.stat()
     (machine.systemd / "enabled").unlink()
     machine.calls(), capsys.readouterr()
     assert machine.service("install", yes=False) == 0
-    assert "is installed already" in capsys.readouterr().out
+    assert "is already installed" in capsys.readouterr().out
     assert machine.calls() == ["daemon-reload", "enable backburner.service"] and (machine.systemd / "enabled").exists()
     assert machine.engine == engine and machine.unit.stat() == stamp
 
 
-def test_installed_but_not_at_work_it_is_started_again(machine: Machine) -> None:
+def test_install_starts_an_installed_but_inactive_unit(machine: Machine) -> None:
     machine.service("install")
     machine.place.stop_engine()
     machine.place.finish("true")
@@ -261,7 +266,7 @@ def test_installed_but_not_at_work_it_is_started_again(machine: Machine) -> None
     assert machine.engine and not process.is_alive(on_demand)
 
 
-def test_after_a_move_the_unit_is_written_anew_and_the_engine_is_the_new_one(machine: Machine) -> None:
+def test_after_moving_the_program_install_replaces_unit_and_engine(machine: Machine) -> None:
     machine.service("install")
     engine, text = machine.engine, machine.unit.read_text()
     machine.unit.write_text(text.replace(machine.program, "/old/backburner"))
@@ -272,7 +277,7 @@ def test_after_a_move_the_unit_is_written_anew_and_the_engine_is_the_new_one(mac
 
 
 @pytest.mark.parametrize("verb", ["daemon-reload", "enable", "restart"])
-def test_where_systemd_refuses_the_unit_is_taken_back(machine: Machine, verb: str) -> None:
+def test_if_systemd_fails_the_unit_file_is_restored(machine: Machine, verb: str) -> None:
     machine.fails(verb, "Failed to do it: \x1b[31mno.")
     assert machine.refused("install") == (1, f"systemctl --user {verb} failed: Failed to do it: \\x1b[31mno.")
     assert not machine.unit.exists()
@@ -284,102 +289,105 @@ def test_where_systemd_refuses_the_unit_is_taken_back(machine: Machine, verb: st
     assert "/old/backburner" in machine.unit.read_text()
 
 
-def test_where_the_unit_cannot_be_written_nothing_is_changed(machine: Machine) -> None:
+def test_if_the_unit_cannot_be_written_nothing_is_changed(machine: Machine) -> None:
     machine.unit.parent.parent.parent.mkdir()
     machine.unit.parent.parent.write_text("in the way")
-    code, told = machine.refused("install")
-    assert code == 1 and str(machine.unit) in told and machine.calls() == []
+    code, message = machine.refused("install")
+    assert code == 1 and str(machine.unit) in message and machine.calls() == []
 
 
-def test_a_unit_of_somebody_else_is_left_alone(machine: Machine) -> None:
+def test_a_unit_of_another_program_is_not_changed(machine: Machine) -> None:
     machine.unit.parent.mkdir(parents=True)
     machine.unit.write_text("[Service]\nExecStart=/bin/backburner # Written by: backburner service install\n")
     for what in ("install", "uninstall"):
-        code, told = machine.refused(what)
-        assert code == 2 and told == f"{machine.unit} was not written by Backburner; move it away first. Nothing was changed."
+        code, message = machine.refused(what)
+        assert code == 2 and message == f"{machine.unit} was not written by Backburner; move it away first. Nothing was changed."
     assert machine.calls() == []
 
 
-def test_an_engine_that_a_person_started_is_left_alone(machine: Machine) -> None:
+def test_a_manually_started_engine_is_not_stopped(machine: Machine) -> None:
     command = [sys.executable, "-m", "backburner", "serve"]
     with subprocess.Popen(command, env=machine.place.environ, stderr=subprocess.DEVNULL) as serving:
         wait_until(lambda: machine.place.engine, "the engine to serve")
-        code, told = machine.refused("install")
-        assert (code, told) == (2, f"{machine.place.root} is served by process {serving.pid}, which somebody started; stop it first.")
+        code, message = machine.refused("install")
+        assert (code, message) == (
+            2,
+            f"An engine that was started manually is running for {machine.place.root} (process {serving.pid}); stop it first.",
+        )
         assert serving.poll() is None
         serving.send_signal(signal.SIGINT)
 
 
 @pytest.mark.parametrize("what", ["install", "uninstall", "status"])
-def test_without_systemd_one_sentence_says_what_to_do_instead(machine: Machine, what: str) -> None:
-    instead = f"have your own supervisor run: {machine.program} serve --home {machine.place.root}"
+def test_without_systemd_the_error_names_the_command_to_run(machine: Machine, what: str) -> None:
+    instead = f"run this with another service manager: {machine.program} serve --home {machine.place.root}"
     machine.fails("show", "Failed to connect to bus: No medium found")
-    assert machine.refused(what) == (2, f"There is no systemd for users here (Failed to connect to bus: No medium found); {instead}")
+    assert machine.refused(what) == (2, f"systemd user services are not available (Failed to connect to bus: No medium found); {instead}")
     machine.monkeypatch.setenv("PATH", str(machine.person))
-    assert machine.refused(what) == (2, f"There is no systemd for users here (systemctl: No such file or directory); {instead}")
+    assert machine.refused(what) == (2, f"systemd user services are not available (systemctl: No such file or directory); {instead}")
     assert not (machine.person / ".config").exists()
 
 
-def test_uninstalled_nothing_of_it_is_left(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+def test_uninstall_removes_everything(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
     machine.service("install")
     machine.calls(), capsys.readouterr()
     assert machine.service("uninstall") == 0
     assert machine.calls() == ["disable --now backburner.service", "daemon-reload"]
-    assert capsys.readouterr().out.splitlines()[-1] == f"{machine.unit} is removed; engines are started on demand again."
+    assert capsys.readouterr().out.splitlines()[-1] == f"{machine.unit} is removed; engines start on demand again."
     assert list(machine.unit.parent.iterdir()) == [] and not machine.engine
     assert machine.service("uninstall", yes=False) == 0
-    assert capsys.readouterr().out == f"{machine.unit} is not there; nothing to remove.\n" and machine.calls() == []
+    assert capsys.readouterr().out == f"{machine.unit} is not installed; nothing to remove.\n" and machine.calls() == []
 
 
-def test_what_systemd_does_not_stop_is_not_removed(machine: Machine) -> None:
+def test_a_unit_that_systemd_cannot_stop_is_not_removed(machine: Machine) -> None:
     machine.service("install")
     machine.fails("disable", "no")
     assert machine.refused("uninstall") == (1, "systemctl --user disable failed: no.")
 
 
-def test_the_status_tells_how_it_stands(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
-    def told() -> tuple[int, object, object, object]:
+def test_status_shows_installed_enabled_and_active(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    def status() -> tuple[int, object, object, object]:
         code = machine.service("status", as_json=True)
         found = json.loads(capsys.readouterr().out)
         assert (found["unit"], found["path"], found["home"]) == ("backburner.service", str(machine.unit), str(machine.place.root))
         return code, found["installed"], found["enabled"], found["active"]
 
-    assert told() == (1, False, False, False)
+    assert status() == (1, False, False, False)
     machine.service("install", as_json=True)
     assert json.loads(capsys.readouterr().out)["changed"] is True
-    assert told() == (0, True, True, True)
+    assert status() == (0, True, True, True)
     assert machine.service("status") == 0
     assert capsys.readouterr().out == f"backburner.service: installed, enabled, active\n{machine.unit}\n"
     machine.place.stop_engine()
-    assert told() == (1, True, True, False)
+    assert status() == (1, True, True, False)
     assert machine.service("uninstall", as_json=True) == 0
-    assert json.loads(capsys.readouterr().out)["changed"] is True and told() == (1, False, False, False)
+    assert json.loads(capsys.readouterr().out)["changed"] is True and status() == (1, False, False, False)
 
 
-def test_settings_of_the_environment_are_named_and_never_copied(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+def test_settings_from_the_environment_are_named_and_never_copied(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
     machine.monkeypatch.setenv("BACKBURNER_TELEMETRY_OTLP_HEADERS", "authorization=hush-hush")
     machine.monkeypatch.setenv("OPENAI_API_KEY", "hush-hush")
     machine.service("install")
-    said = capsys.readouterr().out
-    assert "hush-hush" not in said + machine.unit.read_text()
-    assert said.splitlines()[-1].endswith(f"so write it into {machine.place.root}/config.toml: BACKBURNER_TELEMETRY_OTLP_HEADERS")
+    output = capsys.readouterr().out
+    assert "hush-hush" not in output + machine.unit.read_text()
+    assert output.splitlines()[-1].endswith(f"add the settings to {machine.place.root}/config.toml: BACKBURNER_TELEMETRY_OTLP_HEADERS")
 
 
-def test_settings_that_are_wrong_are_told_before_anything_is_written(machine: Machine) -> None:
+def test_invalid_settings_are_reported_before_anything_is_written(machine: Machine) -> None:
     machine.place.configure("[commands]\nmax_concurrent = 0\n")
-    code, told = machine.refused("install")
-    assert code == 2 and "max_concurrent" in told and machine.calls() == []
+    code, message = machine.refused("install")
+    assert code == 2 and "max_concurrent" in message and machine.calls() == []
 
 
 def test_without_a_terminal_it_needs_yes(machine: Machine) -> None:
-    code, told = machine.refused("install", yes=False)
-    assert code == 3 and "--yes" in told
+    code, message = machine.refused("install", yes=False)
+    assert code == 3 and "--yes" in message
     machine.service("install")
     assert machine.refused("uninstall", yes=False)[0] == 3
 
 
 @pytest.mark.parametrize(("keys", "code"), [("y\n", 0), ("n\n", 3)])
-def test_at_a_terminal_it_shows_the_unit_and_asks(machine: Machine, keys: str, code: int) -> None:
+def test_at_a_terminal_install_shows_the_unit_and_asks(machine: Machine, keys: str, code: int) -> None:
     pid, terminal = pty.fork()
     if pid == 0:
         os.execv(sys.executable, [sys.executable, "-c", DRIVER, "install"])

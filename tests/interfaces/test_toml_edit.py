@@ -1,4 +1,4 @@
-"""Other people's TOML is edited as text: our table comes and goes, all the rest stays byte for byte and means the same."""
+"""Edits of TOML files: our table is added and removed, and everything else stays unchanged byte for byte."""
 
 import subprocess
 import sys
@@ -68,7 +68,7 @@ when = 2026-01-01T00:00:00Z
         "[[a]]\nx = 1\n[b]\n[[a]]\nx = 2\n",  # tomlkit writes the second [[a]] before [b]
     ],
 )
-def test_what_is_put_in_and_taken_out_again_leaves_no_trace(text: str) -> None:
+def test_adding_and_removing_our_table_restores_the_text(text: str) -> None:
     before = tomllib.loads(text.removeprefix("\ufeff"))
     put = toml.put(text, PATH, OURS)
     after = tomllib.loads(put.removeprefix("\ufeff"))
@@ -80,13 +80,13 @@ def test_what_is_put_in_and_taken_out_again_leaves_no_trace(text: str) -> None:
     assert toml.remove(put, PATH) == (text if text.endswith("\n") or text in ("", "\ufeff") else text + "\n")
 
 
-def test_it_comes_as_a_table_of_its_own_at_the_end() -> None:
+def test_our_table_is_added_at_the_end() -> None:
     assert toml.put("a = 1\n", PATH, OURS) == "a = 1\n\n" + BLOCK
     assert toml.put("a = 1", PATH, OURS) == "a = 1\n\n" + BLOCK
     assert toml.put("a = 1\r\n", PATH, OURS) == ("a = 1\n\n" + BLOCK).replace("\n", "\r\n")
 
 
-def test_an_older_table_of_ours_is_replaced_where_it_stands() -> None:
+def test_an_older_table_of_ours_is_replaced_in_place() -> None:
     older = "[a]\nx = 1\n\n{}# about z\n[z]\ny = 2\n"
     text = older.format("[mcp_servers.backburner]\ncommand = 'old'\n[mcp_servers.backburner.env]\nA = 'b'\n\n")
     assert toml.put(text, PATH, OURS) == older.format(BLOCK + "\n")
@@ -103,14 +103,14 @@ def test_an_older_table_of_ours_is_replaced_where_it_stands() -> None:
         "mcp_servers = { backburner.command = 'old' }\n",
     ],
 )
-def test_ours_is_known_in_every_way_to_write_it(ours: str) -> None:
+def test_our_table_is_recognised_in_every_notation(ours: str) -> None:
     text = "a = 1\n" + ours + "[z]\nb = 2\n"
     assert tomllib.loads(toml.put(text, PATH, OURS)) == {"a": 1, "mcp_servers": {"backburner": OURS}, "z": {"b": 2}}
     left = tomllib.loads(toml.remove(text, PATH))
     assert left.pop("mcp_servers", {}) == {} and left == {"a": 1, "z": {"b": 2}}
 
 
-def test_of_an_inline_table_only_our_member_goes() -> None:
+def test_only_our_member_of_an_inline_table_is_removed() -> None:
     for text in (
         "mcp_servers = { backburner = { a = ',' }, x = { b = '}' } }\n",
         "mcp_servers = { x = { b = '}' }, backburner = { a = ',' } }\n",
@@ -119,7 +119,7 @@ def test_of_an_inline_table_only_our_member_goes() -> None:
         assert toml.remove(text, PATH) == "mcp_servers = { x = { b = '}' } }\n"
 
 
-def test_comments_beside_ours_stay() -> None:
+def test_comments_next_to_our_table_are_kept() -> None:
     text = "[a]\nx = 1\n\n# ours\n[mcp_servers.backburner]\ncommand = 'old'\n# and this\n\n[z]\n"
     assert toml.remove(text, PATH) == "[a]\nx = 1\n\n# ours\n# and this\n\n[z]\n"
 
@@ -133,12 +133,12 @@ def test_comments_beside_ours_stay() -> None:
         ("[[mcp_servers]]\nx = 1\n", '"mcp_servers" is not a table'),
     ],
 )
-def test_what_cannot_be_read_or_has_no_place_for_us_is_refused(text: str, says: str) -> None:
+def test_invalid_files_and_conflicting_values_are_refused(text: str, says: str) -> None:
     with pytest.raises(BadInput, match=f"^x.toml: {says}"):
         toml.put(text, PATH, OURS, "x.toml")
 
 
-def test_what_a_person_added_to_our_table_can_be_written_again() -> None:
+def test_entries_a_person_added_to_our_table_can_be_rewritten() -> None:
     table = {**OURS, "env": {"A b": "c", "n": 1.5}, "empty": {}, "since": tomllib.loads("a = 2026-01-01")["a"]}
     assert tomllib.loads(toml.put("", PATH, table))["mcp_servers"]["backburner"] == table
 
@@ -168,7 +168,7 @@ def test_what_a_person_added_to_our_table_can_be_written_again() -> None:
         ("[mcp_servers]\nbackburner = 3\n", "[mcp_servers]\n" + BLOCK, "[mcp_servers]\n"),
     ],
 )
-def test_ours_in_another_form_is_replaced_and_removed(text: str, put: str, removed: str) -> None:
+def test_our_table_in_another_notation_is_replaced_and_removed(text: str, put: str, removed: str) -> None:
     assert toml.put(text, PATH, OURS) == put
     assert toml.remove(text, PATH) == removed
 
@@ -180,7 +180,7 @@ def test_members_of_an_inline_table_are_replaced_and_removed() -> None:
     assert put == "mcp_servers = { backburner = {c = {d = [1]}}, x = 1 , y = '}' } # mine\n"
 
 
-def test_a_file_that_tomlkit_would_write_in_another_order_is_refused_where_ours_cannot_be_found() -> None:
+def test_a_file_that_tomlkit_would_reorder_is_refused() -> None:
     text = "[[a]]\n[mcp_servers.backburner]\ncommand = 'old'\n[[a]]\n"
     with pytest.raises(
         BadInput, match=r"^\[mcp_servers.backburner\] cannot be added to x.toml because of how it is written; add it by hand"
@@ -205,7 +205,7 @@ def test_a_file_that_tomlkit_would_write_in_another_order_is_refused_where_ours_
         "a = 1 # mine\n[b]\nc = \n",  # not valid
     ],
 )
-def test_an_edit_that_changes_anything_else_is_not_used(wrong: str) -> None:
+def test_an_edit_that_changes_other_settings_is_discarded(wrong: str) -> None:
     text, right = "a = 1 # mine\n", "a = 1 # mine\n[b]\nc = 2\n"
     assert toml._first_valid([wrong, right], text, text, ("b",), {"c": 2}, "refused") == right
     with pytest.raises(BadInput, match=r"^refused$"):
@@ -214,7 +214,7 @@ def test_an_edit_that_changes_anything_else_is_not_used(wrong: str) -> None:
         toml._first_valid(["a = 1 # yours\n"], "a = 1 # yours\n", right, ("b",), None, "refused")
 
 
-def test_a_file_that_is_too_deep_to_compare_is_refused() -> None:
+def test_a_file_nested_too_deeply_to_compare_is_refused() -> None:
     with pytest.raises(BadInput, match=r"cannot be added to x\.toml because of how it is written"):
         toml.put(f"[{'.'.join('a' * 5000)}]\n", PATH, OURS, "x.toml")
 
@@ -297,7 +297,7 @@ def _is_kept_by_tomlkit(text: str) -> bool:
 
 
 def _others(text: str) -> str:
-    """What a document says apart from our table."""
+    """The content of a document without our table."""
     document = tomllib.loads(text.removeprefix("\ufeff"))
     servers = document.pop("mcp_servers", {})
     servers.pop("backburner", None)
@@ -308,7 +308,7 @@ def _others(text: str) -> str:
 @given(_documents(own=False))
 @example("mcp_servers = { }")
 @example("\ufeff\r\n[[a]]\r\n[b]\r\n[[a]]\r\n")
-def test_any_document_is_the_same_after_an_edit_and_its_removal(text: str) -> None:
+def test_any_document_is_unchanged_after_an_edit_and_its_removal(text: str) -> None:
     try:
         put = toml.put(text, PATH, OURS)
     except BadInput as error:
@@ -322,7 +322,7 @@ def test_any_document_is_the_same_after_an_edit_and_its_removal(text: str) -> No
 @settings(max_examples=200, deadline=None)
 @given(_documents(own=True))
 @example("a.b = 1\nmcp_servers.backburner.x = 1\n# own line\nc = 2\n")
-def test_ours_in_any_form_is_replaced_and_removed_and_nothing_else_changes(text: str) -> None:
+def test_replacing_and_removing_our_table_changes_nothing_else(text: str) -> None:
     for edit, ours in ((lambda: toml.put(text, PATH, OURS), OURS), (lambda: toml.remove(text, PATH), None)):
         try:
             edited = edit()

@@ -1,4 +1,4 @@
-"""`top`: what the board composes at any size, and the real thing in a pseudo-terminal."""
+"""`top`: the content of the board at any size, and the real program in a pseudo-terminal."""
 
 import codecs
 import contextlib
@@ -26,7 +26,7 @@ from backburner.core.models import Entry
 from backburner.core.progress import Progress
 from backburner.core.states import Result, RunState, TaskState
 from backburner.core.terminal_text import cells
-from backburner.interfaces.cli.tasks import LISTED
+from backburner.interfaces.cli.tasks import LIST_LIMIT
 from backburner.interfaces.tui.board import Board, Row, Section, arranged, compose, page, section_of
 from backburner.interfaces.tui.top_screen import STYLES
 from backburner.services.app import open_app
@@ -78,7 +78,7 @@ def everything() -> list[Entry]:
     )
 
 
-def test_the_board_has_every_task_in_its_section_with_what_matters_there() -> None:
+def test_each_task_is_in_its_section_with_the_relevant_columns() -> None:
     shown = lines(compose(board(everything(), b"one\ntwo\n", Progress(9, 20, 0.45, "9 of 20"), free=3), 130, 24))
     assert shown[0] == " backburner  ~/project" + shown[0][22:] and shown[0].endswith(
         "2 running · 1 pending · 1 waiting for approval · capacity for 3 more"
@@ -95,14 +95,14 @@ def test_the_board_has_every_task_in_its_section_with_what_matters_there() -> No
     assert shown[23].startswith(" c cancel  r restart") and shown[23].endswith("q quit")
 
 
-def test_only_the_selected_row_is_reversed_and_it_spans_the_screen() -> None:
+def test_only_the_selected_row_is_reversed_over_the_full_width() -> None:
     entries = everything()
     rows = compose(board(entries, selected=entries[2].task.task_id), 100, 24)
     chosen = [row for row in rows if any(style == "selected" for _, style in row)]
     assert len(chosen) == 1 and "143022_later" in chosen[0][0][0] and cells(chosen[0][0][0]) == 100
 
 
-def test_sections_are_ordered_by_what_comes_next() -> None:
+def test_sections_have_their_own_sort_order() -> None:
     entries = [
         task("blocked", RunState.PENDING, 0, blocked=True),
         task("timed", RunState.PENDING, 0, due_at=NOW + 5000),
@@ -133,7 +133,7 @@ def test_a_narrow_board_drops_the_duration_first_and_then_the_description() -> N
     assert lines(compose(board(pending), 60, 12))[2].endswith("143022_later for a free slot")
 
 
-def test_a_low_board_keeps_the_selected_task_and_the_keys() -> None:
+def test_a_board_of_few_lines_keeps_the_selected_task_and_the_keys() -> None:
     entries = arranged([task(f"t{n}", RunState.COMPLETED, n) for n in range(50)], NOW)
     selected = entries[30].task.task_id
     for height in range(3, 20):
@@ -155,21 +155,21 @@ def test_a_zoomed_board_is_all_output() -> None:
     assert shown[1].startswith("── ") and shown[2:-1] == [f"line {n}" for n in range(73, 100)]
 
 
-def test_a_proposal_says_how_to_answer_it_and_an_empty_board_how_to_start() -> None:
+def test_proposals_and_an_empty_board_show_the_next_command() -> None:
     shown = lines(compose(board([task("copy", TaskState.PROPOSED)]), 100, 20))
     assert "Why it needs approval: it runs the code of this project" in shown
     assert "To approve: backburner approve task_20260209_143022_copy" in shown
     assert " No background tasks in this project." in lines(compose(board([]), 100, 20))
 
 
-def test_a_question_and_the_help_take_their_places() -> None:
+def test_a_question_and_the_help_replace_the_key_line() -> None:
     assert lines(compose(board(everything(), message="Cancel x? y/n"), 80, 20))[-1] == " Cancel x? y/n"
     assert any(
         line.strip() == "c          cancel the task, after confirmation" for line in lines(compose(board(everything(), help=True), 80, 20))
     )
 
 
-def test_a_task_that_is_to_stop_says_so() -> None:
+def test_a_task_being_cancelled_is_marked() -> None:
     entries = [task("a"), task("x", cancel_requested_at=NOW)]
     assert ("stopping       ", "cancelled") in compose(board(entries), 100, 10)[3]
 
@@ -215,7 +215,7 @@ def boards(draw: st.DrawFn) -> Board:
 @given(boards(), st.integers(1, 250), st.integers(1, 80))
 @example(board(everything(), HOSTILE.encode()), 1, 1)
 @example(board([task("x", description=HOSTILE)], (HOSTILE * 1000).encode(), everywhere=True), 250, 80)
-def test_nothing_ever_leaves_the_screen_or_could_move_its_cursor(shown: Board, width: int, height: int) -> None:
+def test_no_board_exceeds_the_screen_or_contains_control_codes(shown: Board, width: int, height: int) -> None:
     rows = compose(shown, width, height)
     assert len(rows) == height
     for row in rows:
@@ -276,7 +276,7 @@ class Screen(pyte.Screen):
 
 
 class Terminal:
-    """`backburner top`, or another command, in a pseudo-terminal of its own."""
+    """`backburner top`, or another command, in a pseudo-terminal."""
 
     def __init__(
         self,
@@ -370,7 +370,7 @@ def top(opened: list[Terminal], place: Place, **options: object) -> Terminal:
     return opened[-1]
 
 
-def test_the_board_shows_what_runs_and_its_output_as_it_comes_and_q_gives_the_terminal_back(place: Place, opened: list[Terminal]) -> None:
+def test_the_board_shows_live_output_and_q_restores_the_terminal(place: Place, opened: list[Terminal]) -> None:
     gate = place.cwd / "gate"
     task_id = place.run(
         f"echo hello; while [ ! -e {gate} ]; do sleep 0.02; done; echo '3/4'; echo late; exec sleep 600", options=("--shell",)
@@ -388,7 +388,7 @@ def test_the_board_shows_what_runs_and_its_output_as_it_comes_and_q_gives_the_te
     place.ok("cancel", task_id)
 
 
-def test_c_and_y_cancel_the_selected_task_and_anything_else_does_not(place: Place, opened: list[Terminal]) -> None:
+def test_c_then_y_cancels_the_selected_task_and_other_keys_do_not(place: Place, opened: list[Terminal]) -> None:
     first, second = place.run("sleep", "600"), place.run("sleep", "601")
     terminal = top(opened, place)
     terminal.sees("2 running")
@@ -408,7 +408,7 @@ def test_c_and_y_cancel_the_selected_task_and_anything_else_does_not(place: Plac
     place.ok("cancel", second)
 
 
-def test_restart_asks_on_the_plain_screen_and_comes_back_with_the_new_task(place: Place, opened: list[Terminal]) -> None:
+def test_restart_prompts_on_the_normal_screen_and_shows_the_new_task(place: Place, opened: list[Terminal]) -> None:
     first = place.finish("install", "-d", "made")["task_id"]
     terminal = top(opened, place)
     terminal.sees(f"^── {first} · completed")
@@ -416,7 +416,7 @@ def test_restart_asks_on_the_plain_screen_and_comes_back_with_the_new_task(place
     terminal.sees("Start in background[?]")
     assert not terminal.screen.alternate
     terminal.type("n\n")
-    terminal.sees("Not started: you said no")
+    terminal.sees("Not started: you rejected it")
     terminal.type("\n")
     terminal.sees(f"^── {first} · completed")
     terminal.type("r")
@@ -432,7 +432,7 @@ def test_restart_asks_on_the_plain_screen_and_comes_back_with_the_new_task(place
     assert terminal.left() == 0 and terminal.restored
 
 
-def test_l_follows_the_log_on_the_plain_screen_until_ctrl_c(place: Place, opened: list[Terminal]) -> None:
+def test_l_follows_the_log_on_the_normal_screen_until_ctrl_c(place: Place, opened: list[Terminal]) -> None:
     task_id = place.run("echo followed; exec sleep 600", options=("--shell",))
     terminal = top(opened, place)
     terminal.sees("followed")
@@ -448,7 +448,7 @@ def test_l_follows_the_log_on_the_plain_screen_until_ctrl_c(place: Place, opened
     place.ok("cancel", task_id)
 
 
-def test_hostile_output_and_words_never_reach_the_terminal(place: Place, opened: list[Terminal]) -> None:
+def test_control_codes_in_output_and_names_do_not_reach_the_board(place: Place, opened: list[Terminal]) -> None:
     attacks = [
         "\x1b]0;owned\x07", "\x1b[8;1;1t", "\x1b[6n", "\x1b[?1000h", "\x1bP+q544e\x1b\\", "\x1b[5;31;1m", "\x1b[3;3H", "\x1bc",
         "\x9b31m", "\u202e", "\x0e", "\x1b]52;c;b3duZWQ=\x07", "\x1b[38;2;1;2;3m", "\x1b[999B", "\x1b_owned\x1b\\",
@@ -487,7 +487,7 @@ def test_the_board_follows_the_size_of_the_terminal(place: Place, opened: list[T
     place.ok("cancel", task_id)
 
 
-def test_tasks_appear_by_themselves_and_a_shows_those_of_all_projects(place: Place, opened: list[Terminal]) -> None:
+def test_new_tasks_appear_and_a_shows_all_projects(place: Place, opened: list[Terminal]) -> None:
     elsewhere = place.cwd.parent / "elsewhere"
     elsewhere.mkdir()
     terminal = top(opened, place)
@@ -507,12 +507,12 @@ def test_tasks_appear_by_themselves_and_a_shows_those_of_all_projects(place: Pla
     assert terminal.left() == 0
 
 
-def test_what_is_live_is_shown_however_many_are_younger(place: Place, opened: list[Terminal]) -> None:
+def test_live_tasks_are_shown_even_if_many_newer_tasks_exist(place: Place, opened: list[Terminal]) -> None:
     submission = request(command=("install", "-d", "made"), cwd=str(place.cwd), environment={"PATH": os.environ["PATH"]})
     with open_app(place.home, place.environ) as app:
-        ids = [app.submissions.submit(submission, caller(app)).task.task_id for _ in range(LISTED + 5)]
+        ids = [app.submissions.submit(submission, caller(app)).task.task_id for _ in range(LIST_LIMIT + 5)]
     terminal = top(opened, place)
-    terminal.sees(f"{LISTED + 5} waiting for approval")
+    terminal.sees(f"{LIST_LIMIT + 5} waiting for approval")
     terminal.type("\x1bOF")
     terminal.sees(f"^── {ids[-1]} · proposed")
     terminal.type("\x1b[5~\x1b[5~k\x1bOHj")
@@ -521,7 +521,7 @@ def test_what_is_live_is_shown_however_many_are_younger(place: Place, opened: li
     assert terminal.left() == 0
 
 
-def test_trouble_with_the_ledger_is_said_and_the_board_comes_back_when_it_is_over(place: Place, opened: list[Terminal]) -> None:
+def test_a_ledger_error_is_shown_and_the_board_recovers(place: Place, opened: list[Terminal]) -> None:
     place.finish("true")
     terminal = top(opened, place, columns=200)
     terminal.sees("Recent 1")
@@ -539,7 +539,7 @@ def test_trouble_with_the_ledger_is_said_and_the_board_comes_back_when_it_is_ove
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 0)])
-def test_a_board_that_is_told_to_end_gives_the_terminal_back(place: Place, opened: list[Terminal], number: int, code: int) -> None:
+def test_a_board_ended_by_a_signal_restores_the_terminal(place: Place, opened: list[Terminal], number: int, code: int) -> None:
     terminal = top(opened, place)
     terminal.sees("No background tasks in this project")
     terminal.process.send_signal(number)
@@ -547,7 +547,7 @@ def test_a_board_that_is_told_to_end_gives_the_terminal_back(place: Place, opene
 
 
 @pytest.mark.parametrize("controlling", [True, False])
-def test_a_board_whose_terminal_is_gone_ends(place: Place, opened: list[Terminal], controlling: bool) -> None:
+def test_a_board_whose_terminal_closes_exits(place: Place, opened: list[Terminal], controlling: bool) -> None:
     terminal = top(opened, place, controlling=controlling)  # only where it is the controlling one there is a signal
     terminal.sees("No background tasks in this project")
     terminal.hang_up()
@@ -555,7 +555,7 @@ def test_a_board_whose_terminal_is_gone_ends(place: Place, opened: list[Terminal
 
 
 @pytest.mark.parametrize("where", ["here", "elsewhere"])
-def test_an_unexpected_error_is_told_after_the_terminal_has_been_given_back(place: Place, opened: list[Terminal], where: str) -> None:
+def test_an_internal_error_is_printed_after_the_terminal_is_restored(place: Place, opened: list[Terminal], where: str) -> None:
     folder = place.cwd.parent / where if where == "elsewhere" else place.cwd
     folder.mkdir(exist_ok=True)
     place.ok("run", "--wait", "--", "true", cwd=folder)
@@ -569,10 +569,10 @@ def test_an_unexpected_error_is_told_after_the_terminal_has_been_given_back(plac
     else:
         terminal.type("a")
     assert terminal.left() == 1 and terminal.restored
-    assert b"Backburner made a mistake: JSONDecodeError" in terminal.raw.rpartition(b"\x1b[?1049l")[2]
+    assert b"Internal error: JSONDecodeError" in terminal.raw.rpartition(b"\x1b[?1049l")[2]
 
 
-def test_keys_that_are_not_known_and_pasted_text_do_nothing(place: Place, opened: list[Terminal]) -> None:
+def test_unknown_keys_and_pasted_text_do_nothing(place: Place, opened: list[Terminal]) -> None:
     first, second = place.run("sleep", "600"), place.run("sleep", "601")
     terminal = top(opened, place)
     terminal.sees("2 running")
@@ -592,7 +592,7 @@ def test_keys_that_are_not_known_and_pasted_text_do_nothing(place: Place, opened
     place.ok("cancel", first, second)
 
 
-def test_what_another_program_writes_does_not_move_the_board_and_ctrl_l_removes_it(place: Place, opened: list[Terminal]) -> None:
+def test_ctrl_l_removes_the_output_of_another_program(place: Place, opened: list[Terminal]) -> None:
     task_id = place.run("sleep", "600")
     terminal = top(opened, place)
     terminal.sees("1 running")
@@ -614,7 +614,7 @@ def test_what_another_program_writes_does_not_move_the_board_and_ctrl_l_removes_
     place.ok("cancel", task_id)
 
 
-def test_a_tiny_terminal_has_the_selected_task_and_the_key_that_leaves(place: Place, opened: list[Terminal]) -> None:
+def test_a_tiny_terminal_shows_the_selected_task_and_the_quit_key(place: Place, opened: list[Terminal]) -> None:
     place.finish("true")
     terminal = top(opened, place, columns=10, lines=3)
     terminal.sees("^ q quit$")
@@ -625,7 +625,7 @@ def test_a_tiny_terminal_has_the_selected_task_and_the_key_that_leaves(place: Pl
     assert terminal.left() == 0 and terminal.restored and not terminal.screen.wrapped
 
 
-def test_changed_settings_are_taken_over(place: Place, opened: list[Terminal]) -> None:
+def test_the_board_applies_changed_settings(place: Place, opened: list[Terminal]) -> None:
     terminal = top(opened, place)
     terminal.sees("capacity for 5 more")
     place.configure("[commands]\nmax_concurrent = 7\n")
@@ -640,7 +640,7 @@ def test_changed_settings_are_taken_over(place: Place, opened: list[Terminal]) -
     assert terminal.left() == 0
 
 
-def test_colours_are_left_out_where_nobody_wants_them(place: Place, opened: list[Terminal]) -> None:
+def test_no_colour_setting_disables_colours(place: Place, opened: list[Terminal]) -> None:
     place.finish("false")
     colour = re.compile(rb"\x1b\[[\d;]*3[1-7][;m]")
     plain, coloured = top(opened, place, env={"NO_COLOR": "1"}), top(opened, place)
@@ -651,7 +651,7 @@ def test_colours_are_left_out_where_nobody_wants_them(place: Place, opened: list
     assert not colour.search(plain.raw) and colour.search(coloured.raw)
 
 
-def test_a_terminal_of_old_gets_plain_letters(place: Place, opened: list[Terminal]) -> None:
+def test_an_ascii_terminal_gets_ascii_characters(place: Place, opened: list[Terminal]) -> None:
     place.finish("echo", "進", options=("--description", "進捗"))
     terminal = top(opened, place, env={"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"})
     terminal.sees(r"^-- task_\d+_\d+_echo - completed \d+m?s - \?\? -")
@@ -659,7 +659,7 @@ def test_a_terminal_of_old_gets_plain_letters(place: Place, opened: list[Termina
     assert terminal.left() == 0 and terminal.raw.isascii()
 
 
-def test_a_terminal_whose_name_is_not_known_gets_the_board(place: Place, opened: list[Terminal]) -> None:
+def test_an_unknown_terminal_type_gets_the_board(place: Place, opened: list[Terminal]) -> None:
     terminal = top(opened, place, env={"TERM": "xterm-of-tomorrow"})
     terminal.sees("No background tasks in this project")
     terminal.type("q")
@@ -667,13 +667,13 @@ def test_a_terminal_whose_name_is_not_known_gets_the_board(place: Place, opened:
 
 
 @pytest.mark.parametrize("term", ["dumb", "", "unknown"])
-def test_a_terminal_that_cannot_be_drawn_on_gets_one_sentence(place: Place, opened: list[Terminal], term: str) -> None:
+def test_an_unsupported_terminal_gets_one_error_line(place: Place, opened: list[Terminal], term: str) -> None:
     terminal = top(opened, place, env={"TERM": term})
     assert terminal.left() == 2
     assert terminal.raw.decode() == "`top` needs a terminal; `backburner list` works without one.\r\n"
 
 
-def test_without_a_terminal_top_says_so_and_its_json_is_that_of_list(place: Place) -> None:
+def test_without_a_terminal_top_is_an_error_and_its_json_is_that_of_list(place: Place) -> None:
     place.finish("true")
     done = place.cli("top")
     assert (done.returncode, done.stdout) == (2, "")

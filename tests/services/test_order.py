@@ -114,7 +114,7 @@ def test_a_key_starts_its_command_only_once(place: Place) -> None:
     place.ok("wait", first)
     again = place.cli("run", "--yes", "--key", "k", "--", "sh", "-c", "echo once >> ran")
     assert (again.returncode, again.stdout.strip()) == (0, first)
-    assert "The key 'k' was used before: this is the task of then (completed)." in again.stderr
+    assert f"Key 'k' is already used by task {first} (completed); nothing new was started." in again.stderr
     other = place.cli("run", "--key", "k", "--", "true")
     assert other.returncode == 2 and first in other.stderr
     assert (place.cwd / "ran").read_text() == "once\n"

@@ -79,7 +79,9 @@ def test_a_run_whose_effect_is_unknown_is_not_retried(simulation: SchedulerSimul
     task = simulation.add("deploy")
     simulation.tick(HOUR)
     simulation.settle("failed", result=Result.AMBIGUOUS)
-    assert [row.cause.kind for row in simulation.rows(task)] == ["schedule"] and "may or may not have taken effect" in simulation.notices()[0]
+    assert [row.cause.kind for row in simulation.rows(task)] == ["schedule"] and "may or may not have taken effect" in simulation.notices()[
+        0
+    ]
 
 
 def test_a_waiting_run_notifies_the_user_once_and_skips_later_slots(simulation: SchedulerSimulation) -> None:

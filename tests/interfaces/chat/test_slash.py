@@ -60,7 +60,7 @@ def test_slash_tasks_list(chats: Chats) -> None:
     place = chats.place
     with chats.open(columns=120) as terminal:
         terminal.type("/tasks\r")
-        terminal.wait("No background tasks here.")
+        terminal.wait("No background tasks in this project.")
         for name in ("Task 1", "Task 2"):
             place.ok("run", "--wait", "--description", name, "--", "echo", name)
         terminal.type("/tasks completed\r")

@@ -1,10 +1,10 @@
-"""`ask`, `resume`, `agents` and `sessions`: agents in the background, from the command line."""
+"""`ask`, `resume`, `agents` and `sessions`: agent tasks and sessions on the command line."""
 
 import argparse
 import os
 import sys
 
-from backburner.core import formatting as words
+from backburner.core import formatting
 from backburner.core import task_text as render
 from backburner.core.errors import ApprovalRequired, BackburnerError, BadInput
 from backburner.core.models import PRIORITIES, Caller, Entry, Submission
@@ -36,22 +36,26 @@ def ask(app: App, caller: Caller, args: argparse.Namespace) -> int:
         session=caller.session,
         opened=cwd(),
     )
-    return _asked(app, caller, app.submissions.submit(submission, caller), args)
+    return _print_started(app, caller, app.submissions.submit(submission, caller), args)
 
 
 def resume(app: App, caller: Caller, args: argparse.Namespace) -> int:
     message = sys.stdin.read() if args.message == "-" else args.message
-    return _asked(app, caller, app.conversations.resume(args.id, message, caller), args)
+    return _print_started(app, caller, app.conversations.resume(args.id, message, caller), args)
 
 
-def _asked(app: App, caller: Caller, entry: Entry, args: argparse.Namespace) -> int:
+def _print_started(app: App, caller: Caller, entry: Entry, args: argparse.Namespace) -> int:
+    """Print the task ID, or with `--wait` the answer."""
     task_id = entry.task.task_id
     if entry.status == "proposed":
         raise ApprovalRequired(task_id=task_id, reason="; ".join(entry.task.decision.reasons))
     if not args.wait:
-        render.print_json(render.as_json(entry, now_ms())) if args.json else print(task_id)
-        if sys.stderr.isatty() and not args.json:
-            hint(f"Asked in the background. Its answer: backburner wait {task_id}; backburner logs {task_id}")
+        if args.json:
+            render.print_json(render.as_json(entry, now_ms()))
+            return 0
+        print(task_id)
+        if sys.stderr.isatty():
+            hint(f"Started in the background. To see the answer: backburner wait {task_id}; backburner logs {task_id}")
         return 0
     with app.sessions.interactive(entry.task.lane, task_id):
         for (entry,) in app.waiting.watch([task_id], None):
@@ -65,8 +69,8 @@ def _asked(app: App, caller: Caller, entry: Entry, args: argparse.Namespace) -> 
     else:
         sys.stdout.write(output)
         if entry.status != "completed":
-            why = f": {entry.run.error}" if entry.run and entry.run.end.result == Result.EXIT and entry.run.error else ""
-            hint(f"{render.ended_line(entry, now_ms())}{why}")
+            reason = f": {entry.run.error}" if entry.run and entry.run.end.result == Result.EXIT and entry.run.error else ""
+            hint(f"{render.ended_line(entry, now_ms())}{reason}")
     acknowledge(app, caller, [task_id])
     return 0 if entry.status == "completed" else 1
 
@@ -74,8 +78,8 @@ def _asked(app: App, caller: Caller, entry: Entry, args: argparse.Namespace) -> 
 def agents(app: App, caller: Caller, args: argparse.Namespace) -> int:
     names = sorted({"default", *app.config.agents, *app.agents.installed(caller)})
     if len(names) > 1 and "default" not in app.config.agents and not app.config.text("models.default"):
-        names.remove("default")  # there are others to ask
-    rows = [_about(app, name) for name in names]
+        names.remove("default")  # no model is set for it, and other agents are available
+    rows = [_agent_row(app, name) for name in names]
     if args.check:
         need("agent", "Agents need")
         from backburner.agents.health import check_agent
@@ -85,47 +89,51 @@ def agents(app: App, caller: Caller, args: argparse.Namespace) -> int:
                 row["problem"] = check_agent(app.home, app.agents.settings(name), caller.environ) or ""
     if args.json:
         render.print_json(rows)
-    for row in rows if not args.json else ():
-        print(f"{row['name']:14} {row['model'] or row['command'] or '-':36} {row['problem'] or row['description']}")
+    else:
+        for row in rows:
+            print(f"{row['name']:14} {row['model'] or row['command'] or '-':36} {row['problem'] or row['description']}")
     return 0 if not args.check or not any(row["problem"] for row in rows) else 1
 
 
-def _about(app: App, name: str) -> dict[str, str]:
+def _agent_row(app: App, name: str) -> dict[str, str]:
     try:
         settings = app.agents.settings(name)
     except BackburnerError as error:
         return {"name": name, "type": "", "model": "", "command": "", "description": "", "problem": str(error)}
     command = settings.get("url") or settings["command"] if settings["type"] else ""
-    about = {"name": name, "type": settings["type"], "model": settings["model"], "command": command}
-    return {**about, "description": settings.get("description", ""), "problem": ""}
+    row = {"name": name, "type": settings["type"], "model": settings["model"], "command": command}
+    return {**row, "description": settings.get("description", ""), "problem": ""}
 
 
 def sessions(app: App, caller: Caller, args: argparse.Namespace) -> int:
     if args.what == "end":
         if not args.session:
-            raise BadInput("Say which: backburner sessions end SESSION")
-        ended = app.tasks.end_session(args.session)
-        render.print_json({"session": args.session, "cleared": ended}) if args.json else print(
-            f"Session {visible(args.session)} ended; {len(ended)} tasks went with it."
-        )
+            raise BadInput("No session given. Usage: backburner sessions end SESSION")
+        cleared = app.tasks.end_session(args.session)
+        if args.json:
+            render.print_json({"session": args.session, "cleared": cleared})
+        else:
+            print(f"Session {visible(args.session)} ended; {len(cleared)} tasks deleted.")
         return 0
-    found = app.sessions.list()
+    sessions = app.sessions.list()
     if args.json:
         render.print_json(
             [
                 {
-                    **one._asdict(),
-                    "process": str(one.process) if one.process else None,
-                    "seen_at": words.iso(one.seen_at),
-                    "created_at": words.iso(one.created_at),
+                    **session._asdict(),
+                    "process": str(session.process) if session.process else None,
+                    "seen_at": formatting.iso(session.seen_at),
+                    "created_at": formatting.iso(session.created_at),
                 }
-                for one in found
+                for session in sessions
             ]
         )
         return 0
-    for one in found:
-        here = "here" if is_alive(one.process) else "gone" if one.process else "-"
-        print(f"{one.session_id}  {here}  last seen {words.local_time(one.seen_at)}  {visible(one.project)}")
-    if not found:
-        hint("No agent has asked for anything yet.")
+    for session in sessions:
+        state = "-"
+        if session.process:
+            state = "active" if is_alive(session.process) else "closed"
+        print(f"{session.session_id}  {state}  last seen {formatting.local_time(session.seen_at)}  {visible(session.project)}")
+    if not sessions:
+        hint("No sessions.")
     return 0

@@ -1,11 +1,11 @@
-"""`check`, `trust` and `audit`: the verbs about the gate itself."""
+"""`check`, `trust` and `audit`: commands that show and change what the gate allows."""
 
 import argparse
 import os
 import sys
 
 from backburner.approval.shell_parser import parse_commands
-from backburner.core import formatting as words
+from backburner.core import formatting
 from backburner.core import task_text as render
 from backburner.core.errors import BadInput
 from backburner.core.masking import masked_line, masked_words
@@ -17,7 +17,7 @@ from backburner.services.app import App
 
 
 def check(app: App, caller: Caller, args: argparse.Namespace) -> int:
-    """What the gate would say; nothing is stored and nothing runs."""
+    """Print the decision of the gate. Nothing is stored and nothing runs."""
     submission = submission_from(caller, args)
     verdict = app.gate.check(submission)
     parts = [
@@ -25,10 +25,10 @@ def check(app: App, caller: Caller, args: argparse.Namespace) -> int:
         for part in parse_commands(submission.spec.command.words, submission.spec.command.shell)
     ]
     if args.json:
-        about = {"rule": verdict.rule, "part": verdict.part, "reasons": list(verdict.reasons), "effects": list(verdict.effects)}
-        render.print_json({"verdict": verdict.decision, **about, "parts": parts})
+        details = {"rule": verdict.rule, "part": verdict.part, "reasons": list(verdict.reasons), "effects": list(verdict.effects)}
+        render.print_json({"verdict": verdict.decision, **details, "parts": parts})
     else:
-        print(f"{verdict.decision}: {words.command_line(submission.spec.command.words, submission.spec.command.shell)}")
+        print(f"{verdict.decision}: {formatting.command_line(submission.spec.command.words, submission.spec.command.shell)}")
         for part in parts if len(parts) > 1 else []:
             through = f"  (through {', '.join(part['inside'])})" if part["inside"] else ""
             print(f"  would run: {visible(str(part['command']))}{through}")
@@ -36,46 +36,62 @@ def check(app: App, caller: Caller, args: argparse.Namespace) -> int:
         for reason in verdict.reasons:
             print(f"  - {reason}")
         if verdict.trust_would_do:
-            print("  It would be allowed in a trusted project: backburner trust")
+            print("  To allow it, trust this project: backburner trust")
     return 0 if verdict.decision == "allow" else 3
 
 
 def trust(app: App, caller: Caller, args: argparse.Namespace) -> int:
     if args.revoke is not None:
         app.approvals.revoke(args.revoke)
-        render.print_json({"revoked": args.revoke}) if args.json else print(f"Grant {args.revoke} revoked.")
+        if args.json:
+            render.print_json({"revoked": args.revoke})
+        else:
+            print(f"Permission {args.revoke} revoked.")
         return 0
     if args.list:
-        grants = app.approvals.grants()
-        if args.json:
-            render.print_json(
-                [{**grant._asdict(), "command": masked_words(grant.command), "created_at": words.iso(grant.created_at)} for grant in grants]
-            )
-        for grant in grants if not args.json else []:
-            what = "its code is trusted" if grant.kind == "trust" else f"always: {masked_line(grant.command, False)}"
-            print(f"{grant.grant_id:>4}  {words.local_time(grant.created_at)}  {visible(grant.project)}  {what}")
-        if not grants and not args.json:
-            hint("Nothing was said for good yet.")
-        return 0
+        return _list_grants(app, args)
     folder = os.path.abspath(args.folder or os.getcwd())
     if not os.path.isdir(folder):
-        raise BadInput(f"{folder} is not a folder.")
+        raise BadInput(f"{folder} is not a directory.")
     project = app.approvals.trust_project(folder, caller)
-    render.print_json({"trusted": project}) if args.json else print(f"The code of {visible(project)} may run from now on.")
+    if args.json:
+        render.print_json({"trusted": project})
+    else:
+        print(f"Project {visible(project)} is now trusted: its code runs without approval.")
+    return 0
+
+
+def _list_grants(app: App, args: argparse.Namespace) -> int:
+    """Print the permanent permissions: trusted projects and commands that are always allowed."""
+    grants = app.approvals.grants()
+    if args.json:
+        created = [formatting.iso(grant.created_at) for grant in grants]
+        render.print_json(
+            [
+                {**grant._asdict(), "command": masked_words(grant.command), "created_at": at}
+                for grant, at in zip(grants, created, strict=True)
+            ]
+        )
+        return 0
+    for grant in grants:
+        what = "trusted project" if grant.kind == "trust" else f"always allowed: {masked_line(grant.command, False)}"
+        print(f"{grant.grant_id:>4}  {formatting.local_time(grant.created_at)}  {visible(grant.project)}  {what}")
+    if not grants:
+        hint("No permanent permissions yet.")
     return 0
 
 
 def audit(app: App, caller: Caller, args: argparse.Namespace) -> int:
-    """Who said yes to what, through which door, by which rule."""
+    """Print who approved each task, through which interface, and the rule that was applied."""
     entries = app.queries.list(caller, everywhere=not args.here, limit=args.limit or None)
     if args.json:
         keys = ("task_id", "command", "shell", "cwd", "status", "approved_by", "approved_via", "approved_at", "rule", "reasons")
         render.print_json([{key: render.as_json(entry, 0)[key] for key in keys} for entry in entries])
         return 0
     for task, _ in reversed(entries):
-        who = f"{task.decision.by} via {task.decision.via}" if task.decision.by else str(task.state)
+        approver = f"{task.decision.by} via {task.decision.via}" if task.decision.by else str(task.state)
         print(
-            f"{words.local_time(task.decision.at or task.created_at)}  {who:<18} {task.task_id}  {masked_line(task.spec.command.words, task.spec.command.shell)}"
+            f"{formatting.local_time(task.decision.at or task.created_at)}  {approver:<18} {task.task_id}  {masked_line(task.spec.command.words, task.spec.command.shell)}"
         )
         print(f"{'':21}rule: {task.decision.rule or '-'}; {'; '.join(task.decision.reasons)}")
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Completion scripts for bash, zsh and fish: verbs, options, and the ids of tasks, read from the parsers themselves."""
+"""Completion scripts for bash, zsh and fish: commands, options and task IDs. Options are read from the parsers."""
 
 from backburner.core.states import RunState
 from backburner.interfaces.cli.main import VERBS, verb_parser
@@ -17,7 +17,7 @@ def script(shell: str) -> str:
 
 
 def options(verb: str) -> list[str]:
-    """The long options of a verb."""
+    """The long options of a command."""
     return [name for action in verb_parser(verb)._actions for name in action.option_strings if name.startswith("--")]
 
 
@@ -47,15 +47,15 @@ complete -o default -F _backburner backburner"""
 
 
 def _words(verb: str) -> list[str]:
-    """What can follow a verb: its options, and the words it knows."""
+    """What can follow a command: its options and its fixed values."""
     choices = [str(choice) for action in verb_parser(verb)._actions for choice in action.choices or ()]
     return [*options(verb), *choices, *(map(str, RunState) if verb == "list" else ())]
 
 
 def _fish() -> str:
     lines = ["complete -c backburner -f"]
-    for verb, (about, _) in VERBS.items():
-        lines.append(f"complete -c backburner -n __fish_use_subcommand -a {verb} -d '{about.replace(chr(39), '')}'")
+    for verb, (description, _) in VERBS.items():
+        lines.append(f"complete -c backburner -n __fish_use_subcommand -a {verb} -d '{description.replace(chr(39), '')}'")
         lines += [f"complete -c backburner -n '__fish_seen_subcommand_from {verb}' -l {name[2:]}" for name in options(verb)]
     ids = "(backburner list --limit 50 2>/dev/null | cut -f1)"
     lines.append(f"complete -c backburner -n '__fish_seen_subcommand_from {' '.join(_TAKES_IDS)}' -a '{ids}'")

@@ -1,4 +1,4 @@
-"""`logs`, `events` and `send`: what was written, read from anywhere and followed; and what is written to a command."""
+"""`logs`, `send` and `events`: the output of a task, its input, and the event log."""
 
 import argparse
 import json
@@ -7,7 +7,7 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from backburner.core import formatting as words
+from backburner.core import formatting
 from backburner.core import task_text as render
 from backburner.core.errors import BadInput
 from backburner.core.events import Event
@@ -21,12 +21,12 @@ from backburner.system.log_file import position_of
 
 
 def logs(app: App, caller: Caller, args: argparse.Namespace) -> int:
-    """The output of a task, to its present end or on to its last line."""
+    """Print the output of a task so far; with `-f`, continue until the task ends."""
     entry = app.queries.find(args.id, caller)
     if entry.run is None:
         raise BadInput(f"Task {entry.task.task_id} is {entry.status}; it has no output yet.")
     if args.json and args.follow:
-        raise BadInput("`logs -f` has no JSON; `logs --json` gives what there is, and a cursor to go on from.")
+        raise BadInput("`logs -f` does not support --json. Use `logs --json`, which prints a cursor for --since.")
     follower = _follower(app, entry, args)
     pieces = follower.pieces() if args.follow else follower.now()
     if args.grep is not None:
@@ -34,32 +34,33 @@ def logs(app: App, caller: Caller, args: argparse.Namespace) -> int:
     try:
         if args.json:
             output = b"".join(pieces).decode("utf-8", "replace")
-            about = {"task_id": entry.task.task_id, "log": app.runs.log_path(entry), "output": output}
-            render.print_json({**about, "cursor": _cursor(follower), "status": follower.entry.status})
+            result = {"task_id": entry.task.task_id, "log": app.runs.log_path(entry), "output": output}
+            render.print_json({**result, "cursor": _cursor(follower), "status": follower.entry.status})
             return 0
         _print(pieces, raw=args.raw)
     except FileNotFoundError:
-        _missing(app, entry, as_json=args.json)
+        _report_missing_log(app, entry, as_json=args.json)
     if args.follow:
         hint(render.ended_line(follower.entry, now_ms()))
     elif args.since is not None:
-        hint(f"Go on with: --since {_cursor(follower)}")
+        hint(f"Continue with: --since {_cursor(follower)}")
     return 0
 
 
-def _missing(app: App, entry: Entry, *, as_json: bool) -> None:
-    """There is no log: nothing was printed yet, or it is gone."""
+def _report_missing_log(app: App, entry: Entry, *, as_json: bool) -> None:
+    """Handle a missing log file: an error if the run has ended, empty output if it has printed nothing yet."""
     if entry.run and entry.run.end.result not in (None, Result.UNSTARTED, Result.DENIED, Result.DEPENDENCY):
-        raise BadInput(f"The output of {entry.task.task_id} is gone: {app.runs.log_path(entry)} does not exist.")
+        raise BadInput(f"The output of {entry.task.task_id} is missing: {app.runs.log_path(entry)} does not exist.")
     if as_json:
-        about = {"task_id": entry.task.task_id, "log": app.runs.log_path(entry), "output": "", "cursor": f"{entry.task.run_count}:0"}
-        render.print_json({**about, "status": entry.status})
+        result = {"task_id": entry.task.task_id, "log": app.runs.log_path(entry), "output": "", "cursor": f"{entry.task.run_count}:0"}
+        render.print_json({**result, "status": entry.status})
 
 
 def _follower(app: App, entry: Entry, args: argparse.Namespace) -> LogFollower:
     count = entry.task.run_count
     if args.run is not None and not 1 <= args.run <= count:
-        raise BadInput(f"Task {entry.task.task_id} has {count} run{'s' * (count != 1)}, no number {args.run}.")
+        runs = "1 run" if count == 1 else f"{count} runs"
+        raise BadInput(f"Task {entry.task.task_id} has {runs}; run {args.run} does not exist.")
     n, since = args.run, 0
     if args.since is not None:
         n, since = position_of(args.since, count)
@@ -80,15 +81,15 @@ def _pattern(text: str) -> "re.Pattern[str]":
 
 
 def _matching(pieces: Iterable[bytes], pattern: "re.Pattern[str]", last: int | None) -> Iterator[bytes]:
-    """The lines that fit, whole; with `last` only that many at the end."""
+    """The lines that match; with `last`, only the last ones."""
     rest, kept = b"", deque[bytes](maxlen=last)
     for piece in pieces:
         *lines, rest = (rest + piece).split(b"\n")
-        found = [line + b"\n" for line in lines if pattern.search(line.decode("utf-8", "replace"))]
+        matches = [line + b"\n" for line in lines if pattern.search(line.decode("utf-8", "replace"))]
         if last is not None:
-            kept += found
+            kept += matches
         else:
-            yield b"".join(found)
+            yield b"".join(matches)
     if rest and pattern.search(rest.decode("utf-8", "replace")):
         kept.append(rest + b"\n")
     yield b"".join(kept)
@@ -115,7 +116,7 @@ def send(app: App, caller: Caller, args: argparse.Namespace) -> int:
 
 
 def events(app: App, caller: Caller, args: argparse.Namespace) -> int:
-    """What happened, oldest first; with `-f` as it happens. Following in JSON is one object a line."""
+    """Print events, oldest first; with `-f`, follow new ones. `-f --json` prints one object per line."""
     after, as_json = args.since, args.json
     if not args.follow:
         events = list(_events(app, after))
@@ -133,13 +134,13 @@ def events(app: App, caller: Caller, args: argparse.Namespace) -> int:
 
 
 def _events(app: App, after: int) -> Iterator[Event]:
-    """Everything there is after an event, page by page."""
+    """All events after a number, read page by page."""
     while page := app.queries.events(after):
         yield from page
         after = page[-1].event_id
 
 
 def _event_line(event: Event) -> str:
-    about = " ".join(f"{name}={value}" for name, value in event.data.items() if value not in (None, []))
+    data = " ".join(f"{name}={value}" for name, value in event.data.items() if value not in (None, []))
     subject = event.run_id or event.task_id or "-"
-    return f"{event.event_id:>6}  {words.local_time(event.at)}  {event.kind:<18} {subject}  {about}".rstrip()
+    return f"{event.event_id:>6}  {formatting.local_time(event.at)}  {event.kind:<18} {subject}  {data}".rstrip()

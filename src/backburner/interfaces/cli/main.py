@@ -1,7 +1,6 @@
-"""The command line: reads the words, opens the home, calls the verb, turns errors into one sentence and an exit code.
+"""The command line: parses the arguments, opens the home, runs the command, and turns errors into a message and an exit code.
 
-Only the parser of the verb that was asked for is built, and only what that verb needs is imported: `backburner list`
-has to feel like `ls`.
+To start fast, a call builds only the parser of its own command and imports only what that command needs.
 """
 
 import argparse
@@ -26,7 +25,7 @@ _COMMAND_MODULES = {
     "traces": "cli.traces",
     "top": "tui.top",
 }
-# The same for commands that open the home themselves, or need none.
+# The same for commands that open the home themselves or do not need one.
 _COMMANDS_WITHOUT_HOME = {
     **dict.fromkeys(("serve", "doctor"), "cli.serve"),
     "mcp": "mcp.stdio",
@@ -35,19 +34,22 @@ _COMMANDS_WITHOUT_HOME = {
     "service": "cli.systemd",
 }
 _TAKES_COMMAND = ("run", "check", "add", "propose")
-# Elsewhere it is the engine that goes by the settings, and a flag of one call would silently do nothing.
+# Other commands do not take --set: the engine applies the settings, so an override for one call would have no effect.
 TAKES_SETTINGS = ("serve", "config", "clear", "doctor", "mcp", "chat")
 
 
-# Its words are not translated: looking for translations would take as long as much of `list`.
+# argparse looks up translations of its messages; that lookup would noticeably slow down `list`.
 setattr(argparse, "_", str)  # noqa: B010
 
 
 class _Help(argparse.HelpFormatter):
-    """As wide as the terminal. Left to find that out by itself it would load more than `list` needs in all."""
+    """Formats help to the width of the terminal. The default formatter imports `shutil` to find that width, which is slow."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=28, width=_columns())
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if "\n" in text else super()._fill_text(text, width, indent)  # examples keep their lines
 
 
 def _columns() -> int:
@@ -58,7 +60,13 @@ def _columns() -> int:
 
 
 class _Parser(Parser):
-    """Says what is wrong in one sentence."""
+    """Raises BadInput instead of exiting, and prints examples at the end of the help."""
+
+    def format_help(self) -> str:
+        from backburner.interfaces.cli.help import examples
+
+        self.epilog = examples(self.prog.removeprefix("backburner "))
+        return super().format_help()
 
     def error(self, message: str) -> NoReturn:
         problem = f"{message[0].upper()}{message[1:]}."
@@ -66,32 +74,20 @@ class _Parser(Parser):
 
 
 def verb_parser(verb: str) -> Parser:
-    """The parser of one verb, with the options that every verb has."""
-    about, build = VERBS[verb]
-    parser = _Parser(prog=f"backburner {verb}", description=about, allow_abbrev=False, formatter_class=_Help)
-    build(parser)
-    common = parser.add_argument_group("everywhere")
-    common.add_argument("--home", metavar="DIR", help="the home to use (default: $BACKBURNER_HOME, else ~/.backburner)")
+    """The parser of one command, including the global options."""
+    description, add_arguments = VERBS[verb]
+    parser = _Parser(prog=f"backburner {verb}", description=description, allow_abbrev=False, formatter_class=_Help)
+    add_arguments(parser)
+    common = parser.add_argument_group("global options")
+    common.add_argument("--home", metavar="DIR", help="data directory (default: $BACKBURNER_HOME, else ~/.backburner)")
     common.add_argument("--json", action="store_true", help="print JSON")
     if verb in TAKES_SETTINGS:
         common.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="override a setting for this call")
     return parser
 
 
-_MORE = """Start with: backburner run --wait -- echo hello
-What is not known to be harmless asks at the terminal first; without one it waits for: backburner approve ID
-backburner VERB --help tells more; --home DIR and --json work with every verb."""
-
-
-def overview() -> str:
-    """What `backburner --help` says."""
-    lines = [f"  {verb:<11} {about}" for verb, (about, _) in VERBS.items()]
-    start = "usage: backburner VERB [OPTION]…\n\nBackground work for AI agents and the person beside them.\n"
-    return "\n".join([start, *lines, "", _MORE])
-
-
 def split(argv: list[str]) -> tuple[list[str], str | None, list[str], list[str]]:
-    """Options before the verb, the verb, the words after it, and everything behind `--`."""
+    """The options before the command name, the name, the arguments after it, and everything after `--`."""
     words, command = (argv[: argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (argv, [])
     before: list[str] = []
     rest = iter(words)
@@ -105,10 +101,10 @@ def split(argv: list[str]) -> tuple[list[str], str | None, list[str], list[str]]
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command line; the exit code."""
+    """Run one command line and return its exit code."""
     argv = sys.argv[1:] if argv is None else argv
-    ours = argv[: argv.index("--")] if "--" in argv else argv
-    as_json, waits = "--json" in ours, any(word == "--wait" or word.startswith("--wait=") for word in ours)
+    own_arguments = argv[: argv.index("--")] if "--" in argv else argv
+    as_json, waits = "--json" in own_arguments, any(word == "--wait" or word.startswith("--wait=") for word in own_arguments)
     _restore_streams()
     try:
         code = _main(argv)
@@ -118,34 +114,36 @@ def main(argv: list[str] | None = None) -> int:
         sys.stdout.flush()
         return int(done.code or 0)
     except BackburnerError as error:
-        _say(error, as_json)
+        _print_error(error, as_json)
         return 125 if waits and error.exit_code in (1, 2, 4) else error.exit_code
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        _forget_stdout()  # nobody reads on
+        _discard_stdout()  # the reader has closed the pipe
         return 141
     except Exception as error:
         if os.environ.get("BACKBURNER_DEBUG"):
             raise
-        _forget_stdout()
-        _say(_unexpected(error), as_json)
+        _discard_stdout()
+        _print_error(_to_backburner_error(error), as_json)
         return 125 if waits else 1
 
 
-def _unexpected(error: Exception) -> BackburnerError:
-    """An error nobody foresaw, in one sentence all the same."""
+def _to_backburner_error(error: Exception) -> BackburnerError:
+    """The message for an exception that no code above handled."""
     match error:
         case OSError():
             return BackburnerError(f"{error.filename}: {error.strerror}." if error.filename else f"{error.strerror}.")
         case UnicodeEncodeError():
-            return BadInput("That holds bytes that are not valid UTF-8.")
+            return BadInput("The input is not valid UTF-8.")
         case _:
-            return BackburnerError(f"Backburner made a mistake: {type(error).__name__}: {error}. BACKBURNER_DEBUG=1 shows where.")
+            return BackburnerError(
+                f"Internal error: {type(error).__name__}: {error}. Run again with BACKBURNER_DEBUG=1 for a traceback, and please report it."
+            )
 
 
 def _restore_streams() -> None:
-    """A caller may have closed any of the three; what is opened next must not take their place."""
+    """Reopen standard streams that the caller has closed, so that files opened later do not get their descriptors."""
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
             descriptor = os.open(os.devnull, os.O_RDWR)
@@ -155,8 +153,8 @@ def _restore_streams() -> None:
             setattr(sys, name, open(number, mode, closefd=False))
 
 
-def _forget_stdout() -> None:
-    """Whatever is still in the buffer cannot be written and must not be complained about at exit."""
+def _discard_stdout() -> None:
+    """Drop buffered output that cannot be written, so that Python reports no error for it at exit."""
     with contextlib.suppress(OSError, ValueError):
         empty = os.open(os.devnull, os.O_WRONLY)
         os.dup2(empty, 1)
@@ -167,26 +165,25 @@ def _forget_stdout() -> None:
 def _main(argv: list[str]) -> int:
     before, verb, after, command = split(argv)
     if verb is None:
-        return _without_verb(before)
+        return _run_without_command(before)
     if verb == "help":
-        print(overview())
-        return 0
+        return _print_overview()
     if verb not in VERBS:
-        raise BadInput(f"There is no verb '{verb}'. See: backburner --help")
+        raise BadInput(f"Unknown command '{verb}'. See: backburner --help")
     if verb in ("run", "check") and "--" not in argv and not {"-h", "--help"} & set(after):
-        raise BadInput(f"Put the command after `--`: backburner {verb} [OPTION]… -- COMMAND ARG…")
+        raise BadInput(f"Write the command after `--`: backburner {verb} [OPTION]… -- COMMAND ARG…")
     args = verb_parser(verb).parse_args([*before, *after])
     if command:
         if verb not in _TAKES_COMMAND:
-            raise BadInput(f"backburner {verb} takes no command after `--`.")
+            raise BadInput(f"backburner {verb} does not take a command after `--`.")
         args.command = [*args.command, *command]
-    return _call(verb, args)
+    return _run(verb, args)
 
 
-def _without_verb(options: list[str]) -> int:
+def _run_without_command(options: list[str]) -> int:
     match options:
         case [] | ["-h"] | ["--help"]:
-            print(overview())
+            _print_overview()
             return 0 if options else 2
         case ["-V"] | ["--version"]:
             from importlib.metadata import version
@@ -194,16 +191,23 @@ def _without_verb(options: list[str]) -> int:
             print(f"backburner {version('backburner')}")
             return 0
         case _:
-            raise BadInput(f"What should be done? There is no verb beside {' '.join(options)}. See: backburner --help")
+            raise BadInput(f"No command given with {' '.join(options)}. See: backburner --help")
 
 
-def _call(verb: str, args: argparse.Namespace) -> int:
+def _print_overview() -> int:
+    from backburner.interfaces.cli.help import overview
+
+    print(overview())
+    return 0
+
+
+def _run(verb: str, args: argparse.Namespace) -> int:
     if verb == "completion":
         from backburner.interfaces.cli.completion import script
 
         print(script(args.shell))
         return 0
-    flags = dict(_setting(word) for word in getattr(args, "set", []))
+    flags = dict(_parse_setting(word) for word in getattr(args, "set", []))
     if verb in _COMMANDS_WITHOUT_HOME:
         gc.enable()
         return getattr(import_module(f"backburner.interfaces.{_COMMANDS_WITHOUT_HOME[verb]}"), verb)(args, flags)
@@ -211,7 +215,7 @@ def _call(verb: str, args: argparse.Namespace) -> int:
     from backburner.system.caller_identity import current_caller
 
     module = import_module(f"backburner.interfaces.{_COMMAND_MODULES.get(verb, 'cli.tasks')}")
-    gc.enable()  # the launcher turns it off for as long as modules load
+    gc.enable()  # the launcher turns it off while modules load
     environ = dict(os.environ)
     with open_app(args.home, environ, flags) as app:
         if sys.stdin.isatty():
@@ -219,19 +223,19 @@ def _call(verb: str, args: argparse.Namespace) -> int:
         return getattr(module, "list_" if verb == "list" else verb.replace("-", "_"))(app, current_caller("cli", environ), args)
 
 
-def _setting(word: str) -> tuple[str, str]:
+def _parse_setting(word: str) -> tuple[str, str]:
     name, equals, value = word.partition("=")
     if not equals:
         raise BadInput(f"--set takes SECTION.KEY=VALUE, not '{word}'.")
     return name, value
 
 
-def _say(error: BackburnerError, as_json: bool) -> None:
+def _print_error(error: BackburnerError, as_json: bool) -> None:
     message = str(error)
     if as_json:
         import json
 
-        about = {"task_id": error.fields["task_id"]} if "task_id" in error.fields else {}
-        message = json.dumps({"error": {"code": error.code, "message": message, **about}})
+        details = {"task_id": error.fields["task_id"]} if "task_id" in error.fields else {}
+        message = json.dumps({"error": {"code": error.code, "message": message, **details}})
     with contextlib.suppress(OSError):
         print(message, file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""`add`, `pause`, `unpause`, `run-now` and `compact`: standing tasks from the command line."""
+"""`add`, `propose`, `pause`, `unpause`, `run-now` and `compact`: recurring tasks on the command line."""
 
 import argparse
 import os
@@ -21,10 +21,13 @@ from backburner.system.processes import umask
 
 
 def propose(app: App, caller: Caller, args: argparse.Namespace) -> int:
-    """Stored for a person to answer, whatever the gate would say."""
+    """Store a recurring task as a proposal, even if the gate would allow it."""
     entry = app.submissions.submit(_submission(app, caller, args)._replace(proposed=True), caller)
-    render.print_json(render.as_json(entry, now_ms())) if args.json else print(entry.task.task_id)
-    hint(f"Waits for a yes: backburner approve {entry.task.task_id}") if not args.json else None
+    if args.json:
+        render.print_json(render.as_json(entry, now_ms()))
+        return 0
+    print(entry.task.task_id)
+    hint(f"Waiting for approval. To approve: backburner approve {entry.task.task_id}")
     return 0
 
 
@@ -40,22 +43,24 @@ def add(app: App, caller: Caller, args: argparse.Namespace) -> int:
             print(task_id)
         raise ApprovalRequired(task_id=task_id, reason="; ".join(entry.task.decision.reasons))
     when = app.recurring.explain(entry.task) if entry.task.is_recurring else ""
-    render.print_json({**render.as_json(entry, now_ms()), "when": when}) if args.json else print(task_id)
-    if not args.json:
-        hint(f"{when[:1].upper()}{when[1:]}" if when else f"Waits for {app.runs.pending_reason(entry)}.")
-        if not app.config.flag("tasks.enabled"):
-            hint("Standing tasks are turned off ([tasks] enabled = false): it will not run.")
+    if args.json:
+        render.print_json({**render.as_json(entry, now_ms()), "when": when})
+        return 0
+    print(task_id)
+    hint(f"{when[:1].upper()}{when[1:]}" if when else f"Waiting for {app.runs.pending_reason(entry)}.")
+    if not app.config.flag("tasks.enabled"):
+        hint("Recurring tasks are disabled ([tasks] enabled = false): it will not run.")
     return 0
 
 
 def _submission(app: App, caller: Caller, args: argparse.Namespace) -> Submission:
-    """What the words of the command line ask for."""
+    """The submission that the arguments describe."""
     prompt = sys.stdin.read() if args.prompt == "-" else args.prompt
     if prompt is None and not args.command:
-        raise BadInput("Say what to do: --prompt TEXT, or a command after `--`.")
+        raise BadInput("Nothing to run: use --prompt TEXT or write a command after `--`.")
     if prompt is None and (args.wake or args.field or args.recall or args.last_result or args.tools):
-        raise BadInput("--wake, --field, --recall, --last-result and --tools are for a prompt, and there is none.")
-    terms: dict[str, object] = {
+        raise BadInput("--wake, --field, --recall, --last-result and --tools require --prompt.")
+    agent_options: dict[str, object] = {
         **({"wake": args.wake} if args.wake else {}),
         **({"fields": args.field} if args.field else {}),
         **({"memory": args.recall} if args.recall else {}),
@@ -70,7 +75,7 @@ def _submission(app: App, caller: Caller, args: argparse.Namespace) -> Submissio
                 shell=args.shell,
                 umask=umask(),
             ),
-            agent=AgentSpec(args.agent, prompt or "", options_from(terms)) if prompt is not None else None,
+            agent=AgentSpec(args.agent, prompt or "", options_from(agent_options)) if prompt is not None else None,
             env=parse_env(args.env),
             name=args.name,
             description=args.description or "",
@@ -109,57 +114,65 @@ def _submission(app: App, caller: Caller, args: argparse.Namespace) -> Submissio
 
 
 def pause(app: App, caller: Caller, args: argparse.Namespace) -> int:
-    known = [app.queries.find(reference, caller).task.task_id for reference in args.id]  # all of them are there before any is paused
-    return _each(app, args, [app.recurring.pause(task_id, caller) for task_id in known])
+    task_ids = [app.queries.find(reference, caller).task.task_id for reference in args.id]  # find all before pausing any
+    return _print_states(app, args, [app.recurring.pause(task_id, caller) for task_id in task_ids])
 
 
 def unpause(app: App, caller: Caller, args: argparse.Namespace) -> int:
-    known = [app.queries.find(reference, caller).task.task_id for reference in args.id]
-    return _each(app, args, [app.recurring.unpause(task_id, caller) for task_id in known])
+    task_ids = [app.queries.find(reference, caller).task.task_id for reference in args.id]
+    return _print_states(app, args, [app.recurring.unpause(task_id, caller) for task_id in task_ids])
 
 
-def _each(app: App, args: argparse.Namespace, entries: list[Entry]) -> int:
+def _print_states(app: App, args: argparse.Namespace, entries: list[Entry]) -> int:
     if args.json:
         render.print_json([render.as_json(entry, now_ms()) for entry in entries])
-    for entry in entries if not args.json else ():
+        return 0
+    for entry in entries:
         when = f": {app.recurring.explain(entry.task)}" if entry.status == "active" else ""
         print(f"{entry.task.task_id} {entry.status}{when}")
     return 0
 
 
 def run_now(app: App, caller: Caller, args: argparse.Namespace) -> int:
-    """Out of turn; with --wait its output, and exit 1 where it did not complete."""
+    """Start a manual run; with --wait, print its output and return 1 if it did not complete."""
     entry = app.recurring.run_now(args.id, caller)
     run_id = entry.run.run_id if entry.run else ""
     if not args.wait:
-        render.print_json(render.as_json(entry, now_ms())) if args.json else print(run_id)
+        if args.json:
+            render.print_json(render.as_json(entry, now_ms()))
+        else:
+            print(run_id)
         return 0
     task_id = entry.task.task_id
     for (entry,) in app.waiting.watch([task_id], None):
         run = entry.run
         if run and run.state == "waiting" and run.wait_kind is not WaitKind.INTERACTIVE:
             raise ApprovalRequired(task_id=task_id, reason=run.error)
-        if not entry.is_live or (run and run.run_id != run_id):  # a retry is another run
+        if not entry.is_live or (run and run.run_id != run_id):  # a retry is a new run
             break
     output = readable(app.runs.tail(entry, 1 << 30, longest=8 << 20).decode("utf-8", "replace"))
     if args.json:
         render.print_json({**render.as_json(entry, now_ms()), "output": output})
     else:
         sys.stdout.write(output)
-        hint(render.ended_line(entry, now_ms())) if entry.run and entry.run.state != "completed" else None
+        if entry.run and entry.run.state != "completed":
+            hint(render.ended_line(entry, now_ms()))
     acknowledge(app, caller, [task_id])
     return 0 if entry.run and entry.run.state == "completed" else 1
 
 
 def compact(app: App, caller: Caller, args: argparse.Namespace) -> int:
-    named = [app.queries.find(reference, caller).task.task_id for reference in args.id]
-    gone = app.retention.compact(named, args.days)
-    render.print_json({"compacted": gone}) if args.json else print(f"Forgot {gone} run{'s' * (gone != 1)}.")
+    task_ids = [app.queries.find(reference, caller).task.task_id for reference in args.id]
+    count = app.retention.compact(task_ids, args.days)
+    if args.json:
+        render.print_json({"compacted": count})
+    else:
+        print(f"Deleted {'1 run' if count == 1 else f'{count} runs'}.")
     return 0
 
 
 def _pairs(option: str, pairs: list[str]) -> dict[str, str]:
-    found = dict(pair.partition("=")[::2] for pair in pairs)
+    values = dict(pair.partition("=")[::2] for pair in pairs)
     if any("=" not in pair for pair in pairs):
         raise BadInput(f"{option} takes NAME=VALUE, such as branch=main.")
-    return found
+    return values

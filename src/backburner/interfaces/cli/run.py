@@ -1,4 +1,4 @@
-"""`run` and `restart`: asking for work, and staying with it where `--wait` says so."""
+"""`run` and `restart`: start a command in the background and, with `--wait`, follow it to its end."""
 
 import argparse
 import os
@@ -18,35 +18,35 @@ from backburner.system.caller_identity import client_process, environment_for_co
 from backburner.system.home import project_of
 from backburner.system.processes import umask
 
-OURS_FAILED, TIMED_OUT = 125, 124
-_RESTARTS = 10
-# Variables that differ from call to call and mean nothing.
+INTERNAL_FAILURE, TIMED_OUT = 125, 124  # exit codes of `--wait`, as timeout(1) and docker use them
+_DEFAULT_RESTARTS = 10
+# Variables that change from call to call without affecting the command.
 _VOLATILE_VARIABLES = frozenset(
     ["_", "SHLVL", "PWD", "OLDPWD", "COLUMNS", "LINES", "TRACEPARENT", "WINDOWID", "TERM_SESSION_ID", "SSH_TTY"]
 )
-_LONGEST_VALUE = 60
+_MAX_VALUE_CHARS = 60
 
 
 def run(app: App, caller: Caller, args: argparse.Namespace) -> int:
     submission = submission_from(caller, args)
-    if (known := app.submissions.find_by_key(submission)) is not None:
-        hint(f"The key '{visible(args.key)}' was used before: this is the task of then ({known.status}).")
-        return _started(app, caller, known, args)
+    if (existing := app.submissions.find_by_key(submission)) is not None:
+        hint(f"Key '{visible(args.key)}' is already used by task {existing.task.task_id} ({existing.status}); nothing new was started.")
+        return _report(app, caller, existing, args)
     entry = submit(app, caller, submission, args.yes)
     if submission.session is not None:
         client = SessionId.parse(submission.session).client
         app.sessions.register(submission.session, client, project_of(caller.cwd), client_process(caller.environ))
-    return _started(app, caller, entry, args)
+    return _report(app, caller, entry, args)
 
 
 def submission_from(caller: Caller, args: argparse.Namespace) -> Submission:
-    """What the words of the command line ask for."""
+    """The submission that the arguments describe."""
     if not args.command:
-        raise BadInput("There is no command to run. Write it after `--`: -- COMMAND ARG…")
-    here = args.cwd if args.cwd and os.path.isabs(args.cwd) else os.path.normpath(os.path.join(cwd(), args.cwd or "."))
+        raise BadInput("No command to run. Write it after `--`: -- COMMAND ARG…")
+    directory = args.cwd if args.cwd and os.path.isabs(args.cwd) else os.path.normpath(os.path.join(cwd(), args.cwd or "."))
     command = CommandSpec(words=shell_line(args.command) if args.shell else tuple(args.command), shell=args.shell, umask=umask())
-    spec = TaskSpec(cwd=here, command=command, env=parse_env(args.env))
-    if hasattr(args, "batch"):  # `check` asks about the command alone
+    spec = TaskSpec(cwd=directory, command=command, env=parse_env(args.env))
+    if hasattr(args, "batch"):  # `check` has only the options of the command itself
         spec = spec._replace(
             command=command._replace(stdin=args.stdin, ready_when=args.ready_when, restarts=_restarts(args.restart), limits=_limits(args)),
             name=args.name,
@@ -89,29 +89,30 @@ def _limits(args: argparse.Namespace) -> Limits:
 def _restarts(text: str | None) -> int:
     if text is None:
         return 0
-    policy, colon, most = text.partition(":")
-    if policy != "on-failure" or (colon and not (most.isdecimal() and 0 < int(most[:9]) <= 1000)):
+    policy, colon, maximum = text.partition(":")
+    if policy != "on-failure" or (colon and not (maximum.isdecimal() and 0 < int(maximum[:9]) <= 1000)):
         raise BadInput(f"--restart takes on-failure or on-failure:N with N up to 1000, not '{text}'.")
-    return int(most) if colon else _RESTARTS
+    return int(maximum) if colon else _DEFAULT_RESTARTS
 
 
 def restart(app: App, caller: Caller, args: argparse.Namespace) -> int:
-    """A new task with the same words in the environment of now; what is different there is said."""
+    """Start the same command as a new task in the current environment, and print how the environment has changed."""
     before = app.queries.find(args.id, caller)
     if before.task.is_recurring:
-        raise BadInput(f"Task {before.task.task_id} runs by a schedule; run it out of turn: backburner run-now {before.task.task_id}")
-    again = app.submissions.copy_of(before, environment_for_commands(caller.environ), caller)
-    changes = _changes(app.queries.environment(before), caller.environ)
-    for name, (old, new) in changes.items() if not args.json else ():
-        hint(f"Since then {_change(name, old, new)}")
-    entry = submit(app, caller, again, args.yes)
-    return _started(
+        raise BadInput(f"Task {before.task.task_id} is a recurring task. To run it now: backburner run-now {before.task.task_id}")
+    submission = app.submissions.copy_of(before, environment_for_commands(caller.environ), caller)
+    changes = _environment_changes(app.queries.environment(before), caller.environ)
+    if not args.json:
+        for name, (old, new) in changes.items():
+            hint(f"Changed since the first run: {_describe_change(name, old, new)}")
+    entry = submit(app, caller, submission, args.yes)
+    return _report(
         app, caller, entry, args, {"environment_changes": {name: {"before": old, "now": new} for name, (old, new) in changes.items()}}
     )
 
 
-def _changes(before: dict[str, str], now: dict[str, str]) -> dict[str, tuple[str | None, str | None]]:
-    """What is different in the environment, by name; what looks secret is masked."""
+def _environment_changes(before: dict[str, str], now: dict[str, str]) -> dict[str, tuple[str | None, str | None]]:
+    """The old and new values of changed variables by name; values that look secret are masked."""
     names = sorted(
         name
         for name in before.keys() | now.keys()
@@ -121,15 +122,21 @@ def _changes(before: dict[str, str], now: dict[str, str]) -> dict[str, tuple[str
     return {name: (old.get(name), new.get(name)) for name in names}
 
 
-def _change(name: str, old: str | None, new: str | None) -> str:
-    was, now = (visible(value)[:_LONGEST_VALUE] if value is not None else None for value in (old, new))
-    if was is None:
-        return f"{visible(name)} is set: {now}"
-    return f"{visible(name)} is gone: {was}" if now is None else f"{visible(name)} changed: {was} → {now}"
+def _describe_change(name: str, old: str | None, new: str | None) -> str:
+    before, now = (visible(value)[:_MAX_VALUE_CHARS] if value is not None else None for value in (old, new))
+    if before is None:
+        return f"{visible(name)} is now set ({now})"
+    if now is None:
+        return f"{visible(name)} is no longer set (was {before})"
+    return f"{visible(name)} is now {now} (was {before})"
 
 
 def submit(app: App, caller: Caller, submission: Submission, yes: bool) -> Entry:
-    """Through the gate: ask where somebody sits, park where nobody does. A prompt is asked without that: what its agent does is not."""
+    """Submit a task through the gate.
+
+    A command that needs approval is shown at the terminal; without a terminal it is stored as a proposal. A prompt needs no
+    approval, because the gate checks each step of its agent.
+    """
     if not submission.spec.command.words:
         return app.submissions.submit(submission, caller)
     verdict = app.gate.check(submission)
@@ -144,7 +151,7 @@ def submit(app: App, caller: Caller, submission: Submission, yes: bool) -> Entry
         seen = app.gate.fingerprint(submission)
         match ask(submission, verdict, app.recurring.explain(submission) if submission.is_recurring else None, seen):
             case Answer.NO:
-                raise ApprovalDenied(reason="you said no")
+                raise ApprovalDenied(reason="you rejected it")
             case Answer.TRUST:
                 app.approvals.trust_project(submission.spec.cwd, caller)
             case Answer.ALWAYS:
@@ -154,7 +161,7 @@ def submit(app: App, caller: Caller, submission: Submission, yes: bool) -> Entry
 
 
 def _is_person(app: App, caller: Caller) -> bool:
-    """Whether whoever sits here may answer at all; who may not is not asked, and the task waits for one who may."""
+    """Whether the caller may approve. A caller who may not is not prompted, and the task waits for approval."""
     try:
         app.identity.require_person(caller)
     except NotAPerson:
@@ -162,56 +169,61 @@ def _is_person(app: App, caller: Caller) -> bool:
     return True
 
 
-def _started(app: App, caller: Caller, entry: Entry, args: argparse.Namespace, more: dict[str, object] | None = None) -> int:
-    """Say what became of it; with `--wait` stay until its end."""
-    task_id, more = entry.task.task_id, more or {}
+def _report(app: App, caller: Caller, entry: Entry, args: argparse.Namespace, extra: dict[str, object] | None = None) -> int:
+    """Print the task ID or its JSON; with `--wait`, follow the task to its end and return its exit code."""
+    task_id, extra = entry.task.task_id, extra or {}
     if entry.run is None:
         if not args.json:
             print(task_id)
         raise ApprovalRequired(task_id=task_id, reason="; ".join(entry.task.decision.reasons))
     if args.wait is None:
-        render.print_json({**render.as_json(entry, now_ms()), **more}) if args.json else print(task_id)
-        if sys.stderr.isatty() and not args.json:
-            hint(_where(app, entry))
+        if args.json:
+            render.print_json({**render.as_json(entry, now_ms()), **extra})
+            return 0
+        print(task_id)
+        if sys.stderr.isatty():
+            hint(_start_message(app, entry))
         return 0
     from backburner.interfaces.cli.live_output import follow
 
-    if not args.json:
-        hint(task_id) if args.wait is True else None
+    if not args.json and args.wait is True:
+        hint(task_id)
     entry = follow(app, entry, timeout=None if args.wait is True else args.wait, silent=args.json)
     if entry.run and entry.status == "waiting":
         raise ApprovalRequired(task_id=task_id, reason=entry.run.error)
     if entry.is_live:
-        render.print_json({**render.as_json(entry, now_ms()), **more}) if args.json else print(task_id)
-        if not args.json:
-            hint(f"Still {entry.status} after {args.wait:g} s; it goes on in the background.")
+        if args.json:
+            render.print_json({**render.as_json(entry, now_ms()), **extra})
+        else:
+            print(task_id)
+            hint(f"Still {entry.status} after {args.wait:g} s; continuing in the background.")
         return 0
     if args.json:
-        render.print_json({**render.as_json(entry, now_ms()), **more})
+        render.print_json({**render.as_json(entry, now_ms()), **extra})
     elif entry.status != "completed" or sys.stderr.isatty():
         hint(render.ended_line(entry, now_ms()))
     acknowledge(app, caller, [task_id])
-    return _own_code(entry)
+    return _exit_code(entry)
 
 
-def _where(app: App, entry: Entry) -> str:
-    """What a person wants to know of a task that was just asked for."""
+def _start_message(app: App, entry: Entry) -> str:
+    """What to tell a person about a task that was just submitted."""
     if not entry.is_live:
         return render.ended_line(entry, now_ms())
     if entry.run and (entry.run.blocked or entry.run.due_at is not None):
-        return f"Waits for {app.runs.pending_reason(entry)}."
-    return f"Started in the background. Follow it: backburner logs -f {entry.task.task_id}"
+        return f"Waiting for {app.runs.pending_reason(entry)}."
+    return f"Started in the background. To follow its output: backburner logs -f {entry.task.task_id}"
 
 
-def _own_code(entry: Entry) -> int:
-    """The command's own exit code, as `--wait` passes it on."""
+def _exit_code(entry: Entry) -> int:
+    """The exit code of `--wait`: the command's own if it has one."""
     run = entry.run
     assert run is not None
     if run.end.result in (Result.TIMEOUT, Result.AMBIGUOUS):
         return TIMED_OUT
     if run.end.exit_code is not None:
         return run.end.exit_code
-    return 1 if run.state == "cancelled" else OURS_FAILED
+    return 1 if run.state == "cancelled" else INTERNAL_FAILURE
 
 
 def parse_env(pairs: list[str]) -> dict[str, str]:
@@ -225,7 +237,7 @@ def parse_env(pairs: list[str]) -> dict[str, str]:
 
 
 def shell_line(command: list[str]) -> tuple[str]:
-    """One word is the line itself; several are joined with spaces, as a shell's own `eval` would."""
+    """The command as one line for the shell; several words are joined with spaces, like the shell's `eval` does."""
     return (" ".join(command),)
 
 
@@ -233,18 +245,18 @@ def cwd() -> str:
     try:
         return os.getcwd()
     except FileNotFoundError:
-        raise BadInput("The folder you are in does not exist any more.") from None
+        raise BadInput("The current directory no longer exists.") from None
 
 
 def parse_amounts(option: str, pairs: list[str]) -> dict[str, float]:
-    """NAME=NUMBER, any number of them."""
-    found = {}
+    """Parse NAME=NUMBER pairs."""
+    amounts = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         try:
-            found[name] = float(value)
+            amounts[name] = float(value)
         except ValueError:
             equals = ""
         if not equals:
             raise BadInput(f"{option} takes NAME=NUMBER, with tokens, tool_calls, cost or seconds, not '{pair}'.")
-    return found
+    return amounts

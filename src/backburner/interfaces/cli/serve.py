@@ -1,4 +1,4 @@
-"""`serve` and `doctor`: the verbs of the person who looks after a home."""
+"""`serve` and `doctor`: commands for operating a home."""
 
 import argparse
 import contextlib
@@ -16,44 +16,44 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
 
-_TRIES = 3
+_MAX_ATTEMPTS = 3
 
 
 def serve(args: argparse.Namespace, flags: dict[str, str]) -> int:
-    """The engine in the foreground, until Ctrl-C; commands at work go on without it."""
+    """Run the engine until Ctrl-C. Running commands continue without it."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO, stream=sys.stderr)
     environ = dict(os.environ)
     home = Home(locate(args.home, environ))
 
     def ready() -> None:
-        print(f"Serving {home.root}. Ctrl-C stops it; commands at work go on.", file=sys.stderr)
+        print(f"Engine running for {home.root}. Press Ctrl-C to stop; running commands continue.", file=sys.stderr)
 
-    with _web(home, environ, args.http) if args.http else contextlib.nullcontext() as web:
-        if not _served(home, environ, flags, ready):
-            if web is None:
-                raise BadInput(f"Another engine serves {home.root} already.")
-            print(f"Another engine serves {home.root}; this one only listens. Ctrl-C stops it.", file=sys.stderr)
+    with _http_server(home, environ, args.http) if args.http else contextlib.nullcontext() as server:
+        if not _run_engine(home, environ, flags, ready):
+            if server is None:
+                raise BadInput(f"Another engine is already running for {home.root}.")
+            print(f"Another engine is running for {home.root}; only the HTTP server runs here. Press Ctrl-C to stop.", file=sys.stderr)
             with contextlib.suppress(KeyboardInterrupt):
-                web.wait()
+                server.wait()
     return 0
 
 
-def _served(home: Home, environ: dict[str, str], flags: dict[str, str], ready: "Callable[[], None]") -> bool:
-    """Be the engine until the end. One that was started on demand makes place; False where another one serves."""
+def _run_engine(home: Home, environ: dict[str, str], flags: dict[str, str], ready: "Callable[[], None]") -> bool:
+    """Run the engine until it is stopped. Replaces an engine that was started on demand; False if another engine keeps running."""
     from backburner.engine import startup as engine
-    from backburner.interfaces.cli.systemd import relieve
+    from backburner.interfaces.cli.systemd import stop_engine_on_demand
 
     home.make()
-    for _ in range(_TRIES):  # a door may start one just before us
-        relieve(home)
+    for _ in range(_MAX_ATTEMPTS):  # another process may start an engine at the same moment
+        stop_engine_on_demand(home)
         if engine.serve(home, environ, flags, foreground=True, ready=ready):
             return True
     return False
 
 
 @contextlib.contextmanager
-def _web(home: Home, environ: dict[str, str], where: str) -> "Generator[subprocess.Popen[bytes]]":
-    """The process that speaks HTTP, for as long as this one lives."""
+def _http_server(home: Home, environ: dict[str, str], address: str) -> "Generator[subprocess.Popen[bytes]]":
+    """Run the HTTP server in a child process while the context is open."""
     import socket
     import subprocess
 
@@ -62,27 +62,27 @@ def _web(home: Home, environ: dict[str, str], where: str) -> "Generator[subproce
     from backburner.interfaces.mcp.http import PATH, token_of
 
     need("mcp", "HTTP needs")
-    host, _, port = where.rpartition(":")
+    host, _, port = address.rpartition(":")
     host = host or "127.0.0.1"
     if not port.isdecimal() or int(port[:6]) > 65535:
-        raise BadInput(f"'{where}' is not a port; there are 1 to 65535, and 0 for any that is free.")
+        raise BadInput(f"'{address}' is not a port; use 1 to 65535, or 0 for any free port.")
     if host not in ("127.0.0.1", "localhost", "::1", "[::1]"):
-        raise BadInput(f"HTTP is served on loopback only, not on {host}; use a tunnel to reach it from elsewhere.")
+        raise BadInput(f"HTTP is available on loopback only, not on {host}; use a tunnel to reach it from another machine.")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind((host.strip("[]"), int(port)))
         except OSError as error:
-            raise BadInput(f"{where} cannot be listened on: {error.strerror}.") from None
+            raise BadInput(f"Cannot listen on {address}: {error.strerror}.") from None
         listening.listen(128)
         home.make()
         token_of(home)
         command = [*process_command(home, "interfaces.mcp.http"), str(listening.fileno())]
         child = subprocess.Popen(command, stdin=subprocess.PIPE, env=environ, pass_fds=[listening.fileno()], start_new_session=True)
-        shown = f"[{host}]" if ":" in host else host
-        address = f"http://{shown}:{listening.getsockname()[1]}{PATH}"
-    print(f"MCP over HTTP: {address}, with the token in {os.path.join(home.root, 'token')}", file=sys.stderr)
+        url_host = f"[{host}]" if ":" in host else host
+        url = f"http://{url_host}:{listening.getsockname()[1]}{PATH}"
+    print(f"MCP over HTTP: {url}, with the token in {os.path.join(home.root, 'token')}", file=sys.stderr)
     try:
         yield child
     finally:
@@ -95,16 +95,16 @@ def _web(home: Home, environ: dict[str, str], where: str) -> "Generator[subproce
 
 
 def doctor(args: argparse.Namespace, flags: dict[str, str]) -> int:
-    """Exit 0 when nothing is wrong."""
+    """Print all findings; return 0 if no problem was found."""
     from backburner.interfaces.cli.doctor import examine
 
     findings = list(examine(locate(args.home, dict(os.environ)), dict(os.environ), flags))
-    sound = all(finding.ok for finding in findings)
+    healthy = all(finding.ok for finding in findings)
     if args.json:
-        render.print_json({"ok": sound, "findings": [finding._asdict() for finding in findings]})
-        return 0 if sound else 1
+        render.print_json({"ok": healthy, "findings": [finding._asdict() for finding in findings]})
+        return 0 if healthy else 1
     for finding in findings:
         print(f"{'ok  ' if finding.ok else 'BAD '} {finding.what}")
         if finding.fix:
             print(f"     → {finding.fix}")
-    return 0 if sound else 1
+    return 0 if healthy else 1

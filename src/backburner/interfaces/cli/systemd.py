@@ -1,7 +1,7 @@
-"""`service`: a systemd user unit that has a home's engine run from login on, so that nothing waits for a door after a reboot.
+"""`service`: manages a systemd user unit that runs the engine of a home from login on, so that schedules continue after a reboot.
 
-Shows the unit, asks, writes it and has systemd start it; where that fails it is taken back whole. Copies nothing of the
-environment: commands have their own. Never touches a unit that somebody else wrote.
+Shows the unit, asks for confirmation, writes it and starts it with systemd; if that fails, every change is undone. The unit
+contains no environment variables, because each command has its own environment. Never changes a unit of another program.
 """
 
 import argparse
@@ -22,16 +22,15 @@ from backburner.core import task_text as render
 from backburner.core.errors import BackburnerError, BadInput
 from backburner.core.models import ProcessId
 from backburner.core.terminal_text import visible
-from backburner.interfaces.cli.install import agreed
+from backburner.interfaces.cli.install import confirm
 from backburner.interfaces.client_setup.files import Change, apply, read
 from backburner.interfaces.client_setup.wiring import own_command
-from backburner.system import processes as process
-from backburner.system import wakeups as wake
+from backburner.system import processes, wakeups
 from backburner.system.home import Home, locate, lock
 
 _MARK = "# Written by: backburner service install"
-# Commands are in the unit's control group: they outlive the engine, their lack of memory is not its end, and they are more
-# than a limit for one program allows. Where another engine serves for a while, the unit comes again until that has left.
+# Commands run in the control group of the unit. They must outlive the engine (KillMode), must not end it when they run out of
+# memory (OOMPolicy), and may be numerous (TasksMax). While another engine runs, systemd restarts the unit until that one exits.
 _TEXT = """{mark}
 [Unit]
 Description=Backburner engine
@@ -49,20 +48,20 @@ TasksMax=infinity
 [Install]
 WantedBy=default.target
 """
-_LINGER = "It ends when you log out, and its commands with it. To have it run from boot on, logged in or not: loginctl enable-linger"
-_NOT_AGREED = 3
-_SYSTEMCTL_SECONDS, _ENGINE_SECONDS = 120.0, 20.0
+_LINGER = "The service and its commands stop when you log out. To start it at boot and keep it running: loginctl enable-linger"
+_NOT_CONFIRMED = 3
+_SYSTEMCTL_TIMEOUT_SECONDS, _ENGINE_TIMEOUT_SECONDS = 120.0, 20.0
 
 
 def service(args: argparse.Namespace, _flags: dict[str, str]) -> int:
-    """Exit 0 when it is so or was so already, 3 without a yes; `status` exits 1 where the unit does not run."""
+    """Return 0 if the unit is in the wanted state, 3 without confirmation; `status` returns 1 if the unit is not active."""
     environ = dict(os.environ)
     unit = _Unit(Home(locate(args.home, environ)), environ)
     return {"install": _install, "uninstall": _uninstall, "status": _status}[args.what](unit, args)
 
 
 class _Unit:
-    """The unit of one home: its name, its file, and what systemd says of it."""
+    """The unit of one home: its name, its file, and its state in systemd."""
 
     def __init__(self, home: Home, environ: dict[str, str]) -> None:
         self.home, self.environ, self.name = home, environ, _name(home)
@@ -72,146 +71,148 @@ class _Unit:
         self.path = os.path.join(folder if os.path.isabs(folder) else os.path.expanduser("~/.config"), "systemd", "user", self.name)
 
     def text(self) -> str | None:
-        """What its file holds; None where there is none."""
+        """The content of its file; None if there is no file."""
         text = read(self.path)
         if text is not None and _MARK not in text.splitlines():
             raise BadInput(f"{self.path} was not written by Backburner; move it away first. Nothing was changed.")
         return text
 
     def systemctl(self, *words: str) -> str:
-        """What systemctl prints; its last complaint is raised."""
+        """Run systemctl and return its output; if it fails, raise its last error line."""
         environ = {"XDG_RUNTIME_DIR": f"/run/user/{os.getuid()}", **self.environ, "LC_ALL": "C.UTF-8"}
         command = ["systemctl", "--user", *words]
         try:
-            done = subprocess.run(command, env=environ, stdin=subprocess.DEVNULL, capture_output=True, timeout=_SYSTEMCTL_SECONDS)
-            if done.returncode == 0:
-                return done.stdout.decode(errors="replace")
-            said = done.stderr.decode(errors="replace")
+            completed = subprocess.run(
+                command, env=environ, stdin=subprocess.DEVNULL, capture_output=True, timeout=_SYSTEMCTL_TIMEOUT_SECONDS
+            )
+            if completed.returncode == 0:
+                return completed.stdout.decode(errors="replace")
+            errors = completed.stderr.decode(errors="replace")
         except (OSError, subprocess.TimeoutExpired) as error:
-            said = f"systemctl: {error.strerror}" if isinstance(error, OSError) else "systemctl gives no answer"
-        reason = (said.strip().splitlines() or ["it does not say why"])[-1].rstrip(".")
+            errors = f"systemctl: {error.strerror}" if isinstance(error, OSError) else "systemctl does not answer"
+        reason = (errors.strip().splitlines() or ["unknown reason"])[-1].rstrip(".")
         raise BackburnerError(f"systemctl --user {words[0]} failed: {reason}.", reason=reason)
 
     def state(self) -> dict[str, str]:
-        """What systemd knows of it; BadInput where there is none for users."""
+        """The state of the unit in systemd; BadInput if systemd user services are not available."""
         try:
-            shown = self.systemctl("show", "--property=UnitFileState,ActiveState,MainPID", self.name)
+            output = self.systemctl("show", "--property=UnitFileState,ActiveState,MainPID", self.name)
         except BackburnerError as error:
-            instead = f"have your own supervisor run: {shlex.join(self.command)}"
-            raise BadInput(f"There is no systemd for users here ({error.fields['reason']}); {instead}") from None
-        return dict(line.partition("=")[::2] for line in shown.splitlines())
+            advice = f"run this with another service manager: {shlex.join(self.command)}"
+            raise BadInput(f"systemd user services are not available ({error.fields['reason']}); {advice}") from None
+        return dict(line.partition("=")[::2] for line in output.splitlines())
 
-    def found(self) -> dict[str, object]:
-        state, ours = self.state(), self.text() is not None
+    def summary(self) -> dict[str, object]:
+        state, installed = self.state(), self.text() is not None
         enabled, active = state["UnitFileState"].startswith("enabled"), state["ActiveState"] == "active"
-        about: dict[str, object] = {"unit": self.name, "path": self.path, "home": self.home.root}
-        return {**about, "installed": ours, "enabled": ours and enabled, "active": ours and active}
+        identity: dict[str, object] = {"unit": self.name, "path": self.path, "home": self.home.root}
+        return {**identity, "installed": installed, "enabled": installed and enabled, "active": installed and active}
 
-    def serves(self) -> bool:
-        """Whether the engine of the home is this unit's."""
-        state, engine = self.state(), process.engine_of(self.home)
+    def runs_engine(self) -> bool:
+        """Whether this unit runs the current engine of the home."""
+        state, engine = self.state(), processes.engine_of(self.home)
         return engine is not None and str(engine.pid) == state["MainPID"]
 
     def check_engine(self) -> None:
-        """An engine that was not started on demand is for whoever started it to stop."""
-        if not self.serves() and (engine := process.engine_of(self.home)) and not _is_on_demand(engine):
-            raise BadInput(f"{self.home.root} is served by process {engine.pid}, which somebody started; stop it first.")
+        """Raise BadInput if another program or person started the engine: only they should stop it."""
+        if not self.runs_engine() and (engine := processes.engine_of(self.home)) and not _is_on_demand(engine):
+            raise BadInput(f"An engine that was started manually is running for {self.home.root} (process {engine.pid}); stop it first.")
 
 
 def _install(unit: _Unit, args: argparse.Namespace) -> int:
     unit.check_engine()
     before, after = unit.text(), _TEXT.format(mark=_MARK, command=_line(unit.command))
     config = load_config(unit.home, unit.environ)
-    if before != after and not _allowed(Change(unit.path, before, after), args):
-        return _NOT_AGREED
-    with _no_door_starts_one(unit):
+    if before != after and not _confirm_change(Change(unit.path, before, after), args):
+        return _NOT_CONFIRMED
+    with _hold_start_lock(unit):
         if before != after:
             apply([Change(unit.path, before, after)], undo=True)
         try:
             unit.systemctl("daemon-reload")
             unit.systemctl("enable", unit.name)
-            if before != after or not unit.serves():
+            if before != after or not unit.runs_engine():
                 _start(unit)
         except BaseException:
             if before != after:
-                _take_back(unit, Change(unit.path, after, before))
+                _undo(unit, Change(unit.path, after, before))
             raise
-    done = "is installed already" if before == after else "is installed"
-    told = [f"{unit.path} {done}: it serves {unit.home.root} now and from each login on."]
+    outcome = "is already installed" if before == after else "is installed"
+    messages = [f"{unit.path} {outcome}: the engine of {unit.home.root} is running and starts at each login."]
     if before is None:
-        told.append(_LINGER)
-    if own := sorted({where for where in config.origins.values() if where.startswith("BACKBURNER_")}):
-        told.append(f"What is only set here does not reach it, so write it into {unit.home.config}: {', '.join(own)}")
-    return _tell(args, {**unit.found(), "changed": before != after}, told)
+        messages.append(_LINGER)
+    if variables := sorted({origin for origin in config.origins.values() if origin.startswith("BACKBURNER_")}):
+        messages.append(f"The service does not inherit these variables; add the settings to {unit.home.config}: {', '.join(variables)}")
+    return _print_summary(args, {**unit.summary(), "changed": before != after}, messages)
 
 
 def _uninstall(unit: _Unit, args: argparse.Namespace) -> int:
-    serves, before = unit.serves(), unit.text()
+    runs_engine, before = unit.runs_engine(), unit.text()
     if before is not None:
-        if not _allowed(Change(unit.path, before, None), args):
-            return _NOT_AGREED
+        if not _confirm_change(Change(unit.path, before, None), args):
+            return _NOT_CONFIRMED
         unit.systemctl("disable", "--now", unit.name)
-        if serves:
-            start_engine(unit.home, unit.environ)  # somebody has to go on with what is at work
+        if runs_engine:
+            start_engine(unit.home, unit.environ)  # running commands need an engine
         apply([Change(unit.path, before, None)], undo=True)
         unit.systemctl("daemon-reload")
-    told = "is removed; engines are started on demand again" if before is not None else "is not there; nothing to remove"
-    return _tell(args, {**unit.found(), "changed": before is not None}, [f"{unit.path} {told}."])
+    outcome = "is removed; engines start on demand again" if before is not None else "is not installed; nothing to remove"
+    return _print_summary(args, {**unit.summary(), "changed": before is not None}, [f"{unit.path} {outcome}."])
 
 
 def _status(unit: _Unit, args: argparse.Namespace) -> int:
-    found = unit.found()
-    words = [word if found[word] else f"not {word}" for word in ("installed", "enabled", "active")]
-    _tell(args, found, [f"{unit.name}: {', '.join(words)}", unit.path])
-    return 0 if found["active"] else 1
+    summary = unit.summary()
+    states = [state if summary[state] else f"not {state}" for state in ("installed", "enabled", "active")]
+    _print_summary(args, summary, [f"{unit.name}: {', '.join(states)}", unit.path])
+    return 0 if summary["active"] else 1
 
 
-def _tell(args: argparse.Namespace, found: dict[str, object], told: list[str]) -> int:
+def _print_summary(args: argparse.Namespace, summary: dict[str, object], messages: list[str]) -> int:
     if args.json:
-        render.print_json(found)
+        render.print_json(summary)
     else:
-        print("\n".join(map(visible, told)))
+        print("\n".join(map(visible, messages)))
     return 0
 
 
-def _allowed(change: Change, args: argparse.Namespace) -> bool:
-    """Shows all that will be written; what was there before may be somebody's own."""
+def _confirm_change(change: Change, args: argparse.Namespace) -> bool:
+    """Show the whole new content of the file and ask for confirmation."""
     if not args.json or not args.yes:
-        shown = [f"Write {change.path}:", *change.after.splitlines()] if change.after else [f"Remove {change.path}."]
-        print("\n  ".join(map(visible, shown)), file=sys.stderr if args.json else sys.stdout, flush=True)
-    return args.yes or agreed()
+        lines = [f"Write {change.path}:", *change.after.splitlines()] if change.after else [f"Remove {change.path}."]
+        print("\n  ".join(map(visible, lines)), file=sys.stderr if args.json else sys.stdout, flush=True)
+    return args.yes or confirm()
 
 
 @contextlib.contextmanager
-def _no_door_starts_one(unit: _Unit) -> Generator[None]:
-    """Holds the lock that says: an engine is on its way and will read the ledger. In the end there is one, whatever happened."""
+def _hold_start_lock(unit: _Unit) -> Generator[None]:
+    """Hold the lock that keeps other processes from starting an engine. On exit an engine is running, even after an error."""
     home = unit.home.make()
-    held = _until(lambda: lock(home.start_lock), f"An engine is starting and does not get on; see {home.engine_log}")
+    held = _until(lambda: lock(home.start_lock), f"Another engine has not finished starting; see {home.engine_log}")
     try:
         yield
     finally:
         os.close(held)
-        if not wake.wake(home.socket_dir, wake.ENGINE_SOCKET):
+        if not wakeups.wake(home.socket_dir, wakeups.ENGINE_SOCKET):
             start_engine(home, unit.environ)
 
 
 def _start(unit: _Unit) -> None:
     unit.check_engine()
-    relieve(unit.home)
-    unit.systemctl("restart", unit.name)  # `start` would wait for the next try of one that has failed
-    otherwise = f"{unit.name} does not come up; see: journalctl --user -u {unit.name}"
-    _until(lambda: (wake.wake(unit.home.socket_dir, wake.ENGINE_SOCKET) and unit.serves()) or None, otherwise)
+    stop_engine_on_demand(unit.home)
+    unit.systemctl("restart", unit.name)  # after a failure, `start` would wait for the next automatic restart
+    timeout_message = f"{unit.name} did not start; see: journalctl --user -u {unit.name}"
+    _until(lambda: (wakeups.wake(unit.home.socket_dir, wakeups.ENGINE_SOCKET) and unit.runs_engine()) or None, timeout_message)
 
 
-def relieve(home: Home) -> None:
-    """Have an engine that was started on demand leave. By SIGTERM it does so on purpose: its keeper goes too, commands live on."""
-    if (engine := process.engine_of(home)) and _is_on_demand(engine):
-        process.send(engine, signal.SIGTERM)
-        os.close(_until(lambda: lock(home.engine_lock), f"The engine of {home.root}, process {engine.pid}, does not leave"))
+def stop_engine_on_demand(home: Home) -> None:
+    """Stop an engine that was started on demand. SIGTERM also ends its keeper process; running commands continue."""
+    if (engine := processes.engine_of(home)) and _is_on_demand(engine):
+        processes.send(engine, signal.SIGTERM)
+        os.close(_until(lambda: lock(home.engine_lock), f"The engine of {home.root} (process {engine.pid}) did not exit"))
 
 
 def _is_on_demand(engine: ProcessId) -> bool:
-    """Whether a keeper started it, which says so in its words; one that is just gone is nobody's any more."""
+    """Whether a keeper process started the engine, according to its arguments; True for an engine that has just exited."""
     try:
         with open(f"/proc/{engine.pid}/cmdline", "rb") as file:
             return b"--lock-on-stdin" in file.read().split(b"\0")
@@ -219,8 +220,8 @@ def _is_on_demand(engine: ProcessId) -> bool:
         return True
 
 
-def _take_back(unit: _Unit, change: Change) -> None:
-    """What went wrong first is what is told, so nothing is raised."""
+def _undo(unit: _Unit, change: Change) -> None:
+    """Undo the installation without raising: the caller reports the first error."""
     with contextlib.suppress(BackburnerError):
         if change.after is None:
             unit.systemctl("disable", "--now", unit.name)
@@ -229,17 +230,17 @@ def _take_back(unit: _Unit, change: Change) -> None:
         unit.systemctl("daemon-reload")
 
 
-def _until(attempt: Callable[[], int | None], otherwise: str) -> int:
-    deadline = time.monotonic() + _ENGINE_SECONDS
-    while (got := attempt()) is None:
+def _until(attempt: Callable[[], int | None], timeout_message: str) -> int:
+    deadline = time.monotonic() + _ENGINE_TIMEOUT_SECONDS
+    while (result := attempt()) is None:
         if time.monotonic() > deadline:
-            raise BackburnerError(otherwise)
+            raise BackburnerError(timeout_message)
         time.sleep(0.02)
-    return got
+    return result
 
 
 def _name(home: Home) -> str:
-    """The usual home has the plain name; any other has its own."""
+    """The name of the unit: `backburner.service` for the default home, a name of its own for any other."""
     real = os.path.realpath(home.root)
     if real == os.path.realpath(locate(None, {})):
         return "backburner.service"
@@ -248,13 +249,13 @@ def _name(home: Home) -> str:
 
 
 def _line(command: tuple[str, ...]) -> str:
-    """A command as systemd reads it: % stands doubled, and a colon before it all leaves $ alone."""
+    """The command in systemd syntax: % is doubled, and a leading colon keeps $ from being expanded."""
     if re.search(r"[\"'\\\x00-\x1f\x7f]", command[0]):
-        raise BadInput(f"systemd starts no program with quotes or backslashes in its path: {command[0]}")
+        raise BadInput(f"systemd cannot start a program with quotes or backslashes in its path: {command[0]}")
     words = " ".join(word if re.fullmatch(r"[\w@+,./:=-]+", word) else f'"{_escaped(word)}"' for word in command)
     return f":{words}" if "$" in words else words
 
 
 def _escaped(word: str) -> str:
     word = re.sub(r"[\\\"]", r"\\\g<0>", word.replace("%", "%%"))
-    return re.sub(r"[\x00-\x1f\x7f]", lambda found: f"\\x{ord(found[0]):02x}", word)
+    return re.sub(r"[\x00-\x1f\x7f]", lambda match: f"\\x{ord(match[0]):02x}", word)

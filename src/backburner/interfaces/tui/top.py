@@ -18,7 +18,7 @@ from backburner.core.terminal_text import visible
 from backburner.interfaces.cli.logs import logs
 from backburner.interfaces.cli.main import verb_parser
 from backburner.interfaces.cli.run import restart
-from backburner.interfaces.cli.tasks import LISTED, list_
+from backburner.interfaces.cli.tasks import LIST_LIMIT, list_
 from backburner.services.app import App
 from backburner.system.home import project_of
 
@@ -53,8 +53,8 @@ class BoardTasks:
 
     def read(self, *, everywhere: bool) -> list[Entry]:
         """The newest tasks, and all tasks that have not ended."""
-        entries = {entry.task.task_id: entry for entry in self._app.queries.list(self._caller, everywhere=everywhere, limit=LISTED)}
-        if len(entries) == LISTED:  # tasks that have not ended may be older than these
+        entries = {entry.task.task_id: entry for entry in self._app.queries.list(self._caller, everywhere=everywhere, limit=LIST_LIMIT)}
+        if len(entries) == LIST_LIMIT:  # tasks that have not ended may be older than these
             for status in (*LIVE, TaskState.PROPOSED):
                 for entry in self._app.queries.list(self._caller, status=status, everywhere=everywhere, limit=_MAX_LIVE):
                     entries.setdefault(entry.task.task_id, entry)

@@ -1,0 +1,32 @@
+"""What a command inherits: its environment, umask, signals and working directory."""
+
+import json
+import subprocess
+import sys
+
+from conftest import Place
+
+ME = f"{sys.executable} -m backburner"
+
+
+def _sh(place: Place, line: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(line, shell=True, env=place.environ, cwd=place.cwd, capture_output=True, text=True, timeout=40)
+
+
+def test_variable_names_that_no_shell_accepts_reach_the_command(place: Place) -> None:
+    names = {"A.B": "1", "x y": "2", "BASH_FUNC_f%%": "() { :; }", "OPTIND": "abc", "PPID": "7"}
+    options = tuple(word for name, value in names.items() for word in ("--env", f"{name}={value}"))
+    done = place.finish(sys.executable, "-c", "import os,json; print(json.dumps(dict(os.environ)))", options=options)
+    seen = json.loads(place.log(str(done["task_id"])))
+    assert {name: seen.get(name) for name in names} == names
+
+
+def test_a_command_ignores_no_signals_and_has_the_callers_umask(place: Place) -> None:
+    place.ok("run", "--wait", "--", "true")
+    done = _sh(place, f"umask 027; {ME} run --yes --wait --shell -- 'umask; grep SigIgn /proc/self/status'")
+    assert done.stdout.split() == ["0027", "SigIgn:", "0000000000000000"]
+
+
+def test_messages_of_the_shell_are_not_part_of_the_output(place: Place) -> None:
+    place.cli("run", "--wait", "--timeout", "0.2", "--", "sleep", "600")
+    assert place.log("last") == b""
