@@ -121,7 +121,7 @@ def test_without_a_repository_it_is_a_sentence(home: Place) -> None:
     (home.cwd.parent / "empty").mkdir()
     subprocess.run(["git", "init", "--quiet"], cwd=home.cwd.parent / "empty", check=True, timeout=30)
     done = home.cli("ask", "--worktree", "--wait", "x", cwd=home.cwd.parent / "empty")
-    assert done.returncode == 1 and "could not be used" in done.stderr
+    assert done.returncode == 1 and "Cannot use the git worktree" in done.stderr
 
 
 def test_a_folder_that_is_laid_out_as_a_repository_is_not_checked_out(tmp_path: Path) -> None:

@@ -217,7 +217,7 @@ def test_an_agent_speaks_anthropics_dialect_too(home: Place, model: ScriptedMode
 def test_an_address_for_a_model_that_takes_none_is_refused(home: Place) -> None:
     home.configure(f'{CONFIG}[models]\ndefault = "groq:x"\nbase_url = "http://127.0.0.1:9/v1"\n')
     ended = settled(home, ask(home, {"say": "never"}))
-    assert ended["status"] == "failed" and "base_url must be" in str(ended["error"])
+    assert ended["status"] == "failed" and "A base_url is for" in str(ended["error"])
 
 
 def test_ending_a_session_takes_its_tasks_with_it(home: Place) -> None:

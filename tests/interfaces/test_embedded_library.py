@@ -308,7 +308,7 @@ def test_a_command_line_is_split_like_a_shell_does(line: str, words: list[str]) 
 
 @pytest.mark.parametrize("line", ["echo 'a", 'x "', "a\\"])
 def test_a_line_that_does_not_end_is_bad_input(line: str) -> None:
-    with pytest.raises(BadInput, match="Invalid command line"):
+    with pytest.raises(BadInput, match="That is not a command line"):
         parse_command(line)
 
 

@@ -143,7 +143,7 @@ def test_the_other_commands(chats: Chats) -> None:
         terminal.type("/model\r")
         terminal.wait("openai-chat:scripted answers.")
         terminal.type("/model nonsense\r")
-        terminal.wait("Unknown agent 'nonsense'")
+        terminal.wait("There is no agent 'nonsense'")
         started = place.ok("run", "--stdin", "--", "cat").strip()
         wait_until(lambda: place.status(started)["status"] == "running", "it to read")
         terminal.type(f"/send {started} two   words 'as they are'\r")
