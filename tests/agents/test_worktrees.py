@@ -121,7 +121,7 @@ def test_a_worktree_without_a_repository_gives_a_one_line_error(home: Place) -> 
     (home.cwd.parent / "empty").mkdir()
     subprocess.run(["git", "init", "--quiet"], cwd=home.cwd.parent / "empty", check=True, timeout=30)
     done = home.cli("ask", "--worktree", "--wait", "x", cwd=home.cwd.parent / "empty")
-    assert done.returncode == 1 and "could not be used" in done.stderr
+    assert done.returncode == 1 and "Cannot use the git worktree" in done.stderr
 
 
 def test_a_directory_laid_out_like_a_repository_is_not_checked_out(tmp_path: Path) -> None:

@@ -192,7 +192,7 @@ def test_trust_is_refused_for_a_home_directory_and_its_hidden_folders(place: Pla
     (home / ".config").mkdir(parents=True)
     for folder in (home, home / ".config", home.parent):
         done = place.cli("trust", str(folder))
-        assert done.returncode == 2 and "cannot be trusted" in done.stderr, folder
+        assert done.returncode == 2 and "Cannot trust" in done.stderr, folder
 
 
 LAID_OUT = (

@@ -176,7 +176,7 @@ def test_a_ledger_of_a_newer_version_is_reported_and_not_changed(home: Home) -> 
     db.close()
     before = Path(home.ledger).read_bytes()
     finding = single(problems(home))
-    assert "version 999" in finding.what and finding.fix == "upgrade Backburner"
+    assert "schema 999" in finding.what and finding.fix == "upgrade Backburner"
     assert Path(home.ledger).read_bytes() == before
 
 

@@ -189,12 +189,12 @@ def test_a_server_is_ready_when_it_prints_the_pattern_or_listens(place: Place, w
         port = free.getsockname()[1]
     script = SERVER.replace(", 0)", f", {port})")
     task_id = place.run("python3", "-c", script, options=("--ready-when", str(port) if when == "port" else when))
-    assert place.ok("wait", "--ready", task_id, "--timeout", "20") == f"{task_id} ready, listens on {port}\n"
+    assert place.ok("wait", "--ready", task_id, "--timeout", "20") == f"{task_id} ready, listening on {port}\n"
     status = place.status(task_id)
     assert status["ready_at"] and status["ports"] == [port] and status["status"] == "running"
     assert f"Listening on: {port}" in place.ok("status", task_id)
     place.kill_engine()
-    assert place.ok("wait", "--ready", task_id) == f"{task_id} ready, listens on {port}\n"
+    assert place.ok("wait", "--ready", task_id) == f"{task_id} ready, listening on {port}\n"
     place.ok("cancel", task_id)
 
 

@@ -36,7 +36,7 @@ def test_an_existing_home_is_not_changed(tmp_path: Path) -> None:
 
 def test_a_home_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("")
-    with pytest.raises(HomeUnusable, match=f"The home {tmp_path / 'home'} cannot be used"):
+    with pytest.raises(HomeUnusable, match=f"Cannot use the home directory {tmp_path / 'home'}"):
         Home(str(tmp_path / "home")).make()
 
 

@@ -40,7 +40,9 @@ SETTINGS: dict[str, Setting] = {
     "models.fallback_api_key_env": Setting(
         "", "Environment variable with the API key for the fallback; empty for the provider's usual variable."
     ),
-    "models.max_concurrent": Setting(8, "Maximum number of agents that run at the same time; others wait in the queue.", 1),
+    "models.max_concurrent": Setting(
+        8, "Maximum number of agents with a model on another machine that run at the same time; others wait in the queue.", 1
+    ),
     "models.stream": Setting(True, "Stream model responses; set to false if the server does not support streaming."),
     "models.timeout_seconds": Setting(600.0, "Maximum seconds for one model response.", 1),
     "agents.max_tokens": Setting(

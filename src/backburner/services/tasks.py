@@ -76,9 +76,9 @@ class Tasks:
     def _reject_questions_of(self, entry: Entry) -> None:
         """Reject the open proposals of a cancelled agent, because it no longer waits for them."""
         turn = entry.run.run_id if entry.task.in_chat and entry.run else None  # other tasks of a chat continue
-        for asked in self._queries.requested_by(session_of(entry.task)):
-            if asked.status == TaskState.PROPOSED and turn in (None, asked.task.parent_run):
-                self._publisher.publish(self._task_store.refuse(asked.task.task_id, expired=False, now=self._clock()))
+        for requested in self._queries.requested_by(session_of(entry.task)):
+            if requested.status == TaskState.PROPOSED and turn in (None, requested.task.parent_run):
+                self._publisher.publish(self._task_store.refuse(requested.task.task_id, expired=False, now=self._clock()))
 
     def clear(
         self,
