@@ -398,7 +398,7 @@ def test_a_new_prompt_for_an_agent_that_does_not_ask_needs_another_approval(agen
     agents.place.ok("approve", task_id)
     agents.settled(task_id)
     done = agents.place.cli("resume", task_id, "--wait", script({"say": "Two."}))
-    assert done.returncode == 3 and "does not ask before it acts" in done.stderr and "Two." in done.stderr
+    assert done.returncode == 3 and "acts without asking for permission" in done.stderr and "Two." in done.stderr
     assert agents.place.status(task_id)["status"] == "waiting" and len(agents.prompts) == 1
     agents.place.ok("approve", task_id)
     assert agents.settled(task_id)["status"] == "completed" and agents.place.log(task_id) == b"Two.\n"
