@@ -163,9 +163,9 @@ def test_a_paid_model_is_called_only_for_changes(home: Place, model: ScriptedMod
             app.recurring.run_now(task_id, caller(app))
             app.waiting.wait([task_id], 40)
         runs = app.queries.history(app.queries.find(task_id, caller(app)), 2000)
-    asked = [run for run in runs if run.end.usage]
+    agent_runs = [run for run in runs if run.end.usage]
     assert len(runs) == 1000 and {run.state for run in runs} == {"completed"}
-    assert len(asked) == len(changes) == len(prompts(model)) and len(notice_texts(home)) == len(changes)
+    assert len(agent_runs) == len(changes) == len(prompts(model)) and len(notice_texts(home)) == len(changes)
 
 
 def test_a_pre_check_triggers_the_agent_on_success_output_or_change(home: Place, model: ScriptedModel) -> None:
@@ -173,8 +173,8 @@ def test_a_pre_check_triggers_the_agent_on_success_output_or_change(home: Place,
     for mode in ("change", "success", "output"):
         add(home, mode, "--wake", mode, "--prompt", f"{mode} {todo}", "--", "cat", "file.txt")
     (home.cwd / "file.txt").write_text("")
-    asked = {mode: bool(run_manually(home, mode)["tokens_used"]) for mode in ("change", "success", "output")}
-    assert asked == {"change": False, "success": True, "output": False}
+    triggered = {mode: bool(run_manually(home, mode)["tokens_used"]) for mode in ("change", "success", "output")}
+    assert triggered == {"change": False, "success": True, "output": False}
     (home.cwd / "file.txt").write_text("something")
     assert [bool(run_manually(home, mode)["tokens_used"]) for mode in ("change", "change", "output", "output")] == [True, False, True, True]
     (home.cwd / "file.txt").unlink()
