@@ -261,9 +261,11 @@ def test_a_failed_turn_is_detected_despite_its_stop_reason(agents: FakeAgents) -
     silent = {"end": {"stopReason": "end_turn", "usage": None, "_meta": {"quota": {"token_count": None}}}}
     retried = {"update": "session_info_update", "_meta": {"codex": {"error": {"message": "Reconnecting... 1/5", "willRetry": True}}}}
     broken = {"update": "session_info_update", "_meta": {"codex": {"threadStatus": {"type": "systemError"}}}}
-    told = agents.answers([{"say": "Oh."}, silent], [retried, broken, {"say": "Oh."}], [retried, {"say": "Well again."}], agent="codex")
+    answers = agents.answers([{"say": "Oh."}, silent], [retried, broken, {"say": "Oh."}], [retried, {"say": "Well again."}], agent="codex")
     assert (
-        told[0] == "failed: its provider failed: Oh." and told[1].startswith("failed: its provider failed: ") and told[2] == "Well again.\n"
+        answers[0] == "failed: its provider failed: Oh."
+        and answers[1].startswith("failed: its provider failed: ")
+        and answers[2] == "Well again.\n"
     )
     wrong = {"code": -32603, "message": "Internal error", "data": {"details": "400 bad request"}}
     half = [{"say": "Half."}, {"end": {"stopReason": "max_tokens"}}]
@@ -277,10 +279,10 @@ def test_a_failed_turn_is_detected_despite_its_stop_reason(agents: FakeAgents) -
 
 def test_the_error_of_a_crashed_agent_has_its_last_stderr_line(agents: FakeAgents) -> None:
     agents.add()
-    told = agents.answer({"say": "Half."}, {"die": 3, "words": "Trace:\n  somewhere\nPanic: out of luck\n\n"})
-    assert told.startswith("failed: ") and told.endswith("exited during the turn: Panic: out of luck")
-    told = agents.answer({"child": "group"}, {"child": "own"}, {"die": 0})
-    assert told.startswith("failed: ") and told.endswith("exited during the turn")
+    answer = agents.answer({"say": "Half."}, {"die": 3, "words": "Trace:\n  somewhere\nPanic: out of luck\n\n"})
+    assert answer.startswith("failed: ") and answer.endswith("exited during the turn: Panic: out of luck")
+    answer = agents.answer({"child": "group"}, {"child": "own"}, {"die": 0})
+    assert answer.startswith("failed: ") and answer.endswith("exited during the turn")
     assert not any(alive(one["child"]) for one in agents.journal("child"))
 
 
@@ -308,11 +310,11 @@ def test_a_rejected_tool_call_does_not_count_as_running(agents: FakeAgents) -> N
 
 def test_an_approved_tool_call_may_run_longer_than_the_silence_timeout(agents: FakeAgents) -> None:
     agents.add(settings="timeout_seconds = 1\n")
-    asked = [agents.ask(shell("rm -f old.txt; sleep 2.5", announced=announced), {"say": "Made."}) for announced in (True, False)]
-    for task_id in asked:
+    task_ids = [agents.ask(shell("rm -f old.txt; sleep 2.5", announced=announced), {"say": "Made."}) for announced in (True, False)]
+    for task_id in task_ids:
         agents.settled(task_id, "waiting")
-    agents.place.ok("approve", *asked)
-    assert [agents.settled(task_id)["error"] for task_id in asked] == [None, None]
+    agents.place.ok("approve", *task_ids)
+    assert [agents.settled(task_id)["error"] for task_id in task_ids] == [None, None]
 
 
 def test_a_task_timeout_stops_the_agent(agents: FakeAgents) -> None:
@@ -398,7 +400,7 @@ def test_a_new_prompt_for_an_agent_that_does_not_ask_needs_another_approval(agen
     agents.place.ok("approve", task_id)
     agents.settled(task_id)
     done = agents.place.cli("resume", task_id, "--wait", script({"say": "Two."}))
-    assert done.returncode == 3 and "does not ask before it acts" in done.stderr and "Two." in done.stderr
+    assert done.returncode == 3 and "acts without asking for permission" in done.stderr and "Two." in done.stderr
     assert agents.place.status(task_id)["status"] == "waiting" and len(agents.prompts) == 1
     agents.place.ok("approve", task_id)
     assert agents.settled(task_id)["status"] == "completed" and agents.place.log(task_id) == b"Two.\n"
@@ -458,19 +460,19 @@ def test_a_rejection_reaches_the_agent_even_if_its_turn_ended(agents: FakeAgents
     for no in ("hears", "ends", "cancels"):
         (agents.place.cwd / no).write_text("x")
     begin, end = {"say": "I begin."}, {"say": "Then I leave it."}
-    asked = [agents.ask(begin, shell(f"rm {no}", no=no), end) for no in ("hears", "ends", "cancels")]
-    for task_id in asked:
+    task_ids = [agents.ask(begin, shell(f"rm {no}", no=no), end) for no in ("hears", "ends", "cancels")]
+    for task_id in task_ids:
         agents.settled(task_id, "waiting")
-    agents.place.ok("reject", *asked)
-    for task_id in asked:
+    agents.place.ok("reject", *task_ids)
+    for task_id in task_ids:
         ended = agents.settled(task_id)
         assert ended["status"] == "completed" and agents.place.log(task_id) == b"Then I leave it.\n", ended
     assert {one["optionId"] for one in agents.journal("outcome")} == {"no"} and len(agents.journal("greeted")) == 3
-    told = sorted(text for text in agents.prompts if "[[script" not in text)
-    assert [text.startswith("The user rejected this.") for text in told] == [True, True], (
+    follow_ups = sorted(text for text in agents.prompts if "[[script" not in text)
+    assert [text.startswith("The user rejected this.") for text in follow_ups] == [True, True], (
         "an agent that noticed the rejection gets no further prompt"
     )
-    assert "rm cancels" in told[0] and "rm ends" in told[1]
+    assert "rm cancels" in follow_ups[0] and "rm ends" in follow_ups[1]
     assert all((agents.place.cwd / no).exists() for no in ("hears", "ends", "cancels"))
 
 
@@ -533,8 +535,8 @@ def test_existing_files_may_be_changed_in_a_worktree(agents: FakeAgents) -> None
     assert "1 file changed" in agents.place.log(task_id).decode() and (agents.place.cwd / "a.txt").read_text() == "one\n"
     assert git(agents.place, "show", f"backburner/{task_id}:a.txt") == "two\n"
     assert str(agents.place.root) in agents.journal("new")[0]["cwd"]
-    (asked,) = agents.approval_requests(edit(agents.place.cwd / "a.txt"), options=("--worktree",))
-    assert "outside the project" in asked, "the user's working tree is outside its worktree"
+    (approval_request,) = agents.approval_requests(edit(agents.place.cwd / "a.txt"), options=("--worktree",))
+    assert "outside the project" in approval_request, "the user's working tree is outside its worktree"
 
 
 # Cancelling and ending
@@ -576,11 +578,11 @@ def test_resume_starts_a_new_process_with_the_full_conversation(agents: FakeAgen
     kinds = [("load",), ("load", "late"), ("load", "resume"), ("load", "forgetful")]
     for words in kinds:
         agents.add(*words, name="-".join(words))
-    asked = [agents.ask({"say": "It is teal."}, agent="-".join(words)) for words in kinds]
-    for task_id in asked:
+    task_ids = [agents.ask({"say": "It is teal."}, agent="-".join(words)) for words in kinds]
+    for task_id in task_ids:
         agents.settled(task_id, "completed")
         agents.place.ok("resume", task_id, f"And? {script({'recall': 1})}")
-    for task_id in asked:
+    for task_id in task_ids:
         assert agents.settled(task_id)["status"] == "completed"
         answer = agents.place.log(task_id).decode()
         assert answer.startswith("I was told 1 things before: Please do this.") and "an old answer" not in answer
@@ -735,9 +737,9 @@ def test_the_agent_runs_in_the_session_of_its_task_not_of_its_submitter(agents: 
     env = {"CLAUDECODE": "1", "CLAUDE_CODE_SESSION_ID": "s", "CODEX_THREAD_ID": "t", "OPENCODE": "1", "MINE": "kept"}
     task_id = agents.place.ok("ask", "--agent", "fake", script(*steps), env=env).strip()
     agents.settled(task_id)
-    given = agents.journal("greeted")[0]["environ"]
-    assert given["BACKBURNER_TASK_ID"] == task_id and given["MINE"] == "kept" and given["BACKBURNER_SESSION"] == f"agent:{task_id}"
-    assert not {"CLAUDECODE", "CLAUDE_CODE_SESSION_ID", "CODEX_THREAD_ID", "OPENCODE"} & given.keys()
+    environ = agents.journal("greeted")[0]["environ"]
+    assert environ["BACKBURNER_TASK_ID"] == task_id and environ["MINE"] == "kept" and environ["BACKBURNER_SESSION"] == f"agent:{task_id}"
+    assert not {"CLAUDECODE", "CLAUDE_CODE_SESSION_ID", "CODEX_THREAD_ID", "OPENCODE"} & environ.keys()
     approved, ran, limit = agents.journal("ran")
     assert approved["code"] == 3 and "Only a person can approve" in approved["err"]
     assert agents.place.status(proposed["task_id"])["status"] == "proposed"
@@ -750,10 +752,12 @@ def test_notices_are_sent_with_the_next_prompt(agents: FakeAgents) -> None:
     own = [sys.executable, "-m", "backburner", "run", "--", "echo", "from inside"]
     task_id = agents.ask({"run": own}, {"say": "Started."})
     agents.settled(task_id)
-    asked = agents.journal("ran")[0]["out"].strip()
-    agents.settled(asked)
+    started_id = agents.journal("ran")[0]["out"].strip()
+    agents.settled(started_id)
     agents.place.ok("resume", task_id, script({"say": "I know."}), "--wait")
-    assert asked in agents.prompts[1] and "Automatic notice from Backburner" in agents.prompts[1] and asked not in agents.prompts[0]
+    assert (
+        started_id in agents.prompts[1] and "Automatic notice from Backburner" in agents.prompts[1] and started_id not in agents.prompts[0]
+    )
 
 
 def test_a_recurring_task_reports_only_changes(agents: FakeAgents) -> None:
@@ -832,9 +836,9 @@ EDIT = {
 
 @pytest.mark.parametrize("agent", SHELL)
 def test_a_command_is_read_from_its_arguments_not_from_its_title(agent: str) -> None:
-    asked = message_fields.acp_permission_request({"toolCallId": "c1", "status": "pending", **SHELL[agent]}, agent)
-    assert (asked.kind, asked.command, asked.description) == ("command", "touch made", "run `touch made`")
-    assert asked.cwd == (PROJECT if agent == "codex" else "")
+    request = message_fields.acp_permission_request({"toolCallId": "c1", "status": "pending", **SHELL[agent]}, agent)
+    assert (request.kind, request.command, request.description) == ("command", "touch made", "run `touch made`")
+    assert request.cwd == (PROJECT if agent == "codex" else "")
 
 
 def test_a_command_with_only_a_title_needs_a_person() -> None:
@@ -845,9 +849,9 @@ def test_a_command_with_only_a_title_needs_a_person() -> None:
 
 @pytest.mark.parametrize("agent", EDIT)
 def test_a_file_change_has_its_path_and_its_text(agent: str) -> None:
-    asked = message_fields.acp_permission_request({"toolCallId": "c1", "status": "pending", **EDIT[agent]}, agent)
-    assert (asked.kind, asked.paths) == ("edit", (f"{PROJECT}/written.txt",))
-    assert asked.description.startswith(f"change {PROJECT}/written.txt: ") and repr("hello\nworld\n") in asked.description
+    request = message_fields.acp_permission_request({"toolCallId": "c1", "status": "pending", **EDIT[agent]}, agent)
+    assert (request.kind, request.paths) == ("edit", (f"{PROJECT}/written.txt",))
+    assert request.description.startswith(f"change {PROJECT}/written.txt: ") and repr("hello\nworld\n") in request.description
 
 
 def test_other_requests_are_classified_only_if_certain() -> None:

@@ -326,13 +326,13 @@ def test_rejecting_one_of_two_requests_leaves_no_open_request(home: Place, fake:
     wait_until(lambda: len(fake.call("GET", f"/permission?directory={home.cwd}")) == 2, "both requests to be pending")
     home.ok("reject", task_id)
 
-    def asked() -> bool:
+    def has_pending_request() -> bool:
         """Whether OpenCode still waits for an answer; one rejection rejects all pending requests."""
         return bool(fake.call("GET", f"/permission?directory={home.cwd}"))
 
     def settled_again() -> bool:
         status = home.status(task_id)["status"]
-        return status == "completed" or (status == "waiting" and asked())
+        return status == "completed" or (status == "waiting" and has_pending_request())
 
     wait_until(settled_again, "its end, or a question that is one", 15)
     if home.status(task_id)["status"] == "waiting":
@@ -435,11 +435,11 @@ def test_a_command_is_checked_in_the_directory_in_which_it_would_run(home: Place
     assert [one["output"] for one in fake.tools()] == ["project", "outside"]
 
 
-@pytest.mark.parametrize("given", [{"a": 17}, {"type": "sync", "a": 17}], ids=["plain", "like an event that is skipped"])
-def test_an_unknown_tool_needs_approval_and_its_arguments_are_shown(home: Place, fake: FakeOpenCode, given: dict[str, Any]) -> None:
-    task_id = ask(home, {"tool": "toy_add", "args": given}, {"say": "done"})
-    assert "toy_add" in (asked := str(settled(home, task_id, "waiting")["error"]))
-    assert '"a": 17' in asked, asked
+@pytest.mark.parametrize("arguments", [{"a": 17}, {"type": "sync", "a": 17}], ids=["plain", "like an event that is skipped"])
+def test_an_unknown_tool_needs_approval_and_its_arguments_are_shown(home: Place, fake: FakeOpenCode, arguments: dict[str, Any]) -> None:
+    task_id = ask(home, {"tool": "toy_add", "args": arguments}, {"say": "done"})
+    assert "toy_add" in (error := str(settled(home, task_id, "waiting")["error"]))
+    assert '"a": 17' in error, error
     home.ok("reject", task_id)
     answered(home, task_id)
     assert "The user rejected this." in fake.tools()[0]["error"]
@@ -451,8 +451,8 @@ def test_a_request_that_cannot_be_listed_waits_without_affecting_others(home: Pl
     other = ask(home, bash("ls"), {"until": str(gate), "say": "mine"})
     assert "http://example.org/" in str(settled(home, task_id, "waiting")["error"])
     wait_until(lambda: len(fake.requests("GET", "/session/status")) >= 2, "a status request")
-    looked = len(fake.requests("GET", "/session/status"))
-    wait_until(lambda: len(fake.requests("GET", "/session/status")) >= looked + 2, "another status request")
+    count = len(fake.requests("GET", "/session/status"))
+    wait_until(lambda: len(fake.requests("GET", "/session/status")) >= count + 2, "another status request")
     assert not fake.requests("POST", "/session/[^/]+/abort"), "neither this session nor the other one in the same directory is aborted"
     gate.touch()
     home.ok("approve", task_id)
@@ -468,13 +468,13 @@ def test_a_missed_request_that_cannot_be_listed_is_requested_again(home: Place, 
     fake.set(cut=1, deaf=True)
     gate.touch()
 
-    def asked() -> bool:
+    def has_pending_request() -> bool:
         """Whether the request is pending: it makes the list of requests fail."""
         with contextlib.suppress(urllib.error.HTTPError):
             fake.call("GET", f"/permission?directory={home.cwd}")
         return fake.requests("GET", "/permission")[-1]["status"] == 400
 
-    wait_until(asked, "a request during the lost event stream")
+    wait_until(has_pending_request, "a request during the lost event stream")
     fake.set(deaf=False)
     ended = settled(home, task_id, "waiting", "failed", "completed")
     assert ended["status"] == "waiting", f"it must request permission again: {ended['error']}"
@@ -690,8 +690,8 @@ def test_agents_continue_after_agent_process_and_server_are_both_killed(home: Pl
         answered(home, task_id)
         assert len(notices(home, task_id)) == 1 and home.status(task_id)["run_count"] == 1
     assert len(fake.started) == 2 and sorted(fake.ran) == ["ls", "rm old.txt"]
-    told = sorted(text.split("\n")[0] for n in (0, 1) for text in fake.user_texts(n)[1:])
-    assert len(told) == 2 and told[0].startswith("The user approved your request") and told[1].startswith(INTERRUPTED)
+    prompts = sorted(text.split("\n")[0] for n in (0, 1) for text in fake.user_texts(n)[1:])
+    assert len(prompts) == 2 and prompts[0].startswith("The user approved your request") and prompts[1].startswith(INTERRUPTED)
 
 
 def test_a_deleted_session_cannot_be_resumed(home: Place, fake: FakeOpenCode) -> None:
@@ -721,8 +721,8 @@ def test_a_running_agent_gets_its_notices_once(home: Place, fake: FakeOpenCode) 
     wait_until(lambda: fake.prompts, "the agent to run")
     other = home.ok("run", "--yes", "--", "echo", "finished", env={"BACKBURNER_SESSION": f"agent:{task_id}"}).strip()
     wait_until(lambda: fake.requests("POST", "/session/[^/]+/message"), "the notice to be sent")
-    (told,) = [one["body"] for one in fake.requests("POST", "/session/[^/]+/message")]
-    assert told["noReply"] is True and told["parts"][0]["synthetic"] is True and other in fake.user_texts()[1]
+    (message,) = [one["body"] for one in fake.requests("POST", "/session/[^/]+/message")]
+    assert message["noReply"] is True and message["parts"][0]["synthetic"] is True and other in fake.user_texts()[1]
     gate.touch()
     answered(home, task_id)
     assert home.ok("resume", task_id, script({"say": "more"}), "--wait") == "more\n"
@@ -771,7 +771,7 @@ def test_a_notice_in_a_prompt_is_not_repeated_after_a_kill(home: Place, fake: Fa
     assert sum(other in text for text in fake.user_texts()) == 1
 
 
-@pytest.mark.parametrize("killed", [False, True], ids=["told", "killed before that is known"])
+@pytest.mark.parametrize("killed", [False, True], ids=["notified", "killed before acknowledging"])
 def test_a_session_in_a_user_server_is_notified_once(home: Place, fake: FakeOpenCode, user_server: UserServer, killed: bool) -> None:
     fake.set(boot=0)
     user_server.configure(home)
@@ -786,7 +786,7 @@ def test_a_session_in_a_user_server_is_notified_once(home: Place, fake: FakeOpen
         kill(agent_process(home))
         fake.set(hold="")
     with open_app(str(home.root), dict(home.environ)) as app:
-        wait_until(lambda: not app.inbox.pending(session), "it to be told, and that to be known", 60)
+        wait_until(lambda: not app.inbox.pending(session), "the notice to be acknowledged", 60)
     text = "|".join(fake.user_texts())
     assert all(text.count(f"<task-id>{task_id}</task-id>") == 1 for task_id in ids), text
 

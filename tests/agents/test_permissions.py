@@ -26,8 +26,8 @@ def app(place: Place) -> Iterator[App]:
 
 def work(app: App, place: Place, **about: Any) -> ClaimedRun:
     """A claimed run of an agent task in the project, which nothing executes."""
-    asked = {"agent": "fake", "prompt": "Do it.", "start_at": 4_000_000_000_000, "opened": str(place.cwd)}
-    entry: Entry = app.submissions.submit(records.request((), str(place.cwd), dict(place.environ), **asked), caller(app))
+    fields = {"agent": "fake", "prompt": "Do it.", "start_at": 4_000_000_000_000, "opened": str(place.cwd)}
+    entry: Entry = app.submissions.submit(records.request((), str(place.cwd), dict(place.environ), **fields), caller(app))
     assert entry.run is not None
     spec = records.spec((), str(place.cwd), agent="fake", prompt="Do it.", **about)
     return ClaimedRun(entry.task._replace(spec=spec), entry.run, dict(place.environ))
@@ -38,18 +38,18 @@ def edit(*paths: Path | str) -> PermissionRequest:
 
 
 def test_changing_agent_settings_needs_approval_even_in_a_worktree(app: App, place: Place) -> None:
-    somewhere = work(app, place, terms={"worktree": True})
-    assert check_permission(app, somewhere, edit(place.cwd / "a.py"))[0] == "allow"
+    run = work(app, place, terms={"worktree": True})
+    assert check_permission(app, run, edit(place.cwd / "a.py"))[0] == "allow"
     for name in ("opencode.json", ".claude/settings.json", ".mcp.json", ".opencode/plugin/x.js", "sub/.gemini/settings.json"):
-        assert check_permission(app, somewhere, edit(place.cwd / name)) == ("ask", "it changes settings of agents"), name
+        assert check_permission(app, run, edit(place.cwd / name)) == ("ask", "it changes settings of agents"), name
 
 
 def test_a_new_file_needs_approval_only_if_other_programs_act_on_it(app: App, place: Place) -> None:
-    somebody = work(app, place)
-    assert check_permission(app, somebody, edit("new.py"))[0] == "allow"
+    run = work(app, place)
+    assert check_permission(app, run, edit("new.py"))[0] == "allow"
     (place.cwd / "old.py").write_text("x")
     for path in ("old.py", "conftest.py", ".git/hooks/pre-commit", "../outside.py", "/etc/x"):
-        assert check_permission(app, somebody, edit("new.py", path))[0] == "ask", path
+        assert check_permission(app, run, edit("new.py", path))[0] == "ask", path
 
 
 def test_a_command_is_checked_in_its_environment_and_directory(app: App, place: Place) -> None:
@@ -60,32 +60,33 @@ def test_a_command_is_checked_in_its_environment_and_directory(app: App, place: 
     assert check_permission(app, work(app, place), PermissionRequest("command", "run nothing", " "))[0] == "ask"
 
 
-def request(name: str, given: dict[str, Any], tool: str = "", **about: Any) -> PermissionRequest:
+def request(name: str, arguments: dict[str, Any], tool: str = "", **metadata: Any) -> PermissionRequest:
     return opencode_permission_request(
-        {"permission": name, "patterns": ["*"], "metadata": about}, {"tool": tool or name, "state": {"status": "running", "input": given}}
+        {"permission": name, "patterns": ["*"], "metadata": metadata},
+        {"tool": tool or name, "state": {"status": "running", "input": arguments}},
     )
 
 
 def test_an_opencode_patch_has_the_paths_of_all_its_files(place: Place) -> None:
     files = [{"filePath": "/p/a.py", "movePath": "/p/b.py"}, {"filePath": "/p/.git/hooks/pre-commit"}]
-    asked = request("edit", {}, "apply_patch", filepath="a.py, .git/hooks/pre-commit", diff="+x", files=files)
-    assert asked.kind == "edit" and asked.paths == ("/p/a.py", "/p/b.py", "/p/.git/hooks/pre-commit")
-    assert all(path in asked.description for path in asked.paths)
+    permission = request("edit", {}, "apply_patch", filepath="a.py, .git/hooks/pre-commit", diff="+x", files=files)
+    assert permission.kind == "edit" and permission.paths == ("/p/a.py", "/p/b.py", "/p/.git/hooks/pre-commit")
+    assert all(path in permission.description for path in permission.paths)
     assert request("edit", {}, "apply_patch", filepath="a.py, b.py", diff="+x").kind == "other", (
         "several files in one path are not recognised"
     )
 
 
 def test_an_opencode_search_is_checked_like_the_equivalent_command(app: App, place: Place) -> None:
-    asked = request("grep", {"pattern": "KEY", "path": "."})
-    assert check_permission(app, work(app, place), asked)[0] == "allow"
+    permission = request("grep", {"pattern": "KEY", "path": "."})
+    assert check_permission(app, work(app, place), permission)[0] == "allow"
     (place.cwd / ".env").write_text("KEY=secret")
-    assert check_permission(app, work(app, place), asked)[0] == "ask"
+    assert check_permission(app, work(app, place), permission)[0] == "ask"
 
 
 def test_a_request_for_the_folders_of_a_command_includes_the_command(place: Place) -> None:
-    asked = request("external_directory", {"command": "cat x", "workdir": "/etc"}, "bash", command="cat x")
-    assert (asked.kind, asked.command, asked.cwd) == ("command", "cat x", "/etc")
+    permission = request("external_directory", {"command": "cat x", "workdir": "/etc"}, "bash", command="cat x")
+    assert (permission.kind, permission.command, permission.cwd) == ("command", "cat x", "/etc")
     assert request("external_directory", {"pattern": "x"}, "glob").kind == "other", "no other request follows it"
     assert request("external_directory", {"filePath": "/etc/hosts"}, "read").kind == "unrestricted", "the read is requested separately"
 

@@ -93,14 +93,14 @@ def prompts(model: ScriptedModel) -> list[str]:
 
 def test_a_report_is_sent_only_if_its_state_has_changed(home: Place) -> None:
     task = add_with_steps_file(home, "ci")
-    said = [
+    results = [
         ("passing", "All is well."),
         (" Passing", "Well, as before."),
         ("failed: 4521", "Red!"),
         ("failed: 4521", "Still red."),
         ("passing", "Green."),
     ]
-    for state, message in said:
+    for state, message in results:
         assert run_manually(home, "ci", report(state, message))["result"] == message
     assert notice_texts(home) == ["ci: All is well.", "ci: Red!", "ci: Green."]
     assert home.status(task)["tokens_used"] > 0 and home.log(task) == b"Green.\n"  # type: ignore[operator]
@@ -116,11 +116,11 @@ def test_a_result_without_report_sends_no_notice_but_is_compared_later(home: Pla
 def test_declared_fields_are_compared_but_not_the_message(home: Place) -> None:
     add_with_steps_file(home, "disk", "--field", "used", "--field", "host")
 
-    def found(used: float, message: str) -> dict[str, Any]:
+    def result(used: float, message: str) -> dict[str, Any]:
         return {"tool": "final_result", "args": {"used": used, "host": "a", "message": message}}
 
     for used, message in [(80, "A lot."), (80, "Quite a lot."), (81, "More.")]:
-        run_manually(home, "disk", found(used, message))
+        run_manually(home, "disk", result(used, message))
     assert notice_texts(home) == ["disk: A lot.\nused: 80\nhost: a", "disk: More.\nused: 81\nhost: a"]
 
 
@@ -163,9 +163,9 @@ def test_a_paid_model_is_called_only_for_changes(home: Place, model: ScriptedMod
             app.recurring.run_now(task_id, caller(app))
             app.waiting.wait([task_id], 40)
         runs = app.queries.history(app.queries.find(task_id, caller(app)), 2000)
-    asked = [run for run in runs if run.end.usage]
+    agent_runs = [run for run in runs if run.end.usage]
     assert len(runs) == 1000 and {run.state for run in runs} == {"completed"}
-    assert len(asked) == len(changes) == len(prompts(model)) and len(notice_texts(home)) == len(changes)
+    assert len(agent_runs) == len(changes) == len(prompts(model)) and len(notice_texts(home)) == len(changes)
 
 
 def test_a_pre_check_triggers_the_agent_on_success_output_or_change(home: Place, model: ScriptedModel) -> None:
@@ -173,8 +173,8 @@ def test_a_pre_check_triggers_the_agent_on_success_output_or_change(home: Place,
     for mode in ("change", "success", "output"):
         add(home, mode, "--wake", mode, "--prompt", f"{mode} {todo}", "--", "cat", "file.txt")
     (home.cwd / "file.txt").write_text("")
-    asked = {mode: bool(run_manually(home, mode)["tokens_used"]) for mode in ("change", "success", "output")}
-    assert asked == {"change": False, "success": True, "output": False}
+    triggered = {mode: bool(run_manually(home, mode)["tokens_used"]) for mode in ("change", "success", "output")}
+    assert triggered == {"change": False, "success": True, "output": False}
     (home.cwd / "file.txt").write_text("something")
     assert [bool(run_manually(home, mode)["tokens_used"]) for mode in ("change", "change", "output", "output")] == [True, False, True, True]
     (home.cwd / "file.txt").unlink()
@@ -216,7 +216,8 @@ def test_tokens_of_failed_and_stopped_runs_are_recorded(home: Place) -> None:
     add_with_steps_file(home, "ci", "--timeout", "8s")
     failed = run_manually(home, "ci", {"tool": "memory_list", "args": {}}, {"error": 400, "times": 9})
     assert failed["status"] == "failed" and failed["tokens_used"] > 0, failed
-    home.ok("unpause", "ci") if home.status("ci")["status"] == "paused" else None
+    if home.status("ci")["status"] == "paused":
+        home.ok("unpause", "ci")
     make_retries_due(home)
     wait_until(lambda: home.status("ci")["status"] == "paused", "the retry to fail")
     home.ok("unpause", "ci")
@@ -242,7 +243,7 @@ def test_a_run_with_a_killed_agent_process_gives_one_notice_and_no_retry(home: P
     add_with_steps_file(home, "ci")
     steps(home, "ci", {"tool": "memory_list", "args": {}}, {"hang": 40, "say": "late"})
     run_id = home.ok("run-now", "ci").strip()
-    wait_until(lambda: list(home.root.glob("tasks/*/.activity.json")), "the agent to be at work", 40)
+    wait_until(lambda: list(home.root.glob("tasks/*/.activity.json")), "the agent to run", 40)
     (host,) = home.hosts("agents.process")
     process.send(host, signal.SIGKILL)
     lost = ended(home, "ci", run_id)
@@ -272,7 +273,7 @@ def test_a_run_that_needs_approval_is_in_the_inbox_and_continues_after_it(home: 
     (notice,) = notice_texts(home)
     assert notice.startswith("ci needs your approval:") and "rm -f important" in notice
     home.ok("approve", notice.split("backburner approve ")[1].split(";")[0])
-    wait_until(lambda: notice_texts(home) == ["ci: Removed."], "the run to go on", 40)
+    wait_until(lambda: notice_texts(home) == ["ci: Removed."], "the run to continue", 40)
 
 
 def test_interactive_use_has_priority_and_the_background_run_continues_later(home: Place, model: ScriptedModel) -> None:
@@ -281,7 +282,7 @@ def test_interactive_use_has_priority_and_the_background_run_continues_later(hom
     add_with_steps_file(home, "ci")
     steps(home, "ci", *[slow] * 6, report("done", "Finished."))
     run_id = home.ok("run-now", "ci").strip()
-    wait_until(lambda: len(model.requests) >= 2, "the background run to be at work", 40)
+    wait_until(lambda: len(model.requests) >= 2, "the background run to start", 40)
     before = len(model.requests)
     answer = home.ok("ask", "Hello " + script({"hang": 1.5, "say": "Hi."}), "--wait")
     assert answer == "Hi.\n"
@@ -298,12 +299,12 @@ def test_a_killed_interactive_client_does_not_block_background_runs(home: Place,
     add_with_steps_file(home, "ci")
     steps(home, "ci", *[{"hang": 0.5, "tool": "memory_list", "args": {}}] * 4, report("done", "Finished."))
     run_id = home.ok("run-now", "ci").strip()
-    wait_until(lambda: len(model.requests) >= 1, "the background run to be at work", 40)
+    wait_until(lambda: len(model.requests) >= 1, "the background run to start", 40)
     person = subprocess.Popen(
         [sys.executable, "-m", "backburner", "ask", "Hello " + script({"hang": 30, "say": "Hi."}), "--wait"],
         cwd=home.cwd, env=home.environ, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
     )  # fmt: skip
-    wait_until(lambda: any(run["status"] == "waiting" for run in history(home, "ci")), "the run to stand aside", 40)
+    wait_until(lambda: any(run["status"] == "waiting" for run in history(home, "ci")), "the run to be suspended", 40)
     person.kill()
     person.wait()
     home.ok("cancel", "default")
@@ -344,8 +345,8 @@ def test_an_agent_gets_the_changes_in_the_output_of_a_command(home: Place, model
     value.write_text("one\nsame\n")
     words = ("add", "look", "--on", "command:cat value.txt", "--with", "every=1s", "--with", "compare=full")
     home.ok(*words, "--prompt", script(report("x", "Seen.")))
-    wait_until(lambda: [run for run in home.status("look:watch")["runs"] if run["completed_at"]], "the present to be taken down", 40)
+    wait_until(lambda: [run for run in home.status("look:watch")["runs"] if run["completed_at"]], "the first output to be recorded", 40)
     value.write_text("two\nsame\n")
-    wait_until(lambda: prompts(model), "the agent to be asked", 40)
+    wait_until(lambda: prompts(model), "the prompt of the agent", 40)
     assert "-one" in prompts(model)[0] and "+two" in prompts(model)[0] and "the changes in the output" in prompts(model)[0]
     home.ok("cancel", "look")

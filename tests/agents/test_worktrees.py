@@ -106,7 +106,7 @@ def test_a_killed_agent_can_be_resumed_in_its_worktree(home: Place) -> None:
     wait_until(lambda: checkout.exists() and checkout.read_text() == "half\n", "the first change", 40)
     for host in home.hosts("agents.process"):
         os.kill(host.pid, signal.SIGKILL)
-    wait_until(lambda: home.status(task_id)["status"] == "failed", "it to be told as interrupted", 40)
+    wait_until(lambda: home.status(task_id)["status"] == "failed", "the task to be interrupted", 40)
     assert checkout.read_text() == "half\n"
     home.ok("resume", task_id, script(write("new.txt", "rest\n"), {"say": "Now it is done."}))
     home.ok("wait", task_id)

@@ -163,7 +163,7 @@ async def test_resume_completed_task_with_follow_up_prompt(session: Session, age
     task_id = await session.ask({"say": "I read the blue book."})
     await session.block(task_id)
     resumed = await session.call("background_resume", task_id=task_id, message="Which book was it, pray?")
-    assert resumed["status"] == "resumed" and "You will be notified" in resumed["display"]
+    assert resumed["status"] == "resumed" and "notice" in resumed["display"]
     await session.block(task_id)
     last = [json.dumps(request) for request in agents_home.model.requests if "Which book was it, pray?" in json.dumps(request)][-1]
     assert "I read the blue book." in last, "the full history is kept"

@@ -9,7 +9,7 @@ from typing import NotRequired, TypedDict
 from backburner.agent_tools.commands import resolve_working_directory
 from backburner.agent_tools.context import Context, ToolContext, wait_until
 from backburner.agent_tools.results import Cleared, cleared, describe_outcome
-from backburner.core import formatting as words
+from backburner.core import formatting
 from backburner.core.errors import BadInput, NotRunning, TaskNotFound
 from backburner.core.models import Caller, Entry, Submission
 from backburner.core.states import RUNNING_STATES
@@ -146,7 +146,7 @@ async def background_output(ctx: Context, task_id: str, cursor: str | None = Non
     recent = activity.get("recent")
     output["recent_tools"] = [str(name) for name in recent] if isinstance(recent, list) else []
     if isinstance(at := activity.get("at"), int):
-        output["last_update"] = words.iso(at) or ""
+        output["last_update"] = formatting.iso(at) or ""
     if piece is None:
         tools = f", {output['tool_calls']} tool calls ({', '.join(output['recent_tools'])})" if output["tool_calls"] else ""
         output["display"] = f"{_line(context, entry)}{tools}"
@@ -190,7 +190,7 @@ async def background_block(
 
 
 async def background_resume(ctx: Context, task_id: str, message: str) -> StartedAgent:
-    """Send a follow-up message to a finished agent. It keeps its full history. Returns immediately; you are notified when it finishes.
+    """Send a follow-up message to a finished agent. It keeps its full history. Returns immediately; a notice is sent when it finishes.
 
     Args:
         task_id: The task's id, a unique part of it, its label, or "last".
@@ -202,7 +202,7 @@ async def background_resume(ctx: Context, task_id: str, message: str) -> Started
         return app.conversations.resume(agent_task(app, context.caller, task_id).task.task_id, message, context.caller)
 
     entry = await context.call(resume)
-    display = f"Resumed {entry.task.task_id} (resume {entry.task.run_count - 1}). You will be notified when it finishes; background_block waits for it."
+    display = f"Resumed {entry.task.task_id} (resume {entry.task.run_count - 1}). A notice is sent when it finishes; background_block waits for it."
     return StartedAgent(task_id=entry.task.task_id, status="resumed", display=display)
 
 
@@ -310,7 +310,7 @@ def _is_agent_task(entry: Entry) -> bool:
 def _task_list(context: ToolContext, entries: Sequence[Entry]) -> AgentTaskList:
     now, tasks = now_ms(), []
     for entry in entries[:_MAX_LISTED_TASKS]:
-        took = words.elapsed(entry, now)
+        took = formatting.elapsed(entry, now)
         tasks.append(
             AgentTaskSummary(
                 task_id=entry.task.task_id,
@@ -328,7 +328,7 @@ def _task_list(context: ToolContext, entries: Sequence[Entry]) -> AgentTaskList:
 def _line(context: ToolContext, entry: Entry) -> str:
     if entry.status == "waiting":
         return describe_outcome(context, entry)
-    took = words.elapsed(entry, now_ms())
-    duration = f" ({words.duration(took)})" if took is not None else ""
+    took = formatting.elapsed(entry, now_ms())
+    duration = f" ({formatting.duration(took)})" if took is not None else ""
     error = f": {entry.run.error}" if entry.run and entry.run.error and entry.run.state not in RUNNING_STATES else ""
     return f"{entry.task.task_id} {status_of(entry)}{duration} {shortened(entry.task.spec.description)}{error}"

@@ -21,7 +21,7 @@ from backburner.agent_tools.results import (
     status,
     summary,
 )
-from backburner.core import task_text as render
+from backburner.core import task_text
 from backburner.core.command_words import words_of
 from backburner.core.errors import BadInput
 from backburner.core.models import Caller, Entry, Submission
@@ -155,7 +155,7 @@ async def list_background_tasks(ctx: Context, status_filter: str | None = None, 
         )
     )
     shown, now = [entry for entry in entries[:_MAX_LISTED_TASKS] if entry.task.spec.agent_name is None], now_ms()
-    display = render.table(shown, now, plain=True) if shown else "No background tasks."
+    display = task_text.table(shown, now, plain=True) if shown else "No background tasks."
     if len(entries) > _MAX_LISTED_TASKS:
         display += f"\nOnly the newest {_MAX_LISTED_TASKS} are listed."
     return Listed(tasks=[summary(entry, now) for entry in shown], count=len(shown), display=display)

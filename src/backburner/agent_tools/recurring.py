@@ -7,7 +7,7 @@ from typing import Any, NotRequired, TypedDict
 from backburner.agent_tools.commands import resolve_working_directory
 from backburner.agent_tools.context import Context, ToolContext
 from backburner.agent_tools.results import Done, Started, started
-from backburner.core import formatting as words
+from backburner.core import formatting
 from backburner.core.command_words import words_of
 from backburner.core.errors import BadInput
 from backburner.core.models import Caller, Entry, Submission
@@ -295,8 +295,8 @@ def _describe(app: App, entry: Entry) -> RecurringTask:
         description=shortened(task.spec.description, longest=200),
         notify=task.spec.notify or "",
         run_count=task.run_count,
-        next_run_at=words.iso(task.recurring.next_run_at),
-        last_run_at=words.iso(run.started_at) if run else None,
+        next_run_at=formatting.iso(task.recurring.next_run_at),
+        last_run_at=formatting.iso(run.started_at) if run else None,
     )
     if run and (run.end.summary or run.error):
         described["last_result"] = shortened(readable(f"{run.state}: {run.error or run.end.summary}"), longest=500)

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from typing import NotRequired, TypedDict
 
 from backburner.agent_tools.context import ToolContext, wait_until
-from backburner.core import formatting as words
-from backburner.core import task_text as render
+from backburner.core import formatting, task_text
 from backburner.core.errors import BackburnerError
 from backburner.core.masking import masked_line
 from backburner.core.models import Entry
@@ -87,7 +86,7 @@ async def started(context: ToolContext, entry: Entry, *, already_started: bool =
         with contextlib.suppress(BackburnerError):  # the task is stored even if it could not be started
             (entry,) = await wait_until(context, [task_id], _START_TIMEOUT_SECONDS, lambda entry: entry.status != "pending", quiet=True)
     if entry.run is None and entry.status == "proposed":
-        line = shortened(words.command_line(task.spec.command.words, task.spec.command.shell), longest=400)
+        line = shortened(formatting.command_line(task.spec.command.words, task.spec.command.shell), longest=400)
         display = (
             f"waiting for approval: {task_id}\nNothing has started. Tell the user: "
             f"`{line}` needs your approval ({'; '.join(task.decision.reasons)}). In a terminal of your own run: {context.command} approve {task_id}"
@@ -122,7 +121,7 @@ def status(app: App, entry: Entry, include_output: bool) -> tuple[Status, str]:
     inspection, now = app.runs.inspect(entry), now_ms()
     output = app.runs.tail(entry, RECENT_LINES, longest=4 * _MAX_RECENT_CHARACTERS) if entry.run and include_output else b""
     text = readable(output.decode("utf-8", "replace"))[-_MAX_RECENT_CHARACTERS:]
-    took = words.elapsed(entry, now)
+    took = formatting.elapsed(entry, now)
     task_id = entry.task.task_id
     status = Status(
         task_id=task_id,
@@ -142,14 +141,14 @@ def status(app: App, entry: Entry, include_output: bool) -> tuple[Status, str]:
         status["files"] = list(inspection.artifacts)
     if include_output:
         status["output"] = text
-    details = render.details(entry, now, text.encode(), app.runs.log_path(entry), inspection)
+    details = task_text.details(entry, now, text.encode(), app.runs.log_path(entry), inspection)
     status["display"] = readable(str(details))
     return status, readable(details.about)
 
 
 def summary(entry: Entry, now: int) -> Summary:
     task, run = entry
-    took = words.elapsed(entry, now)
+    took = formatting.elapsed(entry, now)
     summary = Summary(
         task_id=task.task_id,
         status=entry.status,
@@ -165,7 +164,7 @@ def summary(entry: Entry, now: int) -> Summary:
 def describe_outcome(context: ToolContext, entry: Entry) -> str:
     """The state of a task in one line."""
     if entry.has_ended:
-        return render.ended_line(entry, now_ms())
+        return task_text.ended_line(entry, now_ms())
     if entry.status in ("proposed", "waiting"):
         reason = "; ".join(entry.task.decision.reasons) if entry.run is None else entry.run.error
         if entry.run and entry.run.wait and not entry.run.wait.is_for_person:

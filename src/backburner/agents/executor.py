@@ -17,7 +17,7 @@ from backburner.core.progress import summarize
 from backburner.core.states import Result, WaitKind
 from backburner.core.terminal_text import shortened, visible
 from backburner.services.app import App
-from backburner.system import run_files as folders
+from backburner.system import run_files
 from backburner.system.git_worktree import Worktree
 from backburner.system.log_file import NAME, header
 
@@ -40,7 +40,7 @@ class AgentHandle:
         outcome = await asyncio.shield(self._answer_task)
         self._answer = outcome.answer
         self._write(outcome)
-        return outcome if outcome.usage else outcome._replace(usage=folders.usage(self._turn.folder))
+        return outcome if outcome.usage else outcome._replace(usage=run_files.usage(self._turn.folder))
 
     async def ready(self, when: str) -> bool:
         return False
@@ -54,7 +54,7 @@ class AgentHandle:
         self._on_stopped()
         # If no tool was running, nothing can be half done, and the run may be repeated like one that timed out.
         return Outcome(
-            Result.SIGNAL, error="it was stopped", usage=folders.usage(self._turn.folder), problem=None if running_tools else "timeout"
+            Result.SIGNAL, error="it was stopped", usage=run_files.usage(self._turn.folder), problem=None if running_tools else "timeout"
         )
 
     def close(self) -> tuple[str | None, int | None]:
@@ -86,8 +86,8 @@ class AgentExecutor:
         folder = self._app.home.folder(run.folder)
         conversation = self._app.conversations.path(task, run)
         try:
-            standing, model = task.is_recurring or task.session == DISCOVERY, task.spec.options.model
-            settings = self._app.agents.settings(task.spec.agent_name or "", standing=standing, model=model)
+            is_background, model = task.is_recurring or task.session == DISCOVERY, task.spec.options.model
+            settings = self._app.agents.settings(task.spec.agent_name or "", standing=is_background, model=model)
             if task.session == DISCOVERY:
                 settings = {**settings, "fallback": ""}  # the user did not ask for discovery, so it must not use a paid model
         except BackburnerError as error:
@@ -98,8 +98,8 @@ class AgentExecutor:
                 prompts.archive_precheck_output(folder)
             work = work._replace(run=run._replace(message=prompts.run_prompt(self._app, work)))
         with contextlib.suppress(OSError):
-            folders.make(folder)
-            folders.write_metadata(folder, task, run)
+            run_files.make(folder)
+            run_files.write_metadata(folder, task, run)
             if is_new_message:
                 header_fields = {
                     "Background task": task.task_id,

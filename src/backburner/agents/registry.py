@@ -63,7 +63,7 @@ class AgentRegistry:
             await self._notifier.notify()
 
     async def close(self, *, keep_servers: bool) -> None:
-        """Close the agents; `leave` OpenCode servers running if their agents go on."""
+        """Close the agents. With `keep_servers`, OpenCode servers keep running for agents that continue in them."""
         for agent in self.external:
             await agent.close()
         if self._opencode is None and opencode_server_files(self._home):

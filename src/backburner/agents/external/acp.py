@@ -15,7 +15,7 @@ from acp import RequestError
 from acp.core import Connection
 from acp.meta import AGENT_METHODS
 
-from backburner.agents import child_process as child
+from backburner.agents import child_process
 from backburner.agents.external.acp_transport import START_TIMEOUT_SECONDS, JsonLineConnection, handshake, start_program, stderr_tail
 from backburner.agents.external.message_fields import acp_permission_request, error_message, system_error, tool_name, used_tokens
 from backburner.agents.external.turn import EXPIRED, REFUSED, AgentFailed, ExternalTurn
@@ -49,7 +49,7 @@ class AcpAgent:
 
     async def drive(self, external_turn: ExternalTurn) -> Outcome:
         work, settings = external_turn.turn.work, external_turn.turn.settings
-        env = {**child.agent_environment(self._home, work), **_PERMISSION_VARIABLES.get(settings["name"], {})}
+        env = {**child_process.agent_environment(self._home, work), **_PERMISSION_VARIABLES.get(settings["name"], {})}
         errors = os.path.join(external_turn.turn.folder, ERRORS)
         async with start_program(
             settings, env, work.task.spec.cwd, work.run.process_tag, errors, external_turn.turn.on_process_started
@@ -71,7 +71,7 @@ class AcpAgent:
         """Why the agent is not available, or None. Starts its program and makes the handshake; the model gets no prompt."""
         process_tag = os.urandom(8).hex()
         env = {
-            **child.without_client_variables(environ),
+            **child_process.without_client_variables(environ),
             **_PERMISSION_VARIABLES.get(settings["name"], {}),
             process.TAG_VARIABLE: process_tag,
         }

@@ -12,7 +12,7 @@ from acp import PROTOCOL_VERSION, RequestError
 from acp.core import Connection
 from acp.meta import AGENT_METHODS
 
-from backburner.agents import child_process as child
+from backburner.agents import child_process
 from backburner.agents.external.message_fields import error_message
 from backburner.agents.external.turn import AgentFailed
 from backburner.core.models import ProcessId
@@ -105,7 +105,7 @@ async def start_program(
     finally:
         limiter.cancel()
         await line.close()
-        await _kill_reliably(child.terminate_tree(leader, process_tag, program, exit_timeout_seconds=line.exit_timeout_seconds))
+        await _kill_reliably(child_process.terminate_tree(leader, process_tag, program, exit_timeout_seconds=line.exit_timeout_seconds))
 
 
 async def _limit_errors_file(errors: str) -> None:

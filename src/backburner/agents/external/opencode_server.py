@@ -18,7 +18,7 @@ from typing import Any
 
 import httpx2
 
-from backburner.agents import child_process as child
+from backburner.agents import child_process
 from backburner.agents.external.turn import AgentFailed
 from backburner.core.models import ProcessId
 from backburner.core.recurring import AUTH, TRANSIENT
@@ -194,7 +194,7 @@ class OpenCodeServers:
                     await server.call("GET", "/global/health", seconds=5.0)  # raises AgentFailed if the server gives a reason
                 raise AgentFailed(f"no OpenCode server answers at {url}: start it with `opencode serve --port {_port(url)}`", TRANSIENT)
             return server
-        env = child.without_client_variables(environ)
+        env = child_process.without_client_variables(environ)
         env = {name: value for name, value in env.items() if not _TERMINAL_VARIABLES.fullmatch(name)}
         key = hashlib.sha256(json.dumps([settings["command"], env], sort_keys=True).encode()).hexdigest()[:12]
         async with self._starting:
@@ -225,7 +225,7 @@ class OpenCodeServers:
         if process.is_alive(leader) and await self._wait_until_healthy(server, _START_TIMEOUT_SECONDS):
             return server
         await server.close()
-        await child.terminate_tree(leader, record["mark"])
+        await child_process.terminate_tree(leader, record["mark"])
         return None
 
     async def _start(self, key: str, command: str, env: dict[str, str]) -> OpenCodeServer:
@@ -285,7 +285,7 @@ class OpenCodeServers:
 
     async def _end(self, key: str, server: OpenCodeServer) -> None:
         await server.close()
-        await child.terminate_tree(server.leader, server.process_tag)
+        await child_process.terminate_tree(server.leader, server.process_tag)
         for name in (f"{key}.json", f"{key}.log"):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.join(self._home.root, FOLDER, name))
