@@ -1,4 +1,4 @@
-"""Fixtures: a home of its own for every test, doors to it, and a check that nothing is left behind."""
+"""Fixtures: a separate home for every test, interfaces to it, and a check that no process is left behind."""
 
 import contextlib
 import json
@@ -25,10 +25,17 @@ hypothesis.settings.load_profile("any-speed")
 
 LONG = bool(os.environ.get("BACKBURNER_LONG"))
 CONFIG = "[approval]\nyes_without_terminal = true\n"
+# Variables that a development machine may set and an ordinary user's does not: those of agents, of containers and of Python.
+_DEVELOPMENT_PREFIXES = ("BACKBURNER_", "CLAUDE", "CODEX", "GEMINI", "OPENCODE")
+_DEVELOPMENT_VARIABLES = ("IS_SANDBOX", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")
+
+
+def is_development_variable(name: str) -> bool:
+    return name.startswith(_DEVELOPMENT_PREFIXES) or name in _DEVELOPMENT_VARIABLES
 
 
 def wait_until(predicate: Callable[[], object], what: str, seconds: float = 20.0) -> None:
-    """Wait for a condition; the test fails with `what` where it does not come true."""
+    """Wait for a condition; the test fails with `what` if it does not become true in time."""
     deadline = time.monotonic() + seconds
     while not predicate():
         assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
@@ -46,13 +53,8 @@ class Place:
     def __init__(self, root: Path, cwd: Path) -> None:
         self.root, self.cwd = root, cwd
         self.home = Home(str(root))
-        self.environ = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith(("BACKBURNER_", "CLAUDE", "CODEX", "GEMINI", "OPENCODE"))
-        }
+        self.environ = {name: value for name, value in os.environ.items() if not is_development_variable(name)}
         self.environ |= {"BACKBURNER_HOME": str(root), "HOME": str(root.parent / "person")}
-        self.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
     def configure(self, text: str) -> None:
         self.root.mkdir(parents=True, exist_ok=True)
@@ -61,7 +63,7 @@ class Place:
     def cli(
         self, *words: str, env: dict[str, str] | None = None, cwd: Path | None = None, **options: object
     ) -> "subprocess.CompletedProcess[str]":
-        """One call of the command line, to its end."""
+        """Run the command line once, to its end."""
         return subprocess.run(
             [sys.executable, "-m", "backburner", *words],
             cwd=cwd or self.cwd,
@@ -75,7 +77,7 @@ class Place:
         )
 
     def ok(self, *words: str, **options: object) -> str:
-        """Like `cli`, for a call that must succeed; its output."""
+        """Like `cli`, for a call that must succeed; returns its output."""
         done = self.cli(*words, **options)  # type: ignore[arg-type]
         assert done.returncode == 0, (words, done.returncode, done.stdout, done.stderr)
         return done.stdout
@@ -84,7 +86,7 @@ class Place:
         return json.loads(self.ok(*words, "--json"))
 
     def run(self, *command: str, options: tuple[str, ...] = ()) -> str:
-        """Start a command; its id."""
+        """Start a command; returns its id."""
         return self.ok("run", "--yes", *options, "--", *command).strip()
 
     def status(self, task_id: str) -> dict[str, object]:
@@ -93,7 +95,7 @@ class Place:
         return found
 
     def finish(self, *command: str, options: tuple[str, ...] = ()) -> dict[str, object]:
-        """Run a command to its end; its status."""
+        """Run a command to its end; returns its status."""
         task_id = self.run(*command, options=options)
         self.cli("wait", task_id, "--timeout", "60")
         return self.status(task_id)
@@ -110,7 +112,7 @@ class Place:
 
     @property
     def python(self) -> str:
-        """The folder of the interpreter that knows the package."""
+        """The folder of the interpreter that has the package installed."""
         return os.path.dirname(sys.executable)
 
     @property
@@ -118,46 +120,46 @@ class Place:
         return process.engine_of(self.home)
 
     def kill_engine(self) -> None:
-        """SIGKILL, as a user out of patience would."""
+        """Kill the engine with SIGKILL."""
         if engine := self.engine:
             process.send(engine, signal.SIGKILL)
             wait_until(lambda: not process.is_alive(engine), "the engine to be dead")
 
     def stop_engine(self) -> None:
-        """End the engine, its keeper, and one that was just on its way, for good."""
+        """Stop the engine, its keeper, and an engine that is just starting."""
 
         def gone() -> bool:
-            for one in self.processes("backburner-keeper"):
-                process.send(one, signal.SIGKILL)
+            for keeper in self.processes("backburner-keeper"):
+                process.send(keeper, signal.SIGKILL)
             engines = self.processes(str(self.root))
-            for one in engines:
-                process.send(one, signal.SIGTERM)
+            for engine in engines:
+                process.send(engine, signal.SIGTERM)
             return not engines
 
-        wait_until(gone, "the engine to leave")
+        wait_until(gone, "the engine to exit")
 
     def stop_all(self) -> None:
-        """End the engine, and the hosts of agents and post."""
+        """Stop the engine, the agent process and the integrations process."""
         self.stop_engine()
 
         def gone() -> bool:
             left = self.processes()
-            for one in left:
-                process.send(one, signal.SIGTERM)
+            for daemon in left:
+                process.send(daemon, signal.SIGTERM)
             return not left
 
-        wait_until(gone, "all of it to leave")
+        wait_until(gone, "all processes to exit")
 
     def hosts(self, module: str) -> list[ProcessId]:
-        """The processes beside the engine that run a module of ours; one may just be going."""
+        """The daemons of this home that run a module; one may just be exiting."""
         found = []
-        for one in self.processes():
+        for daemon in self.processes():
             with contextlib.suppress(OSError):
-                found += [one] if module.encode() in Path(f"/proc/{one.pid}/cmdline").read_bytes() else []
+                found += [daemon] if module.encode() in Path(f"/proc/{daemon.pid}/cmdline").read_bytes() else []
         return found
 
     def processes(self, word: str = "") -> list[ProcessId]:
-        """Living processes that belong to this home: by their command line, or by what they were given."""
+        """Running processes of this home: by their command line, or by their environment."""
         mine = []
         for name in filter(str.isdigit, os.listdir("/proc")):
             try:
@@ -173,23 +175,23 @@ class Place:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
-    """A fresh home in which `--yes` works without a terminal. Nothing may be left running at the end of the test."""
+    """A new home in which `--yes` works without a terminal. No process may be left running at the end of the test."""
     project = tmp_path / "project"
     project.mkdir()
     here = Place(tmp_path / "home", project)
     here.configure(CONFIG)
     yield here
     here.stop_engine()
-    left = {one: Path(f"/proc/{one.pid}/cmdline").read_bytes() for one in here.processes()}
-    for one in left:
-        process.send(one, signal.SIGKILL)
+    left = {found: Path(f"/proc/{found.pid}/cmdline").read_bytes() for found in here.processes()}
+    for found in left:
+        process.send(found, signal.SIGKILL)
     assert not left, f"left behind: {left}"
 
 
 @pytest.fixture(autouse=True)
 def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """No test sees the person's own home or settings."""
+    """Tests have the environment of an ordinary user, and do not use the developer's own home or settings."""
     for name in list(os.environ):
-        if name.startswith(("BACKBURNER_", "CLAUDE", "CODEX", "GEMINI", "OPENCODE")) and name != "BACKBURNER_LONG":
+        if is_development_variable(name) and name != "BACKBURNER_LONG":
             monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path_factory.getbasetemp()))

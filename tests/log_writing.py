@@ -1,4 +1,4 @@
-"""Logs that tests write: a header, numbered lines, and a process that appends as a command does."""
+"""Logs for tests: a header, numbered lines, and a process that appends as `cat` does for a command."""
 
 import subprocess
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ HEADER = header(
 
 @contextmanager
 def writing(folder: Path) -> Iterator[tuple[int, Callable[[bytes], None]]]:
-    """The pid of a process that appends to the log, as `cat` does for a command, and a way to have it do that."""
+    """The pid of a process that appends to the log, as `cat` does for a command, and a function that makes it append."""
     path = folder / "output.log"
     with open(path, "ab") as log:
         child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=log)
@@ -34,5 +34,5 @@ def writing(folder: Path) -> Iterator[tuple[int, Callable[[bytes], None]]]:
 
 
 def numbered(first: int, last: int) -> bytes:
-    """Lines of sixteen bytes each, so that a place can be told."""
+    """Lines of sixteen bytes each, so that positions can be recognized."""
     return b"".join(b"line %010d\n" % number for number in range(first, last))

@@ -1,6 +1,6 @@
-"""What the tests with real agents and those with real clients share: the fixtures of `tests/`, the folder with the programs, and gates.
+"""Shared by the tests with real agents and those with real clients: the fixtures of `tests/`, the folder of the programs, and gates.
 
-Both have a conftest of their own, so that the one of `tests/` goes by another name here.
+Both have their own conftest, so the one of `tests/` is imported under another name here.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ CONFIG, Place, place, wait_until, _own_environment = (
     _shared.wait_until,
     _shared._own_environment,
 )
-CLIENTS = os.environ.get("BACKBURNER_CLIENTS", "")  # read now: tests do not see it
+CLIENTS = os.environ.get("BACKBURNER_CLIENTS", "")  # read now: it is removed from the environment of the tests
 PATIENCE = 120.0
 
 
@@ -39,7 +39,7 @@ def need_programs(script: str) -> None:
 
 
 def nothing_left(left: Callable[[], dict[ProcessId, bytes]], seconds: float) -> None:
-    """What was started ends with who started it, though not in the same instant; what does not is killed and told."""
+    """Wait until all processes have exited; those that have not are killed, and the test fails."""
     with contextlib.suppress(AssertionError):
         wait_until(lambda: not left(), "the last of it to go", seconds)
     for one in (found := left()):
@@ -48,7 +48,7 @@ def nothing_left(left: Callable[[], dict[ProcessId, bytes]], seconds: float) -> 
 
 
 class Gate:
-    """`cat NAME` in a folder runs until it is opened, and then prints a line."""
+    """`cat NAME` in a folder waits until the gate is opened, and then prints a line."""
 
     def __init__(self, folder: Path, name: str = "gate") -> None:
         self._path, self.name = folder / name, name

@@ -209,7 +209,7 @@ class Year:
         wanted = request(("make",), "/p", {}, name=task_id, schedule=schedule, notify="on_failure", **more)
         known = {"project": "/p", "wanted_id": task_id, "approval": Approval("user", "cli", now), "reasons": (), "expires_at": None}
         kind = "scheduled" if schedule.at is None else "oneshot"
-        self.ledger.tasks.submit(wanted, **known, runner=ENGINE, folder="tasks", now=now, kind=kind, most_active=MANY)
+        self.ledger.tasks.submit(wanted, **known, runner=ENGINE, folder="tasks", now=now, kind=kind, max_active=MANY)
         if self.maybe(0.2):
             self.ledger.recurring.run_now(task_id, now, "tasks")  # as a user would to try it
         self.watch()

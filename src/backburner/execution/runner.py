@@ -211,7 +211,7 @@ class Runner:
         if notify or not self._delayed.persists:
             log.warning("%s: %s; trying again", work.run.run_id, reason)
         try:
-            self._queue.postpone(work.run.run_id, self._owner, reason, self._clock(), tell=notify)
+            self._queue.postpone(work.run.run_id, self._owner, reason, self._clock(), notify=notify)
             self._delayed.notified = self._delayed.notified or notify
         except StaleRun:
             self._delayed.drop(work.run.run_id)  # another process owns it

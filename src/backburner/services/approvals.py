@@ -82,9 +82,7 @@ class Approvals:
             return self._recurring.unpause_approved(task)
         approval = Approval("user", via, self._clock(), fingerprint if task.spec.command.words else None)
         most = self._config.current.whole("tasks.max_active")
-        entry = self._task_store.approve(
-            task.task_id, approval, runner=task.lane or self._runner, folder=self._home.tasks, most_active=most
-        )
+        entry = self._task_store.approve(task.task_id, approval, runner=task.lane or self._runner, folder=self._home.tasks, max_active=most)
         self._publisher.publish(entry)
         return entry
 

@@ -116,7 +116,7 @@ class Submissions:
             owner=owner,
             kind=_kind(submission),
             lane=lane,
-            most_active=self._config.current.whole("tasks.max_active"),
+            max_active=self._config.current.whole("tasks.max_active"),
             question=self._question(submission, decision.reasons, asked) if asked else None,
             asked=asked,
         )

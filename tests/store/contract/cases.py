@@ -17,7 +17,7 @@ YES = Approval("user", "cli", NOW)
 EMBEDDER = f"{THEIRS}:token"
 Open = Callable[[], Ledger]
 SECOND, HOUR = 1000, 3_600_000
-_OPTIONS = ("parent", "owner", "kind", "lane", "most_active", "question", "asked")  # of `submit`; all else is asked for in the submission
+_OPTIONS = ("parent", "owner", "kind", "lane", "max_active", "question", "asked")  # of `submit`; all else is asked for in the submission
 
 
 def propose(
@@ -40,7 +40,7 @@ def recurring(ledger: Ledger, wanted: str = "task_r", schedule: Schedule | None 
     """An active task that runs every hour from now on, or on another schedule."""
     fields = schedule or every(HOUR, NOW)
     kind = more.pop("kind", "event" if more.get("after") or more.get("source") else "scheduled")
-    asked = {"notify": "always", "most_active": 100, "name": wanted.removeprefix("task_"), **more}
+    asked = {"notify": "always", "max_active": 100, "name": wanted.removeprefix("task_"), **more}
     return submit(ledger, wanted, schedule=fields, kind=kind, **asked).task
 
 
@@ -112,8 +112,8 @@ def claimed(ledger: Ledger, limit: int = 9, now: int = NOW, runner: str = ENGINE
     return [work.run.run_id for work in ledger.runs.claim(runner, OURS, limit, now)]
 
 
-def approve(ledger: Ledger, task_id: str, now: int = NOW, most_active: int = 0) -> Entry:
-    return ledger.tasks.approve(task_id, Approval("user", "cli", now), runner=ENGINE, folder="tasks", most_active=most_active)
+def approve(ledger: Ledger, task_id: str, now: int = NOW, max_active: int = 0) -> Entry:
+    return ledger.tasks.approve(task_id, Approval("user", "cli", now), runner=ENGINE, folder="tasks", max_active=max_active)
 
 
 def notified_tasks(ledger: Ledger) -> list[str]:

@@ -109,7 +109,7 @@ class RecurringContract:
 
     def test_very_many_due_tasks_are_all_fired(self, ledger: Ledger) -> None:
         for number in range(510):
-            recurring(ledger, f"task_{number}", most_active=999)
+            recurring(ledger, f"task_{number}", max_active=999)
         assert fire(ledger, NOW + HOUR) == 510 and len(ledger.runs.queued(ENGINE, NOW + HOUR, 999)) == 510
 
     def test_a_task_over_budget_is_paused_instead_of_run(self, ledger: Ledger) -> None:
@@ -221,8 +221,8 @@ class RecurringContract:
         submit(ledger, "task_x", name="other")
         with pytest.raises(BadInput, match="'r' already exists here: task_r"):
             ledger.recurring.check_name("r", "/p")
-        for name, project, besides in (("r", "/q", ""), ("r", "/p", "task_r"), ("other", "/p", ""), (None, "/p", "")):
-            ledger.recurring.check_name(name, project, besides)
+        for name, project, except_task in (("r", "/q", ""), ("r", "/p", "task_r"), ("other", "/p", ""), (None, "/p", "")):
+            ledger.recurring.check_name(name, project, except_task)
         ledger.tasks.request_cancel("task_r", NOW)
         ledger.recurring.check_name("r", "/p")
 
@@ -371,7 +371,7 @@ class RecurringContract:
         assert entry_of_task(ledger, "task_x").status == "completed"
 
     def test_a_proposed_recurring_task_is_not_due(self, ledger: Ledger) -> None:
-        propose(ledger, "task_r", schedule=every(HOUR, NOW), kind="scheduled", most_active=9)
+        propose(ledger, "task_r", schedule=every(HOUR, NOW), kind="scheduled", max_active=9)
         assert ledger.live_work.next_slot_at() is None and fire(ledger, NOW + DAY) == 0
 
     def test_a_busy_scheduled_task_waits_for_its_next_slot(self, ledger: Ledger) -> None:

@@ -418,12 +418,12 @@ class RunQueueContract:
     def test_a_claimed_run_without_capacity_is_postponed_with_the_reason(self, ledger: Ledger) -> None:
         run = running(ledger)
         assert ledger.live_work.delayed_because() is None
-        ledger.runs.postpone(run.run_id, OURS, "no file is free", NOW + 50, tell=False)
+        ledger.runs.postpone(run.run_id, OURS, "no file is free", NOW + 50, notify=False)
         put_off = latest(ledger, "task_x")
         assert (put_off.state, put_off.error, put_off.started_at) == (RunState.RUNNING, "no file is free", NOW + 50)
         assert ledger.live_work.delayed_because() == "no file is free" and ledger.notices.notices() == []
-        ledger.runs.postpone(run.run_id, OURS, "no file is free", NOW + 60, tell=True)
-        ledger.runs.postpone(run.run_id, OURS, "no file is free", NOW + 60, tell=True)
+        ledger.runs.postpone(run.run_id, OURS, "no file is free", NOW + 60, notify=True)
+        ledger.runs.postpone(run.run_id, OURS, "no file is free", NOW + 60, notify=True)
         assert [(notice.kind, notice.channel) for notice in ledger.notices.notices()] == [(NoticeKind.DELAYED, "inbox")] * 2
         assert kinds(ledger).count("run_delayed") == 2
         ledger.runs.record_process(run.run_id, OURS, ProcessId(77, "7", "boot"))
@@ -436,7 +436,7 @@ class RunQueueContract:
         unchanged = ledger_content(ledger)
         for run_id, owner in ((run.run_id, THEIRS), ("task_b", OURS), (waiting.run_id, OURS), ("task_missing", OURS)):
             with pytest.raises(StaleRun):
-                ledger.runs.postpone(run_id, owner, "no", NOW, tell=True)
+                ledger.runs.postpone(run_id, owner, "no", NOW, notify=True)
         assert ledger_content(ledger) == unchanged
 
     # -- runs that wait
