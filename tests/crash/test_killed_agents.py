@@ -56,7 +56,7 @@ def test_a_killed_agent_process_loses_no_message_and_runs_no_tool_twice(home: Pl
         time.sleep(chance.uniform(0.0, 1.2))
         if (victim := agent_process(home)) and process.send(victim, signal.SIGKILL):
             kills += 1
-        wait_until(lambda task_id=task_id: status(home, task_id)["status"] in ("completed", "failed"), "it to be told", 40)
+        wait_until(lambda task_id=task_id: status(home, task_id)["status"] in ("completed", "failed"), "its end", 40)
         ended = status(home, task_id)
         if ended["status"] == "failed":
             assert ended["result"] == "lost" and "interrupted" in str(ended["error"]), ended
@@ -73,7 +73,7 @@ def test_a_killed_agent_process_loses_no_message_and_runs_no_tool_twice(home: Pl
     notices = [one["task_id"] for one in home.json("inbox", "--read")]  # type: ignore[union-attr, index, call-overload]
     for task_id in finished:
         runs = int(status(home, task_id)["run_count"])
-        assert notices.count(task_id) == runs, "each run is told once"
+        assert notices.count(task_id) == runs, "each run has one notice"
     assert kills >= rounds // 2
 
 

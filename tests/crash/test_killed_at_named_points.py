@@ -63,7 +63,7 @@ def kill_engine_and_keeper(place: Place) -> None:
 
 @pytest.mark.parametrize("point", IN_THE_CLI)
 def test_a_task_runs_although_its_command_line_was_killed_after_the_insert(recorder: JobRecorder, point: str) -> None:
-    job = recorder.job("orphan", code=3)
+    job = recorder.job("submitted", code=3)
     wait_until_killed(start_driver(recorder.place, "cli", point, "run", "--yes", "--description", job.name, "--", *recorder.command(job)))
     assert recorder.row(job), "the task was in the ledger when its command line died"
     recorder.place.ok("list", "--json")

@@ -190,7 +190,7 @@ class RecurringTaskKiller:
         self._kept = False
 
     def _kill(self, engine: ProcessId) -> None:
-        assert process.send(engine, signal.SIGKILL), "the engine had left by itself"
+        assert process.send(engine, signal.SIGKILL), "the engine had already exited"
         wait_until(lambda: not process.is_alive(engine), "the engine to be dead")
         self._victim = engine
         self._restarts += 1
@@ -199,7 +199,7 @@ class RecurringTaskKiller:
         """Wait until missed slots are processed, then pause all tasks and wait for the last end."""
         self.place.ok("list")
         due = "SELECT count(*) FROM tasks WHERE next_run_at <= ?"
-        wait_until(lambda: query(self.place, due, time.time_ns() // 1_000_000) == [(0,)], "every slot that is due to be dealt with")
+        wait_until(lambda: query(self.place, due, time.time_ns() // 1_000_000) == [(0,)], "all due slots to be processed")
         self.place.ok("pause", *(f"tick{number}" for number in range(TASKS)))
         wait_until(lambda: query(self.place, "SELECT count(*) FROM runs WHERE ended_at IS NULL") == [(0,)], "the last end")
 
@@ -213,7 +213,7 @@ class RecurringTaskKiller:
         wrong += [f"{row} has no reason" for row in rows if row.n < 0 and not (row.state == "skipped" and row.error)]
         for row in runs.values():
             if row.state != "completed" or (row.starts, row.ends) != (1, 1):
-                wrong.append(f"{row} is not a run that began once and completed once; no command was killed")
+                wrong.append(f"{row} did not start once and complete once, although no command was killed")
             begun = folders.exit_text(str(self.place.root / row.folder)) != ""
             if lines[row.run_id] != (begun or row.state == "completed"):
                 wrong.append(f"{row}: its command {'began' if begun else 'did not begin'}, and signed {lines[row.run_id]} times")

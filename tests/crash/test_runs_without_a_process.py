@@ -49,7 +49,7 @@ def test_an_event_during_a_run_gets_its_own_run(place: Place) -> None:
     wait_until(lambda: query(place, "SELECT 1 FROM source_states WHERE state <> '{}'"), "the source to be watched", 60)
     watched.write_text("two\n")
     wait_until(lambda: states() == ["running"], "the first run", 60)
-    watched.write_text("three, while it is at work\n")
+    watched.write_text("three, while it runs\n")
     wait_until(lambda: seen() == 2, "the second event", 60)
     wait_until(opened, "the first run at its gate")
     wait_until(lambda: states() == ["completed", "running"], "the run of the event that waited", 60)

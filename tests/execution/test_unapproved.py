@@ -176,8 +176,8 @@ async def test_the_size_of_files_is_limited_for_unapproved_commands(place: Place
             await asyncio.sleep(0.01)
     await runner.close()
     assert found.exit_code == 128 + 25 and (place.cwd / "big").stat().st_size == 1 << 20
-    told = place.ok("--home", str(place.cwd.parent / "embedded"), "status", task_id)
-    assert "larger than 1 GiB" in told and "nobody approved" in told
+    output = place.ok("--home", str(place.cwd.parent / "embedded"), "status", task_id)
+    assert "larger than 1 GiB" in output and "nobody approved" in output
 
 
 def test_a_shell_pattern_does_not_reach_parent_folders(place: Place) -> None:

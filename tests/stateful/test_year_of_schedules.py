@@ -66,8 +66,9 @@ class Death:
 
 
 class TaskHistory:
-    """One task as the test knows it. `parts` are stretches of time in which its slots are dealt with: the moment before the first, the
-    one after the last, and the one after the last that must have a row: what lies in the future again is dealt with anew.
+    """The expected history of one task. `parts` are periods in which its slots are processed: the time before the first slot, the
+
+    time after the last, and the time after the last that must have a row: slots that are in the future again are processed again.
     """
 
     def __init__(self, schedule: Schedule, trouble: float) -> None:

@@ -89,12 +89,12 @@ def test_sockets_are_in_the_home_if_its_path_is_short_enough(tmp_path: Path) -> 
 
 def test_sockets_of_a_home_with_a_long_path_are_below_tmp(long_home: Home) -> None:
     assert long_home.socket_dir.startswith(f"/tmp/backburner-{os.getuid()}/")
-    ear = WakeupListener(long_home.create_socket_dir())
+    listener = WakeupListener(long_home.create_socket_dir())
     try:
-        assert wake(long_home.socket_dir, os.path.basename(ear.path))
-        assert ear.wait(5)
+        assert wake(long_home.socket_dir, os.path.basename(listener.path))
+        assert listener.wait(5)
     finally:
-        ear.close()
+        listener.close()
 
 
 @pytest.mark.parametrize("length", range(60, 90))

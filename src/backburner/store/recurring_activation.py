@@ -17,7 +17,7 @@ class RecurringActivation:
 
     def activate(self, task: Task, now: int, max_active: int) -> Entry:
         """Set when a task is first due and which task it follows; BadInput if it would never be due, or a limit is reached."""
-        from backburner.core.schedule import next_slot  # dates are slow to load, and most interfaces need none
+        from backburner.core.schedule import next_slot  # slow to import, and most commands do not need it
 
         self.check_room(task, max_active)
         schedule = task.spec.schedule

@@ -206,7 +206,7 @@ def _copy_results(home: Home, run: Run, origin: str, copies: str, max_log_bytes:
 
 def remove(folder: str) -> None:
     """Delete a run's folder, without following links in it; does nothing if it does not exist."""
-    import shutil  # slow to load, as the other, and few doors need them
+    import shutil  # both are slow to import, and few commands need them
     import subprocess
 
     with contextlib.suppress(RecursionError):

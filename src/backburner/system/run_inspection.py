@@ -43,7 +43,7 @@ def of_agent(activity: dict[str, Any]) -> "Progress | None":
 
 def progress(folder: str) -> "Progress | None":
     """The progress that the command reports, otherwise what can be concluded from its output; None if neither says anything."""
-    from backburner.core.progress import observed, reported  # slow to load, and lists need none
+    from backburner.core.progress import observed, reported  # slow to import, and lists do not need it
 
     if found := reported(_end_of_progress_file(folder)):
         return found

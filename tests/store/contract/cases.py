@@ -121,7 +121,7 @@ def notified_tasks(ledger: Ledger) -> list[str]:
     return [notice.task_id for notice in ledger.notices.notices(project=None, unread=False)]
 
 
-# Every way in which something can end that others come after: as a proposal, in the queue, at work, or waiting for a yes.
+# Every way in which a dependency can end: as a proposal, in the queue, while running, or while waiting for approval.
 ENDS = ["completed", "failed", "timed out", "lost", "cancelled", "cancelled in the queue", "denied", "rejected", "expired", "withdrawn"]
 
 

@@ -253,9 +253,9 @@ class RecurringContract:
     # -- what the end of a run means
 
     @pytest.mark.parametrize(
-        ("notify", "told"), [("always", [1, 1, 1]), ("on_change", [1, 0, 1]), ("on_failure", [0, 0, 0]), ("never", [0, 0, 0])]
+        ("notify", "notice_counts"), [("always", [1, 1, 1]), ("on_change", [1, 0, 1]), ("on_failure", [0, 0, 0]), ("never", [0, 0, 0])]
     )
-    def test_notices_follow_the_notify_setting_of_the_task(self, ledger: Ledger, notify: str, told: list[int]) -> None:
+    def test_notices_follow_the_notify_setting_of_the_task(self, ledger: Ledger, notify: str, notice_counts: list[int]) -> None:
         task = recurring(ledger, notify=notify)
         before, counts = 0, []
         for number, digest in enumerate(("a", "a", "b")):
@@ -263,7 +263,7 @@ class RecurringContract:
             now = len(ledger.notices.notices())
             counts.append(now - before)
             before = now
-        assert counts == told and entry_of_task(ledger, "task_r").task.recurring.result_hash == "b"
+        assert counts == notice_counts and entry_of_task(ledger, "task_r").task.recurring.result_hash == "b"
 
     def test_a_failed_run_is_retried_once_and_then_the_task_is_paused(self, ledger: Ledger) -> None:
         recurring(ledger)

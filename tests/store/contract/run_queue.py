@@ -208,7 +208,7 @@ class RunQueueContract:
         submit(ledger, "task_a", runner=EMBEDDER)
         submit(ledger, "task_b")
         submit(ledger, "task_c", runner=EMBEDDER)
-        submit(ledger, "task_d", runner="somebody:else")
+        submit(ledger, "task_d", runner="another:runner")
         assert ledger.runs.release(EMBEDDER) == 2
         assert ledger.runs.release(EMBEDDER) == 0
         assert [work.run.run_id for work in ledger.runs.claim(ENGINE, OURS, 9, NOW)] == ["task_a", "task_b", "task_c"]
@@ -312,8 +312,8 @@ class RunQueueContract:
         assert (task.state, task.run_count, last.state) == (TaskState.FAILED, len(lasted), RunState.FAILED)
         (notice,) = ledger.notices.notices(project=None, unread=True)
         assert notice.run_id == last.run_id and f", {most + 1} times in a row" in notice.text
-        said = [event.data.get("restarts_in_ms") for event in ledger.events.events(0, 1000) if event.kind == "run_failed"]
-        assert said == [*(1000 * delay for delay in delays), None]
+        delays_in_events = [event.data.get("restarts_in_ms") for event in ledger.events.events(0, 1000) if event.kind == "run_failed"]
+        assert delays_in_events == [*(1000 * delay for delay in delays), None]
         assert claimed(ledger, now=due + DAY) == []
 
     def test_a_restarted_run_keeps_its_origin(self, ledger: Ledger) -> None:
@@ -499,10 +499,10 @@ class RunQueueContract:
             run = ledger.runs.claim(ENGINE, OURS, 1, NOW)[0].run
             ledger.runs.suspend(run.run_id, OURS, "it changed", NOW + 1, *waits_on, asked="abcdef0123456789" if number == 0 else None)
             ledger.tasks.request_cancel("task_r", NOW + 2, only_run=True)
-        told = [notice.text for notice in ledger.notices.notices() if notice.kind == NoticeKind.WAITING]
-        assert "it changed (fingerprint abcdef" in told[0] and "backburner approve task_r" in told[0]
-        assert "it wants to run `make all` (why)" in told[1] and "backburner approve task_p" in told[1]
-        assert len(told) == 3
+        texts = [notice.text for notice in ledger.notices.notices() if notice.kind == NoticeKind.WAITING]
+        assert "it changed (fingerprint abcdef" in texts[0] and "backburner approve task_r" in texts[0]
+        assert "it wants to run `make all` (why)" in texts[1] and "backburner approve task_p" in texts[1]
+        assert len(texts) == 3
 
     def test_no_notice_when_a_recurring_task_yields_or_waits_for_a_running_task(self, ledger: Ledger) -> None:
         running(ledger)
