@@ -54,7 +54,7 @@ async def test_no_run_ends_before_its_start_when_the_clock_changes(tmp_path: Pat
         line = request((f"read x <{gate}; exit 3",), str(tmp_path), dict(os.environ), shell=True, timeout_ms=60_000)
         entry = app.submissions.submit(line, caller(app), approved_via="library")
         runner.tick()
-        with open(await asyncio.to_thread(os.open, gate, os.O_WRONLY), "w") as opened:  # the command is at its gate
+        with open(await asyncio.to_thread(os.open, gate, os.O_WRONLY), "w") as opened:  # the command waits at its gate
             clock.offset = jump
             opened.write("open\n")
         async with asyncio.timeout(20):

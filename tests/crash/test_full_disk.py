@@ -35,7 +35,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     options = f"size={MEGABYTES}m,nr_inodes={INODES},mode=700,uid={os.getuid()},gid={os.getgid()}"
     subprocess.run([*as_root, "mount", "-t", "tmpfs", "-o", options, "backburner-test", str(home)], check=True, timeout=30)
     yield home
-    subprocess.run([*as_root, "umount", "-l", str(home)], check=True, timeout=30)  # also where a failed test left it busy
+    subprocess.run([*as_root, "umount", "-l", str(home)], check=True, timeout=30)  # lazily, because a failed test may have left it busy
 
 
 @pytest.fixture

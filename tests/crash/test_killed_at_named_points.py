@@ -477,7 +477,7 @@ def test_a_command_continues_without_its_shim_and_is_reported_as_lost(recorder: 
     assert isinstance(notices, list) and len(notices) == 1 and "not observed" in notices[0]["text"]
 
 
-# -- a log that was being cut
+# -- a log that is being cut
 
 
 def test_an_engine_killed_after_rewriting_a_log_leaves_a_correct_marker(place: Place) -> None:
@@ -491,7 +491,7 @@ def test_an_engine_killed_after_rewriting_a_log_leaves_a_correct_marker(place: P
     log = place.folder(task_id) / "output.log"
     wait_until((place.folder(task_id) / ".capped").exists, "the cut")
     header = sum(len(line) + 1 for line in log.read_bytes()[:4096].split(b"\n", 4)[:4])
-    more = 8191 - (header + 30_000_000) % 4096  # as much behind the last whole block as there can be
+    more = 8191 - (header + 30_000_000) % 4096  # the most that can follow the last complete block
     gate.write_text(f"{more}\n")
     wait_until_killed(driver)
     place.ok("wait", task_id)

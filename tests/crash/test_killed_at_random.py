@@ -20,7 +20,7 @@ from backburner.system import processes as process
 ROUNDS = 500 if LONG else 20
 PER_HOME = 10
 SEED = int(os.environ.get("BACKBURNER_SEED") or random.randrange(1 << 32))
-SPAN = 0.9  # seconds in which the kills of a round fall
+SPAN = 0.9  # seconds of a round in which processes are killed
 
 
 class Round:

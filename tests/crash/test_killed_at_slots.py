@@ -38,10 +38,10 @@ from backburner.testing.records import request
 ROUNDS = 500 if LONG else 100
 SEED = int(os.environ.get("BACKBURNER_SEED") or random.randrange(1 << 32))
 TASKS, EVERY_MS = 6, 1000
-APART = 0.382  # seconds between two that are added: the golden section spreads their slots over the second
-NAMED_EVERY = 5  # of so many rounds one dies at a named point
-RESTARTS = 3  # after as many a keeper takes its time
-EARLY_MS, LATE_MS = 15, 30  # around the moment at which a slot is due
+APART = 0.382  # seconds between adding two tasks, which spreads their slots evenly over the second
+NAMED_EVERY = 5  # in one of this many rounds the engine dies at a named point
+RESTARTS = 3  # after this many restarts a keeper waits longer
+EARLY_MS, LATE_MS = 15, 30  # before and after the time at which a slot is due
 
 
 def inside_fire() -> None:
@@ -103,8 +103,8 @@ class RecurringTaskKiller:
         self.keepers_killed = 0
         self._anchors: dict[str, int] = {}
         self._victim: ProcessId | None = None
-        self._kept = False  # whether a keeper lives
-        self._restarts = 0  # of the keeper that lives
+        self._kept = False  # whether a keeper is running
+        self._restarts = 0  # of the running keeper
 
     def add(self) -> None:
         """Add the tasks through the command line; each has its own offset in the second."""
@@ -303,7 +303,7 @@ def test_advancing_a_slot_and_adding_its_run_is_one_transaction(
         max_active=20,
     ).task.task_id
     slots = [clock() + number * EVERY_MS for number in (1, 2, 3, 4)]
-    clock.advance(3 * EVERY_MS + 1)  # two slots were missed, and the third is run for them
+    clock.advance(3 * EVERY_MS + 1)  # two slots were missed, and the third one runs
     before, events = sound.queries.get(task_id), sound.events.events(0, 100)
     with pytest.raises(Interrupted):
         Scheduler(failing.recurring, failing.live_work, "tasks", clock, SimpleNamespace(current=resolve(None, "", {}))).tick()

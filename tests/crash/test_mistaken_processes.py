@@ -113,7 +113,7 @@ def test_a_run_interrupted_by_a_reboot_is_reported_as_lost(recorder: JobRecorder
         lost = place.status(ids["cut"])
     finally:
         for one in place.processes(str(place.root)):
-            process.send(one, signal.SIGKILL)  # the engine of the pretended boot, and its keeper
+            process.send(one, signal.SIGKILL)  # the engine of the simulated boot, and its keeper
     assert (lost["status"], lost["result"], lost["exit_code"]) == ("failed", "lost", None)
     assert "was restarted" in str(lost["error"])
     assert any(notice["task_id"] == ids["cut"] and "was restarted" in notice["text"] for notice in shown)

@@ -207,7 +207,7 @@ def test_files_of_a_run_are_private(tmp_path: Path) -> None:
 
 LIMITED = (sys.executable, "-Ic", "import os, resource as r; print(os.nice(0), *r.getrlimit(r.RLIMIT_CPU), *r.getrlimit(r.RLIMIT_DATA))")
 FREE = [resource.RLIM_INFINITY] * 2
-ODD_NAME = {"a.b": "1"}  # takes another way through the shim
+ODD_NAME = {"a.b": "1"}  # is handled in another way by the shim
 
 
 @pytest.mark.parametrize("more", [{}, ODD_NAME], ids=["plain", "odd names"])

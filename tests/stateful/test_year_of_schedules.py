@@ -273,7 +273,7 @@ class Year:
     def live(self, until: int) -> None:
         while self.clock.now < until:
             now, late = self.clock.now, self.some(1, 50) if self.maybe(0.95) else self.some(50, 5 * MINUTE)
-            free, self.free = self.free, False  # a slot that waited for the end of a run is due at once
+            free, self.free = self.free, False  # a slot that waited for the end of a run is due immediately
             moments = [self.ledger.live_work.next_slot_at(-1 if free else now), self.ledger.runs.next_due(ENGINE, now), *self.ends.values()]
             self.clock.now = max(now, min((at for at in moments if at is not None), default=now + DAY)) + late
             self.cause_incidents()

@@ -203,7 +203,7 @@ def in_separate_process(act: Callable[[], object]) -> object:
         receiving.close()
 
 
-# -- what a command leaves
+# -- artifacts
 
 
 OURS = ("metadata.json", "result.json", "span_id.txt", ".exit", "output.log", ".capped", ".shim", "metadata.json.123.new")
@@ -300,7 +300,7 @@ family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
 here, there = socket.create_server(("127.0.0.1", 0)), socket.create_server(("", 0), family=family)
 ports = here.getsockname()[1], there.getsockname()[1]
 if os.fork() == 0:
-    os.setsid()  # away from the session of the run, but not from its mark
+    os.setsid()  # leaves the session of the run, but keeps its tag
     here.close()
     signal.pause()
 there.close()

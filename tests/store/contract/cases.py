@@ -17,7 +17,15 @@ YES = Approval("user", "cli", NOW)
 EMBEDDER = f"{THEIRS}:token"
 Open = Callable[[], Ledger]
 SECOND, HOUR = 1000, 3_600_000
-_OPTIONS = ("parent", "owner", "kind", "lane", "max_active", "question", "asked")  # of `submit`; all else is asked for in the submission
+_OPTIONS = (
+    "parent",
+    "owner",
+    "kind",
+    "lane",
+    "max_active",
+    "question",
+    "asked",
+)  # parameters of `submit`; everything else belongs to the submission
 
 
 def propose(

@@ -119,7 +119,7 @@ class RecurringContract:
         assert (task.state, task.recurring.pause_kind, task.recurring.fired) == (TaskState.PAUSED, PauseKind.BUDGET, 0)
         assert slots(ledger) == [(NOW + HOUR, "skipped")] and "it has used 3 of 3 runs today" in ledger.notices.notices()[0].text
 
-    # -- a clock that was set back
+    # -- clock changes
 
     def test_slots_skipped_in_the_future_are_due_again_after_a_clock_change(self, ledger: Ledger) -> None:
         recurring(ledger)
@@ -135,7 +135,7 @@ class RecurringContract:
             ledger.recurring.has_run("task_r", NOW + 2 * HOUR)
             and entry_of_task(ledger, "task_r").task.recurring.next_run_at == NOW + 5 * HOUR
         )
-        assert slots(ledger)[2:] == [(NOW + 3 * HOUR, "skipped"), (NOW + 4 * HOUR, "completed")]  # none is run twice
+        assert slots(ledger)[2:] == [(NOW + 3 * HOUR, "skipped"), (NOW + 4 * HOUR, "completed")]  # no slot runs twice
 
     @pytest.mark.parametrize("due", [NOW + HOUR, NOW + 2 * HOUR])
     def test_replan_never_moves_a_slot_later(self, ledger: Ledger, due: int) -> None:
@@ -250,7 +250,7 @@ class RecurringContract:
         with pytest.raises(TaskNotFound):
             ledger.recurring.run_now("task_missing", NOW, "tasks")
 
-    # -- what the end of a run means
+    # -- the end of a run
 
     @pytest.mark.parametrize(
         ("notify", "notice_counts"), [("always", [1, 1, 1]), ("on_change", [1, 0, 1]), ("on_failure", [0, 0, 0]), ("never", [0, 0, 0])]
@@ -334,7 +334,7 @@ class RecurringContract:
         task = entry_of_task(ledger, "task_b").task
         assert (task.state, task.recurring.pause_kind) == (TaskState.PAUSED, PauseKind.BUDGET)
 
-    # -- what was used, and forgetting
+    # -- usage and history
 
     def test_usage_is_counted_in_a_period(self, ledger: Ledger) -> None:
         nothing = {"tokens": 0, "cost": 0, "seconds": 0, "runs": 0}

@@ -484,7 +484,7 @@ class RunQueueContract:
         end_task(ledger, how)
         assert latest(ledger, "task_g").state == RunState.PENDING
         waiting_agent_run(ledger, "task_late", waits_on=(WaitKind.TASK, "task_a"), priority=1)
-        assert latest(ledger, "task_late").state == RunState.PENDING  # that ended before it waited
+        assert latest(ledger, "task_late").state == RunState.PENDING  # the other task ended before the run was suspended
 
     def test_a_run_that_waits_for_a_missing_task_continues(self, ledger: Ledger) -> None:
         assert waiting_agent_run(ledger, "task_a", waits_on=(WaitKind.TASK, "task_missing")).state == RunState.PENDING
@@ -531,7 +531,7 @@ class RunQueueContract:
                 ledger.runs.resume_suspended(run_id, NOW + 5)
         assert ledger_content(ledger) == unchanged
 
-    # -- who is to be stopped, and which process was which run
+    # -- cancel requests and processes
 
     def test_cancel_requests_are_listed_until_the_runs_end(self, ledger: Ledger) -> None:
         run = running(ledger, "task_a")
@@ -548,7 +548,7 @@ class RunQueueContract:
         ledger.runs.settle([done("task_a")], OURS)
         assert [one.started for one in ledger.runs.processes(7)] == ["task_c"] and ledger.runs.processes(8) == []
 
-    # -- agents behind a command
+    # -- agents with a pre-check command
 
     def test_a_run_continues_with_the_agent_when_its_precheck_triggers(self, ledger: Ledger) -> None:
         task = recurring(ledger, agent="claude", prompt="look", terms={"wake": "output"}, lane=AGENT_LANE)

@@ -343,7 +343,7 @@ class TaskContract:
             recurring(ledger, "task_r", every(HOUR, NOW)._replace(until=NOW + 1))
         assert ledger.queries.get("task_r") is None
 
-    # -- answering a run that waits
+    # -- answering a waiting run
 
     @pytest.mark.parametrize(("kind", "extensions"), [(WaitKind.APPROVAL, 0), (WaitKind.TOOL, 0), (WaitKind.BUDGET, 1)])
     def test_approving_a_waiting_run_continues_it(self, ledger: Ledger, kind: WaitKind, extensions: int) -> None:
@@ -455,7 +455,7 @@ class TaskContract:
         with pytest.raises(TaskNotFound):
             ledger.tasks.ask_again("task_missing", "task_missing", "print2", "May it?", NOW)
 
-    # -- cancelling and forgetting recurring tasks
+    # -- cancelling and clearing recurring tasks
 
     def test_cancelling_a_recurring_task_ends_its_pending_run(self, ledger: Ledger) -> None:
         recurring(ledger)

@@ -112,7 +112,7 @@ class TriggerContract:
         assert ledger_content(ledger) == unchanged
         assert record_event(ledger, delivery="d3")
         assert record_event(ledger, now=NOW + 8 * DAY, delivery="d4")
-        assert record_event(ledger, now=NOW + 8 * DAY, delivery="d1")  # it was forgotten by then
+        assert record_event(ledger, now=NOW + 8 * DAY, delivery="d1")  # it was deleted in the meantime
 
     def test_an_event_ends_a_task_without_runs_left(self, ledger: Ledger) -> None:
         recurring(ledger, "task_w", Schedule(max_runs=1), source=HOOK)
