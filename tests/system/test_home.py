@@ -117,7 +117,7 @@ def test_a_socket_folder_that_others_can_access_is_refused(tmp_path: Path) -> No
     home = Home(str(tmp_path))
     (tmp_path / "sockets").mkdir(mode=0o700)
     (tmp_path / "sockets").chmod(0o770)
-    with pytest.raises(HomeUnusable, match="is not a private folder of yours; remove it"):
+    with pytest.raises(HomeUnusable, match="is not a folder that only you can access; remove it"):
         home.create_socket_dir()
 
 
