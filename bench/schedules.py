@@ -79,7 +79,7 @@ def _fill(path: Path, size: int, now: int, *, one_due: bool) -> None:
                 now=now,
                 expires_at=None,
                 kind="scheduled",
-                most_active=size,
+                max_active=size,
             )
     ledger.close()
 

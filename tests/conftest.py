@@ -25,6 +25,13 @@ hypothesis.settings.load_profile("any-speed")
 
 LONG = bool(os.environ.get("BACKBURNER_LONG"))
 CONFIG = "[approval]\nyes_without_terminal = true\n"
+# Variables that a development machine may set and an ordinary user's does not: those of agents, of containers and of Python.
+_DEVELOPMENT_PREFIXES = ("BACKBURNER_", "CLAUDE", "CODEX", "GEMINI", "OPENCODE")
+_DEVELOPMENT_VARIABLES = ("IS_SANDBOX", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")
+
+
+def is_development_variable(name: str) -> bool:
+    return name.startswith(_DEVELOPMENT_PREFIXES) or name in _DEVELOPMENT_VARIABLES
 
 
 def wait_until(predicate: Callable[[], object], what: str, seconds: float = 20.0) -> None:
@@ -46,13 +53,8 @@ class Place:
     def __init__(self, root: Path, cwd: Path) -> None:
         self.root, self.cwd = root, cwd
         self.home = Home(str(root))
-        self.environ = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith(("BACKBURNER_", "CLAUDE", "CODEX", "GEMINI", "OPENCODE"))
-        }
+        self.environ = {name: value for name, value in os.environ.items() if not is_development_variable(name)}
         self.environ |= {"BACKBURNER_HOME": str(root), "HOME": str(root.parent / "person")}
-        self.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
     def configure(self, text: str) -> None:
         self.root.mkdir(parents=True, exist_ok=True)
@@ -199,6 +201,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """No test uses the home or the settings of the person who runs it."""
     for name in list(os.environ):
-        if name.startswith(("BACKBURNER_", "CLAUDE", "CODEX", "GEMINI", "OPENCODE")) and name != "BACKBURNER_LONG":
+        if is_development_variable(name) and name != "BACKBURNER_LONG":
             monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path_factory.getbasetemp()))

@@ -1,8 +1,8 @@
-"""Backburner's own processes, with a place where each kills itself: `driver.py ROLE POINT HOME WORD…`.
+"""Backburner's own processes that kill themselves at a given point: `crash_driver.py ROLE POINT HOME WORD…`.
 
-The code under test is not changed: a verb of a port is wrapped, and SIGKILL comes before, inside or after the real call.
-Roles: `engine` serves the home, `door` is the command line with WORD… as its words, `embed` is a program that starts
-the commands it reads from its input through the library.
+The code under test is not changed: a method is wrapped, and SIGKILL is sent before, inside or after the real call.
+Roles: `engine` serves the home, `cli` is the command line with WORD… as its arguments, `embed` is a program that starts
+the commands it reads from its standard input through the library.
 """
 
 import asyncio
@@ -31,12 +31,12 @@ def die(*_: object, **__: object) -> None:
 
 
 def before(owner: Any, verb: str) -> None:
-    """Die instead of calling it."""
+    """Die instead of calling the method."""
     setattr(owner, verb, die)
 
 
 def after(owner: Any, verb: str, matters: Callable[[Any], bool] = lambda result: True) -> None:
-    """Die when the real one has returned."""
+    """Die when the real method has returned."""
     real = getattr(owner, verb)
 
     def deadly(*words: Any, **options: Any) -> Any:
@@ -49,7 +49,7 @@ def after(owner: Any, verb: str, matters: Callable[[Any], bool] = lambda result:
 
 
 def committing(owner: Any, verb: str) -> None:
-    """Die inside the verb's transaction: everything is written, the commit has not begun."""
+    """Die inside the transaction of the method: everything is written, the commit has not started."""
     real = getattr(owner, verb)
 
     def deadly(self: Any, *words: Any, **options: Any) -> Any:
@@ -60,7 +60,7 @@ def committing(owner: Any, verb: str) -> None:
 
 
 def held_back() -> None:
-    """Not a death: with the lock in its hands the engine waits at the gate in its home before it goes on."""
+    """Does not die: the engine holds its lock and waits for the gate in its home before it continues."""
     from backburner.engine import startup
 
     real = startup.open_engine_parts
@@ -74,14 +74,14 @@ def held_back() -> None:
 
 
 POINTS: dict[str, Callable[[], None]] = {
-    # a door
+    # a command line
     "inside submit": lambda: committing(TaskRepository, "submit"),
     "after insert": lambda: after(TaskRepository, "submit"),
     "after metadata": lambda: after(folders, "write_metadata"),
     "before start": lambda: before(starter, "start_engine"),
     "after start": lambda: after(starter, "start_engine"),
     "after cancel": lambda: after(TaskRepository, "request_cancel"),
-    # who claims
+    # a process that claims
     "inside claim": lambda: after(Claims, "take"),
     "after claim": lambda: after(RunQueueRepository, "claim", bool),
     "folder made": lambda: after(folders, "make"),
@@ -91,19 +91,19 @@ POINTS: dict[str, Callable[[], None]] = {
     "after spawn": lambda: after(CommandExecutor, "launch"),
     "inside record": lambda: committing(RunQueueRepository, "record_process"),
     "after record": lambda: after(RunQueueRepository, "record_process"),
-    # who settles
+    # a process that settles
     "before settle": lambda: before(RunQueueRepository, "settle"),
     "before notice": lambda: before(NoticeWriter, "write"),
     "after notice": lambda: after(NoticeWriter, "write"),
     "inside settle": lambda: committing(RunQueueRepository, "settle"),
     "after settle": lambda: after(RunQueueRepository, "settle"),
     "log rewritten": lambda: after(OutputLimit, "finish"),
-    # who takes over
+    # a process that takes over
     "inside adopt": lambda: committing(RunQueueRepository, "adopt"),
     "after adopt": lambda: after(RunQueueRepository, "adopt"),
     "after attach": lambda: after(CommandExecutor, "attach"),
     "after release": lambda: after(RunQueueRepository, "release"),
-    # nowhere: killed from outside, or held up
+    # no point: killed from outside, or held back
     "held back": held_back,
     "never": lambda: None,
 }
@@ -115,14 +115,14 @@ def engine(home: str, _: list[str]) -> int:
     return 0 if serve(Home(home), dict(os.environ), foreground=True) else 2
 
 
-def door(_: str, words: list[str]) -> int:
+def cli(_: str, words: list[str]) -> int:
     from backburner.interfaces.cli.main import main
 
     return main(words)
 
 
 def embed(home: str, words: list[str]) -> int:
-    """WORD is the cap. The input is a list of [description, command]; every id is printed when the library gave it."""
+    """WORD is the concurrency cap. The input is a list of [description, command]; each id is printed when the library returns it."""
     from pathlib import Path
 
     from backburner import TaskRunner, TaskStorage
@@ -142,4 +142,4 @@ def embed(home: str, words: list[str]) -> int:
 if __name__ == "__main__":
     role, point, root, *rest = sys.argv[1:]
     POINTS[point]()
-    sys.exit({"engine": engine, "door": door, "embed": embed}[role](root, rest))
+    sys.exit({"engine": engine, "cli": cli, "embed": embed}[role](root, rest))

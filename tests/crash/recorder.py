@@ -1,7 +1,7 @@
-"""What really happened, told by the commands themselves and by the ledger's own rows, not by the code under test.
+"""Records what really happened, from the commands themselves and from rows of the ledger, not from the code under test.
 
-Every command signs a book of its own when it begins and prints the same bytes whoever watches it; `testify` holds the
-book, the bytes, the exit codes, the events and the notices against each other.
+Every command writes its name to a file when it starts and prints the same bytes in every run; `check` compares
+these files, the output, the exit codes, the events and the notices.
 """
 
 import json
@@ -19,7 +19,7 @@ from conftest import Place, wait_until
 from backburner.core.models import ProcessId
 
 SCRIPT = r"""
-# BOOK NAME LINES CODE PAUSE GATE: sign the book, wait at the gate, print, end with CODE.
+# BOOK NAME LINES CODE PAUSE GATE: write NAME to BOOK, wait for GATE, print LINES lines, exit with CODE.
 printf '%s\n' "$2" >>"$1"
 [ -z "$6" ] || read -r opened <"$6"
 i=0
@@ -36,7 +36,7 @@ ENDED = ("completed", "failed", "cancelled")
 
 
 class Job(NamedTuple):
-    """A command that can be told apart from all others, and how it must end."""
+    """A command with a unique name, and how it must end."""
 
     name: str
     lines: int
@@ -46,7 +46,7 @@ class Job(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One run as the ledger has it."""
+    """One run in the ledger."""
 
     name: str
     task_id: str
@@ -58,8 +58,8 @@ class Row(NamedTuple):
     ends: int
 
 
-class Witness:
-    """The jobs of one home, and what became of them."""
+class JobRecorder:
+    """The jobs of one home, and their results."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -79,32 +79,32 @@ class Witness:
         return ["sh", str(self._script), str(self._books / job.name), job.name, str(job.lines), str(job.code), f"{job.pause:g}", job.gate]
 
     def submit(self, job: Job) -> str:
-        """Start a job through the command line; its id."""
+        """Start a job through the command line; returns its id."""
         return self.place.run(*self.command(job), options=("--description", job.name))
 
     def open_gate(self, job: Job) -> None:
         with open(job.gate, "w") as gate:
             gate.write("open\n")
 
-    def began(self, job: Job) -> bool:
+    def has_started(self, job: Job) -> bool:
         return (self._books / job.name).exists()
 
-    def signatures(self, job: Job) -> int:
-        """How often the job ran."""
+    def start_count(self, job: Job) -> int:
+        """How many times the job has started."""
         try:
             return len((self._books / job.name).read_text().splitlines())
         except FileNotFoundError:
             return 0
 
-    def undisturbed(self, job: Job) -> bytes:
-        """What the job prints when nobody is killed."""
+    def expected_output(self, job: Job) -> bytes:
+        """The output of the job if nothing is killed."""
         words = ["sh", str(self._script), os.devnull, job.name, str(job.lines), str(job.code), "0", ""]
         done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60)
         assert done.returncode == job.code
         return done.stdout
 
     def rows(self) -> list[Row]:
-        """Every run of the home, read without touching anything that could wake an engine."""
+        """Every run of the home, read without anything that could wake an engine."""
         return [Row(*row) for row in query(self.place, _ROWS)]
 
     def row(self, job: Job) -> Row | None:
@@ -114,37 +114,37 @@ class Witness:
         states = {row.name: row.state for row in self.rows()}
         return all(states.get(job.name) in ENDED for job in jobs)
 
-    def wait_for_the_ledger(self, jobs: Sequence[Job], seconds: float = 60) -> None:
-        """Wait for ends that must come by themselves: nothing is asked of Backburner meanwhile."""
+    def wait_for_ends(self, jobs: Sequence[Job], seconds: float = 60) -> None:
+        """Wait for ends that must be recorded without any command in the meantime."""
         wait_until(lambda: self.ended(jobs), f"the ends of {[job.name for job in jobs]}", seconds)
 
     def finish(self, jobs: Iterable[Job]) -> None:
-        """Wait through the command line, as a person would after a crash, and check everything."""
+        """Wait through the command line, as a user would after a crash, and check everything."""
         jobs = list(jobs)
         known = {row.name: row.task_id for row in self.rows()}
         self.place.cli("wait", "--timeout", "60", *(known[job.name] for job in jobs))
-        self.testify(jobs)
+        self.check(jobs)
 
-    def testify(self, jobs: Iterable[Job]) -> None:
-        """Each job ran once, ended truly, left all its bytes, and owes exactly one notice."""
+    def check(self, jobs: Iterable[Job]) -> None:
+        """Each job started once, has its real exit code, all its output, and exactly one notice."""
         rows = self.rows()
         for job in jobs:
             mine = [row for row in rows if row.name == job.name]
             assert len(mine) == 1, f"{job.name} is {len(mine)} times in the ledger"
             row = mine[0]
-            told = row._replace(task_id="", name="")
+            recorded = row._replace(task_id="", name="")
             state = "completed" if job.code == 0 else "failed"
-            assert told == Row("", "", state, "exit", job.code, notices=1, starts=1, ends=1), (job, row)
-            assert self.signatures(job) == 1, f"{job.name} ran {self.signatures(job)} times"
-            assert self.output(row.task_id) == self.undisturbed(job), f"the output of {job.name}"
-            self._files_agree(row)
+            assert recorded == Row("", "", state, "exit", job.code, notices=1, starts=1, ends=1), (job, row)
+            assert self.start_count(job) == 1, f"{job.name} ran {self.start_count(job)} times"
+            assert self.output(row.task_id) == self.expected_output(job), f"the output of {job.name}"
+            self._check_files(row)
         assert query(self.place, "PRAGMA quick_check") == [("ok",)]
 
     def output(self, task_id: str) -> bytes:
-        """The log as it lies on disk, without its header of four lines."""
+        """The log on disk, without its header of four lines."""
         return (self.place.folder(task_id) / "output.log").read_bytes().split(b"\n", 4)[4]
 
-    def _files_agree(self, row: Row) -> None:
+    def _check_files(self, row: Row) -> None:
         folder = self.place.folder(row.task_id)
         assert json.loads((folder / "result.json").read_text())["exit_code"] == row.exit_code
         metadata = json.loads((folder / "metadata.json").read_text())
@@ -161,7 +161,7 @@ _ROWS = """
 
 
 def query(place: Place, sql: str, *values: object) -> list[tuple]:
-    """Rows of the ledger through a connection of our own that cannot write."""
+    """Rows of the ledger, through a separate read-only connection."""
     try:
         ledger = apsw.Connection(str(place.root / "ledger.db"), flags=apsw.SQLITE_OPEN_READONLY)
     except apsw.CantOpenError:
@@ -174,7 +174,7 @@ def query(place: Place, sql: str, *values: object) -> list[tuple]:
 
 
 def change(place: Place, sql: str, *values: object) -> None:
-    """Forge a row, for what cannot be brought about in a test: a recycled pid, a clock that was wrong."""
+    """Change a row to simulate what a test cannot cause: a reused pid, a wrong clock."""
     ledger = apsw.Connection(str(place.root / "ledger.db"))
     try:
         ledger.set_busy_timeout(5000)
@@ -184,18 +184,18 @@ def change(place: Place, sql: str, *values: object) -> None:
         ledger.close()
 
 
-def calm(place: Place) -> None:
-    """Wait until no engine is on its way up or out: what a killed one's keeper started has found its place, or left."""
+def wait_for_stable_engine(place: Place) -> None:
+    """Wait until no engine is starting or exiting."""
 
-    def coming_or_going() -> list[ProcessId]:
+    def engines_in_transition() -> list[ProcessId]:
         keepers = place.processes("backburner-keeper")
         return [one for one in place.processes(str(place.root)) if one not in keepers and one != place.engine]
 
-    wait_until(lambda: not coming_or_going(), "the engines to settle")
+    wait_until(lambda: not engines_in_transition(), "the engines to settle")
 
 
-def drive(place: Place, role: str, point: str, *words: str, feed: object = None) -> "subprocess.Popen[str]":
-    """Start one of Backburner's processes that will kill itself at a point; see driver.py."""
+def start_driver(place: Place, role: str, point: str, *words: str, feed: object = None) -> "subprocess.Popen[str]":
+    """Start one of Backburner's processes that kills itself at a point; see crash_driver.py."""
     driver = subprocess.Popen(
         [sys.executable, str(Path(__file__).with_name("crash_driver.py")), role, point, str(place.root), *words],
         cwd=place.cwd,
@@ -215,8 +215,8 @@ def drive(place: Place, role: str, point: str, *words: str, feed: object = None)
     return driver
 
 
-def killed(driver: "subprocess.Popen[str]", *, by_us: bool = False) -> str:
-    """See that it died of SIGKILL where it should; what it had printed."""
+def wait_until_killed(driver: "subprocess.Popen[str]", *, by_us: bool = False) -> str:
+    """Wait until the process was killed by SIGKILL; returns its output."""
     if by_us:
         driver.kill()
     printed, complaints = driver.communicate(timeout=60)

@@ -1,4 +1,4 @@
-"""Chains and fans of tasks with everything of ours killed in between: the order holds, and each runs once."""
+"""Chains and fans of dependent tasks while processes are killed: the order is kept, and each task runs once."""
 
 import random
 import signal
@@ -13,25 +13,25 @@ from backburner.system import processes as process
 CHAIN, FAN = (200, 400) if LONG else (50, 200)
 
 
-def words(number: int) -> list[str]:
-    """A command that writes its number into a book when it begins, and takes a moment."""
+def command_of(number: int) -> list[str]:
+    """A command that writes its number to a file when it starts, and takes a moment."""
     return ["sh", "-c", f"echo {number} >> book; sleep 0.03; echo out {number}"]
 
 
 def submit(place: Place, after: list[list[int]]) -> list[str]:
-    """One task for each entry, after those of the numbers in it; through the library, since so many doors would take long."""
+    """One task for each entry, which depends on the tasks with these numbers; through the library, because that is faster."""
     task_ids: list[str] = []
     with BackburnerSync.open(place.root) as bb:
         for number, before in enumerate(after):
             names = [task_ids[other] for other in before]
             delay = None if before else 2.0
-            entry = bb.submit(words(number), cwd=place.cwd, after=names, batch="b", delay=delay, approved=True)
+            entry = bb.submit(command_of(number), cwd=place.cwd, after=names, batch="b", delay=delay, approved=True)
             task_ids.append(entry.task.task_id)
     return task_ids
 
 
-def hunt(place: Place, last: str, chance: random.Random) -> int:
-    """Kill the engine again and again until the last task has ended; how often that was."""
+def kill_engine_until_done(place: Place, last: str, chance: random.Random) -> int:
+    """Kill the engine repeatedly until the last task has ended; returns the number of kills."""
     kills, deadline = 0, time.monotonic() + 150
     while place.status(last)["status"] in ("pending", "running"):
         assert time.monotonic() < deadline, "the tasks do not come to an end"
@@ -43,7 +43,7 @@ def hunt(place: Place, last: str, chance: random.Random) -> int:
 
 
 @pytest.mark.parametrize("shape", ["chain", "fan"])
-def test_the_order_holds_and_each_runs_once_whatever_dies(place: Place, shape: str) -> None:
+def test_dependent_tasks_run_once_and_in_order_while_engines_are_killed(place: Place, shape: str) -> None:
     (place.cwd / "book").touch()
     place.configure(CONFIG + "[commands]\nmax_concurrent = 8\n")
     chance = random.Random(seed := random.randrange(1 << 32))
@@ -52,7 +52,7 @@ def test_the_order_holds_and_each_runs_once_whatever_dies(place: Place, shape: s
         "fan": [[], *([0] for _ in range(FAN)), list(range(1, FAN + 1))],
     }[shape]
     task_ids = submit(place, after)
-    kills = hunt(place, task_ids[-1], chance)
+    kills = kill_engine_until_done(place, task_ids[-1], chance)
     print(f"\n{shape}: seed {seed}, {len(after)} tasks, {kills} engines killed")
     book = [int(line) for line in (place.cwd / "book").read_text().split()]
     assert sorted(book) == list(range(len(after)))
@@ -61,7 +61,7 @@ def test_the_order_holds_and_each_runs_once_whatever_dies(place: Place, shape: s
     assert kills > 0
 
 
-def test_what_comes_after_a_failure_fails_once_whatever_dies(place: Place) -> None:
+def test_dependents_of_a_failed_task_fail_once_after_a_crash(place: Place) -> None:
     first = place.run("sh", "-c", "sleep 1; exit 5", options=("--batch", "b"))
     with BackburnerSync.open(place.root) as bb:
         last = first

@@ -1,4 +1,4 @@
-"""A clock that is set while commands run: no run ends before it began, nothing is killed for it, every end is told."""
+"""A clock that is changed while commands run: no run ends before its start, nothing is killed, every end is reported."""
 
 import asyncio
 import json
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Place, caller, wait_until
-from recorder import Witness, calm, change, query
+from recorder import JobRecorder, change, query, wait_for_stable_engine
 
 from backburner.execution.command import CommandExecutor
 from backburner.execution.runner import Runner
@@ -20,8 +20,8 @@ from backburner.testing.records import request
 HOUR, DAY = 3_600_000, 86_400_000
 
 
-class SetClock:
-    """A clock that somebody sets."""
+class ShiftedClock:
+    """A clock with an offset that a test can change."""
 
     def __init__(self) -> None:
         self.offset = 0
@@ -31,8 +31,8 @@ class SetClock:
 
 
 @pytest.mark.parametrize("jump", [-DAY, -1, HOUR, 400 * DAY], ids=["a day back", "a moment back", "an hour on", "a year on"])
-async def test_no_run_ends_before_it_began_when_the_clock_is_set(tmp_path: Path, jump: int) -> None:
-    home, clock, changed = Home(str(tmp_path / "home")), SetClock(), asyncio.Event()
+async def test_no_run_ends_before_its_start_when_the_clock_changes(tmp_path: Path, jump: int) -> None:
+    home, clock, changed = Home(str(tmp_path / "home")), ShiftedClock(), asyncio.Event()
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     mine = f"{process.myself()}:clock"
@@ -54,7 +54,7 @@ async def test_no_run_ends_before_it_began_when_the_clock_is_set(tmp_path: Path,
         line = request((f"read x <{gate}; exit 3",), str(tmp_path), dict(os.environ), shell=True, timeout_ms=60_000)
         entry = app.submissions.submit(line, caller(app), approved_via="library")
         runner.tick()
-        with open(await asyncio.to_thread(os.open, gate, os.O_WRONLY), "w") as opened:  # the command is at its gate
+        with open(await asyncio.to_thread(os.open, gate, os.O_WRONLY), "w") as opened:  # the command waits at its gate
             clock.offset = jump
             opened.write("open\n")
         async with asyncio.timeout(20):
@@ -66,22 +66,22 @@ async def test_no_run_ends_before_it_began_when_the_clock_is_set(tmp_path: Path,
     assert done and done.run and done.run.started_at is not None and done.run.ended_at is not None
     assert (done.status, done.run.end.result, done.run.end.exit_code) == ("failed", "exit", 3), "the jump was taken for a timeout"
     assert done.run.ended_at >= done.run.started_at
-    told = json.loads((Path(home.folder(done.run.folder)) / "result.json").read_text())
-    assert told["duration_seconds"] >= 0
+    result = json.loads((Path(home.folder(done.run.folder)) / "result.json").read_text())
+    assert result["duration_seconds"] >= 0
     if jump < -1000:
-        assert told["duration_seconds"] == 0
+        assert result["duration_seconds"] == 0
 
 
-def test_a_run_that_began_tomorrow_ends_today(place: Place) -> None:
-    """The clock was a day ahead when the run began, and was set right while it ran and the engine was dead."""
-    witness = Witness(place)
-    job = witness.job("tomorrow", code=2, gated=True)
-    task_id = witness.submit(job)
-    wait_until(lambda: witness.began(job), "the command")
+def test_a_run_that_started_with_a_clock_ahead_ends_correctly(place: Place) -> None:
+    """The clock was a day ahead when the run started, and was corrected while the engine was dead."""
+    recorder = JobRecorder(place)
+    job = recorder.job("tomorrow", code=2, gated=True)
+    task_id = recorder.submit(job)
+    wait_until(lambda: recorder.has_started(job), "the command")
     place.kill_engine()
     change(place, "UPDATE runs SET created_at = created_at + ?, started_at = started_at + ? WHERE task_id = ?", DAY, DAY, task_id)
-    witness.open_gate(job)
-    witness.finish([job])
+    recorder.open_gate(job)
+    recorder.finish([job])
     ((started, ended, notices),) = query(
         place, "SELECT started_at, ended_at, (SELECT count(*) FROM notices) FROM runs WHERE task_id = ?", task_id
     )
@@ -89,4 +89,4 @@ def test_a_run_that_began_tomorrow_ends_today(place: Place) -> None:
     shown = place.status(task_id)
     assert (shown["status"], shown["exit_code"], shown["duration_seconds"]) == ("failed", 2, 0)
     assert place.ok("list") and place.ok("status", task_id)
-    calm(place)
+    wait_for_stable_engine(place)

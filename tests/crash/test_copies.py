@@ -1,4 +1,4 @@
-"""Copies of a home and of its ledger, made and put back as the documentation says."""
+"""Copies of a home and of its ledger, made and restored as documented."""
 
 import re
 import shutil
@@ -16,14 +16,14 @@ from backburner.system import processes as process
 DOCS = Path(__file__).parents[2] / "docs" / "operate.md"
 
 
-def documented(number: int) -> str:
-    """A block of commands from the section on copies."""
+def documented_commands(number: int) -> str:
+    """A block of commands from the documentation's section on copies."""
     section = DOCS.read_text().partition("## Backup and restore\n")[2].partition("\n## ")[0]
     return re.findall(r"```sh\n(.*?)```", section, re.DOTALL)[number]
 
 
-def typed(place: Place, commands: str) -> None:
-    """Commands as a person would type them, in a home at its usual place."""
+def run_as_user(place: Place, commands: str) -> None:
+    """Run commands as a user would, with a home in the default location."""
     person = Path(place.environ["HOME"])
     person.mkdir(exist_ok=True)
     if not (person / ".backburner").exists():
@@ -44,7 +44,7 @@ def run(place: Place, name: str) -> None:
     assert place.finish("echo", name, options=("--description", name))["status"] == "completed"
 
 
-def test_a_copy_of_the_ledger_file_alone_is_whole_after_an_idle_exit(place: Place, tmp_path: Path) -> None:
+def test_a_copy_of_the_ledger_file_is_complete_after_an_idle_exit(place: Place, tmp_path: Path) -> None:
     place.configure(f"{CONFIG}[engine]\nidle_exit_seconds = 0.2\n")
     for name in ("one", "two"):
         run(place, name)
@@ -65,10 +65,10 @@ def test_a_home_is_copied_and_restored_as_documented(place: Place, state: str) -
 
     run(place, "before")
     reach()
-    typed(place, documented(0))
+    run_as_user(place, documented_commands(0))
     run(place, "after")
     reach()
-    typed(place, documented(1))
+    run_as_user(place, documented_commands(1))
     shown = place.json("list")
     assert isinstance(shown, list) and [one["description"] for one in shown] == ["before"]
     run(place, "later")

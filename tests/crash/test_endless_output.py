@@ -1,4 +1,4 @@
-"""Printers that do not stop: the disk holds a little more than the cap while they run on, head, marker and tail in the end."""
+"""Commands with endless output: the log stays close to its cap while they run, and ends as beginning, marker and end."""
 
 import os
 import re
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Place, wait_until
-from recorder import drive, killed
+from recorder import start_driver, wait_until_killed
 
 CAP = 8 << 20
 GIGABYTES = 10
@@ -29,9 +29,9 @@ def ended(place: Place, task_id: str) -> bool:
     return (place.folder(task_id) / "result.json").exists()
 
 
-def test_a_printer_of_gigabytes_is_capped_while_it_runs_on(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_gigabytes_of_output_are_capped_while_the_command_runs(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     capped(place)
-    size, began = GIGABYTES << 30, time.monotonic()
+    size, started_at = GIGABYTES << 30, time.monotonic()
     task_id = place.run(f"echo the head; yes 123456789012345 | head -c {size}; echo the tail; exit 5", options=("--shell",))
     log, most, looks = place.folder(task_id) / "output.log", 0, 0
 
@@ -42,7 +42,7 @@ def test_a_printer_of_gigabytes_is_capped_while_it_runs_on(place: Place, capsys:
 
     wait_until(looked, "the last byte", 600)
     with capsys.disabled():
-        took = time.monotonic() - began
+        took = time.monotonic() - started_at
         print(
             f"\n{GIGABYTES} GiB printed in {took:.1f} s; at most {most >> 20} MiB on disk in {looks} looks, {on_disk(log) >> 10} KiB at the end"
         )
@@ -60,7 +60,7 @@ def test_a_printer_of_gigabytes_is_capped_while_it_runs_on(place: Place, capsys:
     assert kept > CAP - (16 << 10)
 
 
-def test_a_burst_that_ends_at_once_is_capped_too(place: Place) -> None:
+def test_output_of_a_short_command_is_capped(place: Place) -> None:
     capped(place, 1)
     done = place.finish("yes 123456789 | head -c 30000000; echo the tail", options=("--shell",))
     log = place.folder(str(done["task_id"])) / "output.log"
@@ -68,7 +68,7 @@ def test_a_burst_that_ends_at_once_is_capped_too(place: Place) -> None:
     assert MARKER.search(log.read_bytes()) and log.read_bytes().endswith(b"the tail\n")
 
 
-def test_a_burst_of_a_command_that_lives_on_in_silence_is_capped_meanwhile(place: Place) -> None:
+def test_output_is_capped_while_the_command_continues_silently(place: Place) -> None:
     capped(place, 1)
     gate = place.cwd / "gate"
     os.mkfifo(gate)
@@ -82,17 +82,17 @@ def test_a_burst_of_a_command_that_lives_on_in_silence_is_capped_meanwhile(place
         place.ok("wait", task_id)
 
 
-def test_a_log_is_capped_on_by_the_engine_that_takes_over(place: Place) -> None:
+def test_the_next_engine_continues_to_cap_a_log(place: Place) -> None:
     capped(place, 1)
     gate = place.cwd / "gate"
     os.mkfifo(gate)
-    first = drive(place, "engine", "never")
+    first = start_driver(place, "engine", "never")
     wait_until(lambda: place.engine, "the engine")
     slowly = "i=0; while [ $i -lt 20 ]; do yes 123456789 | head -c 1000000; sleep 0.03; i=$((i + 1)); done"
     task_id = place.run(f"{slowly}; read x <{gate}; {slowly}; echo the tail", options=("--shell",))
     log = place.folder(task_id) / "output.log"
     wait_until(lambda: log.exists() and log.stat().st_size > 20_000_000, "the first half")
-    killed(first, by_us=True)
+    wait_until_killed(first, by_us=True)
     place.ok("list")
     gate.write_text("open\n")
     place.ok("wait", task_id)

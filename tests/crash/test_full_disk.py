@@ -1,4 +1,4 @@
-"""A home on a disk that runs full: the command goes on and keeps its exit code, the ledger stays whole, the truth is told later."""
+"""A home on a full disk: commands continue and keep their exit codes, the ledger stays consistent, and ends are reported later."""
 
 import asyncio
 import errno
@@ -12,7 +12,7 @@ from typing import Any
 import apsw
 import pytest
 from conftest import Place, caller, wait_until
-from recorder import Witness, calm, query
+from recorder import JobRecorder, query, wait_for_stable_engine
 
 from backburner.execution.command import CommandExecutor
 from backburner.execution.runner import Runner
@@ -28,20 +28,20 @@ INODES = 400
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """The home as a file system of its own, of eight megabytes. Ask for it before `place`, which fills it."""
+    """The home as a file system of eight megabytes. Request it before `place`, which writes to it."""
     home = tmp_path / "home"
     home.mkdir()
     as_root = [] if os.getuid() == 0 else ["sudo", "-n"]
     options = f"size={MEGABYTES}m,nr_inodes={INODES},mode=700,uid={os.getuid()},gid={os.getgid()}"
     subprocess.run([*as_root, "mount", "-t", "tmpfs", "-o", options, "backburner-test", str(home)], check=True, timeout=30)
     yield home
-    subprocess.run([*as_root, "umount", "-l", str(home)], check=True, timeout=30)  # also where a failed test left it busy
+    subprocess.run([*as_root, "umount", "-l", str(home)], check=True, timeout=30)  # lazily, because a failed test may have left it busy
 
 
 @pytest.fixture
-def witness(small_disk: Path, place: Place) -> Iterator[Witness]:
-    yield Witness(place)
-    calm(place)
+def recorder(small_disk: Path, place: Place) -> Iterator[JobRecorder]:
+    yield JobRecorder(place)
+    wait_for_stable_engine(place)
 
 
 def free(place: Place) -> int:
@@ -50,7 +50,7 @@ def free(place: Place) -> int:
 
 
 def fill(path: Path) -> None:
-    """Take what is left, to the last byte."""
+    """Use all remaining space, to the last byte."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     try:
         for size in (1 << 16, 4096, 64, 1):
@@ -64,7 +64,7 @@ def fill(path: Path) -> None:
 
 
 def use_up_inodes(folder: Path) -> None:
-    """Make empty files until there can be none."""
+    """Create empty files until no more can be created."""
     folder.mkdir()
     for number in range(INODES):
         try:
@@ -74,12 +74,12 @@ def use_up_inodes(folder: Path) -> None:
 
 
 def delayed(place: Place) -> list[str]:
-    """Why runs that were claimed are not started yet."""
+    """Why claimed runs have not started yet."""
     return [row[0] for row in query(place, "SELECT error FROM runs WHERE state = 'running' AND error IS NOT NULL")]
 
 
-def test_a_command_that_fills_the_disk_goes_on_and_keeps_its_exit_code(witness: Witness) -> None:
-    place = witness.place
+def test_a_command_that_fills_the_disk_continues_and_keeps_its_exit_code(recorder: JobRecorder) -> None:
+    place = recorder.place
     ballast = place.root / "ballast"
     ballast.write_bytes(b"\0" * BALLAST)
     proof, gate = place.cwd / "proof", place.cwd / "gate"
@@ -104,115 +104,115 @@ def test_a_command_that_fills_the_disk_goes_on_and_keeps_its_exit_code(witness: 
     assert query(place, "SELECT count(*) FROM notices WHERE task_id = ?", task_id) == [(1,)]
 
 
-def test_ends_that_came_while_the_disk_was_full_are_told_when_there_is_room(witness: Witness) -> None:
-    place = witness.place
-    jobs = [witness.job(f"job{number}", lines=20, code=number, gated=True) for number in range(4)]
-    ids = [witness.submit(job) for job in jobs]
-    wait_until(lambda: all(map(witness.began, jobs)), "the commands")
+def test_ends_on_a_full_disk_are_recorded_when_there_is_space(recorder: JobRecorder) -> None:
+    place = recorder.place
+    jobs = [recorder.job(f"job{number}", lines=20, code=number, gated=True) for number in range(4)]
+    ids = [recorder.submit(job) for job in jobs]
+    wait_until(lambda: all(map(recorder.has_started, jobs)), "the commands")
     fill(place.root / "ballast")
     for job in jobs:
-        witness.open_gate(job)
+        recorder.open_gate(job)
     wait_until(lambda: all((place.folder(one) / ".exit").read_text().strip().isdigit() for one in ids), "the exit files")
     shown = place.cli("list", "--json")
     assert shown.returncode in (0, 1) and "Traceback" not in shown.stderr
     (place.root / "ballast").unlink()
-    witness.wait_for_the_ledger(jobs)
-    states = {row.name: (row.state, row.result, row.exit_code, row.notices, row.ends) for row in witness.rows()}
+    recorder.wait_for_ends(jobs)
+    states = {row.name: (row.state, row.result, row.exit_code, row.notices, row.ends) for row in recorder.rows()}
     assert states == {job.name: ("failed" if job.code else "completed", "exit", job.code, 1, 1) for job in jobs}
-    assert [witness.signatures(job) for job in jobs] == [1] * 4
+    assert [recorder.start_count(job) for job in jobs] == [1] * 4
     assert query(place, "PRAGMA integrity_check") == [("ok",)]
 
 
-def test_an_engine_killed_on_a_full_disk_leaves_the_truth_for_the_next_one(witness: Witness) -> None:
-    place = witness.place
-    jobs = [witness.job(f"job{number}", lines=0, code=number, gated=True) for number in range(3)]
-    ids = [witness.submit(job) for job in jobs]
-    wait_until(lambda: all(map(witness.began, jobs)), "the commands")
+def test_an_engine_killed_on_a_full_disk_loses_no_exit_code(recorder: JobRecorder) -> None:
+    place = recorder.place
+    jobs = [recorder.job(f"job{number}", lines=0, code=number, gated=True) for number in range(3)]
+    ids = [recorder.submit(job) for job in jobs]
+    wait_until(lambda: all(map(recorder.has_started, jobs)), "the commands")
     fill(place.root / "ballast")
     place.kill_engine()
     for job in jobs:
-        witness.open_gate(job)
+        recorder.open_gate(job)
     wait_until(lambda: all((place.folder(one) / ".exit").read_text().strip().isdigit() for one in ids), "the exit files")
     shown = place.cli("status", ids[0])
     assert "Traceback" not in shown.stderr
     (place.root / "ballast").unlink()
     place.cli("wait", *ids, "--timeout", "60")
-    assert {row.name: (row.exit_code, row.notices) for row in witness.rows()} == {job.name: (job.code, 1) for job in jobs}
-    assert [witness.signatures(job) for job in jobs] == [1] * 3
+    assert {row.name: (row.exit_code, row.notices) for row in recorder.rows()} == {job.name: (job.code, 1) for job in jobs}
+    assert [recorder.start_count(job) for job in jobs] == [1] * 3
 
 
 @pytest.mark.parametrize("room", [False, True], ids=["nothing fits", "only the ledger's rows fit"])
-def test_what_a_door_could_not_store_on_a_full_disk_never_runs(witness: Witness, room: bool) -> None:
-    """The door's word is true: a refusal leaves nothing behind, a given id stays in the ledger."""
-    place = witness.place
+def test_a_submission_refused_on_a_full_disk_never_runs(recorder: JobRecorder, room: bool) -> None:
+    """A refused submission leaves nothing behind, and a returned id stays in the ledger."""
+    place = recorder.place
     for _ in range(4 if room else 1):
         place.finish("true")
     if room:
         ledger = apsw.Connection(str(place.root / "ledger.db"))
-        ledger.execute("PRAGMA wal_checkpoint(RESTART)")  # the log's pages will be written over: they are on disk already
+        ledger.execute("PRAGMA wal_checkpoint(RESTART)")  # so that the pages of the log, which are on disk already, are reused
         ledger.close()
     fill(place.root / "ballast")
-    jobs = [witness.job(f"job{number}", lines=5) for number in range(5)]
-    doors = [place.cli("run", "--yes", "--description", job.name, "--", *witness.command(job)) for job in jobs]
+    jobs = [recorder.job(f"job{number}", lines=5) for number in range(5)]
+    submissions = [place.cli("run", "--yes", "--description", job.name, "--", *recorder.command(job)) for job in jobs]
     (place.root / "ballast").unlink()
-    after = witness.job("after", lines=5)
-    witness.submit(after)
-    witness.wait_for_the_ledger([after])
-    place.cli("wait", *(row.task_id for row in witness.rows()), "--timeout", "30")
-    for job, door in zip(jobs, doors, strict=True):
-        assert "Traceback" not in door.stderr, door.stderr
-        promised = door.returncode == 0
-        assert (witness.row(job) is not None) == promised, (job.name, door.returncode, door.stderr)
-        assert witness.signatures(job) <= promised, f"{job.name} was refused and ran all the same"
+    after = recorder.job("after", lines=5)
+    recorder.submit(after)
+    recorder.wait_for_ends([after])
+    place.cli("wait", *(row.task_id for row in recorder.rows()), "--timeout", "30")
+    for job, submission in zip(jobs, submissions, strict=True):
+        assert "Traceback" not in submission.stderr, submission.stderr
+        accepted = submission.returncode == 0
+        assert (recorder.row(job) is not None) == accepted, (job.name, submission.returncode, submission.stderr)
+        assert recorder.start_count(job) <= accepted, f"{job.name} was refused and ran all the same"
     assert query(place, "PRAGMA integrity_check") == [("ok",)]
 
 
 @pytest.mark.parametrize("what", ["space", "inodes"])
-def test_what_is_pending_on_a_full_disk_waits_and_then_runs_once(witness: Witness, what: str) -> None:
-    place = witness.place
+def test_a_pending_run_on_a_full_disk_waits_and_then_runs_once(recorder: JobRecorder, what: str) -> None:
+    place = recorder.place
     place.configure("[approval]\nyes_without_terminal = true\n[commands]\nmax_concurrent = 2\n")
-    before = [witness.job(f"before{number}", gated=True) for number in range(2)]
-    jobs = [witness.job(f"job{number}", lines=5, code=number % 2) for number in range(6)]
+    before = [recorder.job(f"before{number}", gated=True) for number in range(2)]
+    jobs = [recorder.job(f"job{number}", lines=5, code=number % 2) for number in range(6)]
     for job in before:
-        witness.submit(job)
-    wait_until(lambda: all(map(witness.began, before)), "the commands")
-    ids = [witness.submit(job) for job in jobs]
+        recorder.submit(job)
+    wait_until(lambda: all(map(recorder.has_started, before)), "the commands")
+    ids = [recorder.submit(job) for job in jobs]
     ballast = place.root / "ballast"
     if what == "space":
         ledger = apsw.Connection(str(place.root / "ledger.db"))
-        ledger.execute("PRAGMA wal_checkpoint(RESTART)")  # the log's pages will be written over: they are on disk already
+        ledger.execute("PRAGMA wal_checkpoint(RESTART)")  # so that the pages of the log, which are on disk already, are reused
         ledger.close()
         fill(ballast)
     else:
         use_up_inodes(ballast)
     for job in before:
-        witness.open_gate(job)
+        recorder.open_gate(job)
     wait_until(lambda: delayed(place), "a start that has to wait")
     assert set(delayed(place)) == {"No space left on device"}
-    wait_until(lambda: query(place, "SELECT 1 FROM events WHERE kind = 'run_delayed'"), "the word about it")
+    wait_until(lambda: query(place, "SELECT 1 FROM events WHERE kind = 'run_delayed'"), "the event about it")
     first = query(place, "SELECT task_id FROM events WHERE kind = 'run_delayed'")[0][0]
     assert "No space left on device" in str(place.status(first)["waits_for"])
     assert "No space left on device" in str(place.status(ids[-1])["waits_for"])
     found = place.cli("doctor").stdout
     assert first in found and "No space left on device" in found and "without a process" not in found
-    assert not any(map(witness.began, jobs))
-    place.cli("cancel", ids[-1])  # to wait for the end it may need a file itself; the wish is in the ledger
+    assert not any(map(recorder.has_started, jobs))
+    place.cli("cancel", ids[-1])  # it may fail to wait for the end without space, but the request is in the ledger
     place.cli("cancel", first)
     if what == "space":
         ballast.unlink()
     else:
         shutil.rmtree(ballast)
     rest = [job for job, task_id in zip(jobs, ids, strict=True) if task_id not in (first, ids[-1])]
-    witness.wait_for_the_ledger(jobs)
-    witness.testify(rest)
-    assert [witness.signatures(job) for job in before] == [1, 1]
-    assert {row.state for row in witness.rows() if row.task_id in (first, ids[-1])} == {"cancelled"}
+    recorder.wait_for_ends(jobs)
+    recorder.check(rest)
+    assert [recorder.start_count(job) for job in before] == [1, 1]
+    assert {row.state for row in recorder.rows() if row.task_id in (first, ids[-1])} == {"cancelled"}
     assert query(place, "SELECT channel FROM notices WHERE text LIKE '%No space left on device%'") == [("inbox",)]
     assert query(place, "SELECT count(*) FROM events WHERE kind = 'run_delayed'") == [(1,)]
 
 
-class NoRoom(CommandExecutor):
-    """The system refuses to start a process, for a reason that may pass."""
+class ExecutorWithoutCapacity(CommandExecutor):
+    """The system refuses to start a process, for a temporary reason."""
 
     number, tries = 0, 0
 
@@ -224,10 +224,10 @@ class NoRoom(CommandExecutor):
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.EAGAIN])
-async def test_a_start_for_which_there_is_no_room_is_tried_again_for_one_run_at_a_time(tmp_path: Path, number: int) -> None:
+async def test_a_start_without_capacity_is_retried_for_one_run_at_a_time(tmp_path: Path, number: int) -> None:
     home, changed, mine = Home(str(tmp_path / "home")), asyncio.Event(), f"{process.myself()}:room"
     with open_app(home, runner=mine) as app:
-        executor = NoRoom(home, 1 << 20)
+        executor = ExecutorWithoutCapacity(home, 1 << 20)
         executor.number = number
         runner = Runner(
             app._ledger.runs,

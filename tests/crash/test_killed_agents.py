@@ -1,4 +1,4 @@
-"""The agent process killed at any moment: told as interrupted, the conversation whole, and no tool run twice."""
+"""The agent process killed at any time: the run is reported as interrupted, its conversation is complete, and no tool runs twice."""
 
 import json
 import random
@@ -27,8 +27,8 @@ def home(place: Place) -> Iterator[Place]:
         wait_until(lambda: not [process.send(one, signal.SIGTERM) for one in place.processes()], "the agent process to leave")
 
 
-def host(place: Place) -> process.ProcessId | None:
-    """The agent process at work."""
+def agent_process(place: Place) -> process.ProcessId | None:
+    """The running agent process."""
     found = [one for one in place.processes() if b"agents.process" in Path(f"/proc/{one.pid}/cmdline").read_bytes()]
     return found[0] if found else None
 
@@ -38,7 +38,7 @@ def status(place: Place, task_id: str) -> dict[str, Any]:
 
 
 def steps(n: int) -> list[dict[str, Any]]:
-    """An agent that leaves a mark for each tool that ran: a task in the ledger, or a file of its own."""
+    """An agent that leaves a trace of each tool call: a task in the ledger, or a file."""
     made: list[dict[str, Any]] = []
     for step in range(4):
         made.append({"tool": "run_command", "args": {"command": f"echo {n}.{step}"}})
@@ -46,17 +46,17 @@ def steps(n: int) -> list[dict[str, Any]]:
     return [*made, {"drip": 0.3, "say": f"all of {n}"}]
 
 
-def test_a_host_killed_in_the_middle_of_everything_loses_no_word_and_runs_no_tool_twice(home: Place) -> None:
-    """Kills at random moments: in tool calls, in the middle of what the model says, between them."""
+def test_a_killed_agent_process_loses_no_message_and_runs_no_tool_twice(home: Place) -> None:
+    """Kills at random times: during tool calls, during answers of the model, and between them."""
     chance, kills, rounds = random.Random(11), 0, 50 if LONG else 8
     finished = []
     for number in range(rounds):
         task_id = home.ok("ask", f"[[script: {json.dumps(steps(number))}]]").strip()
         wait_until(lambda task_id=task_id: status(home, task_id)["status"] not in ("pending",), "it to start", 40)
         time.sleep(chance.uniform(0.0, 1.2))
-        if (victim := host(home)) and process.send(victim, signal.SIGKILL):
+        if (victim := agent_process(home)) and process.send(victim, signal.SIGKILL):
             kills += 1
-        wait_until(lambda task_id=task_id: status(home, task_id)["status"] in ("completed", "failed"), "it to be told", 40)
+        wait_until(lambda task_id=task_id: status(home, task_id)["status"] in ("completed", "failed"), "its end", 40)
         ended = status(home, task_id)
         if ended["status"] == "failed":
             assert ended["result"] == "lost" and "interrupted" in str(ended["error"]), ended
@@ -73,11 +73,11 @@ def test_a_host_killed_in_the_middle_of_everything_loses_no_word_and_runs_no_too
     notices = [one["task_id"] for one in home.json("inbox", "--read")]  # type: ignore[union-attr, index, call-overload]
     for task_id in finished:
         runs = int(status(home, task_id)["run_count"])
-        assert notices.count(task_id) == runs, "each run is told once"
+        assert notices.count(task_id) == runs, "each run has one notice"
     assert kills >= rounds // 2
 
 
-def test_two_hosts_never_hold_one_session(home: Place) -> None:
+def test_two_agent_processes_never_run_one_conversation(home: Place) -> None:
     import subprocess
 
     from backburner.coordination.launcher import process_command
@@ -93,7 +93,7 @@ def test_two_hosts_never_hold_one_session(home: Place) -> None:
     assert home.log(task_id) == b"once\n"
 
 
-def test_a_cancel_and_an_answer_at_the_same_moment_give_one_end(home: Place) -> None:
+def test_a_concurrent_cancel_and_answer_give_one_end(home: Place) -> None:
     for number in range(6):
         task_id = home.ok("ask", f'[[script: [{{"hang": {0.1 * number:.1f}, "say": "x"}}]]]').strip()
         wait_until(lambda task_id=task_id: status(home, task_id)["status"] != "pending", "it to start", 40)
@@ -107,7 +107,7 @@ def test_a_cancel_and_an_answer_at_the_same_moment_give_one_end(home: Place) -> 
         assert len(ends) == 1
 
 
-def test_a_hundred_resumes_at_once_and_one_wins(home: Place) -> None:
+def test_only_one_of_a_hundred_concurrent_resumes_succeeds(home: Place) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
     from backburner import BackburnerSync

@@ -1,6 +1,6 @@
-"""Rounds of commands from doors and from an embedding program, while engine, keeper, doors and embedder are killed at random.
+"""Rounds of commands from command lines and an embedding program, while engine, keeper and clients are killed at random.
 
-20 rounds; 500 with BACKBURNER_LONG. A failure is repeated with the seed it printed: BACKBURNER_SEED=… pytest -k random.
+20 rounds; 500 with BACKBURNER_LONG. To repeat a failure, use the seed it printed: BACKBURNER_SEED=… pytest -k random.
 """
 
 import os
@@ -13,59 +13,59 @@ from pathlib import Path
 
 import pytest
 from conftest import CONFIG, LONG, Place, wait_until
-from recorder import Job, Witness, calm, drive
+from recorder import Job, JobRecorder, start_driver, wait_for_stable_engine
 
 from backburner.system import processes as process
 
 ROUNDS = 500 if LONG else 20
 PER_HOME = 10
 SEED = int(os.environ.get("BACKBURNER_SEED") or random.randrange(1 << 32))
-SPAN = 0.9  # seconds in which the kills of a round fall
+SPAN = 0.9  # seconds of a round in which processes are killed
 
 
 class Round:
-    """Some commands through three doors and one embedder, and who is killed when."""
+    """Commands through three command lines and one embedding program, and who is killed when."""
 
-    def __init__(self, witness: Witness, number: int) -> None:
-        self.witness, self.place = witness, witness.place
+    def __init__(self, recorder: JobRecorder, number: int) -> None:
+        self.recorder, self.place = recorder, recorder.place
         self.chance = random.Random(f"{SEED}:{number}")
         self.killed: Counter[str] = Counter()
-        names = [f"r{number}d{door}" for door in range(3)], [f"r{number}e{turn}" for turn in range(4)]
-        self.through_doors, self.embedded = [[self._job(name) for name in group] for group in names]
+        names = [f"r{number}d{client}" for client in range(3)], [f"r{number}e{turn}" for turn in range(4)]
+        self.from_cli, self.embedded = [[self._job(name) for name in group] for group in names]
 
     def _job(self, name: str) -> Job:
         chance = self.chance
-        return self.witness.job(name, lines=chance.randrange(300), code=chance.choice((0, 0, 1, 7)), pause=chance.choice((0, 0.01, 0.05)))
+        return self.recorder.job(name, lines=chance.randrange(300), code=chance.choice((0, 0, 1, 7)), pause=chance.choice((0, 0.01, 0.05)))
 
     @property
     def jobs(self) -> list[Job]:
-        return [*self.through_doors, *self.embedded]
+        return [*self.from_cli, *self.embedded]
 
     def play(self) -> None:
-        """Start everybody, kill as planned, and let everybody who lives come to an end. What was promised must be in the ledger."""
-        doors = [
-            drive(self.place, "door", "never", "run", "--yes", "--description", job.name, "--", *self.witness.command(job))
-            for job in self.through_doors
+        """Start all processes, kill as planned, and wait for the others to end. Every id that was returned must be in the ledger."""
+        clients = [
+            start_driver(self.place, "cli", "never", "run", "--yes", "--description", job.name, "--", *self.recorder.command(job))
+            for job in self.from_cli
         ]
-        feed = [[job.name, self.witness.command(job)] for job in self.embedded]
-        embedder = drive(self.place, "embed", "never", "2", feed=feed)
-        began = time.monotonic()
+        feed = [[job.name, self.recorder.command(job)] for job in self.embedded]
+        embedder = start_driver(self.place, "embed", "never", "2", feed=feed)
+        started_at = time.monotonic()
         for moment in sorted(SPAN * self.chance.random() ** 2 for _ in range(self.chance.randrange(3, 7))):
-            wait_until(lambda at=began + moment: time.monotonic() >= at, "the next kill")
-            self._kill(doors, embedder)
-        said = [door.communicate(timeout=60)[0].split() for door in doors]
+            wait_until(lambda at=started_at + moment: time.monotonic() >= at, "the next kill")
+            self._kill(clients, embedder)
+        outputs = [client.communicate(timeout=60)[0].split() for client in clients]
         if self.chance.random() < 0.3:
-            wait_until(lambda: embedder.poll() is not None or self.witness.ended(self.embedded), "the embedder's commands", 60)
+            wait_until(lambda: embedder.poll() is not None or self.recorder.ended(self.embedded), "the embedder's commands", 60)
         if embedder.poll() is None:
             embedder.kill()
             self.killed["embedder"] += 1
-        said.append([word for word in embedder.communicate(timeout=60)[0].split() if word.startswith("task_")])
-        known = {row.task_id for row in self.witness.rows()}
-        promised = {task_id for ids in said for task_id in ids}
-        assert promised <= known, f"promised and not in the ledger: {promised - known}"
+        outputs.append([word for word in embedder.communicate(timeout=60)[0].split() if word.startswith("task_")])
+        known = {row.task_id for row in self.recorder.rows()}
+        accepted = {task_id for ids in outputs for task_id in ids}
+        assert accepted <= known, f"accepted but not in the ledger: {accepted - known}"
 
-    def _kill(self, doors: "list[subprocess.Popen[str]]", embedder: "subprocess.Popen[str]") -> None:
-        match self.chance.choices(("engine", "keeper", "both", "door", "embedder"), (5, 1, 3, 2, 1))[0]:
+    def _kill(self, clients: "list[subprocess.Popen[str]]", embedder: "subprocess.Popen[str]") -> None:
+        match self.chance.choices(("engine", "keeper", "both", "cli", "embedder"), (5, 1, 3, 2, 1))[0]:
             case "engine":
                 self._kill_engine()
             case "keeper":
@@ -73,8 +73,8 @@ class Round:
             case "both":
                 self._kill_keepers()
                 self._kill_engine()
-            case "door":
-                self._kill_child(self.chance.choice(doors), "door")
+            case "cli":
+                self._kill_child(self.chance.choice(clients), "cli")
             case "embedder":
                 self._kill_child(embedder, "embedder")
 
@@ -91,19 +91,19 @@ class Round:
             child.kill()
             self.killed[name] += 1
 
-    def account(self) -> list[Job]:
-        """Let a person look, wait for the ends, and hold everything against the witness; the jobs that were in the ledger."""
-        known = {row.name: row.task_id for row in self.witness.rows()}
+    def check_results(self) -> list[Job]:
+        """Wait for the ends, and compare everything with the recorder; returns the jobs that were in the ledger."""
+        known = {row.name: row.task_id for row in self.recorder.rows()}
         stored = [job for job in self.jobs if job.name in known]
         unstored = [job for job in self.jobs if job.name not in known]
         self.place.cli("wait", "--timeout", "60", *(known[job.name] for job in stored))
-        self.witness.testify(stored)
-        assert not any(map(self.witness.began, unstored)), "a command ran that is not in the ledger"
+        self.recorder.check(stored)
+        assert not any(map(self.recorder.has_started, unstored)), "a command ran that is not in the ledger"
         return stored
 
 
-def test_random_kills_lose_and_double_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    began, total, killed, wrong = time.monotonic(), 0, Counter[str](), []
+def test_random_kills_lose_and_repeat_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    started_at, total, killed, wrong = time.monotonic(), 0, Counter[str](), []
     with capsys.disabled():
         print(f"\nrandom kills: seed {SEED}")
     figures: Counter[str] = Counter()
@@ -111,19 +111,19 @@ def test_random_kills_lose_and_double_nothing(tmp_path: Path, capsys: pytest.Cap
         place = Place(tmp_path / f"home{first}", tmp_path / f"project{first}")
         place.cwd.mkdir()
         place.configure(CONFIG)
-        witness = Witness(place)
+        recorder = JobRecorder(place)
         for number in range(first, min(first + PER_HOME, ROUNDS)):
-            this = Round(witness, number)
+            this = Round(recorder, number)
             try:
                 this.play()
-                total += len(this.account())
+                total += len(this.check_results())
             except AssertionError as error:
                 wrong.append(f"round {number}: {error}")
             killed += this.killed
-        rows = witness.rows()
+        rows = recorder.rows()
         figures["lost"] += sum(row.result == "lost" or row.notices == 0 or row.state not in ("completed", "failed") for row in rows)
-        figures["doubled"] += sum(row.notices > 1 or row.starts > 1 or row.ends > 1 for row in rows)
-        calm(place)
+        figures["repeated"] += sum(row.notices > 1 or row.starts > 1 or row.ends > 1 for row in rows)
+        wait_for_stable_engine(place)
         place.stop_engine()
         if left := place.processes():
             wrong.append(f"left behind after round {number}: {left}")
@@ -131,8 +131,8 @@ def test_random_kills_lose_and_double_nothing(tmp_path: Path, capsys: pytest.Cap
         kills = ", ".join(f"{name} {count}" for name, count in sorted(killed.items()))
         print(
             f"random kills: {ROUNDS} rounds, {killed.total()} kills ({kills}), {total} commands,"
-            f" {figures['lost']} lost, {figures['doubled']} doubled, {time.monotonic() - began:.0f} s"
+            f" {figures['lost']} lost, {figures['repeated']} repeated, {time.monotonic() - started_at:.0f} s"
         )
     assert not wrong, f"seed {SEED}: " + "\n".join(wrong)
-    assert figures == {"lost": 0, "doubled": 0}
+    assert figures == {"lost": 0, "repeated": 0}
     assert killed.total() > ROUNDS and total > ROUNDS * 3, "too little was killed to show anything"

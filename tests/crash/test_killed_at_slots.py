@@ -1,7 +1,7 @@
-"""The engine killed around the moments at which standing tasks are due: no slot is run twice, none is forgotten.
+"""The engine killed around the times at which recurring tasks are due: no slot runs twice, and none is lost.
 
-100 rounds; 500 with BACKBURNER_LONG. A failure is repeated with the seed it printed: BACKBURNER_SEED=… pytest -k slots.
-As a program it is an engine that kills itself at a point of its own or of crash_driver.py: `test_slots_killed.py POINT HOME`.
+100 rounds; 500 with BACKBURNER_LONG. To repeat a failure, use the seed it printed: BACKBURNER_SEED=… pytest -k slots.
+As a program it is an engine that kills itself at a point: `test_killed_at_slots.py POINT HOME`.
 """
 
 import json
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import crash_driver
 import pytest
 from conftest import LONG, Place, wait_until
-from recorder import calm, killed, query
+from recorder import query, wait_for_stable_engine, wait_until_killed
 
 from backburner.core.models import Approval, ProcessId, Run
 from backburner.core.schedule import every
@@ -38,14 +38,14 @@ from backburner.testing.records import request
 ROUNDS = 500 if LONG else 100
 SEED = int(os.environ.get("BACKBURNER_SEED") or random.randrange(1 << 32))
 TASKS, EVERY_MS = 6, 1000
-APART = 0.382  # seconds between two that are added: the golden section spreads their slots over the second
-NAMED_EVERY = 5  # of so many rounds one dies at a named point
-RESTARTS = 3  # after as many a keeper takes its time
-EARLY_MS, LATE_MS = 15, 30  # around the moment at which a slot is due
+APART = 0.382  # seconds between adding two tasks, which spreads their slots evenly over the second
+NAMED_EVERY = 5  # in one of this many rounds the engine dies at a named point
+RESTARTS = 3  # after this many restarts a keeper waits longer
+EARLY_MS, LATE_MS = 15, 30  # before and after the time at which a slot is due
 
 
 def inside_fire() -> None:
-    """Die when a slot is dealt with and everything is written, before the commit."""
+    """Die when a slot is processed and everything is written, before the commit."""
     real = RecurringRepository._fire
 
     def deadly(self: Any, *words: Any) -> None:
@@ -70,7 +70,7 @@ POINTS = [*CLAIMING, *STARTING, *ENDING]
 
 
 class Row(NamedTuple):
-    """A slot as the ledger has it: its run, or why there is none."""
+    """A slot in the ledger: its run, or why it has none."""
 
     task: str
     run_id: str
@@ -93,8 +93,8 @@ _ROWS = """
 """
 
 
-class Clockwork:
-    """Standing tasks that sign a book with the id of each run, and an engine that is killed again and again."""
+class RecurringTaskKiller:
+    """Recurring tasks that write the id of each run to a file, and an engine that is killed repeatedly."""
 
     def __init__(self, place: Place) -> None:
         self.place, self.book = place, place.cwd / "book"
@@ -103,14 +103,14 @@ class Clockwork:
         self.keepers_killed = 0
         self._anchors: dict[str, int] = {}
         self._victim: ProcessId | None = None
-        self._kept = False  # whether a keeper lives
-        self._restarts = 0  # of the keeper that lives
+        self._kept = False  # whether a keeper is running
+        self._restarts = 0  # of the running keeper
 
     def add(self) -> None:
-        """Through the command line; each has a moment of its own in the second."""
-        began = time.monotonic()
+        """Add the tasks through the command line; each has its own offset in the second."""
+        started_at = time.monotonic()
         for number in range(TASKS):
-            wait_until(lambda at=began + number * APART: time.monotonic() >= at, "its moment")
+            wait_until(lambda at=started_at + number * APART: time.monotonic() >= at, "its moment")
             sign = f'echo "$BACKBURNER_RUN_ID" >>{self.book}'
             self.place.ok("add", f"tick{number}", "--every", f"{EVERY_MS // 1000}s", "--notify", "never", "--yes", "--", "sh", "-c", sign)
         self._kept = True
@@ -123,12 +123,12 @@ class Clockwork:
         if number % NAMED_EVERY == 0:
             self._die_at(POINTS[number // NAMED_EVERY % len(POINTS)])
         elif self.chance.random() < 0.2:
-            self._kill_coming_up()
+            self._kill_starting_engine()
         else:
             self._kill_at_a_slot()
 
     def _die_at(self, point: str) -> None:
-        """An engine without a keeper that kills itself. Slots are missed while it comes up, so that it has something to do."""
+        """Start an engine without a keeper that kills itself. It misses slots while it starts, so that it has something to do."""
         if self._kept:
             engine = self._engine()
             self._kill_keeper()
@@ -143,11 +143,11 @@ class Clockwork:
             stderr=subprocess.PIPE,
             text=True,
         )
-        killed(driven)
+        wait_until_killed(driven)
         self.hits[point] += 1
 
-    def _kill_coming_up(self) -> None:
-        """While it takes over and deals with the slots that were missed."""
+    def _kill_starting_engine(self) -> None:
+        """Kill the engine while it takes over and processes missed slots."""
         engine = self._engine()
         self._perhaps_kill_keeper()
         moment = time.monotonic() + self.chance.uniform(0, 0.3)
@@ -156,7 +156,7 @@ class Clockwork:
         self.hits["coming up"] += 1
 
     def _kill_at_a_slot(self) -> None:
-        """From a little before a slot is due until its command is at work or has ended."""
+        """Kill the engine between the time shortly before a slot is due and the end of its command."""
         engine = self._engine()
         self._perhaps_kill_keeper()
         soon = time.time_ns() // 1_000_000 + EARLY_MS
@@ -166,10 +166,10 @@ class Clockwork:
         wait_until(lambda: time.time() >= moment, "the kill")
         self._kill(engine)
         found = query(self.place, "SELECT state FROM runs WHERE task_id = ? AND slot = ?", task_id, slot)
-        self.hits[f"slot {found[0][0] if found else 'not dealt with'}"] += 1
+        self.hits[f"slot {found[0][0] if found else 'not processed'}"] += 1
 
     def _engine(self) -> ProcessId:
-        """One that has come up since the last kill: by its keeper, or because a door was opened."""
+        """An engine that was started since the last kill: by its keeper, or by a command."""
         if not self._kept:
             self.place.ok("list")
             self._kept, self._restarts = True, 0
@@ -179,7 +179,7 @@ class Clockwork:
         return engine
 
     def _perhaps_kill_keeper(self) -> None:
-        """Before the engine, so that nobody starts the next one until a door is opened."""
+        """Kill the keeper before the engine, so that only a command starts the next one."""
         if self._restarts >= RESTARTS or self.chance.random() < 0.25:
             self._kill_keeper()
 
@@ -190,21 +190,21 @@ class Clockwork:
         self._kept = False
 
     def _kill(self, engine: ProcessId) -> None:
-        assert process.send(engine, signal.SIGKILL), "the engine had left by itself"
+        assert process.send(engine, signal.SIGKILL), "the engine had already exited"
         wait_until(lambda: not process.is_alive(engine), "the engine to be dead")
         self._victim = engine
         self._restarts += 1
 
     def pause(self) -> None:
-        """Let it deal with what it missed, then let nothing more come and wait for the last end."""
+        """Wait until missed slots are processed, then pause all tasks and wait for the last end."""
         self.place.ok("list")
         due = "SELECT count(*) FROM tasks WHERE next_run_at <= ?"
-        wait_until(lambda: query(self.place, due, time.time_ns() // 1_000_000) == [(0,)], "every slot that is due to be dealt with")
+        wait_until(lambda: query(self.place, due, time.time_ns() // 1_000_000) == [(0,)], "all due slots to be processed")
         self.place.ok("pause", *(f"tick{number}" for number in range(TASKS)))
         wait_until(lambda: query(self.place, "SELECT count(*) FROM runs WHERE ended_at IS NULL") == [(0,)], "the last end")
 
-    def wrong(self, rows: list[Row]) -> list[str]:
-        """Everything that must not be, by the ledger's rows, the book and the folders of the runs."""
+    def errors(self, rows: list[Row]) -> list[str]:
+        """All errors in the rows of the ledger, the file of run ids and the folders of the runs."""
         lines = Counter(self.book.read_text().splitlines())
         runs = {row.run_id: row for row in rows if row.n > 0}
         wrong = [f"{run_id} ran {count} times" for run_id, count in lines.items() if count > 1]
@@ -213,7 +213,7 @@ class Clockwork:
         wrong += [f"{row} has no reason" for row in rows if row.n < 0 and not (row.state == "skipped" and row.error)]
         for row in runs.values():
             if row.state != "completed" or (row.starts, row.ends) != (1, 1):
-                wrong.append(f"{row} is not a run that began once and completed once; no command was killed")
+                wrong.append(f"{row} did not start once and complete once, although no command was killed")
             begun = folders.exit_text(str(self.place.root / row.folder)) != ""
             if lines[row.run_id] != (begun or row.state == "completed"):
                 wrong.append(f"{row}: its command {'began' if begun else 'did not begin'}, and signed {lines[row.run_id]} times")
@@ -228,50 +228,50 @@ class Clockwork:
             if known != [count, count, "paused", "it was paused by a person or an agent"]:
                 wrong.append(f"{name} has {count} runs, and the task says {known}")
         wrong += [f"{len(tasks)} tasks"] if len(tasks) != TASKS else []
-        wrong += [f"told although nobody was to be told: {text}" for (text,) in query(self.place, "SELECT text FROM notices")]
+        wrong += [f"a notice although notify is never: {text}" for (text,) in query(self.place, "SELECT text FROM notices")]
         log = (self.place.root / "engine.log").read_text()
         return wrong + ([f"the engine's log: {log}"] if "Traceback" in log or "WARNING" in log or "ERROR" in log else [])
 
 
-def test_slots_are_run_once_or_skipped_once_whenever_the_engine_is_killed(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    began, clockwork = time.monotonic(), Clockwork(place)
+def test_every_slot_runs_or_is_skipped_once_whenever_the_engine_is_killed(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    started_at, killer = time.monotonic(), RecurringTaskKiller(place)
     with capsys.disabled():
         print(f"\nslots: seed {SEED}")
-    clockwork.add()
+    killer.add()
     for number in range(ROUNDS):
-        clockwork.kill(number)
-    clockwork.pause()
-    calm(place)
+        killer.kill(number)
+    killer.pause()
+    wait_for_stable_engine(place)
     rows = [Row(*row) for row in query(place, _ROWS)]
-    wrong, hits = clockwork.wrong(rows), clockwork.hits
+    wrong, hits = killer.errors(rows), killer.hits
     ran = sum(row.n > 0 for row in rows)
-    said = (
-        f"{ROUNDS} rounds, {clockwork.keepers_killed} keepers killed too, {len(rows)} slots of {TASKS} tasks: {ran} run,"
+    figures = (
+        f"{ROUNDS} rounds, {killer.keepers_killed} keepers killed too, {len(rows)} slots of {TASKS} tasks: {ran} run,"
         f" {len(rows) - ran} skipped; hit: {', '.join(f'{what} {count}' for what, count in sorted(hits.items()))}"
     )
     with capsys.disabled():
-        print(f"slots: {said}, {time.monotonic() - began:.0f} s")
-    assert not wrong, f"seed {SEED}: {len(wrong)} wrong; {said}\n" + "\n".join(wrong)
-    assert hits.total() == ROUNDS and all(hits[point] for point in POINTS), said
-    assert hits["slot not dealt with"] and hits["slot running"] and ran > ROUNDS, f"too little was killed to show anything: {said}"
+        print(f"slots: {figures}, {time.monotonic() - started_at:.0f} s")
+    assert not wrong, f"seed {SEED}: {len(wrong)} wrong; {figures}\n" + "\n".join(wrong)
+    assert hits.total() == ROUNDS and all(hits[point] for point in POINTS), figures
+    assert hits["slot not processed"] and hits["slot running"] and ran > ROUNDS, f"too little was killed to show anything: {figures}"
 
 
 # -- one transaction
 
 
 class Interrupted(Exception):
-    """The moment at which an engine would have died."""
+    """The point at which an engine would have died."""
 
 
 class BetweenSlotAndRun(RunWriter):
-    """Fails when the slot is advanced and its run is not there yet."""
+    """Fails after the slot is advanced and before its run is added."""
 
     def add_recurring(self, *words: Any, **options: Any) -> Run:
         raise Interrupted
 
 
 class AfterTheRun(RunWriter):
-    """Fails when all is written, before the commit."""
+    """Fails after everything is written, before the commit."""
 
     def add_recurring(self, *words: Any, **options: Any) -> Run:
         super().add_recurring(*words, **options)
@@ -279,7 +279,7 @@ class AfterTheRun(RunWriter):
 
 
 @pytest.mark.parametrize("kind", [BetweenSlotAndRun, AfterTheRun])
-def test_a_slot_is_advanced_and_its_run_added_in_one_transaction(
+def test_advancing_a_slot_and_adding_its_run_is_one_transaction(
     tmp_path: Path, kind: type[RunWriter], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, clock = str(tmp_path / "ledger.db"), FakeClock()
@@ -300,10 +300,10 @@ def test_a_slot_is_advanced_and_its_run_added_in_one_transaction(
         now=clock(),
         expires_at=None,
         kind="scheduled",
-        most_active=20,
+        max_active=20,
     ).task.task_id
     slots = [clock() + number * EVERY_MS for number in (1, 2, 3, 4)]
-    clock.advance(3 * EVERY_MS + 1)  # two slots were missed, and the third is run for them
+    clock.advance(3 * EVERY_MS + 1)  # two slots were missed, and the third one runs
     before, events = sound.queries.get(task_id), sound.events.events(0, 100)
     with pytest.raises(Interrupted):
         Scheduler(failing.recurring, failing.live_work, "tasks", clock, SimpleNamespace(current=resolve(None, "", {}))).tick()

@@ -1,19 +1,43 @@
-"""A newer version opens the home of an engine that is still running: the ledger is upgraded, and the engine replaced."""
+"""A newer version opens a home whose engine is still running: the ledger is migrated, and the engine is replaced."""
 
 import apsw
 from conftest import Place, wait_until
 
 from backburner.system import processes
 
+# Reverses migration 13.
+TO_VERSION_12 = """
+    BEGIN IMMEDIATE;
+    DROP INDEX notices_failed;
+    DROP INDEX refusals_by_project;
+    DROP INDEX tasks_recurring;
+    ALTER TABLE notices RENAME COLUMN acknowledged_at TO told_at;
+    ALTER TABLE notices RENAME COLUMN failed_at TO dead_at;
+    ALTER TABLE notices RENAME COLUMN external_id TO external;
+    ALTER TABLE runs RENAME COLUMN process_tag TO mark;
+    ALTER TABLE runs RENAME COLUMN wait_fingerprint TO asked;
+    ALTER TABLE tasks RENAME COLUMN precheck_hash TO gate_hash;
+    ALTER TABLE tasks RENAME COLUMN agent_options TO terms;
+    ALTER TABLE refusals RENAME TO tombstones;
+    ALTER TABLE interactive_leases RENAME TO turns;
+    ALTER TABLE user_activity RENAME COLUMN interface TO door;
+    ALTER TABLE user_activity RENAME TO presence;
+    ALTER TABLE received_webhooks RENAME COLUMN webhook TO hook;
+    ALTER TABLE received_webhooks RENAME TO received;
+    ALTER TABLE source_states RENAME TO watches;
+    CREATE INDEX notices_dead ON notices (notice_id) WHERE dead_at IS NOT NULL AND told_at IS NULL;
+    CREATE INDEX tombstones_by_project ON tombstones (project, at);
+    CREATE INDEX tasks_standing ON tasks (state, seq) WHERE schedule <> '{}';
+    PRAGMA user_version = 12;
+    COMMIT
+"""
 
-def to_version_11(place: Place) -> None:
-    """Give the ledger the schema of before, as the engine that runs would know it."""
+
+def to_version_12(place: Place) -> None:
+    """Give the ledger an older schema, as if the running engine were of an older version."""
     db = apsw.Connection(place.home.ledger)
     db.set_busy_timeout(10_000)
-    db.execute(
-        "BEGIN IMMEDIATE; ALTER TABLE runs RENAME COLUMN wait_target TO waits_on; ALTER TABLE runs DROP COLUMN wait_kind;"
-        " PRAGMA user_version = 11; COMMIT"
-    )
+    db.execute(TO_VERSION_12)
     db.close()
 
 
@@ -23,7 +47,7 @@ def test_an_engine_of_an_older_version_is_replaced_and_its_command_taken_over(pl
     wait_until(lambda: place.status(task_id)["pid"], "the command to run")
     before = place.engine
     assert before is not None
-    to_version_11(place)
+    to_version_12(place)
     assert place.status(task_id)["status"] == "running"
     wait_until(lambda: place.engine not in (None, before), "another engine")
     assert not processes.is_alive(before)

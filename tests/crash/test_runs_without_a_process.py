@@ -1,4 +1,4 @@
-"""A run that is said to be running has a process, or somebody who looks after it; what has neither is found and ended."""
+"""A run in the state running has a process, or an owner that watches it; a run with neither is found and ended."""
 
 import asyncio
 import os
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Place, caller, wait_until
-from recorder import Witness, calm, change, query
+from recorder import JobRecorder, change, query, wait_for_stable_engine
 
 from backburner.core.claims import ClaimedRun
 from backburner.core.models import Entry
@@ -20,12 +20,12 @@ from backburner.testing.records import request
 
 
 @pytest.fixture
-def witness(place: Place) -> Iterator[Witness]:
-    yield Witness(place)
-    calm(place)
+def recorder(place: Place) -> Iterator[JobRecorder]:
+    yield JobRecorder(place)
+    wait_for_stable_engine(place)
 
 
-def test_an_event_that_came_while_a_run_was_at_work_gets_its_run(place: Place) -> None:
+def test_an_event_during_a_run_gets_its_own_run(place: Place) -> None:
     gate, watched = place.cwd / "gate", place.cwd / "status.txt"
     os.mkfifo(gate)
     watched.write_text("one\n")
@@ -38,7 +38,7 @@ def test_an_event_that_came_while_a_run_was_at_work_gets_its_run(place: Place) -
         return [row[0] for row in query(place, "SELECT state FROM runs ORDER BY seq")]
 
     def opened() -> bool:
-        """Let through what waits at the gate; False where nothing does."""
+        """Release a process that waits at the gate; False if none does."""
         try:
             descriptor = os.open(gate, os.O_WRONLY | os.O_NONBLOCK)
         except OSError:
@@ -46,10 +46,10 @@ def test_an_event_that_came_while_a_run_was_at_work_gets_its_run(place: Place) -
         os.close(descriptor)
         return True
 
-    wait_until(lambda: query(place, "SELECT 1 FROM watches WHERE state <> '{}'"), "the source to be watched", 60)
+    wait_until(lambda: query(place, "SELECT 1 FROM source_states WHERE state <> '{}'"), "the source to be watched", 60)
     watched.write_text("two\n")
     wait_until(lambda: states() == ["running"], "the first run", 60)
-    watched.write_text("three, while it is at work\n")
+    watched.write_text("three, while it runs\n")
     wait_until(lambda: seen() == 2, "the second event", 60)
     wait_until(opened, "the first run at its gate")
     wait_until(lambda: states() == ["completed", "running"], "the run of the event that waited", 60)
@@ -60,21 +60,21 @@ def test_an_event_that_came_while_a_run_was_at_work_gets_its_run(place: Place) -
 
 
 class FailingExecutor(CommandExecutor):
-    """Fails in a way that nobody thought of, before or after the command was started."""
+    """Fails with an unexpected error, before or after the command was started."""
 
     before = after = False
 
     def launch(self, work: ClaimedRun) -> Command:
         if self.before:
-            raise RuntimeError("nobody thought of this")
+            raise RuntimeError("unexpected error")
         command = super().launch(work)
         if self.after:
-            raise RuntimeError("nobody thought of this")
+            raise RuntimeError("unexpected error")
         return command
 
 
 async def run_to_the_end(tmp_path: Path, line: str, *, before: bool = False, after: bool = False) -> Entry:
-    """One command through a runner whose executor fails; how it ended."""
+    """Run one command with a failing executor; returns its task."""
     home, changed = Home(str(tmp_path / "home")), asyncio.Event()
     mine = f"{process.myself()}:failing"
     with open_app(home, runner=mine) as app:
@@ -96,36 +96,36 @@ async def run_to_the_end(tmp_path: Path, line: str, *, before: bool = False, aft
         return app.queries.find(entry.task.task_id, caller(app))
 
 
-async def test_a_start_that_fails_in_an_unexpected_way_ends_the_run_with_the_error_as_its_text(tmp_path: Path) -> None:
+async def test_an_unexpected_error_at_the_start_ends_the_run_with_its_text(tmp_path: Path) -> None:
     done = await run_to_the_end(tmp_path, f"echo ran >{tmp_path}/proof", before=True)
     assert done.run and (done.status, done.run.end.result) == ("failed", "unstarted")
-    assert "nobody thought of this" in str(done.run.error)
+    assert "unexpected error" in str(done.run.error)
     assert not (tmp_path / "proof").exists()
 
 
-async def test_a_command_that_was_started_before_the_error_is_watched_to_its_true_end(tmp_path: Path) -> None:
+async def test_a_command_started_before_an_error_is_watched_to_its_end(tmp_path: Path) -> None:
     done = await run_to_the_end(tmp_path, f"echo ran >>{tmp_path}/proof; exit 3", after=True)
     assert done.run and (done.status, done.run.end.result, done.run.end.exit_code) == ("failed", "exit", 3)
     assert (tmp_path / "proof").read_text() == "ran\n"
 
 
 @pytest.mark.parametrize("begun", [True, False], ids=["it had begun", "it never began"])
-def test_a_run_of_this_engine_that_it_does_not_watch_is_found_at_the_next_pass(witness: Witness, begun: bool) -> None:
-    """The row of a run that waits for its time is made to say that the living engine runs it."""
-    place = witness.place
-    keeps, forgotten = witness.job("keeps the engine", gated=True), witness.job("forgotten")
-    witness.submit(keeps)
-    wait_until(lambda: witness.began(keeps), "the engine's own command")
-    task_id = place.run(*witness.command(forgotten), options=("--description", forgotten.name, "--in", "1h"))
+def test_an_unwatched_run_of_this_engine_is_found_in_the_next_pass(recorder: JobRecorder, begun: bool) -> None:
+    """The row of a delayed run is changed so that the running engine seems to own it."""
+    place = recorder.place
+    keeps, forgotten = recorder.job("keeps the engine", gated=True), recorder.job("forgotten")
+    recorder.submit(keeps)
+    wait_until(lambda: recorder.has_started(keeps), "the engine's own command")
+    task_id = place.run(*recorder.command(forgotten), options=("--description", forgotten.name, "--in", "1h"))
     if begun:
         place.folder(task_id).mkdir(exist_ok=True)
         (place.folder(task_id) / ".exit").write_text("s   ")
     owned = "state = 'running', owner = ?, started_at = created_at, due_at = NULL"
     change(place, f"UPDATE runs SET {owned} WHERE task_id = ?", str(place.engine), task_id)
-    place.run("true")  # rings the engine
-    witness.wait_for_the_ledger([forgotten])
-    row = witness.row(forgotten)
+    place.run("true")  # wakes the engine
+    recorder.wait_for_ends([forgotten])
+    row = recorder.row(forgotten)
     assert row and (row.state, row.result) == (("failed", "lost") if begun else ("completed", "exit"))
-    assert witness.signatures(forgotten) == (0 if begun else 1)
-    witness.open_gate(keeps)
-    witness.finish([keeps])
+    assert recorder.start_count(forgotten) == (0 if begun else 1)
+    recorder.open_gate(keeps)
+    recorder.finish([keeps])

@@ -31,9 +31,9 @@ def check_all(lines: ReadyPattern) -> bool | None:
 @pytest.fixture
 def alarms() -> Iterator[list[int]]:
     """A SIGVTALRM timer of the surrounding program, as a program with a TaskRunner may have; returns the signals it received."""
-    rung: list[int] = []
-    before = signal.signal(signal.SIGVTALRM, lambda number, _: rung.append(number))
-    yield rung
+    received: list[int] = []
+    before = signal.signal(signal.SIGVTALRM, lambda number, _: received.append(number))
+    yield received
     signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     signal.signal(signal.SIGVTALRM, before)
 

@@ -126,8 +126,8 @@ NASTY = {
 
 @pytest.mark.parametrize("words", NASTY.values(), ids=NASTY)
 def test_every_argument_arrives_unchanged(tmp_path: Path, words: tuple[str, ...]) -> None:
-    told = json.loads(run(tmp_path, *SHOW, *words))
-    assert [bytes(word) for word in told] == [os.fsencode(word) for word in words]
+    received = json.loads(run(tmp_path, *SHOW, *words))
+    assert [bytes(word) for word in received] == [os.fsencode(word) for word in words]
     assert exit_code(str(tmp_path)) == 0
 
 
@@ -179,8 +179,8 @@ ENV = (sys.executable, "-Ic", "import json, os; print(json.dumps({k.hex(): v.hex
 
 @pytest.mark.parametrize("env", ENVIRONMENTS.values(), ids=ENVIRONMENTS)
 def test_every_variable_arrives_unchanged(tmp_path: Path, env: dict[str, str]) -> None:
-    told = json.loads(run(tmp_path, *ENV, env={"PATH": os.defpath, **env}))
-    arrived = {os.fsdecode(bytes.fromhex(name)): os.fsdecode(bytes.fromhex(value)) for name, value in told.items()}
+    received = json.loads(run(tmp_path, *ENV, env={"PATH": os.defpath, **env}))
+    arrived = {os.fsdecode(bytes.fromhex(name)): os.fsdecode(bytes.fromhex(value)) for name, value in received.items()}
     assert {name: arrived.get(name) for name in env} == env
     assert arrived.keys() - env.keys() <= {"PATH", "PWD", "OLDPWD", "SHLVL", "_", "LC_CTYPE"}
 
@@ -207,7 +207,7 @@ def test_files_of_a_run_are_private(tmp_path: Path) -> None:
 
 LIMITED = (sys.executable, "-Ic", "import os, resource as r; print(os.nice(0), *r.getrlimit(r.RLIMIT_CPU), *r.getrlimit(r.RLIMIT_DATA))")
 FREE = [resource.RLIM_INFINITY] * 2
-ODD_NAME = {"a.b": "1"}  # takes another way through the shim
+ODD_NAME = {"a.b": "1"}  # is handled in another way by the shim
 
 
 @pytest.mark.parametrize("more", [{}, ODD_NAME], ids=["plain", "odd names"])

@@ -111,12 +111,12 @@ def test_no_git_setting_makes_an_allowed_git_command_run_a_program(place: Place,
     target.parent.mkdir(parents=True, exist_ok=True)
     before = target.read_text() if target.exists() else ""
     line = "git status; git diff; git log -p -1; git show; git ls-files --modified; git blame a.txt"
-    # the person's own files are overridden as a whole, so all settings can stand in them at once
+    # the user's own settings are ignored completely, so that all settings can be tested in one file
     planted = {name: setting.format(run=program, folder=tools) for name, setting in SETTINGS.items()}
     allowed = set()
     for name, setting in planted.items() if where == "project" else [("all", "".join(planted.values()))]:
         target.write_text(before + setting)
-        os.utime(repository / "a.txt", ns=(1, 1))  # git has to look into the file again
+        os.utime(repository / "a.txt", ns=(1, 1))  # makes git read the file again
         done = place.cli("run", "--wait", "--shell", "--", line)
         assert done.returncode in (0, 3), (name, done.stderr)
         allowed |= {name} if done.returncode == 0 else set()
@@ -176,8 +176,8 @@ async def test_the_size_of_files_is_limited_for_unapproved_commands(place: Place
             await asyncio.sleep(0.01)
     await runner.close()
     assert found.exit_code == 128 + 25 and (place.cwd / "big").stat().st_size == 1 << 20
-    told = place.ok("--home", str(place.cwd.parent / "embedded"), "status", task_id)
-    assert "larger than 1 GiB" in told and "nobody approved" in told
+    output = place.ok("--home", str(place.cwd.parent / "embedded"), "status", task_id)
+    assert "larger than 1 GiB" in output and "nobody approved" in output
 
 
 def test_a_shell_pattern_does_not_reach_parent_folders(place: Place) -> None:

@@ -50,7 +50,7 @@ class SchedulerSimulation:
             expires_at=None,
             kind=kind,
             lane=LOCAL_AGENT_LANE if agent else "",
-            most_active=self.config.whole("tasks.max_active"),
+            max_active=self.config.whole("tasks.max_active"),
         )
         return entry.task.task_id
 

@@ -35,7 +35,7 @@ MAY = {
     "record": set(),
     "settle": {("running", "completed"), ("running", "failed"), ("running", "cancelled")},
     "cancel": {("pending", "cancelled"), ("running", "running")},
-    "tell": set(),
+    "acknowledge": set(),
     "clear": {(status, None) for status in (*ENDED, "rejected")},
     "fold": set(),
 }
@@ -83,7 +83,7 @@ class LedgerLifetime:
     def live(self, steps: list[Step], cut: int) -> None:
         """Take steps until the power is cut, at the latest after the last one; then check that nothing confirmed is lost."""
         self.disk.cut_power_after(cut)
-        cuts, verb, targets = self.disk.cuts, "tell", 0
+        cuts, verb, targets = self.disk.cuts, "acknowledge", 0
         for verb, number in steps:
             targets, act = self.prepare(verb, number)
             try:
@@ -182,7 +182,7 @@ ORDINARY: list[Step] = [
     ("fold", 1),
     ("claim", 1),
     ("settle", 2),
-    ("tell", 1),
+    ("acknowledge", 1),
     ("clear", 1),
     ("fold", 2),
     ("submit", 1),

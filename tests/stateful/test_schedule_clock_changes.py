@@ -50,7 +50,7 @@ def test_a_slot_that_already_ran_does_not_block_later_slots(simulation: Schedule
     start = simulation.clock.now
     simulation.tick(MINUTE)
     works = simulation.ledger.runs.claim(ENGINE, ME, 10, simulation.clock.now)
-    simulation.tick(MINUTE)  # skipped: the run before is at work
+    simulation.tick(MINUTE)  # skipped: the previous run is active
     simulation.ledger.runs.settle(
         [RunResult(work.run.run_id, RunState.COMPLETED, Result.EXIT, simulation.clock.now, 0) for work in works], ME
     )

@@ -30,7 +30,7 @@ def test_a_failed_event_run_is_retried_after_a_delay(simulation: SchedulerSimula
     task = simulation.add("second", Schedule(), after=(first,))
     simulation.tick(HOUR)
     simulation.settle()  # the first completes
-    simulation.settle("failed")  # the second, which comes after it, does not
+    simulation.settle("failed")  # the second, which follows it, fails
     retry = simulation.rows(task)[-1]
     assert (retry.cause.kind, retry.state, retry.due_at) == ("retry", "pending", simulation.clock.now + 30_000)
     simulation.pass_time(30_000)
@@ -42,7 +42,7 @@ def test_a_failed_one_shot_run_is_retried_after_a_delay(simulation: SchedulerSim
     task = simulation.add("once", Schedule(at=simulation.clock.now + HOUR))
     simulation.tick(HOUR)
     simulation.settle("failed")
-    assert simulation.settle("failed") == []  # not before its time
+    assert simulation.settle("failed") == []  # not before the retry is due
     simulation.pass_time(30_000)
     simulation.settle("failed")
     assert simulation.entry(task).status == "failed" and [row.cause.kind for row in simulation.rows(task)] == ["schedule", "retry"]
@@ -104,7 +104,7 @@ def test_a_task_paused_after_interrupted_runs_continues_when_unpaused(simulation
         simulation.tick(HOUR)
         (work,) = simulation.ledger.runs.claim(ENGINE, ME, 1, simulation.clock.now)
         simulation.ledger.runs.settle([RunResult(work.run.run_id, RunState.FAILED, Result.LOST, simulation.clock.now)], ME)
-    assert simulation.entry(task).status == "paused"  # twice in a row: a person is asked
+    assert simulation.entry(task).status == "paused"  # failed twice in a row
     simulation.ledger.recurring.unpause(task, simulation.clock.now, 20)
     simulation.tick(HOUR)
     simulation.settle()

@@ -53,7 +53,7 @@ def test_a_task_over_its_daily_budget_is_paused_until_unpaused(simulation: Sched
         and simulation.entry(task).task.recurring.paused_because == "it has used 1,200 of 1,000 tokens today"
     )
     assert [row.state for row in simulation.rows(task)] == ["completed"] * 3 + ["skipped"]
-    simulation.ledger.recurring.unpause(task, simulation.clock.now, 20)  # as much again
+    simulation.ledger.recurring.unpause(task, simulation.clock.now, 20)  # allows the same amount again
     for _ in range(5):
         simulation.tick(HOUR)
         simulation.settle(runner=LOCAL_AGENT_LANE, usage={"tokens": 400}, digest="same")

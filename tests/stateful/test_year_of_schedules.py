@@ -66,8 +66,9 @@ class Death:
 
 
 class TaskHistory:
-    """One task as the test knows it. `parts` are stretches of time in which its slots are dealt with: the moment before the first, the
-    one after the last, and the one after the last that must have a row: what lies in the future again is dealt with anew.
+    """The expected history of one task. `parts` are periods in which its slots are processed: the time before the first slot, the
+
+    time after the last, and the time after the last that must have a row: slots that are in the future again are processed again.
     """
 
     def __init__(self, schedule: Schedule, trouble: float) -> None:
@@ -209,7 +210,7 @@ class Year:
         wanted = request(("make",), "/p", {}, name=task_id, schedule=schedule, notify="on_failure", **more)
         known = {"project": "/p", "wanted_id": task_id, "approval": Approval("user", "cli", now), "reasons": (), "expires_at": None}
         kind = "scheduled" if schedule.at is None else "oneshot"
-        self.ledger.tasks.submit(wanted, **known, runner=ENGINE, folder="tasks", now=now, kind=kind, most_active=MANY)
+        self.ledger.tasks.submit(wanted, **known, runner=ENGINE, folder="tasks", now=now, kind=kind, max_active=MANY)
         if self.maybe(0.2):
             self.ledger.recurring.run_now(task_id, now, "tasks")  # as a user would to try it
         self.watch()
@@ -272,7 +273,7 @@ class Year:
     def live(self, until: int) -> None:
         while self.clock.now < until:
             now, late = self.clock.now, self.some(1, 50) if self.maybe(0.95) else self.some(50, 5 * MINUTE)
-            free, self.free = self.free, False  # a slot that waited for the end of a run is due at once
+            free, self.free = self.free, False  # a slot that waited for the end of a run is due immediately
             moments = [self.ledger.live_work.next_slot_at(-1 if free else now), self.ledger.runs.next_due(ENGINE, now), *self.ends.values()]
             self.clock.now = max(now, min((at for at in moments if at is not None), default=now + DAY)) + late
             self.cause_incidents()

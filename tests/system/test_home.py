@@ -89,12 +89,12 @@ def test_sockets_are_in_the_home_if_its_path_is_short_enough(tmp_path: Path) -> 
 
 def test_sockets_of_a_home_with_a_long_path_are_below_tmp(long_home: Home) -> None:
     assert long_home.socket_dir.startswith(f"/tmp/backburner-{os.getuid()}/")
-    ear = WakeupListener(long_home.create_socket_dir())
+    listener = WakeupListener(long_home.create_socket_dir())
     try:
-        assert wake(long_home.socket_dir, os.path.basename(ear.path))
-        assert ear.wait(5)
+        assert wake(long_home.socket_dir, os.path.basename(listener.path))
+        assert listener.wait(5)
     finally:
-        ear.close()
+        listener.close()
 
 
 @pytest.mark.parametrize("length", range(60, 90))
@@ -117,7 +117,7 @@ def test_a_socket_folder_that_others_can_access_is_refused(tmp_path: Path) -> No
     home = Home(str(tmp_path))
     (tmp_path / "sockets").mkdir(mode=0o700)
     (tmp_path / "sockets").chmod(0o770)
-    with pytest.raises(HomeUnusable, match="is not a private folder of yours; remove it"):
+    with pytest.raises(HomeUnusable, match="is not a folder that only you can access; remove it"):
         home.create_socket_dir()
 
 

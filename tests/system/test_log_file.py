@@ -175,7 +175,7 @@ def test_reading_continues_at_the_returned_offset(tmp_path: Path) -> None:
         assert list(log.chunks(offset)) == [(offset + 4, b"more")]
 
 
-# -- cursors: what was ever written is counted, so a cut does not move them
+# -- cursors: they count all bytes ever written, so a cut does not shift them
 
 LIMIT = 64 * 1024
 

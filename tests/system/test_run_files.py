@@ -140,7 +140,7 @@ def test_damaged_metadata_is_detected(tmp_path: Path, content: bytes) -> None:
     assert not folders.readable(str(tmp_path))
 
 
-# -- the two halves
+# -- work/
 
 
 def mode(path: Path) -> str:
@@ -187,7 +187,7 @@ def test_work_is_not_opened_through_a_link(tmp_path: Path) -> None:
             folders.open_work(str(tmp_path / name))
 
 
-# -- what is handed on
+# -- inputs
 
 
 @pytest.fixture
@@ -347,7 +347,7 @@ def test_deeply_nested_folders_are_removed(tmp_path: Path) -> None:
         folders.remove(str(tmp_path / "run"))
         assert os.listdir(tmp_path) == []
     finally:
-        subprocess.run(["rm", "-rf", tmp_path / "run"], check=True)  # pytest could not
+        subprocess.run(["rm", "-rf", tmp_path / "run"], check=True)  # pytest could not remove it
 
 
 def test_problems_in_a_folder_of_runs_are_reported(tmp_path: Path) -> None:

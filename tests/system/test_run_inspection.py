@@ -45,10 +45,10 @@ def put(path: Path, what: str) -> Iterator[None]:
                 path.symlink_to("/dev/zero")
             case "link to a terminal":
                 path.symlink_to(os.ttyname(held.enter_context(terminal())))
-            case "link to a file of somebody":
+            case "link to another file":
                 in_separate_process.write_text(SECRET)
                 path.symlink_to(in_separate_process)
-            case "link to a folder of somebody":
+            case "link to another folder":
                 in_separate_process.mkdir()
                 (in_separate_process / "secret.txt").touch()
                 (in_separate_process / signs.PROGRESS).write_text(SECRET)
@@ -68,7 +68,7 @@ def terminal() -> Iterator[int]:
     os.close(other)
 
 
-HOSTILE = ["fifo", "folder", "socket", "link to zeros", "link to a terminal", "link to a file of somebody", "link to itself"]
+HOSTILE = ["fifo", "folder", "socket", "link to zeros", "link to a terminal", "link to another file", "link to itself"]
 
 
 @pytest.fixture(params=["work", "."])
@@ -145,25 +145,25 @@ def bounded(folder: str) -> object:
     return os.path.getsize(os.path.join(folder, "output.log")) < 1 << 17
 
 
-def told(folder: str) -> object:
+def write_metadata(folder: str) -> object:
     home.write_atomically(os.path.join(folder, "metadata.json"), "{}")
     return folders.readable(folder)
 
 
-# What the engine or a door does with a file in the folder of a run, and all that may come of it where something else is in its place.
+# What the engine or a client does with a file in the folder of a run, and the allowed results if something else is in its place.
 LOOKS: dict[str, tuple[str, Callable[[str], object], list[object]]] = {
     "how far it is": ("output.log", signs.progress, [None]),
-    "whether somebody writes": ("output.log", lambda folder: home.is_locked(os.path.join(folder, "output.log")), [False]),
+    "checking whether a process writes": ("output.log", lambda folder: home.is_locked(os.path.join(folder, "output.log")), [False]),
     "where a cursor is": (".capped", cursors, [True]),
     "bounding the log": (".capped", bounded, [True, OSError]),
     "how it ended": (".exit", folders.exit_code, [None]),
     "whether it lives": (".shim", lambda folder: home.is_locked(os.path.join(folder, ".shim")), [False]),
     "what is known of it": ("metadata.json", folders.readable, [True, False]),
-    "telling what is known": ("metadata.json.{pid}.new", told, [True, OSError]),
+    "writing the metadata": ("metadata.json.{pid}.new", write_metadata, [True, OSError]),
 }
 
 
-@pytest.mark.parametrize("what", ["fifo", "folder", "link to zeros", "link to a file of somebody", "link to itself"])
+@pytest.mark.parametrize("what", ["fifo", "folder", "link to zeros", "link to another file", "link to itself"])
 @pytest.mark.parametrize("look", LOOKS)
 def test_nothing_in_place_of_our_files_blocks_a_reader(tmp_path: Path, look: str, what: str) -> None:
     name, act, outcomes = LOOKS[look]
@@ -178,7 +178,7 @@ def test_nothing_in_place_of_our_files_blocks_a_reader(tmp_path: Path, look: str
                 return OSError
 
     assert in_separate_process(meet) in outcomes
-    if what == "link to a file of somebody":
+    if what == "link to another file":
         assert (tmp_path / ".elsewhere").read_text() == SECRET, "nothing is written through a link"
 
 
@@ -203,7 +203,7 @@ def in_separate_process(act: Callable[[], object]) -> object:
         receiving.close()
 
 
-# -- what a command leaves
+# -- artifacts
 
 
 OURS = ("metadata.json", "result.json", "span_id.txt", ".exit", "output.log", ".capped", ".shim", "metadata.json.123.new")
@@ -234,7 +234,7 @@ def test_only_files_in_work_are_artifacts_even_with_names_of_our_files(tmp_path:
     assert signs.artifacts(str(tmp_path)) == ("metadata.json", "output.log", "x.new")
 
 
-@pytest.mark.parametrize("what", [*HOSTILE, "link to a folder of somebody", "nothing"])
+@pytest.mark.parametrize("what", [*HOSTILE, "link to another folder", "nothing"])
 def test_a_link_in_place_of_work_has_no_artifacts(tmp_path: Path, what: str) -> None:
     for name in OURS:
         (tmp_path / name).write_text("")
@@ -300,7 +300,7 @@ family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
 here, there = socket.create_server(("127.0.0.1", 0)), socket.create_server(("", 0), family=family)
 ports = here.getsockname()[1], there.getsockname()[1]
 if os.fork() == 0:
-    os.setsid()  # away from the session of the run, but not from its mark
+    os.setsid()  # leaves the session of the run, but keeps its tag
     here.close()
     signal.pause()
 there.close()

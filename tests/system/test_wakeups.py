@@ -20,20 +20,20 @@ def folder(tmp_path: Path) -> str:
 
 @pytest.fixture
 def engine(folder: str) -> Iterator[WakeupListener]:
-    ear = WakeupListener(folder, ENGINE_SOCKET)
-    yield ear
-    ear.close()
+    listener = WakeupListener(folder, ENGINE_SOCKET)
+    yield listener
+    listener.close()
 
 
 @pytest.fixture
 def follower(folder: str) -> Iterator[WakeupListener]:
-    ear = WakeupListener(folder)
-    yield ear
-    ear.close()
+    listener = WakeupListener(folder)
+    yield listener
+    listener.close()
 
 
-def is_woken(ear: WakeupListener) -> bool:
-    return ear.wait(0)
+def is_woken(listener: WakeupListener) -> bool:
+    return listener.wait(0)
 
 
 def create_dead_socket(folder: str, name: str) -> None:
@@ -110,12 +110,12 @@ def test_sockets_of_dead_listeners_are_removed(folder: str, follower: WakeupList
 
 def test_an_engine_replaces_the_socket_of_a_dead_one(folder: str) -> None:
     create_dead_socket(folder, ENGINE_SOCKET)
-    ear = WakeupListener(folder, ENGINE_SOCKET)
+    listener = WakeupListener(folder, ENGINE_SOCKET)
     try:
         assert wake(folder, ENGINE_SOCKET)
-        assert is_woken(ear)
+        assert is_woken(listener)
     finally:
-        ear.close()
+        listener.close()
 
 
 def test_a_closed_listener_leaves_no_socket(folder: str) -> None:
@@ -125,9 +125,9 @@ def test_a_closed_listener_leaves_no_socket(folder: str) -> None:
 
 
 def test_closing_a_listener_whose_socket_was_removed_works(folder: str) -> None:
-    ear = WakeupListener(folder)
-    os.unlink(ear.path)
-    ear.close()
+    listener = WakeupListener(folder)
+    os.unlink(listener.path)
+    listener.close()
 
 
 def test_two_listeners_of_one_process_have_separate_sockets(folder: str) -> None:

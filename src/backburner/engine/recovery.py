@@ -11,8 +11,7 @@ from backburner.core.states import RUNNING_STATES, Result, RunState, WaitKind
 from backburner.core.store_ports import LiveWork, RunQueue, SessionStore
 from backburner.execution.runner import Runner
 from backburner.services.agent_catalog import AgentCatalog
-from backburner.system import processes as process
-from backburner.system import run_files as folders
+from backburner.system import processes, run_files
 from backburner.system.home import Home
 
 
@@ -48,7 +47,7 @@ class RunRecovery:
                 if not self._runner.owns(run.run_id):
                     self._runner.take_over(run)  # this engine owns it but does not watch it
             elif run.state in RUNNING_STATES and run.owner:
-                if process.is_alive(run.owner):
+                if processes.is_alive(run.owner):
                     self._watch(run.owner)
                 elif run.runner in AGENT_LANES:
                     self._mark_interrupted(run)
@@ -56,23 +55,23 @@ class RunRecovery:
                     self._runner.take_over(run)
             elif run.state not in RUNNING_STATES and run.runner not in RUNNERS:
                 program = ProcessId.parse(run.runner)
-                if process.is_alive(program):
+                if processes.is_alive(program):
                     self._watch(program)
                 else:
                     self._queue.release(run.runner)
         for lease in self._sessions.interactive_leases():
-            if process.is_alive(lease.process):
+            if processes.is_alive(lease.process):
                 self._watch(lease.process)
             else:
                 self._sessions.end_interactive(lease.process, self._clock())
 
     def _recover_waiting(self, run: Run, owner: ProcessId) -> None:
         """Recover a waiting run whose agent was kept alive by an agent process: the agent ends with that process."""
-        if process.is_alive(owner):
+        if processes.is_alive(owner):
             self._watch(owner)
         elif run.run_id not in self._agents_ended:
             self._agents_ended.add(run.run_id)
-            process.end_all(run.process, run.process_tag)
+            processes.end_all(run.process, run.process_tag)
 
     def _mark_interrupted(self, run: Run) -> None:
         """Record that a run was interrupted because its agent process died. Its conversation can be resumed; nothing is run twice.
@@ -80,7 +79,7 @@ class RunRecovery:
         An agent in an OpenCode server is still working: the next agent process reattaches to it.
         """
         error = "it was interrupted: its agent process ended"
-        process.end_all(run.process, run.process_tag)
+        processes.end_all(run.process, run.process_tag)
         with contextlib.suppress(StaleRun):
             work = self._queue.adopt(run, self._owner)
             if run.cancel_requested_at is None and self._runs_in_external_server(work.task.spec.agent_name or ""):
@@ -91,11 +90,11 @@ class RunRecovery:
                 return
             if not work.task.is_recurring:
                 error += ". Its conversation is kept and can be resumed"
-            usage = folders.usage(self._home.folder(run.folder))
+            usage = run_files.usage(self._home.folder(run.folder))
             ending = RunResult(run.run_id, RunState.FAILED, Result.LOST, self._clock(), error=error, usage=usage)
             self._queue.settle([ending], self._owner)
             with contextlib.suppress(OSError):
-                folders.write(
+                run_files.write(
                     self._home.folder(run.folder),
                     work.task,
                     run._replace(state=ending.state, end=run.end._replace(result=ending.result), error=error),

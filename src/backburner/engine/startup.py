@@ -14,8 +14,7 @@ from backburner.coordination.daemon_process import DaemonProcess
 from backburner.core.errors import BackburnerError, EngineUnavailable, HomeUnusable
 from backburner.engine.engine import Engine
 from backburner.services.daemon_parts import open_engine_parts
-from backburner.system import processes as process
-from backburner.system import wakeups as wake
+from backburner.system import processes, wakeups
 from backburner.system.home import Home, lock
 from backburner.system.processes import engine_of
 
@@ -30,12 +29,12 @@ def take_lock(home: Home) -> int | None:
     while time.monotonic() < deadline:
         if (held := lock(home.engine_lock)) is not None:
             os.ftruncate(held, 0)
-            os.pwrite(held, f"{process.myself()}\n".encode(), 0)  # only information for users and `doctor`; the lock decides
+            os.pwrite(held, f"{processes.myself()}\n".encode(), 0)  # only information for users and `doctor`; the lock decides
             return held
-        if wake.wake(home.socket_dir, wake.ENGINE_SOCKET):
+        if wakeups.wake(home.socket_dir, wakeups.ENGINE_SOCKET):
             return None
         if time.monotonic() > lost and (other := engine_of(home)):
-            process.send(other, signal.SIGUSR1)
+            processes.send(other, signal.SIGUSR1)
             lost = time.monotonic() + _SOCKET_LOST_AFTER
         time.sleep(0.02)
     raise EngineUnavailable("another engine holds the lock but does not respond", log=home.engine_log)
@@ -58,7 +57,7 @@ def serve(
     held = take_lock(home)
     if held is None:
         _release_start_lock(start_lock)
-        if wake.wake(home.socket_dir, wake.ENGINE_SOCKET):
+        if wakeups.wake(home.socket_dir, wakeups.ENGINE_SOCKET):
             return False
         return serve(home, environ, flags, foreground=foreground)
     parts = open_engine_parts(home, environ, flags)
@@ -69,7 +68,7 @@ def serve(
             home,
             parts.config,
             idle_exit=lambda config: None if foreground else config.number("engine.idle_exit_seconds"),
-            socket_name=wake.ENGINE_SOCKET,
+            socket_name=wakeups.ENGINE_SOCKET,
         )
         listening = asyncio.Event()
         running = asyncio.create_task(process.run(Engine(parts, executor, process), listening))
@@ -93,7 +92,7 @@ def _prepare_process() -> int:
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
-    process.mark_inside()
+    processes.mark_inside()
     signal.signal(signal.SIGUSR1, lambda *_: None)  # it may arrive before the engine listens; unlike SIG_IGN, a handler is not inherited
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536) if hard != resource.RLIM_INFINITY else 65536, hard))

@@ -26,9 +26,7 @@ from backburner.execution.output_limit import OutputLimit
 from backburner.execution.output_pipe import Child, OutputPipe, open_log, start_cat
 from backburner.execution.ready_pattern import ReadyPattern
 from backburner.execution.unapproved_environment import unapproved_environment
-from backburner.system import processes as process
-from backburner.system import run_files as folders
-from backburner.system import run_inspection as signs
+from backburner.system import processes, run_files, run_inspection
 from backburner.system.file_watch import FileWatch
 from backburner.system.home import SPARE_LOG_PREFIX, Home, is_locked
 from backburner.system.log_file import NAME, Log, header
@@ -65,17 +63,17 @@ class CommandExecutor:
             "BACKBURNER_TASK_ID": task.task_id,
             "BACKBURNER_RUN_ID": run.run_id,
             "BACKBURNER_HOME": self._home.root,
-            "BACKBURNER_RUN_DIR": os.path.join(folder, folders.WORK),
-            "BACKBURNER_PROGRESS": os.path.join(folder, folders.WORK, signs.PROGRESS),
-            process.TAG_VARIABLE: run.process_tag,
+            "BACKBURNER_RUN_DIR": os.path.join(folder, run_files.WORK),
+            "BACKBURNER_PROGRESS": os.path.join(folder, run_files.WORK, run_inspection.PROGRESS),
+            processes.TAG_VARIABLE: run.process_tag,
             trace.VARIABLE: trace.traceparent(run.trace_id, run.span_id),
         }
         if "PWD" in env:
             env["PWD"] = task.spec.cwd
         stream = None
         try:
-            folders.make(folder)
-            env |= folders.write_inputs(self._home, run, self.output_cap)
+            run_files.make(folder)
+            env |= run_files.write_inputs(self._home, run, self.output_cap)
             env = shim.prepare(folder, task, env, self._files)
             stream = self._stream(os.path.join(folder, NAME))
             os.write(stream.log, log_header(work))
@@ -87,8 +85,8 @@ class CommandExecutor:
                 raise StartLater(error.strerror) from None
             raise CannotStart(f"{hide_secrets(task.spec.command.words[0])} could not be started: {error.strerror or error}") from None
         stream.close()
-        found = process.identify(leader.pid)
-        command = Command(self, folder, run.process_tag, found or ProcessId(leader.pid, "0", process.boot_id()))
+        found = processes.identify(leader.pid)
+        command = Command(self, folder, run.process_tag, found or ProcessId(leader.pid, "0", processes.boot_id()))
         command.hold(leader, stream.cat, stream.reader)
         self.watch(command)
         if self._preparing is None:
@@ -130,15 +128,15 @@ class CommandExecutor:
         """Find a command that another process launched; None if it never started."""
         folder = self._home.folder(work.run.folder)
         alive = is_locked(os.path.join(folder, shim.SCRIPT))
-        same_boot = work.run.owner is None or work.run.owner.boot == process.boot_id()
+        same_boot = work.run.owner is None or work.run.owner.boot == processes.boot_id()
         leader = work.run.process
-        if not same_boot or (leader and leader.boot != process.boot_id()):
+        if not same_boot or (leader and leader.boot != processes.boot_id()):
             return Command(self, folder, work.run.process_tag, None, rebooted=True)
-        if not alive and not shim.has_begun(folder) and not process.members(leader, work.run.process_tag):
+        if not alive and not shim.has_begun(folder) and not processes.members(leader, work.run.process_tag):
             return None
         if leader is None:
             # Its owner died before it recorded the process: the shim is the tagged process that leads a session.
-            tagged = process.members(None, work.run.process_tag)
+            tagged = processes.members(None, work.run.process_tag)
             leader = next((member for member in tagged if _leads_session(member.pid)), None)
         command = Command(self, folder, work.run.process_tag, leader)
         self.watch(command)
@@ -148,7 +146,7 @@ class CommandExecutor:
         task = work.task
         if not os.path.isdir(task.spec.cwd):
             raise CannotStart(f"the working directory {task.spec.cwd} no longer exists")
-        if not task.spec.command.shell and not process.executable_of(task.spec.command.words[0], task.spec.cwd, path):
+        if not task.spec.command.shell and not processes.executable_of(task.spec.command.words[0], task.spec.cwd, path):
             name = task.spec.command.words[0]
             exists = os.path.exists(os.path.join(task.spec.cwd, name)) and "/" in name
             raise CannotStart(f"{name}: {'cannot be executed' if exists else 'command not found'}", 126 if exists else 127)
@@ -232,14 +230,14 @@ class Command:
                 await _wait_for_child(self._leader)
             elif self.process:
                 await _wait_for_exit(self.process)
-            code = folders.exit_code(self._folder)
+            code = run_files.exit_code(self._folder)
             if code is None and not self._rebooted:
                 # between fork and exec a shim holds its lock but does not have the tag in its environment yet
                 while self.process is None and is_locked(os.path.join(self._folder, shim.SCRIPT)):
                     await asyncio.sleep(0.05)
-                while left := process.members(self.process, self._process_tag):
+                while left := processes.members(self.process, self._process_tag):
                     await _wait_for_exit(left[0])
-                code = folders.exit_code(self._folder)
+                code = run_files.exit_code(self._folder)
             if code is None:
                 cause = "the machine was restarted" if self._rebooted else "its supervisor was killed"
                 return Outcome(Result.LOST, None, f"its end was not observed: {cause} while it ran")
@@ -254,7 +252,7 @@ class Command:
         """Wait until it listens on a port or prints a line that matches, as `when` says; False if that can never be determined."""
         if when.isdecimal():
             interval = _MIN_PORT_INTERVAL
-            while int(when) not in signs.ports(self.process, self._process_tag):
+            while int(when) not in run_inspection.ports(self.process, self._process_tag):
                 await asyncio.sleep(interval)
                 interval = min(interval * 1.5, _MAX_PORT_INTERVAL)
             return True
@@ -269,7 +267,7 @@ class Command:
 
     async def stop(self, grace: float) -> Outcome | None:
         """Send SIGTERM to all its processes, SIGKILL after `grace` seconds, and wait until none is left; None if it had already ended."""
-        if folders.exit_code(self._folder) is not None:
+        if run_files.exit_code(self._folder) is not None:
             return None
         killed = False
         if await self._signal_until_gone(signal.SIGTERM, grace):
@@ -279,22 +277,22 @@ class Command:
         if self._leader:
             self._leader.wait()
         await self._wait_for_output()
-        code = folders.exit_code(self._folder)
+        code = run_files.exit_code(self._folder)
         return Outcome(Result.SIGNAL, 137) if killed or code is None else Outcome(Result.EXIT, code)
 
     async def _signal_until_gone(self, number: int, seconds: float) -> list[ProcessId]:
         """Signal every process of the run and wait for them to exit; returns those that are left after `seconds`."""
         loop = asyncio.get_running_loop()
         deadline, pause, signalled, continued = loop.time() + seconds, 0.002, set(), set()
-        group = self.process.pid if self.process and process.send_group(self.process, number) else None
-        while left := process.members(self.process, self._process_tag):
+        group = self.process.pid if self.process and processes.send_group(self.process, number) else None
+        while left := processes.members(self.process, self._process_tag):
             for member in left:
                 reached = member in signalled or (group is not None and _group_of(member.pid) == group)
                 if number == signal.SIGKILL or not reached:
-                    process.send(member, number)
+                    processes.send(member, number)
                     signalled.add(member)
                 if member not in continued:
-                    process.send(member, signal.SIGCONT)  # a stopped process does not handle SIGTERM
+                    processes.send(member, signal.SIGCONT)  # a stopped process does not handle SIGTERM
                     continued.add(member)
             if self._leader:
                 self._leader.poll()
@@ -394,14 +392,14 @@ async def _wait_until_readable(descriptor: int) -> None:
 async def _wait_for_exit(process_id: ProcessId) -> None:
     """Wait for a process to exit that need not be a child of this one."""
     if not hasattr(os, "pidfd_open"):
-        while process.is_alive(process_id):
+        while processes.is_alive(process_id):
             await asyncio.sleep(0.1)
         return
     try:
         descriptor = os.pidfd_open(process_id.pid)
     except ProcessLookupError:
         return
-    if not process.is_alive(process_id):
+    if not processes.is_alive(process_id):
         os.close(descriptor)
         return
     await _wait_until_readable(descriptor)

@@ -10,7 +10,7 @@ import os
 import signal
 import time
 
-from backburner.system import processes as process
+from backburner.system import processes
 from backburner.system.home import create, open_plain, write_atomically
 from backburner.system.log_file import CAPPED, NAME, Cut, Log, cut_marker
 
@@ -70,12 +70,12 @@ class OutputLimit:
 
     def _rewrite(self, descriptor: int) -> None:
         """Without support for holes: stop the writer for a moment and move the end of the log forward."""
-        writer = process.identify(self.writer) if self.writer is not None else None
+        writer = processes.identify(self.writer) if self.writer is not None else None
         if writer is None:
             return
-        process.send(writer, signal.SIGSTOP)
+        processes.send(writer, signal.SIGSTOP)
         deadline = time.monotonic() + _STOP_TIMEOUT
-        while process.state_of(writer.pid) not in ("T", None) and time.monotonic() < deadline:
+        while processes.state_of(writer.pid) not in ("T", None) and time.monotonic() < deadline:
             time.sleep(0.0005)
         try:
             size = os.fstat(descriptor).st_size
@@ -86,7 +86,7 @@ class OutputLimit:
             os.pwrite(descriptor, self._marker + kept, self._head)
             write_atomically(self._capped_file, str(Cut(os.fstat(descriptor).st_ino, self._head, self._dropped, len(self._marker))))
         finally:
-            process.send(writer, signal.SIGCONT)
+            processes.send(writer, signal.SIGCONT)
 
     def finish(self) -> None:
         """Replace the hole by its marker. Only when no process appends any more."""

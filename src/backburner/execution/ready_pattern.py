@@ -53,7 +53,7 @@ def _cpu_time_limit(seconds: float) -> Generator[None]:
     def stop(*_: object) -> None:
         raise TimeoutError
 
-    before, began = signal.signal(signal.SIGVTALRM, stop), time.process_time()
+    before, started = signal.signal(signal.SIGVTALRM, stop), time.process_time()
     left, interval = signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
     try:
         yield
@@ -61,4 +61,4 @@ def _cpu_time_limit(seconds: float) -> Generator[None]:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, before)
         if left:  # restart a timer that was active before
-            signal.setitimer(signal.ITIMER_VIRTUAL, max(1e-6, left - (time.process_time() - began)), interval)
+            signal.setitimer(signal.ITIMER_VIRTUAL, max(1e-6, left - (time.process_time() - started)), interval)

@@ -18,10 +18,7 @@ from backburner.core.ports import TEMPORARY_ERRORS, CannotStart, Executor, Handl
 from backburner.core.states import Result, RunState, WaitKind
 from backburner.core.store_ports import LedgerQueries, RunnerQueue
 from backburner.execution.delays import Delays
-from backburner.system import log_file as output
-from backburner.system import processes as process
-from backburner.system import run_files as folders
-from backburner.system import run_inspection as signs
+from backburner.system import log_file, processes, run_files, run_inspection
 from backburner.system.home import Home
 from backburner.system.unapproved import MAX_FILE_BYTES
 
@@ -211,7 +208,7 @@ class Runner:
         if notify or not self._delayed.persists:
             log.warning("%s: %s; trying again", work.run.run_id, reason)
         try:
-            self._queue.postpone(work.run.run_id, self._owner, reason, self._clock(), tell=notify)
+            self._queue.postpone(work.run.run_id, self._owner, reason, self._clock(), notify=notify)
             self._delayed.notified = self._delayed.notified or notify
         except StaleRun:
             self._delayed.drop(work.run.run_id)  # another process owns it
@@ -314,10 +311,10 @@ class Runner:
         ending = RunResult(work.run.run_id, state, result, ended_at, outcome.exit_code, error, summary, lines, process=handle.process)
         ending = ending._replace(answer=outcome.answer, usage=outcome.usage, report=outcome.report, problem=outcome.problem)
         if work.task.is_recurring:
-            digest = outcome.digest or await asyncio.to_thread(output.digest, self._home.folder(work.run.folder))
+            digest = outcome.digest or await asyncio.to_thread(log_file.digest, self._home.folder(work.run.folder))
             ending = ending._replace(digest=digest)
         run = work.run._replace(process=handle.process)
-        self._conclude(work._replace(run=run), ending._replace(artifacts=signs.artifacts(self._home.folder(run.folder))))
+        self._conclude(work._replace(run=run), ending._replace(artifacts=run_inspection.artifacts(self._home.folder(run.folder))))
 
     def _suspend(self, work: ClaimedRun, suspended: Suspended) -> None:
         """Record that a run is suspended, and free its slot."""
@@ -392,7 +389,7 @@ class Runner:
     def _write_files(self, task: Task, run: Run) -> None:
         folder = self._home.folder(run.folder)
         try:
-            folders.write(folder, task, run)
+            run_files.write(folder, task, run)
         except (OSError, ValueError) as error:
             log.warning("%s: %s", folder, error)
 
@@ -417,7 +414,7 @@ def _stopped_before(run: Run, outcome: Outcome) -> bool:
     if run.cancel_requested_at is None:
         return False
     before = run.process or run.owner
-    gone_in_this_boot = outcome.result == Result.LOST and (before is None or before.boot == process.boot_id())
+    gone_in_this_boot = outcome.result == Result.LOST and (before is None or before.boot == processes.boot_id())
     return gone_in_this_boot or outcome.exit_code in (_KILLED, _TERMINATED)
 
 

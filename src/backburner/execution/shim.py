@@ -12,7 +12,7 @@ import shlex
 import sys
 
 from backburner.core.models import Task
-from backburner.system import run_files as folders
+from backburner.system import run_files
 from backburner.system.processes import INSIDE, executable_of
 from backburner.system.run_files import EXIT, INPUT, SCRIPT
 from backburner.system.unapproved import MAX_FILE_BYTES
@@ -83,7 +83,7 @@ def ended_at(folder: str) -> int:
 
 def has_begun(folder: str) -> bool:
     """Whether the shim has started the command."""
-    return folders.exit_text(folder) != ""
+    return run_files.exit_text(folder) != ""
 
 
 def _write(path: str, content: bytes) -> None:

@@ -83,7 +83,7 @@ class Approvals:
         approval = Approval("user", via, self._clock(), fingerprint if task.spec.command.words else None)
         max_active = self._config.current.whole("tasks.max_active")
         entry = self._task_store.approve(
-            task.task_id, approval, runner=task.lane or self._runner, folder=self._home.tasks, most_active=max_active
+            task.task_id, approval, runner=task.lane or self._runner, folder=self._home.tasks, max_active=max_active
         )
         self._publisher.publish(entry)
         return entry

@@ -117,7 +117,7 @@ class Submissions:
             owner=owner,
             kind=_kind(submission),
             lane=lane,
-            most_active=self._config.current.whole("tasks.max_active"),
+            max_active=self._config.current.whole("tasks.max_active"),
             question=self._question(submission, decision.reasons, fingerprint) if fingerprint else None,
             asked=fingerprint,
         )

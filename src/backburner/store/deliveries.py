@@ -45,15 +45,15 @@ class DeliveryRepository:
                     (now, external, notice_id),
                 )
 
-    def mark_failed(self, notice_ids: Sequence[int], error: str, again_at: int | None, now: int) -> None:
-        """Record a failed attempt to deliver notices. They are tried again at `again_at`, or never if that is None."""
+    def mark_failed(self, notice_ids: Sequence[int], error: str, retry_at: int | None, now: int) -> None:
+        """Record a failed attempt to deliver notices. They are tried again at `retry_at`, or never if that is None."""
         with self._db.transaction():
             for notice_id in notice_ids:
                 self._db.write(
                     "UPDATE notices SET attempts = attempts + 1, error = ?, next_attempt_at = ?, failed_at = ? WHERE notice_id = ? AND acknowledged_at IS NULL",
-                    (error, again_at, now if again_at is None else None, notice_id),
+                    (error, retry_at, now if retry_at is None else None, notice_id),
                 )
-            if again_at is None:
+            if retry_at is None:
                 self._events.write(now, "notice_undeliverable", None, None, notices=list(notice_ids), error=error)
 
     def failed(self) -> Sequence[Notice]:

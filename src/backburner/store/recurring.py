@@ -84,9 +84,9 @@ class RecurringRepository:
             last = rows[-1][1:]
         return advanced
 
-    def check_name(self, name: str | None, project: str, besides: str = "") -> None:
+    def check_name(self, name: str | None, project: str, except_task: str = "") -> None:
         """BadInput if another open recurring task of the project has this name."""
-        self._activation.check_name(name, project, besides)
+        self._activation.check_name(name, project, except_task)
 
     def replan(self, task_id: str, due: int, now: int) -> None:
         """Move the next slot back to `due` because the clock was set back: skipped slots that are in the future again are removed."""
@@ -114,7 +114,7 @@ class RecurringRepository:
             self._transitions.pause(self._recurring_task(task_id), because, now)
         return self._reader.get(task_id)
 
-    def unpause(self, task_id: str, now: int, most_active: int, folder: str = "tasks") -> Entry:
+    def unpause(self, task_id: str, now: int, max_active: int, folder: str = "tasks") -> Entry:
         """Continue with the next slot. Resets the count of failures, and the daily usage if the budget had paused the task."""
         with self._db.transaction():
             task = self._transitions.apply(self._recurring_task(task_id), TaskEvent.UNPAUSED, now)
@@ -123,7 +123,7 @@ class RecurringRepository:
                 "UPDATE tasks SET failures = 0, paused_because = NULL, pause_kind = NULL, counted_from = ? WHERE task_id = ?",
                 (counted_from, task_id),
             )
-            self._activation.activate(task, now, most_active)
+            self._activation.activate(task, now, max_active)
             self._db.write("UPDATE runs SET blocked = 0 WHERE task_id = ? AND state = 'pending'", (task_id,))
             entry = self._reader.get(task_id)
             if task.spec.source and not entry.is_live:

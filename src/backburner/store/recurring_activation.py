@@ -15,11 +15,11 @@ class RecurringActivation:
     def __init__(self, db: "Database") -> None:
         self._db = db
 
-    def activate(self, task: Task, now: int, most_active: int) -> Entry:
+    def activate(self, task: Task, now: int, max_active: int) -> Entry:
         """Set when a task is first due and which task it follows; BadInput if it would never be due, or a limit is reached."""
-        from backburner.core.schedule import next_slot  # dates are slow to load, and most interfaces need none
+        from backburner.core.schedule import next_slot  # slow to import, and most commands do not need it
 
-        self.check_room(task, most_active)
+        self.check_room(task, max_active)
         schedule = task.spec.schedule
         due = next_slot(schedule, now) if task.kind != "event" else None
         if schedule.at is not None and task.recurring.fired == 0:
@@ -38,15 +38,15 @@ class RecurringActivation:
             )
         return Entry(task._replace(recurring=task.recurring._replace(next_run_at=due)), None)
 
-    def check_room(self, task: Task, most_active: int) -> None:
+    def check_room(self, task: Task, max_active: int) -> None:
         """BadInput if too many recurring tasks are active, or another open one has the same name."""
         self.check_name(task.spec.name, task.project, task.task_id)
         active = "SELECT count(*) FROM tasks WHERE schedule <> '{}' AND task_id <> ? AND state = 'active' AND kind <> 'oneshot'"
-        if task.kind != "oneshot" and self._db.one(active, (task.task_id,))[0] >= most_active:
-            raise BadInput(f"There are already {most_active} active recurring tasks; pause or cancel one, or raise [tasks] max_active.")
+        if task.kind != "oneshot" and self._db.one(active, (task.task_id,))[0] >= max_active:
+            raise BadInput(f"There are already {max_active} active recurring tasks; pause or cancel one, or raise [tasks] max_active.")
 
-    def check_name(self, name: str | None, project: str, besides: str) -> None:
+    def check_name(self, name: str | None, project: str, except_task: str) -> None:
         """BadInput if another open recurring task of the project has this name."""
         same = "schedule <> '{}' AND state IN ('proposed', 'active', 'paused') AND name = ? AND project = ? AND task_id <> ?"
-        if other := self._db.one(f"SELECT task_id FROM tasks WHERE {same}", (name, project, besides)):
+        if other := self._db.one(f"SELECT task_id FROM tasks WHERE {same}", (name, project, except_task)):
             raise BadInput(f"A recurring task '{name}' already exists here: {other[0]}. Cancel it first: backburner cancel {other[0]}")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from backburner.core import recurring
 from backburner.core.claims import RunResult
-from backburner.core.formatting import describe_result as ending_words
+from backburner.core.formatting import describe_result
 from backburner.core.models import Run, Task
 from backburner.core.states import Result, RunEvent, RunState, TaskEvent, TaskState
 
@@ -52,7 +52,7 @@ class RecurringEndings:
         `agent_asked` is False if a pre-check command decided that the agent is not needed.
         """
         now = ending.ended_at
-        outcome = ending_words(ending.result, ending.exit_code, ending.error, task.spec.timeout_ms)
+        outcome = describe_result(ending.result, ending.exit_code, ending.error, task.spec.timeout_ms)
         if ending.result == Result.EXIT and ending.error:
             outcome = ending.error
         after = recurring.after_run(task, run, ending, outcome, over=recurring.is_over(task, now) or self._follows_nothing(task))

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 from backburner.core import recurring
 from backburner.core.claims import RunResult
 from backburner.core.errors import StaleRun
-from backburner.core.formatting import agent_notice as agent_notice_words
-from backburner.core.formatting import describe_result as ending_words
-from backburner.core.formatting import notice_text as notice_words
+from backburner.core.formatting import agent_notice, describe_result, notice_text
 from backburner.core.models import AGENT_LANES, Entry, Run, Task
 from backburner.core.states import (
     Result,
@@ -153,10 +151,10 @@ class RunEndings:
         return failures, restart_delay(task.spec.command.restarts, failures)
 
     def _text(self, task: Task, run: Run, ending: RunResult, failures: int) -> str:
-        outcome = ending_words(ending.result, ending.exit_code, ending.error, task.spec.timeout_ms)
+        outcome = describe_result(ending.result, ending.exit_code, ending.error, task.spec.timeout_ms)
         if failures > 1:
             outcome += f", {failures} times in a row"
         if task.spec.agent_name is not None:
-            return agent_notice_words(task, run.n, ending.state, outcome, ending.answer)
+            return agent_notice(task, run.n, ending.state, outcome, ending.answer)
         log = os.path.join(self._root, run.folder, "output.log")
-        return notice_words(task.task_id, ending.state, outcome, ending.summary, log, ending.artifacts)
+        return notice_text(task.task_id, ending.state, outcome, ending.summary, log, ending.artifacts)

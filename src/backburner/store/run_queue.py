@@ -116,14 +116,14 @@ class RunQueueRepository:
                 raise StaleRun(run_id=run_id)
             self._events.write(now, "run_ready", self._reader.task_of(run_id), run_id)
 
-    def postpone(self, run_id: str, owner: ProcessId, reason: str, now: int, *, tell: bool) -> None:
-        """Record why a claimed run cannot start yet; its start time is reset. With `tell`, the user gets a notice about it."""
+    def postpone(self, run_id: str, owner: ProcessId, reason: str, now: int, *, notify: bool) -> None:
+        """Record why a claimed run cannot start yet; its start time is reset. With `notify`, the user gets a notice about it."""
         with self._db.transaction(durable=False):
             change = "error = ?, started_at = ?, process = NULL"
             claimed = "run_id = ? AND owner = ? AND state IN ('running', 'resumed')"
             if not self._db.write(f"UPDATE runs SET {change} WHERE {claimed}", (reason, now, run_id, str(owner))):
                 raise StaleRun(run_id=run_id)
-            if tell:
+            if notify:
                 task = self._reader.get(self._reader.task_of(run_id)).task
                 self._events.write(now, "run_delayed", task.task_id, run_id, reason=reason)
                 self._notices.write(task, None, delay_text(task.task_id, reason), now, NoticeKind.DELAYED, again=True)

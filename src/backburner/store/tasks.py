@@ -75,7 +75,7 @@ class TaskRepository:
         owner: ProcessId | None = None,
         kind: str = "oneshot",
         lane: str = "",
-        most_active: int = 0,
+        max_active: int = 0,
         question: Callable[[str], str] | None = None,
         asked: str | None = None,
     ) -> Entry:
@@ -120,9 +120,9 @@ class TaskRepository:
                 if not approval and question:
                     self._notices.write(task, None, question(task.task_id), now, NoticeKind.PROPOSED)
                 if submission.is_recurring and approval:
-                    return self._activation.activate(task, now, most_active)
+                    return self._activation.activate(task, now, max_active)
                 if submission.is_recurring:
-                    self._activation.check_room(task, most_active)
+                    self._activation.check_room(task, max_active)
                     return Entry(task, None)
                 if not approval:
                     self._dependencies.block(task)
@@ -135,7 +135,7 @@ class TaskRepository:
             self._environments.forget()  # the row of its environment may have been rolled back
             raise
 
-    def approve(self, task_id: str, approval: Approval, *, runner: str, folder: str, most_active: int = 0) -> Entry:
+    def approve(self, task_id: str, approval: Approval, *, runner: str, folder: str, max_active: int = 0) -> Entry:
         """Record a user's approval: a proposal becomes an active task with a pending run; a waiting run becomes pending again."""
         with self._db.transaction():
             waiting = self._reader.get(task_id)
@@ -144,7 +144,7 @@ class TaskRepository:
             task = self._transitions.apply(waiting.task, TaskEvent.APPROVED, approval.at, approval)
             self._notices.proposal_answered(task_id, approval.at)
             if task.is_recurring:
-                return self._activation.activate(task, approval.at, most_active)
+                return self._activation.activate(task, approval.at, max_active)
             task = self._runs.count_up(task)
             if is_chat(task.session):
                 self._waiting.continue_runs(WaitKind.TASK, task_id, approval.at)  # an agent in a chat does not wait for it to end

@@ -296,7 +296,7 @@ class LocalCommandContext:
             for name, attribute in lines
         ]
         changed = self._git(repository, "log", "--all", "--reflog", "-n1", "--format=", "--name-only", "--", *paths)
-        return ["files of a history that is too long to look through"] if changed is None else changed.splitlines()[:1]
+        return ["files of a history that is too long to check"] if changed is None else changed.splitlines()[:1]
 
     def _git(self, repository: Repository, *words: str, stdin: str = "") -> str | None:
         """The output of git in a repository without such risks; None if it takes too long."""
@@ -376,9 +376,9 @@ def _odd_settings(path: str, known: str) -> list[str]:
     except (OSError, UnicodeDecodeError):
         return ["its settings cannot be read"]
     if len(text) > _MAX_SETTINGS_BYTES:
-        return ["its settings are too long to be read"]
+        return ["its settings are too large to read"]
     if any(not c.isprintable() and c not in "\n\t" for c in text.replace("\r\n", "\n")):
-        return ["its settings hold hidden characters"]
+        return ["its settings contain hidden characters"]
     section, odd = "", []
     for line in (line.strip(" \t\r") for line in text.split("\n")):
         if not line or line.startswith(("#", ";")):

@@ -96,7 +96,7 @@ class Home:
                     os.makedirs(path, 0o700, exist_ok=True)
                     found = os.lstat(path)
                     if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077 or not stat.S_ISDIR(found.st_mode):
-                        raise HomeUnusable(f"{path} is not a private folder of yours; remove it", home=self.root)
+                        raise HomeUnusable(f"{path} is not a folder that only you can access; remove it", home=self.root)
         except OSError as error:
             raise HomeUnusable(f"{folder}: {error.strerror}", home=self.root) from None
         return folder

@@ -87,7 +87,7 @@ def send(process: ProcessId, number: int) -> bool:
             os.kill(process.pid, number)
             return True
         return False
-    import signal  # slow to load, and only who kills needs it
+    import signal  # slow to import, and only needed to send signals
 
     try:
         descriptor = os.pidfd_open(process.pid)
@@ -154,7 +154,7 @@ def _group_by_ps(group: int) -> list[ProcessId]:
 
 
 def _output(*command: str) -> str:
-    import subprocess  # slow to load, and never needed where there is /proc
+    import subprocess  # slow to import, and not needed with /proc
 
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
@@ -194,7 +194,7 @@ def mark_inside(pid: int = 0) -> None:
     """Mark a process (this one without a pid) and all processes it will start as started by Backburner: they cannot give approvals."""
     if sys.platform != "linux":
         return
-    import resource  # only who starts something needs it
+    import resource  # only needed by processes that start others
 
     with contextlib.suppress(OSError, ValueError):  # it has exited, or already has a lower limit
         resource.prlimit(pid, _LOCKS, (INSIDE, INSIDE))

@@ -11,7 +11,7 @@ import stat
 from collections.abc import Mapping
 from enum import StrEnum
 
-from backburner.core import formatting as words
+from backburner.core import formatting
 from backburner.core.ids import masked, run_id
 from backburner.core.models import Entry, Run, Task
 from backburner.core.states import ENDED
@@ -36,9 +36,9 @@ def metadata(task: Task, run: Run) -> dict[str, object]:
     return {
         "task_id": task.task_id,
         "run_id": run.run_id,
-        "created_at": words.iso(run.created_at),
-        "started_at": words.iso(run.started_at),
-        "completed_at": words.iso(run.ended_at),
+        "created_at": formatting.iso(run.created_at),
+        "started_at": formatting.iso(run.started_at),
+        "completed_at": formatting.iso(run.ended_at),
         "status": str(run.state),
         "result": run.end.result,
         "error": run.error,
@@ -55,7 +55,7 @@ def metadata(task: Task, run: Run) -> dict[str, object]:
         "trace_id": run.trace_id,
         "approved_by": task.decision.by,
         "approved_via": task.decision.via,
-        "approved_at": words.iso(task.decision.at),
+        "approved_at": formatting.iso(task.decision.at),
         "rule": task.decision.rule,
         "reasons": list(task.decision.reasons),
     }
@@ -123,7 +123,7 @@ def write_result(folder: str, run: Run) -> None:
         "stderr_lines": 0,
         "summary": run.end.summary,
         "error": run.error,
-        "completed_at": words.iso(run.ended_at),
+        "completed_at": formatting.iso(run.ended_at),
     }
     write_atomically(os.path.join(folder, RESULT), _pretty(result))
 
@@ -206,7 +206,7 @@ def _copy_results(home: Home, run: Run, origin: str, copies: str, max_log_bytes:
 
 def remove(folder: str) -> None:
     """Delete a run's folder, without following links in it; does nothing if it does not exist."""
-    import shutil  # slow to load, as the other, and few doors need them
+    import shutil  # both are slow to import, and few commands need them
     import subprocess
 
     with contextlib.suppress(RecursionError):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from backburner.core.models import ProcessId
 from backburner.core.terminal_text import clean, shortened, visible
-from backburner.system import run_files as folders
+from backburner.system import run_files
 from backburner.system.home import open_folder
 from backburner.system.log_file import NAME, Log
 from backburner.system.processes import members
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 PROGRESS = "progress.jsonl"
 # Backburner's files that do not begin with a dot: they are in the folder of a run, and not in `work/`.
-_OURS = frozenset([folders.METADATA, folders.RESULT, folders.SPAN, folders.EVENT, folders.INPUTS, folders.PRECHECK, NAME])
-_OURS |= {folders.CONVERSATION, folders.STREAM, folders.ERRORS}
+_OURS = frozenset([run_files.METADATA, run_files.RESULT, run_files.SPAN, run_files.EVENT, run_files.INPUTS, run_files.PRECHECK, NAME])
+_OURS |= {run_files.CONVERSATION, run_files.STREAM, run_files.ERRORS}
 _TAIL_BYTES = 64 * 1024
 _MAX_LISTED_FILES = 20
 _MAX_SCANNED_FILES = 100_000
@@ -43,7 +43,7 @@ def of_agent(activity: dict[str, Any]) -> "Progress | None":
 
 def progress(folder: str) -> "Progress | None":
     """The progress that the command reports, otherwise what can be concluded from its output; None if neither says anything."""
-    from backburner.core.progress import observed, reported  # slow to load, and lists need none
+    from backburner.core.progress import observed, reported  # slow to import, and lists do not need it
 
     if found := reported(_end_of_progress_file(folder)):
         return found
@@ -91,7 +91,7 @@ def _open_command_folder(folder: str) -> Generator[tuple[int, bool]]:
     That is `work/`. A run without it was started by an older version, and its command wrote into the folder of the run itself.
     """
     try:
-        descriptor, among_ours = folders.open_work(folder), False
+        descriptor, among_ours = run_files.open_work(folder), False
     except FileNotFoundError:
         descriptor, among_ours = open_folder(folder), True
     try:

@@ -101,7 +101,7 @@ def _send(path: str) -> bool:
 
 
 def _datagrams() -> "socket":
-    import _socket  # all of `socket` that is needed here; the rest of it would take 2 ms to load
+    import _socket  # all that is needed of `socket`, which takes 2 ms to import
 
     made = _socket.socket(_socket.AF_UNIX, _socket.SOCK_DGRAM)
     made.setblocking(False)

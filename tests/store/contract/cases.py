@@ -17,7 +17,15 @@ YES = Approval("user", "cli", NOW)
 EMBEDDER = f"{THEIRS}:token"
 Open = Callable[[], Ledger]
 SECOND, HOUR = 1000, 3_600_000
-_OPTIONS = ("parent", "owner", "kind", "lane", "most_active", "question", "asked")  # of `submit`; all else is asked for in the submission
+_OPTIONS = (
+    "parent",
+    "owner",
+    "kind",
+    "lane",
+    "max_active",
+    "question",
+    "asked",
+)  # parameters of `submit`; everything else belongs to the submission
 
 
 def propose(
@@ -40,7 +48,7 @@ def recurring(ledger: Ledger, wanted: str = "task_r", schedule: Schedule | None 
     """An active task that runs every hour from now on, or on another schedule."""
     fields = schedule or every(HOUR, NOW)
     kind = more.pop("kind", "event" if more.get("after") or more.get("source") else "scheduled")
-    asked = {"notify": "always", "most_active": 100, "name": wanted.removeprefix("task_"), **more}
+    asked = {"notify": "always", "max_active": 100, "name": wanted.removeprefix("task_"), **more}
     return submit(ledger, wanted, schedule=fields, kind=kind, **asked).task
 
 
@@ -112,8 +120,8 @@ def claimed(ledger: Ledger, limit: int = 9, now: int = NOW, runner: str = ENGINE
     return [work.run.run_id for work in ledger.runs.claim(runner, OURS, limit, now)]
 
 
-def approve(ledger: Ledger, task_id: str, now: int = NOW, most_active: int = 0) -> Entry:
-    return ledger.tasks.approve(task_id, Approval("user", "cli", now), runner=ENGINE, folder="tasks", most_active=most_active)
+def approve(ledger: Ledger, task_id: str, now: int = NOW, max_active: int = 0) -> Entry:
+    return ledger.tasks.approve(task_id, Approval("user", "cli", now), runner=ENGINE, folder="tasks", max_active=max_active)
 
 
 def notified_tasks(ledger: Ledger) -> list[str]:
@@ -121,7 +129,7 @@ def notified_tasks(ledger: Ledger) -> list[str]:
     return [notice.task_id for notice in ledger.notices.notices(project=None, unread=False)]
 
 
-# Every way in which something can end that others come after: as a proposal, in the queue, at work, or waiting for a yes.
+# Every way in which a dependency can end: as a proposal, in the queue, while running, or while waiting for approval.
 ENDS = ["completed", "failed", "timed out", "lost", "cancelled", "cancelled in the queue", "denied", "rejected", "expired", "withdrawn"]
 
 

@@ -47,7 +47,7 @@ class GuardContract:
             with pytest.raises(StaleTask, match="task_r"), ledger.database.transaction():
                 transitions(ledger).apply(before, event, NOW)
         with pytest.raises(StaleTask), ledger.database.transaction():
-            transitions(ledger).pause(before, "again", NOW, "told")
+            transitions(ledger).pause(before, "again", NOW, "a notice")
         assert ledger_content(ledger) == unchanged and entry_of_task(ledger, "task_r").task.state == TaskState.PAUSED
 
     def test_a_run_is_not_counted_twice(self, ledger: Ledger) -> None:

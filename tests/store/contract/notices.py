@@ -34,8 +34,8 @@ class NoticeContract:
     def test_the_requester_is_notified_of_the_end_of_a_task(self, ledger: Ledger) -> None:
         for name, session in (("task_a", "claude:1"), ("task_b", "codex:2"), ("task_c", None)):
             ledger.runs.settle([done(running(ledger, name, session=session))], OURS)
-        owed = {notice.task_id: notice.channel for notice in ledger.notices.notices(project=None, unread=True)}
-        assert owed == {"task_a": "session:claude:1", "task_b": "session:codex:2", "task_c": "inbox"}
+        channels = {notice.task_id: notice.channel for notice in ledger.notices.notices(project=None, unread=True)}
+        assert channels == {"task_a": "session:claude:1", "task_b": "session:codex:2", "task_c": "inbox"}
         assert [one.task_id for one in ledger.notices.notices(project=None, unread=True, channels=["inbox", "session:codex:2"])] == [
             "task_b",
             "task_c",

@@ -109,7 +109,7 @@ class RecurringContract:
 
     def test_very_many_due_tasks_are_all_fired(self, ledger: Ledger) -> None:
         for number in range(510):
-            recurring(ledger, f"task_{number}", most_active=999)
+            recurring(ledger, f"task_{number}", max_active=999)
         assert fire(ledger, NOW + HOUR) == 510 and len(ledger.runs.queued(ENGINE, NOW + HOUR, 999)) == 510
 
     def test_a_task_over_budget_is_paused_instead_of_run(self, ledger: Ledger) -> None:
@@ -119,7 +119,7 @@ class RecurringContract:
         assert (task.state, task.recurring.pause_kind, task.recurring.fired) == (TaskState.PAUSED, PauseKind.BUDGET, 0)
         assert slots(ledger) == [(NOW + HOUR, "skipped")] and "it has used 3 of 3 runs today" in ledger.notices.notices()[0].text
 
-    # -- a clock that was set back
+    # -- clock changes
 
     def test_slots_skipped_in_the_future_are_due_again_after_a_clock_change(self, ledger: Ledger) -> None:
         recurring(ledger)
@@ -135,7 +135,7 @@ class RecurringContract:
             ledger.recurring.has_run("task_r", NOW + 2 * HOUR)
             and entry_of_task(ledger, "task_r").task.recurring.next_run_at == NOW + 5 * HOUR
         )
-        assert slots(ledger)[2:] == [(NOW + 3 * HOUR, "skipped"), (NOW + 4 * HOUR, "completed")]  # none is run twice
+        assert slots(ledger)[2:] == [(NOW + 3 * HOUR, "skipped"), (NOW + 4 * HOUR, "completed")]  # no slot runs twice
 
     @pytest.mark.parametrize("due", [NOW + HOUR, NOW + 2 * HOUR])
     def test_replan_never_moves_a_slot_later(self, ledger: Ledger, due: int) -> None:
@@ -221,8 +221,8 @@ class RecurringContract:
         submit(ledger, "task_x", name="other")
         with pytest.raises(BadInput, match="'r' already exists here: task_r"):
             ledger.recurring.check_name("r", "/p")
-        for name, project, besides in (("r", "/q", ""), ("r", "/p", "task_r"), ("other", "/p", ""), (None, "/p", "")):
-            ledger.recurring.check_name(name, project, besides)
+        for name, project, except_task in (("r", "/q", ""), ("r", "/p", "task_r"), ("other", "/p", ""), (None, "/p", "")):
+            ledger.recurring.check_name(name, project, except_task)
         ledger.tasks.request_cancel("task_r", NOW)
         ledger.recurring.check_name("r", "/p")
 
@@ -250,12 +250,12 @@ class RecurringContract:
         with pytest.raises(TaskNotFound):
             ledger.recurring.run_now("task_missing", NOW, "tasks")
 
-    # -- what the end of a run means
+    # -- the end of a run
 
     @pytest.mark.parametrize(
-        ("notify", "told"), [("always", [1, 1, 1]), ("on_change", [1, 0, 1]), ("on_failure", [0, 0, 0]), ("never", [0, 0, 0])]
+        ("notify", "notice_counts"), [("always", [1, 1, 1]), ("on_change", [1, 0, 1]), ("on_failure", [0, 0, 0]), ("never", [0, 0, 0])]
     )
-    def test_notices_follow_the_notify_setting_of_the_task(self, ledger: Ledger, notify: str, told: list[int]) -> None:
+    def test_notices_follow_the_notify_setting_of_the_task(self, ledger: Ledger, notify: str, notice_counts: list[int]) -> None:
         task = recurring(ledger, notify=notify)
         before, counts = 0, []
         for number, digest in enumerate(("a", "a", "b")):
@@ -263,7 +263,7 @@ class RecurringContract:
             now = len(ledger.notices.notices())
             counts.append(now - before)
             before = now
-        assert counts == told and entry_of_task(ledger, "task_r").task.recurring.result_hash == "b"
+        assert counts == notice_counts and entry_of_task(ledger, "task_r").task.recurring.result_hash == "b"
 
     def test_a_failed_run_is_retried_once_and_then_the_task_is_paused(self, ledger: Ledger) -> None:
         recurring(ledger)
@@ -334,7 +334,7 @@ class RecurringContract:
         task = entry_of_task(ledger, "task_b").task
         assert (task.state, task.recurring.pause_kind) == (TaskState.PAUSED, PauseKind.BUDGET)
 
-    # -- what was used, and forgetting
+    # -- usage and history
 
     def test_usage_is_counted_in_a_period(self, ledger: Ledger) -> None:
         nothing = {"tokens": 0, "cost": 0, "seconds": 0, "runs": 0}
@@ -371,7 +371,7 @@ class RecurringContract:
         assert entry_of_task(ledger, "task_x").status == "completed"
 
     def test_a_proposed_recurring_task_is_not_due(self, ledger: Ledger) -> None:
-        propose(ledger, "task_r", schedule=every(HOUR, NOW), kind="scheduled", most_active=9)
+        propose(ledger, "task_r", schedule=every(HOUR, NOW), kind="scheduled", max_active=9)
         assert ledger.live_work.next_slot_at() is None and fire(ledger, NOW + DAY) == 0
 
     def test_a_busy_scheduled_task_waits_for_its_next_slot(self, ledger: Ledger) -> None:

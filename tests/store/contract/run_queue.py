@@ -208,7 +208,7 @@ class RunQueueContract:
         submit(ledger, "task_a", runner=EMBEDDER)
         submit(ledger, "task_b")
         submit(ledger, "task_c", runner=EMBEDDER)
-        submit(ledger, "task_d", runner="somebody:else")
+        submit(ledger, "task_d", runner="another:runner")
         assert ledger.runs.release(EMBEDDER) == 2
         assert ledger.runs.release(EMBEDDER) == 0
         assert [work.run.run_id for work in ledger.runs.claim(ENGINE, OURS, 9, NOW)] == ["task_a", "task_b", "task_c"]
@@ -312,8 +312,8 @@ class RunQueueContract:
         assert (task.state, task.run_count, last.state) == (TaskState.FAILED, len(lasted), RunState.FAILED)
         (notice,) = ledger.notices.notices(project=None, unread=True)
         assert notice.run_id == last.run_id and f", {most + 1} times in a row" in notice.text
-        said = [event.data.get("restarts_in_ms") for event in ledger.events.events(0, 1000) if event.kind == "run_failed"]
-        assert said == [*(1000 * delay for delay in delays), None]
+        delays_in_events = [event.data.get("restarts_in_ms") for event in ledger.events.events(0, 1000) if event.kind == "run_failed"]
+        assert delays_in_events == [*(1000 * delay for delay in delays), None]
         assert claimed(ledger, now=due + DAY) == []
 
     def test_a_restarted_run_keeps_its_origin(self, ledger: Ledger) -> None:
@@ -418,12 +418,12 @@ class RunQueueContract:
     def test_a_claimed_run_without_capacity_is_postponed_with_the_reason(self, ledger: Ledger) -> None:
         run = running(ledger)
         assert ledger.live_work.delayed_because() is None
-        ledger.runs.postpone(run.run_id, OURS, "no file is free", NOW + 50, tell=False)
+        ledger.runs.postpone(run.run_id, OURS, "no file is free", NOW + 50, notify=False)
         put_off = latest(ledger, "task_x")
         assert (put_off.state, put_off.error, put_off.started_at) == (RunState.RUNNING, "no file is free", NOW + 50)
         assert ledger.live_work.delayed_because() == "no file is free" and ledger.notices.notices() == []
-        ledger.runs.postpone(run.run_id, OURS, "no file is free", NOW + 60, tell=True)
-        ledger.runs.postpone(run.run_id, OURS, "no file is free", NOW + 60, tell=True)
+        ledger.runs.postpone(run.run_id, OURS, "no file is free", NOW + 60, notify=True)
+        ledger.runs.postpone(run.run_id, OURS, "no file is free", NOW + 60, notify=True)
         assert [(notice.kind, notice.channel) for notice in ledger.notices.notices()] == [(NoticeKind.DELAYED, "inbox")] * 2
         assert kinds(ledger).count("run_delayed") == 2
         ledger.runs.record_process(run.run_id, OURS, ProcessId(77, "7", "boot"))
@@ -436,7 +436,7 @@ class RunQueueContract:
         unchanged = ledger_content(ledger)
         for run_id, owner in ((run.run_id, THEIRS), ("task_b", OURS), (waiting.run_id, OURS), ("task_missing", OURS)):
             with pytest.raises(StaleRun):
-                ledger.runs.postpone(run_id, owner, "no", NOW, tell=True)
+                ledger.runs.postpone(run_id, owner, "no", NOW, notify=True)
         assert ledger_content(ledger) == unchanged
 
     # -- runs that wait
@@ -484,7 +484,7 @@ class RunQueueContract:
         end_task(ledger, how)
         assert latest(ledger, "task_g").state == RunState.PENDING
         waiting_agent_run(ledger, "task_late", waits_on=(WaitKind.TASK, "task_a"), priority=1)
-        assert latest(ledger, "task_late").state == RunState.PENDING  # that ended before it waited
+        assert latest(ledger, "task_late").state == RunState.PENDING  # the other task ended before the run was suspended
 
     def test_a_run_that_waits_for_a_missing_task_continues(self, ledger: Ledger) -> None:
         assert waiting_agent_run(ledger, "task_a", waits_on=(WaitKind.TASK, "task_missing")).state == RunState.PENDING
@@ -499,10 +499,10 @@ class RunQueueContract:
             run = ledger.runs.claim(ENGINE, OURS, 1, NOW)[0].run
             ledger.runs.suspend(run.run_id, OURS, "it changed", NOW + 1, *waits_on, asked="abcdef0123456789" if number == 0 else None)
             ledger.tasks.request_cancel("task_r", NOW + 2, only_run=True)
-        told = [notice.text for notice in ledger.notices.notices() if notice.kind == NoticeKind.WAITING]
-        assert "it changed (fingerprint abcdef" in told[0] and "backburner approve task_r" in told[0]
-        assert "it wants to run `make all` (why)" in told[1] and "backburner approve task_p" in told[1]
-        assert len(told) == 3
+        texts = [notice.text for notice in ledger.notices.notices() if notice.kind == NoticeKind.WAITING]
+        assert "it changed (fingerprint abcdef" in texts[0] and "backburner approve task_r" in texts[0]
+        assert "it wants to run `make all` (why)" in texts[1] and "backburner approve task_p" in texts[1]
+        assert len(texts) == 3
 
     def test_no_notice_when_a_recurring_task_yields_or_waits_for_a_running_task(self, ledger: Ledger) -> None:
         running(ledger)
@@ -531,7 +531,7 @@ class RunQueueContract:
                 ledger.runs.resume_suspended(run_id, NOW + 5)
         assert ledger_content(ledger) == unchanged
 
-    # -- who is to be stopped, and which process was which run
+    # -- cancel requests and processes
 
     def test_cancel_requests_are_listed_until_the_runs_end(self, ledger: Ledger) -> None:
         run = running(ledger, "task_a")
@@ -548,7 +548,7 @@ class RunQueueContract:
         ledger.runs.settle([done("task_a")], OURS)
         assert [one.started for one in ledger.runs.processes(7)] == ["task_c"] and ledger.runs.processes(8) == []
 
-    # -- agents behind a command
+    # -- agents with a pre-check command
 
     def test_a_run_continues_with_the_agent_when_its_precheck_triggers(self, ledger: Ledger) -> None:
         task = recurring(ledger, agent="claude", prompt="look", terms={"wake": "output"}, lane=AGENT_LANE)

@@ -32,8 +32,8 @@ class SessionContract:
 
     def test_the_last_user_activity_is_the_latest_of_all_interfaces(self, ledger: Ledger, open_ledger: Open) -> None:
         assert ledger.sessions.last_activity() is None
-        for door, now in (("chat", NOW + 5), ("cli", NOW + 9), ("chat", NOW + 7)):
-            ledger.sessions.record_activity(door, now)
+        for interface, now in (("chat", NOW + 5), ("cli", NOW + 9), ("chat", NOW + 7)):
+            ledger.sessions.record_activity(interface, now)
         assert open_ledger().sessions.last_activity() == NOW + 9
 
     def test_a_process_has_one_interactive_lease_at_a_time(self, ledger: Ledger) -> None:

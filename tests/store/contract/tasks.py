@@ -321,18 +321,18 @@ class TaskContract:
 
     def test_a_recurring_task_becomes_due_when_it_is_approved(self, ledger: Ledger) -> None:
         fields = every(HOUR, NOW)
-        proposed = propose(ledger, "task_r", schedule=fields, kind="scheduled", notify="always", most_active=1)
+        proposed = propose(ledger, "task_r", schedule=fields, kind="scheduled", notify="always", max_active=1)
         assert (proposed.task.state, proposed.task.recurring.next_run_at, proposed.run) == (TaskState.PROPOSED, None, None)
         late = Approval("user", "cli", NOW + 90 * 60 * SECOND)
-        task, run = ledger.tasks.approve("task_r", late, runner=ENGINE, folder="tasks", most_active=1)
+        task, run = ledger.tasks.approve("task_r", late, runner=ENGINE, folder="tasks", max_active=1)
         assert (task.state, task.recurring.next_run_at, task.run_count, run) == (TaskState.ACTIVE, NOW + 2 * HOUR, 0, None)
         assert entry_of_task(ledger, "task_r").task == task._replace(expires_at=None)
 
     def test_active_recurring_tasks_are_limited_and_have_unique_names(self, ledger: Ledger) -> None:
-        recurring(ledger, "task_a", most_active=1)
+        recurring(ledger, "task_a", max_active=1)
         unchanged = ledger_content(ledger)
         with pytest.raises(BadInput, match="already 1 active recurring tasks"):
-            recurring(ledger, "task_b", most_active=1)
+            recurring(ledger, "task_b", max_active=1)
         with pytest.raises(BadInput, match="'a' already exists here: task_a"):
             recurring(ledger, "task_b", name="a")
         assert ledger_content(ledger) == unchanged
@@ -343,7 +343,7 @@ class TaskContract:
             recurring(ledger, "task_r", every(HOUR, NOW)._replace(until=NOW + 1))
         assert ledger.queries.get("task_r") is None
 
-    # -- answering a run that waits
+    # -- answering a waiting run
 
     @pytest.mark.parametrize(("kind", "extensions"), [(WaitKind.APPROVAL, 0), (WaitKind.TOOL, 0), (WaitKind.BUDGET, 1)])
     def test_approving_a_waiting_run_continues_it(self, ledger: Ledger, kind: WaitKind, extensions: int) -> None:
@@ -455,7 +455,7 @@ class TaskContract:
         with pytest.raises(TaskNotFound):
             ledger.tasks.ask_again("task_missing", "task_missing", "print2", "May it?", NOW)
 
-    # -- cancelling and forgetting recurring tasks
+    # -- cancelling and clearing recurring tasks
 
     def test_cancelling_a_recurring_task_ends_its_pending_run(self, ledger: Ledger) -> None:
         recurring(ledger)

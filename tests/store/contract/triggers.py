@@ -51,7 +51,7 @@ class TriggerContract:
         watching_task(ledger, "task_paused")
         ledger.recurring.pause("task_paused", "by hand", NOW)
         watching_task(ledger, "task_command", {"kind": "command"}, after=("task_timed",))
-        propose(ledger, "task_asked", schedule=Schedule(), kind="event", source=HOOK, most_active=9)
+        propose(ledger, "task_asked", schedule=Schedule(), kind="event", source=HOOK, max_active=9)
         assert [task.task_id for task in ledger.triggers.watched_tasks()] == ["task_a", "task_b"]
 
     def test_a_webhook_belongs_to_the_active_task_of_its_name(self, ledger: Ledger) -> None:
@@ -112,7 +112,7 @@ class TriggerContract:
         assert ledger_content(ledger) == unchanged
         assert record_event(ledger, delivery="d3")
         assert record_event(ledger, now=NOW + 8 * DAY, delivery="d4")
-        assert record_event(ledger, now=NOW + 8 * DAY, delivery="d1")  # it was forgotten by then
+        assert record_event(ledger, now=NOW + 8 * DAY, delivery="d1")  # it was deleted in the meantime
 
     def test_an_event_ends_a_task_without_runs_left(self, ledger: Ledger) -> None:
         recurring(ledger, "task_w", Schedule(max_runs=1), source=HOOK)
@@ -165,7 +165,7 @@ class TriggerContract:
         assert entry_of_task(ledger, "task_poll").task.state == TaskState.CANCELLED
 
     def test_a_proposed_source_is_watched_after_approval(self, ledger: Ledger) -> None:
-        propose(ledger, "task_w", schedule=Schedule(), kind="event", source=HOOK, most_active=9)
+        propose(ledger, "task_w", schedule=Schedule(), kind="event", source=HOOK, max_active=9)
         assert ledger.triggers.task_of_webhook("deploy") is None
-        approve(ledger, "task_w", most_active=9)
+        approve(ledger, "task_w", max_active=9)
         assert ledger.triggers.task_of_webhook("deploy") is not None
