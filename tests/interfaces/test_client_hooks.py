@@ -141,12 +141,12 @@ class _Plugin:
             text=True,
         )
 
-    def say(self, **value: object) -> None:
+    def write(self, **value: object) -> None:
         assert self.process.stdin
         self.process.stdin.write(json.dumps(value) + "\n")
         self.process.stdin.flush()
 
-    def hear(self) -> dict[str, Any]:
+    def read(self) -> dict[str, Any]:
         assert self.process.stdout
         return json.loads(self.process.stdout.readline())
 
@@ -160,29 +160,29 @@ class _Plugin:
 
 def test_the_plugin_receives_notices_of_its_sessions_and_acknowledges_them(place: Place) -> None:
     plugin = _Plugin(place)
-    plugin.say(session="ses_1")
+    plugin.write(session="ses_1")
     other, mine = _ended(place, "opencode:ses_2"), _ended(place, "opencode:ses_1")
-    told = plugin.hear()
-    assert told["session"] == "ses_1" and f">{mine}<" in told["text"] and f">{other}<" not in told["text"]
-    plugin.say(told=told["notices"])
-    plugin.say(session="ses_2")
-    late = plugin.hear()
+    message = plugin.read()
+    assert message["session"] == "ses_1" and f">{mine}<" in message["text"] and f">{other}<" not in message["text"]
+    plugin.write(told=message["notices"])
+    plugin.write(session="ses_2")
+    late = plugin.read()
     assert late["session"] == "ses_2" and other in late["text"]
     plugin.close()
     again = _Plugin(place)
-    again.say(session="ses_1")
-    again.say(session="ses_2")
-    assert other in again.hear()["text"], "it was not acknowledged, so it is delivered again"
+    again.write(session="ses_1")
+    again.write(session="ses_2")
+    assert other in again.read()["text"], "it was not acknowledged, so it is delivered again"
     again.close()
 
 
 def test_tasks_that_end_together_share_one_message(place: Place) -> None:
     ids = {_ended(place, "opencode:ses_1") for _ in range(5)}
     plugin = _Plugin(place)
-    plugin.say(session="ses_1")
-    told = plugin.hear()
-    assert all(task_id in told["text"] for task_id in ids)
-    plugin.say(told=told["notices"])
+    plugin.write(session="ses_1")
+    message = plugin.read()
+    assert all(task_id in message["text"] for task_id in ids)
+    plugin.write(told=message["notices"])
     plugin.close()
 
 

@@ -35,7 +35,7 @@ def test_secrets_in_arguments_are_hidden_in_lists_audit_events_and_traces(place:
 
 
 def test_permanent_permissions_are_listed_without_secrets(place: Place) -> None:
-    with sqlite3.connect(place.root / "ledger.db") if (place.root / "ledger.db").exists() else _made(place) as db:
+    with sqlite3.connect(place.root / "ledger.db") if (place.root / "ledger.db").exists() else _create_ledger(place) as db:
         db.execute(
             "INSERT INTO grants (kind, project, command, via, created_at) VALUES ('always', '/p', ?, 'cli', 1)",
             (json.dumps(["x", "--token", SECRET]),),
@@ -43,6 +43,6 @@ def test_permanent_permissions_are_listed_without_secrets(place: Place) -> None:
     assert SECRET not in place.ok("trust", "--list") + place.ok("trust", "--list", "--json")
 
 
-def _made(place: Place) -> sqlite3.Connection:
+def _create_ledger(place: Place) -> sqlite3.Connection:
     place.ok("list")
     return sqlite3.connect(place.root / "ledger.db")

@@ -64,7 +64,7 @@ class Person:
         self.codex = home / ".codex" / "config.toml"
         self.gemini = home / ".gemini" / "settings.json"
 
-    def has(self, path: Path, text: str) -> None:
+    def write(self, path: Path, text: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(text.encode())
 
@@ -72,22 +72,22 @@ class Person:
         return install(argparse.Namespace(client=client, undo=undo, yes=yes, json=as_json, home=None), {}, self.environ)
 
     def refused(self, client: str, *, undo: bool = False, yes: bool = True) -> tuple[int, str]:
-        before = self.everything()
+        before = self.all_files()
         with pytest.raises(BackburnerError) as raised:
             self.install(client, undo=undo, yes=yes)
-        assert self.everything() == before
+        assert self.all_files() == before
         return raised.value.exit_code, str(raised.value)
 
-    def everything(self) -> dict[str, bytes | str]:
-        """Every file by its name; where a link leads."""
+    def all_files(self) -> dict[str, bytes | str]:
+        """The content of every file, or the target of a link, by path."""
         return {
             str(path.relative_to(self.home)): os.readlink(path) if path.is_symlink() else path.read_bytes()
             for path in sorted(self.home.rglob("*"))
             if path.is_symlink() or path.is_file()
         }
 
-    def at_prompt(self, client: str) -> tuple[int, int]:
-        """An `install` in a terminal of its own, at its question; its pid and the terminal."""
+    def start_at_prompt(self, client: str) -> tuple[int, int]:
+        """Start `install` in a pseudo-terminal and wait for its question; return the process ID and the terminal."""
         pid, terminal = pty.fork()
         if pid == 0:
             os.execve(sys.executable, [sys.executable, "-c", DRIVER, client], {**self.environ, "TERM": "xterm"})
@@ -143,7 +143,7 @@ def test_each_client_gets_the_command_of_this_installation(person: Person) -> No
 
 
 def test_the_diff_shows_the_changes_and_masks_secrets(person: Person, capsys: pytest.CaptureFixture[str]) -> None:
-    person.has(person.opencode, OPENCODE)
+    person.write(person.opencode, OPENCODE)
     person.install("opencode")
     shown = capsys.readouterr().out
     assert f"--- {person.opencode}" in shown and '"backburner": {' in shown
@@ -158,7 +158,7 @@ def test_named_secrets_and_long_keys_are_masked() -> None:
 
 
 def test_comments_commas_and_other_servers_stay(person: Person) -> None:
-    person.has(person.opencode, OPENCODE)
+    person.write(person.opencode, OPENCODE)
     person.install("opencode")
     text = person.opencode.read_text()
     assert not person.opencode.with_suffix(".json").exists()
@@ -181,15 +181,15 @@ def test_undo_restores_every_file_byte_for_byte(person: Person, client: str, for
                 text = ""
             case "one line":
                 text = "a = 1" if path == person.codex else '{ "a": 1 }'
-        person.has(path, text)
-    before = person.everything()
+        person.write(path, text)
+    before = person.all_files()
     assert person.install(client) == 0
-    changed = person.everything()
+    changed = person.all_files()
     assert changed != before and {name for name in before if before[name] != changed[name]} <= {
         name.removesuffix(BACKUP) for name in changed
     }
     assert person.install(client, undo=True) == 0
-    assert person.everything() == before
+    assert person.all_files() == before
 
 
 @pytest.mark.parametrize(
@@ -206,8 +206,8 @@ def test_undo_restores_every_file_byte_for_byte(person: Person, client: str, for
     ],
 )
 def test_undo_restores_codex_settings_of_any_form(person: Person, text: str) -> None:
-    person.has(person.codex, text)
-    before = person.everything()
+    person.write(person.codex, text)
+    before = person.all_files()
     assert person.install("codex") == 0
     after = tomllib.loads(person.codex.read_text().removeprefix("\ufeff"))
     servers = after.pop("mcp_servers")
@@ -215,16 +215,16 @@ def test_undo_restores_codex_settings_of_any_form(person: Person, text: str) -> 
     expected = tomllib.loads(text.replace("\r\n", "\n").removeprefix("\ufeff"))
     assert servers == expected.pop("mcp_servers", {}) and after == expected
     assert person.install("codex", undo=True) == 0
-    assert person.everything() == before
+    assert person.all_files() == before
 
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_second_install_changes_nothing(person: Person, client: str, capsys: pytest.CaptureFixture[str]) -> None:
     person.install(client)
-    before = person.everything()
+    before = person.all_files()
     capsys.readouterr()
     assert person.install(client, yes=False) == 0
-    assert "already" in capsys.readouterr().out and person.everything() == before
+    assert "already" in capsys.readouterr().out and person.all_files() == before
     person.install(client, undo=True)
     capsys.readouterr()
     assert person.install(client, undo=True, yes=False) == 0
@@ -232,17 +232,17 @@ def test_a_second_install_changes_nothing(person: Person, client: str, capsys: p
 
 
 def test_undo_keeps_later_changes_of_the_person(person: Person) -> None:
-    person.has(person.opencode, OPENCODE)
-    person.has(person.settings, SETTINGS)
-    person.has(person.codex, "a = 1\n")
+    person.write(person.opencode, OPENCODE)
+    person.write(person.settings, SETTINGS)
+    person.write(person.codex, "a = 1\n")
     for client in ("opencode", "claude", "codex"):
         person.install(client)
-    person.has(person.opencode, person.opencode.read_text().replace("fake/one", "fake/two"))
+    person.write(person.opencode, person.opencode.read_text().replace("fake/one", "fake/two"))
     settings = json.loads(person.settings.read_text())
     settings["hooks"]["Stop"][1]["hooks"].append({"type": "command", "command": "mine too"})
     settings["theme"] = "dark"
-    person.has(person.settings, json.dumps(settings))
-    person.has(person.codex, person.codex.read_text() + "\n[later]\nb = 2\n")
+    person.write(person.settings, json.dumps(settings))
+    person.write(person.codex, person.codex.read_text() + "\n[later]\nb = 2\n")
     for client in ("opencode", "claude", "codex"):
         person.install(client, undo=True)
     assert person.opencode.read_text() == OPENCODE.replace("fake/one", "fake/two")
@@ -250,13 +250,13 @@ def test_undo_keeps_later_changes_of_the_person(person: Person) -> None:
     commands = [hook["command"] for group in left["hooks"]["Stop"] for hook in group["hooks"]]
     assert commands == ["say done", "mine too"] and list(left["hooks"]) == ["Stop"] and left["theme"] == "dark"
     assert tomllib.loads(person.codex.read_text()) == {"a": 1, "later": {"b": 2}}
-    assert not [name for name in person.everything() if name.endswith(BACKUP)]
+    assert not [name for name in person.all_files() if name.endswith(BACKUP)]
 
 
 def test_a_second_install_keeps_the_persons_server_settings(person: Person) -> None:
     mine = {"type": "local", "command": ["/old/backburner"], "enabled": False, "timeout": 5, "environment": {"A": "b"}}
-    person.has(person.opencode, json.dumps({"mcp": {"backburner": mine}}))
-    person.has(person.codex, "[mcp_servers.backburner]\ncommand = '/old'\ntool_timeout_sec = 7\nenv = { A = 'b' }\n")
+    person.write(person.opencode, json.dumps({"mcp": {"backburner": mine}}))
+    person.write(person.codex, "[mcp_servers.backburner]\ncommand = '/old'\ntool_timeout_sec = 7\nenv = { A = 'b' }\n")
     person.install("opencode")
     person.install("codex")
     ours = json.loads(person.opencode.read_text())["mcp"]["backburner"]
@@ -267,41 +267,41 @@ def test_a_second_install_keeps_the_persons_server_settings(person: Person) -> N
 
 def test_hooks_of_another_installation_are_replaced_and_not_duplicated(person: Person) -> None:
     ours = {"type": "command", "command": "'/old place/backburner' inbox --hook claude", "timeout": 3}
-    person.has(person.settings, json.dumps({"hooks": {"Stop": [{"hooks": [ours]}, {"hooks": [ours]}], "Setup": [{"hooks": [ours]}]}}))
+    person.write(person.settings, json.dumps({"hooks": {"Stop": [{"hooks": [ours]}, {"hooks": [ours]}], "Setup": [{"hooks": [ours]}]}}))
     person.install("claude")
     hooks = json.loads(person.settings.read_text())["hooks"]
     assert "Setup" not in hooks and all(len(groups) == 1 for groups in hooks.values()) and "old place" not in person.settings.read_text()
 
 
 def test_the_backup_has_the_state_before_the_first_install(person: Person) -> None:
-    person.has(person.codex, "a = 1\n")
+    person.write(person.codex, "a = 1\n")
     person.install("codex")
     backup = Path(f"{person.codex}{BACKUP}")
-    person.has(person.codex, person.codex.read_text().replace(LAUNCHER, "/old") + "[b]\n")
+    person.write(person.codex, person.codex.read_text().replace(LAUNCHER, "/old") + "[b]\n")
     person.install("codex")
     assert backup.read_text() == "a = 1\n"
-    person.has(person.codex, "a = 2\n")  # undone by hand
+    person.write(person.codex, "a = 2\n")  # undone by hand
     person.install("codex")
     assert backup.read_text() == "a = 2\n"
 
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_undo_works_after_installing_over_an_older_version(person: Person, client: str) -> None:
-    person.has(person.claude, '{"a": 1}')
-    before = person.everything()
+    person.write(person.claude, '{"a": 1}')
+    before = person.all_files()
     person.install(client)
-    paths = [person.home / name for name in person.everything()]
+    paths = [person.home / name for name in person.all_files()]
     for path in paths:
         path.write_text(path.read_text().replace(LAUNCHER, "/old/backburner"))
     person.install(client)
     assert not [path for path in paths if "/old/backburner" in path.read_text()]
     person.install(client, undo=True)
-    assert person.everything() == before
+    assert person.all_files() == before
 
 
 def test_undo_restores_a_foreign_file_that_was_replaced(person: Person) -> None:
     plugin = person.opencode.parent / "plugins" / "backburner.js"
-    person.has(plugin, "export const mine = 1\n")
+    person.write(plugin, "export const mine = 1\n")
     person.install("opencode")
     assert "export const mine" not in plugin.read_text()
     person.install("opencode", undo=True)
@@ -310,16 +310,16 @@ def test_undo_restores_a_foreign_file_that_was_replaced(person: Person) -> None:
 
 def test_a_symlinked_file_is_changed_in_place_and_keeps_its_mode(person: Person) -> None:
     real = person.home / "dotfiles" / "claude-settings"
-    person.has(real, SETTINGS)
+    person.write(real, SETTINGS)
     real.chmod(0o640)
     person.settings.parent.mkdir()
     person.settings.symlink_to(os.path.relpath(real, person.settings.parent))
-    before = person.everything()
+    before = person.all_files()
     person.install("claude")
     assert person.settings.is_symlink() and "inbox --hook claude" in real.read_text()
     assert stat.S_IMODE(real.stat().st_mode) == 0o640 == stat.S_IMODE(os.stat(f"{person.settings}{BACKUP}").st_mode)
     person.install("claude", undo=True)
-    assert person.everything() == before
+    assert person.all_files() == before
 
 
 def test_a_dangling_symlink_is_kept(person: Person) -> None:
@@ -353,13 +353,13 @@ def test_new_files_are_private(person: Person) -> None:
 )
 def test_invalid_settings_are_named_and_nothing_is_changed(person: Person, client: str, path: str, text: str, says: str) -> None:
     wrong = getattr(person, path)
-    person.has(wrong, text)
+    person.write(wrong, text)
     code, message = person.refused(client)
     assert code == 2 and str(wrong) in message and says in message and "Nothing was changed." in message
 
 
 def test_without_tomlkit_only_codex_fails_and_the_extra_is_named(person: Person, monkeypatch: pytest.MonkeyPatch) -> None:
-    person.has(person.codex, "a = 1\n")
+    person.write(person.codex, "a = 1\n")
     monkeypatch.setitem(sys.modules, "tomlkit", None)
     needed = f"Editing {person.codex} needs the extra `mcp`: pip install 'backburner[mcp]'."
     assert person.refused("codex") == (2, needed)
@@ -370,13 +370,13 @@ def test_without_tomlkit_only_codex_fails_and_the_extra_is_named(person: Person,
     person.install("codex")
     monkeypatch.setitem(sys.modules, "tomlkit", None)
     assert "is set up for Backburner" in [one.detail for one in wiring.examine(person.environ) if one.client == "codex"]
-    person.has(person.codex, person.codex.read_text().replace(LAUNCHER, "/old"))
+    person.write(person.codex, person.codex.read_text().replace(LAUNCHER, "/old"))
     assert needed in [one.detail for one in wiring.examine(person.environ) if one.client == "codex"]
     assert person.refused("codex", undo=True) == (2, needed)
 
 
 def test_settings_that_are_not_text_are_refused(person: Person) -> None:
-    person.has(person.gemini, "")
+    person.write(person.gemini, "")
     person.gemini.write_bytes(b'{"a": "\xff"}')
     assert person.refused("gemini") == (2, f"{person.gemini} is not valid UTF-8 (byte 7). Nothing was changed.")
 
@@ -393,16 +393,16 @@ def test_an_unwritable_file_is_named_and_nothing_is_changed(person: Person) -> N
 
 
 def test_if_one_file_cannot_be_written_the_others_are_restored(person: Person) -> None:
-    person.has(person.opencode, OPENCODE)
+    person.write(person.opencode, OPENCODE)
     (person.opencode.parent / "plugins").write_text("in the way of the folder for the second file")
     code, _ = person.refused("opencode")
     assert code == 1
     first, second = person.home / "made" / "first", person.home / "second"
     second.mkdir()
-    before = person.everything()
+    before = person.all_files()
     with pytest.raises(BackburnerError, match="Nothing was changed"):
         apply([Change(str(first), None, "x"), Change(str(person.opencode), OPENCODE, "y"), Change(str(second), None, "z")])
-    assert person.everything() == before and not first.parent.exists()
+    assert person.all_files() == before and not first.parent.exists()
 
 
 def test_without_a_terminal_it_needs_yes(person: Person, capsys: pytest.CaptureFixture[str]) -> None:
@@ -412,7 +412,7 @@ def test_without_a_terminal_it_needs_yes(person: Person, capsys: pytest.CaptureF
 
 @pytest.mark.parametrize(("keys", "code"), [("y\n", 0), ("n\n", 3), ("\n", 3)])
 def test_install_asks_for_confirmation_at_a_terminal(person: Person, keys: str, code: int) -> None:
-    pid, terminal = person.at_prompt("codex")
+    pid, terminal = person.start_at_prompt("codex")
     assert not person.codex.exists()
     os.write(terminal, keys.encode())
     screen = read_until(terminal)
@@ -422,15 +422,15 @@ def test_install_asks_for_confirmation_at_a_terminal(person: Person, keys: str, 
 
 
 def test_a_file_changed_during_the_question_stops_the_install(person: Person) -> None:
-    person.has(person.codex, "a = 1\n")
-    pid, terminal = person.at_prompt("codex")
-    person.has(person.codex, "a = 2\n")
-    before = person.everything()
+    person.write(person.codex, "a = 1\n")
+    pid, terminal = person.start_at_prompt("codex")
+    person.write(person.codex, "a = 2\n")
+    before = person.all_files()
     os.write(terminal, b"y\n")
     screen = read_until(terminal)
     os.close(terminal)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 1
-    assert "was modified by another program meanwhile" in screen and person.everything() == before
+    assert "was modified by another program meanwhile" in screen and person.all_files() == before
 
 
 def test_json_output_names_the_changed_files(person: Person, capsys: pytest.CaptureFixture[str]) -> None:
@@ -445,19 +445,19 @@ def test_variables_of_the_clients_move_their_settings_files(person: Person) -> N
     person.environ |= {name: str(person.home / name) for name in ("XDG_CONFIG_HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME")}
     for client in CLIENTS:
         person.install(client)
-    assert {name.rsplit("/", 1)[0] for name in person.everything()} >= {"CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME/.gemini"}
+    assert {name.rsplit("/", 1)[0] for name in person.all_files()} >= {"CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME/.gemini"}
     assert (person.home / "XDG_CONFIG_HOME" / "opencode" / "opencode.json").exists() and not person.claude.exists()
     assert (person.home / "CLAUDE_CONFIG_DIR" / ".claude.json").exists()
 
 
 def test_examine_reports_found_and_configured_clients_and_never_raises(person: Person) -> None:
     assert {(one.client, one.found, one.wired) for one in wiring.examine(person.environ)} == {(client, False, False) for client in CLIENTS}
-    person.has(person.codex, "a = = 1")
+    person.write(person.codex, "a = = 1")
     program = person.home / "bin" / "gemini"
-    person.has(program, "#!/bin/sh\n")
+    person.write(program, "#!/bin/sh\n")
     program.chmod(0o755)
     person.install("claude")
-    person.has(person.opencode, '{"mcp": {"backburner": {"type": "local", "command": ["/old"]}}}')
+    person.write(person.opencode, '{"mcp": {"backburner": {"type": "local", "command": ["/old"]}}}')
     found = {one.client: one for one in wiring.examine(person.environ)}
     assert found["claude"][1:] == (True, True, "is set up for Backburner", False)
     assert not found["codex"].wired and "not valid TOML" in found["codex"].detail

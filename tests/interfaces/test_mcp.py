@@ -269,7 +269,7 @@ async def test_a_modern_client_receives_resource_updates(place: Place) -> None:
 
 
 @pytest.fixture
-def served(place: Place) -> Iterator[str]:
+def server_url(place: Place) -> Iterator[str]:
     server = subprocess.Popen(
         [sys.executable, "-m", "backburner", "serve", "--http", "0"], cwd=place.cwd, env=place.environ, stderr=subprocess.PIPE, text=True
     )
@@ -288,10 +288,10 @@ def _token(place: Place) -> str:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_over_http_a_client_with_the_token_can_use_everything(place: Place, served: str, era: str) -> None:
+async def test_over_http_a_client_with_the_token_can_use_everything(place: Place, server_url: str, era: str) -> None:
     async with (
         httpx2.AsyncClient(headers={"Authorization": f"Bearer {_token(place)}", "Backburner-Session": "mine"}, timeout=40) as http,
-        Client(streamable_http_client(served, http_client=http), mode=era) as client,
+        Client(streamable_http_client(server_url, http_client=http), mode=era) as client,
     ):
         refused = await client.call_tool("start_background_task", {"command": "ls", "description": "x"})
         assert refused.is_error and "absolute path" in refused.content[0].text  # type: ignore[union-attr]
@@ -312,11 +312,11 @@ async def test_over_http_a_client_with_the_token_can_use_everything(place: Place
         assert other["task_id"] in (await client.call_tool("list_background_tasks", {})).structured_content["notices"]  # type: ignore[index]
 
 
-async def test_over_http_a_notice_in_an_unread_response_is_not_acknowledged(place: Place, served: str) -> None:
+async def test_over_http_a_notice_in_an_unread_response_is_not_acknowledged(place: Place, server_url: str) -> None:
     headers = {"Authorization": f"Bearer {_token(place)}", "Backburner-Session": "mine"}
     where = {"description": "x", "working_directory": str(place.cwd)}
     async with httpx2.AsyncClient(headers=headers, timeout=40) as http:
-        async with Client(streamable_http_client(served, http_client=http), mode="legacy") as client:
+        async with Client(streamable_http_client(server_url, http_client=http), mode="legacy") as client:
             slow = (await client.call_tool("start_background_task", {"command": "sleep 60", **where})).structured_content["task_id"]  # type: ignore[index]
             quick = (await client.call_tool("start_background_task", {"command": "sleep 1", **where})).structured_content["task_id"]  # type: ignore[index]
             waiting = asyncio.create_task(client.call_tool("wait_for_background_tasks", {"task_ids": [slow], "timeout_seconds": 3}))
@@ -325,7 +325,7 @@ async def test_over_http_a_notice_in_an_unread_response_is_not_acknowledged(plac
             with contextlib.suppress(asyncio.CancelledError):
                 await waiting
         await asyncio.sleep(4)
-        async with Client(streamable_http_client(served, http_client=http), mode="legacy") as client:
+        async with Client(streamable_http_client(server_url, http_client=http), mode="legacy") as client:
             for _ in range(40):  # once it is certain that it did not arrive
                 told = (await client.call_tool("list_background_tasks", {})).structured_content.get("notices", "")  # type: ignore[union-attr]
                 if told:
@@ -335,19 +335,19 @@ async def test_over_http_a_notice_in_an_unread_response_is_not_acknowledged(plac
             await client.call_tool("cancel_background_task", {"task_id": slow})
 
 
-def test_over_http_a_half_sent_request_is_closed(place: Place, served: str) -> None:
-    with socket.create_connection(("127.0.0.1", urlsplit(served).port or 0), timeout=40) as half:
+def test_over_http_a_half_sent_request_is_closed(place: Place, server_url: str) -> None:
+    with socket.create_connection(("127.0.0.1", urlsplit(server_url).port or 0), timeout=40) as half:
         half.sendall(b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n")
-        assert httpx2.post(served).status_code == 401
+        assert httpx2.post(server_url).status_code == 401
         assert half.recv(1) == b""
 
 
-def test_over_http_a_wrong_token_host_or_origin_is_refused(place: Place, served: str) -> None:
+def test_over_http_a_wrong_token_host_or_origin_is_refused(place: Place, server_url: str) -> None:
     right = {"Authorization": f"Bearer {_token(place)}"}
     body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}}
 
     def status(**headers: str) -> int:
-        return httpx2.post(served, json=body, headers={"Accept": "application/json, text/event-stream", **headers}).status_code
+        return httpx2.post(server_url, json=body, headers={"Accept": "application/json, text/event-stream", **headers}).status_code
 
     assert status() == 401
     assert status(Authorization="Bearer wrong") == 401
@@ -356,7 +356,7 @@ def test_over_http_a_wrong_token_host_or_origin_is_refused(place: Place, served:
     assert status(**right, Host="evil.example:80") == 421
     assert status(**right, Origin="http://evil.example") == 403
     assert status(**right, Origin="null") == 403
-    assert status(**right, Origin=served.removesuffix("/mcp")) not in (401, 403, 421)
+    assert status(**right, Origin=server_url.removesuffix("/mcp")) not in (401, 403, 421)
 
 
 @pytest.mark.parametrize(

@@ -87,19 +87,19 @@ class Machine:
         return systemd.service(argparse.Namespace(what=what, yes=yes, json=as_json, home=home), {})
 
     def refused(self, what: str, *, yes: bool = True, home: str | None = None) -> tuple[int, str]:
-        """A call that fails; its exit code and sentence. It must leave the unit and its state as they were."""
-        before = self.as_it_is()
+        """Make a call that must fail without changing the unit; return its exit code and message."""
+        before = self.state()
         with pytest.raises(BackburnerError) as raised:
             self.service(what, yes=yes, home=home)
-        assert self.as_it_is() == before
+        assert self.state() == before
         return raised.value.exit_code, str(raised.value)
 
-    def as_it_is(self) -> tuple[bool, list[tuple[str, str]]]:
+    def state(self) -> tuple[bool, list[tuple[str, str]]]:
         files = [(str(path), path.read_text()) for path in sorted(self.person.rglob("*")) if path.is_file() and not path.is_symlink()]
         return (self.systemd / "enabled").exists(), files
 
-    def fails(self, verb: str, says: str) -> None:
-        (self.systemd / f"fail-{verb}").write_text(f"{says}\n")
+    def make_fail(self, verb: str, message: str) -> None:
+        (self.systemd / f"fail-{verb}").write_text(f"{message}\n")
 
     def calls(self) -> list[str]:
         """The systemctl calls that changed something since the previous call of this method."""
@@ -109,7 +109,7 @@ class Machine:
 
     @property
     def engine(self) -> ProcessId | None:
-        """The engine of the place, where it is the unit's."""
+        """The engine of the home if the unit runs it, else None."""
         pid = self.systemd / "pid"
         return found if pid.exists() and (found := self.place.engine) and found.pid == int(pid.read_text()) else None
 
@@ -278,13 +278,13 @@ def test_after_moving_the_program_install_replaces_unit_and_engine(machine: Mach
 
 @pytest.mark.parametrize("verb", ["daemon-reload", "enable", "restart"])
 def test_if_systemd_fails_the_unit_file_is_restored(machine: Machine, verb: str) -> None:
-    machine.fails(verb, "Failed to do it: \x1b[31mno.")
+    machine.make_fail(verb, "Failed to do it: \x1b[31mno.")
     assert machine.refused("install") == (1, f"systemctl --user {verb} failed: Failed to do it: \\x1b[31mno.")
     assert not machine.unit.exists()
     (machine.systemd / f"fail-{verb}").unlink()
     machine.service("install")
     machine.unit.write_text(machine.unit.read_text().replace(machine.program, "/old/backburner"))
-    machine.fails(verb, "no")
+    machine.make_fail(verb, "no")
     assert machine.refused("install")[0] == 1
     assert "/old/backburner" in machine.unit.read_text()
 
@@ -321,7 +321,7 @@ def test_a_manually_started_engine_is_not_stopped(machine: Machine) -> None:
 @pytest.mark.parametrize("what", ["install", "uninstall", "status"])
 def test_without_systemd_the_error_names_the_command_to_run(machine: Machine, what: str) -> None:
     instead = f"run this with another service manager: {machine.program} serve --home {machine.place.root}"
-    machine.fails("show", "Failed to connect to bus: No medium found")
+    machine.make_fail("show", "Failed to connect to bus: No medium found")
     assert machine.refused(what) == (2, f"systemd user services are not available (Failed to connect to bus: No medium found); {instead}")
     machine.monkeypatch.setenv("PATH", str(machine.person))
     assert machine.refused(what) == (2, f"systemd user services are not available (systemctl: No such file or directory); {instead}")
@@ -341,7 +341,7 @@ def test_uninstall_removes_everything(machine: Machine, capsys: pytest.CaptureFi
 
 def test_a_unit_that_systemd_cannot_stop_is_not_removed(machine: Machine) -> None:
     machine.service("install")
-    machine.fails("disable", "no")
+    machine.make_fail("disable", "no")
     assert machine.refused("uninstall") == (1, "systemctl --user disable failed: no.")
 
 

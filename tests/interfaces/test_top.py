@@ -319,32 +319,32 @@ class Terminal:
         os.write(self.master, keys.encode())
 
     def shown(self) -> list[str]:
-        """The lines of the screen as they are now."""
+        """The current lines of the screen."""
         with contextlib.suppress(BlockingIOError, OSError):
             while piece := os.read(self.master, 1 << 16):
                 self.raw += piece
                 self._rest = self.screen.feed(self._rest + self._decoder.decode(piece))
         return [line.rstrip() for line in self.screen.display]
 
-    def sees(self, pattern: str) -> None:
-        """Wait for a line like that."""
-        wait_until(lambda: any(re.search(pattern, line) for line in self.shown()), f"{pattern!r} to be seen", 20)
+    def wait_for(self, pattern: str) -> None:
+        """Wait until a line on the screen matches."""
+        wait_until(lambda: any(re.search(pattern, line) for line in self.shown()), f"{pattern!r} on the screen", 20)
 
-    def left(self) -> int:
-        """Wait for its end; the exit code."""
-        wait_until(lambda: [self.shown(), self.process.poll()][1] is not None, "top to leave")
+    def wait_for_exit(self) -> int:
+        """Wait until the program exits; return its exit code."""
+        wait_until(lambda: [self.shown(), self.process.poll()][1] is not None, "top to exit")
         self.shown()
         return self.process.returncode
 
     @property
-    def restored(self) -> bool:
-        """Whether the settings and modes of the terminal are as before: screen, cursor, wrapping of lines, paste."""
+    def is_restored(self) -> bool:
+        """Whether the modes of the terminal are as before: screen, cursor, line wrapping, paste."""
         modes = ("1049l", "1049h"), ("25h", "25l"), ("7h", "7l"), ("2004l", "2004h")
         ended = all(self.raw.rfind(f"\x1b[?{off}".encode()) > self.raw.rfind(f"\x1b[?{on}".encode()) >= 0 for off, on in modes)
         return ended and not self.screen.alternate and termios.tcgetattr(self.slave) == self.before
 
     def hang_up(self) -> None:
-        """The terminal is gone, as that of a closed window."""
+        """Close the terminal, like closing its window does."""
         os.close(self.slave)
         os.close(self.master)
         self.master = self.slave = -1
@@ -358,97 +358,98 @@ class Terminal:
 
 
 @pytest.fixture
-def opened() -> Iterator[list[Terminal]]:
-    terminals: list[Terminal] = []
-    yield terminals
-    for terminal in terminals:
+def terminals() -> Iterator[list[Terminal]]:
+    """Terminals that are closed at the end of the test."""
+    started: list[Terminal] = []
+    yield started
+    for terminal in started:
         terminal.close()
 
 
-def top(opened: list[Terminal], place: Place, **options: object) -> Terminal:
-    opened.append(Terminal(place, **options))  # type: ignore[arg-type]
-    return opened[-1]
+def top(terminals: list[Terminal], place: Place, **options: object) -> Terminal:
+    terminals.append(Terminal(place, **options))  # type: ignore[arg-type]
+    return terminals[-1]
 
 
-def test_the_board_shows_live_output_and_q_restores_the_terminal(place: Place, opened: list[Terminal]) -> None:
+def test_the_board_shows_live_output_and_q_restores_the_terminal(place: Place, terminals: list[Terminal]) -> None:
     gate = place.cwd / "gate"
     task_id = place.run(
         f"echo hello; while [ ! -e {gate} ]; do sleep 0.02; done; echo '3/4'; echo late; exec sleep 600", options=("--shell",)
     )
-    terminal = top(opened, place)
-    terminal.sees("1 running · 0 pending · capacity for 4 more")
-    terminal.sees(rf"^── {task_id} · running")
-    terminal.sees("^hello$")
+    terminal = top(terminals, place)
+    terminal.wait_for("1 running · 0 pending · capacity for 4 more")
+    terminal.wait_for(rf"^── {task_id} · running")
+    terminal.wait_for("^hello$")
     gate.touch()
-    terminal.sees("^late$")
-    terminal.sees(r"███████░░░  75%")
+    terminal.wait_for("^late$")
+    terminal.wait_for(r"███████░░░  75%")
     terminal.type("q")
-    assert terminal.left() == 0 and terminal.restored and not terminal.screen.wrapped
+    assert terminal.wait_for_exit() == 0 and terminal.is_restored and not terminal.screen.wrapped
     assert place.status(task_id)["status"] == "running"
     place.ok("cancel", task_id)
 
 
-def test_c_then_y_cancels_the_selected_task_and_other_keys_do_not(place: Place, opened: list[Terminal]) -> None:
+def test_c_then_y_cancels_the_selected_task_and_other_keys_do_not(place: Place, terminals: list[Terminal]) -> None:
     first, second = place.run("sleep", "600"), place.run("sleep", "601")
-    terminal = top(opened, place)
-    terminal.sees("2 running")
+    terminal = top(terminals, place)
+    terminal.wait_for("2 running")
     terminal.type("jc")
-    terminal.sees("Cancel .*sleep(_2)?[?] y/n")
+    terminal.wait_for("Cancel .*sleep(_2)?[?] y/n")
     terminal.type("n")
-    terminal.sees("q quit")
+    terminal.wait_for("q quit")
     terminal.type("kc")
-    terminal.sees("y/n")
+    terminal.wait_for("y/n")
     terminal.type("y")
-    terminal.sees(rf"^── {first} · cancelled")  # the selection stays with its task
+    terminal.wait_for(rf"^── {first} · cancelled")  # the selection stays with its task
     terminal.type("c")
-    terminal.sees("is not running")
+    terminal.wait_for("is not running")
     terminal.type("\x03")
-    assert terminal.left() == 0 and terminal.restored
+    assert terminal.wait_for_exit() == 0 and terminal.is_restored
     assert (place.status(first)["status"], place.status(second)["status"]) == ("cancelled", "running")
     place.ok("cancel", second)
 
 
-def test_restart_prompts_on_the_normal_screen_and_shows_the_new_task(place: Place, opened: list[Terminal]) -> None:
+def test_restart_prompts_on_the_normal_screen_and_shows_the_new_task(place: Place, terminals: list[Terminal]) -> None:
     first = place.finish("install", "-d", "made")["task_id"]
-    terminal = top(opened, place)
-    terminal.sees(f"^── {first} · completed")
+    terminal = top(terminals, place)
+    terminal.wait_for(f"^── {first} · completed")
     terminal.type("r")
-    terminal.sees("Start in background[?]")
+    terminal.wait_for("Start in background[?]")
     assert not terminal.screen.alternate
     terminal.type("n\n")
-    terminal.sees("Not started: you rejected it")
+    terminal.wait_for("Not started: you rejected it")
     terminal.type("\n")
-    terminal.sees(f"^── {first} · completed")
+    terminal.wait_for(f"^── {first} · completed")
     terminal.type("r")
-    terminal.sees("Start in background[?]")
+    terminal.wait_for("Start in background[?]")
     terminal.type("y\n")
-    terminal.sees("Press Enter to return")
+    terminal.wait_for("Press Enter to return")
     terminal.type("\n")
-    terminal.sees("Recent 2")
+    terminal.wait_for("Recent 2")
     found = place.json("list")
     assert isinstance(found, list) and found[0]["restarted_from"] == first
-    terminal.sees(f"^── {found[0]['task_id']} · ")
+    terminal.wait_for(f"^── {found[0]['task_id']} · ")
     terminal.type("\x1b")
-    assert terminal.left() == 0 and terminal.restored
+    assert terminal.wait_for_exit() == 0 and terminal.is_restored
 
 
-def test_l_follows_the_log_on_the_normal_screen_until_ctrl_c(place: Place, opened: list[Terminal]) -> None:
+def test_l_follows_the_log_on_the_normal_screen_until_ctrl_c(place: Place, terminals: list[Terminal]) -> None:
     task_id = place.run("echo followed; exec sleep 600", options=("--shell",))
-    terminal = top(opened, place)
-    terminal.sees("followed")
+    terminal = top(terminals, place)
+    terminal.wait_for("followed")
     terminal.type("l")
     wait_until(lambda: terminal.shown() and not terminal.screen.alternate, "the plain screen")
-    terminal.sees("^followed")
+    terminal.wait_for("^followed")
     terminal.type("\x03")
-    terminal.sees("Press Enter to return")
+    terminal.wait_for("Press Enter to return")
     terminal.type("\n")
-    terminal.sees(f"^── {task_id}")
+    terminal.wait_for(f"^── {task_id}")
     terminal.type("q")
-    assert terminal.left() == 0 and terminal.restored
+    assert terminal.wait_for_exit() == 0 and terminal.is_restored
     place.ok("cancel", task_id)
 
 
-def test_control_codes_in_output_and_names_do_not_reach_the_board(place: Place, opened: list[Terminal]) -> None:
+def test_control_codes_in_output_and_names_do_not_reach_the_board(place: Place, terminals: list[Terminal]) -> None:
     attacks = [
         "\x1b]0;owned\x07", "\x1b[8;1;1t", "\x1b[6n", "\x1b[?1000h", "\x1bP+q544e\x1b\\", "\x1b[5;31;1m", "\x1b[3;3H", "\x1bc",
         "\x9b31m", "\u202e", "\x0e", "\x1b]52;c;b3duZWQ=\x07", "\x1b[38;2;1;2;3m", "\x1b[999B", "\x1b_owned\x1b\\",
@@ -457,110 +458,110 @@ def test_control_codes_in_output_and_names_do_not_reach_the_board(place: Place, 
     payload.write_bytes(b"x" * 1_000_000 + b"\n" + "".join(f"{attack}after\n" for attack in attacks).encode() + b"\xff\xfe\x00\nend\n")
     evil = "\x1b]0;owned\x07\x1b[3;3Hname\u202e"
     task_id = place.run(f"cat {payload}; exec sleep 600", options=("--shell", "--description", evil, "--name", "evil\x1b[2J"))
-    terminal = top(opened, place, columns=80, lines=40)
-    terminal.sees("^end$")
-    terminal.sees("^x{79}…$")
+    terminal = top(terminals, place, columns=80, lines=40)
+    terminal.wait_for("^end$")
+    terminal.wait_for("^x{79}…$")
     assert sum(line.endswith("after") for line in terminal.shown()) == len(attacks)
     terminal.type("o")
     terminal.type("\x0cq")
-    assert terminal.left() == 0 and terminal.restored and not terminal.screen.wrapped
+    assert terminal.wait_for_exit() == 0 and terminal.is_restored and not terminal.screen.wrapped
     for attack in attacks:
         assert attack.encode() not in terminal.raw
     assert b"owned" not in terminal.raw.replace(b"\\x1b]0;owned", b"") and b"\x1b]" not in terminal.raw
     place.ok("cancel", task_id)
 
 
-def test_the_board_follows_the_size_of_the_terminal(place: Place, opened: list[Terminal]) -> None:
+def test_the_board_follows_the_size_of_the_terminal(place: Place, terminals: list[Terminal]) -> None:
     task_id = place.run("sleep", "600", options=("--description", "進捗を示す🚀", "--name", "wide"))
-    terminal = top(opened, place)
-    terminal.sees(f"^── {task_id}")
+    terminal = top(terminals, place)
+    terminal.wait_for(f"^── {task_id}")
     for columns, height in ((200, 50), (60, 20), (40, 8), (12, 3), (2, 1), (1, 1), (100, 30)):
         terminal.resize(columns, height)
         wait_until(lambda: terminal.shown() and not terminal.screen.resized, "the board to be drawn anew")
         if columns >= 40:
-            terminal.sees(r" \d+_wide +進捗を示" if columns < 120 else f"{task_id} +進捗を示す🚀")
-            terminal.sees("q quit")
+            terminal.wait_for(r" \d+_wide +進捗を示" if columns < 120 else f"{task_id} +進捗を示す🚀")
+            terminal.wait_for("q quit")
         elif columns > 2:
-            terminal.sees(r"\S")
+            terminal.wait_for(r"\S")
     terminal.type("q")
-    assert terminal.left() == 0 and terminal.restored and not terminal.screen.wrapped
+    assert terminal.wait_for_exit() == 0 and terminal.is_restored and not terminal.screen.wrapped
     place.ok("cancel", task_id)
 
 
-def test_new_tasks_appear_and_a_shows_all_projects(place: Place, opened: list[Terminal]) -> None:
+def test_new_tasks_appear_and_a_shows_all_projects(place: Place, terminals: list[Terminal]) -> None:
     elsewhere = place.cwd.parent / "elsewhere"
     elsewhere.mkdir()
-    terminal = top(opened, place)
-    terminal.sees("No background tasks in this project")
+    terminal = top(terminals, place)
+    terminal.wait_for("No background tasks in this project")
     place.ok("run", "--wait", "--", "echo", "there", cwd=elsewhere)
     place.ok("run", "--wait", "--", "echo", "here")
-    terminal.sees("Recent 1")
-    terminal.sees("^here$")
+    terminal.wait_for("Recent 1")
+    terminal.wait_for("^here$")
     terminal.type("a")
-    terminal.sees("Recent 2")
-    terminal.sees("elsewhere")
+    terminal.wait_for("Recent 2")
+    terminal.wait_for("elsewhere")
     terminal.type("\x1bOB")
-    terminal.sees("^there$")
+    terminal.wait_for("^there$")
     terminal.type("?")
-    terminal.sees("cancel the task, after confirmation")
+    terminal.wait_for("cancel the task, after confirmation")
     terminal.type("jq")
-    assert terminal.left() == 0
+    assert terminal.wait_for_exit() == 0
 
 
-def test_live_tasks_are_shown_even_if_many_newer_tasks_exist(place: Place, opened: list[Terminal]) -> None:
+def test_live_tasks_are_shown_even_if_many_newer_tasks_exist(place: Place, terminals: list[Terminal]) -> None:
     submission = request(command=("install", "-d", "made"), cwd=str(place.cwd), environment={"PATH": os.environ["PATH"]})
     with open_app(place.home, place.environ) as app:
         ids = [app.submissions.submit(submission, caller(app)).task.task_id for _ in range(LIST_LIMIT + 5)]
-    terminal = top(opened, place)
-    terminal.sees(f"{LIST_LIMIT + 5} waiting for approval")
+    terminal = top(terminals, place)
+    terminal.wait_for(f"{LIST_LIMIT + 5} waiting for approval")
     terminal.type("\x1bOF")
-    terminal.sees(f"^── {ids[-1]} · proposed")
+    terminal.wait_for(f"^── {ids[-1]} · proposed")
     terminal.type("\x1b[5~\x1b[5~k\x1bOHj")
-    terminal.sees(f"^── {ids[1]} · proposed")
+    terminal.wait_for(f"^── {ids[1]} · proposed")
     terminal.type("q")
-    assert terminal.left() == 0
+    assert terminal.wait_for_exit() == 0
 
 
-def test_a_ledger_error_is_shown_and_the_board_recovers(place: Place, opened: list[Terminal]) -> None:
+def test_a_ledger_error_is_shown_and_the_board_recovers(place: Place, terminals: list[Terminal]) -> None:
     place.finish("true")
-    terminal = top(opened, place, columns=200)
-    terminal.sees("Recent 1")
+    terminal = top(terminals, place, columns=200)
+    terminal.wait_for("Recent 1")
     ledger = apsw.Connection(place.home.ledger)
     ledger.execute("ALTER TABLE tasks RENAME TO elsewhere")
     wake.wake_all(place.home.socket_dir)
-    terminal.sees("^ Cannot use the ledger .*: no such table: tasks")
-    terminal.sees("Recent 1")
+    terminal.wait_for("^ Cannot use the ledger .*: no such table: tasks")
+    terminal.wait_for("Recent 1")
     ledger.execute("ALTER TABLE elsewhere RENAME TO tasks")
     ledger.close()
     wake.wake_all(place.home.socket_dir)
-    terminal.sees("q quit")
+    terminal.wait_for("q quit")
     terminal.type("q")
-    assert terminal.left() == 0
+    assert terminal.wait_for_exit() == 0
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 0)])
-def test_a_board_ended_by_a_signal_restores_the_terminal(place: Place, opened: list[Terminal], number: int, code: int) -> None:
-    terminal = top(opened, place)
-    terminal.sees("No background tasks in this project")
+def test_a_board_ended_by_a_signal_restores_the_terminal(place: Place, terminals: list[Terminal], number: int, code: int) -> None:
+    terminal = top(terminals, place)
+    terminal.wait_for("No background tasks in this project")
     terminal.process.send_signal(number)
-    assert terminal.left() == code and terminal.restored
+    assert terminal.wait_for_exit() == code and terminal.is_restored
 
 
 @pytest.mark.parametrize("controlling", [True, False])
-def test_a_board_whose_terminal_closes_exits(place: Place, opened: list[Terminal], controlling: bool) -> None:
-    terminal = top(opened, place, controlling=controlling)  # only where it is the controlling one there is a signal
-    terminal.sees("No background tasks in this project")
+def test_a_board_whose_terminal_closes_exits(place: Place, terminals: list[Terminal], controlling: bool) -> None:
+    terminal = top(terminals, place, controlling=controlling)  # only where it is the controlling one there is a signal
+    terminal.wait_for("No background tasks in this project")
     terminal.hang_up()
     assert terminal.process.wait(20) == 0
 
 
 @pytest.mark.parametrize("where", ["here", "elsewhere"])
-def test_an_internal_error_is_printed_after_the_terminal_is_restored(place: Place, opened: list[Terminal], where: str) -> None:
+def test_an_internal_error_is_printed_after_the_terminal_is_restored(place: Place, terminals: list[Terminal], where: str) -> None:
     folder = place.cwd.parent / where if where == "elsewhere" else place.cwd
     folder.mkdir(exist_ok=True)
     place.ok("run", "--wait", "--", "true", cwd=folder)
-    terminal = top(opened, place)
-    terminal.sees("Recent 1" if where == "here" else "No background tasks in this project")
+    terminal = top(terminals, place)
+    terminal.wait_for("Recent 1" if where == "here" else "No background tasks in this project")
     ledger = apsw.Connection(place.home.ledger)
     ledger.execute("UPDATE tasks SET command = '['")
     ledger.close()
@@ -568,14 +569,14 @@ def test_an_internal_error_is_printed_after_the_terminal_is_restored(place: Plac
         wake.wake_all(place.home.socket_dir)
     else:
         terminal.type("a")
-    assert terminal.left() == 1 and terminal.restored
+    assert terminal.wait_for_exit() == 1 and terminal.is_restored
     assert b"Internal error: JSONDecodeError" in terminal.raw.rpartition(b"\x1b[?1049l")[2]
 
 
-def test_unknown_keys_and_pasted_text_do_nothing(place: Place, opened: list[Terminal]) -> None:
+def test_unknown_keys_and_pasted_text_do_nothing(place: Place, terminals: list[Terminal]) -> None:
     first, second = place.run("sleep", "600"), place.run("sleep", "601")
-    terminal = top(opened, place)
-    terminal.sees("2 running")
+    terminal = top(terminals, place)
+    terminal.wait_for("2 running")
 
     def goes_on(key: str, selected: str) -> bool:
         terminal.type(key)  # again and again: what comes together with a key that is not known is ignored with it
@@ -588,88 +589,88 @@ def test_unknown_keys_and_pasted_text_do_nothing(place: Place, opened: list[Term
             wait_until(lambda: goes_on("k", first), "the first task to be selected")
     assert b"y/n" not in terminal.raw
     terminal.type("q")
-    assert terminal.left() == 0 and terminal.restored
+    assert terminal.wait_for_exit() == 0 and terminal.is_restored
     place.ok("cancel", first, second)
 
 
-def test_ctrl_l_removes_the_output_of_another_program(place: Place, opened: list[Terminal]) -> None:
+def test_ctrl_l_removes_the_output_of_another_program(place: Place, terminals: list[Terminal]) -> None:
     task_id = place.run("sleep", "600")
-    terminal = top(opened, place)
-    terminal.sees("1 running")
+    terminal = top(terminals, place)
+    terminal.wait_for("1 running")
     os.write(terminal.slave, b"\n\n\nwritten by another program")
-    terminal.sees("written by")
+    terminal.wait_for("written by")
     terminal.type("?")
-    terminal.sees("cancel the task, after confirmation")
+    terminal.wait_for("cancel the task, after confirmation")
     assert terminal.shown()[2].strip() == "Keys"
     terminal.type("?")
-    terminal.sees("Running 1")
+    terminal.wait_for("Running 1")
     os.write(terminal.slave, b"\n\n\nwritten by another program")
-    terminal.sees("written by")
+    terminal.wait_for("written by")
     terminal.type("\x0c")
     wait_until(lambda: not any("written by" in line for line in terminal.shown()), "it to be removed")
-    terminal.sees("q quit")
+    terminal.wait_for("q quit")
     assert terminal.shown()[0].startswith(" backburner ") and terminal.shown()[1] == " Running 1"
     terminal.type("q")
-    assert terminal.left() == 0 and terminal.restored
+    assert terminal.wait_for_exit() == 0 and terminal.is_restored
     place.ok("cancel", task_id)
 
 
-def test_a_tiny_terminal_shows_the_selected_task_and_the_quit_key(place: Place, opened: list[Terminal]) -> None:
+def test_a_tiny_terminal_shows_the_selected_task_and_the_quit_key(place: Place, terminals: list[Terminal]) -> None:
     place.finish("true")
-    terminal = top(opened, place, columns=10, lines=3)
-    terminal.sees("^ q quit$")
+    terminal = top(terminals, place, columns=10, lines=3)
+    terminal.wait_for("^ q quit$")
     assert terminal.shown()[1] == " complete…"
     terminal.type("c")
-    terminal.sees("^ Task tas…$")
+    terminal.wait_for("^ Task tas…$")
     terminal.type("q")
-    assert terminal.left() == 0 and terminal.restored and not terminal.screen.wrapped
+    assert terminal.wait_for_exit() == 0 and terminal.is_restored and not terminal.screen.wrapped
 
 
-def test_the_board_applies_changed_settings(place: Place, opened: list[Terminal]) -> None:
-    terminal = top(opened, place)
-    terminal.sees("capacity for 5 more")
+def test_the_board_applies_changed_settings(place: Place, terminals: list[Terminal]) -> None:
+    terminal = top(terminals, place)
+    terminal.wait_for("capacity for 5 more")
     place.configure("[commands]\nmax_concurrent = 7\n")
     wake.wake_all(place.home.socket_dir)
-    terminal.sees("capacity for 7 more")
+    terminal.wait_for("capacity for 7 more")
     place.configure("[commands]\nmax_concurrent = many\n")
     wake.wake_all(place.home.socket_dir)
     place.configure("[commands]\nmax_concurrent = 6\n")
     wake.wake_all(place.home.socket_dir)
-    terminal.sees("capacity for 6 more")
+    terminal.wait_for("capacity for 6 more")
     terminal.type("q")
-    assert terminal.left() == 0
+    assert terminal.wait_for_exit() == 0
 
 
-def test_no_colour_setting_disables_colours(place: Place, opened: list[Terminal]) -> None:
+def test_no_colour_setting_disables_colours(place: Place, terminals: list[Terminal]) -> None:
     place.finish("false")
     colour = re.compile(rb"\x1b\[[\d;]*3[1-7][;m]")
-    plain, coloured = top(opened, place, env={"NO_COLOR": "1"}), top(opened, place)
+    plain, coloured = top(terminals, place, env={"NO_COLOR": "1"}), top(terminals, place)
     for terminal in (plain, coloured):
-        terminal.sees("failed .*exit 1")
+        terminal.wait_for("failed .*exit 1")
         terminal.type("q")
-        assert terminal.left() == 0
+        assert terminal.wait_for_exit() == 0
     assert not colour.search(plain.raw) and colour.search(coloured.raw)
 
 
-def test_an_ascii_terminal_gets_ascii_characters(place: Place, opened: list[Terminal]) -> None:
+def test_an_ascii_terminal_gets_ascii_characters(place: Place, terminals: list[Terminal]) -> None:
     place.finish("echo", "進", options=("--description", "進捗"))
-    terminal = top(opened, place, env={"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"})
-    terminal.sees(r"^-- task_\d+_\d+_echo - completed \d+m?s - \?\? -")
+    terminal = top(terminals, place, env={"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"})
+    terminal.wait_for(r"^-- task_\d+_\d+_echo - completed \d+m?s - \?\? -")
     terminal.type("q")
-    assert terminal.left() == 0 and terminal.raw.isascii()
+    assert terminal.wait_for_exit() == 0 and terminal.raw.isascii()
 
 
-def test_an_unknown_terminal_type_gets_the_board(place: Place, opened: list[Terminal]) -> None:
-    terminal = top(opened, place, env={"TERM": "xterm-of-tomorrow"})
-    terminal.sees("No background tasks in this project")
+def test_an_unknown_terminal_type_gets_the_board(place: Place, terminals: list[Terminal]) -> None:
+    terminal = top(terminals, place, env={"TERM": "xterm-of-tomorrow"})
+    terminal.wait_for("No background tasks in this project")
     terminal.type("q")
-    assert terminal.left() == 0 and terminal.restored
+    assert terminal.wait_for_exit() == 0 and terminal.is_restored
 
 
 @pytest.mark.parametrize("term", ["dumb", "", "unknown"])
-def test_an_unsupported_terminal_gets_one_error_line(place: Place, opened: list[Terminal], term: str) -> None:
-    terminal = top(opened, place, env={"TERM": term})
-    assert terminal.left() == 2
+def test_an_unsupported_terminal_gets_one_error_line(place: Place, terminals: list[Terminal], term: str) -> None:
+    terminal = top(terminals, place, env={"TERM": term})
+    assert terminal.wait_for_exit() == 2
     assert terminal.raw.decode() == "`top` needs a terminal; `backburner list` works without one.\r\n"
 
 
@@ -684,12 +685,12 @@ def test_without_a_terminal_top_is_an_error_and_its_json_is_that_of_list(place: 
 @pytest.mark.parametrize("words", [("top",), ("chat", "-m", "hello")])
 @pytest.mark.parametrize("module", ["prompt_toolkit", "wcwidth"])
 def test_without_the_extra_a_sentence_says_what_to_install(
-    place: Place, opened: list[Terminal], module: str, words: tuple[str, ...]
+    place: Place, terminals: list[Terminal], module: str, words: tuple[str, ...]
 ) -> None:
     hidden = place.cwd / "hidden"
     hidden.mkdir()
     (hidden / "sitecustomize.py").write_text(f"import sys; sys.modules['{module}'] = None")
-    terminal = top(opened, place, words=words, env={"PYTHONPATH": str(hidden)})
-    assert terminal.left() == 2
+    terminal = top(terminals, place, words=words, env={"PYTHONPATH": str(hidden)})
+    assert terminal.wait_for_exit() == 2
     what = "`top` needs" if words == ("top",) else "A chat needs"
     assert terminal.raw.decode() == f"{what} the extra `tui`: pip install 'backburner[tui]'.\r\n"
