@@ -93,7 +93,7 @@ def test_a_worktree_of_a_bare_repository_in_the_project_requires_approval(tmp_pa
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the owner of a directory")
 def test_a_repository_of_another_user_requires_approval(project: Path) -> None:
     os.chown(project / ".git", 12345, 12345)
-    assert "somebody else" in verdict(project, "git status").reasons[0]
+    assert "another user" in verdict(project, "git status").reasons[0]
 
 
 def test_an_external_agent_that_uses_git_after_slow_commands_requires_approval(project: Path) -> None:
