@@ -33,8 +33,8 @@ def test_settings_with_absurd_values_are_rejected_with_their_line(place: Place) 
 def test_control_codes_in_arguments_are_escaped(place: Place) -> None:
     done = place.cli("status", "x\x1b[2J\ny")
     assert done.stderr == "Task x\\x1b[2J\\ny not found.\n"
-    parked = place.cli("run", "--", "rm\x1b[2K\rls")
-    assert "\x1b" not in parked.stderr and "\r" not in parked.stderr
+    proposed = place.cli("run", "--", "rm\x1b[2K\rls")
+    assert "\x1b" not in proposed.stderr and "\r" not in proposed.stderr
 
 
 def test_a_label_with_path_separators_stays_inside_the_home(place: Place) -> None:

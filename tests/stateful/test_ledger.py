@@ -84,7 +84,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.event_ids: list[int] = []
         self.highest = 0
         self.places = itertools.count()
-        self.fell: list[tuple[str, str]] = []
+        self.failed_dependents: list[tuple[str, str]] = []
         self.now = NOW
         self.ledgers: list[Ledger] = []
         self.start()
@@ -170,7 +170,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 other.waits.discard(task_id)
             elif other.run == "pending":
                 self.end(other_id, "failed", at, "dependency")
-                self.fell.append((task_id, other_id))
+                self.failed_dependents.append((task_id, other_id))
 
     def queue(self, runner: str, now: int) -> list[str]:
         """The tasks that may be claimed: by priority, then oldest first."""
@@ -407,11 +407,11 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @invariant()
     def failed_dependents_are_found(self) -> None:
-        for task_id, fallen in self.fell:
+        for task_id, dependent in self.failed_dependents:
             found = self.ledger.queries.failed_dependents(task_id)
-            assert fallen in {entry.task.task_id for entry in found}
+            assert dependent in {entry.task.task_id for entry in found}
             assert {entry.run.end.result for entry in found if entry.run} == {"dependency"}
-        self.fell = []
+        self.failed_dependents = []
 
     @invariant()
     def next_due_is_the_next_start_time(self) -> None:
@@ -504,13 +504,13 @@ def test_a_long_dependency_chain_fails_with_its_first_task() -> None:
         assert len({notice.task_id for notice in ledger.notices.notices(unread=False)}) == len(ledger.notices.notices(unread=False)) == 5000
 
 
-@pytest.mark.parametrize("verb", ["settle", "cancel", "fallen"])
+@pytest.mark.parametrize("verb", ["settle", "cancel", "failed_dependents"])
 def test_failing_a_dependency_chain_takes_linear_time(verb: str) -> None:
     """Measured in steps of SQLite's virtual machine."""
     steps = {}
     for length in (200, 400):
         with contextlib.closing(chain(length)) as ledger:
-            if verb == "fallen":
+            if verb == "failed_dependents":
                 ledger.runs.settle([ending("task_0", RunState.FAILED, NOW)], OWNERS[0])
             counted: list[bool] = []
             ledger.database.connection.set_progress_handler(lambda seen=counted: bool(seen.append(False)), 1)

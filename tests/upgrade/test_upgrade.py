@@ -264,11 +264,11 @@ def test_the_wait_of_a_run_is_migrated_to_kind_and_target(tmp_path: Path) -> Non
         "turn:agents": "interactive",
         "elsewhere": "reattach",
     }
-    for n, waits_on in enumerate(before, 100):
+    for n, target in enumerate(before, 100):
         db.execute(
             "INSERT INTO runs (run_id, task_id, n, state, folder, mark, trace_id, span_id, runner, owner, created_at, started_at, waits_on)"
             " VALUES (?, ?, ?, 'waiting', '', '', '', '', 'agents', '1:2:b', 1, 1, ?)",
-            (f"run{n}", task_id, n, waits_on),
+            (f"run{n}", task_id, n, target),
         )
     db.close()
     ledger = open_ledger(path)

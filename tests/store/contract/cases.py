@@ -63,12 +63,12 @@ def agent(ledger: Ledger, wanted: str = "task_g", **more: Any) -> Entry:
 
 
 def waiting_agent_run(
-    ledger: Ledger, wanted: str = "task_g", waits_on: tuple[WaitKind, str | None] = (WaitKind.TOOL, None), **more: Any
+    ledger: Ledger, wanted: str = "task_g", waits_for: tuple[WaitKind, str | None] = (WaitKind.TOOL, None), **more: Any
 ) -> Run:
     """A waiting run of an agent."""
     agent(ledger, wanted, **more)
     (work,) = ledger.runs.claim(AGENT_LANE, OURS, 1, NOW)
-    ledger.runs.suspend(work.run.run_id, OURS, "it wants to write a file", NOW + 1, *waits_on)
+    ledger.runs.suspend(work.run.run_id, OURS, "it wants to write a file", NOW + 1, *waits_for)
     return latest(ledger, wanted)
 
 

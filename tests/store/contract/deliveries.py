@@ -19,10 +19,10 @@ class DeliveryContract:
         assert ledger.deliveries.pending() == []
         for name in ("task_a", "task_b"):
             ledger.runs.settle([done(running(ledger, name, channels=("phone", "~last", "Zulu", "ärger")))], OURS)
-        assert [(letter.task_id, letter.channel) for letter in ledger.deliveries.pending()] == [
+        assert [(notice.task_id, notice.channel) for notice in ledger.deliveries.pending()] == [
             (name, f"to:{channel}") for name in ("task_a", "task_b") for channel in ("phone", "~last", "Zulu", "ärger")
         ]
-        assert [letter.task_id for letter in ledger.deliveries.pending("to:~last")] == ["task_a", "task_b"]
+        assert [notice.task_id for notice in ledger.deliveries.pending("to:~last")] == ["task_a", "task_b"]
         assert ledger.deliveries.pending("to:nobody") == [] == ledger.deliveries.pending("inbox")
 
     def test_a_delivered_notice_is_found_by_the_channels_message_id(self, ledger: Ledger) -> None:
@@ -40,25 +40,25 @@ class DeliveryContract:
         assert ledger.deliveries.find_sent("to:desk", "message-1") is None is ledger.deliveries.find_sent("to:phone", "message-2")
 
     def test_a_delivered_notice_stays_delivered(self, ledger: Ledger) -> None:
-        (letter,) = pending_deliveries(ledger)
-        ledger.deliveries.mark_delivered([letter.notice_id], "message-1", NOW + 2)
-        ledger.deliveries.mark_delivered([letter.notice_id, 999], "message-2", NOW + 3)
-        ledger.deliveries.mark_failed([letter.notice_id], "too late", None, NOW + 4)
+        (notice,) = pending_deliveries(ledger)
+        ledger.deliveries.mark_delivered([notice.notice_id], "message-1", NOW + 2)
+        ledger.deliveries.mark_delivered([notice.notice_id, 999], "message-2", NOW + 3)
+        ledger.deliveries.mark_failed([notice.notice_id], "too late", None, NOW + 4)
         sent = ledger.deliveries.find_sent("to:phone", "message-1")
         assert sent and (sent.acknowledged_at, sent.attempts, sent.failed_at) == (NOW + 2, 0, None)
         assert ledger.deliveries.failed() == []
 
     def test_a_failed_delivery_is_retried_or_given_up_and_can_be_retried_manually(self, ledger: Ledger) -> None:
-        (letter,) = pending_deliveries(ledger)
-        ledger.deliveries.mark_failed([letter.notice_id], "no answer", NOW + 60, NOW + 1)
+        (notice,) = pending_deliveries(ledger)
+        ledger.deliveries.mark_failed([notice.notice_id], "no answer", NOW + 60, NOW + 1)
         (again,) = ledger.deliveries.pending()
         assert (again.attempts, again.error, again.next_attempt_at, again.failed_at) == (1, "no answer", NOW + 60, None)
         assert "notice_undeliverable" not in kinds(ledger)
-        ledger.deliveries.mark_failed([letter.notice_id], "gone", None, NOW + 70)
+        ledger.deliveries.mark_failed([notice.notice_id], "gone", None, NOW + 70)
         (dead,) = ledger.deliveries.failed()
         assert (dead.attempts, dead.error, dead.failed_at) == (2, "gone", NOW + 70)
         assert ledger.deliveries.pending() == [] and kinds(ledger)[-1] == "notice_undeliverable"
-        ledger.deliveries.retry([letter.notice_id])
+        ledger.deliveries.retry([notice.notice_id])
         (alive,) = ledger.deliveries.pending()
         assert (alive.attempts, alive.next_attempt_at, alive.failed_at) == (0, None, None) and ledger.deliveries.failed() == []
 
@@ -90,14 +90,14 @@ class DeliveryContract:
         approve(ledger, "task_r")
         assert ledger.deliveries.open_questions() == []
 
-    @pytest.mark.parametrize("reason", ["letter", "source", "question"])
+    @pytest.mark.parametrize("reason", ["notice", "source", "question"])
     def test_integrations_are_needed_for_deliveries_sources_and_open_questions(self, ledger: Ledger, reason: str) -> None:
         ended(ledger, "task_done")
         waiting_agent_run(ledger, "task_waiting")
         assert not ledger.deliveries.integrations_needed()
         match reason:
-            case "letter":
-                ids = [letter.notice_id for letter in pending_deliveries(ledger)]
+            case "notice":
+                ids = [notice.notice_id for notice in pending_deliveries(ledger)]
                 assert ledger.deliveries.integrations_needed()
                 ledger.deliveries.mark_failed(ids, "gone", None, NOW)
             case "source":

@@ -479,25 +479,25 @@ class RunQueueContract:
     @pytest.mark.parametrize("how", ENDS)
     def test_a_run_that_waits_for_a_task_continues_when_that_ends(self, ledger: Ledger, how: str) -> None:
         create_task_that_ends(ledger, how)
-        waiting = waiting_agent_run(ledger, waits_on=(WaitKind.TASK, "task_a"))
+        waiting = waiting_agent_run(ledger, waits_for=(WaitKind.TASK, "task_a"))
         assert waiting.state == RunState.WAITING
         end_task(ledger, how)
         assert latest(ledger, "task_g").state == RunState.PENDING
-        waiting_agent_run(ledger, "task_late", waits_on=(WaitKind.TASK, "task_a"), priority=1)
+        waiting_agent_run(ledger, "task_late", waits_for=(WaitKind.TASK, "task_a"), priority=1)
         assert latest(ledger, "task_late").state == RunState.PENDING  # the other task ended before the run was suspended
 
     def test_a_run_that_waits_for_a_missing_task_continues(self, ledger: Ledger) -> None:
-        assert waiting_agent_run(ledger, "task_a", waits_on=(WaitKind.TASK, "task_missing")).state == RunState.PENDING
-        assert waiting_agent_run(ledger, "task_b", waits_on=(WaitKind.REATTACH, None), priority=1).state == RunState.PENDING
-        assert waiting_agent_run(ledger, "task_c", waits_on=(WaitKind.INTERACTIVE, AGENT_LANE), priority=1).state == RunState.PENDING
+        assert waiting_agent_run(ledger, "task_a", waits_for=(WaitKind.TASK, "task_missing")).state == RunState.PENDING
+        assert waiting_agent_run(ledger, "task_b", waits_for=(WaitKind.REATTACH, None), priority=1).state == RunState.PENDING
+        assert waiting_agent_run(ledger, "task_c", waits_for=(WaitKind.INTERACTIVE, AGENT_LANE), priority=1).state == RunState.PENDING
 
     def test_the_user_is_notified_each_time_a_recurring_task_waits_for_them(self, ledger: Ledger) -> None:
         recurring(ledger)
         propose(ledger, "task_p")
-        for number, waits_on in enumerate(((WaitKind.APPROVAL, None), (WaitKind.TASK, "task_p"), (WaitKind.BUDGET, None))):
+        for number, waits_for in enumerate(((WaitKind.APPROVAL, None), (WaitKind.TASK, "task_p"), (WaitKind.BUDGET, None))):
             ledger.recurring.run_now("task_r", NOW, "tasks")
             run = ledger.runs.claim(ENGINE, OURS, 1, NOW)[0].run
-            ledger.runs.suspend(run.run_id, OURS, "it changed", NOW + 1, *waits_on, asked="abcdef0123456789" if number == 0 else None)
+            ledger.runs.suspend(run.run_id, OURS, "it changed", NOW + 1, *waits_for, asked="abcdef0123456789" if number == 0 else None)
             ledger.tasks.request_cancel("task_r", NOW + 2, only_run=True)
         texts = [notice.text for notice in ledger.notices.notices() if notice.kind == NoticeKind.WAITING]
         assert "it changed (fingerprint abcdef" in texts[0] and "backburner approve task_r" in texts[0]
@@ -507,10 +507,10 @@ class RunQueueContract:
     def test_no_notice_when_a_recurring_task_yields_or_waits_for_a_running_task(self, ledger: Ledger) -> None:
         running(ledger)
         ledger.sessions.begin_interactive(InteractiveLease(THEIRS, AGENT_LANE, None, NOW))
-        for number, waits_on in enumerate(((WaitKind.INTERACTIVE, AGENT_LANE), (WaitKind.TASK, "task_x"))):
+        for number, waits_for in enumerate(((WaitKind.INTERACTIVE, AGENT_LANE), (WaitKind.TASK, "task_x"))):
             recurring(ledger, f"task_{number}")
             ledger.recurring.run_now(f"task_{number}", NOW, "tasks")
-            ledger.runs.suspend(ledger.runs.claim(ENGINE, OURS, 1, NOW)[0].run.run_id, OURS, "it waits", NOW + 1, *waits_on)
+            ledger.runs.suspend(ledger.runs.claim(ENGINE, OURS, 1, NOW)[0].run.run_id, OURS, "it waits", NOW + 1, *waits_for)
             assert latest(ledger, f"task_{number}").state == RunState.WAITING
         assert ledger.notices.notices() == []
 
@@ -524,7 +524,7 @@ class RunQueueContract:
 
     @pytest.mark.parametrize("kind", [WaitKind.APPROVAL, WaitKind.BUDGET])
     def test_no_other_waiting_run_is_requeued_without_an_answer(self, ledger: Ledger, kind: WaitKind) -> None:
-        run = waiting_agent_run(ledger, waits_on=(kind, None))
+        run = waiting_agent_run(ledger, waits_for=(kind, None))
         unchanged = ledger_content(ledger)
         for run_id in (run.run_id, "task_missing"):
             with pytest.raises(StaleRun):

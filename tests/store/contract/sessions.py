@@ -51,8 +51,8 @@ class SessionContract:
     def test_yielding_runs_continue_after_the_last_lease_of_their_lane(self, ledger: Ledger) -> None:
         ledger.sessions.begin_interactive(InteractiveLease(OURS, AGENT_LANE, None, NOW))
         ledger.sessions.begin_interactive(InteractiveLease(THEIRS, AGENT_LANE, None, NOW))
-        assert waiting_agent_run(ledger, "task_a", waits_on=(WaitKind.INTERACTIVE, AGENT_LANE)).state == RunState.WAITING
-        waiting_agent_run(ledger, "task_b", waits_on=(WaitKind.TOOL, None))
+        assert waiting_agent_run(ledger, "task_a", waits_for=(WaitKind.INTERACTIVE, AGENT_LANE)).state == RunState.WAITING
+        waiting_agent_run(ledger, "task_b", waits_for=(WaitKind.TOOL, None))
         ledger.sessions.end_interactive(OURS, NOW + 5)
         assert latest(ledger, "task_a").state == RunState.WAITING
         ledger.sessions.end_interactive(THEIRS, NOW + 6)

@@ -314,7 +314,7 @@ class TaskContract:
         propose(ledger, channels=("phone",), session="claude:1", question=lambda task_id: f"May {task_id} run?", asked="print1")
         (notice,) = ledger.notices.notices()
         assert (notice.channel, notice.kind, notice.text) == ("inbox", NoticeKind.PROPOSED, "May task_x run?")
-        assert [letter.channel for letter in ledger.deliveries.pending()] == ["to:phone"]
+        assert [notice.channel for notice in ledger.deliveries.pending()] == ["to:phone"]
         assert entry_of_task(ledger, "task_x").question_fingerprint == "print1"
         approve(ledger, "task_x")
         assert ledger.notices.notices() == [] == ledger.deliveries.pending()
@@ -347,7 +347,7 @@ class TaskContract:
 
     @pytest.mark.parametrize(("kind", "extensions"), [(WaitKind.APPROVAL, 0), (WaitKind.TOOL, 0), (WaitKind.BUDGET, 1)])
     def test_approving_a_waiting_run_continues_it(self, ledger: Ledger, kind: WaitKind, extensions: int) -> None:
-        run = waiting_agent_run(ledger, waits_on=(kind, None))
+        run = waiting_agent_run(ledger, waits_for=(kind, None))
         yes = Approval("user", "chat", NOW + 9, "print2")
         task, again = ledger.tasks.approve("task_g", yes, runner=ENGINE, folder="tasks")
         assert again is not None and (again.run_id, again.state, again.owner, again.started_at) == (
@@ -364,7 +364,7 @@ class TaskContract:
     def test_rejecting_a_waiting_run_ends_it_or_continues_without_the_tool_call(self, ledger: Ledger) -> None:
         ends = {WaitKind.APPROVAL: Result.DENIED, WaitKind.BUDGET: Result.BUDGET}
         for number, (kind, result) in enumerate(ends.items()):
-            waiting_agent_run(ledger, f"task_{number}", waits_on=(kind, None))
+            waiting_agent_run(ledger, f"task_{number}", waits_for=(kind, None))
             task, run = ledger.tasks.refuse(f"task_{number}", expired=False, now=NOW + 9)
             assert run and (task.state, run.state, run.end.result, run.wait) == (TaskState.FAILED, RunState.FAILED, result, None)
         waiting_agent_run(ledger, "task_step")
@@ -375,8 +375,8 @@ class TaskContract:
     def test_a_run_that_waits_for_a_task_or_a_lease_cannot_be_answered(self, ledger: Ledger, answer: str) -> None:
         propose(ledger, "task_other")
         ledger.sessions.begin_interactive(InteractiveLease(THEIRS, AGENT_LANE, None, NOW))
-        waiting_agent_run(ledger, "task_a", waits_on=(WaitKind.TASK, "task_other"))
-        waiting_agent_run(ledger, "task_b", waits_on=(WaitKind.INTERACTIVE, AGENT_LANE))
+        waiting_agent_run(ledger, "task_a", waits_for=(WaitKind.TASK, "task_other"))
+        waiting_agent_run(ledger, "task_b", waits_for=(WaitKind.INTERACTIVE, AGENT_LANE))
         unchanged = ledger_content(ledger)
         for task_id, why in (("task_a", f"backburner {answer} task_other"), ("task_b", "stop using the same model")):
             with pytest.raises(BadInput, match=why):
@@ -431,7 +431,7 @@ class TaskContract:
         propose(ledger, channels=("phone",), question=lambda _: "May it?", asked="print1")
         ledger.tasks.ask_again("task_x", "task_x", "print2", "May it now?", NOW + 5)
         assert entry_of_task(ledger, "task_x").question_fingerprint == "print2"
-        assert [letter.text for letter in ledger.deliveries.pending()] == ["May it?", "May it now?"]
+        assert [notice.text for notice in ledger.deliveries.pending()] == ["May it?", "May it now?"]
 
     def test_a_changed_waiting_run_is_asked_again_in_the_requesters_channel(self, ledger: Ledger) -> None:
         task = recurring(ledger, channels=("phone",))
@@ -440,9 +440,9 @@ class TaskContract:
         ledger.runs.suspend(run.run_id, OURS, "it changed", NOW + 1, asked="print1")
         ledger.tasks.ask_again("task_r", "task_r", "print2", "And now?", NOW + 2)
         assert entry_of_task(ledger, "task_r").question_fingerprint == "print2"
-        letters = ledger.deliveries.pending()
-        assert [(letter.kind, letter.run_id) for letter in letters] == [(NoticeKind.WAITING, run.run_id)] * 2
-        assert letters[-1].text == "And now?"
+        notices = ledger.deliveries.pending()
+        assert [(notice.kind, notice.run_id) for notice in notices] == [(NoticeKind.WAITING, run.run_id)] * 2
+        assert notices[-1].text == "And now?"
 
     def test_an_answered_question_is_not_asked_again(self, ledger: Ledger) -> None:
         propose(ledger, "task_a", channels=("phone",), asked="print1")
@@ -479,7 +479,7 @@ class TaskContract:
         propose(ledger, "task_p")
         ledger.runs.settle([done(running(ledger, channels=("phone",)))], OURS)
         assert ledger.tasks.clear(["task_r", "task_p", "task_x"], NOW) == []
-        ledger.deliveries.mark_delivered([letter.notice_id for letter in ledger.deliveries.pending()], None, NOW)
+        ledger.deliveries.mark_delivered([notice.notice_id for notice in ledger.deliveries.pending()], None, NOW)
         assert ledger.tasks.clear(["task_x"], NOW) == ["tasks/task_x"]
         ledger.tasks.request_cancel("task_r", NOW)
         assert ledger.tasks.clear(["task_r"], NOW) == [] and ledger.queries.get("task_r") is None
