@@ -15,7 +15,7 @@ import pytest
 
 from backburner.core.models import Caller, ProcessId
 from backburner.services.app import App
-from backburner.system import processes as process
+from backburner.system import processes
 from backburner.system.caller_identity import current_caller
 from backburner.system.home import Home
 
@@ -118,23 +118,23 @@ class Place:
 
     @property
     def engine(self) -> ProcessId | None:
-        return process.engine_of(self.home)
+        return processes.engine_of(self.home)
 
     def kill_engine(self) -> None:
         """Kill the engine with SIGKILL. Its keeper starts another."""
         if engine := self.engine:
-            process.send(engine, signal.SIGKILL)
-            wait_until(lambda: not process.is_alive(engine), "the engine to die")
+            processes.send(engine, signal.SIGKILL)
+            wait_until(lambda: not processes.is_alive(engine), "the engine to die")
 
     def stop_engine(self) -> None:
         """Stop the engine and its keeper, and an engine that is just starting, so that none comes back."""
 
         def gone() -> bool:
             for keeper in self.processes("backburner-keeper"):
-                process.send(keeper, signal.SIGKILL)
+                processes.send(keeper, signal.SIGKILL)
             engines = self.processes(str(self.root))
             for engine in engines:
-                process.send(engine, signal.SIGTERM)
+                processes.send(engine, signal.SIGTERM)
             return not engines
 
         wait_until(gone, "the engine to exit")
@@ -146,7 +146,7 @@ class Place:
         def gone() -> bool:
             remaining = self.processes()
             for found in remaining:
-                process.send(found, signal.SIGTERM)
+                processes.send(found, signal.SIGTERM)
             return not remaining
 
         wait_until(gone, "all processes of the home to exit")
@@ -170,7 +170,7 @@ class Place:
             except OSError:
                 continue
             belongs = str(self.root).encode() in words or f"BACKBURNER_HOME={self.root}".encode() in env
-            if belongs and (not word or word.encode() in words) and (found := process.identify(int(name))):
+            if belongs and (not word or word.encode() in words) and (found := processes.identify(int(name))):
                 members.append(found)
         return members
 
@@ -186,7 +186,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
     here.stop_engine()
     remaining = {found: Path(f"/proc/{found.pid}/cmdline").read_bytes() for found in here.processes()}
     for found in remaining:
-        process.send(found, signal.SIGKILL)
+        processes.send(found, signal.SIGKILL)
     assert not remaining, f"still running: {remaining}"
 
 

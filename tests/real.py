@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from backburner.core.models import ProcessId
-from backburner.system import processes as process
+from backburner.system import processes
 
 _spec = importlib.util.spec_from_file_location("tests_conftest", Path(__file__).with_name("conftest.py"))
 assert _spec and _spec.loader
@@ -44,7 +44,7 @@ def nothing_left(left: Callable[[], dict[ProcessId, bytes]], seconds: float) -> 
         wait_until(lambda: not left(), "the last process to exit", seconds)
     remaining = left()
     for found in remaining:
-        process.send(found, signal.SIGKILL)
+        processes.send(found, signal.SIGKILL)
     assert not remaining, f"still running: {remaining}"
 
 

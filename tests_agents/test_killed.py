@@ -8,7 +8,7 @@ from typing import Any
 
 from harness import KINDS, PATIENCE, Step
 
-from backburner.system import processes as process
+from backburner.system import processes
 
 SEED = int(os.environ.get("BACKBURNER_SEED") or 7)  # read at import, because tests run with a clean environment
 ROUNDS = 6
@@ -36,8 +36,8 @@ def kill(agents_home: Any, victim: str) -> bool:
     if victim in ("engine", "both") and agents_home.place.engine:
         found.append(agents_home.place.engine)
     if victim == "server":
-        found += [process.ProcessId.parse(one["process"]) for one in agents_home.servers if one.get("process")]
-    return sum(process.send(one, signal.SIGKILL) for one in found) > 0
+        found += [processes.ProcessId.parse(one["process"]) for one in agents_home.servers if one.get("process")]
+    return sum(processes.send(one, signal.SIGKILL) for one in found) > 0
 
 
 def test_random_kills_lose_no_task_and_repeat_no_notice(new_agents_home: Any) -> None:

@@ -15,7 +15,7 @@ import real
 from real import Place, need_programs, nothing_left
 
 from backburner.core.models import ProcessId
-from backburner.system import processes as process
+from backburner.system import processes
 
 place, _own_environment = real.place, real._own_environment
 
@@ -40,7 +40,7 @@ def _remaining_processes(place: Place) -> dict[ProcessId, bytes]:  # type: ignor
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
             env = Path(f"/proc/{name}/environ").read_bytes().split(b"\0")
-            if f"HOME={place.environ['HOME']}".encode() in env and place.engine != (found := process.identify(int(name))):
+            if f"HOME={place.environ['HOME']}".encode() in env and place.engine != (found := processes.identify(int(name))):
                 remaining[found] = Path(f"/proc/{name}/cmdline").read_bytes()
         except OSError:
             continue

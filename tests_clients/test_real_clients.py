@@ -32,7 +32,7 @@ from real import CLIENTS, PATIENCE, Gate, Place, wait_until
 
 from backburner.agent_tools.registry import toolset
 from backburner.interfaces.client_setup.wiring import own_command
-from backburner.system import processes as process
+from backburner.system import processes
 from backburner.testing.scripted_model import ScriptedModel
 
 ERAS = ["legacy", "modern"]
@@ -324,4 +324,4 @@ def test_opencode_starts_an_agent_task_gets_its_answer_and_continues_it(home: Pl
         assert "The key hangs beside it." in text
         assert other.seen("The lamp is in the cellar."), "the agent had its whole conversation"
     home.stop_engine()
-    wait_until(lambda: not [process.send(found, signal.SIGTERM) for found in home.processes()], "the agent process to exit")
+    wait_until(lambda: not [processes.send(found, signal.SIGTERM) for found in home.processes()], "the agent process to exit")

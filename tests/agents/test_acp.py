@@ -21,7 +21,7 @@ from backburner.core.models import Task
 from backburner.core.ports import Outcome
 from backburner.core.states import Result
 from backburner.services.app import App, open_app
-from backburner.system import processes as process
+from backburner.system import processes
 from backburner.testing import records
 
 SCRIPTED = Path(__file__).parent / "scripted_acp.py"
@@ -115,8 +115,8 @@ class FakeAgents:
 
     def end_agent_process(self, number: int) -> None:
         for host in self.place.hosts("agents.process"):
-            process.send(host, number)
-            wait_until(lambda host=host: not process.is_alive(host), "the agent process to end")  # type: ignore[misc]
+            processes.send(host, number)
+            wait_until(lambda host=host: not processes.is_alive(host), "the agent process to end")  # type: ignore[misc]
 
 
 def script(*steps: dict[str, Any]) -> str:
@@ -138,7 +138,7 @@ def read(path: Path | str) -> dict[str, Any]:
 
 
 def alive(pid: int) -> bool:
-    return process.identify(pid) is not None
+    return processes.identify(pid) is not None
 
 
 def git(place: Place, *words: str) -> str:
@@ -157,7 +157,7 @@ def agents(place: Place) -> Iterator[FakeAgents]:
     def has_exited() -> bool:
         hosts = place.hosts("agents.process")
         for one in hosts:
-            process.send(one, signal.SIGTERM)
+            processes.send(one, signal.SIGTERM)
         return not hosts
 
     wait_until(has_exited, "the agent process to exit")
@@ -744,7 +744,7 @@ def test_the_agent_runs_in_the_session_of_its_task_not_of_its_submitter(agents: 
     assert approved["code"] == 3 and "Only a person can approve" in approved["err"]
     assert agents.place.status(proposed["task_id"])["status"] == "proposed"
     assert ran["code"] == 0 and "from inside" in ran["out"], ran
-    assert int(limit["out"]) == process.INSIDE, "no child process can approve anything, even without the variables"
+    assert int(limit["out"]) == processes.INSIDE, "no child process can approve anything, even without the variables"
 
 
 def test_notices_are_sent_with_the_next_prompt(agents: FakeAgents) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from conftest import CONFIG, LONG, Place, wait_until
 
-from backburner.system import processes as process
+from backburner.system import processes
 from backburner.testing.scripted_model import ScriptedModel
 
 HERE = Path(__file__).parent
@@ -59,8 +59,8 @@ def kill(place: Place, victim: str) -> int:
     found += [place.engine] if victim in ("engine", "both") and place.engine else []
     for record in (place.root / "opencode").glob("*.json") if victim == "server" else ():
         about = json.loads(record.read_text())
-        found += [process.ProcessId.parse(about["process"])] if about.get("process") else []
-    return sum(process.send(one, signal.SIGKILL) for one in found)
+        found += [processes.ProcessId.parse(about["process"])] if about.get("process") else []
+    return sum(processes.send(one, signal.SIGKILL) for one in found)
 
 
 def test_after_any_kill_every_task_ends_with_exactly_one_notice(home: Place) -> None:

@@ -14,8 +14,7 @@ from conftest import CONFIG, Place, caller, wait_until
 from mcp_client import Raw
 
 from backburner.services.app import open_app
-from backburner.system import processes as process
-from backburner.system import wakeups as wake
+from backburner.system import processes, wakeups
 from backburner.testing.scripted_model import ScriptedModel
 
 
@@ -83,7 +82,7 @@ def make_retries_due(place: Place) -> None:
     with contextlib.closing(apsw.Connection(place.home.ledger)) as ledger:
         ledger.set_busy_timeout(5000)
         ledger.execute("UPDATE runs SET due_at = 0 WHERE state = 'pending' AND due_at IS NOT NULL")
-    wake.wake_all(place.home.socket_dir)
+    wakeups.wake_all(place.home.socket_dir)
 
 
 def prompts(model: ScriptedModel) -> list[str]:
@@ -245,7 +244,7 @@ def test_a_run_with_a_killed_agent_process_gives_one_notice_and_no_retry(home: P
     run_id = home.ok("run-now", "ci").strip()
     wait_until(lambda: list(home.root.glob("tasks/*/.activity.json")), "the agent to run", 40)
     (host,) = home.hosts("agents.process")
-    process.send(host, signal.SIGKILL)
+    processes.send(host, signal.SIGKILL)
     lost = ended(home, "ci", run_id)
     assert lost["status"] == "failed" and [run["cause"] for run in history(home, "ci")] == ["manual"]
     assert len(notice_texts(home)) == 1

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backburner.core import trace_context as trace
+from backburner.core import trace_context
 from backburner.core.trace_context import ParentSpan
 
 T, S = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -25,7 +25,7 @@ T, S = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
     ],
 )
 def test_a_valid_traceparent_gives_the_parent_span(text: str) -> None:
-    assert trace.parse(text) == ParentSpan(T, S)
+    assert trace_context.parse(text) == ParentSpan(T, S)
 
 
 @pytest.mark.parametrize(
@@ -52,16 +52,16 @@ def test_a_valid_traceparent_gives_the_parent_span(text: str) -> None:
     ],
 )
 def test_an_invalid_traceparent_is_ignored(text: str | None) -> None:
-    assert trace.parse(text) is None
+    assert trace_context.parse(text) is None
 
 
 @given(st.text(max_size=80))
 def test_parsing_any_traceparent_does_not_raise(text: str) -> None:
-    assert trace.parse(text) is None
+    assert trace_context.parse(text) is None
 
 
 def test_a_formatted_traceparent_can_be_parsed() -> None:
-    made = [(trace.new_trace_id(), trace.new_span_id()) for _ in range(50)]
-    assert [trace.parse(trace.traceparent(*ids)) for ids in made] == made
+    made = [(trace_context.new_trace_id(), trace_context.new_span_id()) for _ in range(50)]
+    assert [trace_context.parse(trace_context.traceparent(*ids)) for ids in made] == made
     assert len({trace_id for trace_id, _ in made}) == len({span_id for _, span_id in made}) == 50
     assert all(re.fullmatch("[0-9a-f]{32}", trace_id) and re.fullmatch("[0-9a-f]{16}", span_id) for trace_id, span_id in made)

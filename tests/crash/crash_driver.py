@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from backburner.coordination import launcher as starter
+from backburner.coordination import launcher
 from backburner.execution import output_pipe as stream
 from backburner.execution import shim
 from backburner.execution.command import CommandExecutor
@@ -22,7 +22,7 @@ from backburner.store.claims import Claims
 from backburner.store.notice_writer import NoticeWriter
 from backburner.store.run_queue import RunQueueRepository
 from backburner.store.tasks import TaskRepository
-from backburner.system import run_files as folders
+from backburner.system import run_files
 from backburner.system.home import Home
 
 
@@ -77,15 +77,15 @@ POINTS: dict[str, Callable[[], None]] = {
     # a command line
     "inside submit": lambda: committing(TaskRepository, "submit"),
     "after insert": lambda: after(TaskRepository, "submit"),
-    "after metadata": lambda: after(folders, "write_metadata"),
-    "before start": lambda: before(starter, "start_engine"),
-    "after start": lambda: after(starter, "start_engine"),
+    "after metadata": lambda: after(run_files, "write_metadata"),
+    "before start": lambda: before(launcher, "start_engine"),
+    "after start": lambda: after(launcher, "start_engine"),
     "after cancel": lambda: after(TaskRepository, "request_cancel"),
     # a process that claims
     "inside claim": lambda: after(Claims, "take"),
     "after claim": lambda: after(RunQueueRepository, "claim", bool),
-    "folder made": lambda: after(folders, "make"),
-    "inputs written": lambda: after(folders, "write_inputs", bool),
+    "folder made": lambda: after(run_files, "make"),
+    "inputs written": lambda: after(run_files, "write_inputs", bool),
     "after prepare": lambda: after(shim, "prepare"),
     "cat but no shim": lambda: after(stream.Child, "__init__"),
     "after spawn": lambda: after(CommandExecutor, "launch"),

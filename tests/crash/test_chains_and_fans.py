@@ -8,7 +8,7 @@ import pytest
 from conftest import CONFIG, LONG, Place, wait_until
 
 from backburner import BackburnerSync
-from backburner.system import processes as process
+from backburner.system import processes
 
 CHAIN, FAN = (200, 400) if LONG else (50, 200)
 
@@ -36,7 +36,7 @@ def kill_engine_until_done(place: Place, last: str, chance: random.Random) -> in
     while place.status(last)["status"] in ("pending", "running"):
         assert time.monotonic() < deadline, "the tasks do not come to an end"
         if (place.cwd / "book").read_text() and kills < 25 and (engine := place.engine):
-            process.send(engine, signal.SIGKILL)
+            processes.send(engine, signal.SIGKILL)
             kills += 1
         place.cli("wait", last, "--timeout", f"{chance.uniform(0.1, 0.8):.2f}")
     return kills

@@ -13,7 +13,7 @@ from recorder import JobRecorder, change, query, wait_for_stable_engine
 from backburner.execution.command import CommandExecutor
 from backburner.execution.runner import Runner
 from backburner.services.app import open_app
-from backburner.system import processes as process
+from backburner.system import processes
 from backburner.system.home import Home
 from backburner.testing.records import request
 
@@ -35,7 +35,7 @@ async def test_no_run_ends_before_its_start_when_the_clock_changes(tmp_path: Pat
     home, clock, changed = Home(str(tmp_path / "home")), ShiftedClock(), asyncio.Event()
     gate = tmp_path / "gate"
     os.mkfifo(gate)
-    mine = f"{process.myself()}:clock"
+    mine = f"{processes.myself()}:clock"
     with open_app(home, runner=mine) as app:
         app.clock = clock
         executor = CommandExecutor(home, 1 << 20)
@@ -46,7 +46,7 @@ async def test_no_run_ends_before_its_start_when_the_clock_changes(tmp_path: Pat
             home,
             clock,
             runner=mine,
-            owner=process.myself(),
+            owner=processes.myself(),
             cap=1,
             grace=1.0,
             changed=changed.set,

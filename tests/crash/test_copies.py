@@ -11,7 +11,7 @@ import pytest
 from conftest import CONFIG, Place, wait_until
 from recorder import query
 
-from backburner.system import processes as process
+from backburner.system import processes
 
 DOCS = Path(__file__).parents[2] / "docs" / "operate.md"
 
@@ -60,7 +60,7 @@ def test_a_home_is_copied_and_restored_as_documented(place: Place, state: str) -
             place.stop_engine()
         elif state == "everything was killed":
             for one in place.processes():
-                process.send(one, signal.SIGKILL)
+                processes.send(one, signal.SIGKILL)
             wait_until(lambda: not place.processes(), "all to be dead")
 
     run(place, "before")

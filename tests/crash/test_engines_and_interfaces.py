@@ -16,8 +16,7 @@ from conftest import Place, wait_until
 from recorder import query, start_driver, wait_for_stable_engine, wait_until_killed
 
 from backburner import BackburnerSync
-from backburner.system import processes as process
-from backburner.system import wakeups as wake
+from backburner.system import processes, wakeups
 
 CLIENTS = 100
 IDLE = 0.05
@@ -99,13 +98,13 @@ def test_a_hundred_clients_of_a_new_home_get_one_engine(new_home: Place, capsys:
 
 def test_an_engine_started_on_demand_is_replaced_by_one_in_the_foreground(place: Place) -> None:
     task_id = place.run("sh", "-c", "sleep 1; exit 7")
-    wait_until(lambda: wake.wake(place.home.socket_dir, wake.ENGINE_SOCKET), "the first engine")
+    wait_until(lambda: wakeups.wake(place.home.socket_dir, wakeups.ENGINE_SOCKET), "the first engine")
     first = place.engine
     serving = subprocess.Popen([sys.executable, "-m", "backburner", "serve"], cwd=place.cwd, env=place.environ, stderr=subprocess.DEVNULL)
     try:
         wait_until(lambda: place.engine and place.engine.pid == serving.pid, "the other engine to make place")
         wait_until(
-            lambda: first and not process.is_alive(first) and not place.processes("backburner-keeper"), "it to be gone, with its keeper"
+            lambda: first and not processes.is_alive(first) and not place.processes("backburner-keeper"), "it to be gone, with its keeper"
         )
         place.cli("wait", task_id, "--timeout", "20")
         assert place.status(task_id)["exit_code"] == 7
@@ -118,7 +117,7 @@ def test_an_engine_started_on_demand_is_replaced_by_one_in_the_foreground(place:
 
 def test_a_foreground_engine_serves_clients_and_excludes_a_second_engine(place: Place) -> None:
     serving = start_driver(place, "engine", "never")
-    wait_until(lambda: wake.wake(place.home.socket_dir, wake.ENGINE_SOCKET), "the engine")
+    wait_until(lambda: wakeups.wake(place.home.socket_dir, wakeups.ENGINE_SOCKET), "the engine")
     assert place.finish("echo", "hello")["status"] == "completed"
     assert place.engine and place.engine.pid == serving.pid
     assert place.cli("serve").returncode == 2
@@ -227,7 +226,7 @@ def test_no_task_is_stranded_by_many_short_clients(tmp_path: Path) -> None:
     finally:
         wait_for_stable_engine(place)
         place.stop_engine()
-    assert not [one for one in place.processes(str(place.root)) if process.is_alive(one)]
+    assert not [one for one in place.processes(str(place.root)) if processes.is_alive(one)]
 
 
 def test_an_engine_that_cannot_start_has_one_keeper(place: Place) -> None:

@@ -17,7 +17,7 @@ from recorder import JobRecorder, query, wait_for_stable_engine
 from backburner.execution.command import CommandExecutor
 from backburner.execution.runner import Runner
 from backburner.services.app import now_ms, open_app
-from backburner.system import processes as process
+from backburner.system import processes
 from backburner.system.home import Home
 from backburner.testing.records import request
 
@@ -225,7 +225,7 @@ class ExecutorWithoutCapacity(CommandExecutor):
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.EAGAIN])
 async def test_a_start_without_capacity_is_retried_for_one_run_at_a_time(tmp_path: Path, number: int) -> None:
-    home, changed, mine = Home(str(tmp_path / "home")), asyncio.Event(), f"{process.myself()}:room"
+    home, changed, mine = Home(str(tmp_path / "home")), asyncio.Event(), f"{processes.myself()}:room"
     with open_app(home, runner=mine) as app:
         executor = ExecutorWithoutCapacity(home, 1 << 20)
         executor.number = number
@@ -236,7 +236,7 @@ async def test_a_start_without_capacity_is_retried_for_one_run_at_a_time(tmp_pat
             home,
             now_ms,
             runner=mine,
-            owner=process.myself(),
+            owner=processes.myself(),
             cap=3,
             grace=1.0,
             changed=changed.set,

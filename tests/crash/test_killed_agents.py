@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from conftest import CONFIG, LONG, Place, caller, wait_until
 
-from backburner.system import processes as process
+from backburner.system import processes
 from backburner.testing.scripted_model import ScriptedModel
 
 
@@ -24,10 +24,10 @@ def home(place: Place) -> Iterator[Place]:
         place.ok("trust", ".")
         yield place
         place.stop_engine()
-        wait_until(lambda: not [process.send(one, signal.SIGTERM) for one in place.processes()], "the agent process to leave")
+        wait_until(lambda: not [processes.send(one, signal.SIGTERM) for one in place.processes()], "the agent process to leave")
 
 
-def agent_process(place: Place) -> process.ProcessId | None:
+def agent_process(place: Place) -> processes.ProcessId | None:
     """The running agent process."""
     found = [one for one in place.processes() if b"agents.process" in Path(f"/proc/{one.pid}/cmdline").read_bytes()]
     return found[0] if found else None
@@ -54,7 +54,7 @@ def test_a_killed_agent_process_loses_no_message_and_runs_no_tool_twice(home: Pl
         task_id = home.ok("ask", f"[[script: {json.dumps(steps(number))}]]").strip()
         wait_until(lambda task_id=task_id: status(home, task_id)["status"] not in ("pending",), "it to start", 40)
         time.sleep(chance.uniform(0.0, 1.2))
-        if (victim := agent_process(home)) and process.send(victim, signal.SIGKILL):
+        if (victim := agent_process(home)) and processes.send(victim, signal.SIGKILL):
             kills += 1
         wait_until(lambda task_id=task_id: status(home, task_id)["status"] in ("completed", "failed"), "its end", 40)
         ended = status(home, task_id)

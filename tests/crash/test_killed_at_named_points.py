@@ -11,8 +11,7 @@ from conftest import Place, wait_until
 from recorder import Job, JobRecorder, query, start_driver, wait_for_stable_engine, wait_until_killed
 
 from backburner.core.models import ProcessId
-from backburner.system import processes as process
-from backburner.system import wakeups as wake
+from backburner.system import processes, wakeups
 
 IN_THE_CLI = ["after insert", "after metadata", "before start", "after start"]
 STARTING, RECORDING = ["folder made", "after prepare", "cat but no shim", "after spawn"], ["inside record", "after record"]
@@ -47,14 +46,14 @@ def start_engine(place: Place, point: str = "never") -> "subprocess.Popen[str]":
 
 
 def _listens(place: Place) -> bool:
-    return wake.wake(place.home.socket_dir, wake.ENGINE_SOCKET)
+    return wakeups.wake(place.home.socket_dir, wakeups.ENGINE_SOCKET)
 
 
 def kill_engine_and_keeper(place: Place) -> None:
     """Kill the engine and its keeper, so that it is not started again."""
     for keeper in place.processes("backburner-keeper"):
-        process.send(keeper, signal.SIGKILL)
-        wait_until(lambda keeper=keeper: not process.is_alive(keeper), "the keeper to be dead")
+        processes.send(keeper, signal.SIGKILL)
+        wait_until(lambda keeper=keeper: not processes.is_alive(keeper), "the keeper to be dead")
     place.kill_engine()
 
 
@@ -169,7 +168,7 @@ def test_an_engine_killed_after_the_exit_file_is_written_loses_no_end(recorder: 
     wait_until(lambda: recorder.has_started(job), "the command")
     engine = recorder.place.engine
     assert engine
-    process.send(engine, signal.SIGSTOP)
+    processes.send(engine, signal.SIGSTOP)
     recorder.open_gate(job)
     wait_until(lambda: exit_file(recorder, job) == "4", "the exit file")
     row = recorder.row(job)
@@ -246,7 +245,7 @@ def check_cancelled(recorder: JobRecorder, job: Job) -> None:
     row = recorder.row(job)
     assert row and (row.state, row.notices, row.starts, row.ends) == ("cancelled", 1, 1, 1), row
     assert recorder.start_count(job) == 1
-    assert not process.members(None, process_tag_of(recorder, job))
+    assert not processes.members(None, process_tag_of(recorder, job))
 
 
 def process_tag_of(recorder: JobRecorder, job: Job) -> str:
@@ -303,7 +302,7 @@ def test_a_cancel_is_executed_by_the_next_engine(recorder: JobRecorder) -> None:
     wait_until(lambda: recorder.has_started(job), "the command")
     engine = recorder.place.engine
     assert engine
-    process.send(engine, signal.SIGSTOP)
+    processes.send(engine, signal.SIGSTOP)
     wait_until_killed(start_driver(recorder.place, "cli", "after cancel", "cancel", task_id))
     kill_engine_and_keeper(recorder.place)
     recorder.place.ok("list")
@@ -326,7 +325,7 @@ def check_stopped(place: Place, task_id: str) -> None:
     """Check that a task is cancelled and that no process of it is left."""
     done = place.status(task_id)
     assert (done["status"], done["result"], done["exit_code"], done["error"]) == ("cancelled", "signal", 137, None)
-    assert not process.members(None, str(query(place, "SELECT process_tag FROM runs WHERE task_id = ?", task_id)[0][0]))
+    assert not processes.members(None, str(query(place, "SELECT process_tag FROM runs WHERE task_id = ?", task_id)[0][0]))
     wait_for_stable_engine(place)
 
 
@@ -348,7 +347,7 @@ def test_a_run_lost_in_a_reboot_before_its_cancel_is_not_cancelled(place: Place)
     engine = start_engine(place)
     task_id = start_stubborn_command(place)
     wait_until(lambda: place.status(task_id)["pid"], "the shim's pid in the ledger")
-    process.send(process.identify(engine.pid), signal.SIGSTOP)  # type: ignore[arg-type]
+    processes.send(processes.identify(engine.pid), signal.SIGSTOP)  # type: ignore[arg-type]
     wait_until_killed(start_driver(place, "cli", "after cancel", "cancel", task_id))
     wait_until_killed(engine, by_us=True)
     place.environ["BACKBURNER_BOOT_ID"] = "b" * 32
@@ -356,7 +355,7 @@ def test_a_run_lost_in_a_reboot_before_its_cancel_is_not_cancelled(place: Place)
     done = place.status(task_id)
     place.stop_engine()
     assert (done["status"], done["result"]) == ("failed", "lost")
-    assert process.end_all(None, str(query(place, "SELECT process_tag FROM runs WHERE task_id = ?", task_id)[0][0])), "it never knew"
+    assert processes.end_all(None, str(query(place, "SELECT process_tag FROM runs WHERE task_id = ?", task_id)[0][0])), "it never knew"
 
 
 def exit_code_file(place: Place, task_id: str) -> str:
@@ -449,7 +448,7 @@ def shim_of(recorder: JobRecorder, job: Job) -> ProcessId:
     row = recorder.row(job)
     assert row
     wait_until(lambda: recorder.place.status(row.task_id)["pid"], "the shim's pid in the ledger")
-    found = process.identify(int(str(recorder.place.status(row.task_id)["pid"])))
+    found = processes.identify(int(str(recorder.place.status(row.task_id)["pid"])))
     assert found
     return found
 
@@ -462,8 +461,8 @@ def test_a_command_continues_without_its_shim_and_is_reported_as_lost(recorder: 
     shim = shim_of(recorder, job)
     if engine_too:
         kill_engine_and_keeper(recorder.place)
-    process.send(shim, signal.SIGKILL)
-    wait_until(lambda: not process.is_alive(shim), "the shim to be dead")
+    processes.send(shim, signal.SIGKILL)
+    wait_until(lambda: not processes.is_alive(shim), "the shim to be dead")
     for _ in range(2):
         assert recorder.place.status(task_id)["status"] == "running", "its end must not be reported before it happens"
     assert recorder.start_count(job) == 1

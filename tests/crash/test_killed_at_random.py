@@ -15,7 +15,7 @@ import pytest
 from conftest import CONFIG, LONG, Place, wait_until
 from recorder import Job, JobRecorder, start_driver, wait_for_stable_engine
 
-from backburner.system import processes as process
+from backburner.system import processes
 
 ROUNDS = 500 if LONG else 20
 PER_HOME = 10
@@ -79,12 +79,12 @@ class Round:
                 self._kill_child(embedder, "embedder")
 
     def _kill_engine(self) -> None:
-        if (engine := self.place.engine) and process.send(engine, signal.SIGKILL):
+        if (engine := self.place.engine) and processes.send(engine, signal.SIGKILL):
             self.killed["engine"] += 1
 
     def _kill_keepers(self) -> None:
         for keeper in self.place.processes("backburner-keeper"):
-            self.killed["keeper"] += process.send(keeper, signal.SIGKILL)
+            self.killed["keeper"] += processes.send(keeper, signal.SIGKILL)
 
     def _kill_child(self, child: "subprocess.Popen[str]", name: str) -> None:
         if child.poll() is None:

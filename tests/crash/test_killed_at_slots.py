@@ -30,8 +30,7 @@ from backburner.store import writers
 from backburner.store.ledger import open_ledger
 from backburner.store.recurring import RecurringRepository
 from backburner.store.run_writer import RunWriter
-from backburner.system import processes as process
-from backburner.system import run_files as folders
+from backburner.system import processes, run_files
 from backburner.testing import FakeClock
 from backburner.testing.records import request
 
@@ -185,13 +184,13 @@ class RecurringTaskKiller:
 
     def _kill_keeper(self) -> None:
         for one in self.place.processes("backburner-keeper"):
-            self.keepers_killed += process.send(one, signal.SIGKILL)
-            wait_until(lambda one=one: not process.is_alive(one), "the keeper to be dead")
+            self.keepers_killed += processes.send(one, signal.SIGKILL)
+            wait_until(lambda one=one: not processes.is_alive(one), "the keeper to be dead")
         self._kept = False
 
     def _kill(self, engine: ProcessId) -> None:
-        assert process.send(engine, signal.SIGKILL), "the engine had already exited"
-        wait_until(lambda: not process.is_alive(engine), "the engine to be dead")
+        assert processes.send(engine, signal.SIGKILL), "the engine had already exited"
+        wait_until(lambda: not processes.is_alive(engine), "the engine to be dead")
         self._victim = engine
         self._restarts += 1
 
@@ -214,7 +213,7 @@ class RecurringTaskKiller:
         for row in runs.values():
             if row.state != "completed" or (row.starts, row.ends) != (1, 1):
                 wrong.append(f"{row} did not start once and complete once, although no command was killed")
-            begun = folders.exit_text(str(self.place.root / row.folder)) != ""
+            begun = run_files.exit_text(str(self.place.root / row.folder)) != ""
             if lines[row.run_id] != (begun or row.state == "completed"):
                 wrong.append(f"{row}: its command {'began' if begun else 'did not begin'}, and signed {lines[row.run_id]} times")
         tasks = query(self.place, "SELECT name, schedule, fired, run_count, state, paused_because FROM tasks")

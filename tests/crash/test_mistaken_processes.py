@@ -11,7 +11,7 @@ from conftest import Place, wait_until
 from recorder import JobRecorder, change, start_driver, wait_for_stable_engine, wait_until_killed
 
 from backburner.core.models import ProcessId
-from backburner.system import processes as process
+from backburner.system import processes
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def recorder(place: Place) -> Iterator[JobRecorder]:
 def stranger() -> Iterator[ProcessId]:
     """An unrelated running process that leads its own session and group, as a daemon would."""
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True, env={})
-    found = process.identify(child.pid)
+    found = processes.identify(child.pid)
     assert found
     yield found
     child.kill()
@@ -36,10 +36,10 @@ def create_unobserved_task(recorder: JobRecorder, name: str) -> str:
     job = recorder.job(name, gated=True)
     task_id = recorder.submit(job)
     wait_until(lambda: recorder.has_started(job) and recorder.place.status(task_id)["pid"], "the command")
-    shim = process.identify(int(str(recorder.place.status(task_id)["pid"])))
+    shim = processes.identify(int(str(recorder.place.status(task_id)["pid"])))
     assert shim
     for keeper in recorder.place.processes("backburner-keeper"):
-        process.send(keeper, signal.SIGKILL)
+        processes.send(keeper, signal.SIGKILL)
     recorder.place.kill_engine()
     os.killpg(shim.pid, signal.SIGKILL)
     wait_until(lambda: not [one for one in recorder.place.processes() if one.pid != os.getpid()], "everything to be dead")
@@ -64,7 +64,7 @@ def test_a_reused_pid_is_never_signalled(recorder: JobRecorder, stranger: Proces
     task_id = create_unobserved_task(recorder, "recycled")
     change(recorder.place, "UPDATE runs SET process = ? WHERE task_id = ?", str(forge(stranger)), task_id)
     done = recorder.place.cli("cancel", task_id)
-    assert process.is_alive(stranger), "the cancel killed an unrelated process"
+    assert processes.is_alive(stranger), "the cancel killed an unrelated process"
     assert recorder.place.status(task_id)["status"] in ("cancelled", "failed"), (done.stdout, done.stderr)
 
 
@@ -74,7 +74,7 @@ def test_a_reused_pid_is_not_waited_for(recorder: JobRecorder, stranger: Process
     recorder.place.cli("wait", task_id, "--timeout", "10")
     done = recorder.place.status(task_id)
     assert (done["status"], done["result"]) == ("failed", "lost")
-    assert process.is_alive(stranger)
+    assert processes.is_alive(stranger)
 
 
 def test_an_owner_with_a_reused_pid_is_dead(recorder: JobRecorder, stranger: ProcessId) -> None:
@@ -83,13 +83,13 @@ def test_an_owner_with_a_reused_pid_is_dead(recorder: JobRecorder, stranger: Pro
     change(recorder.place, "UPDATE runs SET owner = ? WHERE task_id = ?", str(earlier(stranger)), task_id)
     recorder.place.cli("wait", task_id, "--timeout", "10")
     assert recorder.place.status(task_id)["result"] == "lost"
-    assert process.is_alive(stranger)
+    assert processes.is_alive(stranger)
 
 
 def test_a_lock_file_with_a_reused_pid_does_not_prevent_a_start(place: Place, stranger: ProcessId) -> None:
     (place.root / "engine.lock").write_text(f"{earlier(stranger)}\n")
     assert place.finish("echo", "hello")["status"] == "completed"
-    assert place.engine and place.engine.pid != stranger.pid and process.is_alive(stranger)
+    assert place.engine and place.engine.pid != stranger.pid and processes.is_alive(stranger)
 
 
 def test_a_run_interrupted_by_a_reboot_is_reported_as_lost(recorder: JobRecorder) -> None:
@@ -100,7 +100,7 @@ def test_a_run_interrupted_by_a_reboot_is_reported_as_lost(recorder: JobRecorder
     ids = {job.name: recorder.submit(job) for job in (cut, done, queued)}
     wait_until(lambda: recorder.has_started(cut) and recorder.has_started(done), "the commands")
     for keeper in place.processes("backburner-keeper"):
-        process.send(keeper, signal.SIGKILL)
+        processes.send(keeper, signal.SIGKILL)
     place.kill_engine()
     recorder.open_gate(done)
     wait_until(lambda: (place.folder(ids["done"]) / ".exit").read_text().strip() == "5", "the end that nobody saw")
@@ -113,16 +113,16 @@ def test_a_run_interrupted_by_a_reboot_is_reported_as_lost(recorder: JobRecorder
         lost = place.status(ids["cut"])
     finally:
         for one in place.processes(str(place.root)):
-            process.send(one, signal.SIGKILL)  # the engine of the simulated boot, and its keeper
+            processes.send(one, signal.SIGKILL)  # the engine of the simulated boot, and its keeper
     assert (lost["status"], lost["result"], lost["exit_code"]) == ("failed", "lost", None)
     assert "was restarted" in str(lost["error"])
     assert any(notice["task_id"] == ids["cut"] and "was restarted" in notice["text"] for notice in shown)
     row = recorder.row(cut)
     assert row and (row.notices, row.ends) == (1, 1) and recorder.start_count(cut) == 1, "what is lost is never run again"
     recorder.check([done, queued])
-    assert still_there and all(map(process.is_alive, still_there)), "nothing is signalled on the word of another boot"
+    assert still_there and all(map(processes.is_alive, still_there)), "nothing is signalled on the word of another boot"
     recorder.open_gate(cut)
-    wait_until(lambda: not any(map(process.is_alive, still_there)), "the command that never knew")
+    wait_until(lambda: not any(map(processes.is_alive, still_there)), "the command that never knew")
 
 
 def test_a_run_claimed_before_a_reboot_is_lost_and_not_started_again(recorder: JobRecorder) -> None:

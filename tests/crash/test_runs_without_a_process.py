@@ -14,7 +14,7 @@ from backburner.core.models import Entry
 from backburner.execution.command import Command, CommandExecutor
 from backburner.execution.runner import Runner
 from backburner.services.app import now_ms, open_app
-from backburner.system import processes as process
+from backburner.system import processes
 from backburner.system.home import Home
 from backburner.testing.records import request
 
@@ -76,11 +76,11 @@ class FailingExecutor(CommandExecutor):
 async def run_to_the_end(tmp_path: Path, line: str, *, before: bool = False, after: bool = False) -> Entry:
     """Run one command with a failing executor; returns its task."""
     home, changed = Home(str(tmp_path / "home")), asyncio.Event()
-    mine = f"{process.myself()}:failing"
+    mine = f"{processes.myself()}:failing"
     with open_app(home, runner=mine) as app:
         executor = FailingExecutor(home, 1 << 20)
         executor.before, executor.after = before, after
-        owner = process.myself()
+        owner = processes.myself()
         runner = Runner(
             app._ledger.runs, app._ledger.queries, executor, home, now_ms, runner=mine, owner=owner, cap=1, grace=1.0, changed=changed.set
         )

@@ -9,7 +9,7 @@ import pytest
 from conftest import CONFIG, Place, wait_until
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from backburner.core import trace_context as trace
+from backburner.core import trace_context
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
@@ -68,10 +68,10 @@ def collector() -> Iterator[Collector]:
 
 
 def test_a_task_inherits_its_trace_and_passes_it_to_the_command(place: Place) -> None:
-    environ = {"TRACEPARENT": trace.traceparent(TRACE, PARENT)}
+    environ = {"TRACEPARENT": trace_context.traceparent(TRACE, PARENT)}
     task_id = place.ok("run", "--yes", "--shell", "--", "echo $TRACEPARENT", env=environ).strip()
     place.ok("wait", task_id)
-    given = trace.parse(place.log(task_id).decode())
+    given = trace_context.parse(place.log(task_id).decode())
     assert given == (TRACE, place.status(task_id)["span_id"])
     spans = {span["name"]: span for span in place.json("traces", "--task", task_id)}  # type: ignore[union-attr]
     start, run = spans["background_task_start"], spans["background_task_execute"]

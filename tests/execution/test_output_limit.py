@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from conftest import wait_until
 
-from backburner.execution import output_limit as cap
+from backburner.execution import output_limit
 from backburner.execution.output_limit import OutputLimit
-from backburner.system import processes as process
+from backburner.system import processes
 from backburner.system.log_file import Log, cut_marker
 
 LIMIT = 64 * 1024
@@ -57,7 +57,7 @@ def writer(tmp_path: Path) -> Iterator[Callable[[bytes], None]]:
         end = data[-16:]
         wait_until(lambda: path.read_bytes()[-16:] == end, "the output to arrive")
 
-    feed.process = process.identify(child.pid)  # type: ignore[attr-defined]
+    feed.process = processes.identify(child.pid)  # type: ignore[attr-defined]
     yield feed
     child.stdin.close()
     assert child.wait() == 0
@@ -66,7 +66,7 @@ def writer(tmp_path: Path) -> Iterator[Callable[[bytes], None]]:
 @pytest.fixture
 def without_holes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulates a file system without support for holes."""
-    monkeypatch.setattr(cap, "_punch", lambda *_: False)
+    monkeypatch.setattr(output_limit, "_punch", lambda *_: False)
 
 
 def test_a_log_below_the_limit_is_not_changed(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from log_writing import HEADER, numbered, writing
 
-from backburner.execution import output_limit as cap
+from backburner.execution import output_limit
 from backburner.execution.output_limit import OutputLimit
 from backburner.execution.ready_pattern import ReadyPattern
 
@@ -115,7 +115,7 @@ def test_a_line_is_found_after_earlier_output_was_removed(tmp_path: Path) -> Non
 
 
 def test_a_line_is_found_after_the_log_was_rewritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cap, "_punch", lambda *_: False)
+    monkeypatch.setattr(output_limit, "_punch", lambda *_: False)
     with writing(tmp_path) as (pid, append):
         lines, one = ReadyPattern(str(tmp_path), "ready"), OutputLimit(str(tmp_path), 64 * 1024, pid)
         append(HEADER + numbered(0, 20_000))

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from conftest import Place, wait_until
 
-from backburner.core import trace_context as trace
-from backburner.system import processes as process
+from backburner.core import trace_context
+from backburner.system import processes
 
 
 def test_a_single_line_of_50_megabytes_is_logged_completely(place: Place) -> None:
@@ -54,10 +54,10 @@ def test_cancel_ends_a_process_that_left_the_session(place: Place, tmp_path: Pat
     daemon = f"import os,time\nif os.fork(): os._exit(0)\nos.setsid()\nif os.fork(): os._exit(0)\nopen({str(pid_file)!r},'w').write(str(os.getpid()))\ntime.sleep(600)"
     task_id = place.run(f'"{sys.executable}" -c "$CODE"; sleep 600', options=("--shell", "--env", f"CODE={daemon}"))
     wait_until(lambda: pid_file.exists() and pid_file.read_text(), "the daemon")
-    escaped = process.identify(int(pid_file.read_text()))
+    escaped = processes.identify(int(pid_file.read_text()))
     assert escaped
     place.ok("cancel", task_id)
-    assert not process.is_alive(escaped)
+    assert not processes.is_alive(escaped)
     assert place.status(task_id)["status"] == "cancelled"
 
 
@@ -127,7 +127,7 @@ def test_a_command_gets_the_environment_of_the_caller(place: Place) -> None:
     place.ok("wait", task_id)
     seen = dict(line.split("=", 1) for line in place.log(task_id).decode().splitlines())
     mark = seen.pop("BACKBURNER_MARK")
-    parent = trace.parse(seen.pop("TRACEPARENT"))
+    parent = trace_context.parse(seen.pop("TRACEPARENT"))
     folder = place.folder(task_id)
     ours = {"BACKBURNER_TASK_ID": task_id, "BACKBURNER_RUN_ID": task_id, "BACKBURNER_HOME": str(place.root)}
     ours |= {"BACKBURNER_RUN_DIR": str(folder / "work"), "BACKBURNER_PROGRESS": str(folder / "work" / "progress.jsonl")}

@@ -19,7 +19,7 @@ from conftest import CONFIG, LONG, Place, wait_until
 from fake_discord import CHANNEL, PERSON, STRANGER, TOKEN, FakeDiscord
 from fake_github import REPO, FakeGitHub
 
-from backburner.system import processes as process
+from backburner.system import processes
 from backburner.testing.scripted_model import ScriptedModel
 
 
@@ -91,7 +91,7 @@ def test_notices_are_delivered_once_when_processes_are_killed_during_delivery(ho
         wait_until(lambda: home.hosts("integrations.process"), "an integrations process", 40)
         time.sleep(chooser.uniform(0, 0.4))  # the time of the kill is random
         for process_id in home.hosts("integrations.process"):
-            process.send(process_id, signal.SIGKILL)
+            processes.send(process_id, signal.SIGKILL)
         if number % 4 == 3:
             home.kill_engine()
         home.ok("list")

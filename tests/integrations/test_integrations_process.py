@@ -12,7 +12,7 @@ import apsw
 import pytest
 from conftest import CONFIG, Place, wait_until
 
-from backburner.system import processes as process
+from backburner.system import processes
 
 
 class Receiver:
@@ -100,7 +100,7 @@ def test_all_notices_are_delivered_when_processes_are_killed(home: Place, receiv
         if number % 3 == 2:
             wait_until(lambda: home.hosts("integrations.process"), "an integrations process", 40)
             for process_id in home.hosts("integrations.process"):
-                process.send(process_id, signal.SIGKILL)
+                processes.send(process_id, signal.SIGKILL)
         if number % 4 == 3:
             home.kill_engine()
     wait_until(lambda: len({message["key"] for message in receiver.messages}) == 12, "all messages", 60)

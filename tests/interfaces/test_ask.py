@@ -11,7 +11,7 @@ import pytest
 from conftest import CONFIG, Place, wait_until
 from mcp_client import Raw
 
-from backburner.system import processes as process
+from backburner.system import processes
 from backburner.testing.scripted_model import ScriptedModel
 
 
@@ -37,7 +37,7 @@ def stop_agent_process(place: Place, number: int = signal.SIGTERM) -> None:
     def have_exited() -> bool:
         remaining = place.processes()
         for running in remaining:
-            process.send(running, number)
+            processes.send(running, number)
         return not remaining
 
     wait_until(have_exited, "the agent process to exit")

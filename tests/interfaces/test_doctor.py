@@ -14,7 +14,7 @@ from backburner.core.models import ENGINE, Approval, ProcessId
 from backburner.core.states import Result, RunState
 from backburner.interfaces.cli.doctor import Finding, examine
 from backburner.store.ledger import open_ledger
-from backburner.system import run_files as folders
+from backburner.system import run_files
 from backburner.system.home import Home
 from backburner.system.processes import TAG_VARIABLE, engine_of, myself
 from backburner.testing.records import request
@@ -39,7 +39,7 @@ def fill(home: Home, *, owner: ProcessId | None = None, end: bool = True, count:
         ledger.runs.settle([RunResult(work.run.run_id, RunState.COMPLETED, Result.EXIT, 3, 0) for work in claimed], owner)
     for entry in ledger.queries.list():
         assert entry.run
-        folders.write_metadata(home.folder(entry.run.folder), entry.task, entry.run)
+        run_files.write_metadata(home.folder(entry.run.folder), entry.task, entry.run)
     ledger.close()
     return [work.task.task_id for work in claimed]
 
@@ -200,7 +200,7 @@ def test_damaged_metadata_of_a_known_task_is_reported(home: Home) -> None:
 
 def test_a_missing_folder_of_a_known_task_is_reported(home: Home) -> None:
     (task_id,) = fill(home)
-    folders.remove(os.path.join(home.root, "tasks", task_id))
+    run_files.remove(os.path.join(home.root, "tasks", task_id))
     assert "its output is lost" in single(problems(home)).what
 
 

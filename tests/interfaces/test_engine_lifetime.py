@@ -5,7 +5,7 @@ import signal
 
 from conftest import Place, wait_until
 
-from backburner.system import processes as process
+from backburner.system import processes
 
 
 def test_the_engine_exits_after_its_last_task(place: Place) -> None:
@@ -29,7 +29,7 @@ def test_a_command_that_outlived_the_engine_has_its_real_end_time(place: Place) 
     engine = place.engine
     assert engine
     for keeper in place.processes("backburner-keeper"):
-        process.send(keeper, signal.SIGKILL)
+        processes.send(keeper, signal.SIGKILL)
     place.kill_engine()
     gate.touch()
     code = place.folder(task_id) / ".exit"

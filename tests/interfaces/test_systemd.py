@@ -21,7 +21,7 @@ from backburner.core.errors import BackburnerError
 from backburner.core.models import ProcessId
 from backburner.interfaces.cli import systemd
 from backburner.interfaces.client_setup import wiring
-from backburner.system import processes as process
+from backburner.system import processes
 
 # What the folder of the script holds is what it knows: whether the unit is enabled, its process, and which verbs are to fail.
 SYSTEMCTL = r"""#!/bin/sh
@@ -124,7 +124,7 @@ def start_command(place: Place) -> tuple[str, ProcessId, Path]:
     go, shell = place.cwd / "go", place.cwd / "shell"
     task_id = place.run("sh", "-c", f"echo $$ >{shell}.new; mv {shell}.new {shell}; until [ -e {go} ]; do sleep 0.05; done; exit 7")
     wait_until(shell.exists, "the command to start")
-    found = process.identify(int(shell.read_text()))
+    found = processes.identify(int(shell.read_text()))
     assert found
     return task_id, found, go
 
@@ -210,13 +210,13 @@ def test_a_running_command_survives_the_change_of_engines(machine: Machine) -> N
     assert on_demand and machine.place.processes("backburner-keeper")
 
     assert machine.service("install") == 0
-    assert machine.engine and not process.is_alive(on_demand)
-    assert not machine.place.processes("backburner-keeper") and process.is_alive(shell)
+    assert machine.engine and not processes.is_alive(on_demand)
+    assert not machine.place.processes("backburner-keeper") and processes.is_alive(shell)
     of_unit = machine.engine
 
     assert machine.service("uninstall") == 0
     wait_until(lambda: machine.place.engine not in (None, of_unit), "an engine that takes over")
-    assert not process.is_alive(of_unit) and process.is_alive(shell)
+    assert not processes.is_alive(of_unit) and processes.is_alive(shell)
 
     go.touch()
     assert machine.place.cli("wait", task_id, "--timeout", "30").returncode == 1
@@ -242,7 +242,7 @@ def test_a_task_submitted_between_two_engines_is_started(machine: Machine, still
     go.touch()
     machine.place.cli("wait", task_id, at_work, "--timeout", "30")
     assert machine.place.status(task_id)["exit_code"] == 0 and machine.place.status(at_work)["exit_code"] == 7
-    assert not process.is_alive(shell)
+    assert not processes.is_alive(shell)
 
 
 def test_a_second_service_install_only_enables_the_unit_again(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
@@ -263,7 +263,7 @@ def test_install_starts_an_installed_but_inactive_unit(machine: Machine) -> None
     on_demand = machine.place.engine
     assert on_demand and not machine.engine
     assert machine.service("install", yes=False) == 0
-    assert machine.engine and not process.is_alive(on_demand)
+    assert machine.engine and not processes.is_alive(on_demand)
 
 
 def test_after_moving_the_program_install_replaces_unit_and_engine(machine: Machine) -> None:

@@ -21,7 +21,7 @@ from conftest import Place, caller, wait_until
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from backburner.core import task_text as render
+from backburner.core import task_text
 from backburner.core.models import Entry
 from backburner.core.progress import Progress
 from backburner.core.states import Result, RunState, TaskState
@@ -30,7 +30,7 @@ from backburner.interfaces.cli.tasks import LIST_LIMIT
 from backburner.interfaces.tui.board import Board, Row, Section, arranged, compose, page, section_of
 from backburner.interfaces.tui.top_screen import STYLES
 from backburner.services.app import open_app
-from backburner.system import wakeups as wake
+from backburner.system import wakeups
 from backburner.testing import records
 from backburner.testing.records import request
 
@@ -176,7 +176,7 @@ def test_a_task_being_cancelled_is_marked() -> None:
 
 def test_colours_are_those_of_the_table() -> None:
     assert {STYLES[status] for status in ("completed", "done")} == {"ansigreen"} and STYLES["failed"] == "ansired"
-    assert render.COLOURS.keys() < STYLES.keys() and STYLES["pending"] == "dim"
+    assert task_text.COLOURS.keys() < STYLES.keys() and STYLES["pending"] == "dim"
 
 
 ANY_TEXT = st.one_of(st.text(max_size=60), st.just(HOSTILE), st.just("x" * 20_000), st.just("進" * 300), st.just("e" + "\u0301" * 500))
@@ -528,12 +528,12 @@ def test_a_ledger_error_is_shown_and_the_board_recovers(place: Place, terminals:
     terminal.wait_for("Recent 1")
     ledger = apsw.Connection(place.home.ledger)
     ledger.execute("ALTER TABLE tasks RENAME TO elsewhere")
-    wake.wake_all(place.home.socket_dir)
+    wakeups.wake_all(place.home.socket_dir)
     terminal.wait_for("^ Cannot use the ledger .*: no such table: tasks")
     terminal.wait_for("Recent 1")
     ledger.execute("ALTER TABLE elsewhere RENAME TO tasks")
     ledger.close()
-    wake.wake_all(place.home.socket_dir)
+    wakeups.wake_all(place.home.socket_dir)
     terminal.wait_for("q quit")
     terminal.type("q")
     assert terminal.wait_for_exit() == 0
@@ -566,7 +566,7 @@ def test_an_internal_error_is_printed_after_the_terminal_is_restored(place: Plac
     ledger.execute("UPDATE tasks SET command = '['")
     ledger.close()
     if where == "here":
-        wake.wake_all(place.home.socket_dir)
+        wakeups.wake_all(place.home.socket_dir)
     else:
         terminal.type("a")
     assert terminal.wait_for_exit() == 1 and terminal.is_restored
@@ -630,12 +630,12 @@ def test_the_board_applies_changed_settings(place: Place, terminals: list[Termin
     terminal = top(terminals, place)
     terminal.wait_for("capacity for 5 more")
     place.configure("[commands]\nmax_concurrent = 7\n")
-    wake.wake_all(place.home.socket_dir)
+    wakeups.wake_all(place.home.socket_dir)
     terminal.wait_for("capacity for 7 more")
     place.configure("[commands]\nmax_concurrent = many\n")
-    wake.wake_all(place.home.socket_dir)
+    wakeups.wake_all(place.home.socket_dir)
     place.configure("[commands]\nmax_concurrent = 6\n")
-    wake.wake_all(place.home.socket_dir)
+    wakeups.wake_all(place.home.socket_dir)
     terminal.wait_for("capacity for 6 more")
     terminal.type("q")
     assert terminal.wait_for_exit() == 0

@@ -18,7 +18,7 @@ from backburner.agent_tools.dispatcher import ToolDispatcher
 from backburner.agent_tools.registry import toolset
 from backburner.services.app import open_app
 from backburner.services.async_app import AsyncApp
-from backburner.system import processes as process
+from backburner.system import processes
 from backburner.testing.scripted_model import ScriptedModel
 
 
@@ -33,7 +33,7 @@ def agents_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         yield SimpleNamespace(place=place, model=model)
         place.stop_engine()
         for one in place.processes():
-            process.send(one, signal.SIGTERM)
+            processes.send(one, signal.SIGTERM)
         wait_until(lambda: not place.processes(), "the agent process to exit")
 
 

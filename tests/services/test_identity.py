@@ -11,7 +11,7 @@ from conftest import Place, caller, wait_until
 
 from backburner import NotAPerson
 from backburner.services.app import open_app
-from backburner.system import processes as process
+from backburner.system import processes
 
 ME = f"{sys.executable} -m backburner"
 ESCAPES = {
@@ -47,12 +47,12 @@ def test_no_process_started_by_a_run_can_approve(place: Place, escape: str) -> N
 
 @on_linux
 def test_runs_and_the_engine_have_the_lowered_limit_and_the_caller_has_not(place: Place) -> None:
-    show = f"import resource; print(resource.getrlimit(10)[1] == {process.INSIDE})"
+    show = f"import resource; print(resource.getrlimit(10)[1] == {processes.INSIDE})"
     task_id = str(place.finish("setsid", "env", "-i", sys.executable, "-c", show)["task_id"])
     assert place.log(task_id) == b"True\n"
     assert place.engine is not None
-    assert resource.prlimit(place.engine.pid, 10)[1] == process.INSIDE
-    assert resource.getrlimit(10)[1] != process.INSIDE and not process.is_inside()
+    assert resource.prlimit(place.engine.pid, 10)[1] == processes.INSIDE
+    assert resource.getrlimit(10)[1] != processes.INSIDE and not processes.is_inside()
 
 
 @on_linux
@@ -61,7 +61,7 @@ def test_an_engine_started_by_a_run_works_and_has_the_lowered_limit(place: Place
     task_id = str(place.finish(f"{ME} --home {inner.root} run --wait -- echo within", options=("--shell",))["task_id"])
     assert b"within" in place.log(task_id)
     wait_until(lambda: inner.engine, "the inner engine")
-    assert inner.engine and resource.prlimit(inner.engine.pid, 10)[1] == process.INSIDE
+    assert inner.engine and resource.prlimit(inner.engine.pid, 10)[1] == processes.INSIDE
     inner.stop_engine()
 
 
@@ -74,11 +74,9 @@ def test_an_ordinary_user_cannot_raise_the_lowered_limit(shell: str) -> None:
     if drop and not shutil.which("setpriv"):
         pytest.skip("needs setpriv")
     letter = {"dash": "w", "bash": "x"}[shell]
-    line = (
-        f"ulimit -w {process.INSIDE} 2>/dev/null || ulimit -x {process.INSIDE}; ulimit -H{letter} unlimited 2>/dev/null; ulimit -H{letter}"
-    )
+    line = f"ulimit -w {processes.INSIDE} 2>/dev/null || ulimit -x {processes.INSIDE}; ulimit -H{letter} unlimited 2>/dev/null; ulimit -H{letter}"
     done = subprocess.run([*drop, shell, "-c", line], capture_output=True, text=True, timeout=20)
-    assert done.stdout.split() == [str(process.INSIDE)], done
+    assert done.stdout.split() == [str(processes.INSIDE)], done
 
 
 @pytest.mark.parametrize("via", ["channel:chat:9", "channel:", "to:chat", "tool", "cli"])

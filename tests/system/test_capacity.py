@@ -5,7 +5,7 @@ import os
 import pytest
 
 from backburner.core.settings import Config, resolve
-from backburner.system import capacity as machine
+from backburner.system import capacity
 
 EVERYTHING = 1_000_000  # MiB, and as a load: more than a machine has
 
@@ -36,15 +36,15 @@ def load(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_with_limits_commands_start_one_at_a_time_while_there_is_capacity(values: dict[str, float], admitted: int) -> None:
     config = settings(**values)
-    assert machine.allowed_starts(config, 4) == admitted
-    assert machine.allowed_starts(config, 0) == 0
-    assert (machine.blocking_reason(config) is None) == (admitted > 0)
+    assert capacity.allowed_starts(config, 4) == admitted
+    assert capacity.allowed_starts(config, 0) == 0
+    assert (capacity.blocking_reason(config) is None) == (admitted > 0)
 
 
 @pytest.mark.usefixtures("load")
 def test_the_reason_names_the_current_value_and_the_limit() -> None:
-    assert machine.blocking_reason(settings(max_load=2.5)) == "the load to drop to 2.5 (now 3.0)"
-    free = machine.blocking_reason(settings(min_free_memory_mb=EVERYTHING))
+    assert capacity.blocking_reason(settings(max_load=2.5)) == "the load to drop to 2.5 (now 3.0)"
+    free = capacity.blocking_reason(settings(min_free_memory_mb=EVERYTHING))
     assert free is not None and free.endswith(f" MiB free, {EVERYTHING} MiB required)")
     assert int(free.removeprefix("free memory (").split()[0]) > 0
 
@@ -54,4 +54,4 @@ def test_unknown_free_memory_does_not_prevent_starts(monkeypatch: pytest.MonkeyP
         raise FileNotFoundError
 
     monkeypatch.setattr("builtins.open", missing)
-    assert machine.allowed_starts(settings(min_free_memory_mb=EVERYTHING), 4) == 1
+    assert capacity.allowed_starts(settings(min_free_memory_mb=EVERYTHING), 4) == 1

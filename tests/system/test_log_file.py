@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from log_writing import HEADER, numbered, writing
 
-from backburner.execution import output_limit as cap
+from backburner.execution import output_limit
 from backburner.execution.output_limit import OutputLimit
 from backburner.system.log_file import Log, cut_marker, header
 
@@ -186,7 +186,7 @@ def capping(
 ) -> Iterator[tuple[OutputLimit, Callable[[bytes], None]]]:
     """A log that is limited while it grows, on a file system with holes and on one without, and a function that appends to it."""
     if request.param == "moved up":
-        monkeypatch.setattr(cap, "_punch", lambda *_: False)
+        monkeypatch.setattr(output_limit, "_punch", lambda *_: False)
     with writing(tmp_path) as (pid, append):
         append(HEADER)
         yield OutputLimit(str(tmp_path), LIMIT, pid), append

@@ -10,7 +10,7 @@ import pytest
 
 from backburner.core.models import Entry, ProcessId, Run
 from backburner.core.states import Result, RunState
-from backburner.system import run_files as folders
+from backburner.system import run_files
 from backburner.system.home import Home
 from backburner.system.log_file import header
 from backburner.testing import records
@@ -49,7 +49,7 @@ ENDED = records.changed_run(
 
 def test_the_metadata_contains_the_command_and_the_approval(tmp_path: Path) -> None:
     folder = tmp_path / "tasks" / "task_x"
-    folders.write_metadata(str(folder), TASK, RUN)
+    run_files.write_metadata(str(folder), TASK, RUN)
     assert json.loads((folder / "metadata.json").read_text()) == {
         "task_id": "task_x",
         "run_id": "task_x",
@@ -80,8 +80,8 @@ def test_the_metadata_contains_the_command_and_the_approval(tmp_path: Path) -> N
 
 def test_the_files_of_a_run_contain_no_secret_and_are_private(tmp_path: Path) -> None:
     folder = tmp_path / "task_x"
-    folders.write_metadata(str(folder), TASK, ENDED)
-    folders.write_result(str(folder), ENDED)
+    run_files.write_metadata(str(folder), TASK, ENDED)
+    run_files.write_result(str(folder), ENDED)
     for path in folder.iterdir():
         assert "hunter2" not in path.read_text()
         assert oct(path.stat().st_mode & 0o777) == "0o600"
@@ -89,7 +89,7 @@ def test_the_files_of_a_run_contain_no_secret_and_are_private(tmp_path: Path) ->
 
 
 def test_the_result_file_contains_the_end(tmp_path: Path) -> None:
-    folders.write_result(str(tmp_path), ENDED)
+    run_files.write_result(str(tmp_path), ENDED)
     assert json.loads((tmp_path / "result.json").read_text()) == {
         "exit_code": 2,
         "result": "exit",
@@ -103,31 +103,31 @@ def test_the_result_file_contains_the_end(tmp_path: Path) -> None:
 
 
 def test_a_run_that_never_started_has_no_duration(tmp_path: Path) -> None:
-    folders.write_result(str(tmp_path), ENDED._replace(started_at=None))
+    run_files.write_result(str(tmp_path), ENDED._replace(started_at=None))
     assert json.loads((tmp_path / "result.json").read_text())["duration_seconds"] is None
 
 
 def test_invalid_text_is_written_and_read_back(tmp_path: Path) -> None:
     odd = os.fsdecode(b"caf\xe9\xff")
-    folders.write_metadata(str(tmp_path), records.task("task_x", ("echo", odd), "/project"), RUN)
-    assert folders.readable(str(tmp_path))
+    run_files.write_metadata(str(tmp_path), records.task("task_x", ("echo", odd), "/project"), RUN)
+    assert run_files.readable(str(tmp_path))
     assert os.fsencode(json.loads((tmp_path / "metadata.json").read_text())["command"][1]) == b"caf\xe9\xff"
 
 
 def test_metadata_is_replaced_atomically(tmp_path: Path) -> None:
     folder, done = str(tmp_path), threading.Event()
-    folders.write_metadata(folder, TASK, RUN)
+    run_files.write_metadata(folder, TASK, RUN)
 
     def write() -> None:
         for n in range(300):
-            folders.write_metadata(folder, records.task("task_x", description="x" * (n * 500 % 20_000)), RUN)
+            run_files.write_metadata(folder, records.task("task_x", description="x" * (n * 500 % 20_000)), RUN)
         done.set()
 
     writer = threading.Thread(target=write)
     writer.start()
     looks = 0
     while not done.is_set():
-        assert folders.readable(folder)
+        assert run_files.readable(folder)
         looks += 1
     writer.join()
     assert looks > 0
@@ -137,7 +137,7 @@ def test_metadata_is_replaced_atomically(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b'{"a": 1', b"\xff\xfe", b"\0" * 100])
 def test_damaged_metadata_is_detected(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "metadata.json").write_bytes(content)
-    assert not folders.readable(str(tmp_path))
+    assert not run_files.readable(str(tmp_path))
 
 
 # -- work/
@@ -150,7 +150,7 @@ def mode(path: Path) -> str:
 def test_a_new_folder_is_private_and_contains_work(tmp_path: Path) -> None:
     folder = tmp_path / "tasks" / "task_x"
     for _ in range(2):
-        folders.make(str(folder))
+        run_files.make(str(folder))
         assert (mode(folder), mode(folder / "work"), os.listdir(folder)) == ("0o700", "0o700", ["work"])
         (folder / "work" / "kept").touch()
     assert (folder / "work" / "kept").exists()
@@ -171,8 +171,8 @@ def test_a_link_in_place_of_work_is_removed_and_its_target_kept(tmp_path: Path, 
             (folder / "work").touch()
         case "fifo":
             os.mkfifo(folder / "work")
-    folders.make(str(folder))
-    os.close(folders.open_work(str(folder)))
+    run_files.make(str(folder))
+    os.close(run_files.open_work(str(folder)))
     assert (folder / "work").is_dir() and not (folder / "work").is_symlink()
     assert os.listdir(precious) == ["file"] and not (tmp_path / "nothing").exists()
 
@@ -184,7 +184,7 @@ def test_work_is_not_opened_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "precious")
     for name in ("run", "link"):
         with pytest.raises(NotADirectoryError):
-            folders.open_work(str(tmp_path / name))
+            run_files.open_work(str(tmp_path / name))
 
 
 # -- inputs
@@ -195,9 +195,9 @@ def home(tmp_path: Path) -> Home:
     """A home with an ended task, and a task that follows it and is about to start."""
     home = Home(str(tmp_path)).make()
     first = tmp_path / "tasks" / "task_first"
-    folders.write(str(first), TASK, ENDED)
+    run_files.write(str(first), TASK, ENDED)
     (first / "output.log").write_bytes(OUTPUT)
-    folders.make(home.folder(RUN.folder))
+    run_files.make(home.folder(RUN.folder))
     return home
 
 
@@ -208,13 +208,13 @@ AFTER = records.changed_run(RUN, origin="task_first")
 
 def copied_inputs(home: Home, run: Run = AFTER, limit: int = LIMIT) -> dict[str, Path]:
     """The copies that a run gets, by the variables that name them."""
-    folders.make(home.folder(run.folder))
-    variables = folders.write_inputs(home, run, limit)
+    run_files.make(home.folder(run.folder))
+    variables = run_files.write_inputs(home, run, limit)
     return {name: Path(path) for name, path in variables.items() if name != "BACKBURNER_AFTER_RUN_ID"}
 
 
 def test_inputs_are_read_only_copies_outside_work(home: Home) -> None:
-    assert folders.write_inputs(home, AFTER, LIMIT)["BACKBURNER_AFTER_RUN_ID"] == "task_first"
+    assert run_files.write_inputs(home, AFTER, LIMIT)["BACKBURNER_AFTER_RUN_ID"] == "task_first"
     copies = copied_inputs(home)
     inputs, first = Path(home.folder(RUN.folder)) / "inputs", Path(home.root) / "tasks" / "task_first"
     assert copies == {
@@ -244,7 +244,7 @@ def test_a_trigger_event_is_a_read_only_file(home: Home) -> None:
 
 
 def test_a_run_without_dependencies_has_no_inputs(home: Home) -> None:
-    assert folders.write_inputs(home, RUN, LIMIT) == {}
+    assert run_files.write_inputs(home, RUN, LIMIT) == {}
     assert os.listdir(home.folder(RUN.folder)) == ["work"]
 
 
@@ -259,13 +259,13 @@ def test_long_output_is_copied_with_its_beginning_and_end(home: Home) -> None:
 def test_copies_are_kept_when_the_results_are_cleared_before_the_start(home: Home) -> None:
     first = home.folder("tasks/task_first")
     before = {name: path.read_bytes() for name, path in copied_inputs(home).items()}
-    folders.remove(first)
+    run_files.remove(first)
     assert {name: path.read_bytes() for name, path in copied_inputs(home).items()} == before
 
 
 def test_a_retry_gets_the_copies_of_the_previous_attempt(home: Home) -> None:
     before = {name: path.read_bytes() for name, path in copied_inputs(home).items()}
-    folders.remove(home.folder("tasks/task_first"))
+    run_files.remove(home.folder("tasks/task_first"))
     for n in (2, 3):
         again = AFTER._replace(run_id=f"task_x.{n}", n=n, folder=f"tasks/task_x.{n}")
         copies = copied_inputs(home, again)
@@ -306,10 +306,10 @@ def test_inputs_are_not_written_through_a_link(home: Home, tmp_path: Path) -> No
 
 
 def test_removing_a_missing_folder_does_nothing(tmp_path: Path) -> None:
-    folders.remove(str(tmp_path / "gone"))
+    run_files.remove(str(tmp_path / "gone"))
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "file").touch()
-    folders.remove(str(tmp_path / "there"))
+    run_files.remove(str(tmp_path / "there"))
     assert os.listdir(tmp_path) == []
 
 
@@ -317,7 +317,7 @@ def test_removing_a_link_to_a_folder_keeps_its_target(tmp_path: Path) -> None:
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "file").touch()
     (tmp_path / "link").symlink_to(tmp_path / "precious")
-    folders.remove(str(tmp_path / "link"))
+    run_files.remove(str(tmp_path / "link"))
     assert (tmp_path / "precious" / "file").exists()
 
 
@@ -331,7 +331,7 @@ def test_removing_a_folder_keeps_the_targets_of_its_links(tmp_path: Path) -> Non
         os.link(tmp_path / "precious" / "file", folder / "file")
     (run / "work").symlink_to(tmp_path / "precious")
     os.mkfifo(run / "fifo")
-    folders.remove(str(run))
+    run_files.remove(str(run))
     assert os.listdir(tmp_path) == ["precious"] and (tmp_path / "precious" / "file").exists()
 
 
@@ -344,7 +344,7 @@ def test_deeply_nested_folders_are_removed(tmp_path: Path) -> None:
         descriptor = inner
     os.close(descriptor)
     try:
-        folders.remove(str(tmp_path / "run"))
+        run_files.remove(str(tmp_path / "run"))
         assert os.listdir(tmp_path) == []
     finally:
         subprocess.run(["rm", "-rf", tmp_path / "run"], check=True)  # pytest could not remove it
@@ -352,16 +352,16 @@ def test_deeply_nested_folders_are_removed(tmp_path: Path) -> None:
 
 def test_problems_in_a_folder_of_runs_are_reported(tmp_path: Path) -> None:
     known = {name: Entry(TASK, ENDED) for name in ("task_good", "task_damaged", "task_gone")}
-    folders.write_metadata(str(tmp_path / "task_good"), TASK, ENDED)
+    run_files.write_metadata(str(tmp_path / "task_good"), TASK, ENDED)
     (tmp_path / "task_damaged").mkdir()
     (tmp_path / "task_unknown").mkdir()
     (tmp_path / "notes.txt").touch()
-    assert folders.problems(str(tmp_path), known) == [
-        (f"{tmp_path}/task_damaged/metadata.json", folders.FolderProblem.DAMAGED),
-        (f"{tmp_path}/task_unknown", folders.FolderProblem.UNKNOWN),
-        (f"{tmp_path}/task_gone", folders.FolderProblem.MISSING),
+    assert run_files.problems(str(tmp_path), known) == [
+        (f"{tmp_path}/task_damaged/metadata.json", run_files.FolderProblem.DAMAGED),
+        (f"{tmp_path}/task_unknown", run_files.FolderProblem.UNKNOWN),
+        (f"{tmp_path}/task_gone", run_files.FolderProblem.MISSING),
     ]
 
 
 def test_a_missing_folder_of_runs_has_no_problems(tmp_path: Path) -> None:
-    assert folders.problems(str(tmp_path / "missing"), {}) == []
+    assert run_files.problems(str(tmp_path / "missing"), {}) == []

@@ -17,10 +17,7 @@ from conftest import wait_until
 
 from backburner.core.progress import Progress
 from backburner.execution.output_limit import OutputLimit
-from backburner.system import home
-from backburner.system import processes as process
-from backburner.system import run_files as folders
-from backburner.system import run_inspection as signs
+from backburner.system import home, processes, run_files, run_inspection
 from backburner.system.log_file import Log, header
 
 LOG = header({"Background task": "task_x", "Command": "build 1/2", "Started": "now"}) + b"start\n[ 3/10] CC x.o\n"
@@ -51,7 +48,7 @@ def put(path: Path, what: str) -> Iterator[None]:
             case "link to another folder":
                 in_separate_process.mkdir()
                 (in_separate_process / "secret.txt").touch()
-                (in_separate_process / signs.PROGRESS).write_text(SECRET)
+                (in_separate_process / run_inspection.PROGRESS).write_text(SECRET)
                 path.symlink_to(in_separate_process)
             case "link to itself":
                 path.symlink_to(path)
@@ -82,8 +79,8 @@ def work(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 @pytest.mark.parametrize("what", HOSTILE)
 def test_a_progress_file_that_is_not_a_regular_file_is_ignored(tmp_path: Path, work: Path, what: str) -> None:
     (tmp_path / "output.log").write_bytes(LOG)
-    with put(work / signs.PROGRESS, what):
-        assert signs.progress(str(tmp_path)) == Progress(3, 10, 0.3, "[ 3/10] CC x.o (30%)")
+    with put(work / run_inspection.PROGRESS, what):
+        assert run_inspection.progress(str(tmp_path)) == Progress(3, 10, 0.3, "[ 3/10] CC x.o (30%)")
 
 
 @pytest.mark.parametrize(
@@ -101,8 +98,8 @@ def test_a_progress_file_that_is_not_a_regular_file_is_ignored(tmp_path: Path, w
 )
 def test_the_last_line_of_the_progress_file_takes_precedence_over_output(tmp_path: Path, work: Path, content: bytes, text: str) -> None:
     (tmp_path / "output.log").write_bytes(LOG)
-    (work / signs.PROGRESS).write_bytes(content)
-    found = signs.progress(str(tmp_path))
+    (work / run_inspection.PROGRESS).write_bytes(content)
+    found = run_inspection.progress(str(tmp_path))
     assert found is not None and found.text == text
 
 
@@ -116,23 +113,23 @@ def test_the_last_line_of_the_progress_file_takes_precedence_over_output(tmp_pat
 )
 def test_without_valid_progress_lines_the_output_is_used(tmp_path: Path, work: Path, content: bytes) -> None:
     (tmp_path / "output.log").write_bytes(LOG)
-    (work / signs.PROGRESS).write_bytes(content)
-    assert signs.progress(str(tmp_path)) == Progress(3, 10, 0.3, "[ 3/10] CC x.o (30%)")
+    (work / run_inspection.PROGRESS).write_bytes(content)
+    assert run_inspection.progress(str(tmp_path)) == Progress(3, 10, 0.3, "[ 3/10] CC x.o (30%)")
 
 
 def test_only_the_end_of_a_large_progress_file_is_read(tmp_path: Path, work: Path) -> None:
-    with open(work / signs.PROGRESS, "wb") as file:
+    with open(work / run_inspection.PROGRESS, "wb") as file:
         file.write(b'{"percent": 1}\n')
         file.truncate(1 << 30)
-    assert signs.progress(str(tmp_path)) is None
-    with open(work / signs.PROGRESS, "ab") as file:
+    assert run_inspection.progress(str(tmp_path)) is None
+    with open(work / run_inspection.PROGRESS, "ab") as file:
         file.write(b'\n{"percent": 2}\n')
-    assert signs.progress(str(tmp_path)) == Progress(None, None, 0.02, "2%")
+    assert run_inspection.progress(str(tmp_path)) == Progress(None, None, 0.02, "2%")
 
 
 def test_a_run_without_output_has_no_progress(tmp_path: Path) -> None:
-    assert signs.progress(str(tmp_path)) is None
-    assert signs.progress(str(tmp_path / "missing")) is None
+    assert run_inspection.progress(str(tmp_path)) is None
+    assert run_inspection.progress(str(tmp_path / "missing")) is None
 
 
 def cursors(folder: str) -> object:
@@ -147,18 +144,18 @@ def bounded(folder: str) -> object:
 
 def write_metadata(folder: str) -> object:
     home.write_atomically(os.path.join(folder, "metadata.json"), "{}")
-    return folders.readable(folder)
+    return run_files.readable(folder)
 
 
 # What the engine or a client does with a file in the folder of a run, and the allowed results if something else is in its place.
 LOOKS: dict[str, tuple[str, Callable[[str], object], list[object]]] = {
-    "how far it is": ("output.log", signs.progress, [None]),
+    "how far it is": ("output.log", run_inspection.progress, [None]),
     "checking whether a process writes": ("output.log", lambda folder: home.is_locked(os.path.join(folder, "output.log")), [False]),
     "where a cursor is": (".capped", cursors, [True]),
     "bounding the log": (".capped", bounded, [True, OSError]),
-    "how it ended": (".exit", folders.exit_code, [None]),
+    "how it ended": (".exit", run_files.exit_code, [None]),
     "whether it lives": (".shim", lambda folder: home.is_locked(os.path.join(folder, ".shim")), [False]),
-    "what is known of it": ("metadata.json", folders.readable, [True, False]),
+    "what is known of it": ("metadata.json", run_files.readable, [True, False]),
     "writing the metadata": ("metadata.json.{pid}.new", write_metadata, [True, OSError]),
 }
 
@@ -214,16 +211,16 @@ def test_artifacts_are_sorted_and_exclude_our_files(tmp_path: Path, work: Path) 
     for name in OURS:
         (tmp_path / name).write_text("")
     (tmp_path / "inputs").mkdir()
-    (work / signs.PROGRESS).write_text("")
+    (work / run_inspection.PROGRESS).write_text("")
     (work / ".hidden").write_text("")
-    assert signs.artifacts(str(tmp_path)) == ()
+    assert run_inspection.artifacts(str(tmp_path)) == ()
     (work / "report.html").write_text("")
     (work / "data").mkdir()
     (work / "link").symlink_to(work / "data")
     (work / "broken").symlink_to(work / "nothing")
     os.mkfifo(work / "fifo")
-    assert signs.artifacts(str(tmp_path)) == ("broken", "data/", "fifo", "link", "report.html")
-    assert signs.artifacts(str(tmp_path / "missing")) == ()
+    assert run_inspection.artifacts(str(tmp_path)) == ("broken", "data/", "fifo", "link", "report.html")
+    assert run_inspection.artifacts(str(tmp_path / "missing")) == ()
 
 
 def test_only_files_in_work_are_artifacts_even_with_names_of_our_files(tmp_path: Path) -> None:
@@ -231,7 +228,7 @@ def test_only_files_in_work_are_artifacts_even_with_names_of_our_files(tmp_path:
     (tmp_path / "beside.txt").touch()
     for name in ("metadata.json", "output.log", "x.new"):
         (tmp_path / "work" / name).touch()
-    assert signs.artifacts(str(tmp_path)) == ("metadata.json", "output.log", "x.new")
+    assert run_inspection.artifacts(str(tmp_path)) == ("metadata.json", "output.log", "x.new")
 
 
 @pytest.mark.parametrize("what", [*HOSTILE, "link to another folder", "nothing"])
@@ -243,7 +240,7 @@ def test_a_link_in_place_of_work_has_no_artifacts(tmp_path: Path, what: str) -> 
 
     def meet() -> object:
         with put(tmp_path / "work", what) if what != "nothing" else ExitStack():
-            return signs.artifacts(str(tmp_path)), signs.progress(str(tmp_path))
+            return run_inspection.artifacts(str(tmp_path)), run_inspection.progress(str(tmp_path))
 
     assert in_separate_process(meet) == ((), Progress(3, 10, 0.3, "[ 3/10] CC x.o (30%)"))
 
@@ -252,9 +249,9 @@ def test_a_link_in_place_of_the_run_folder_has_no_artifacts(tmp_path: Path) -> N
     for name in ("precious", "precious/work"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "secret.txt").touch()
-        (tmp_path / name / signs.PROGRESS).write_text(SECRET)
+        (tmp_path / name / run_inspection.PROGRESS).write_text(SECRET)
     (tmp_path / "run").symlink_to(tmp_path / "precious")
-    assert signs.artifacts(str(tmp_path / "run")) == () and signs.progress(str(tmp_path / "run")) is None
+    assert run_inspection.artifacts(str(tmp_path / "run")) == () and run_inspection.progress(str(tmp_path / "run")) is None
 
 
 @pytest.mark.parametrize(
@@ -273,7 +270,7 @@ def test_a_link_in_place_of_the_run_folder_has_no_artifacts(tmp_path: Path) -> N
 )
 def test_a_file_name_cannot_break_a_line(tmp_path: Path, work: Path, name: bytes, shown: str) -> None:
     os.close(os.open(os.path.join(os.fsencode(work), name), os.O_CREAT))
-    (found,) = signs.artifacts(str(tmp_path))
+    (found,) = run_inspection.artifacts(str(tmp_path))
     assert found == shown and found.isprintable()
     json.dumps(found).encode()
 
@@ -283,7 +280,7 @@ def test_of_many_files_the_first_are_named_and_the_rest_counted(tmp_path: Path, 
     (tmp_path / "work").mkdir()
     for number in range(count):
         os.close(os.open(tmp_path / "work" / f"file-{number:04}", os.O_CREAT))
-    found = signs.artifacts(str(tmp_path))
+    found = run_inspection.artifacts(str(tmp_path))
     more = re.fullmatch(r"and (at least )?(\d+) more", found[-1])
     assert len(set(found)) == 20 + (count > 20) and list(found[:20]) == sorted(found[:20])
     if count == 20:
@@ -317,15 +314,15 @@ def server() -> Iterator[Callable[..., "subprocess.Popen[bytes]"]]:
 
     def start(mark: str) -> "subprocess.Popen[bytes]":
         child = subprocess.Popen(
-            [sys.executable, "-c", SERVER], stdout=subprocess.PIPE, start_new_session=True, env={**os.environ, process.TAG_VARIABLE: mark}
+            [sys.executable, "-c", SERVER], stdout=subprocess.PIPE, start_new_session=True, env={**os.environ, processes.TAG_VARIABLE: mark}
         )
         started.append((child, mark))
         return child
 
     yield start
     for child, mark in started:
-        for one in process.members(process.identify(child.pid), mark):
-            process.send(one, 9)
+        for one in processes.members(processes.identify(child.pid), mark):
+            processes.send(one, 9)
         child.communicate()
 
 
@@ -335,7 +332,7 @@ def test_ports_are_those_of_the_processes_of_the_run(server: Callable[..., "subp
     for child in (mine, other):
         assert child.stdout is not None
         ports.append(sorted(map(int, child.stdout.readline().split())))
-    leader = process.identify(mine.pid)
-    wait_until(lambda: signs.ports(leader, "mark-of-mine") == ports[0], f"{ports[0]}")
-    assert signs.ports(process.identify(other.pid), "mark-of-another") == ports[1]
-    assert signs.ports(None, "mark-of-mine") == signs.ports(process.myself(), "no such mark") == []
+    leader = processes.identify(mine.pid)
+    wait_until(lambda: run_inspection.ports(leader, "mark-of-mine") == ports[0], f"{ports[0]}")
+    assert run_inspection.ports(processes.identify(other.pid), "mark-of-another") == ports[1]
+    assert run_inspection.ports(None, "mark-of-mine") == run_inspection.ports(processes.myself(), "no such mark") == []

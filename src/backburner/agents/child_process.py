@@ -3,12 +3,12 @@
 import asyncio
 import signal
 
-from backburner.core import trace_context as trace
+from backburner.core import trace_context
 from backburner.core.claims import ClaimedRun
 from backburner.core.models import ProcessId
 from backburner.core.sessions import session_of
 from backburner.services.identity import AGENT_VARIABLES
-from backburner.system import processes as process
+from backburner.system import processes
 from backburner.system.caller_identity import SESSION_VARIABLE, environment_for_commands
 from backburner.system.home import Home
 
@@ -37,8 +37,8 @@ def agent_environment(home: Home, work: ClaimedRun) -> dict[str, str]:
         "BACKBURNER_RUN_ID": run.run_id,
         "BACKBURNER_HOME": home.root,
         SESSION_VARIABLE: session_of(task),
-        process.TAG_VARIABLE: run.process_tag,
-        trace.VARIABLE: trace.traceparent(run.trace_id, run.span_id),
+        processes.TAG_VARIABLE: run.process_tag,
+        trace_context.VARIABLE: trace_context.traceparent(run.trace_id, run.span_id),
         "PWD": task.spec.cwd,
     }
 
@@ -56,10 +56,10 @@ async def terminate_tree(
     for number, seconds in ((signal.SIGTERM, _TERM_TIMEOUT_SECONDS), (signal.SIGKILL, _KILL_TIMEOUT_SECONDS)):
         deadline = asyncio.get_running_loop().time() + seconds
         signalled: set[ProcessId] = set()
-        while remaining := process.members(leader, process_tag):
+        while remaining := processes.members(leader, process_tag):
             for member in remaining:
                 if member not in signalled:
-                    process.send(member, number)
+                    processes.send(member, number)
                     signalled.add(member)
             if asyncio.get_running_loop().time() > deadline:
                 break

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator
 
-from backburner.system import wakeups as wake
+from backburner.system import wakeups
 from backburner.system.home import Home
 
 _POLL_INTERVAL = 5.0  # seconds: how long to rely on wake-ups before the ledger is read again anyway
@@ -15,21 +15,21 @@ class ChangeFeed:
     def __init__(self, home: Home) -> None:
         self._home = home
 
-    def listen(self) -> wake.WakeupListener:
+    def listen(self) -> wakeups.WakeupListener:
         """Return a listener that every change of the ledger wakes. The caller must close it."""
-        return wake.WakeupListener(self._home.create_socket_dir())
+        return wakeups.WakeupListener(self._home.create_socket_dir())
 
     def announce(self) -> bool:
         """Wake every listener after a commit; True if the engine was among them."""
-        return wake.wake_all(self._home.socket_dir)
+        return wakeups.wake_all(self._home.socket_dir)
 
     def wake_engine(self) -> bool:
         """Wake the engine; False if no engine is listening."""
-        return wake.wake(self._home.socket_dir, wake.ENGINE_SOCKET)
+        return wakeups.wake(self._home.socket_dir, wakeups.ENGINE_SOCKET)
 
     def wake_process(self, pid: int) -> None:
         """Wake the listeners of one process."""
-        wake.wake_process(self._home.socket_dir, pid)
+        wakeups.wake_process(self._home.socket_dir, pid)
 
     def changes(self, timeout: float | None = None, interval: float = _POLL_INTERVAL) -> Iterator[None]:
         """Yield now, then after every change, and at the latest every `interval` seconds; end after `timeout` seconds."""

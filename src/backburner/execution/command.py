@@ -13,7 +13,7 @@ import signal
 import subprocess
 import termios
 
-from backburner.core import trace_context as trace
+from backburner.core import trace_context
 from backburner.core.claims import ClaimedRun
 from backburner.core.formatting import command_line, iso
 from backburner.core.masking import hide_secrets
@@ -66,7 +66,7 @@ class CommandExecutor:
             "BACKBURNER_RUN_DIR": os.path.join(folder, run_files.WORK),
             "BACKBURNER_PROGRESS": os.path.join(folder, run_files.WORK, run_inspection.PROGRESS),
             processes.TAG_VARIABLE: run.process_tag,
-            trace.VARIABLE: trace.traceparent(run.trace_id, run.span_id),
+            trace_context.VARIABLE: trace_context.traceparent(run.trace_id, run.span_id),
         }
         if "PWD" in env:
             env["PWD"] = task.spec.cwd

@@ -4,8 +4,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from backburner.core import ids
-from backburner.core import trace_context as trace
+from backburner.core import ids, trace_context
 from backburner.core.errors import StaleTask
 from backburner.core.models import ENGINE, Run, RunCause, Task
 from backburner.core.states import Result, RunEvent, RunState
@@ -54,8 +53,8 @@ class RunWriter:
             state=RunState.PENDING,
             folder=os.path.join(folder, run_id),
             process_tag=os.urandom(8).hex(),
-            trace_id=task.trace.trace_id or trace.new_trace_id(),
-            span_id=trace.new_span_id(),
+            trace_id=task.trace.trace_id or trace_context.new_trace_id(),
+            span_id=trace_context.new_span_id(),
             runner=runner,
             created_at=now,
             priority=task.spec.order.priority,

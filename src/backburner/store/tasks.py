@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from backburner.core import trace_context as trace
+from backburner.core import trace_context
 from backburner.core.claims import RunResult
 from backburner.core.errors import BadInput, StaleRun
 from backburner.core.formatting import refusal_text
@@ -71,7 +71,7 @@ class TaskRepository:
         folder: str,
         now: int,
         expires_at: int | None,
-        parent: trace.ParentSpan | None = None,
+        parent: trace_context.ParentSpan | None = None,
         owner: ProcessId | None = None,
         kind: str = "oneshot",
         lane: str = "",
@@ -99,7 +99,9 @@ class TaskRepository:
                     created_at=now,
                     decision=_decision(reasons, rule, approval, asked),
                     trace=TraceIds(
-                        parent.trace_id if parent else trace.new_trace_id(), trace.new_span_id(), parent.span_id if parent else None
+                        parent.trace_id if parent else trace_context.new_trace_id(),
+                        trace_context.new_span_id(),
+                        parent.span_id if parent else None,
                     ),
                     run_count=1 if approval and not submission.is_recurring else 0,
                     lane=lane,

@@ -9,7 +9,7 @@ from conftest import caller
 
 from backburner.services.app import now_ms, open_app
 from backburner.store.notice_writer import NoticeWriter
-from backburner.system import wakeups as wake
+from backburner.system import wakeups
 from backburner.testing.records import request
 
 CTRL_C = "\x03"
@@ -35,7 +35,7 @@ def test_many_notices_are_combined_into_one_line_while_the_user_types(chats: Cha
         with database.transaction():
             for number in range(200):
                 NoticeWriter(database).write(known.task, known.run, f"Background task {number}: x.", now_ms(), again=True)
-        wake.wake_all(app.home.socket_dir)
+        wakeups.wake_all(app.home.socket_dir)
         terminal.wait(lambda t: re.search(r"\d+ notices: \d+ completed. /inbox shows them.", t.history))
         type_and_wait(terminal, " after")
         assert line_of(terminal) == "› before after" and len(terminal.history.split("\n")) < 60

@@ -97,8 +97,8 @@ class DependencyContract:
         }  # fmt: skip
         assert "was cancelled" in fell["h"].error
         assert sorted(notified_tasks(ledger)) == [f"task_{name}" for name in "abcdegh"]
-        for task_id, failed in (("task_a", "bcde"), ("task_d", "e"), ("task_g", "h"), ("task_f", "")):
-            assert sorted(one.task.task_id for one in ledger.queries.failed_dependents(task_id)) == [f"task_{name}" for name in failed]
+        for task_id, dependents in (("task_a", "bcde"), ("task_d", "e"), ("task_g", "h"), ("task_f", "")):
+            assert sorted(one.task.task_id for one in ledger.queries.failed_dependents(task_id)) == [f"task_{name}" for name in dependents]
         ledger.runs.settle([done("task_x")], OURS)
         assert claimed(ledger) == ["task_f"]
 

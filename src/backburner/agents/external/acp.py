@@ -24,7 +24,7 @@ from backburner.core.known_agents import OPENCODE_RULES
 from backburner.core.ports import Outcome
 from backburner.core.states import Result
 from backburner.core.terminal_text import clean, shortened
-from backburner.system import processes as process
+from backburner.system import processes
 from backburner.system.home import Home
 from backburner.system.run_files import ERRORS
 
@@ -73,7 +73,7 @@ class AcpAgent:
         env = {
             **child_process.without_client_variables(environ),
             **_PERMISSION_VARIABLES.get(settings["name"], {}),
-            process.TAG_VARIABLE: process_tag,
+            processes.TAG_VARIABLE: process_tag,
         }
         try:
             async with start_program(settings, env, os.getcwd(), process_tag, os.devnull) as transport:

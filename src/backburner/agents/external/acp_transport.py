@@ -17,7 +17,7 @@ from backburner.agents.external.message_fields import error_message
 from backburner.agents.external.turn import AgentFailed
 from backburner.core.models import ProcessId
 from backburner.core.terminal_text import clean
-from backburner.system import processes as process
+from backburner.system import processes
 
 START_TIMEOUT_SECONDS = 120.0
 _MAX_LINE_BYTES = 64 << 20
@@ -77,7 +77,7 @@ async def start_program(
 ) -> AsyncGenerator[JsonLineConnection]:
     """Start the agent's program. It is always ended when the context exits."""
     argv = shlex.split(settings["command"])
-    path = process.executable_of(argv[0], cwd, env.get("PATH", os.defpath))
+    path = processes.executable_of(argv[0], cwd, env.get("PATH", os.defpath))
     if path is None:
         package = f": npm install -g {settings['package']}" if settings.get("package") else ""
         raise AgentFailed(f"{argv[0]} is not on the PATH{package}")
@@ -93,9 +93,9 @@ async def start_program(
             limit=_MAX_LINE_BYTES,
             start_new_session=True,
         )
-    process.mark_inside(program.pid)  # `agents --check` starts it from a person's terminal; it does nothing before the first message
+    processes.mark_inside(program.pid)  # `agents --check` starts it from a person's terminal; it does nothing before the first message
     assert program.stdin and program.stdout
-    leader = process.identify(program.pid)
+    leader = processes.identify(program.pid)
     line = JsonLineConnection(argv[0], program.stdout, program.stdin)
     limiter = asyncio.ensure_future(_limit_errors_file(errors))
     try:

@@ -23,7 +23,7 @@ from backburner.agents.external.turn import AgentFailed
 from backburner.core.models import ProcessId
 from backburner.core.recurring import AUTH, TRANSIENT
 from backburner.core.terminal_text import clean, shortened
-from backburner.system import processes as process
+from backburner.system import processes
 from backburner.system.home import OPENCODE_SERVERS as FOLDER
 from backburner.system.home import Home, lock, read_plain, write_atomically
 
@@ -199,7 +199,7 @@ class OpenCodeServers:
         key = hashlib.sha256(json.dumps([settings["command"], env], sort_keys=True).encode()).hexdigest()[:12]
         async with self._starting:
             server = self._servers.get(key)
-            if server and process.is_alive(server.leader) and (not was_lost or await self._wait_until_healthy(server, 10.0)):
+            if server and processes.is_alive(server.leader) and (not was_lost or await self._wait_until_healthy(server, 10.0)):
                 return server
             if server:
                 await server.close()
@@ -222,14 +222,14 @@ class OpenCodeServers:
             server = OpenCodeServer(record["url"], record["password"], leader, record["mark"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        if process.is_alive(leader) and await self._wait_until_healthy(server, _START_TIMEOUT_SECONDS):
+        if processes.is_alive(leader) and await self._wait_until_healthy(server, _START_TIMEOUT_SECONDS):
             return server
         await server.close()
         await child_process.terminate_tree(leader, record["mark"])
         return None
 
     async def _start(self, key: str, command: str, env: dict[str, str]) -> OpenCodeServer:
-        path = process.executable_of(command, os.getcwd(), env.get("PATH", os.defpath))
+        path = processes.executable_of(command, os.getcwd(), env.get("PATH", os.defpath))
         if path is None:
             raise AgentFailed(f"{command} is not on the PATH: npm install -g opencode-ai")
         with socket.socket() as free:
@@ -243,7 +243,7 @@ class OpenCodeServers:
             "OPENCODE_SERVER_USERNAME": "opencode",
             "BACKBURNER_TASK_ID": "opencode",  # marks it as an agent, which cannot approve anything
             "BACKBURNER_HOME": self._home.root,
-            process.TAG_VARIABLE: record["mark"],
+            processes.TAG_VARIABLE: record["mark"],
         }
         output = os.path.join(self._home.root, FOLDER, f"{key}.log")
         with open(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
@@ -256,8 +256,8 @@ class OpenCodeServers:
                 env=env,
                 start_new_session=True,
             )
-        process.mark_inside(started.pid)  # `agents --check` starts it from a person's terminal
-        leader = process.identify(started.pid)
+        processes.mark_inside(started.pid)  # `agents --check` starts it from a person's terminal
+        leader = processes.identify(started.pid)
         write_atomically(self._record_path(key), json.dumps({**record, **({"process": str(leader)} if leader else {})}))
         server = OpenCodeServer(record["url"], record["password"], leader, record["mark"])
         self._started_keys.add(key)
@@ -275,7 +275,7 @@ class OpenCodeServers:
     async def _wait_until_healthy(server: OpenCodeServer, seconds: float) -> bool:
         deadline = asyncio.get_running_loop().time() + seconds
         while not await server.is_healthy():
-            if asyncio.get_running_loop().time() > deadline or (server.leader and not process.is_alive(server.leader)):
+            if asyncio.get_running_loop().time() > deadline or (server.leader and not processes.is_alive(server.leader)):
                 return False
             await asyncio.sleep(0.2)
         return True

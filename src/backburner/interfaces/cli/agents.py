@@ -4,8 +4,7 @@ import argparse
 import os
 import sys
 
-from backburner.core import formatting
-from backburner.core import task_text as render
+from backburner.core import formatting, task_text
 from backburner.core.errors import ApprovalRequired, BackburnerError, BadInput
 from backburner.core.models import PRIORITIES, Caller, Entry, Submission
 from backburner.core.optional_dependencies import need
@@ -51,7 +50,7 @@ def _print_started(app: App, caller: Caller, entry: Entry, args: argparse.Namesp
         raise ApprovalRequired(task_id=task_id, reason="; ".join(entry.task.decision.reasons))
     if not args.wait:
         if args.json:
-            render.print_json(render.as_json(entry, now_ms()))
+            task_text.print_json(task_text.as_json(entry, now_ms()))
             return 0
         print(task_id)
         if sys.stderr.isatty():
@@ -65,12 +64,12 @@ def _print_started(app: App, caller: Caller, entry: Entry, args: argparse.Namesp
                 break
     output = readable(app.runs.tail(entry, 1 << 30, longest=8 << 20).decode("utf-8", "replace"))
     if args.json:
-        render.print_json({**render.as_json(entry, now_ms()), "answer": output})
+        task_text.print_json({**task_text.as_json(entry, now_ms()), "answer": output})
     else:
         sys.stdout.write(output)
         if entry.status != "completed":
             reason = f": {entry.run.error}" if entry.run and entry.run.end.result == Result.EXIT and entry.run.error else ""
-            hint(f"{render.ended_line(entry, now_ms())}{reason}")
+            hint(f"{task_text.ended_line(entry, now_ms())}{reason}")
     acknowledge(app, caller, [task_id])
     return 0 if entry.status == "completed" else 1
 
@@ -88,7 +87,7 @@ def agents(app: App, caller: Caller, args: argparse.Namespace) -> int:
             if not row["problem"]:
                 row["problem"] = check_agent(app.home, app.agents.settings(name), caller.environ) or ""
     if args.json:
-        render.print_json(rows)
+        task_text.print_json(rows)
     else:
         for row in rows:
             print(f"{row['name']:14} {row['model'] or row['command'] or '-':36} {row['problem'] or row['description']}")
@@ -111,13 +110,13 @@ def sessions(app: App, caller: Caller, args: argparse.Namespace) -> int:
             raise BadInput("No session given. Usage: backburner sessions end SESSION")
         cleared = app.tasks.end_session(args.session)
         if args.json:
-            render.print_json({"session": args.session, "cleared": cleared})
+            task_text.print_json({"session": args.session, "cleared": cleared})
         else:
             print(f"Session {visible(args.session)} ended; {len(cleared)} tasks deleted.")
         return 0
     sessions = app.sessions.list()
     if args.json:
-        render.print_json(
+        task_text.print_json(
             [
                 {
                     **session._asdict(),

@@ -5,8 +5,7 @@ import os
 import sys
 
 from backburner.approval.shell_parser import parse_commands
-from backburner.core import formatting
-from backburner.core import task_text as render
+from backburner.core import formatting, task_text
 from backburner.core.errors import BadInput
 from backburner.core.masking import masked_line, masked_words
 from backburner.core.models import Caller
@@ -26,7 +25,7 @@ def check(app: App, caller: Caller, args: argparse.Namespace) -> int:
     ]
     if args.json:
         details = {"rule": verdict.rule, "part": verdict.part, "reasons": list(verdict.reasons), "effects": list(verdict.effects)}
-        render.print_json({"verdict": verdict.decision, **details, "parts": parts})
+        task_text.print_json({"verdict": verdict.decision, **details, "parts": parts})
     else:
         print(f"{verdict.decision}: {formatting.command_line(submission.spec.command.words, submission.spec.command.shell)}")
         for part in parts if len(parts) > 1 else []:
@@ -44,7 +43,7 @@ def trust(app: App, caller: Caller, args: argparse.Namespace) -> int:
     if args.revoke is not None:
         app.approvals.revoke(args.revoke)
         if args.json:
-            render.print_json({"revoked": args.revoke})
+            task_text.print_json({"revoked": args.revoke})
         else:
             print(f"Permission {args.revoke} revoked.")
         return 0
@@ -55,7 +54,7 @@ def trust(app: App, caller: Caller, args: argparse.Namespace) -> int:
         raise BadInput(f"{folder} is not a directory.")
     project = app.approvals.trust_project(folder, caller)
     if args.json:
-        render.print_json({"trusted": project})
+        task_text.print_json({"trusted": project})
     else:
         print(f"Project {visible(project)} is now trusted: its code runs without approval.")
     return 0
@@ -66,7 +65,7 @@ def _list_grants(app: App, args: argparse.Namespace) -> int:
     grants = app.approvals.grants()
     if args.json:
         created = [formatting.iso(grant.created_at) for grant in grants]
-        render.print_json(
+        task_text.print_json(
             [
                 {**grant._asdict(), "command": masked_words(grant.command), "created_at": at}
                 for grant, at in zip(grants, created, strict=True)
@@ -86,7 +85,7 @@ def audit(app: App, caller: Caller, args: argparse.Namespace) -> int:
     entries = app.queries.list(caller, everywhere=not args.here, limit=args.limit or None)
     if args.json:
         keys = ("task_id", "command", "shell", "cwd", "status", "approved_by", "approved_via", "approved_at", "rule", "reasons")
-        render.print_json([{key: render.as_json(entry, 0)[key] for key in keys} for entry in entries])
+        task_text.print_json([{key: task_text.as_json(entry, 0)[key] for key in keys} for entry in entries])
         return 0
     for task, _ in reversed(entries):
         approver = f"{task.decision.by} via {task.decision.via}" if task.decision.by else str(task.state)

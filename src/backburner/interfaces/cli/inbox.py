@@ -5,8 +5,7 @@ import contextlib
 import sys
 from collections.abc import Sequence
 
-from backburner.core import formatting
-from backburner.core import task_text as render
+from backburner.core import formatting, task_text
 from backburner.core.models import Caller
 from backburner.core.notices import Notice
 from backburner.core.recipients import Recipient
@@ -28,7 +27,7 @@ def inbox(app: App, caller: Caller, args: argparse.Namespace) -> int:
         failed = app.deliveries.failed()
         app.deliveries.retry([notice.notice_id for notice in failed])
         if args.json:
-            render.print_json({"again": len(failed)})
+            task_text.print_json({"again": len(failed)})
         else:
             print(f"Retrying {len(failed)} {'delivery' if len(failed) == 1 else 'deliveries'}.")
         return 0
@@ -43,7 +42,7 @@ def inbox(app: App, caller: Caller, args: argparse.Namespace) -> int:
         # Notices leased by another reader are printed by that reader.
         notices = [notice for notice in notices if notice in leased or (args.read and notice.notice_id not in unread)]
     if args.json:
-        render.print_json([render.notice_json(notice) for notice in notices])
+        task_text.print_json([task_text.notice_json(notice) for notice in notices])
     else:
         _print_notices(notices)
         if session is None and (failed := app.deliveries.failed()):

@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 
-from backburner.core import task_text as render
+from backburner.core import task_text
 from backburner.core.errors import NotAPerson
 from backburner.core.ids import masked
 from backburner.core.terminal_text import shortened, visible
@@ -40,7 +40,7 @@ def install(args: argparse.Namespace, _flags: dict[str, str], environ: dict[str,
             return _NOT_CONFIRMED
         apply(changes, undo=args.undo)
     if args.json:
-        render.print_json({"client": client, "changed": [change.path for change in changes], "diff": shown})
+        task_text.print_json({"client": client, "changed": [change.path for change in changes], "diff": shown})
         return 0
     print(_outcome(title, bool(changes), args.undo))
     if changes and not args.undo:

@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from backburner.core import task_text as render
+from backburner.core import task_text
 from backburner.core.errors import ApprovalRequired
 from backburner.core.models import Entry
 from backburner.core.terminal_text import Screen, cells, cut
@@ -24,7 +24,7 @@ class LiveBlock:
     @property
     def size(self) -> tuple[int, int]:
         """The available columns and lines."""
-        width, height = render.terminal(2) if self._enabled else (80, 24)
+        width, height = task_text.terminal(2) if self._enabled else (80, 24)
         return width - 1, max(1, height - 2)
 
     def show(self, lines: Sequence[str]) -> None:
@@ -89,7 +89,7 @@ def follow(app: App, entry: Entry, *, timeout: float | None, silent: bool) -> En
 
 
 def _line(app: App, entry: Entry, width: int, note: str = "") -> str:
-    return render.live_line(entry, app.runs.progress(entry), app.runs.pending_reason(entry), now_ms(), width, note)
+    return task_text.live_line(entry, app.runs.progress(entry), app.runs.pending_reason(entry), now_ms(), width, note)
 
 
 def wait_for(app: App, task_ids: list[str], timeout: float | None, *, silent: bool, ready: bool = False) -> Sequence[Entry]:
@@ -107,7 +107,11 @@ def wait_for(app: App, task_ids: list[str], timeout: float | None, *, silent: bo
                     block.clear()
                     if not silent:
                         is_ready = entry.is_live
-                        line = render.ready_line(entry, app.runs.inspect(entry).ports) if is_ready else render.ended_line(entry, now_ms())
+                        line = (
+                            task_text.ready_line(entry, app.runs.inspect(entry).ports)
+                            if is_ready
+                            else task_text.ended_line(entry, now_ms())
+                        )
                         print(line, flush=True)
             if len(reported) == len(set(task_ids)):
                 break

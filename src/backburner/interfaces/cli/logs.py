@@ -7,8 +7,7 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from backburner.core import formatting
-from backburner.core import task_text as render
+from backburner.core import formatting, task_text
 from backburner.core.errors import BadInput
 from backburner.core.events import Event
 from backburner.core.models import Caller, Entry
@@ -35,13 +34,13 @@ def logs(app: App, caller: Caller, args: argparse.Namespace) -> int:
         if args.json:
             output = b"".join(pieces).decode("utf-8", "replace")
             result = {"task_id": entry.task.task_id, "log": app.runs.log_path(entry), "output": output}
-            render.print_json({**result, "cursor": _cursor(follower), "status": follower.entry.status})
+            task_text.print_json({**result, "cursor": _cursor(follower), "status": follower.entry.status})
             return 0
         _print(pieces, raw=args.raw)
     except FileNotFoundError:
         _report_missing_log(app, entry, as_json=args.json)
     if args.follow:
-        hint(render.ended_line(follower.entry, now_ms()))
+        hint(task_text.ended_line(follower.entry, now_ms()))
     elif args.since is not None:
         hint(f"Continue with: --since {_cursor(follower)}")
     return 0
@@ -53,7 +52,7 @@ def _report_missing_log(app: App, entry: Entry, *, as_json: bool) -> None:
         raise BadInput(f"The output of {entry.task.task_id} is missing: {app.runs.log_path(entry)} does not exist.")
     if as_json:
         result = {"task_id": entry.task.task_id, "log": app.runs.log_path(entry), "output": "", "cursor": f"{entry.task.run_count}:0"}
-        render.print_json({**result, "status": entry.status})
+        task_text.print_json({**result, "status": entry.status})
 
 
 def _follower(app: App, entry: Entry, args: argparse.Namespace) -> LogFollower:
@@ -109,7 +108,7 @@ def send(app: App, caller: Caller, args: argparse.Namespace) -> int:
     data = sys.stdin.buffer.read() if args.text is None else args.text.encode("utf-8", "surrogateescape") + b"\n"
     entry = app.tasks.send(args.id, data, caller)
     if args.json:
-        render.print_json({"task_id": entry.task.task_id, "bytes": len(data)})
+        task_text.print_json({"task_id": entry.task.task_id, "bytes": len(data)})
     elif sys.stderr.isatty():
         hint(f"Sent {len(data)} bytes to {entry.task.task_id}.")
     return 0
@@ -121,14 +120,14 @@ def events(app: App, caller: Caller, args: argparse.Namespace) -> int:
     if not args.follow:
         events = list(_events(app, after))
         if as_json:
-            render.print_json([render.event_json(event) for event in events])
+            task_text.print_json([task_text.event_json(event) for event in events])
         for event in events if not as_json else []:
             print(_event_line(event))
         return 0
     for _ in app.changes.changes(interval=60):
         for event in _events(app, after):
             after = event.event_id
-            print(json.dumps(render.event_json(event)) if as_json else _event_line(event))
+            print(json.dumps(task_text.event_json(event)) if as_json else _event_line(event))
         sys.stdout.flush()
     return 0
 

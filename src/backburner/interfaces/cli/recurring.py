@@ -4,7 +4,7 @@ import argparse
 import os
 import sys
 
-from backburner.core import task_text as render
+from backburner.core import task_text
 from backburner.core.errors import ApprovalRequired, BadInput
 from backburner.core.models import Caller, Entry, Submission
 from backburner.core.sessions import SessionId
@@ -24,7 +24,7 @@ def propose(app: App, caller: Caller, args: argparse.Namespace) -> int:
     """Store a recurring task as a proposal, even if the gate would allow it."""
     entry = app.submissions.submit(_submission(app, caller, args)._replace(proposed=True), caller)
     if args.json:
-        render.print_json(render.as_json(entry, now_ms()))
+        task_text.print_json(task_text.as_json(entry, now_ms()))
         return 0
     print(entry.task.task_id)
     hint(f"Waiting for approval. To approve: backburner approve {entry.task.task_id}")
@@ -44,7 +44,7 @@ def add(app: App, caller: Caller, args: argparse.Namespace) -> int:
         raise ApprovalRequired(task_id=task_id, reason="; ".join(entry.task.decision.reasons))
     when = app.recurring.explain(entry.task) if entry.task.is_recurring else ""
     if args.json:
-        render.print_json({**render.as_json(entry, now_ms()), "when": when})
+        task_text.print_json({**task_text.as_json(entry, now_ms()), "when": when})
         return 0
     print(task_id)
     hint(f"{when[:1].upper()}{when[1:]}" if when else f"Waiting for {app.runs.pending_reason(entry)}.")
@@ -125,7 +125,7 @@ def unpause(app: App, caller: Caller, args: argparse.Namespace) -> int:
 
 def _print_states(app: App, args: argparse.Namespace, entries: list[Entry]) -> int:
     if args.json:
-        render.print_json([render.as_json(entry, now_ms()) for entry in entries])
+        task_text.print_json([task_text.as_json(entry, now_ms()) for entry in entries])
         return 0
     for entry in entries:
         when = f": {app.recurring.explain(entry.task)}" if entry.status == "active" else ""
@@ -139,7 +139,7 @@ def run_now(app: App, caller: Caller, args: argparse.Namespace) -> int:
     run_id = entry.run.run_id if entry.run else ""
     if not args.wait:
         if args.json:
-            render.print_json(render.as_json(entry, now_ms()))
+            task_text.print_json(task_text.as_json(entry, now_ms()))
         else:
             print(run_id)
         return 0
@@ -152,11 +152,11 @@ def run_now(app: App, caller: Caller, args: argparse.Namespace) -> int:
             break
     output = readable(app.runs.tail(entry, 1 << 30, longest=8 << 20).decode("utf-8", "replace"))
     if args.json:
-        render.print_json({**render.as_json(entry, now_ms()), "output": output})
+        task_text.print_json({**task_text.as_json(entry, now_ms()), "output": output})
     else:
         sys.stdout.write(output)
         if entry.run and entry.run.state != "completed":
-            hint(render.ended_line(entry, now_ms()))
+            hint(task_text.ended_line(entry, now_ms()))
     acknowledge(app, caller, [task_id])
     return 0 if entry.run and entry.run.state == "completed" else 1
 
@@ -165,7 +165,7 @@ def compact(app: App, caller: Caller, args: argparse.Namespace) -> int:
     task_ids = [app.queries.find(reference, caller).task.task_id for reference in args.id]
     count = app.retention.compact(task_ids, args.days)
     if args.json:
-        render.print_json({"compacted": count})
+        task_text.print_json({"compacted": count})
     else:
         print(f"Deleted {'1 run' if count == 1 else f'{count} runs'}.")
     return 0

@@ -4,7 +4,7 @@ import argparse
 import os
 import sys
 
-from backburner.core import task_text as render
+from backburner.core import task_text
 from backburner.core.errors import ApprovalDenied, ApprovalRequired, BadInput, NotAPerson
 from backburner.core.ids import masked
 from backburner.core.models import PRIORITIES, Caller, Entry, Submission
@@ -178,7 +178,7 @@ def _report(app: App, caller: Caller, entry: Entry, args: argparse.Namespace, ex
         raise ApprovalRequired(task_id=task_id, reason="; ".join(entry.task.decision.reasons))
     if args.wait is None:
         if args.json:
-            render.print_json({**render.as_json(entry, now_ms()), **extra})
+            task_text.print_json({**task_text.as_json(entry, now_ms()), **extra})
             return 0
         print(task_id)
         if sys.stderr.isatty():
@@ -193,15 +193,15 @@ def _report(app: App, caller: Caller, entry: Entry, args: argparse.Namespace, ex
         raise ApprovalRequired(task_id=task_id, reason=entry.run.error)
     if entry.is_live:
         if args.json:
-            render.print_json({**render.as_json(entry, now_ms()), **extra})
+            task_text.print_json({**task_text.as_json(entry, now_ms()), **extra})
         else:
             print(task_id)
             hint(f"Still {entry.status} after {args.wait:g} s; continuing in the background.")
         return 0
     if args.json:
-        render.print_json({**render.as_json(entry, now_ms()), **extra})
+        task_text.print_json({**task_text.as_json(entry, now_ms()), **extra})
     elif entry.status != "completed" or sys.stderr.isatty():
-        hint(render.ended_line(entry, now_ms()))
+        hint(task_text.ended_line(entry, now_ms()))
     acknowledge(app, caller, [task_id])
     return _exit_code(entry)
 
@@ -209,7 +209,7 @@ def _report(app: App, caller: Caller, entry: Entry, args: argparse.Namespace, ex
 def _start_message(app: App, entry: Entry) -> str:
     """What to tell a person about a task that was just submitted."""
     if not entry.is_live:
-        return render.ended_line(entry, now_ms())
+        return task_text.ended_line(entry, now_ms())
     if entry.run and (entry.run.blocked or entry.run.due_at is not None):
         return f"Waiting for {app.runs.pending_reason(entry)}."
     return f"Started in the background. To follow its output: backburner logs -f {entry.task.task_id}"

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from backburner.core import task_text as render
+from backburner.core import task_text
 from backburner.core.errors import BadInput
 from backburner.system.home import Home, locate
 
@@ -101,7 +101,7 @@ def doctor(args: argparse.Namespace, flags: dict[str, str]) -> int:
     findings = list(examine(locate(args.home, dict(os.environ)), dict(os.environ), flags))
     healthy = all(finding.ok for finding in findings)
     if args.json:
-        render.print_json({"ok": healthy, "findings": [finding._asdict() for finding in findings]})
+        task_text.print_json({"ok": healthy, "findings": [finding._asdict() for finding in findings]})
         return 0 if healthy else 1
     for finding in findings:
         print(f"{'ok  ' if finding.ok else 'BAD '} {finding.what}")

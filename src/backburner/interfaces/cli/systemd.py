@@ -18,7 +18,7 @@ from hashlib import sha256
 
 from backburner.coordination.config_file import load_config
 from backburner.coordination.launcher import start_engine
-from backburner.core import task_text as render
+from backburner.core import task_text
 from backburner.core.errors import BackburnerError, BadInput
 from backburner.core.models import ProcessId
 from backburner.core.terminal_text import visible
@@ -169,7 +169,7 @@ def _status(unit: _Unit, args: argparse.Namespace) -> int:
 
 def _print_summary(args: argparse.Namespace, summary: dict[str, object], messages: list[str]) -> int:
     if args.json:
-        render.print_json(summary)
+        task_text.print_json(summary)
     else:
         print("\n".join(map(visible, messages)))
     return 0

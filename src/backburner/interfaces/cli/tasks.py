@@ -4,8 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from backburner.core import formatting
-from backburner.core import task_text as render
+from backburner.core import formatting, task_text
 from backburner.core.errors import ApprovalDenied, ApprovalRequired, BadInput, NotRunning, QuestionChanged, WaitTimedOut
 from backburner.core.ids import is_later_run
 from backburner.core.models import Caller, Entry
@@ -33,11 +32,11 @@ def list_(app: App, caller: Caller, args: argparse.Namespace) -> int:
     entries = app.queries.list(caller, status=args.status, everywhere=args.all, batch=args.batch, limit=limit)
     now = now_ms()
     if args.json:
-        render.print_json([render.as_json(entry, now) for entry in entries])
+        task_text.print_json([task_text.as_json(entry, now) for entry in entries])
     elif not entries:
         hint("No background tasks in this project." if not args.all else "No background tasks.")
     else:
-        print(render.table(entries, now) if sys.stdout.isatty() else render.rows(entries, now))
+        print(task_text.table(entries, now) if sys.stdout.isatty() else task_text.rows(entries, now))
         if args.limit is None and len(entries) == LIST_LIMIT:
             hint(f"Showing the newest {LIST_LIMIT} tasks; use --limit 0 for all.")
     return 0
@@ -51,19 +50,19 @@ def status(app: App, caller: Caller, args: argparse.Namespace) -> int:
     if args.json:
         extra: dict[str, object] = {"output": output.decode("utf-8", "replace"), "log": app.runs.log_path(entry) or None}
         if entry.task.spec.agent_name is not None and entry.run:
-            extra |= {"usage": dict(entry.run.end.usage) or render.used_json(app.runs.activity(entry))}
+            extra |= {"usage": dict(entry.run.end.usage) or task_text.used_json(app.runs.activity(entry))}
         if entry.task.is_recurring:
             extra |= {
                 "when": app.recurring.explain(entry.task),
-                "runs": [render.run_json(run) for run in app.queries.history(entry, args.runs)],
+                "runs": [task_text.run_json(run) for run in app.queries.history(entry, args.runs)],
             }
-        render.print_json({**render.as_json(entry, now_ms(), exact=True), **render.inspection_json(inspection), **extra})
+        task_text.print_json({**task_text.as_json(entry, now_ms(), exact=True), **task_text.inspection_json(inspection), **extra})
     else:
         when = app.recurring.explain(entry.task, upcoming=entry.status == "active") if entry.task.is_recurring else ""
         if entry.task.spec.source and (reason := app.triggers.broken_reason(entry.task)):
             when += f" (cannot be watched now: {reason})"
         runs = app.queries.history(entry, args.runs) if entry.task.is_recurring else ()
-        print(render.details(entry, now_ms(), output, app.runs.log_path(entry), inspection, when, runs))
+        print(task_text.details(entry, now_ms(), output, app.runs.log_path(entry), inspection, when, runs))
     return 0
 
 
@@ -82,7 +81,7 @@ def wait(app: App, caller: Caller, args: argparse.Namespace) -> int:
         return _report_ready(entries, args)
     running = [entry.task.task_id for entry in entries if entry.is_live]
     if args.json:
-        render.print_json([render.as_json(entry, now_ms()) for entry in entries])
+        task_text.print_json([task_text.as_json(entry, now_ms()) for entry in entries])
     acknowledge(app, caller, [entry.task.task_id for entry in entries if not entry.is_live])
     if running:
         if args.json:
@@ -94,7 +93,7 @@ def wait(app: App, caller: Caller, args: argparse.Namespace) -> int:
 def _report_ready(entries: Sequence[Entry], args: argparse.Namespace) -> int:
     """Return 0 if all tasks are ready and 1 if one ended before that; raise WaitTimedOut (exit 124) after the timeout."""
     if args.json:
-        render.print_json([render.as_json(entry, now_ms()) for entry in entries])
+        task_text.print_json([task_text.as_json(entry, now_ms()) for entry in entries])
     waiting = [entry.task.task_id for entry in entries if entry.is_live and not entry.is_ready]
     if waiting:
         raise WaitTimedOut(seconds=f"{args.timeout:g}", task_ids=", ".join(waiting))
@@ -104,7 +103,7 @@ def _report_ready(entries: Sequence[Entry], args: argparse.Namespace) -> int:
 def batch(app: App, caller: Caller, args: argparse.Namespace) -> int:
     batches = app.queries.batches(caller, everywhere=args.all)
     if args.json:
-        render.print_json([{**batch._asdict(), "created_at": formatting.iso(batch.created_at)} for batch in batches])
+        task_text.print_json([{**batch._asdict(), "created_at": formatting.iso(batch.created_at)} for batch in batches])
         return 0
     for batch in batches:
         counts = ", ".join(f"{count} {status}" for status, count in sorted(batch.counts.items()))
@@ -147,7 +146,7 @@ def cancel(app: App, caller: Caller, args: argparse.Namespace) -> int:
         if entry.status in ("cancelled", "rejected") or (entry.task.task_id in runs and entry.run and entry.run.state == "cancelled")
     ]
     if args.json:
-        render.print_json([render.as_json(entry, now_ms()) for entry in entries])
+        task_text.print_json([task_text.as_json(entry, now_ms()) for entry in entries])
     else:
         for entry in entries:
             outcome = "cancelled" if entry in cancelled else f"had already ended (status: {entry.status})"
@@ -202,7 +201,7 @@ def _selected_ids(app: App, caller: Caller, args: argparse.Namespace, *, live: b
 
 def _print_answered(entries: list[Entry], args: argparse.Namespace, outcome: str) -> int:
     if args.json:
-        render.print_json([render.as_json(entry, now_ms()) for entry in entries])
+        task_text.print_json([task_text.as_json(entry, now_ms()) for entry in entries])
     else:
         for entry in entries:
             print(f"Task {entry.task.task_id} {outcome}.")
@@ -217,7 +216,7 @@ def clear(app: App, caller: Caller, args: argparse.Namespace) -> int:
         *(app.retention.clean_up() if args.old else ()),
     ]
     if args.json:
-        render.print_json({"cleared": cleared})
+        task_text.print_json({"cleared": cleared})
     else:
         print(f"Cleared {'1 task' if len(cleared) == 1 else f'{len(cleared)} tasks'}.")
     return 0
@@ -229,7 +228,7 @@ def brief(app: App, caller: Caller, args: argparse.Namespace) -> int:
 
     text = brief(app.queries.list(caller, everywhere=args.all, limit=LIST_LIMIT), now_ms())
     if args.json:
-        render.print_json({"brief": text})
+        task_text.print_json({"brief": text})
     else:
         print(text)
     return 0
@@ -238,7 +237,7 @@ def brief(app: App, caller: Caller, args: argparse.Namespace) -> int:
 def config(app: App, caller: Caller, args: argparse.Namespace) -> int:
     values, origins = app.config.values, app.config.origins
     if args.json:
-        render.print_json({name: {"value": value, "origin": origins[name]} for name, value in values.items()})
+        task_text.print_json({name: {"value": value, "origin": origins[name]} for name, value in values.items()})
         return 0
     width, spread = max(map(len, values)), max(len(_toml(value)) for value in values.values())
     for name, value in values.items():

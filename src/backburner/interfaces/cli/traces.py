@@ -3,8 +3,7 @@
 import argparse
 from collections.abc import Sequence
 
-from backburner.core import formatting
-from backburner.core import task_text as render
+from backburner.core import formatting, task_text
 from backburner.core.events import Span
 from backburner.core.models import Caller
 from backburner.services.app import App, now_ms
@@ -14,7 +13,7 @@ def traces(app: App, caller: Caller, args: argparse.Namespace) -> int:
     spans = app.queries.trace(args.task, caller, span_id=args.span)
     if args.json:
         times = [{"started_at": formatting.iso(span.started_at), "ended_at": formatting.iso(span.ended_at)} for span in spans]
-        render.print_json([{**span._asdict(), **at} for span, at in zip(spans, times, strict=True)])
+        task_text.print_json([{**span._asdict(), **at} for span, at in zip(spans, times, strict=True)])
         return 0
     print(f"trace {spans[0].trace_id}")
     known = {span.span_id for span in spans}

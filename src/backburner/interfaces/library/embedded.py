@@ -24,9 +24,7 @@ from backburner.core.task_spec import CommandSpec, TaskSpec
 from backburner.execution.command import CommandExecutor
 from backburner.execution.runner import Runner
 from backburner.services.app import App, now_ms, open_app
-from backburner.system import capacity as machine
-from backburner.system import run_files as folders
-from backburner.system import wakeups as wake
+from backburner.system import capacity, run_files, wakeups
 from backburner.system.caller_identity import current_caller
 from backburner.system.home import RESERVED_NAMES, Home, project_of
 from backburner.system.processes import myself, umask
@@ -159,9 +157,9 @@ class TaskStorage:
     def _write(self, entry: Entry) -> Path:
         assert entry.run
         folder = self.home.folder(entry.run.folder)
-        folders.write_metadata(folder, entry.task, entry.run)
+        run_files.write_metadata(folder, entry.task, entry.run)
         if entry.run.state in ENDED:
-            folders.write_result(folder, entry.run)
+            run_files.write_result(folder, entry.run)
         return Path(folder)
 
 
@@ -175,7 +173,7 @@ class TaskRunner:
         self._app: App | None = None
         self._runner: Runner | None = None
         self._executor: CommandExecutor | None = None
-        self._listener: wake.WakeupListener | None = None
+        self._listener: wakeups.WakeupListener | None = None
 
     async def start_task(self, command: list[str], cwd: str, description: str, approved_by: str, env: dict[str, str] | None = None) -> str:
         """Start a command, or queue it if `max_concurrent` are running; returns the task id.
@@ -277,7 +275,7 @@ class TaskRunner:
             grace=app.config.number("commands.cancel_grace_seconds"),
             changed=self._changed,
             changed_since=lambda work: app.gate.changed(work.task, work.environment),
-            admit=lambda wanted: machine.allowed_starts(app.config, wanted),
+            admit=lambda wanted: capacity.allowed_starts(app.config, wanted),
         )
         listener = self._listener = app.changes.listen()
         asyncio.get_running_loop().add_reader(listener.fileno(), self._on_wakeup)
@@ -289,7 +287,7 @@ class TaskRunner:
     def _changed(self) -> None:
         for event in self._change_events:
             event.set()
-        wake.wake_all(self.storage.home.socket_dir, except_for=self._listener.path if self._listener else "")
+        wakeups.wake_all(self.storage.home.socket_dir, except_for=self._listener.path if self._listener else "")
 
     def _on_wakeup(self) -> None:
         """Another process has changed the ledger, for example cancelled a task."""
@@ -308,7 +306,7 @@ def parse_command(command_str: str) -> list[str]:
         raise BadInput(f"Invalid command line: {error}.") from None
 
 
-def _close_handles(listener: wake.WakeupListener, app: App) -> None:
+def _close_handles(listener: wakeups.WakeupListener, app: App) -> None:
     listener.close()
     app.close()
 

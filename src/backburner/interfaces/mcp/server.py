@@ -24,7 +24,7 @@ from mcp.shared.subscriptions import ResourceUpdated
 from backburner.agent_tools.context import ToolContext
 from backburner.agent_tools.dispatcher import Answer, ToolDispatcher
 from backburner.agent_tools.registry import Tool
-from backburner.core import task_text as render
+from backburner.core import task_text
 from backburner.core.errors import BackburnerError, TaskNotFound
 from backburner.core.models import Entry, ProcessId
 from backburner.core.terminal_text import readable
@@ -178,7 +178,7 @@ class McpServer:
             entry = app.queries.find(task_id, self._caller)
             if kind == _TASK:
                 return "application/json", json.dumps(
-                    {**render.as_json(entry, now_ms()), **render.inspection_json(app.runs.inspect(entry))}
+                    {**task_text.as_json(entry, now_ms()), **task_text.inspection_json(app.runs.inspect(entry))}
                 )
             piece = app.runs.read(entry, cursor, most=_MAX_OUTPUT)
             more = f"\n[more: {_OUTPUT}://{entry.task.task_id}?cursor={piece.cursor}]" if piece.more else ""

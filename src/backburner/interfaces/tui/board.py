@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, assert_never
 
-from backburner.core import formatting as words
-from backburner.core import task_text as render
+from backburner.core import formatting, task_text
 from backburner.core.masking import masked_line
 from backburner.core.models import Entry
 from backburner.core.states import RunState, TaskState
@@ -264,7 +263,7 @@ def _progress_and_detail(board: Board, entry: Entry, width: int = _MIN_FULL_ID_W
         case Section.RECENT:
             result = ""
             if run and run.end.result and run.state != RunState.COMPLETED:
-                result = words.describe_result(run.end.result, run.end.exit_code, run.error, task.spec.timeout_ms)
+                result = formatting.describe_result(run.end.result, run.end.exit_code, run.error, task.spec.timeout_ms)
             return None, " · ".join(part for part in (_shown(result), _shown((run and run.end.summary) or "")) if part)
         case _:
             assert_never(section)
@@ -294,14 +293,14 @@ def _columns(board: Board, shown: "Sequence[tuple[Entry, Progress | None, str]]"
 
 
 def _task(board: Board, entry: Entry, progress: "Progress | None", detail: str, columns: _Columns, width: int) -> Row:
-    took = words.elapsed(entry, board.now)
+    took = formatting.elapsed(entry, board.now)
     text = _text(entry)
     if not columns.detail and section_of(entry) is Section.PENDING:
         text = _pending_text(board, entry, width)  # more useful than the description if only one of them fits
     row = [
         (" ", "plain"),
         _state(entry, progress, columns.state),
-        ("" if not columns.duration else f" {words.duration(took) if took is not None else '':>{columns.duration}}", "plain"),
+        ("" if not columns.duration else f" {formatting.duration(took) if took is not None else '':>{columns.duration}}", "plain"),
         (f" {fitted(short(entry.task.task_id, width), columns.id)} ", "plain"),
         (f"{fitted(_shown(os.path.basename(entry.task.project)), columns.project)} " if columns.project else "", "dim"),
         (fitted(text, columns.text), "plain"),
@@ -317,15 +316,15 @@ def _state(entry: Entry, progress: "Progress | None", width: int) -> Span:
     if entry.is_live and entry.run and entry.run.cancel_requested_at is not None:
         return fitted("stopping", width), "cancelled"
     if progress and progress.fraction is not None:
-        return f"{render.bar(progress.fraction, width - 5)} {render.percent(progress.fraction):>4}", entry.status
+        return f"{task_text.bar(progress.fraction, width - 5)} {task_text.percent(progress.fraction):>4}", entry.status
     return fitted("ready" if entry.is_ready else entry.status, width), entry.status
 
 
 def _title(board: Board, entry: Entry, width: int) -> Row:
     """The line above the output: task id, status, detail and command."""
-    took = words.elapsed(entry, board.now)
+    took = formatting.elapsed(entry, board.now)
     _, detail = _progress_and_detail(board, entry, width)
-    status = entry.status if took is None else f"{entry.status} {words.duration(took)}"
+    status = entry.status if took is None else f"{entry.status} {formatting.duration(took)}"
     parts = [(status, entry.status), (detail, "plain"), (_command(entry), "plain")]
     row = [("── ", "dim"), (short(entry.task.task_id, 2 * width), "bold")]
     for text, style in parts:

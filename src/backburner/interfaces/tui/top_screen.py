@@ -21,7 +21,7 @@ from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import FormattedTextControl, Layout, Window
 from prompt_toolkit.styles import Style
 
-from backburner.core import task_text as render
+from backburner.core import task_text
 from backburner.core.errors import BackburnerError
 from backburner.core.terminal_text import cells
 from backburner.interfaces.cli.tasks import hint
@@ -38,7 +38,7 @@ _ESCAPE_TIMEOUT = 0.025  # seconds after which an escape character counts as the
 _LOG_LINES = "1000"
 _COLOURS = {"2": "dim", "31": "ansired", "32": "ansigreen", "33": "ansiyellow", "35": "ansimagenta", "36": "ansicyan"}
 STYLES = {
-    **{status: _COLOURS[code] for status, code in render.COLOURS.items()},
+    **{status: _COLOURS[code] for status, code in task_text.COLOURS.items()},
     "resumed": "ansicyan",
     "waiting": "ansimagenta",
     "bold": "bold",

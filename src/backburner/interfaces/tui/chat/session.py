@@ -394,8 +394,8 @@ def _token_text(count: float) -> str:
 
 
 def _recurring_table(app: App, caller: Caller) -> str:
-    from backburner.core import task_text as render
+    from backburner.core import task_text
     from backburner.services.app import now_ms
 
     entries = app.queries.list(caller, standing=True)
-    return render.table(entries, now_ms(), plain=True) if entries else "No recurring tasks in this project."
+    return task_text.table(entries, now_ms(), plain=True) if entries else "No recurring tasks in this project."
