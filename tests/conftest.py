@@ -47,7 +47,7 @@ def caller(app: App) -> Caller:
     return current_caller("library", app.environ)
 
 
-class Place:
+class HomeCli:
     """A home with a project folder. Its methods run `backburner` as a separate process."""
 
     def __init__(self, root: Path, cwd: Path) -> None:
@@ -176,11 +176,11 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
+def home_cli(tmp_path: Path) -> Iterator[HomeCli]:
     """A fresh home in which `--yes` works without a terminal. The test fails if it leaves a process running."""
     project = tmp_path / "project"
     project.mkdir()
-    here = Place(tmp_path / "home", project)
+    here = HomeCli(tmp_path / "home", project)
     here.configure(CONFIG)
     yield here
     here.stop_engine()
@@ -191,9 +191,9 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that start an engine, which all use `place`, so that `scripts/test --fast` can leave them out."""
+    """Mark the tests that start an engine, which all use `home_cli`, so that `scripts/test --fast` can leave them out."""
     for item in items:
-        if place.__name__ in getattr(item, "fixturenames", ()):
+        if home_cli.__name__ in getattr(item, "fixturenames", ()):
             item.add_marker("engine")
 
 

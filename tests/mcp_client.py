@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Any
 
-from conftest import Place, wait_until
+from conftest import HomeCli, wait_until
 
 HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
 
@@ -16,18 +16,18 @@ HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"na
 class Raw:
     """`with Raw(place) as client: client.call("list_background_tasks")`. `env` adds to the server's environment."""
 
-    def __init__(self, place: Place, *words: str, env: dict[str, str] | None = None, hello: bool = True) -> None:
+    def __init__(self, home_cli: HomeCli, *words: str, env: dict[str, str] | None = None, hello: bool = True) -> None:
         command = [sys.executable, "-m", "backburner", "mcp", *words]
         self.process = subprocess.Popen(
             command,
-            cwd=place.cwd,
-            env={**place.environ, **(env or {})},
+            cwd=home_cli.cwd,
+            env={**home_cli.environ, **(env or {})},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             bufsize=0,
         )
-        self._place, self._number, self._rest = place, 0, b""
+        self._place, self._number, self._rest = home_cli, 0, b""
         self.notes: list[dict[str, Any]] = []
         if hello:
             self.request("initialize", HELLO)

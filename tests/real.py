@@ -22,10 +22,10 @@ _shared = importlib.util.module_from_spec(_spec)
 sys.modules["tests_conftest"] = _shared
 _spec.loader.exec_module(_shared)
 
-CONFIG, Place, place, wait_until, _own_environment = (
+CONFIG, HomeCli, home_cli, wait_until, _own_environment = (
     _shared.CONFIG,
-    _shared.Place,
-    _shared.place,
+    _shared.HomeCli,
+    _shared.home_cli,
     _shared.wait_until,
     _shared._own_environment,
 )

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import real
-from real import CLIENTS, CONFIG, PATIENCE, Place, nothing_left, wait_until
+from real import CLIENTS, CONFIG, PATIENCE, HomeCli, nothing_left, wait_until
 
 from backburner.agent_tools.context import ToolContext
 from backburner.agent_tools.dispatcher import ToolDispatcher
@@ -97,9 +97,9 @@ class Claude(AgentKind):
             user_home = agents_home.root / "nobody"
             user_home.mkdir()
             os.chown(user_home, NOBODY, NOBODY)
-            agents_home.place.cwd.chmod(0o777)
+            agents_home.home_cli.cwd.chmod(0o777)
             _allow_traversal(agents_home.root)
-            _allow_traversal(agents_home.place.cwd)
+            _allow_traversal(agents_home.home_cli.cwd)
             prefix = f"setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups"
             wrapper = agents_home.bin / "claude-agent-acp"
             wrapper.write_text(f'#!/bin/sh\nHOME={user_home} exec {prefix} {CLIENTS}/claude-agent-acp "$@"\n')
@@ -158,24 +158,24 @@ class AgentsHome:
         self.root, self.model = root, model
         project = root / "project"
         project.mkdir()
-        self.place = Place(root / "home", project)
+        self.home_cli = HomeCli(root / "home", project)
         self.user_home, self.bin = root / "person", root / "bin"
         self.user_home.mkdir()
         self.bin.mkdir()
         self.bin.chmod(0o755)
         plain = {
             name: value
-            for name, value in self.place.environ.items()
+            for name, value in self.home_cli.environ.items()
             if not name.startswith(("ANTHROPIC", "OPENAI", "GOOGLE", "GOOSE", "QWEN", "XDG_"))
         }
-        path = f"{self.bin}:{CLIENTS}:{self.place.environ['PATH']}"
-        self.place.environ = {**plain, "PATH": path, "TERM": "xterm-256color", "LANG": "C.UTF-8", "SHELL": "/bin/bash"}
+        path = f"{self.bin}:{CLIENTS}:{self.home_cli.environ['PATH']}"
+        self.home_cli.environ = {**plain, "PATH": path, "TERM": "xterm-256color", "LANG": "C.UTF-8", "SHELL": "/bin/bash"}
         for kind in KINDS.values():
             kind.set_up(self)
         self.runner: asyncio.Runner | None = None
         self.configure()
         self.runner = asyncio.Runner()
-        self.home = AsyncApp(lambda: open_app(str(self.place.root), dict(self.place.environ)))
+        self.home = AsyncApp(lambda: open_app(str(self.home_cli.root), dict(self.home_cli.environ)))
         self.runner.run(self.home.__aenter__())
         self._numbers = itertools.count(1)
 
@@ -183,7 +183,7 @@ class AgentsHome:
         """Write Backburner's settings, followed by `more`."""
         models = f'[models]\ndefault = "openai-chat:scripted"\nbase_url = "{self.model.url}/v1"\nmax_concurrent = {capacity}\n'
         own = "".join(kind.settings for kind in KINDS.values())
-        self.place.configure(f"{CONFIG}{models}[tasks]\nmax_concurrent = 4\n{own}{more}")
+        self.home_cli.configure(f"{CONFIG}{models}[tasks]\nmax_concurrent = 4\n{own}{more}")
         if self.runner:
             self.call_app(lambda app: app.config_file.reload_if_changed())
 
@@ -191,7 +191,7 @@ class AgentsHome:
         """The environment of a user of this agent."""
         kind = KINDS.get(name, OpenCode)
         own = kind.environ(self) if issubclass(kind, Codex) else {}
-        return {**self.place.environ, **own, **{key: value.format(url=self.model.url) for key, value in kind.variables.items()}}
+        return {**self.home_cli.environ, **own, **{key: value.format(url=self.model.url) for key, value in kind.variables.items()}}
 
     def session(self, agent: str) -> "Session":
         """A new session that uses this agent."""
@@ -202,24 +202,24 @@ class AgentsHome:
         return self.runner.run(self.home.call(call))
 
     def gate(self) -> "Gate":
-        return Gate(self.place.cwd, f"gate-{next(self._numbers)}")
+        return Gate(self.home_cli.cwd, f"gate-{next(self._numbers)}")
 
     def script(self) -> tuple[str, Path]:
         """A command that needs approval, and the file that it creates."""
         number = next(self._numbers)
-        created = self.place.cwd / f"made-{number}.txt"
-        (self.place.cwd / f"work-{number}.sh").write_text(f"echo made > {created.name}\n")
+        created = self.home_cli.cwd / f"made-{number}.txt"
+        (self.home_cli.cwd / f"work-{number}.sh").write_text(f"echo made > {created.name}\n")
         return f"sh work-{number}.sh", created
 
     @property
     def servers(self) -> list[dict[str, Any]]:
         """The records of the OpenCode servers that Backburner started."""
-        folder = self.place.root / OPENCODE_SERVERS
+        folder = self.home_cli.root / OPENCODE_SERVERS
         return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))] if folder.exists() else []
 
     def kill(self, module: str) -> None:
         """Kill Backburner's own processes that run a module."""
-        for host in self.place.hosts(module):
+        for host in self.home_cli.hosts(module):
             process.send(host, signal.SIGKILL)
             wait_until(lambda host=host: not process.is_alive(host), "the process to end")
 
@@ -229,7 +229,7 @@ class AgentsHome:
     def settle(self) -> None:
         """Cancel runs that a failed test has left, and check that no process of any run remains."""
         for run_id in self.live_runs():
-            self.place.cli("cancel", run_id.partition("/")[0])
+            self.home_cli.cli("cancel", run_id.partition("/")[0])
         try:
             wait_until(lambda: not self.live_runs(), "all runs to end", 30)
         except AssertionError:
@@ -248,7 +248,7 @@ class AgentsHome:
         for pid, env, words in processes():
             prefix = f"{process.TAG_VARIABLE}=".encode()
             tag = next((variable.removeprefix(prefix).decode() for variable in env if variable.startswith(prefix)), None)
-            if f"BACKBURNER_HOME={self.place.root}".encode() in env and tag and tag not in tags and process.identify(pid):
+            if f"BACKBURNER_HOME={self.home_cli.root}".encode() in env and tag and tag not in tags and process.identify(pid):
                 found.append(words)
         return found
 
@@ -257,7 +257,7 @@ class AgentsHome:
         assert self.runner
         self.runner.run(self.home.__aexit__())
         self.runner.close()
-        self.place.stop_engine()
+        self.home_cli.stop_engine()
         nothing_left(self.remaining_processes, 15)
 
     def remaining_processes(self) -> dict[ProcessId, bytes]:
@@ -276,7 +276,7 @@ class Session:
         self.agents_home, self.agent, self.name = agents_home, agent, name
         self.kind = KINDS.get(agent, OpenCode)
         environ = agents_home.environ(agent)
-        self._context = ToolContext(agents_home.home, session=name, cwd=str(agents_home.place.cwd), environ=environ)
+        self._context = ToolContext(agents_home.home, session=name, cwd=str(agents_home.home_cli.cwd), environ=environ)
         self._dispatcher = ToolDispatcher(toolset())
 
     def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
@@ -336,9 +336,9 @@ class Session:
 
     def diagnostics(self, task_id: str) -> str:
         """The stderr of the agent and the logs of Backburner."""
-        folder = self.agents_home.place.folder(task_id)
+        folder = self.agents_home.home_cli.folder(task_id)
         errors = [path.read_text(errors="replace")[-1500:] for path in folder.rglob("agent.err")]
-        logs = [path.read_text(errors="replace")[-1500:] for path in self.agents_home.place.root.glob("*.log")]
+        logs = [path.read_text(errors="replace")[-1500:] for path in self.agents_home.home_cli.root.glob("*.log")]
         return "\n".join(errors + logs)
 
 
@@ -373,7 +373,7 @@ class UserServer:
                 ["opencode", "serve", "--hostname", "127.0.0.1", "--port", str(self.port)],
                 env=env,
                 executable=f"{CLIENTS}/opencode",
-                cwd=self.agents_home.place.cwd,
+                cwd=self.agents_home.home_cli.cwd,
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,

@@ -36,7 +36,7 @@ def test_a_command_waits_for_approval_and_continues_after_it(agents_home: Any, a
     output = session.wait_for(task_id, "waiting", "completed", "error")
     assert output["status"] == "waiting" and command in output["display"], output
     assert not made.exists() and session.notices(task_id) == []
-    agents_home.place.ok("approve", task_id)
+    agents_home.home_cli.ok("approve", task_id)
     assert session.answer(task_id) == "It is made.\n"
     assert made.read_text() == "made\n"
 
@@ -47,7 +47,7 @@ def test_a_rejection_reaches_the_agent_and_it_continues(agents_home: Any, agent:
     command, made = agents_home.script()
     task_id = session.ask(session.kind.command_step(command, asks=True), {"say": "Then without."})
     session.wait_for(task_id, "waiting")
-    agents_home.place.ok("reject", task_id)
+    agents_home.home_cli.ok("reject", task_id)
     assert session.answer(task_id) == "Then without.\n"
     assert not made.exists()
     texts = [said(request) for request in session.requests(command)][1:]
@@ -62,7 +62,7 @@ def test_cancel_ends_the_agent_and_its_command(agents_home: Any, agent: str) -> 
 
     def command_runs() -> bool:
         if session.status(task_id) == "waiting":  # some agents do not send the command, so a person must approve it
-            agents_home.place.ok("approve", task_id)
+            agents_home.home_cli.ok("approve", task_id)
         return bool(gate.readers())
 
     wait_until(command_runs, "its command to run", 120)
@@ -90,7 +90,7 @@ def test_an_approval_after_a_killed_agent_process_reaches_the_step_in_the_server
     session.wait_for(task_id, "waiting")
     agents_home.kill("agents.process")
     assert session.status(task_id) == "waiting" and not made.exists()
-    agents_home.place.ok("approve", task_id)
+    agents_home.home_cli.ok("approve", task_id)
     assert session.answer(task_id) == "It is made.\n"
     assert made.read_text() == "made\n" and len(session.notices(task_id)) == 1
     assert said(session.requests("Late approval.")[-1]).count("Late approval.") == 1
@@ -106,12 +106,12 @@ def test_an_approval_after_a_killed_agent_process_is_sent_in_the_session(agents_
     session.wait_for(task_id, "waiting")
     agents_home.kill("agents.process")
     assert session.status(task_id) == "waiting" and not made.exists()
-    agents_home.place.ok("approve", task_id)
+    agents_home.home_cli.ok("approve", task_id)
     output = session.wait_for(task_id, "completed", "error", "waiting")
     last = said(session.requests(f"Late approval for {agent}.")[-1])
     assert made.exists(), ("an approved step needs no second approval", output, last[-3000:])
     if output["status"] == "waiting":  # killed early, so its history has fewer turns and the model repeats the step
-        agents_home.place.ok("approve", task_id)
+        agents_home.home_cli.ok("approve", task_id)
         output = session.wait_for(task_id, "completed", "error", "waiting")
     assert output["status"] == "completed", (output, last[-3000:])
     assert made.read_text() == "made\n" and len(session.notices(task_id)) == 1

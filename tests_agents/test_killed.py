@@ -32,9 +32,9 @@ def kill(agents_home: Any, victim: str) -> bool:
     """Send SIGKILL; True if there was a process to kill."""
     found = []
     if victim in ("host", "both"):
-        found += agents_home.place.hosts("agents.process")
-    if victim in ("engine", "both") and agents_home.place.engine:
-        found.append(agents_home.place.engine)
+        found += agents_home.home_cli.hosts("agents.process")
+    if victim in ("engine", "both") and agents_home.home_cli.engine:
+        found.append(agents_home.home_cli.engine)
     if victim == "server":
         found += [processes.ProcessId.parse(one["process"]) for one in agents_home.servers if one.get("process")]
     return sum(processes.send(one, signal.SIGKILL) for one in found) > 0

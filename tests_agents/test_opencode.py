@@ -24,7 +24,7 @@ def server_settings(url: str) -> str:
 
 
 def conversation(agents_home: Any, task_id: str) -> dict[str, Any]:
-    return json.loads((agents_home.place.folder(task_id) / "conversation.json").read_text())
+    return json.loads((agents_home.home_cli.folder(task_id) / "conversation.json").read_text())
 
 
 @both
@@ -103,7 +103,7 @@ def test_a_cancel_aborts_the_session(agents_home: Any) -> None:
     gate.wait_until_left()
     [server] = agents_home.servers
     session = conversation(agents_home, task_id)["session"]
-    folder = f"?directory={agents_home.place.cwd}"
+    folder = f"?directory={agents_home.home_cli.cwd}"
     assert session not in call(server["url"], "GET", f"/session/status{folder}", password=server["password"])
     messages = call(server["url"], "GET", f"/session/{session}/message", password=server["password"])
     assert messages[-1]["info"].get("error", {}).get("name") == "MessageAbortedError", messages[-1]["info"]
@@ -138,7 +138,7 @@ def test_provider_retries_are_limited(agents_home: Any) -> None:
 def _is_idle(agents_home: Any) -> bool:
     """Whether no session of the server is busy."""
     [server] = agents_home.servers
-    return call(server["url"], "GET", f"/session/status?directory={agents_home.place.cwd}", password=server["password"]) == {}
+    return call(server["url"], "GET", f"/session/status?directory={agents_home.home_cli.cwd}", password=server["password"]) == {}
 
 
 def test_a_turn_survives_a_killed_agent_process_and_ends_once(agents_home: Any) -> None:
@@ -236,7 +236,7 @@ def test_a_session_unknown_to_the_agent_has_expired(agents_home: Any) -> None:
     task_id = client.ask({"say": "kept for now"})
     client.answer(task_id)
     about = conversation(agents_home, task_id)
-    record = agents_home.place.folder(task_id) / "conversation.json"
+    record = agents_home.home_cli.folder(task_id) / "conversation.json"
     record.write_text(json.dumps({**about, "session": "ses_0000000000000000000000000"}))
     client.resume(task_id, {"say": "never"})
     assert EXPIRED in client.failure(task_id)
@@ -255,8 +255,8 @@ def test_notices_of_an_agents_tasks_reach_its_session_once(agents_home: Any) -> 
     )
     gate.wait_until_reached()
     session = {"BACKBURNER_SESSION": f"agent:{task_id}"}
-    task_below = agents_home.place.ok("run", "--yes", "--", "echo", "from task_below", env=session).strip()
-    wait_until(lambda: agents_home.place.status(task_below)["status"] == "completed", "the command to end")
+    task_below = agents_home.home_cli.ok("run", "--yes", "--", "echo", "from task_below", env=session).strip()
+    wait_until(lambda: agents_home.home_cli.status(task_below)["status"] == "completed", "the command to end")
 
     def is_delivered() -> bool:
         return not agents_home.call_app(lambda app: list(app.inbox.pending(f"agent:{task_id}")))
@@ -276,9 +276,9 @@ def test_notices_of_an_agents_tasks_reach_its_session_once(agents_home: Any) -> 
 def test_a_session_in_a_user_server_gets_its_notices_once(agents_home: Any) -> None:
     with closing(UserServer(agents_home)) as server:
         agents_home.configure(server_settings(server.url))
-        made = call(server.url, "POST", f"/session?directory={agents_home.place.cwd}", {"title": "a parent"})
+        made = call(server.url, "POST", f"/session?directory={agents_home.home_cli.cwd}", {"title": "a parent"})
         session = {"BACKBURNER_SESSION": f"opencode:{made['id']}"}
-        task_below = agents_home.place.ok("run", "--yes", "--", "echo", "for the parent", env=session).strip()
+        task_below = agents_home.home_cli.ok("run", "--yes", "--", "echo", "for the parent", env=session).strip()
 
         def notified() -> list[str]:
             return [said(one) for one in list(agents_home.model.requests) if f"<task-id>{task_below}</task-id>" in said(one)]
@@ -310,6 +310,6 @@ def test_twenty_simultaneous_sessions_share_one_server(new_agents_home: Any) -> 
         assert client.answer(task_id, seconds=240) == f"answer {n}\n"
         assert len(client.notices(task_id)) == 1
     assert len(new_agents_home.servers) == 1
-    mark = f"BACKBURNER_HOME={new_agents_home.place.root}".encode()
+    mark = f"BACKBURNER_HOME={new_agents_home.home_cli.root}".encode()
     serving = [words for _, env, words in processes() if mark in env and b"serve" in words.split(b"\0")]
     assert len(serving) == 1, serving

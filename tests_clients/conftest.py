@@ -12,12 +12,12 @@ import pytest
 
 sys.path.append(str(Path(__file__).parent.parent / "tests"))
 import real
-from real import Place, need_programs, nothing_left
+from real import HomeCli, need_programs, nothing_left
 
 from backburner.core.models import ProcessId
 from backburner.system import processes
 
-place, _own_environment = real.place, real._own_environment
+home_cli, _own_environment = real.home_cli, real._own_environment
 
 
 def pytest_sessionstart() -> None:
@@ -25,22 +25,22 @@ def pytest_sessionstart() -> None:
 
 
 @pytest.fixture
-def home(place: Place) -> Iterator[Place]:  # type: ignore[valid-type]
+def home(home_cli: HomeCli) -> Iterator[HomeCli]:  # type: ignore[valid-type]
     """A new home in which only a user at a terminal can approve, and a new HOME for the clients."""
-    place.configure("")
-    place.root.chmod(0o700)
-    Path(place.environ["HOME"]).mkdir()
-    yield place
-    nothing_left(lambda: _remaining_processes(place), 10)
+    home_cli.configure("")
+    home_cli.root.chmod(0o700)
+    Path(home_cli.environ["HOME"]).mkdir()
+    yield home_cli
+    nothing_left(lambda: _remaining_processes(home_cli), 10)
 
 
-def _remaining_processes(place: Place) -> dict[ProcessId, bytes]:  # type: ignore[valid-type]
+def _remaining_processes(home_cli: HomeCli) -> dict[ProcessId, bytes]:  # type: ignore[valid-type]
     """The processes with the HOME of the test, except the engine."""
     remaining = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
             env = Path(f"/proc/{name}/environ").read_bytes().split(b"\0")
-            if f"HOME={place.environ['HOME']}".encode() in env and place.engine != (found := processes.identify(int(name))):
+            if f"HOME={home_cli.environ['HOME']}".encode() in env and home_cli.engine != (found := processes.identify(int(name))):
                 remaining[found] = Path(f"/proc/{name}/cmdline").read_bytes()
         except OSError:
             continue

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from real import CLIENTS, PATIENCE, Place, wait_until
+from real import CLIENTS, PATIENCE, HomeCli, wait_until
 
 from backburner.core.notice_text import NOTICE_PREFIX
 from backburner.interfaces.client_setup.wiring import own_command
@@ -66,11 +66,11 @@ class Terminal:
         return self.shown.decode("utf-8", "replace")
 
 
-def run_in_users_terminal(place: Place, *words: str) -> str:
+def run_in_users_terminal(home_cli: HomeCli, *words: str) -> str:
     """Run a `backburner` command in a user's own terminal to its end; returns what was shown."""
-    line = [*own_command(place.environ), *words]
-    env = {name: place.environ[name] for name in ("HOME", "PATH")} | {"TERM": "xterm", "LANG": "C.UTF-8"}
-    shown = Terminal(["sh", "-c", '"$@"; echo "exit $?"', "sh", *line], env, place.cwd, detached=True).end(40)
+    line = [*own_command(home_cli.environ), *words]
+    env = {name: home_cli.environ[name] for name in ("HOME", "PATH")} | {"TERM": "xterm", "LANG": "C.UTF-8"}
+    shown = Terminal(["sh", "-c", '"$@"; echo "exit $?"', "sh", *line], env, home_cli.cwd, detached=True).end(40)
     assert "exit 0" in shown, shown
     return shown
 
@@ -83,17 +83,17 @@ class Client:
     argument = "command"
     keeps_hook_output = True  # in the history that it sends to its model
 
-    def __init__(self, place: Place, model: ScriptedModel) -> None:
-        self.place, self.model = place, model
-        self.user_home = Path(place.environ["HOME"])
+    def __init__(self, home_cli: HomeCli, model: ScriptedModel) -> None:
+        self.home_cli, self.model = home_cli, model
+        self.user_home = Path(home_cli.environ["HOME"])
         self.session: str | None = None
         self.environ = {
             name: value
-            for name, value in place.environ.items()
+            for name, value in home_cli.environ.items()
             if name != "BACKBURNER_HOME" and not name.startswith(("ANTHROPIC", "OPENAI", "GOOGLE", "XDG_"))
-        } | {"PATH": f"{CLIENTS}:{place.environ['PATH']}", "PWD": str(place.cwd), "TERM": "xterm-256color", "LANG": "C.UTF-8"}
+        } | {"PATH": f"{CLIENTS}:{home_cli.environ['PATH']}", "PWD": str(home_cli.cwd), "TERM": "xterm-256color", "LANG": "C.UTF-8"}
         self.set_up()
-        place.ok("install", self.name, "--yes", env={"PATH": self.environ["PATH"]})
+        home_cli.ok("install", self.name, "--yes", env={"PATH": self.environ["PATH"]})
 
     def set_up(self) -> None:
         """Write the configuration of an ordinary user: the model and its key."""
@@ -134,7 +134,7 @@ class Client:
         process = subprocess.Popen(
             command,
             env=self.environ,
-            cwd=self.place.cwd,
+            cwd=self.home_cli.cwd,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -166,7 +166,7 @@ class Claude(Client):
             "hasCompletedOnboarding": True,
             "theme": "dark",
             "customApiKeyResponses": {"approved": ["fake-key"], "rejected": []},
-            "projects": {str(self.place.cwd): {"hasTrustDialogAccepted": True}},
+            "projects": {str(self.home_cli.cwd): {"hasTrustDialogAccepted": True}},
         }
         state = self.user_home / ".claude.json"
         if not state.exists():
@@ -258,7 +258,7 @@ class OpenCode(Client):
                 self._server = subprocess.Popen(
                     ["opencode", "serve", "--port", "0"],
                     env=self.environ,
-                    cwd=self.place.cwd,
+                    cwd=self.home_cli.cwd,
                     stdin=subprocess.DEVNULL,
                     stdout=file,
                     stderr=file,
@@ -294,10 +294,10 @@ AGENTS = {client.name: client for client in (Claude, Codex, OpenCode, Gemini)}
 
 
 @contextlib.contextmanager
-def client(kind: type[Client], place: Place) -> Iterator[Any]:
+def client(kind: type[Client], home_cli: HomeCli) -> Iterator[Any]:
     """A client that was just set up, with its own scripted model."""
     with ScriptedModel() as model:
-        instance = kind(place, model)
+        instance = kind(home_cli, model)
         try:
             yield instance
         finally:
@@ -307,10 +307,10 @@ def client(kind: type[Client], place: Place) -> Iterator[Any]:
 class Mcpdo:
     """`mcpdo` of MCP Inspector: its daemon keeps one connection to the server, and each call runs a program."""
 
-    def __init__(self, place: Place, era: str) -> None:
-        self._place = place
-        self._environ = {**place.environ, "PATH": f"{CLIENTS}:{place.environ['PATH']}", "MCP_INSPECTOR_SECRET_STORE": "memory"}
-        self("connect", "--era", era, "--cwd", str(place.cwd), "--transport", "stdio", "--", *own_command(place.environ), "mcp")
+    def __init__(self, home_cli: HomeCli, era: str) -> None:
+        self._place = home_cli
+        self._environ = {**home_cli.environ, "PATH": f"{CLIENTS}:{home_cli.environ['PATH']}", "MCP_INSPECTOR_SECRET_STORE": "memory"}
+        self("connect", "--era", era, "--cwd", str(home_cli.cwd), "--transport", "stdio", "--", *own_command(home_cli.environ), "mcp")
 
     def __call__(self, *words: str) -> Any:
         line = ["mcpdo", "--format", "json", "--connection", "bb", *words]

@@ -28,7 +28,7 @@ from harness import (
     start,
     task_in,
 )
-from real import CLIENTS, PATIENCE, Gate, Place, wait_until
+from real import CLIENTS, PATIENCE, Gate, HomeCli, wait_until
 
 from backburner.agent_tools.registry import toolset
 from backburner.interfaces.client_setup.wiring import own_command
@@ -40,14 +40,14 @@ CLIENTS_WITH_HOOKS = ["claude", "codex", "gemini"]  # OpenCode has a plugin inst
 
 
 @pytest.fixture(params=AGENTS)
-def agent(request: pytest.FixtureRequest, home: Place) -> Iterator[Any]:
+def agent(request: pytest.FixtureRequest, home: HomeCli) -> Iterator[Any]:
     """Each coding agent in turn, set up with its own home."""
     with client(AGENTS[request.param], home) as instance:
         yield instance
 
 
 @pytest.fixture(params=ERAS)
-def inspector(request: pytest.FixtureRequest, home: Place) -> Iterator[Mcpdo]:
+def inspector(request: pytest.FixtureRequest, home: HomeCli) -> Iterator[Mcpdo]:
     """MCP Inspector with a permanent connection, for each era of the protocol."""
     instance = Mcpdo(home, request.param)
     try:
@@ -56,15 +56,15 @@ def inspector(request: pytest.FixtureRequest, home: Place) -> Iterator[Mcpdo]:
         instance.close()
 
 
-def _wait_completed(place: Place, task_id: str) -> None:
-    wait_until(lambda: place.status(task_id)["status"] == "completed", f"{task_id} to complete", 60)
+def _wait_completed(home_cli: HomeCli, task_id: str) -> None:
+    wait_until(lambda: home_cli.status(task_id)["status"] == "completed", f"{task_id} to complete", 60)
 
 
 # -- starting, waiting, reading
 
 
 def test_an_agent_lists_tools_starts_a_command_waits_and_reads_its_output(agent: Client) -> None:
-    gate = Gate(agent.place.cwd)
+    gate = Gate(agent.home_cli.cwd)
     script = (
         start(gate.command),
         {"tool": "backburner_wait_for_background_tasks", "args": {"task_ids": ["{{task_id}}"]}},
@@ -82,11 +82,11 @@ def test_an_agent_lists_tools_starts_a_command_waits_and_reads_its_output(agent:
     assert text.count(gate.line) >= 2, "once in the summary of the wait, once in the output"
     assert all(name in agent.offered_tools() for name in toolset("commands"))
     assert notices_of(task_id, text) == 0, "a caller that waited gets no notice"
-    assert agent.place.status(task_id)["status"] == "completed"
-    assert agent.place.json("inbox") == []
+    assert agent.home_cli.status(task_id)["status"] == "completed"
+    assert agent.home_cli.json("inbox") == []
 
 
-def test_a_command_outlives_opencode_run_and_the_next_run_gets_the_notice(home: Place) -> None:
+def test_a_command_outlives_opencode_run_and_the_next_run_gets_the_notice(home: HomeCli) -> None:
     gate = Gate(home.cwd)
     with client(OpenCode, home) as agent:
         task_id = task_in(agent.run_once(start(gate.command), {"say": "started"}))
@@ -98,7 +98,7 @@ def test_a_command_outlives_opencode_run_and_the_next_run_gets_the_notice(home: 
 
 
 @pytest.mark.parametrize("era", ERAS)
-def test_the_inspector_lists_tools_starts_a_command_waits_and_reads_its_output(home: Place, era: str) -> None:
+def test_the_inspector_lists_tools_starts_a_command_waits_and_reads_its_output(home: HomeCli, era: str) -> None:
     def inspect(*words: str) -> Any:
         done = subprocess.run(
             ["mcp-inspector", "--cli", *own_command(home.environ), "mcp", "--protocol-era", era, "--format", "json", "-q", *words],
@@ -130,18 +130,18 @@ def test_the_inspector_lists_tools_starts_a_command_waits_and_reads_its_output(h
 
 @pytest.mark.parametrize("agent", CLIENTS_WITH_HOOKS, indirect=True)
 def test_an_agent_gets_one_notice_of_a_task_that_ended_between_turns(agent: Client) -> None:
-    gate = Gate(agent.place.cwd)
+    gate = Gate(agent.home_cli.cwd)
     task_id = task_in(agent.turn(start(gate.command), {"say": "started, and not waited for"}))
     gate.open()
-    _wait_completed(agent.place, task_id)
+    _wait_completed(agent.home_cli, task_id)
     text = agent.turn({"say": "so it has ended"})
     assert notices_of(task_id, text) == 1 and gate.line in text
     later = agent.turn({"tool": "backburner_list_background_tasks", "args": {}}, {"say": "nothing new"})
     assert notices_of(task_id, later) == agent.keeps_hook_output, "only the earlier notice, in the history"
-    assert agent.place.json("inbox") == []
+    assert agent.home_cli.json("inbox") == []
 
 
-def test_only_the_idle_opencode_session_that_started_a_task_is_woken_once(home: Place) -> None:
+def test_only_the_idle_opencode_session_that_started_a_task_is_woken_once(home: HomeCli) -> None:
     gate = Gate(home.cwd)
     with client(OpenCode, home) as agent:
         agent.turn({"say": "hello"})
@@ -160,7 +160,7 @@ def test_only_the_idle_opencode_session_that_started_a_task_is_woken_once(home: 
 
 @pytest.mark.parametrize("agent", CLIENTS_WITH_HOOKS, indirect=True)
 def test_an_agent_that_would_stop_continues_when_a_task_has_ended(agent: Client) -> None:
-    gate = Gate(agent.place.cwd)
+    gate = Gate(agent.home_cli.cwd)
     with ThreadPoolExecutor(1) as pool:
         turn = pool.submit(agent.turn, start(gate.command), {"hang": 8, "say": "I think I am done"}, {"say": "oh, it ended"})
         wait_until(lambda: "Started background task" in agent.conversation() or turn.done(), "it to be started", PATIENCE)
@@ -172,7 +172,7 @@ def test_an_agent_that_would_stop_continues_when_a_task_has_ended(agent: Client)
     assert notices_of(task_id, agent.turn({"say": "nothing new"})) == 1
 
 
-def test_codex_without_trusted_hooks_gets_the_notice_with_the_next_result(home: Place) -> None:
+def test_codex_without_trusted_hooks_gets_the_notice_with_the_next_result(home: HomeCli) -> None:
     gate = Gate(home.cwd)
     with client(Codex, home) as agent:
         agent.hooks_are_trusted = False
@@ -185,7 +185,7 @@ def test_codex_without_trusted_hooks_gets_the_notice_with_the_next_result(home: 
         assert notices_of(task_id, text) == 1
 
 
-def test_an_idle_claude_session_is_woken_once_by_its_stop_hook(home: Place) -> None:
+def test_an_idle_claude_session_is_woken_once_by_its_stop_hook(home: HomeCli) -> None:
     gate = Gate(home.cwd)
 
     def hooks() -> int:
@@ -220,7 +220,7 @@ def test_an_idle_claude_session_is_woken_once_by_its_stop_hook(home: Place) -> N
             terminal.end(60)
 
 
-def test_the_inspector_gets_the_notice_once_with_the_next_result(home: Place, inspector: Mcpdo) -> None:
+def test_the_inspector_gets_the_notice_once_with_the_next_result(home: HomeCli, inspector: Mcpdo) -> None:
     gate = Gate(home.cwd)
     task_id = inspector.call("start_background_task", command=gate.command, description="x")["structuredContent"]["task_id"]
     gate.open()
@@ -231,7 +231,7 @@ def test_the_inspector_gets_the_notice_once_with_the_next_result(home: Place, in
     assert "notices" not in inspector.call("list_background_tasks")["structuredContent"]
 
 
-def test_concurrent_clients_of_one_home_each_get_only_their_own_notice(home: Place) -> None:
+def test_concurrent_clients_of_one_home_each_get_only_their_own_notice(home: HomeCli) -> None:
     with contextlib.ExitStack() as stack, ThreadPoolExecutor(3) as pool:
         agents = [stack.enter_context(client(kind, home)) for kind in (Claude, Claude, Codex)]
         gates = [Gate(home.cwd, f"gate{number}") for number in range(3)]
@@ -253,9 +253,9 @@ def test_concurrent_clients_of_one_home_each_get_only_their_own_notice(home: Pla
 
 
 def test_a_dangerous_command_needs_a_users_approval_and_no_agent_can_give_it(agent: Client) -> None:
-    place, precious = agent.place, agent.place.cwd / "precious.txt"
+    home_cli, precious = agent.home_cli, agent.home_cli.cwd / "precious.txt"
     precious.write_text("mine")
-    approve = " ".join([*own_command(place.environ), "approve", "{{task_id}}"])
+    approve = " ".join([*own_command(home_cli.environ), "approve", "{{task_id}}"])
     text = agent.turn(
         start("rm precious.txt", "Tidy up"),
         {"tool": agent.shell, "args": {agent.argument: approve, "description": "Approve"}},
@@ -265,10 +265,10 @@ def test_a_dangerous_command_needs_a_users_approval_and_no_agent_can_give_it(age
     task_id = task_in(text)
     assert f"waiting for approval: {task_id}" in text and "I cannot approve it for you" in text
     assert text.count("Only a person can") >= 2, text[-3000:]
-    assert precious.exists() and place.status(task_id)["status"] == "proposed"
+    assert precious.exists() and home_cli.status(task_id)["status"] == "proposed"
     turns = len(agent.requests())
-    run_in_users_terminal(place, "approve", task_id)
-    _wait_completed(place, task_id)
+    run_in_users_terminal(home_cli, "approve", task_id)
+    _wait_completed(home_cli, task_id)
     assert not precious.exists()
     if isinstance(agent, OpenCode):
         wait_until(lambda: len(agent.requests()) > turns, "the plugin to wake the session", 60)
@@ -276,7 +276,7 @@ def test_a_dangerous_command_needs_a_users_approval_and_no_agent_can_give_it(age
     assert notices_of(task_id, agent.turn({"say": "nothing new"})) == agent.keeps_hook_output
 
 
-def test_a_dangerous_command_needs_a_users_approval_with_the_inspector(home: Place, inspector: Mcpdo) -> None:
+def test_a_dangerous_command_needs_a_users_approval_with_the_inspector(home: HomeCli, inspector: Mcpdo) -> None:
     precious = home.cwd / "precious.txt"
     precious.write_text("mine")
     proposed = inspector.call("start_background_task", command="rm precious.txt", description="Tidy up")["structuredContent"]
@@ -293,23 +293,23 @@ def test_a_dangerous_command_needs_a_users_approval_with_the_inspector(home: Pla
 
 
 def test_doctor_reports_the_setup_and_undo_removes_every_entry(agent: Client) -> None:
-    place, path = agent.place, {"PATH": agent.environ["PATH"]}
+    home_cli, path = agent.home_cli, {"PATH": agent.environ["PATH"]}
     agent.turn(start("echo hello"), {"tool": "backburner_wait_for_background_tasks", "args": {"task_ids": ["{{task_id}}"]}})
     agent.close()
-    assert f"{agent.name}: is set up for Backburner" in place.ok("doctor", env=path)
-    undone = json.loads(place.ok("install", agent.name, "--undo", "--yes", "--json", env=path))
+    assert f"{agent.name}: is set up for Backburner" in home_cli.ok("doctor", env=path)
+    undone = json.loads(home_cli.ok("install", agent.name, "--undo", "--yes", "--json", env=path))
     assert undone["changed"]
     for name in undone["changed"]:
         assert not os.path.exists(name) or "backburner" not in Path(name).read_text().lower(), name
     assert not list(agent.user_home.rglob("*.before-backburner"))
-    assert f"{agent.name}: is not set up for Backburner" in place.ok("doctor", env=path)
-    assert "nothing to undo" in place.ok("install", agent.name, "--undo", "--yes", env=path)
+    assert f"{agent.name}: is not set up for Backburner" in home_cli.ok("doctor", env=path)
+    assert "nothing to undo" in home_cli.ok("install", agent.name, "--undo", "--yes", env=path)
 
 
 # -- the built-in agent
 
 
-def test_opencode_starts_an_agent_task_gets_its_answer_and_continues_it(home: Place) -> None:
+def test_opencode_starts_an_agent_task_gets_its_answer_and_continues_it(home: HomeCli) -> None:
     with client(OpenCode, home) as agent, ScriptedModel() as other:
         home.configure(f'[models]\ndefault = "openai-chat:other"\nbase_url = "{other.url}/v1"\n')
         question = f"Look around [[script: {json.dumps([{'say': 'The lamp is in the cellar.'}])}]]"

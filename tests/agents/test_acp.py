@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from acp import RequestError
-from conftest import CONFIG, LONG, Place, caller, wait_until
+from conftest import CONFIG, LONG, HomeCli, caller, wait_until
 
 from backburner.agents import prompts
 from backburner.agents.external import message_fields
@@ -32,9 +32,9 @@ ASKS = 'asks = "yes"\n'
 class FakeAgents:
     """A home with scripted agents, and the journal of these agents."""
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
-        self.folder = place.root.parent / "agent"
+    def __init__(self, home_cli: HomeCli) -> None:
+        self.home_cli = home_cli
+        self.folder = home_cli.root.parent / "agent"
         self.folder.mkdir()
         self._agents: dict[str, str] = {}
         self._open = contextlib.ExitStack()
@@ -44,18 +44,18 @@ class FakeAgents:
         """Configure an agent with this name; `words` are the arguments of its program."""
         command = shlex.join([sys.executable, "-I", str(SCRIPTED), str(self.folder), *words])
         self._agents[name] = f'[agents.{name}]\ntype = "acp"\ncommand = {json.dumps(command)}\n{more}'
-        self.place.configure(
+        self.home_cli.configure(
             f"{CONFIG}[tasks]\nmax_concurrent = 8\n[models]\nmax_concurrent = 8\n{settings}{''.join(self._agents.values())}"
         )
 
     def ask(self, *steps: dict[str, Any], options: tuple[str, ...] = (), agent: str = "fake") -> str:
-        return self.place.ok("ask", "--agent", agent, *options, script(*steps)).strip()
+        return self.home_cli.ok("ask", "--agent", agent, *options, script(*steps)).strip()
 
     @property
     def app(self) -> App:
         """The home opened as a library, for fast repeated reads."""
         if self._app is None:
-            self._app = self._open.enter_context(open_app(self.place.home))
+            self._app = self._open.enter_context(open_app(self.home_cli.home))
         return self._app
 
     def close(self) -> None:
@@ -70,14 +70,16 @@ class FakeAgents:
             return entry.status in expected and words in str(entry.run and entry.run.error)
 
         wait_until(has_state, f"{task_id} to be {' or '.join(expected)} {words}", 40)
-        return self.place.status(task_id)
+        return self.home_cli.status(task_id)
 
     def answers(self, *scripts: list[dict[str, Any]], agent: str = "fake") -> list[str]:
         """Run each script as a task of its own, and return its answer, or its status and error."""
         results = []
         for task_id in [self.ask(*steps, agent=agent) for steps in scripts]:
             ended = self.settled(task_id)
-            results.append(self.place.log(task_id).decode() if ended["status"] == "completed" else f"{ended['status']}: {ended['error']}")
+            results.append(
+                self.home_cli.log(task_id).decode() if ended["status"] == "completed" else f"{ended['status']}: {ended['error']}"
+            )
         return results
 
     def answer(self, *steps: dict[str, Any], agent: str = "fake") -> str:
@@ -87,11 +89,11 @@ class FakeAgents:
         """The approval request of each step; empty if it needs no approval."""
         task_ids = [self.ask(step, {"say": "Done."}, options=options) for step in steps]
         found = [str(self.settled(task_id, "waiting", "completed")["error"] or "") for task_id in task_ids]
-        self.place.cli("cancel", *task_ids)
+        self.home_cli.cli("cancel", *task_ids)
         return found
 
     def used(self, task_id: str) -> dict[str, float]:
-        return self.place.status(task_id)["usage"]  # type: ignore[return-value]
+        return self.home_cli.status(task_id)["usage"]  # type: ignore[return-value]
 
     def activity(self, task_id: str) -> dict[str, Any]:
         """The progress of a run as the tools report it."""
@@ -114,7 +116,7 @@ class FakeAgents:
         return [entry["text"] for entry in self.journal("prompted")]
 
     def end_agent_process(self, number: int) -> None:
-        for host in self.place.hosts("agents.process"):
+        for host in self.home_cli.hosts("agents.process"):
             processes.send(host, number)
             wait_until(lambda host=host: not processes.is_alive(host), "the agent process to end")  # type: ignore[misc]
 
@@ -141,21 +143,21 @@ def alive(pid: int) -> bool:
     return processes.identify(pid) is not None
 
 
-def git(place: Place, *words: str) -> str:
+def git(home_cli: HomeCli, *words: str) -> str:
     named = ["git", "-c", "user.name=Ada", "-c", "user.email=ada@example.org", *words]
-    return subprocess.run(named, cwd=place.cwd, capture_output=True, text=True, check=True, timeout=30).stdout
+    return subprocess.run(named, cwd=home_cli.cwd, capture_output=True, text=True, check=True, timeout=30).stdout
 
 
 @pytest.fixture
-def agents(place: Place) -> Iterator[FakeAgents]:
+def agents(home_cli: HomeCli) -> Iterator[FakeAgents]:
     """A home with scripted agents, none of which is left when the agent process has ended."""
-    fake_agents = FakeAgents(place)
+    fake_agents = FakeAgents(home_cli)
     yield fake_agents
     fake_agents.close()
-    place.stop_engine()
+    home_cli.stop_engine()
 
     def has_exited() -> bool:
-        hosts = place.hosts("agents.process")
+        hosts = home_cli.hosts("agents.process")
         for one in hosts:
             processes.send(one, signal.SIGTERM)
         return not hosts
@@ -176,12 +178,12 @@ def test_the_agent_runs_in_its_project_and_its_last_message_is_the_answer(agents
         {"tool": "Read a.txt", "kind": "read", "name": "Read"},
     ]
     task_id = agents.ask(*steps, {"update": "usage_update", **cost}, {"say": "It is "}, {"say": "done."})
-    assert agents.settled(task_id)["status"] == "completed" and agents.place.log(task_id) == b"It is done.\n"
+    assert agents.settled(task_id)["status"] == "completed" and agents.home_cli.log(task_id) == b"It is done.\n"
     assert agents.used(task_id) == {"tokens": 7, "tool_calls": 2, "cost": 0.25}
-    (listed,) = agents.place.json("list")  # type: ignore[misc]
+    (listed,) = agents.home_cli.json("list")  # type: ignore[misc]
     assert (listed["task_id"], listed["type"], listed["agent"], listed["summary"]) == (task_id, "agent", "fake", "It is done.")
     (greeted,), (opened,) = agents.journal("greeted"), agents.journal("new")
-    assert greeted["cwd"] == opened["cwd"] == str(agents.place.cwd) and greeted["capabilities"] == {}
+    assert greeted["cwd"] == opened["cwd"] == str(agents.home_cli.cwd) and greeted["capabilities"] == {}
     assert not alive(greeted["pid"]) and agents.journal("left"), "it had time to exit by itself"
 
 
@@ -191,9 +193,9 @@ def test_progress_is_visible_while_the_agent_runs(agents: FakeAgents) -> None:
     task_id = agents.ask(*steps, {"hang": 1})
     wait_until(lambda: agents.activity(task_id).get("tools") == 7, "all its tools to be seen", 40)
     assert agents.activity(task_id)["recent"] == ["t2", "t3", "t4", "t5", "t6"]
-    status = agents.place.status(task_id)
+    status = agents.home_cli.status(task_id)
     assert status["status"] == "running" and status["pid"] == agents.journal("greeted")[0]["pid"]
-    agents.place.ok("cancel", task_id)
+    agents.home_cli.ok("cancel", task_id)
     assert agents.used(task_id)["tool_calls"] == 7
 
 
@@ -205,7 +207,7 @@ def test_thoughts_and_earlier_messages_are_not_part_of_the_answer(agents: FakeAg
     thought = {"update": "agent_thought_chunk", "content": {"type": "text", "text": "Hm."}}
     task_id = agents.ask(thought, {"say": "Counted."}, counted, counted, {"end": {"stopReason": "end_turn"}})
     agents.settled(task_id)
-    assert agents.place.log(task_id) == b"Counted.\n" and agents.used(task_id)["tokens"] == 60
+    assert agents.home_cli.log(task_id) == b"Counted.\n" and agents.used(task_id)["tokens"] == 60
     notified = {"raw": json.dumps({"jsonrpc": "2.0", "method": "_auth/status_update", "params": {}})}
     assert agents.answer(notified, {"request": "fs/write_text_file", "path": "x"}, {"say": "All the same."}) == "All the same.\n"
     assert agents.journal("answered")[0]["answer"]["error"]["code"] == -32601
@@ -218,18 +220,18 @@ def test_long_lines_and_large_stderr_output_are_accepted(agents: FakeAgents) -> 
     long, loud = agents.ask({"flood": 70_000}), agents.ask({"stderr": 20_000}, {"say": "Heard."})
     for task_id in (huge, long, loud):
         assert agents.settled(task_id)["status"] == "completed"
-    assert agents.place.log(long) == b"x" * 70_000 + b"\n" and agents.place.log(loud) == b"Heard.\n"
-    assert 4 << 20 <= len(agents.place.log(huge)) < 5 << 20
+    assert agents.home_cli.log(long) == b"x" * 70_000 + b"\n" and agents.home_cli.log(loud) == b"Heard.\n"
+    assert 4 << 20 <= len(agents.home_cli.log(huge)) < 5 << 20
 
 
 def test_the_stderr_file_is_limited_in_size(agents: FakeAgents) -> None:
     agents.add()
     task_id = agents.ask({"stderr": 30_000}, {"hang": 1})
-    errors = agents.place.folder(task_id) / "agent.err"
+    errors = agents.home_cli.folder(task_id) / "agent.err"
     wait_until(lambda: errors.exists() and 0 < errors.stat().st_size <= 1 << 20, "the first of them to be dropped", 40)
     kept = errors.read_bytes()
     assert kept and set(kept) <= set(b"y\n")
-    agents.place.ok("cancel", task_id)
+    agents.home_cli.ok("cancel", task_id)
 
 
 def test_a_line_that_is_not_json_is_ignored(agents: FakeAgents) -> None:
@@ -299,11 +301,11 @@ def test_a_silent_agent_fails_unless_a_tool_is_running(agents: FakeAgents) -> No
 
 
 def test_a_rejected_tool_call_does_not_count_as_running(agents: FakeAgents) -> None:
-    (agents.place.cwd / "a.txt").write_text("old")
+    (agents.home_cli.cwd / "a.txt").write_text("old")
     agents.add(settings="timeout_seconds = 1\n")
     task_id = agents.ask(edit("a.txt", no="cancels"), {"hang": 1})
     agents.settled(task_id, "waiting")
-    agents.place.ok("reject", task_id)
+    agents.home_cli.ok("reject", task_id)
     ended = agents.settled(task_id)
     assert ended["status"] == "failed" and "silent for too long" in str(ended["error"])
 
@@ -313,7 +315,7 @@ def test_an_approved_tool_call_may_run_longer_than_the_silence_timeout(agents: F
     task_ids = [agents.ask(shell("rm -f old.txt; sleep 2.5", announced=announced), {"say": "Made."}) for announced in (True, False)]
     for task_id in task_ids:
         agents.settled(task_id, "waiting")
-    agents.place.ok("approve", *task_ids)
+    agents.home_cli.ok("approve", *task_ids)
     assert [agents.settled(task_id)["error"] for task_id in task_ids] == [None, None]
 
 
@@ -328,14 +330,14 @@ def test_a_task_timeout_stops_the_agent(agents: FakeAgents) -> None:
 
 
 def test_a_missing_program_gives_a_one_line_error(agents: FakeAgents) -> None:
-    agents.place.configure(f'{CONFIG}[agents.ghost]\ntype = "acp"\ncommand = "no-such-agent --acp"\n')
-    done = agents.place.cli("ask", "--agent", "ghost", "Hello")
+    agents.home_cli.configure(f'{CONFIG}[agents.ghost]\ntype = "acp"\ncommand = "no-such-agent --acp"\n')
+    done = agents.home_cli.cli("ask", "--agent", "ghost", "Hello")
     assert (done.returncode, done.stdout) == (2, "") and done.stderr.count("\n") == 1
     assert "requires the program no-such-agent, which is not on the PATH" in done.stderr
     empty = {"PATH": os.path.dirname(sys.executable)}
-    done = agents.place.cli("ask", "--agent", "claude", "Hello", env=empty)
+    done = agents.home_cli.cli("ask", "--agent", "claude", "Hello", env=empty)
     assert done.returncode == 2 and "npm install -g @agentclientprotocol/claude-agent-acp" in done.stderr
-    assert agents.place.json("list") == []
+    assert agents.home_cli.json("list") == []
 
 
 @pytest.mark.parametrize(
@@ -351,8 +353,8 @@ def test_a_missing_program_gives_a_one_line_error(agents: FakeAgents) -> None:
     ids=["a type", "no command", "an address", "no type", "a key", "a list"],
 )
 def test_invalid_agent_settings_give_a_one_line_error(agents: FakeAgents, table: str, sentence: str) -> None:
-    agents.place.configure(f"{CONFIG}[agents.odd]\n{table}")
-    done = agents.place.cli("ask", "--agent", "odd", "Hello")
+    agents.home_cli.configure(f"{CONFIG}[agents.odd]\n{table}")
+    done = agents.home_cli.cli("ask", "--agent", "odd", "Hello")
     assert done.returncode == 2 and sentence in done.stderr and done.stderr.count("\n") == 1 and "config.toml, line" in done.stderr
 
 
@@ -366,47 +368,47 @@ def test_mode_model_and_authentication_are_sent_to_the_agent(agents: FakeAgents)
     assert [one["method"] for one in agents.journal("authenticated")] == ["by-key"]
     assert agents.answer({"say": "Yes."}, agent="lost") == "failed: unknown mode 'yolo'; available: ask, auto"
     assert agents.answer({"say": "Yes."}, agent="right") == "Yes.\n" and len(agents.journal("mode")) == 1
-    task_id = agents.place.ok("ask", "--agent", "qwen", script({"say": "Yes."}), env={"OPENAI_API_KEY": "k"}).strip()
+    task_id = agents.home_cli.ok("ask", "--agent", "qwen", script({"say": "Yes."}), env={"OPENAI_API_KEY": "k"}).strip()
     agents.settled(task_id)
     assert [one["method"] for one in agents.journal("authenticated")] == ["by-key", "openai"]
 
 
 def test_doctor_makes_a_handshake_with_the_agent(agents: FakeAgents) -> None:
     agents.add("stays", "deaf")
-    assert "ok   agent fake (acp) answers" in agents.place.cli("doctor").stdout
+    assert "ok   agent fake (acp) answers" in agents.home_cli.cli("doctor").stdout
     assert agents.journal("greeted") and not agents.prompts and not alive(agents.journal("greeted")[0]["pid"])
-    agents.place.configure(f'{CONFIG}[agents.sick]\ntype = "acp"\ncommand = "false"\n')
-    done = agents.place.cli("doctor")
+    agents.home_cli.configure(f'{CONFIG}[agents.sick]\ntype = "acp"\ncommand = "false"\n')
+    done = agents.home_cli.cli("doctor")
     assert done.returncode == 1 and "BAD  agent sick (acp): " in done.stdout
 
 
 def test_an_agent_that_does_not_ask_needs_approval_before_it_starts(agents: FakeAgents) -> None:
     agents.add(more="")
-    done = agents.place.cli("ask", "--agent", "fake", script({"say": "Done."}))
+    done = agents.home_cli.cli("ask", "--agent", "fake", script({"say": "Done."}))
     assert done.returncode == 3 and "acts without asking for permission" in done.stderr + done.stdout
-    (task,) = agents.place.json("list")  # type: ignore[misc]
+    (task,) = agents.home_cli.json("list")  # type: ignore[misc]
     assert task["status"] == "proposed" and not agents.journal("greeted")
-    agents.place.ok("approve", task["task_id"])
-    assert agents.settled(task["task_id"])["status"] == "completed" and agents.place.log(task["task_id"]) == b"Done.\n"
+    agents.home_cli.ok("approve", task["task_id"])
+    assert agents.settled(task["task_id"])["status"] == "completed" and agents.home_cli.log(task["task_id"]) == b"Done.\n"
     agents.add(name="goose", more="")
-    assert agents.place.cli("ask", "--agent", "goose", "x").returncode == 3, "only the name is goose"
+    assert agents.home_cli.cli("ask", "--agent", "goose", "x").returncode == 3, "only the name is goose"
 
 
 def test_a_new_prompt_for_an_agent_that_does_not_ask_needs_another_approval(agents: FakeAgents) -> None:
     agents.add("load", more="")
-    agents.place.cli("ask", "--agent", "fake", script({"say": "One."}))
-    (task,) = agents.place.json("list")  # type: ignore[misc]
+    agents.home_cli.cli("ask", "--agent", "fake", script({"say": "One."}))
+    (task,) = agents.home_cli.json("list")  # type: ignore[misc]
     task_id = task["task_id"]
-    agents.place.ok("approve", task_id)
+    agents.home_cli.ok("approve", task_id)
     agents.settled(task_id)
-    done = agents.place.cli("resume", task_id, "--wait", script({"say": "Two."}))
+    done = agents.home_cli.cli("resume", task_id, "--wait", script({"say": "Two."}))
     assert done.returncode == 3 and "acts without asking for permission" in done.stderr and "Two." in done.stderr
-    assert agents.place.status(task_id)["status"] == "waiting" and len(agents.prompts) == 1
-    agents.place.ok("approve", task_id)
-    assert agents.settled(task_id)["status"] == "completed" and agents.place.log(task_id) == b"Two.\n"
-    agents.place.ok("resume", task_id, script({"say": "Three."}))
+    assert agents.home_cli.status(task_id)["status"] == "waiting" and len(agents.prompts) == 1
+    agents.home_cli.ok("approve", task_id)
+    assert agents.settled(task_id)["status"] == "completed" and agents.home_cli.log(task_id) == b"Two.\n"
+    agents.home_cli.ok("resume", task_id, script({"say": "Three."}))
     agents.settled(task_id, "waiting")
-    agents.place.ok("reject", task_id)
+    agents.home_cli.ok("reject", task_id)
     assert agents.settled(task_id, "failed")["error"] == "rejected by the user" and len(agents.prompts) == 2
 
 
@@ -417,8 +419,8 @@ def test_requests_that_the_gate_decides_need_no_person(agents: FakeAgents) -> No
     never = '[[approval.rules]]\nname = "never"\ndecision = "deny"\ncommand = "rm **"\nmatch = ["rm -rf x"]\nnot_match = ["ls"]\n'
     agents.add(settings=never)
     assert agents.answer(shell("ls"), {"say": "Listed."}) == "Listed.\n"
-    (agents.place.cwd / "a.txt").write_text("x")
-    assert agents.answer(shell("rm a.txt"), {"say": "Then not."}) == "Then not.\n" and (agents.place.cwd / "a.txt").exists()
+    (agents.home_cli.cwd / "a.txt").write_text("x")
+    assert agents.answer(shell("rm a.txt"), {"say": "Then not."}) == "Then not.\n" and (agents.home_cli.cwd / "a.txt").exists()
     assert [(one["outcome"], one["optionId"]) for one in agents.journal("outcome")] == [("selected", "once"), ("selected", "no")]
     assert len(agents.prompts) == 2, "the agent has noticed the rejection itself"
 
@@ -427,30 +429,30 @@ def test_the_oldest_of_too_many_waiting_agents_is_stopped_and_still_continues(ag
     agents.add("load")
     tasks = []
     for n in range(9):
-        (agents.place.cwd / f"{n}.txt").write_text("x")
+        (agents.home_cli.cwd / f"{n}.txt").write_text("x")
         tasks.append(agents.ask(shell(f"rm {n}.txt"), {"say": f"Gone: {n}."}))
         agents.settled(tasks[-1], "waiting")
     pids = [one["pid"] for one in agents.journal("greeted")]
     wait_until(lambda: not alive(pids[0]), "the first agent to end")
-    assert all(map(alive, pids[1:])) and agents.place.status(tasks[0])["status"] == "waiting"
+    assert all(map(alive, pids[1:])) and agents.home_cli.status(tasks[0])["status"] == "waiting"
     for n, task_id in enumerate(tasks):
-        agents.place.ok("approve", task_id)
-        assert agents.settled(task_id)["status"] == "completed" and agents.place.log(task_id) == f"Gone: {n}.\n".encode()
-        assert not (agents.place.cwd / f"{n}.txt").exists()
+        agents.home_cli.ok("approve", task_id)
+        assert agents.settled(task_id)["status"] == "completed" and agents.home_cli.log(task_id) == f"Gone: {n}.\n".encode()
+        assert not (agents.home_cli.cwd / f"{n}.txt").exists()
     assert len(agents.journal("greeted")) == 10, "the other agents were kept"
 
 
 def test_an_approval_continues_the_same_agent_process(agents: FakeAgents) -> None:
     agents.add("load")
-    (agents.place.cwd / "a.txt").write_text("x")
+    (agents.home_cli.cwd / "a.txt").write_text("x")
     task_id = agents.ask(shell("rm a.txt"), {"say": "It is gone."})
     waiting = agents.settled(task_id, "waiting")
-    assert "it wants to run `rm a.txt`" in str(waiting["error"]) and (agents.place.cwd / "a.txt").exists()
+    assert "it wants to run `rm a.txt`" in str(waiting["error"]) and (agents.home_cli.cwd / "a.txt").exists()
     (greeted,) = agents.journal("greeted")
     assert alive(greeted["pid"])
-    agents.place.ok("approve", task_id)
-    assert agents.settled(task_id)["status"] == "completed" and agents.place.log(task_id) == b"It is gone.\n"
-    assert not (agents.place.cwd / "a.txt").exists()
+    agents.home_cli.ok("approve", task_id)
+    assert agents.settled(task_id)["status"] == "completed" and agents.home_cli.log(task_id) == b"It is gone.\n"
+    assert not (agents.home_cli.cwd / "a.txt").exists()
     assert len(agents.journal("greeted")) == 1 and agents.journal("outcome")[0]["optionId"] == "once", "an approval is valid once"
     assert agents.used(task_id) == {"tokens": 7, "tool_calls": 1}
 
@@ -458,22 +460,22 @@ def test_an_approval_continues_the_same_agent_process(agents: FakeAgents) -> Non
 def test_a_rejection_reaches_the_agent_even_if_its_turn_ended(agents: FakeAgents) -> None:
     agents.add()
     for no in ("hears", "ends", "cancels"):
-        (agents.place.cwd / no).write_text("x")
+        (agents.home_cli.cwd / no).write_text("x")
     begin, end = {"say": "I begin."}, {"say": "Then I leave it."}
     task_ids = [agents.ask(begin, shell(f"rm {no}", no=no), end) for no in ("hears", "ends", "cancels")]
     for task_id in task_ids:
         agents.settled(task_id, "waiting")
-    agents.place.ok("reject", *task_ids)
+    agents.home_cli.ok("reject", *task_ids)
     for task_id in task_ids:
         ended = agents.settled(task_id)
-        assert ended["status"] == "completed" and agents.place.log(task_id) == b"Then I leave it.\n", ended
+        assert ended["status"] == "completed" and agents.home_cli.log(task_id) == b"Then I leave it.\n", ended
     assert {one["optionId"] for one in agents.journal("outcome")} == {"no"} and len(agents.journal("greeted")) == 3
     follow_ups = sorted(text for text in agents.prompts if "[[script" not in text)
     assert [text.startswith("The user rejected this.") for text in follow_ups] == [True, True], (
         "an agent that noticed the rejection gets no further prompt"
     )
     assert "rm cancels" in follow_ups[0] and "rm ends" in follow_ups[1]
-    assert all((agents.place.cwd / no).exists() for no in ("hears", "ends", "cancels"))
+    assert all((agents.home_cli.cwd / no).exists() for no in ("hears", "ends", "cancels"))
 
 
 def test_a_request_without_usable_options_is_cancelled(agents: FakeAgents) -> None:
@@ -482,7 +484,7 @@ def test_a_request_without_usable_options_is_cancelled(agents: FakeAgents) -> No
     assert agents.answer(shell("ls", options=only), {"say": "Then not."}) == "Then not.\n", "an approval is valid once"
     task_id = agents.ask(shell("rm a.txt", options=only), {"say": "Then not."})
     agents.settled(task_id, "waiting")
-    agents.place.ok("reject", task_id)
+    agents.home_cli.ok("reject", task_id)
     assert agents.settled(task_id)["status"] == "completed"
     assert [(one["outcome"], one.get("optionId")) for one in agents.journal("outcome")] == [("cancelled", None)] * 2
 
@@ -490,20 +492,20 @@ def test_a_request_without_usable_options_is_cancelled(agents: FakeAgents) -> No
 def test_two_simultaneous_permission_requests_are_asked_one_after_the_other(agents: FakeAgents) -> None:
     agents.add()
     for name in ("a.txt", "b.txt"):
-        (agents.place.cwd / name).write_text("x")
+        (agents.home_cli.cwd / name).write_text("x")
     task_id = agents.ask({"asks": [shell("rm a.txt"), shell("rm b.txt")]}, {"say": "One of two."})
     assert "rm a.txt" in str(agents.settled(task_id, "waiting")["error"])
-    agents.place.ok("approve", task_id)
+    agents.home_cli.ok("approve", task_id)
     agents.settled(task_id, "waiting", words="rm b.txt")
-    agents.place.ok("reject", task_id)
+    agents.home_cli.ok("reject", task_id)
     assert agents.settled(task_id)["status"] == "completed"
-    assert not (agents.place.cwd / "a.txt").exists() and (agents.place.cwd / "b.txt").exists()
+    assert not (agents.home_cli.cwd / "a.txt").exists() and (agents.home_cli.cwd / "b.txt").exists()
     assert [one["optionId"] for one in agents.journal("outcome")] == ["once", "no"]
 
 
 def test_reading_and_creating_project_files_needs_no_approval(agents: FakeAgents) -> None:
     agents.add()
-    cwd = agents.place.cwd
+    cwd = agents.home_cli.cwd
     for name in ("a.txt", ".env"):
         (cwd / name).write_text("old")
     (cwd.parent / "outside.txt").write_text("x")
@@ -517,25 +519,25 @@ def test_reading_and_creating_project_files_needs_no_approval(agents: FakeAgents
     assert f"change {cwd / 'a.txt'}" in changed and "EVIL" in changed and "conftest.py" in acted
     assert f"read {cwd.parent / 'outside.txt'}" in read_outside and "read .env" in read_secret
     assert "outside the project" in made_outside and "outside the project" in linked
-    agents.place.ok("trust")
+    agents.home_cli.ok("trust")
     assert ["outside the project" in one for one in agents.approval_requests(edit(cwd / "a.txt"), edit("link"))] == [False, True]
     assert agents.approval_requests(edit("a.txt")) == [""]
 
 
 def test_existing_files_may_be_changed_in_a_worktree(agents: FakeAgents) -> None:
     agents.add()
-    git(agents.place, "init", "--quiet", "--initial-branch=main")
-    (agents.place.cwd / "a.txt").write_text("one\n")
-    git(agents.place, "add", "--all")
-    git(agents.place, "commit", "--quiet", "--message", "first")
+    git(agents.home_cli, "init", "--quiet", "--initial-branch=main")
+    (agents.home_cli.cwd / "a.txt").write_text("one\n")
+    git(agents.home_cli, "add", "--all")
+    git(agents.home_cli, "commit", "--quiet", "--message", "first")
     steps = [edit("a.txt", do="echo two > a.txt"), {"say": "Changed."}]
     task_id = agents.ask(*steps, options=("--worktree",))
     ended = agents.settled(task_id, "completed", "failed", "waiting")
     assert ended["status"] == "completed", ended
-    assert "1 file changed" in agents.place.log(task_id).decode() and (agents.place.cwd / "a.txt").read_text() == "one\n"
-    assert git(agents.place, "show", f"backburner/{task_id}:a.txt") == "two\n"
-    assert str(agents.place.root) in agents.journal("new")[0]["cwd"]
-    (approval_request,) = agents.approval_requests(edit(agents.place.cwd / "a.txt"), options=("--worktree",))
+    assert "1 file changed" in agents.home_cli.log(task_id).decode() and (agents.home_cli.cwd / "a.txt").read_text() == "one\n"
+    assert git(agents.home_cli, "show", f"backburner/{task_id}:a.txt") == "two\n"
+    assert str(agents.home_cli.root) in agents.journal("new")[0]["cwd"]
+    (approval_request,) = agents.approval_requests(edit(agents.home_cli.cwd / "a.txt"), options=("--worktree",))
     assert "outside the project" in approval_request, "the user's working tree is outside its worktree"
 
 
@@ -547,9 +549,9 @@ def test_cancel_ends_all_processes_of_the_agent(agents: FakeAgents, words: tuple
     agents.add(*words)
     task_id = agents.ask({"child": "own"}, {"child": "group"}, {"hang": 1})
     (hangs,) = agents.wait_for_event("hangs")
-    agents.place.ok("cancel", task_id)
+    agents.home_cli.ok("cancel", task_id)
     assert not any(alive(one["child"]) for one in agents.journal("child")) and not alive(hangs["pid"])
-    assert agents.place.status(task_id)["status"] == "cancelled" and agents.journal("cancelled"), "it was sent session/cancel first"
+    assert agents.home_cli.status(task_id)["status"] == "cancelled" and agents.journal("cancelled"), "it was sent session/cancel first"
 
 
 @pytest.mark.parametrize("words", [(), ("stubborn", "deaf", "stays")], ids=["polite", "stubborn"])
@@ -557,8 +559,8 @@ def test_cancel_ends_an_agent_that_waits_for_approval(agents: FakeAgents, words:
     agents.add(*words)
     task_id = agents.ask({"child": "own"}, shell("rm a.txt"), {"say": "Never."})
     agents.settled(task_id, "waiting")
-    agents.place.ok("cancel", task_id)
-    assert agents.place.status(task_id)["status"] == "cancelled"
+    agents.home_cli.ok("cancel", task_id)
+    assert agents.home_cli.status(task_id)["status"] == "cancelled"
     left = [agents.journal("greeted")[0]["pid"], agents.journal("child")[0]["child"]]
     wait_until(lambda: not any(map(alive, left)), "the agent to end")
     if "stubborn" in words:
@@ -581,10 +583,10 @@ def test_resume_starts_a_new_process_with_the_full_conversation(agents: FakeAgen
     task_ids = [agents.ask({"say": "It is teal."}, agent="-".join(words)) for words in kinds]
     for task_id in task_ids:
         agents.settled(task_id, "completed")
-        agents.place.ok("resume", task_id, f"And? {script({'recall': 1})}")
+        agents.home_cli.ok("resume", task_id, f"And? {script({'recall': 1})}")
     for task_id in task_ids:
         assert agents.settled(task_id)["status"] == "completed"
-        answer = agents.place.log(task_id).decode()
+        answer = agents.home_cli.log(task_id).decode()
         assert answer.startswith("I was told 1 things before: Please do this.") and "an old answer" not in answer
         assert agents.used(task_id) == {"tokens": 7, "tool_calls": 0}, "replayed messages are not counted again"
     assert len({one["pid"] for one in agents.journal("greeted")}) == 8
@@ -599,7 +601,7 @@ def test_the_cost_of_a_resumed_session_is_counted_once(agents: FakeAgents) -> No
     )
     agents.settled(task_id)
     assert agents.used(task_id)["cost"] == 0.75
-    agents.place.ok("resume", task_id, script({"update": "usage_update", "cost": {"amount": 1.0}}, {"say": "Two."}), "--wait")
+    agents.home_cli.ok("resume", task_id, script({"update": "usage_update", "cost": {"amount": 1.0}}, {"say": "Two."}), "--wait")
     assert agents.used(task_id)["cost"] == 0.25
 
 
@@ -612,7 +614,7 @@ def test_resume_of_a_lost_session_gives_the_expired_error(agents: FakeAgents) ->
     for path in (agents.folder / "sessions").iterdir():
         path.unlink()
     for task_id in (kept, once):
-        agents.place.ok("resume", task_id, "And?")
+        agents.home_cli.ok("resume", task_id, "And?")
         ended = agents.settled(task_id, "failed")
         assert str(ended["error"]).startswith(EXPIRED)
     assert len(agents.prompts) == 2
@@ -623,9 +625,9 @@ def test_a_gemini_session_is_not_loaded_in_the_minute_of_its_creation(agents: Fa
     agents.add("load", "minute", name="gemini")
     task_id = agents.ask({"say": "One."}, agent="gemini")
     agents.settled(task_id)
-    agents.place.ok("resume", task_id, script({"recall": 1}))
-    wait_until(lambda: agents.place.status(task_id)["status"] in ("completed", "failed"), "the next minute", 90)
-    assert agents.place.log(task_id).startswith(b"I was told 1 things before")
+    agents.home_cli.ok("resume", task_id, script({"recall": 1}))
+    wait_until(lambda: agents.home_cli.status(task_id)["status"] in ("completed", "failed"), "the next minute", 90)
+    assert agents.home_cli.log(task_id).startswith(b"I was told 1 things before")
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -638,8 +640,8 @@ def test_an_agent_ends_with_the_agent_process_and_can_be_resumed(agents: FakeAge
     left = [hangs["pid"], *(one["child"] for one in agents.journal("child"))]
     wait_until(lambda: not any(map(alive, left)), "the agent to end")
     assert ended["status"] == "failed" and "interrupted" in str(ended["error"]) and "resumed" in str(ended["error"]), ended
-    agents.place.ok("resume", task_id, script({"recall": 1}), "--wait")
-    assert agents.place.log(task_id).startswith(b"I was told 1 things before: Please do this.")
+    agents.home_cli.ok("resume", task_id, script({"recall": 1}), "--wait")
+    assert agents.home_cli.log(task_id).startswith(b"I was told 1 things before: Please do this.")
     assert "hang" not in agents.prompts[1], "the first prompt is not repeated"
 
 
@@ -655,7 +657,7 @@ def test_the_agent_process_ends_its_agent_when_terminated_without_an_engine(agen
             agents.settled(task_id, "waiting")
         case "leaving":
             agents.wait_for_event("hung up")
-    agents.place.stop_engine()
+    agents.home_cli.stop_engine()
     agents.end_agent_process(signal.SIGTERM)
     assert not alive(agents.journal("greeted")[0]["pid"]) and not alive(agents.journal("child")[0]["child"])
 
@@ -663,23 +665,23 @@ def test_the_agent_process_ends_its_agent_when_terminated_without_an_engine(agen
 @pytest.mark.parametrize(("number", "answer"), [(signal.SIGKILL, "approve"), (signal.SIGKILL, "reject"), (signal.SIGTERM, "approve")])
 def test_a_decision_reaches_the_agent_after_the_agent_process_ended(agents: FakeAgents, number: int, answer: str) -> None:
     agents.add("load", "stays", "deaf")
-    (agents.place.cwd / "a.txt").write_text("x")
+    (agents.home_cli.cwd / "a.txt").write_text("x")
     task_id = agents.ask({"child": "own"}, shell("rm a.txt"), {"say": "I heard."})
     agents.settled(task_id, "waiting")
     first = [one["pid"] for one in agents.journal("greeted")]
     agents.end_agent_process(number)
     wait_until(lambda: not any(map(alive, [*first, *(one["child"] for one in agents.journal("child"))])), "the agent to end")
-    assert agents.place.status(task_id)["status"] == "waiting"
-    agents.place.ok(answer, task_id)
+    assert agents.home_cli.status(task_id)["status"] == "waiting"
+    agents.home_cli.ok(answer, task_id)
     agents.wait_for_event("prompted", 2)
     decision = "approved" if answer == "approve" else "rejected"
     assert agents.prompts[1].startswith(f"The user {decision} your request: run `rm a.txt`")
     assert (
         agents.settled(task_id)["status"] == "completed"
-        and agents.place.log(task_id) == b"I heard.\n"
+        and agents.home_cli.log(task_id) == b"I heard.\n"
         and len(agents.journal("loaded")) == 1
     )
-    assert (agents.place.cwd / "a.txt").exists() == (answer == "reject"), "the step needed no second approval"
+    assert (agents.home_cli.cwd / "a.txt").exists() == (answer == "reject"), "the step needed no second approval"
 
 
 def test_an_approval_after_the_agent_process_ended_is_valid_once(agents: FakeAgents) -> None:
@@ -687,10 +689,10 @@ def test_an_approval_after_the_agent_process_ended_is_valid_once(agents: FakeAge
     task_id = agents.ask(shell("rm a.txt"), shell("rm a.txt"), {"say": "Twice."})
     agents.settled(task_id, "waiting")
     agents.end_agent_process(signal.SIGKILL)
-    agents.place.ok("approve", task_id)
+    agents.home_cli.ok("approve", task_id)
     agents.wait_for_event("outcome")
     agents.settled(task_id, "waiting")
-    agents.place.ok("reject", task_id)
+    agents.home_cli.ok("reject", task_id)
     agents.settled(task_id)
     assert [one["optionId"] for one in agents.journal("outcome")] == ["once", "no"]
 
@@ -703,10 +705,10 @@ def test_a_used_up_budget_suspends_the_run_until_it_is_approved(agents: FakeAgen
     assert "2 of 2 tool calls" in str(waiting["error"])
     (hangs,) = agents.journal("greeted")
     assert not alive(hangs["pid"]), "the agent does not run without a budget"
-    agents.place.ok("approve", task_id)
+    agents.home_cli.ok("approve", task_id)
     agents.wait_for_event("prompted", 2)
     assert agents.prompts[1].startswith("You were interrupted in the middle of your work."), "the first prompt is in its history"
-    agents.place.ok("cancel", task_id)
+    agents.home_cli.ok("cancel", task_id)
     assert agents.used(task_id)["tool_calls"] >= 2, "earlier tool calls are counted"
 
 
@@ -714,7 +716,7 @@ def test_rejecting_a_budget_fails_the_run(agents: FakeAgents) -> None:
     agents.add("load")
     task_id = agents.ask({"tool": "t", "kind": "read"}, {"hang": 1}, options=("--budget", "tool_calls=1"))
     agents.settled(task_id, "waiting")
-    agents.place.ok("reject", task_id)
+    agents.home_cli.ok("reject", task_id)
     ended = agents.settled(task_id)
     assert (ended["status"], ended["result"]) == ("failed", "budget")
 
@@ -724,9 +726,9 @@ def test_rejecting_a_budget_fails_the_run(agents: FakeAgents) -> None:
 
 def test_the_agent_runs_in_the_session_of_its_task_not_of_its_submitter(agents: FakeAgents) -> None:
     agents.add("load")
-    waiting = agents.place.cli("run", "--", "rm", "x")
+    waiting = agents.home_cli.cli("run", "--", "rm", "x")
     assert waiting.returncode == 3
-    (proposed,) = agents.place.json("list")  # type: ignore[misc]
+    (proposed,) = agents.home_cli.json("list")  # type: ignore[misc]
     own = [sys.executable, "-m", "backburner"]
     steps = [
         {"run": [*own, "approve", proposed["task_id"]]},
@@ -735,14 +737,14 @@ def test_the_agent_runs_in_the_session_of_its_task_not_of_its_submitter(agents: 
         {"say": "Done."},
     ]
     env = {"CLAUDECODE": "1", "CLAUDE_CODE_SESSION_ID": "s", "CODEX_THREAD_ID": "t", "OPENCODE": "1", "MINE": "kept"}
-    task_id = agents.place.ok("ask", "--agent", "fake", script(*steps), env=env).strip()
+    task_id = agents.home_cli.ok("ask", "--agent", "fake", script(*steps), env=env).strip()
     agents.settled(task_id)
     environ = agents.journal("greeted")[0]["environ"]
     assert environ["BACKBURNER_TASK_ID"] == task_id and environ["MINE"] == "kept" and environ["BACKBURNER_SESSION"] == f"agent:{task_id}"
     assert not {"CLAUDECODE", "CLAUDE_CODE_SESSION_ID", "CODEX_THREAD_ID", "OPENCODE"} & environ.keys()
     approved, ran, limit = agents.journal("ran")
     assert approved["code"] == 3 and "Only a person can approve" in approved["err"]
-    assert agents.place.status(proposed["task_id"])["status"] == "proposed"
+    assert agents.home_cli.status(proposed["task_id"])["status"] == "proposed"
     assert ran["code"] == 0 and "from inside" in ran["out"], ran
     assert int(limit["out"]) == processes.INSIDE, "no child process can approve anything, even without the variables"
 
@@ -754,7 +756,7 @@ def test_notices_are_sent_with_the_next_prompt(agents: FakeAgents) -> None:
     agents.settled(task_id)
     started_id = agents.journal("ran")[0]["out"].strip()
     agents.settled(started_id)
-    agents.place.ok("resume", task_id, script({"say": "I know."}), "--wait")
+    agents.home_cli.ok("resume", task_id, script({"say": "I know."}), "--wait")
     assert (
         started_id in agents.prompts[1] and "Automatic notice from Backburner" in agents.prompts[1] and started_id not in agents.prompts[0]
     )
@@ -762,19 +764,19 @@ def test_notices_are_sent_with_the_next_prompt(agents: FakeAgents) -> None:
 
 def test_a_recurring_task_reports_only_changes(agents: FakeAgents) -> None:
     agents.add("load", more=f'{ASKS}instructions = "Be brief."\n')
-    todo = agents.place.cwd / "ci.txt"
+    todo = agents.home_cli.cwd / "ci.txt"
     words = ("--every", "1h", "--agent", "fake", "--prompt", "Look.", "--wake", "success", "--", "cat", "ci.txt")
-    task_id = agents.place.ok("add", "ci", *words).strip()
+    task_id = agents.home_cli.ok("add", "ci", *words).strip()
     for state, message in (("passing", "All is well."), ("passing", "As before."), ("failed", "Red!")):
         result = json.dumps({"report": True, "state": state, "message": message})
         todo.write_text(script({"say": f"I looked {{around}}.\n```json\n{result}\n```\n"}))
-        run_id = agents.place.ok("run-now", "ci").strip()
+        run_id = agents.home_cli.ok("run-now", "ci").strip()
         wait_until(lambda: not agents.app.queries.find("ci", caller(agents.app)).is_live, f"{run_id} to end", 40)
-        run = next(run for run in agents.place.status("ci")["runs"] if run["run_id"] == run_id)  # type: ignore[attr-defined]
+        run = next(run for run in agents.home_cli.status("ci")["runs"] if run["run_id"] == run_id)  # type: ignore[attr-defined]
         assert (run["status"], run["result"], run["tokens_used"]) == ("completed", message, 7)
-    assert [notice["text"] for notice in agents.place.json("inbox", "--ack")] == ["ci: All is well.", "ci: Red!"]  # type: ignore[union-attr, index, call-overload]
+    assert [notice["text"] for notice in agents.home_cli.json("inbox", "--ack")] == ["ci: All is well.", "ci: Red!"]  # type: ignore[union-attr, index, call-overload]
     assert len(agents.journal("new")) == 3 and not agents.journal("loaded"), "each run has its own conversation"
-    assert agents.place.log(task_id) == b"Red!\n"
+    assert agents.home_cli.log(task_id) == b"Red!\n"
     assert agents.prompts[0].startswith("Be brief.") and "one JSON object" in agents.prompts[0]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import CONFIG, LONG, Place, wait_until
+from conftest import CONFIG, LONG, HomeCli, wait_until
 
 from backburner.system import processes
 from backburner.testing.scripted_model import ScriptedModel
@@ -21,23 +21,23 @@ KINDS = ("default", "fake", "opencode")
 
 
 @pytest.fixture
-def home(place: Place) -> Iterator[Place]:
+def home(home_cli: HomeCli) -> Iterator[HomeCli]:
     """A home with an agent of each kind: the built-in one, an ACP agent, and one in an OpenCode server."""
-    folder, notes = place.root.parent / "bin", place.root.parent / "agent"
+    folder, notes = home_cli.root.parent / "bin", home_cli.root.parent / "agent"
     folder.mkdir()
     notes.mkdir()
     program = folder / "opencode"
     program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -S {shlex.quote(str(HERE / "scripted_opencode.py"))} "$@"\n')
     program.chmod(0o755)
-    place.environ |= {"PATH": f"{folder}:{place.environ['PATH']}", "XDG_DATA_HOME": str(place.root.parent / "data")}
+    home_cli.environ |= {"PATH": f"{folder}:{home_cli.environ['PATH']}", "XDG_DATA_HOME": str(home_cli.root.parent / "data")}
     command = shlex.join([sys.executable, "-I", str(HERE / "scripted_acp.py"), str(notes), "load"])
     with ScriptedModel() as model:
-        place.configure(
+        home_cli.configure(
             f'{CONFIG}[models]\ndefault = "openai-chat:scripted"\nbase_url = "{model.url}/v1"\n[tasks]\nmax_concurrent = 8\n'
             f'[agents.fake]\ntype = "acp"\nasks = "yes"\ncommand = {json.dumps(command)}\n'
         )
-        yield place
-        place.stop_all()
+        yield home_cli
+        home_cli.stop_all()
 
 
 def steps(kind: str, number: int) -> list[dict[str, Any]]:
@@ -53,17 +53,17 @@ def steps(kind: str, number: int) -> list[dict[str, Any]]:
     return [*tools, {"say": f"all of {number}"}]
 
 
-def kill(place: Place, victim: str) -> int:
+def kill(home_cli: HomeCli, victim: str) -> int:
     """Send SIGKILL; return the number of processes."""
-    found = [*(place.hosts("agents.process") if victim in ("host", "both") else [])]
-    found += [place.engine] if victim in ("engine", "both") and place.engine else []
-    for record in (place.root / "opencode").glob("*.json") if victim == "server" else ():
+    found = [*(home_cli.hosts("agents.process") if victim in ("host", "both") else [])]
+    found += [home_cli.engine] if victim in ("engine", "both") and home_cli.engine else []
+    for record in (home_cli.root / "opencode").glob("*.json") if victim == "server" else ():
         about = json.loads(record.read_text())
         found += [processes.ProcessId.parse(about["process"])] if about.get("process") else []
     return sum(processes.send(one, signal.SIGKILL) for one in found)
 
 
-def test_after_any_kill_every_task_ends_with_exactly_one_notice(home: Place) -> None:
+def test_after_any_kill_every_task_ends_with_exactly_one_notice(home: HomeCli) -> None:
     chance, kills, rounds = random.Random(5), 0, 60 if LONG else 6
     for number in range(rounds):
         asked = {kind: home.ok("ask", "--agent", kind, f"Please [[script: {json.dumps(steps(kind, number))}]]").strip() for kind in KINDS}

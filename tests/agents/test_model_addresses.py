@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from conftest import CONFIG, Place, wait_until
+from conftest import CONFIG, HomeCli, wait_until
 
 from backburner.core.settings import agent_settings, resolve
 from backburner.testing.scripted_model import ScriptedModel
@@ -21,10 +21,10 @@ api_key_env = "TEAM_KEY"
 class Servers:
     """The server that [models] names, and the own addresses of two providers, all on loopback."""
 
-    def __init__(self, place: Place, shared: ScriptedModel, openai: ScriptedModel, anthropic: ScriptedModel) -> None:
+    def __init__(self, home_cli: HomeCli, shared: ScriptedModel, openai: ScriptedModel, anthropic: ScriptedModel) -> None:
         self.shared, self.openai, self.anthropic = shared, openai, anthropic
-        place.environ |= {"OPENAI_API_KEY": "key-of-openai", "TEAM_KEY": TEAM, "ANTHROPIC_API_KEY": ANTHROPIC}
-        place.environ |= {"OPENAI_BASE_URL": f"{openai.url}/v1", "ANTHROPIC_BASE_URL": anthropic.url}
+        home_cli.environ |= {"OPENAI_API_KEY": "key-of-openai", "TEAM_KEY": TEAM, "ANTHROPIC_API_KEY": ANTHROPIC}
+        home_cli.environ |= {"OPENAI_BASE_URL": f"{openai.url}/v1", "ANTHROPIC_BASE_URL": anthropic.url}
 
     @property
     def keys(self) -> list[set[str]]:
@@ -33,21 +33,21 @@ class Servers:
 
 
 @pytest.fixture
-def servers(place: Place) -> Iterator[Servers]:
+def servers(home_cli: HomeCli) -> Iterator[Servers]:
     with ScriptedModel() as shared, ScriptedModel() as openai, ScriptedModel() as anthropic:
-        yield Servers(place, shared, openai, anthropic)
-        place.stop_all()
+        yield Servers(home_cli, shared, openai, anthropic)
+        home_cli.stop_all()
 
 
-def configure(place: Place, servers: Servers, text: str) -> None:
-    place.configure(f"{CONFIG}{text.replace('http://shared', servers.shared.url)}")
+def configure(home_cli: HomeCli, servers: Servers, text: str) -> None:
+    home_cli.configure(f"{CONFIG}{text.replace('http://shared', servers.shared.url)}")
 
 
-def ask(place: Place, agent: str) -> dict[str, object]:
+def ask(home_cli: HomeCli, agent: str) -> dict[str, object]:
     prompt = f"Please [[script: {json.dumps([{'say': 'fine'}])}]]"
-    task_id = place.ok("ask", "--agent", agent, prompt).strip()
-    wait_until(lambda: place.status(task_id)["status"] in ("completed", "failed"), "the answer", 60)
-    return place.status(task_id)
+    task_id = home_cli.ok("ask", "--agent", agent, prompt).strip()
+    wait_until(lambda: home_cli.status(task_id)["status"] in ("completed", "failed"), "the answer", 60)
+    return home_cli.status(task_id)
 
 
 @pytest.mark.parametrize(
@@ -129,40 +129,40 @@ def test_address_and_key_of_a_fallback_model(text: str, standing: bool, wanted: 
     assert (settings["fallback"], settings["fallback_base_url"], settings["fallback_api_key_env"]) == wanted
 
 
-def test_an_agent_of_another_provider_uses_that_providers_address_and_key(place: Place, servers: Servers) -> None:
-    configure(place, servers, MODELS + '[agents.other]\nmodel = "anthropic:x"\n[agents.same]\nmodel = "openai-chat:x"\n')
-    assert ask(place, "other")["status"] == "completed"
+def test_an_agent_of_another_provider_uses_that_providers_address_and_key(home_cli: HomeCli, servers: Servers) -> None:
+    configure(home_cli, servers, MODELS + '[agents.other]\nmodel = "anthropic:x"\n[agents.same]\nmodel = "openai-chat:x"\n')
+    assert ask(home_cli, "other")["status"] == "completed"
     assert servers.keys == [set(), set(), {ANTHROPIC}]
-    assert ask(place, "same")["status"] == "completed"
+    assert ask(home_cli, "same")["status"] == "completed"
     assert servers.keys == [{TEAM}, set(), {ANTHROPIC}]
 
 
-def test_api_key_env_also_applies_at_the_providers_own_address(place: Place, servers: Servers) -> None:
-    configure(place, servers, '[models]\ndefault = "openai-chat:x"\napi_key_env = "TEAM_KEY"\n')
-    assert ask(place, "default")["status"] == "completed"
+def test_api_key_env_also_applies_at_the_providers_own_address(home_cli: HomeCli, servers: Servers) -> None:
+    configure(home_cli, servers, '[models]\ndefault = "openai-chat:x"\napi_key_env = "TEAM_KEY"\n')
+    assert ask(home_cli, "default")["status"] == "completed"
     assert servers.keys == [set(), {TEAM}, set()]
 
 
-def test_the_local_model_uses_the_address_of_the_default_model(place: Place, servers: Servers) -> None:
-    configure(place, servers, MODELS + 'local = "openai-chat:two"\n')
+def test_the_local_model_uses_the_address_of_the_default_model(home_cli: HomeCli, servers: Servers) -> None:
+    configure(home_cli, servers, MODELS + 'local = "openai-chat:two"\n')
     done = {"tool": "final_result", "args": {"report": True, "state": "seen", "message": "Fine."}}
-    place.ok("add", "look", "--every", "1h", "--prompt", f"Look. [[script: {json.dumps([done])}]]")
-    place.ok("run-now", "look")
-    wait_until(lambda: place.status("look")["run_status"] in ("completed", "failed"), "the run", 60)
-    assert place.status("look")["run_status"] == "completed" and servers.keys == [{TEAM}, set(), set()]
+    home_cli.ok("add", "look", "--every", "1h", "--prompt", f"Look. [[script: {json.dumps([done])}]]")
+    home_cli.ok("run-now", "look")
+    wait_until(lambda: home_cli.status("look")["run_status"] in ("completed", "failed"), "the run", 60)
+    assert home_cli.status("look")["run_status"] == "completed" and servers.keys == [{TEAM}, set(), set()]
     assert [request["model"] for request in servers.shared.requests] == ["two"]
-    place.ok("cancel", "look")
+    home_cli.ok("cancel", "look")
 
 
-def test_doctor_checks_every_model_at_its_own_address(place: Place, servers: Servers) -> None:
+def test_doctor_checks_every_model_at_its_own_address(home_cli: HomeCli, servers: Servers) -> None:
     nowhere = "http://127.0.0.1:9/v1"
     configure(
-        place,
+        home_cli,
         servers,
         f'{MODELS}local = "ollama:near"\nlocal_base_url = "{nowhere}"\n[agents.other]\nmodel = "anthropic:x"\n'
         f'[agents.lost]\nmodel = "openai-chat:y"\nbase_url = "{nowhere}"\nfallback = "anthropic:x"\n',
     )
-    lines = place.cli("doctor").stdout.splitlines()
+    lines = home_cli.cli("doctor").stdout.splitlines()
     found = {line.split(" (")[0].split(maxsplit=1)[1]: line for line in lines if "agent " in line or "model" in line}
     assert found["agent default"].startswith("ok") and f"(openai-chat:one at {servers.shared.url}/v1)" in found["agent default"]
     assert found["agent other"].startswith("ok") and f"(anthropic:x at {servers.anthropic.url})" in found["agent other"]
@@ -172,14 +172,14 @@ def test_doctor_checks_every_model_at_its_own_address(place: Place, servers: Ser
 
 
 @pytest.mark.parametrize("name", ["nonsense", "nonsense:x", "openai-chat:"])
-def test_an_invalid_model_name_gives_an_error_with_examples(place: Place, servers: Servers, name: str) -> None:
-    configure(place, servers, f'{MODELS}[agents.odd]\nmodel = "{name}"\n')
-    error = str(ask(place, "odd")["error"])
+def test_an_invalid_model_name_gives_an_error_with_examples(home_cli: HomeCli, servers: Servers, name: str) -> None:
+    configure(home_cli, servers, f'{MODELS}[agents.odd]\nmodel = "{name}"\n')
+    error = str(ask(home_cli, "odd")["error"])
     assert f"'{name}' is not a model" in error and "PROVIDER:NAME, such as ollama:qwen3" in error
     assert servers.keys == [set(), set(), set()]
 
 
-def test_an_unreachable_model_is_reported_with_its_address(place: Place, servers: Servers) -> None:
-    configure(place, servers, '[models]\ndefault = "openai-chat:one"\nbase_url = "http://127.0.0.1:9/v1"\n')
-    error = str(ask(place, "default")["error"])
+def test_an_unreachable_model_is_reported_with_its_address(home_cli: HomeCli, servers: Servers) -> None:
+    configure(home_cli, servers, '[models]\ndefault = "openai-chat:one"\nbase_url = "http://127.0.0.1:9/v1"\n')
+    error = str(ask(home_cli, "default")["error"])
     assert "Model openai-chat:one cannot be reached at http://127.0.0.1:9/v1: Connection error." in error and ".." not in error

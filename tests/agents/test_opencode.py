@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import CONFIG, Place, wait_until
+from conftest import CONFIG, HomeCli, wait_until
 
 from backburner.core.models import ProcessId
 from backburner.services.app import open_app
@@ -35,9 +35,9 @@ EXPIRED = "Session expired or was deleted. Start a new background_task to contin
 class FakeOpenCode:
     """The files and the recorded requests of the scripted servers of a home."""
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
-        self.data = place.root.parent / "data" / "opencode"
+    def __init__(self, home_cli: HomeCli) -> None:
+        self.home_cli = home_cli
+        self.data = home_cli.root.parent / "data" / "opencode"
         self.data.mkdir(parents=True)
         self._knobs: dict[str, Any] = {}
 
@@ -105,7 +105,7 @@ class FakeOpenCode:
 
     def call(self, method: str, path: str) -> Any:
         """Send a request to the server that was started for the home."""
-        (record,) = (self.place.root / "opencode").glob("*.json")
+        (record,) = (self.home_cli.root / "opencode").glob("*.json")
         about = json.loads(record.read_text())
         word = base64.b64encode(f"opencode:{about['password']}".encode()).decode()
         request = urllib.request.Request(about["url"] + path, headers={"Authorization": f"Basic {word}"}, method=method)
@@ -114,20 +114,20 @@ class FakeOpenCode:
 
 
 @pytest.fixture
-def home(place: Place) -> Iterator[Place]:
+def home(home_cli: HomeCli) -> Iterator[HomeCli]:
     """A home with a scripted OpenCode on its PATH."""
-    folder = place.root.parent / "bin"
+    folder = home_cli.root.parent / "bin"
     folder.mkdir()
     program = folder / "opencode"
     program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -S {shlex.quote(str(SCRIPTED_SERVER))} "$@"\n')
     program.chmod(0o755)
-    place.environ |= {"PATH": f"{folder}:{place.environ['PATH']}", "XDG_DATA_HOME": str(place.root.parent / "data")}
-    yield place
-    place.stop_all()
+    home_cli.environ |= {"PATH": f"{folder}:{home_cli.environ['PATH']}", "XDG_DATA_HOME": str(home_cli.root.parent / "data")}
+    yield home_cli
+    home_cli.stop_all()
 
 
 @pytest.fixture
-def fake(home: Place) -> Iterator[FakeOpenCode]:
+def fake(home: HomeCli) -> Iterator[FakeOpenCode]:
     """The scripted server. Checks after each test that nothing was allowed permanently and no prompt replaced the session rules."""
     fake = FakeOpenCode(home)
     yield fake
@@ -140,9 +140,9 @@ def script(*steps: dict[str, Any]) -> str:
 
 
 def ask(
-    place: Place, *steps: dict[str, Any], options: tuple[str, ...] = (), agent: str = "opencode", env: dict[str, str] | None = None
+    home_cli: HomeCli, *steps: dict[str, Any], options: tuple[str, ...] = (), agent: str = "opencode", env: dict[str, str] | None = None
 ) -> str:
-    return place.ok("ask", "--agent", agent, *options, script(*steps), env=env).strip()
+    return home_cli.ok("ask", "--agent", agent, *options, script(*steps), env=env).strip()
 
 
 def bash(command: str, **about: Any) -> dict[str, Any]:
@@ -153,33 +153,33 @@ def write(path: str, content: str) -> dict[str, Any]:
     return {"tool": "write", "args": {"filePath": path, "content": content}}
 
 
-def settled(place: Place, task_id: str, *states: str) -> dict[str, Any]:
-    wait_until(lambda: place.status(task_id)["status"] in (states or ("completed", "failed", "cancelled")), f"{task_id} to settle", 40)
-    return place.status(task_id)
+def settled(home_cli: HomeCli, task_id: str, *states: str) -> dict[str, Any]:
+    wait_until(lambda: home_cli.status(task_id)["status"] in (states or ("completed", "failed", "cancelled")), f"{task_id} to settle", 40)
+    return home_cli.status(task_id)
 
 
-def answered(place: Place, task_id: str, answer: str = "done") -> dict[str, Any]:
+def answered(home_cli: HomeCli, task_id: str, answer: str = "done") -> dict[str, Any]:
     """Wait for the answer of a task, check it, and return the status."""
-    ended = settled(place, task_id)
+    ended = settled(home_cli, task_id)
     assert ended["status"] == "completed", ended
-    assert place.log(task_id).decode().strip() == answer
+    assert home_cli.log(task_id).decode().strip() == answer
     return ended
 
 
-def activity(place: Place, task_id: str) -> dict[str, Any]:
+def activity(home_cli: HomeCli, task_id: str) -> dict[str, Any]:
     with contextlib.suppress(FileNotFoundError):
-        return json.loads((place.folder(task_id) / ".activity.json").read_text())
+        return json.loads((home_cli.folder(task_id) / ".activity.json").read_text())
     return {}
 
 
-def notices(place: Place, task_id: str) -> list[str]:
-    return [one["text"] for one in place.json("inbox", "--read") if one["task_id"] == task_id]  # type: ignore[union-attr, index, call-overload]
+def notices(home_cli: HomeCli, task_id: str) -> list[str]:
+    return [one["text"] for one in home_cli.json("inbox", "--read") if one["task_id"] == task_id]  # type: ignore[union-attr, index, call-overload]
 
 
-def agent_process(place: Place) -> ProcessId:
+def agent_process(home_cli: HomeCli) -> ProcessId:
     """The running agent process."""
-    wait_until(lambda: place.hosts("agents.process"), "an agent process")
-    return place.hosts("agents.process")[0]
+    wait_until(lambda: home_cli.hosts("agents.process"), "an agent process")
+    return home_cli.hosts("agents.process")[0]
 
 
 def kill(*processes: ProcessId) -> None:
@@ -188,14 +188,14 @@ def kill(*processes: ProcessId) -> None:
     wait_until(lambda: not any(map(process.is_alive, processes)), "the processes to end")
 
 
-def records(place: Place) -> list[Path]:
-    return list((place.root / "opencode").glob("*.json"))
+def records(home_cli: HomeCli) -> list[Path]:
+    return list((home_cli.root / "opencode").glob("*.json"))
 
 
 # Answers
 
 
-def test_an_opencode_agent_answers_and_resumes_in_the_same_session(home: Place, fake: FakeOpenCode) -> None:
+def test_an_opencode_agent_answers_and_resumes_in_the_same_session(home: HomeCli, fake: FakeOpenCode) -> None:
     task_id = ask(home, {"say": "It is done.", "tokens": 120, "cost": 0.25})
     ended = answered(home, task_id, "It is done.")
     assert ended["type"] == "agent" and fake.sessions[0]["info"]["directory"] == str(home.cwd)
@@ -207,7 +207,7 @@ def test_an_opencode_agent_answers_and_resumes_in_the_same_session(home: Place, 
     assert all(part["id"].startswith("prt_") for one in (first, second) for part in one["parts"])
 
 
-def test_progress_shows_tools_and_usage(home: Place, fake: FakeOpenCode) -> None:
+def test_progress_shows_tools_and_usage(home: HomeCli, fake: FakeOpenCode) -> None:
     fake.set(twice=True)
     gate = home.cwd.parent / "go"
     steps = [bash("ls", tokens=100, cost=0.5), {"tool": "glob", "args": {}, "tokens": 20, "cost": 0.25}]
@@ -222,18 +222,18 @@ def test_progress_shows_tools_and_usage(home: Place, fake: FakeOpenCode) -> None
     assert notices(home, task_id)
 
 
-def test_the_idle_event_is_enough_to_detect_the_end(home: Place, fake: FakeOpenCode) -> None:
+def test_the_idle_event_is_enough_to_detect_the_end(home: HomeCli, fake: FakeOpenCode) -> None:
     fake.set(status="busy")
     answered(home, ask(home, bash("ls"), {"say": "done"}))
 
 
-def test_the_end_is_detected_without_the_idle_event(home: Place, fake: FakeOpenCode) -> None:
+def test_the_end_is_detected_without_the_idle_event(home: HomeCli, fake: FakeOpenCode) -> None:
     fake.set(mute=["session.idle"])
     answered(home, ask(home, {"say": "done"}))
     assert len(fake.prompts) == 1 == len(fake.user_texts())
 
 
-def test_changes_during_a_lost_event_stream_are_not_missed(home: Place, fake: FakeOpenCode) -> None:
+def test_changes_during_a_lost_event_stream_are_not_missed(home: HomeCli, fake: FakeOpenCode) -> None:
     gate = home.cwd.parent / "go"
     task_id = ask(home, bash("ls"), {"tool": "toy_add", "args": {"a": 17}, "until": str(gate)}, {"say": "done"})
     fake.wait_for_second_step()
@@ -247,7 +247,7 @@ def test_changes_during_a_lost_event_stream_are_not_missed(home: Place, fake: Fa
     assert "17" in str(error), "the arguments are shown although the event was missed"
 
 
-def test_a_lost_prompt_is_sent_again_and_processed_once(home: Place, fake: FakeOpenCode) -> None:
+def test_a_lost_prompt_is_sent_again_and_processed_once(home: HomeCli, fake: FakeOpenCode) -> None:
     for task_id in [ask(home, {how: 1, "say": "done"}) for how in ("lose", "drop")] + [ask(home, {"slow": 2, "say": "done"})]:
         answered(home, task_id)
     for session in fake.sessions:
@@ -256,7 +256,7 @@ def test_a_lost_prompt_is_sent_again_and_processed_once(home: Place, fake: FakeO
     assert sorted(map(said.count, set(said))) == [1, 2, 2], "with the same ids, and only if it was lost"
 
 
-def test_a_provider_error_is_reported_without_another_prompt(home: Place, fake: FakeOpenCode) -> None:
+def test_a_provider_error_is_reported_without_another_prompt(home: HomeCli, fake: FakeOpenCode) -> None:
     task_id = ask(home, {"error": 400})
     ended = settled(home, task_id)
     assert ended["status"] == "failed" and "APIError: scripted error 400" in str(ended["error"])
@@ -264,7 +264,7 @@ def test_a_provider_error_is_reported_without_another_prompt(home: Place, fake: 
     assert len(notices(home, task_id)) == 1
 
 
-def test_a_provider_that_keeps_failing_fails_the_run(home: Place, fake: FakeOpenCode) -> None:
+def test_a_provider_that_keeps_failing_fails_the_run(home: HomeCli, fake: FakeOpenCode) -> None:
     answered(home, ask(home, {"retry": 2, "say": "done"}))
     task_id = ask(home, {"retry": 1000, "say": "never"})
     ended = settled(home, task_id)
@@ -273,7 +273,7 @@ def test_a_provider_that_keeps_failing_fails_the_run(home: Place, fake: FakeOpen
     wait_until(lambda: fake.call("GET", f"/session/status?directory={home.cwd}") == {}, "the session to be idle")
 
 
-def test_many_agents_run_at_once(home: Place, fake: FakeOpenCode) -> None:
+def test_many_agents_run_at_once(home: HomeCli, fake: FakeOpenCode) -> None:
     home.configure(f"{CONFIG}[models]\nmax_concurrent = 20\n")
     gate = home.cwd.parent / "go"
     tasks = [ask(home, {"until": str(gate), "say": f"done {n}"}) for n in range(20)]
@@ -284,7 +284,7 @@ def test_many_agents_run_at_once(home: Place, fake: FakeOpenCode) -> None:
     assert [(home.folder(task_id) / "output.log").read_text().splitlines()[-1] for task_id in tasks] == [f"done {n}" for n in range(20)]
 
 
-def test_a_used_up_budget_stops_the_session_until_it_is_approved(home: Place, fake: FakeOpenCode) -> None:
+def test_a_used_up_budget_stops_the_session_until_it_is_approved(home: HomeCli, fake: FakeOpenCode) -> None:
     gate = home.cwd.parent / "go"
     steps = [bash("ls", tokens=100), bash("ls", until=str(gate), tokens=10), {"say": "done", "tokens": 10}]
     task_id = ask(home, *steps, options=("--budget", "tokens=100"))
@@ -298,7 +298,7 @@ def test_a_used_up_budget_stops_the_session_until_it_is_approved(home: Place, fa
 # Permissions
 
 
-def test_allowed_commands_need_no_approval(home: Place, fake: FakeOpenCode) -> None:
+def test_allowed_commands_need_no_approval(home: HomeCli, fake: FakeOpenCode) -> None:
     (home.cwd / "a.txt").write_text("inside")
     answered(home, ask(home, bash("ls"), {"tool": "read", "args": {"filePath": "a.txt"}}, write("new.txt", "made"), {"say": "done"}))
     assert [one["reply"] for one in fake.replies] == ["once"] * 3 and (home.cwd / "new.txt").read_text() == "made"
@@ -306,7 +306,7 @@ def test_allowed_commands_need_no_approval(home: Place, fake: FakeOpenCode) -> N
 
 
 @pytest.mark.parametrize("answer", ["approve", "reject"])
-def test_a_command_waits_for_its_approval(home: Place, fake: FakeOpenCode, answer: str) -> None:
+def test_a_command_waits_for_its_approval(home: HomeCli, fake: FakeOpenCode, answer: str) -> None:
     (home.cwd / "old.txt").write_text("x")
     task_id = ask(home, bash("rm old.txt"), {"say": "done"})
     assert "run `rm old.txt`" in str(settled(home, task_id, "waiting")["error"]) and fake.ran == []
@@ -318,7 +318,7 @@ def test_a_command_waits_for_its_approval(home: Place, fake: FakeOpenCode, answe
         assert "The user rejected this." in fake.tools()[0]["error"], "the rejection reaches the agent, and its turn continues"
 
 
-def test_rejecting_one_of_two_requests_leaves_no_open_request(home: Place, fake: FakeOpenCode) -> None:
+def test_rejecting_one_of_two_requests_leaves_no_open_request(home: HomeCli, fake: FakeOpenCode) -> None:
     for name in ("a.txt", "b.txt"):
         (home.cwd / name).write_text("x")
     task_id = ask(home, {"tools": [bash("rm a.txt"), bash("rm b.txt")]}, {"say": "done"})
@@ -343,7 +343,7 @@ def test_rejecting_one_of_two_requests_leaves_no_open_request(home: Place, fake:
     )
 
 
-def test_two_simultaneous_requests_are_decided_separately(home: Place, fake: FakeOpenCode) -> None:
+def test_two_simultaneous_requests_are_decided_separately(home: HomeCli, fake: FakeOpenCode) -> None:
     for name in ("a.txt", "b.txt"):
         (home.cwd / name).write_text("x")
     task_id = ask(home, {"tools": [bash("rm a.txt"), bash("rm b.txt")]}, {"say": "done"})
@@ -355,7 +355,7 @@ def test_two_simultaneous_requests_are_decided_separately(home: Place, fake: Fak
     assert sorted(fake.ran) == ["rm a.txt", "rm b.txt"] and not list(home.cwd.iterdir())
 
 
-def test_each_of_many_waiting_agents_gets_its_decision(home: Place, fake: FakeOpenCode) -> None:
+def test_each_of_many_waiting_agents_gets_its_decision(home: HomeCli, fake: FakeOpenCode) -> None:
     tasks = []
     for n in range(10):
         (home.cwd / f"{n}.txt").write_text("x")
@@ -370,7 +370,7 @@ def test_each_of_many_waiting_agents_gets_its_decision(home: Place, fake: FakeOp
     assert [len(fake.user_texts(n)) for n in range(10)] == [1] * 10, "no agent was interrupted"
 
 
-def test_session_rules_ask_for_everything_and_keep_the_users_deny_rules(home: Place, fake: FakeOpenCode) -> None:
+def test_session_rules_ask_for_everything_and_keep_the_users_deny_rules(home: HomeCli, fake: FakeOpenCode) -> None:
     (home.cwd / "old.txt").write_text("x")
     forbidden = {"permission": "bash", "pattern": "rm *", "action": "deny"}
     fake.set(
@@ -388,7 +388,7 @@ def test_session_rules_ask_for_everything_and_keep_the_users_deny_rules(home: Pl
     assert not [one for one in rules if one[2] == "allow" and one[0] in ("*", "bash", "edit", "read", "webfetch")]
 
 
-def test_a_file_change_needs_approval_until_the_project_is_trusted(home: Place, fake: FakeOpenCode) -> None:
+def test_a_file_change_needs_approval_until_the_project_is_trusted(home: HomeCli, fake: FakeOpenCode) -> None:
     (home.cwd / "a.txt").write_text("one")
     task_id = ask(home, write("a.txt", "two"), {"say": "done"})
     waiting = str(settled(home, task_id, "waiting")["error"])
@@ -401,7 +401,7 @@ def test_a_file_change_needs_approval_until_the_project_is_trusted(home: Place, 
     assert (home.cwd / "a.txt").read_text() == "three"
 
 
-def test_file_changes_in_a_worktree_need_no_approval(home: Place, fake: FakeOpenCode) -> None:
+def test_file_changes_in_a_worktree_need_no_approval(home: HomeCli, fake: FakeOpenCode) -> None:
     (home.cwd / "a.txt").write_text("one\n")
     for words in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message", "first"]):
         subprocess.run(["git", "-c", "user.name=Ada", "-c", "user.email=ada@example.org", *words], cwd=home.cwd, check=True, timeout=30)
@@ -411,7 +411,7 @@ def test_file_changes_in_a_worktree_need_no_approval(home: Place, fake: FakeOpen
     assert fake.sessions[0]["info"]["directory"] != str(home.cwd)
 
 
-def test_access_outside_the_project_needs_approval(home: Place, fake: FakeOpenCode) -> None:
+def test_access_outside_the_project_needs_approval(home: HomeCli, fake: FakeOpenCode) -> None:
     outside = home.cwd.parent / "outside.txt"
     outside.write_text("the outside")
     task_id = ask(home, {"tool": "read", "args": {"filePath": str(outside)}}, {"say": "done"})
@@ -421,7 +421,7 @@ def test_access_outside_the_project_needs_approval(home: Place, fake: FakeOpenCo
     assert fake.tools()[0]["output"] == "the outside"
 
 
-def test_a_command_is_checked_in_the_directory_in_which_it_would_run(home: Place, fake: FakeOpenCode) -> None:
+def test_a_command_is_checked_in_the_directory_in_which_it_would_run(home: HomeCli, fake: FakeOpenCode) -> None:
     outside = home.cwd.parent / "outside"
     outside.mkdir()
     for folder in (home.cwd, outside):
@@ -436,7 +436,7 @@ def test_a_command_is_checked_in_the_directory_in_which_it_would_run(home: Place
 
 
 @pytest.mark.parametrize("arguments", [{"a": 17}, {"type": "sync", "a": 17}], ids=["plain", "like an event that is skipped"])
-def test_an_unknown_tool_needs_approval_and_its_arguments_are_shown(home: Place, fake: FakeOpenCode, arguments: dict[str, Any]) -> None:
+def test_an_unknown_tool_needs_approval_and_its_arguments_are_shown(home: HomeCli, fake: FakeOpenCode, arguments: dict[str, Any]) -> None:
     task_id = ask(home, {"tool": "toy_add", "args": arguments}, {"say": "done"})
     assert "toy_add" in (error := str(settled(home, task_id, "waiting")["error"]))
     assert '"a": 17' in error, error
@@ -445,7 +445,7 @@ def test_an_unknown_tool_needs_approval_and_its_arguments_are_shown(home: Place,
     assert "The user rejected this." in fake.tools()[0]["error"]
 
 
-def test_a_request_that_cannot_be_listed_waits_without_affecting_others(home: Place, fake: FakeOpenCode) -> None:
+def test_a_request_that_cannot_be_listed_waits_without_affecting_others(home: HomeCli, fake: FakeOpenCode) -> None:
     gate = home.cwd.parent / "go"
     task_id = ask(home, {"tool": "webfetch", "args": {"url": "http://example.org/"}}, {"say": "done"})
     other = ask(home, bash("ls"), {"until": str(gate), "say": "mine"})
@@ -460,7 +460,7 @@ def test_a_request_that_cannot_be_listed_waits_without_affecting_others(home: Pl
     answered(home, other, "mine")
 
 
-def test_a_missed_request_that_cannot_be_listed_is_requested_again(home: Place, fake: FakeOpenCode) -> None:
+def test_a_missed_request_that_cannot_be_listed_is_requested_again(home: HomeCli, fake: FakeOpenCode) -> None:
     gate = home.cwd.parent / "go"
     fetch = {"tool": "webfetch", "args": {"url": "http://example.org/"}}
     task_id = ask(home, bash("ls"), {**fetch, "until": str(gate)}, fetch, {"say": "done"})
@@ -482,7 +482,7 @@ def test_a_missed_request_that_cannot_be_listed_is_requested_again(home: Place, 
     answered(home, task_id)
 
 
-def test_a_question_to_the_user_is_rejected(home: Place, fake: FakeOpenCode) -> None:
+def test_a_question_to_the_user_is_rejected(home: HomeCli, fake: FakeOpenCode) -> None:
     task_id = ask(home, {"tool": "question", "args": {"question": "Which?", "anyway": True}}, {"say": "done"})
     ended = settled(home, task_id)
     assert len(fake.requests("POST", "/question/[^/]+/reject")) == 1 and ended["status"] in ("completed", "failed")
@@ -492,7 +492,7 @@ def test_a_question_to_the_user_is_rejected(home: Place, fake: FakeOpenCode) -> 
 # Cancelling
 
 
-def test_cancel_stops_the_agent_and_its_command(home: Place, fake: FakeOpenCode) -> None:
+def test_cancel_stops_the_agent_and_its_command(home: HomeCli, fake: FakeOpenCode) -> None:
     task_id = ask(home, bash("sleep 300"), {"say": "never"})
     wait_until(lambda: fake.child, "the command to run")
     child = fake.child
@@ -501,7 +501,7 @@ def test_cancel_stops_the_agent_and_its_command(home: Place, fake: FakeOpenCode)
     assert len(fake.requests("POST", "/session/[^/]+/abort")) == 1
 
 
-def test_an_agent_that_waits_for_approval_can_be_cancelled(home: Place, fake: FakeOpenCode) -> None:
+def test_an_agent_that_waits_for_approval_can_be_cancelled(home: HomeCli, fake: FakeOpenCode) -> None:
     (home.cwd / "old.txt").write_text("x")
     task_id = ask(home, bash("rm old.txt"), {"say": "never"})
     settled(home, task_id, "waiting")
@@ -518,12 +518,12 @@ def test_an_agent_that_waits_for_approval_can_be_cancelled(home: Place, fake: Fa
 class UserServer:
     """A server that the user has started, on its own port."""
 
-    def __init__(self, place: Place, fake: FakeOpenCode, password: str = "") -> None:
+    def __init__(self, home_cli: HomeCli, fake: FakeOpenCode, password: str = "") -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        self._env = {name: value for name, value in place.environ.items() if name != "BACKBURNER_HOME"}
+        self._env = {name: value for name, value in home_cli.environ.items() if name != "BACKBURNER_HOME"}
         self._env |= {"OPENCODE_SERVER_PASSWORD": password} if password else {}
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -536,19 +536,19 @@ class UserServer:
             self._process.kill()
             self._process.wait()
 
-    def configure(self, place: Place, more: str = "") -> None:
-        place.configure(f'{CONFIG}[agents.mine]\ntype = "opencode"\nurl = "{self.url}"\n{more}')
+    def configure(self, home_cli: HomeCli, more: str = "") -> None:
+        home_cli.configure(f'{CONFIG}[agents.mine]\ntype = "opencode"\nurl = "{self.url}"\n{more}')
 
 
 @pytest.fixture
-def user_server(home: Place, fake: FakeOpenCode) -> Iterator[UserServer]:
+def user_server(home: HomeCli, fake: FakeOpenCode) -> Iterator[UserServer]:
     user_server = UserServer(home, fake)
     yield user_server
     home.stop_all()
     user_server.kill()
 
 
-def test_a_user_server_is_used_with_its_password_and_not_stopped(home: Place, fake: FakeOpenCode) -> None:
+def test_a_user_server_is_used_with_its_password_and_not_stopped(home: HomeCli, fake: FakeOpenCode) -> None:
     user_server = UserServer(home, fake, "secret")
     user_server.configure(home, 'password_env = "MY_WORD"\n')
     fake.set(boot=1.5)
@@ -567,13 +567,13 @@ def test_a_user_server_is_used_with_its_password_and_not_stopped(home: Place, fa
         user_server.kill()
 
 
-def test_a_missing_server_gives_a_one_line_error(home: Place, fake: FakeOpenCode, user_server: UserServer) -> None:
+def test_a_missing_server_gives_a_one_line_error(home: HomeCli, fake: FakeOpenCode, user_server: UserServer) -> None:
     user_server.configure(home)
     ended = settled(home, ask(home, {"say": "never"}, agent="mine"))
     assert ended["error"] == f"no OpenCode server answers at {user_server.url}: start it with `opencode serve --port {user_server.port}`"
 
 
-def test_a_user_server_may_restart_during_a_turn(home: Place, fake: FakeOpenCode, user_server: UserServer) -> None:
+def test_a_user_server_may_restart_during_a_turn(home: HomeCli, fake: FakeOpenCode, user_server: UserServer) -> None:
     fake.set(boot=0)
     user_server.configure(home)
     user_server.start()
@@ -588,7 +588,7 @@ def test_a_user_server_may_restart_during_a_turn(home: Place, fake: FakeOpenCode
     assert "script" in first and second.startswith(INTERRUPTED) and len(notices(home, task_id)) == 1
 
 
-def test_a_server_that_hangs_for_a_while_is_waited_for(home: Place, fake: FakeOpenCode, user_server: UserServer) -> None:
+def test_a_server_that_hangs_for_a_while_is_waited_for(home: HomeCli, fake: FakeOpenCode, user_server: UserServer) -> None:
     user_server.configure(home)
     user_server.start()
     gate = home.cwd.parent / "go"
@@ -606,18 +606,18 @@ def test_a_server_that_hangs_for_a_while_is_waited_for(home: Place, fake: FakeOp
 # Servers that Backburner starts
 
 
-def start_two_agents(place: Place, fake: FakeOpenCode) -> tuple[Path, str, str]:
+def start_two_agents(home_cli: HomeCli, fake: FakeOpenCode) -> tuple[Path, str, str]:
     """Start an agent that waits for approval, and one that runs until a file exists."""
-    gate = place.cwd.parent / "go"
-    (place.cwd / "old.txt").write_text("x")
-    waiting = ask(place, bash("rm old.txt"), bash("rm old.txt"), {"say": "done"})
-    running = ask(place, bash("ls"), {"until": str(gate), "say": "done"})
-    settled(place, waiting, "waiting")
-    wait_until(lambda: len(fake.ran) == 1 and len(activity(place, running).get("recent", [])) == 1, "the other agent to run")
+    gate = home_cli.cwd.parent / "go"
+    (home_cli.cwd / "old.txt").write_text("x")
+    waiting = ask(home_cli, bash("rm old.txt"), bash("rm old.txt"), {"say": "done"})
+    running = ask(home_cli, bash("ls"), {"until": str(gate), "say": "done"})
+    settled(home_cli, waiting, "waiting")
+    wait_until(lambda: len(fake.ran) == 1 and len(activity(home_cli, running).get("recent", [])) == 1, "the other agent to run")
     return gate, waiting, running
 
 
-def test_tasks_with_the_same_environment_share_a_server(home: Place, fake: FakeOpenCode) -> None:
+def test_tasks_with_the_same_environment_share_a_server(home: HomeCli, fake: FakeOpenCode) -> None:
     gate = home.cwd.parent / "go"
     step = {"until": str(gate), "say": "done"}
     tasks = [ask(home, step), ask(home, step), ask(home, step, env={"FAKE_API_KEY": "another"})]
@@ -630,14 +630,14 @@ def test_tasks_with_the_same_environment_share_a_server(home: Place, fake: FakeO
         answered(home, task_id)
 
 
-def test_an_idle_agent_process_exits_and_stops_its_server(home: Place, fake: FakeOpenCode) -> None:
+def test_an_idle_agent_process_exits_and_stops_its_server(home: HomeCli, fake: FakeOpenCode) -> None:
     home.configure(f"{CONFIG}[agents]\nidle_exit_seconds = 0.5\n")
     answered(home, ask(home, {"say": "done"}))
     wait_until(lambda: not process.identify(fake.started[0]["pid"]) and not records(home), "the server to end")
     wait_until(lambda: not home.hosts("agents.process"), "the agent process to exit")
 
 
-def test_a_server_is_stopped_after_its_agent_process_died(home: Place, fake: FakeOpenCode) -> None:
+def test_a_server_is_stopped_after_its_agent_process_died(home: HomeCli, fake: FakeOpenCode) -> None:
     answered(home, ask(home, {"say": "done"}))
     server = fake.server
     home.configure(f"{CONFIG}[agents]\nidle_exit_seconds = 0.5\n")
@@ -646,7 +646,7 @@ def test_a_server_is_stopped_after_its_agent_process_died(home: Place, fake: Fak
     assert len(fake.started) == 1
 
 
-def test_a_killed_server_is_restarted_and_the_agent_continues(home: Place, fake: FakeOpenCode) -> None:
+def test_a_killed_server_is_restarted_and_the_agent_continues(home: HomeCli, fake: FakeOpenCode) -> None:
     gate = home.cwd.parent / "go"
     task_id = ask(home, bash("ls"), {"until": str(gate), "say": "done"})
     fake.wait_for_second_step()
@@ -660,7 +660,7 @@ def test_a_killed_server_is_restarted_and_the_agent_continues(home: Place, fake:
     assert activity(home, task_id)["tools"] == 1, "earlier tool calls are counted once"
 
 
-def test_agents_survive_a_killed_agent_process_and_the_next_one_follows_them(home: Place, fake: FakeOpenCode) -> None:
+def test_agents_survive_a_killed_agent_process_and_the_next_one_follows_them(home: HomeCli, fake: FakeOpenCode) -> None:
     gate, waiting, running = start_two_agents(home, fake)
     late = ask(home, {"slow": 3, "say": "done"})
     wait_until(lambda: len(fake.prompts) == 3, "the third prompt")
@@ -680,7 +680,7 @@ def test_agents_survive_a_killed_agent_process_and_the_next_one_follows_them(hom
         assert len(notices(home, task_id)) == 1 and home.status(task_id)["run_count"] == 1
 
 
-def test_agents_continue_after_agent_process_and_server_are_both_killed(home: Place, fake: FakeOpenCode) -> None:
+def test_agents_continue_after_agent_process_and_server_are_both_killed(home: HomeCli, fake: FakeOpenCode) -> None:
     gate, waiting, running = start_two_agents(home, fake)
     kill(agent_process(home), fake.server)
     gate.touch()
@@ -694,7 +694,7 @@ def test_agents_continue_after_agent_process_and_server_are_both_killed(home: Pl
     assert len(prompts) == 2 and prompts[0].startswith("The user approved your request") and prompts[1].startswith(INTERRUPTED)
 
 
-def test_a_deleted_session_cannot_be_resumed(home: Place, fake: FakeOpenCode) -> None:
+def test_a_deleted_session_cannot_be_resumed(home: HomeCli, fake: FakeOpenCode) -> None:
     task_id = ask(home, {"say": "done"})
     answered(home, task_id)
     fake.call("DELETE", f"/session/{fake.sessions[0]['info']['id']}")
@@ -703,7 +703,7 @@ def test_a_deleted_session_cannot_be_resumed(home: Place, fake: FakeOpenCode) ->
     assert (ended["status"], ended["error"]) == ("failed", EXPIRED) and len(fake.prompts) == 1
 
 
-def test_deleting_a_session_during_a_turn_fails_the_run(home: Place, fake: FakeOpenCode) -> None:
+def test_deleting_a_session_during_a_turn_fails_the_run(home: HomeCli, fake: FakeOpenCode) -> None:
     task_id = ask(home, {"until": "/nowhere/at/all", "say": "never"})
     wait_until(lambda: fake.sessions and len(fake.sessions[0]["messages"]) == 2, "the agent to run")
     session = fake.sessions[0]["info"]["id"]
@@ -715,7 +715,7 @@ def test_deleting_a_session_during_a_turn_fails_the_run(home: Place, fake: FakeO
 # -- notices
 
 
-def test_a_running_agent_gets_its_notices_once(home: Place, fake: FakeOpenCode) -> None:
+def test_a_running_agent_gets_its_notices_once(home: HomeCli, fake: FakeOpenCode) -> None:
     gate = home.cwd.parent / "go"
     task_id = ask(home, {"until": str(gate), "say": "done"})
     wait_until(lambda: fake.prompts, "the agent to run")
@@ -729,7 +729,7 @@ def test_a_running_agent_gets_its_notices_once(home: Place, fake: FakeOpenCode) 
     assert sum(other in text for text in fake.user_texts()) == 1, "the notice is sent once"
 
 
-def test_notices_from_before_a_resume_come_with_the_prompt(home: Place, fake: FakeOpenCode) -> None:
+def test_notices_from_before_a_resume_come_with_the_prompt(home: HomeCli, fake: FakeOpenCode) -> None:
     task_id = ask(home, {"say": "done"})
     answered(home, task_id)
     other = home.ok("run", "--yes", "--", "echo", "finished", env={"BACKBURNER_SESSION": f"agent:{task_id}"}).strip()
@@ -738,7 +738,7 @@ def test_notices_from_before_a_resume_come_with_the_prompt(home: Place, fake: Fa
     assert other in fake.user_texts()[1] and "Automatic notice" in fake.user_texts()[1] and len(fake.user_texts()) == 2
 
 
-def test_a_notice_is_not_repeated_after_a_kill_before_its_acknowledgement(home: Place, fake: FakeOpenCode) -> None:
+def test_a_notice_is_not_repeated_after_a_kill_before_its_acknowledgement(home: HomeCli, fake: FakeOpenCode) -> None:
     gate = home.cwd.parent / "go"
     task_id = ask(home, {"until": str(gate), "say": "done"})
     record = home.folder(task_id) / "conversation.json"
@@ -755,7 +755,7 @@ def test_a_notice_is_not_repeated_after_a_kill_before_its_acknowledgement(home: 
     assert sum(other in text for text in fake.user_texts()) == 1
 
 
-def test_a_notice_in_a_prompt_is_not_repeated_after_a_kill(home: Place, fake: FakeOpenCode) -> None:
+def test_a_notice_in_a_prompt_is_not_repeated_after_a_kill(home: HomeCli, fake: FakeOpenCode) -> None:
     task_id = ask(home, {"say": "done"})
     answered(home, task_id)
     other = home.ok("run", "--yes", "--", "echo", "finished", env={"BACKBURNER_SESSION": f"agent:{task_id}"}).strip()
@@ -772,7 +772,7 @@ def test_a_notice_in_a_prompt_is_not_repeated_after_a_kill(home: Place, fake: Fa
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["notified", "killed before acknowledging"])
-def test_a_session_in_a_user_server_is_notified_once(home: Place, fake: FakeOpenCode, user_server: UserServer, killed: bool) -> None:
+def test_a_session_in_a_user_server_is_notified_once(home: HomeCli, fake: FakeOpenCode, user_server: UserServer, killed: bool) -> None:
     fake.set(boot=0)
     user_server.configure(home)
     user_server.start()
@@ -794,14 +794,14 @@ def test_a_session_in_a_user_server_is_notified_once(home: Place, fake: FakeOpen
 # Setup
 
 
-def test_the_check_does_not_prompt_the_model(home: Place, fake: FakeOpenCode) -> None:
+def test_the_check_does_not_prompt_the_model(home: HomeCli, fake: FakeOpenCode) -> None:
     checked = json.loads(home.cli("agents", "--check", "--json").stdout)
     assert [one["problem"] for one in checked if one["name"] == "opencode"] == [""]
     assert len(fake.started) == 1 and not fake.prompts and not fake.sessions and not records(home)
     wait_until(lambda: not process.identify(fake.started[0]["pid"]), "the server to end")
 
 
-def test_without_the_program_the_error_says_how_to_install_it(home: Place, fake: FakeOpenCode) -> None:
+def test_without_the_program_the_error_says_how_to_install_it(home: HomeCli, fake: FakeOpenCode) -> None:
     os.unlink(home.root.parent / "bin" / "opencode")
     path = os.pathsep.join(folder for folder in home.environ["PATH"].split(os.pathsep) if not os.path.exists(f"{folder}/opencode"))
     done = home.cli("ask", "--agent", "opencode", "Hello", env={"PATH": path})
@@ -812,7 +812,7 @@ def test_without_the_program_the_error_says_how_to_install_it(home: Place, fake:
 # Further cases
 
 
-def test_a_check_does_not_stop_a_server_in_use(home: Place, fake: FakeOpenCode) -> None:
+def test_a_check_does_not_stop_a_server_in_use(home: HomeCli, fake: FakeOpenCode) -> None:
     gate = home.cwd.parent / "go"
     task_id = ask(home, bash("ls"), {"say": "done", "until": str(gate)})
     fake.wait_for_second_step()
@@ -825,7 +825,7 @@ def test_a_check_does_not_stop_a_server_in_use(home: Place, fake: FakeOpenCode) 
 
 
 @pytest.mark.parametrize("word", ["approve", "reject"])
-def test_a_decision_after_a_killed_agent_process_reaches_the_waiting_step(home: Place, fake: FakeOpenCode, word: str) -> None:
+def test_a_decision_after_a_killed_agent_process_reaches_the_waiting_step(home: HomeCli, fake: FakeOpenCode, word: str) -> None:
     (home.cwd / "a.txt").write_text("x")
     task_id = ask(home, bash("rm a.txt"), {"say": "done"})
     settled(home, task_id, "waiting")
@@ -836,7 +836,7 @@ def test_a_decision_after_a_killed_agent_process_reaches_the_waiting_step(home: 
     assert [one["reply"] for one in fake.replies] == ["once" if word == "approve" else "reject"], "the request is answered once"
 
 
-def test_an_agent_that_is_silent_for_too_long_fails(home: Place, fake: FakeOpenCode) -> None:
+def test_an_agent_that_is_silent_for_too_long_fails(home: HomeCli, fake: FakeOpenCode) -> None:
     home.configure(f"{CONFIG}[models]\ntimeout_seconds = 1\n")
     task_id = ask(home, {"say": "never", "until": str(home.cwd.parent / "never")})
     ended = settled(home, task_id)
@@ -844,7 +844,7 @@ def test_an_agent_that_is_silent_for_too_long_fails(home: Place, fake: FakeOpenC
     assert fake.requests("POST", "/session/[^/]+/abort")
 
 
-def test_waiting_for_approval_does_not_count_against_the_time_budget(home: Place, fake: FakeOpenCode) -> None:
+def test_waiting_for_approval_does_not_count_against_the_time_budget(home: HomeCli, fake: FakeOpenCode) -> None:
     (home.cwd / "a.txt").write_text("x")
     task_id = ask(home, bash("rm a.txt"), {"say": "done"}, options=("--budget", "seconds=8"))
     assert "rm a.txt" in str(settled(home, task_id, "waiting")["error"])
@@ -853,12 +853,12 @@ def test_waiting_for_approval_does_not_count_against_the_time_budget(home: Place
     answered(home, task_id)
 
 
-def test_an_incomplete_answer_fails_the_run(home: Place, fake: FakeOpenCode) -> None:
+def test_an_incomplete_answer_fails_the_run(home: HomeCli, fake: FakeOpenCode) -> None:
     ended = settled(home, ask(home, {"say": "and so on", "finish": "length"}))
     assert ended["status"] == "failed" and "length" in str(ended["error"]) and "and so on" in str(ended["error"])
 
 
-def test_a_recurring_task_uses_a_new_session_per_run_and_deletes_it(home: Place, fake: FakeOpenCode) -> None:
+def test_a_recurring_task_uses_a_new_session_per_run_and_deletes_it(home: HomeCli, fake: FakeOpenCode) -> None:
     report = json.dumps({"report": True, "state": "fine", "message": "All is well."})
     home.ok("add", "look", "--every", "1h", "--agent", "opencode", "--prompt", script({"say": f"I looked.\n{report}"}))
     for _ in range(2):

@@ -10,7 +10,7 @@ from typing import Any
 
 import apsw
 import pytest
-from conftest import CONFIG, Place, caller, wait_until
+from conftest import CONFIG, HomeCli, caller, wait_until
 from mcp_client import Raw
 
 from backburner.services.app import open_app
@@ -25,11 +25,11 @@ def model() -> Iterator[ScriptedModel]:
 
 
 @pytest.fixture
-def home(place: Place, model: ScriptedModel) -> Iterator[Place]:
+def home(home_cli: HomeCli, model: ScriptedModel) -> Iterator[HomeCli]:
     """A home whose agents use the scripted model, with a capacity of one."""
-    place.configure(f'{CONFIG}[models]\ndefault = "openai-chat:scripted"\nbase_url = "{model.url}/v1"\n[agents]\nyield_seconds = 1\n')
-    yield place
-    place.stop_all()
+    home_cli.configure(f'{CONFIG}[models]\ndefault = "openai-chat:scripted"\nbase_url = "{model.url}/v1"\n[agents]\nyield_seconds = 1\n')
+    yield home_cli
+    home_cli.stop_all()
 
 
 def script(*steps: dict[str, Any]) -> str:
@@ -40,49 +40,49 @@ def report(state: str, message: str = "", tell: bool = True) -> dict[str, Any]:
     return {"tool": "final_result", "args": {"report": tell, "state": state, "message": message}}
 
 
-def add(place: Place, name: str, *words: str) -> str:
-    return place.ok("add", name, "--every", "1h", *words).strip()
+def add(home_cli: HomeCli, name: str, *words: str) -> str:
+    return home_cli.ok("add", name, "--every", "1h", *words).strip()
 
 
-def add_with_steps_file(place: Place, name: str, *words: str) -> str:
+def add_with_steps_file(home_cli: HomeCli, name: str, *words: str) -> str:
     """Add a task whose agent executes the steps in a file; the pre-check command prints the file."""
-    return add(place, name, "--prompt", "Do it.", "--wake", "success", *words, "--", "cat", f"{name}.txt")
+    return add(home_cli, name, "--prompt", "Do it.", "--wake", "success", *words, "--", "cat", f"{name}.txt")
 
 
-def steps(place: Place, name: str, *todo: dict[str, Any]) -> None:
-    (place.cwd / f"{name}.txt").write_text(script(*todo))
+def steps(home_cli: HomeCli, name: str, *todo: dict[str, Any]) -> None:
+    (home_cli.cwd / f"{name}.txt").write_text(script(*todo))
 
 
-def run_manually(place: Place, name: str, *todo: dict[str, Any]) -> dict[str, Any]:
+def run_manually(home_cli: HomeCli, name: str, *todo: dict[str, Any]) -> dict[str, Any]:
     """Start a manual run of a recurring task, wait for its end, and return the run."""
     if todo:
-        steps(place, name, *todo)
-    run_id = place.ok("run-now", name).strip()
-    return ended(place, name, run_id)
+        steps(home_cli, name, *todo)
+    run_id = home_cli.ok("run-now", name).strip()
+    return ended(home_cli, name, run_id)
 
 
-def ended(place: Place, name: str, run_id: str) -> dict[str, Any]:
+def ended(home_cli: HomeCli, name: str, run_id: str) -> dict[str, Any]:
     def done() -> list[dict[str, Any]]:
-        return [run for run in history(place, name) if run["run_id"] == run_id and run["completed_at"]]
+        return [run for run in history(home_cli, name) if run["run_id"] == run_id and run["completed_at"]]
 
     wait_until(done, f"{run_id} to end", 40)
     return done()[0]
 
 
-def history(place: Place, name: str) -> list[dict[str, Any]]:
-    return place.status(name)["runs"]  # type: ignore[return-value]
+def history(home_cli: HomeCli, name: str) -> list[dict[str, Any]]:
+    return home_cli.status(name)["runs"]  # type: ignore[return-value]
 
 
-def notice_texts(place: Place) -> list[str]:
-    return [str(notice["text"]) for notice in place.json("inbox", "--ack")]  # type: ignore[union-attr, index, call-overload]
+def notice_texts(home_cli: HomeCli) -> list[str]:
+    return [str(notice["text"]) for notice in home_cli.json("inbox", "--ack")]  # type: ignore[union-attr, index, call-overload]
 
 
-def make_retries_due(place: Place) -> None:
+def make_retries_due(home_cli: HomeCli) -> None:
     """Make pending retries due now."""
-    with contextlib.closing(apsw.Connection(place.home.ledger)) as ledger:
+    with contextlib.closing(apsw.Connection(home_cli.home.ledger)) as ledger:
         ledger.set_busy_timeout(5000)
         ledger.execute("UPDATE runs SET due_at = 0 WHERE state = 'pending' AND due_at IS NOT NULL")
-    wakeups.wake_all(place.home.socket_dir)
+    wakeups.wake_all(home_cli.home.socket_dir)
 
 
 def prompts(model: ScriptedModel) -> list[str]:
@@ -90,7 +90,7 @@ def prompts(model: ScriptedModel) -> list[str]:
     return [json.dumps(request["messages"]) for request in model.requests if request.get("tools")]
 
 
-def test_a_report_is_sent_only_if_its_state_has_changed(home: Place) -> None:
+def test_a_report_is_sent_only_if_its_state_has_changed(home: HomeCli) -> None:
     task = add_with_steps_file(home, "ci")
     results = [
         ("passing", "All is well."),
@@ -105,14 +105,14 @@ def test_a_report_is_sent_only_if_its_state_has_changed(home: Place) -> None:
     assert home.status(task)["tokens_used"] > 0 and home.log(task) == b"Green.\n"  # type: ignore[operator]
 
 
-def test_a_result_without_report_sends_no_notice_but_is_compared_later(home: Place) -> None:
+def test_a_result_without_report_sends_no_notice_but_is_compared_later(home: HomeCli) -> None:
     add_with_steps_file(home, "ci")
     for state, tell in [("passing", False), ("failed", True), ("passing", False), ("failed", True), ("failed", True)]:
         run_manually(home, "ci", report(state, state.upper(), tell))
     assert notice_texts(home) == ["ci: FAILED", "ci: FAILED"]
 
 
-def test_declared_fields_are_compared_but_not_the_message(home: Place) -> None:
+def test_declared_fields_are_compared_but_not_the_message(home: HomeCli) -> None:
     add_with_steps_file(home, "disk", "--field", "used", "--field", "host")
 
     def result(used: float, message: str) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def test_declared_fields_are_compared_but_not_the_message(home: Place) -> None:
     assert notice_texts(home) == ["disk: A lot.\nused: 80\nhost: a", "disk: More.\nused: 81\nhost: a"]
 
 
-def test_each_run_has_a_new_session_the_seeds_system_prompt_and_fewer_tools(home: Place, model: ScriptedModel) -> None:
+def test_each_run_has_a_new_session_the_seeds_system_prompt_and_fewer_tools(home: HomeCli, model: ScriptedModel) -> None:
     add_with_steps_file(home, "ci", "--description", "Monitor CI.")
     run_manually(home, "ci", {"tool": "memory_set", "args": {"key": "seen", "value": "1"}}, report("a"))
     run_manually(home, "ci", report("b"))
@@ -138,7 +138,7 @@ def test_each_run_has_a_new_session_the_seeds_system_prompt_and_fewer_tools(home
     assert {"write_file", "task_add", "background_task"} <= wide and "run_command" not in wide
 
 
-def test_memory_and_the_last_result_are_included_if_requested(home: Place, model: ScriptedModel) -> None:
+def test_memory_and_the_last_result_are_included_if_requested(home: HomeCli, model: ScriptedModel) -> None:
     add_with_steps_file(home, "ci", "--recall", "seen", "--last-result")
     run_manually(home, "ci", {"tool": "memory_set", "args": {"key": "seen", "value": "commit-77"}}, report("a", "It was found once."))
     assert "nothing yet" in prompts(model)[0]
@@ -148,7 +148,7 @@ def test_memory_and_the_last_result_are_included_if_requested(home: Place, model
     )
 
 
-def test_a_paid_model_is_called_only_for_changes(home: Place, model: ScriptedModel) -> None:
+def test_a_paid_model_is_called_only_for_changes(home: HomeCli, model: ScriptedModel) -> None:
     """A thousand runs of the pre-check command with seven changes."""
     todo = script(report("{{state}}", "Seen."))
     add(home, "watch", "--prompt", f"Look at it. {todo}", "--notify", "always", "--", "cat", "value.txt")
@@ -167,7 +167,7 @@ def test_a_paid_model_is_called_only_for_changes(home: Place, model: ScriptedMod
     assert len(agent_runs) == len(changes) == len(prompts(model)) and len(notice_texts(home)) == len(changes)
 
 
-def test_a_pre_check_triggers_the_agent_on_success_output_or_change(home: Place, model: ScriptedModel) -> None:
+def test_a_pre_check_triggers_the_agent_on_success_output_or_change(home: HomeCli, model: ScriptedModel) -> None:
     todo = script(report("x"))
     for mode in ("change", "success", "output"):
         add(home, mode, "--wake", mode, "--prompt", f"{mode} {todo}", "--", "cat", "file.txt")
@@ -182,7 +182,7 @@ def test_a_pre_check_triggers_the_agent_on_success_output_or_change(home: Place,
     assert run_manually(home, "change")["status"] == "failed" and home.status("change")["failures"] == 1
 
 
-def test_a_pre_check_result_triggers_again_after_the_agent_failed(home: Place) -> None:
+def test_a_pre_check_result_triggers_again_after_the_agent_failed(home: HomeCli) -> None:
     (home.cwd / "file.txt").write_text("news")
     add(home, "watch", "--prompt", script({"error": 500, "times": 3}, report("x", "Seen.")), "--", "cat", "file.txt")
     assert run_manually(home, "watch")["problem"] == "transient"
@@ -192,7 +192,7 @@ def test_a_pre_check_result_triggers_again_after_the_agent_failed(home: Place) -
 
 
 @pytest.mark.parametrize(("status", "problem", "seconds"), [(429, "rate_limit", 300), (401, "auth", 600), (500, "transient", 30)])
-def test_a_failure_is_retried_once_and_then_pauses_the_task_with_one_notice(home: Place, status: int, problem: str, seconds: int) -> None:
+def test_a_failure_is_retried_once_and_then_pauses_the_task_with_one_notice(home: HomeCli, status: int, problem: str, seconds: int) -> None:
     add(home, "ci", "--notify", "never", "--prompt", script({"error": status, "times": 100}))
     first = run_manually(home, "ci")
     assert (first["status"], first["problem"]) == ("failed", problem) and notice_texts(home) == []
@@ -211,7 +211,7 @@ def test_a_failure_is_retried_once_and_then_pauses_the_task_with_one_notice(home
     assert home.status("ci")["status"] == "active" and home.status("ci")["failures"] == 0
 
 
-def test_tokens_of_failed_and_stopped_runs_are_recorded(home: Place) -> None:
+def test_tokens_of_failed_and_stopped_runs_are_recorded(home: HomeCli) -> None:
     add_with_steps_file(home, "ci", "--timeout", "8s")
     failed = run_manually(home, "ci", {"tool": "memory_list", "args": {}}, {"error": 400, "times": 9})
     assert failed["status"] == "failed" and failed["tokens_used"] > 0, failed
@@ -224,7 +224,7 @@ def test_tokens_of_failed_and_stopped_runs_are_recorded(home: Place) -> None:
     assert stopped["tokens_used"] > 0 and stopped["error"] == "timed out after 8s"
 
 
-def test_a_timeout_stops_the_run_and_is_retried_unless_a_tool_was_running(home: Place, model: ScriptedModel) -> None:
+def test_a_timeout_stops_the_run_and_is_retried_unless_a_tool_was_running(home: HomeCli, model: ScriptedModel) -> None:
     home.configure((home.root / "config.toml").read_text().replace("yield_seconds = 1", "yield_seconds = 30"))
     home.ok("trust")
     add_with_steps_file(home, "slow", "--timeout", "2s")
@@ -238,7 +238,7 @@ def test_a_timeout_stops_the_run_and_is_retried_unless_a_tool_was_running(home: 
     assert not (home.cwd / "effect").exists()
 
 
-def test_a_run_with_a_killed_agent_process_gives_one_notice_and_no_retry(home: Place) -> None:
+def test_a_run_with_a_killed_agent_process_gives_one_notice_and_no_retry(home: HomeCli) -> None:
     add_with_steps_file(home, "ci")
     steps(home, "ci", {"tool": "memory_list", "args": {}}, {"hang": 40, "say": "late"})
     run_id = home.ok("run-now", "ci").strip()
@@ -251,7 +251,7 @@ def test_a_run_with_a_killed_agent_process_gives_one_notice_and_no_retry(home: P
     assert run_manually(home, "ci", report("fine", "Back."))["status"] == "completed" and notice_texts(home) == ["ci: Back."]
 
 
-def test_a_daily_budget_pauses_the_task_and_an_agent_cannot_resume_it(home: Place) -> None:
+def test_a_daily_budget_pauses_the_task_and_an_agent_cannot_resume_it(home: HomeCli) -> None:
     home.ok("add", "ci", "--every", "1s", "--per-day", "tokens=1", "--notify", "never", "--prompt", script(report("x")))
     wait_until(lambda: home.status("ci")["status"] == "paused", "the budget to be used up", 40)
     (notice,) = notice_texts(home)
@@ -264,7 +264,7 @@ def test_a_daily_budget_pauses_the_task_and_an_agent_cannot_resume_it(home: Plac
     home.ok("pause", "ci")
 
 
-def test_a_run_that_needs_approval_is_in_the_inbox_and_continues_after_it(home: Place) -> None:
+def test_a_run_that_needs_approval_is_in_the_inbox_and_continues_after_it(home: HomeCli) -> None:
     add_with_steps_file(home, "ci")
     steps(home, "ci", {"tool": "run_command", "args": {"command": "rm -f important"}}, report("done", "Removed."))
     home.ok("run-now", "ci")
@@ -275,7 +275,7 @@ def test_a_run_that_needs_approval_is_in_the_inbox_and_continues_after_it(home: 
     wait_until(lambda: notice_texts(home) == ["ci: Removed."], "the run to continue", 40)
 
 
-def test_interactive_use_has_priority_and_the_background_run_continues_later(home: Place, model: ScriptedModel) -> None:
+def test_interactive_use_has_priority_and_the_background_run_continues_later(home: HomeCli, model: ScriptedModel) -> None:
     """With a capacity of one and a slow model, interactive use starts within one tool call of the background run, which then completes."""
     slow = {"hang": 0.7, "tool": "memory_list", "args": {}}
     add_with_steps_file(home, "ci")
@@ -294,7 +294,7 @@ def test_interactive_use_has_priority_and_the_background_run_continues_later(hom
     assert "run_suspended" in home.ok("events") and "run_requeued" in home.ok("events")
 
 
-def test_a_killed_interactive_client_does_not_block_background_runs(home: Place, model: ScriptedModel) -> None:
+def test_a_killed_interactive_client_does_not_block_background_runs(home: HomeCli, model: ScriptedModel) -> None:
     add_with_steps_file(home, "ci")
     steps(home, "ci", *[{"hang": 0.5, "tool": "memory_list", "args": {}}] * 4, report("done", "Finished."))
     run_id = home.ok("run-now", "ci").strip()
@@ -310,7 +310,7 @@ def test_a_killed_interactive_client_does_not_block_background_runs(home: Place,
     assert ended(home, "ci", run_id)["status"] == "completed"
 
 
-def test_the_remote_model_continues_if_the_local_one_fails_or_escalates(home: Place, model: ScriptedModel) -> None:
+def test_the_remote_model_continues_if_the_local_one_fails_or_escalates(home: HomeCli, model: ScriptedModel) -> None:
     with ScriptedModel() as strong:
         settings = (home.root / "config.toml").read_text()
         remote = f'remote = "openai-chat:strong"\nremote_base_url = "{strong.url}/v1"\n'
@@ -326,7 +326,7 @@ def test_the_remote_model_continues_if_the_local_one_fails_or_escalates(home: Pl
         assert fails["status"] == "completed" and len(model.requests) == len(strong.requests) == 2
 
 
-def test_a_task_after_another_task_gets_its_result(home: Place, model: ScriptedModel) -> None:
+def test_a_task_after_another_task_gets_its_result(home: HomeCli, model: ScriptedModel) -> None:
     add(home, "first", "--", "echo", "the number is 42")
     home.ok("add", "second", "--after", "first", "--notify", "always", "--prompt", script(report("x", "Heard.")))
     (home.cwd / "show.sh").write_text('cat "$BACKBURNER_AFTER_RESULT"; tail -n 1 "$BACKBURNER_AFTER_LOG"\n')
@@ -339,7 +339,7 @@ def test_a_task_after_another_task_gets_its_result(home: Place, model: ScriptedM
     assert "the number is 42" not in notice_texts(home)[-1]
 
 
-def test_an_agent_gets_the_changes_in_the_output_of_a_command(home: Place, model: ScriptedModel) -> None:
+def test_an_agent_gets_the_changes_in_the_output_of_a_command(home: HomeCli, model: ScriptedModel) -> None:
     value = home.cwd / "value.txt"
     value.write_text("one\nsame\n")
     words = ("add", "look", "--on", "command:cat value.txt", "--with", "every=1s", "--with", "compare=full")

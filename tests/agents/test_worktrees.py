@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import CONFIG, Place, wait_until
+from conftest import CONFIG, HomeCli, wait_until
 
 from backburner.core.errors import WorktreeFailed
 from backburner.system.git_worktree import Worktree
@@ -19,9 +19,9 @@ def script(*steps: dict[str, object]) -> str:
     return f"[[script: {json.dumps(steps)}]]"
 
 
-def git(place: Place, *words: str) -> str:
+def git(home_cli: HomeCli, *words: str) -> str:
     named = ["git", "-c", "user.name=Ada", "-c", "user.email=ada@example.org", *words]
-    return subprocess.run(named, cwd=place.cwd, capture_output=True, text=True, check=True, timeout=30).stdout
+    return subprocess.run(named, cwd=home_cli.cwd, capture_output=True, text=True, check=True, timeout=30).stdout
 
 
 def write(path: str, content: str) -> dict[str, object]:
@@ -29,30 +29,32 @@ def write(path: str, content: str) -> dict[str, object]:
 
 
 @pytest.fixture
-def home(place: Place) -> Iterator[Place]:
+def home(home_cli: HomeCli) -> Iterator[HomeCli]:
     with ScriptedModel() as model:
-        place.configure(f'{CONFIG}[models]\ndefault = "openai-chat:scripted"\nbase_url = "{model.url}/v1"\n[tasks]\nmax_concurrent = 8\n')
-        git(place, "init", "--quiet", "--initial-branch=main")
-        (place.cwd / "a.txt").write_text("one\n")
-        (place.cwd / "sub").mkdir()
-        (place.cwd / "sub" / "b.txt").write_text("two\n")
-        git(place, "add", "--all")
-        git(place, "commit", "--quiet", "--message", "first")
-        (place.cwd / "a.txt").write_text("one, being changed by the person\n")
-        yield place
-        place.stop_all()
+        home_cli.configure(
+            f'{CONFIG}[models]\ndefault = "openai-chat:scripted"\nbase_url = "{model.url}/v1"\n[tasks]\nmax_concurrent = 8\n'
+        )
+        git(home_cli, "init", "--quiet", "--initial-branch=main")
+        (home_cli.cwd / "a.txt").write_text("one\n")
+        (home_cli.cwd / "sub").mkdir()
+        (home_cli.cwd / "sub" / "b.txt").write_text("two\n")
+        git(home_cli, "add", "--all")
+        git(home_cli, "commit", "--quiet", "--message", "first")
+        (home_cli.cwd / "a.txt").write_text("one, being changed by the person\n")
+        yield home_cli
+        home_cli.stop_all()
 
 
-def is_unchanged(place: Place) -> bool:
-    changed = git(place, "status", "--porcelain") == " M a.txt\n"
+def is_unchanged(home_cli: HomeCli) -> bool:
+    changed = git(home_cli, "status", "--porcelain") == " M a.txt\n"
     return (
         changed
-        and (place.cwd / "a.txt").read_text() == "one, being changed by the person\n"
-        and git(place, "branch", "--show-current") == "main\n"
+        and (home_cli.cwd / "a.txt").read_text() == "one, being changed by the person\n"
+        and git(home_cli, "branch", "--show-current") == "main\n"
     )
 
 
-def test_changes_are_a_branch_and_a_diff_and_the_working_tree_is_unchanged(home: Place) -> None:
+def test_changes_are_a_branch_and_a_diff_and_the_working_tree_is_unchanged(home: HomeCli) -> None:
     steps = [write("a.txt", "changed\n"), write("new.txt", "new\n"), {"tool": "run_command", "args": {"command": "ls"}}, {"say": "Done."}]
     answer = home.ok("ask", "--worktree", "--wait", script(*steps))
     (task,) = home.json("list", "completed")[-1:]  # type: ignore[index]
@@ -71,13 +73,13 @@ def test_changes_are_a_branch_and_a_diff_and_the_working_tree_is_unchanged(home:
     assert git(home, "for-each-ref", "refs/backburner") == ""
 
 
-def test_an_agent_without_changes_leaves_no_branch(home: Place) -> None:
+def test_an_agent_without_changes_leaves_no_branch(home: HomeCli) -> None:
     assert home.ok("ask", "--worktree", "--wait", script({"say": "Looked."})) == "Looked.\n\nIt changed nothing.\n"
     assert git(home, "branch", "--list", "backburner/*") == "" and is_unchanged(home)
     assert git(home, "worktree", "list").count("\n") == 1 and git(home, "for-each-ref", "refs/backburner") == ""
 
 
-def test_a_task_in_a_subdirectory_runs_in_the_same_subdirectory(home: Place) -> None:
+def test_a_task_in_a_subdirectory_runs_in_the_same_subdirectory(home: HomeCli) -> None:
     answer = home.ok(
         "ask",
         "--worktree",
@@ -91,7 +93,7 @@ def test_a_task_in_a_subdirectory_runs_in_the_same_subdirectory(home: Place) -> 
     assert git(home, "show", f"{branch}:sub/c.txt") == "x"
 
 
-def test_a_stopped_agent_leaves_its_changes_on_the_branch(home: Place) -> None:
+def test_a_stopped_agent_leaves_its_changes_on_the_branch(home: HomeCli) -> None:
     task_id = home.ok("ask", "--worktree", script(write("a.txt", "half\n"), {"hang": 30, "say": "never"})).strip()
     checkout = home.root / "worktrees" / task_id / "a.txt"
     wait_until(lambda: checkout.exists() and checkout.read_text() == "half\n", "the first change", 40)
@@ -100,7 +102,7 @@ def test_a_stopped_agent_leaves_its_changes_on_the_branch(home: Place) -> None:
     assert is_unchanged(home) and not checkout.exists()
 
 
-def test_a_killed_agent_can_be_resumed_in_its_worktree(home: Place) -> None:
+def test_a_killed_agent_can_be_resumed_in_its_worktree(home: HomeCli) -> None:
     task_id = home.ok("ask", "--worktree", script(write("a.txt", "half\n"), {"hang": 30, "say": "never"})).strip()
     checkout = home.root / "worktrees" / task_id / "a.txt"
     wait_until(lambda: checkout.exists() and checkout.read_text() == "half\n", "the first change", 40)
@@ -114,7 +116,7 @@ def test_a_killed_agent_can_be_resumed_in_its_worktree(home: Place) -> None:
     assert git(home, "show", f"{branch}:a.txt") == "half\n" and git(home, "show", f"{branch}:new.txt") == "rest\n" and is_unchanged(home)
 
 
-def test_a_worktree_without_a_repository_gives_a_one_line_error(home: Place) -> None:
+def test_a_worktree_without_a_repository_gives_a_one_line_error(home: HomeCli) -> None:
     (home.cwd.parent / "bare").mkdir()
     done = home.cli("ask", "--worktree", "x", cwd=home.cwd.parent / "bare")
     assert done.returncode == 2 and "is not in a git repository" in done.stderr

@@ -116,12 +116,12 @@ def folder(path: str) -> Step:
 
 def link(path: str, target: str) -> Step:
     def step(sandbox: Sandbox) -> None:
-        place = sandbox.path(path)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        if place.is_dir() and not place.is_symlink():
-            shutil.rmtree(place)
-        place.unlink(missing_ok=True)
-        place.symlink_to(sandbox.expand(target))
+        location = sandbox.path(path)
+        location.parent.mkdir(parents=True, exist_ok=True)
+        if location.is_dir() and not location.is_symlink():
+            shutil.rmtree(location)
+        location.unlink(missing_ok=True)
+        location.symlink_to(sandbox.expand(target))
 
     return step
 

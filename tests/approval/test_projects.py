@@ -37,9 +37,9 @@ def project(user_home: Path, cwd: str, opened: str | None, trusted: tuple[str, .
 
 
 def verdict_in(user_home: Path, line: str, cwd: str, opened: str | None) -> Verdict:
-    place = str(user_home / cwd)
-    found = project_for(place, None if opened is None else str(user_home / opened), (), environ(user_home))
-    return judge(request((line,), place, environ(user_home), shell=True), LocalCommandContext(place, environ(user_home), project=found))
+    folder = str(user_home / cwd)
+    found = project_for(folder, None if opened is None else str(user_home / opened), (), environ(user_home))
+    return judge(request((line,), folder, environ(user_home), shell=True), LocalCommandContext(folder, environ(user_home), project=found))
 
 
 def test_the_project_is_the_git_root_of_the_directory_of_the_session(user_home: Path) -> None:

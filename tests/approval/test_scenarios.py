@@ -21,7 +21,7 @@ from typing import IO, NamedTuple
 from unittest import mock
 
 import pytest
-from conftest import CONFIG, Place, wait_until
+from conftest import CONFIG, HomeCli, wait_until
 
 from approval.scenario_table import SCENARIOS, SECRET, Sandbox, Scenario, Step, make_template
 
@@ -47,7 +47,7 @@ class SharedSetup(NamedTuple):
     """What all scenarios share: the sandbox to copy, a home of Backburner with an engine, and sandboxes that are used several times."""
 
     template: Path
-    place: Place
+    home_cli: HomeCli
     scratch: Path
     reusable: dict[tuple[Step, ...], Sandbox]
 
@@ -124,16 +124,16 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedSetup]:
     """The sandbox that all scenarios copy, and one home whose engine runs until the last scenario."""
     root = tmp_path_factory.mktemp("base")
     make_template(root / "template")
-    place = Place(root / "bbhome", root)
-    place.configure(CONFIG)
-    shared_setup = SharedSetup(root / "template", place, root, {})
-    environ = {**Sandbox(root, place.root).environ, "HOME": str(root)}
+    home_cli = HomeCli(root / "bbhome", root)
+    home_cli.configure(CONFIG)
+    shared_setup = SharedSetup(root / "template", home_cli, root, {})
+    environ = {**Sandbox(root, home_cli.root).environ, "HOME": str(root)}
     assert backburner(root, environ, "run", "--yes", "--", *_LONG_COMMAND).code == 0
     yield shared_setup
-    for process in place.processes():
+    for process in home_cli.processes():
         if _LONG_COMMAND[1].encode() in Path(f"/proc/{process.pid}/cmdline").read_bytes().split(b"\0"):
             os.kill(process.pid, signal.SIGKILL)
-    place.stop_engine()
+    home_cli.stop_engine()
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def make_sandbox(shared: SharedSetup, root: Path, scenario: Scenario) -> Sandbox
     if _changes_nothing(scenario) and _USES_BY_STEPS[scenario.steps] > 1:
         root = shared.scratch / f"shared{len(shared.reusable)}"
     shutil.copytree(shared.template, root, symlinks=True)
-    sandbox = Sandbox(root, shared.place.root)
+    sandbox = Sandbox(root, shared.home_cli.root)
     if scenario.bbhome is not None:
         os.makedirs(os.path.join(sandbox.expand(scenario.bbhome), "tasks"), exist_ok=True)
         sandbox = Sandbox(root, Path(sandbox.expand(scenario.bbhome)))
@@ -236,7 +236,7 @@ def test_a_command_without_approval_has_a_file_size_limit(shared: SharedSetup, s
     assert result.code == 0, result.err
 
     def sleepers() -> list[int]:
-        processes = shared.place.processes()
+        processes = shared.home_cli.processes()
         return [process.pid for process in processes if b"613" in Path(f"/proc/{process.pid}/cmdline").read_bytes().split(b"\0")]
 
     wait_until(sleepers, "the command to run")

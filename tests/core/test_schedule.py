@@ -170,8 +170,8 @@ EXPRESSIONS = st.tuples(fields(0, 59), fields(0, 23) | fields(0, 4), *DAYS).map(
 
 @thorough
 @given(EXPRESSIONS, zones_and_times())
-def test_slots_match_the_wall_clock_of_the_zone(expression: str, place: tuple[str, int]) -> None:
-    (zone, after), end = place, place[1] + 12 * HOUR
+def test_slots_match_the_wall_clock_of_the_zone(expression: str, zone_and_time: tuple[str, int]) -> None:
+    (zone, after), end = zone_and_time, zone_and_time[1] + 12 * HOUR
     schedule = Schedule(cron=expression, zone=zone)
     assert between(schedule, after, end) == list(expected_slots(expression, zone, after, end))
     found = list(islice(slots(schedule, after), 5))
@@ -181,8 +181,8 @@ def test_slots_match_the_wall_clock_of_the_zone(expression: str, place: tuple[st
 
 @thorough
 @given(EXPRESSIONS, zones_and_times(), st.floats(0, 1))
-def test_the_next_slot_does_not_depend_on_the_starting_time(expression: str, place: tuple[str, int], part: float) -> None:
-    zone, after = place
+def test_the_next_slot_does_not_depend_on_the_starting_time(expression: str, zone_and_time: tuple[str, int], part: float) -> None:
+    zone, after = zone_and_time
     schedule = Schedule(cron=expression, zone=zone)
     slot = next_slot(schedule, after)
     assume(slot is not None)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import apsw
-from conftest import Place, wait_until
+from conftest import HomeCli, wait_until
 
 from backburner.core.models import ProcessId
 
@@ -61,17 +61,17 @@ class Row(NamedTuple):
 class JobRecorder:
     """The jobs of one home, and their results."""
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
-        self._books = place.cwd / "books"
+    def __init__(self, home_cli: HomeCli) -> None:
+        self.home_cli = home_cli
+        self._books = home_cli.cwd / "books"
         self._books.mkdir(exist_ok=True)
-        self._script = place.cwd / "job.sh"
+        self._script = home_cli.cwd / "job.sh"
         self._script.write_text(SCRIPT)
 
     def job(self, name: str, *, lines: int = 40, code: int = 0, pause: float = 0, gated: bool = False) -> Job:
         gate = ""
         if gated:
-            gate = str(self.place.cwd / f"{name}.gate")
+            gate = str(self.home_cli.cwd / f"{name}.gate")
             os.mkfifo(gate)
         return Job(name, lines, code, pause, gate)
 
@@ -80,7 +80,7 @@ class JobRecorder:
 
     def submit(self, job: Job) -> str:
         """Start a job through the command line; returns its id."""
-        return self.place.run(*self.command(job), options=("--description", job.name))
+        return self.home_cli.run(*self.command(job), options=("--description", job.name))
 
     def open_gate(self, job: Job) -> None:
         with open(job.gate, "w") as gate:
@@ -105,7 +105,7 @@ class JobRecorder:
 
     def rows(self) -> list[Row]:
         """Every run of the home, read without anything that could wake an engine."""
-        return [Row(*row) for row in query(self.place, _ROWS)]
+        return [Row(*row) for row in query(self.home_cli, _ROWS)]
 
     def row(self, job: Job) -> Row | None:
         return next((row for row in self.rows() if row.name == job.name), None)
@@ -122,7 +122,7 @@ class JobRecorder:
         """Wait through the command line, as a user would after a crash, and check everything."""
         jobs = list(jobs)
         known = {row.name: row.task_id for row in self.rows()}
-        self.place.cli("wait", "--timeout", "60", *(known[job.name] for job in jobs))
+        self.home_cli.cli("wait", "--timeout", "60", *(known[job.name] for job in jobs))
         self.check(jobs)
 
     def check(self, jobs: Iterable[Job]) -> None:
@@ -138,14 +138,14 @@ class JobRecorder:
             assert self.start_count(job) == 1, f"{job.name} ran {self.start_count(job)} times"
             assert self.output(row.task_id) == self.expected_output(job), f"the output of {job.name}"
             self._check_files(row)
-        assert query(self.place, "PRAGMA quick_check") == [("ok",)]
+        assert query(self.home_cli, "PRAGMA quick_check") == [("ok",)]
 
     def output(self, task_id: str) -> bytes:
         """The log on disk, without its header of four lines."""
-        return (self.place.folder(task_id) / "output.log").read_bytes().split(b"\n", 4)[4]
+        return (self.home_cli.folder(task_id) / "output.log").read_bytes().split(b"\n", 4)[4]
 
     def _check_files(self, row: Row) -> None:
-        folder = self.place.folder(row.task_id)
+        folder = self.home_cli.folder(row.task_id)
         assert json.loads((folder / "result.json").read_text())["exit_code"] == row.exit_code
         metadata = json.loads((folder / "metadata.json").read_text())
         assert (metadata["status"], metadata["exit_code"]) == (row.state, row.exit_code)
@@ -160,10 +160,10 @@ _ROWS = """
 """
 
 
-def query(place: Place, sql: str, *values: object) -> list[tuple]:
+def query(home_cli: HomeCli, sql: str, *values: object) -> list[tuple]:
     """Rows of the ledger, through a separate read-only connection."""
     try:
-        ledger = apsw.Connection(str(place.root / "ledger.db"), flags=apsw.SQLITE_OPEN_READONLY)
+        ledger = apsw.Connection(str(home_cli.root / "ledger.db"), flags=apsw.SQLITE_OPEN_READONLY)
     except apsw.CantOpenError:
         return []
     try:
@@ -173,9 +173,9 @@ def query(place: Place, sql: str, *values: object) -> list[tuple]:
         ledger.close()
 
 
-def change(place: Place, sql: str, *values: object) -> None:
+def change(home_cli: HomeCli, sql: str, *values: object) -> None:
     """Change a row to simulate what a test cannot cause: a reused pid, a wrong clock."""
-    ledger = apsw.Connection(str(place.root / "ledger.db"))
+    ledger = apsw.Connection(str(home_cli.root / "ledger.db"))
     try:
         ledger.set_busy_timeout(5000)
         ledger.execute(sql, values)  # type: ignore[arg-type]
@@ -184,22 +184,22 @@ def change(place: Place, sql: str, *values: object) -> None:
         ledger.close()
 
 
-def wait_for_stable_engine(place: Place) -> None:
+def wait_for_stable_engine(home_cli: HomeCli) -> None:
     """Wait until no engine is starting or exiting."""
 
     def engines_in_transition() -> list[ProcessId]:
-        keepers = place.processes("backburner-keeper")
-        return [one for one in place.processes(str(place.root)) if one not in keepers and one != place.engine]
+        keepers = home_cli.processes("backburner-keeper")
+        return [one for one in home_cli.processes(str(home_cli.root)) if one not in keepers and one != home_cli.engine]
 
     wait_until(lambda: not engines_in_transition(), "the engines to settle")
 
 
-def start_driver(place: Place, role: str, point: str, *words: str, feed: object = None) -> "subprocess.Popen[str]":
+def start_driver(home_cli: HomeCli, role: str, point: str, *words: str, feed: object = None) -> "subprocess.Popen[str]":
     """Start one of Backburner's processes that kills itself at a point; see crash_driver.py."""
     driver = subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("crash_driver.py")), role, point, str(place.root), *words],
-        cwd=place.cwd,
-        env=place.environ,
+        [sys.executable, str(Path(__file__).with_name("crash_driver.py")), role, point, str(home_cli.root), *words],
+        cwd=home_cli.cwd,
+        env=home_cli.environ,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

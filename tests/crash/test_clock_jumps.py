@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import Place, caller, wait_until
+from conftest import HomeCli, caller, wait_until
 from recorder import JobRecorder, change, query, wait_for_stable_engine
 
 from backburner.execution.command import CommandExecutor
@@ -72,21 +72,21 @@ async def test_no_run_ends_before_its_start_when_the_clock_changes(tmp_path: Pat
         assert result["duration_seconds"] == 0
 
 
-def test_a_run_that_started_with_a_clock_ahead_ends_correctly(place: Place) -> None:
+def test_a_run_that_started_with_a_clock_ahead_ends_correctly(home_cli: HomeCli) -> None:
     """The clock was a day ahead when the run started, and was corrected while the engine was dead."""
-    recorder = JobRecorder(place)
+    recorder = JobRecorder(home_cli)
     job = recorder.job("tomorrow", code=2, gated=True)
     task_id = recorder.submit(job)
     wait_until(lambda: recorder.has_started(job), "the command")
-    place.kill_engine()
-    change(place, "UPDATE runs SET created_at = created_at + ?, started_at = started_at + ? WHERE task_id = ?", DAY, DAY, task_id)
+    home_cli.kill_engine()
+    change(home_cli, "UPDATE runs SET created_at = created_at + ?, started_at = started_at + ? WHERE task_id = ?", DAY, DAY, task_id)
     recorder.open_gate(job)
     recorder.finish([job])
     ((started, ended, notices),) = query(
-        place, "SELECT started_at, ended_at, (SELECT count(*) FROM notices) FROM runs WHERE task_id = ?", task_id
+        home_cli, "SELECT started_at, ended_at, (SELECT count(*) FROM notices) FROM runs WHERE task_id = ?", task_id
     )
     assert ended == started and notices == 1
-    shown = place.status(task_id)
+    shown = home_cli.status(task_id)
     assert (shown["status"], shown["exit_code"], shown["duration_seconds"]) == ("failed", 2, 0)
-    assert place.ok("list") and place.ok("status", task_id)
-    wait_for_stable_engine(place)
+    assert home_cli.ok("list") and home_cli.ok("status", task_id)
+    wait_for_stable_engine(home_cli)

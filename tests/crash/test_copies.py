@@ -8,7 +8,7 @@ from pathlib import Path
 
 import apsw
 import pytest
-from conftest import CONFIG, Place, wait_until
+from conftest import CONFIG, HomeCli, wait_until
 from recorder import query
 
 from backburner.system import processes
@@ -22,13 +22,13 @@ def documented_commands(number: int) -> str:
     return re.findall(r"```sh\n(.*?)```", section, re.DOTALL)[number]
 
 
-def run_as_user(place: Place, commands: str) -> None:
+def run_as_user(home_cli: HomeCli, commands: str) -> None:
     """Run commands as a user would, with a home in the default location."""
-    person = Path(place.environ["HOME"])
+    person = Path(home_cli.environ["HOME"])
     person.mkdir(exist_ok=True)
     if not (person / ".backburner").exists():
-        (person / ".backburner").symlink_to(place.root)
-    done = subprocess.run(["sh", "-ec", commands], env=place.environ, capture_output=True, text=True, timeout=60)
+        (person / ".backburner").symlink_to(home_cli.root)
+    done = subprocess.run(["sh", "-ec", commands], env=home_cli.environ, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
 
 
@@ -40,37 +40,37 @@ def names(ledger: Path) -> list[str]:
         db.close()
 
 
-def run(place: Place, name: str) -> None:
-    assert place.finish("echo", name, options=("--description", name))["status"] == "completed"
+def run(home_cli: HomeCli, name: str) -> None:
+    assert home_cli.finish("echo", name, options=("--description", name))["status"] == "completed"
 
 
-def test_a_copy_of_the_ledger_file_is_complete_after_an_idle_exit(place: Place, tmp_path: Path) -> None:
-    place.configure(f"{CONFIG}[engine]\nidle_exit_seconds = 0.2\n")
+def test_a_copy_of_the_ledger_file_is_complete_after_an_idle_exit(home_cli: HomeCli, tmp_path: Path) -> None:
+    home_cli.configure(f"{CONFIG}[engine]\nidle_exit_seconds = 0.2\n")
     for name in ("one", "two"):
-        run(place, name)
-    wait_until(lambda: not place.processes(str(place.root)), "the engine to leave")
-    shutil.copy(place.root / "ledger.db", tmp_path / "copy.db")
+        run(home_cli, name)
+    wait_until(lambda: not home_cli.processes(str(home_cli.root)), "the engine to leave")
+    shutil.copy(home_cli.root / "ledger.db", tmp_path / "copy.db")
     assert names(tmp_path / "copy.db") == ["one", "two"]
 
 
 @pytest.mark.parametrize("state", ["the engine runs", "the engine left", "everything was killed"])
-def test_a_home_is_copied_and_restored_as_documented(place: Place, state: str) -> None:
+def test_a_home_is_copied_and_restored_as_documented(home_cli: HomeCli, state: str) -> None:
     def reach() -> None:
         if state == "the engine left":
-            place.stop_engine()
+            home_cli.stop_engine()
         elif state == "everything was killed":
-            for one in place.processes():
+            for one in home_cli.processes():
                 processes.send(one, signal.SIGKILL)
-            wait_until(lambda: not place.processes(), "all to be dead")
+            wait_until(lambda: not home_cli.processes(), "all to be dead")
 
-    run(place, "before")
+    run(home_cli, "before")
     reach()
-    run_as_user(place, documented_commands(0))
-    run(place, "after")
+    run_as_user(home_cli, documented_commands(0))
+    run(home_cli, "after")
     reach()
-    run_as_user(place, documented_commands(1))
-    shown = place.json("list")
+    run_as_user(home_cli, documented_commands(1))
+    shown = home_cli.json("list")
     assert isinstance(shown, list) and [one["description"] for one in shown] == ["before"]
-    run(place, "later")
-    assert query(place, "PRAGMA integrity_check") == [("ok",)]
-    assert names(place.root / "replaced" / "ledger.db") == ["before", "after"]
+    run(home_cli, "later")
+    assert query(home_cli, "PRAGMA integrity_check") == [("ok",)]
+    assert names(home_cli.root / "replaced" / "ledger.db") == ["before", "after"]

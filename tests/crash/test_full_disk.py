@@ -11,7 +11,7 @@ from typing import Any
 
 import apsw
 import pytest
-from conftest import Place, caller, wait_until
+from conftest import HomeCli, caller, wait_until
 from recorder import JobRecorder, query, wait_for_stable_engine
 
 from backburner.execution.command import CommandExecutor
@@ -28,7 +28,7 @@ INODES = 400
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """The home as a file system of eight megabytes. Request it before `place`, which writes to it."""
+    """The home as a file system of eight megabytes. Request it before `home_cli`, which writes to it."""
     home = tmp_path / "home"
     home.mkdir()
     as_root = [] if os.getuid() == 0 else ["sudo", "-n"]
@@ -39,13 +39,13 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def recorder(small_disk: Path, place: Place) -> Iterator[JobRecorder]:
-    yield JobRecorder(place)
-    wait_for_stable_engine(place)
+def recorder(small_disk: Path, home_cli: HomeCli) -> Iterator[JobRecorder]:
+    yield JobRecorder(home_cli)
+    wait_for_stable_engine(home_cli)
 
 
-def free(place: Place) -> int:
-    found = os.statvfs(place.root)
+def free(home_cli: HomeCli) -> int:
+    found = os.statvfs(home_cli.root)
     return found.f_bavail * found.f_frsize
 
 
@@ -73,70 +73,70 @@ def use_up_inodes(folder: Path) -> None:
             return
 
 
-def delayed(place: Place) -> list[str]:
+def delayed(home_cli: HomeCli) -> list[str]:
     """Why claimed runs have not started yet."""
-    return [row[0] for row in query(place, "SELECT error FROM runs WHERE state = 'running' AND error IS NOT NULL")]
+    return [row[0] for row in query(home_cli, "SELECT error FROM runs WHERE state = 'running' AND error IS NOT NULL")]
 
 
 def test_a_command_that_fills_the_disk_continues_and_keeps_its_exit_code(recorder: JobRecorder) -> None:
-    place = recorder.place
-    ballast = place.root / "ballast"
+    home_cli = recorder.home_cli
+    ballast = home_cli.root / "ballast"
     ballast.write_bytes(b"\0" * BALLAST)
-    proof, gate = place.cwd / "proof", place.cwd / "gate"
+    proof, gate = home_cli.cwd / "proof", home_cli.cwd / "gate"
     os.mkfifo(gate)
     line = f"yes 123456789 | head -c 30000000 || echo broken >{proof}; echo printed >>{proof}; read x <{gate}; echo more; exit 7"
-    task_id = place.run(line, options=("--shell",))
+    task_id = home_cli.run(line, options=("--shell",))
     wait_until(lambda: proof.exists() and proof.read_text(), "the command to come through")
     assert proof.read_text() == "printed\n", "the command was cut off by a broken pipe"
-    assert free(place) == 0
-    assert place.status(task_id)["status"] == "running"
+    assert free(home_cli) == 0
+    assert home_cli.status(task_id)["status"] == "running"
     gate.write_text("open\n")
-    wait_until(lambda: (place.folder(task_id) / ".exit").read_text().strip() == "7", "the exit code on a full disk")
-    engine = place.engine
+    wait_until(lambda: (home_cli.folder(task_id) / ".exit").read_text().strip() == "7", "the exit code on a full disk")
+    engine = home_cli.engine
     ballast.unlink()
-    place.cli("wait", task_id, "--timeout", "30")
-    done = place.status(task_id)
+    home_cli.cli("wait", task_id, "--timeout", "30")
+    done = home_cli.status(task_id)
     assert (done["status"], done["exit_code"], done["result"]) == ("failed", 7, "exit")
     assert "output is missing" in str(done["error"])
-    assert place.log(task_id).startswith(b"123456789\n123456789\n")
-    assert engine and place.engine == engine, "the engine lived through it"
-    assert query(place, "PRAGMA integrity_check") == [("ok",)]
-    assert query(place, "SELECT count(*) FROM notices WHERE task_id = ?", task_id) == [(1,)]
+    assert home_cli.log(task_id).startswith(b"123456789\n123456789\n")
+    assert engine and home_cli.engine == engine, "the engine lived through it"
+    assert query(home_cli, "PRAGMA integrity_check") == [("ok",)]
+    assert query(home_cli, "SELECT count(*) FROM notices WHERE task_id = ?", task_id) == [(1,)]
 
 
 def test_ends_on_a_full_disk_are_recorded_when_there_is_space(recorder: JobRecorder) -> None:
-    place = recorder.place
+    home_cli = recorder.home_cli
     jobs = [recorder.job(f"job{number}", lines=20, code=number, gated=True) for number in range(4)]
     ids = [recorder.submit(job) for job in jobs]
     wait_until(lambda: all(map(recorder.has_started, jobs)), "the commands")
-    fill(place.root / "ballast")
+    fill(home_cli.root / "ballast")
     for job in jobs:
         recorder.open_gate(job)
-    wait_until(lambda: all((place.folder(one) / ".exit").read_text().strip().isdigit() for one in ids), "the exit files")
-    shown = place.cli("list", "--json")
+    wait_until(lambda: all((home_cli.folder(one) / ".exit").read_text().strip().isdigit() for one in ids), "the exit files")
+    shown = home_cli.cli("list", "--json")
     assert shown.returncode in (0, 1) and "Traceback" not in shown.stderr
-    (place.root / "ballast").unlink()
+    (home_cli.root / "ballast").unlink()
     recorder.wait_for_ends(jobs)
     states = {row.name: (row.state, row.result, row.exit_code, row.notices, row.ends) for row in recorder.rows()}
     assert states == {job.name: ("failed" if job.code else "completed", "exit", job.code, 1, 1) for job in jobs}
     assert [recorder.start_count(job) for job in jobs] == [1] * 4
-    assert query(place, "PRAGMA integrity_check") == [("ok",)]
+    assert query(home_cli, "PRAGMA integrity_check") == [("ok",)]
 
 
 def test_an_engine_killed_on_a_full_disk_loses_no_exit_code(recorder: JobRecorder) -> None:
-    place = recorder.place
+    home_cli = recorder.home_cli
     jobs = [recorder.job(f"job{number}", lines=0, code=number, gated=True) for number in range(3)]
     ids = [recorder.submit(job) for job in jobs]
     wait_until(lambda: all(map(recorder.has_started, jobs)), "the commands")
-    fill(place.root / "ballast")
-    place.kill_engine()
+    fill(home_cli.root / "ballast")
+    home_cli.kill_engine()
     for job in jobs:
         recorder.open_gate(job)
-    wait_until(lambda: all((place.folder(one) / ".exit").read_text().strip().isdigit() for one in ids), "the exit files")
-    shown = place.cli("status", ids[0])
+    wait_until(lambda: all((home_cli.folder(one) / ".exit").read_text().strip().isdigit() for one in ids), "the exit files")
+    shown = home_cli.cli("status", ids[0])
     assert "Traceback" not in shown.stderr
-    (place.root / "ballast").unlink()
-    place.cli("wait", *ids, "--timeout", "60")
+    (home_cli.root / "ballast").unlink()
+    home_cli.cli("wait", *ids, "--timeout", "60")
     assert {row.name: (row.exit_code, row.notices) for row in recorder.rows()} == {job.name: (job.code, 1) for job in jobs}
     assert [recorder.start_count(job) for job in jobs] == [1] * 3
 
@@ -144,42 +144,42 @@ def test_an_engine_killed_on_a_full_disk_loses_no_exit_code(recorder: JobRecorde
 @pytest.mark.parametrize("room", [False, True], ids=["nothing fits", "only the ledger's rows fit"])
 def test_a_submission_refused_on_a_full_disk_never_runs(recorder: JobRecorder, room: bool) -> None:
     """A refused submission leaves nothing behind, and a returned id stays in the ledger."""
-    place = recorder.place
+    home_cli = recorder.home_cli
     for _ in range(4 if room else 1):
-        place.finish("true")
+        home_cli.finish("true")
     if room:
-        ledger = apsw.Connection(str(place.root / "ledger.db"))
+        ledger = apsw.Connection(str(home_cli.root / "ledger.db"))
         ledger.execute("PRAGMA wal_checkpoint(RESTART)")  # so that the pages of the log, which are on disk already, are reused
         ledger.close()
-    fill(place.root / "ballast")
+    fill(home_cli.root / "ballast")
     jobs = [recorder.job(f"job{number}", lines=5) for number in range(5)]
-    submissions = [place.cli("run", "--yes", "--description", job.name, "--", *recorder.command(job)) for job in jobs]
-    (place.root / "ballast").unlink()
+    submissions = [home_cli.cli("run", "--yes", "--description", job.name, "--", *recorder.command(job)) for job in jobs]
+    (home_cli.root / "ballast").unlink()
     after = recorder.job("after", lines=5)
     recorder.submit(after)
     recorder.wait_for_ends([after])
-    place.cli("wait", *(row.task_id for row in recorder.rows()), "--timeout", "30")
+    home_cli.cli("wait", *(row.task_id for row in recorder.rows()), "--timeout", "30")
     for job, submission in zip(jobs, submissions, strict=True):
         assert "Traceback" not in submission.stderr, submission.stderr
         accepted = submission.returncode == 0
         assert (recorder.row(job) is not None) == accepted, (job.name, submission.returncode, submission.stderr)
         assert recorder.start_count(job) <= accepted, f"{job.name} was refused and ran all the same"
-    assert query(place, "PRAGMA integrity_check") == [("ok",)]
+    assert query(home_cli, "PRAGMA integrity_check") == [("ok",)]
 
 
 @pytest.mark.parametrize("what", ["space", "inodes"])
 def test_a_pending_run_on_a_full_disk_waits_and_then_runs_once(recorder: JobRecorder, what: str) -> None:
-    place = recorder.place
-    place.configure("[approval]\nyes_without_terminal = true\n[commands]\nmax_concurrent = 2\n")
+    home_cli = recorder.home_cli
+    home_cli.configure("[approval]\nyes_without_terminal = true\n[commands]\nmax_concurrent = 2\n")
     before = [recorder.job(f"before{number}", gated=True) for number in range(2)]
     jobs = [recorder.job(f"job{number}", lines=5, code=number % 2) for number in range(6)]
     for job in before:
         recorder.submit(job)
     wait_until(lambda: all(map(recorder.has_started, before)), "the commands")
     ids = [recorder.submit(job) for job in jobs]
-    ballast = place.root / "ballast"
+    ballast = home_cli.root / "ballast"
     if what == "space":
-        ledger = apsw.Connection(str(place.root / "ledger.db"))
+        ledger = apsw.Connection(str(home_cli.root / "ledger.db"))
         ledger.execute("PRAGMA wal_checkpoint(RESTART)")  # so that the pages of the log, which are on disk already, are reused
         ledger.close()
         fill(ballast)
@@ -187,17 +187,17 @@ def test_a_pending_run_on_a_full_disk_waits_and_then_runs_once(recorder: JobReco
         use_up_inodes(ballast)
     for job in before:
         recorder.open_gate(job)
-    wait_until(lambda: delayed(place), "a start that has to wait")
-    assert set(delayed(place)) == {"No space left on device"}
-    wait_until(lambda: query(place, "SELECT 1 FROM events WHERE kind = 'run_delayed'"), "the event about it")
-    first = query(place, "SELECT task_id FROM events WHERE kind = 'run_delayed'")[0][0]
-    assert "No space left on device" in str(place.status(first)["waits_for"])
-    assert "No space left on device" in str(place.status(ids[-1])["waits_for"])
-    found = place.cli("doctor").stdout
+    wait_until(lambda: delayed(home_cli), "a start that has to wait")
+    assert set(delayed(home_cli)) == {"No space left on device"}
+    wait_until(lambda: query(home_cli, "SELECT 1 FROM events WHERE kind = 'run_delayed'"), "the event about it")
+    first = query(home_cli, "SELECT task_id FROM events WHERE kind = 'run_delayed'")[0][0]
+    assert "No space left on device" in str(home_cli.status(first)["waits_for"])
+    assert "No space left on device" in str(home_cli.status(ids[-1])["waits_for"])
+    found = home_cli.cli("doctor").stdout
     assert first in found and "No space left on device" in found and "without a process" not in found
     assert not any(map(recorder.has_started, jobs))
-    place.cli("cancel", ids[-1])  # it may fail to wait for the end without space, but the request is in the ledger
-    place.cli("cancel", first)
+    home_cli.cli("cancel", ids[-1])  # it may fail to wait for the end without space, but the request is in the ledger
+    home_cli.cli("cancel", first)
     if what == "space":
         ballast.unlink()
     else:
@@ -207,8 +207,8 @@ def test_a_pending_run_on_a_full_disk_waits_and_then_runs_once(recorder: JobReco
     recorder.check(rest)
     assert [recorder.start_count(job) for job in before] == [1, 1]
     assert {row.state for row in recorder.rows() if row.task_id in (first, ids[-1])} == {"cancelled"}
-    assert query(place, "SELECT channel FROM notices WHERE text LIKE '%No space left on device%'") == [("inbox",)]
-    assert query(place, "SELECT count(*) FROM events WHERE kind = 'run_delayed'") == [(1,)]
+    assert query(home_cli, "SELECT channel FROM notices WHERE text LIKE '%No space left on device%'") == [("inbox",)]
+    assert query(home_cli, "SELECT count(*) FROM events WHERE kind = 'run_delayed'") == [(1,)]
 
 
 class ExecutorWithoutCapacity(CommandExecutor):

@@ -9,32 +9,32 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import CONFIG, LONG, Place, caller, wait_until
+from conftest import CONFIG, LONG, HomeCli, caller, wait_until
 
 from backburner.system import processes
 from backburner.testing.scripted_model import ScriptedModel
 
 
 @pytest.fixture
-def home(place: Place) -> Iterator[Place]:
+def home(home_cli: HomeCli) -> Iterator[HomeCli]:
     with ScriptedModel() as model:
-        place.configure(
+        home_cli.configure(
             f'{CONFIG}[models]\ndefault = "openai-chat:scripted"\nbase_url = "{model.url}/v1"\nmax_concurrent = 8\n[tasks]\nmax_concurrent = 8\n'
         )
-        place.ok("trust", ".")
-        yield place
-        place.stop_engine()
-        wait_until(lambda: not [processes.send(one, signal.SIGTERM) for one in place.processes()], "the agent process to leave")
+        home_cli.ok("trust", ".")
+        yield home_cli
+        home_cli.stop_engine()
+        wait_until(lambda: not [processes.send(one, signal.SIGTERM) for one in home_cli.processes()], "the agent process to leave")
 
 
-def agent_process(place: Place) -> processes.ProcessId | None:
+def agent_process(home_cli: HomeCli) -> processes.ProcessId | None:
     """The running agent process."""
-    found = [one for one in place.processes() if b"agents.process" in Path(f"/proc/{one.pid}/cmdline").read_bytes()]
+    found = [one for one in home_cli.processes() if b"agents.process" in Path(f"/proc/{one.pid}/cmdline").read_bytes()]
     return found[0] if found else None
 
 
-def status(place: Place, task_id: str) -> dict[str, Any]:
-    return place.status(task_id)
+def status(home_cli: HomeCli, task_id: str) -> dict[str, Any]:
+    return home_cli.status(task_id)
 
 
 def steps(n: int) -> list[dict[str, Any]]:
@@ -46,7 +46,7 @@ def steps(n: int) -> list[dict[str, Any]]:
     return [*made, {"drip": 0.3, "say": f"all of {n}"}]
 
 
-def test_a_killed_agent_process_loses_no_message_and_runs_no_tool_twice(home: Place) -> None:
+def test_a_killed_agent_process_loses_no_message_and_runs_no_tool_twice(home: HomeCli) -> None:
     """Kills at random times: during tool calls, during answers of the model, and between them."""
     chance, kills, rounds = random.Random(11), 0, 50 if LONG else 8
     finished = []
@@ -77,7 +77,7 @@ def test_a_killed_agent_process_loses_no_message_and_runs_no_tool_twice(home: Pl
     assert kills >= rounds // 2
 
 
-def test_two_agent_processes_never_run_one_conversation(home: Place) -> None:
+def test_two_agent_processes_never_run_one_conversation(home: HomeCli) -> None:
     import subprocess
 
     from backburner.coordination.launcher import process_command
@@ -93,7 +93,7 @@ def test_two_agent_processes_never_run_one_conversation(home: Place) -> None:
     assert home.log(task_id) == b"once\n"
 
 
-def test_a_concurrent_cancel_and_answer_give_one_end(home: Place) -> None:
+def test_a_concurrent_cancel_and_answer_give_one_end(home: HomeCli) -> None:
     for number in range(6):
         task_id = home.ok("ask", f'[[script: [{{"hang": {0.1 * number:.1f}, "say": "x"}}]]]').strip()
         wait_until(lambda task_id=task_id: status(home, task_id)["status"] != "pending", "it to start", 40)
@@ -107,7 +107,7 @@ def test_a_concurrent_cancel_and_answer_give_one_end(home: Place) -> None:
         assert len(ends) == 1
 
 
-def test_only_one_of_a_hundred_concurrent_resumes_succeeds(home: Place) -> None:
+def test_only_one_of_a_hundred_concurrent_resumes_succeeds(home: HomeCli) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
     from backburner import BackburnerSync

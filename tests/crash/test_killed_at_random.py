@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from conftest import CONFIG, LONG, Place, wait_until
+from conftest import CONFIG, LONG, HomeCli, wait_until
 from recorder import Job, JobRecorder, start_driver, wait_for_stable_engine
 
 from backburner.system import processes
@@ -27,7 +27,7 @@ class Round:
     """Commands through three command lines and one embedding program, and who is killed when."""
 
     def __init__(self, recorder: JobRecorder, number: int) -> None:
-        self.recorder, self.place = recorder, recorder.place
+        self.recorder, self.home_cli = recorder, recorder.home_cli
         self.chance = random.Random(f"{SEED}:{number}")
         self.killed: Counter[str] = Counter()
         names = [f"r{number}d{client}" for client in range(3)], [f"r{number}e{turn}" for turn in range(4)]
@@ -44,11 +44,11 @@ class Round:
     def play(self) -> None:
         """Start all processes, kill as planned, and wait for the others to end. Every id that was returned must be in the ledger."""
         clients = [
-            start_driver(self.place, "cli", "never", "run", "--yes", "--description", job.name, "--", *self.recorder.command(job))
+            start_driver(self.home_cli, "cli", "never", "run", "--yes", "--description", job.name, "--", *self.recorder.command(job))
             for job in self.from_cli
         ]
         feed = [[job.name, self.recorder.command(job)] for job in self.embedded]
-        embedder = start_driver(self.place, "embed", "never", "2", feed=feed)
+        embedder = start_driver(self.home_cli, "embed", "never", "2", feed=feed)
         started_at = time.monotonic()
         for moment in sorted(SPAN * self.chance.random() ** 2 for _ in range(self.chance.randrange(3, 7))):
             wait_until(lambda at=started_at + moment: time.monotonic() >= at, "the next kill")
@@ -79,11 +79,11 @@ class Round:
                 self._kill_child(embedder, "embedder")
 
     def _kill_engine(self) -> None:
-        if (engine := self.place.engine) and processes.send(engine, signal.SIGKILL):
+        if (engine := self.home_cli.engine) and processes.send(engine, signal.SIGKILL):
             self.killed["engine"] += 1
 
     def _kill_keepers(self) -> None:
-        for keeper in self.place.processes("backburner-keeper"):
+        for keeper in self.home_cli.processes("backburner-keeper"):
             self.killed["keeper"] += processes.send(keeper, signal.SIGKILL)
 
     def _kill_child(self, child: "subprocess.Popen[str]", name: str) -> None:
@@ -96,7 +96,7 @@ class Round:
         known = {row.name: row.task_id for row in self.recorder.rows()}
         stored = [job for job in self.jobs if job.name in known]
         unstored = [job for job in self.jobs if job.name not in known]
-        self.place.cli("wait", "--timeout", "60", *(known[job.name] for job in stored))
+        self.home_cli.cli("wait", "--timeout", "60", *(known[job.name] for job in stored))
         self.recorder.check(stored)
         assert not any(map(self.recorder.has_started, unstored)), "a command ran that is not in the ledger"
         return stored
@@ -108,10 +108,10 @@ def test_random_kills_lose_and_repeat_nothing(tmp_path: Path, capsys: pytest.Cap
         print(f"\nrandom kills: seed {SEED}")
     figures: Counter[str] = Counter()
     for first in range(0, ROUNDS, PER_HOME):
-        place = Place(tmp_path / f"home{first}", tmp_path / f"project{first}")
-        place.cwd.mkdir()
-        place.configure(CONFIG)
-        recorder = JobRecorder(place)
+        home_cli = HomeCli(tmp_path / f"home{first}", tmp_path / f"project{first}")
+        home_cli.cwd.mkdir()
+        home_cli.configure(CONFIG)
+        recorder = JobRecorder(home_cli)
         for number in range(first, min(first + PER_HOME, ROUNDS)):
             this = Round(recorder, number)
             try:
@@ -123,9 +123,9 @@ def test_random_kills_lose_and_repeat_nothing(tmp_path: Path, capsys: pytest.Cap
         rows = recorder.rows()
         figures["lost"] += sum(row.result == "lost" or row.notices == 0 or row.state not in ("completed", "failed") for row in rows)
         figures["repeated"] += sum(row.notices > 1 or row.starts > 1 or row.ends > 1 for row in rows)
-        wait_for_stable_engine(place)
-        place.stop_engine()
-        if left := place.processes():
+        wait_for_stable_engine(home_cli)
+        home_cli.stop_engine()
+        if left := home_cli.processes():
             wrong.append(f"left behind after round {number}: {left}")
     with capsys.disabled():
         kills = ", ".join(f"{name} {count}" for name, count in sorted(killed.items()))

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import crash_driver
 import pytest
-from conftest import LONG, Place, wait_until
+from conftest import LONG, HomeCli, wait_until
 from recorder import query, wait_for_stable_engine, wait_until_killed
 
 from backburner.core.models import Approval, ProcessId, Run
@@ -95,8 +95,8 @@ _ROWS = """
 class RecurringTaskKiller:
     """Recurring tasks that write the id of each run to a file, and an engine that is killed repeatedly."""
 
-    def __init__(self, place: Place) -> None:
-        self.place, self.book = place, place.cwd / "book"
+    def __init__(self, home_cli: HomeCli) -> None:
+        self.home_cli, self.book = home_cli, home_cli.cwd / "book"
         self.chance = random.Random(SEED)
         self.hits: Counter[str] = Counter()
         self.keepers_killed = 0
@@ -111,10 +111,12 @@ class RecurringTaskKiller:
         for number in range(TASKS):
             wait_until(lambda at=started_at + number * APART: time.monotonic() >= at, "its moment")
             sign = f'echo "$BACKBURNER_RUN_ID" >>{self.book}'
-            self.place.ok("add", f"tick{number}", "--every", f"{EVERY_MS // 1000}s", "--notify", "never", "--yes", "--", "sh", "-c", sign)
+            self.home_cli.ok(
+                "add", f"tick{number}", "--every", f"{EVERY_MS // 1000}s", "--notify", "never", "--yes", "--", "sh", "-c", sign
+            )
         self._kept = True
         self._anchors = {
-            task_id: json.loads(words)["anchor"] for task_id, words in query(self.place, "SELECT task_id, schedule FROM tasks")
+            task_id: json.loads(words)["anchor"] for task_id, words in query(self.home_cli, "SELECT task_id, schedule FROM tasks")
         }
 
     def kill(self, number: int) -> None:
@@ -134,9 +136,9 @@ class RecurringTaskKiller:
             self._kill(engine)
         tests = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
         driven = subprocess.Popen(
-            [sys.executable, __file__, point, str(self.place.root)],
-            cwd=self.place.cwd,
-            env={**self.place.environ, "PYTHONPATH": os.pathsep.join(filter(None, (tests, self.place.environ.get("PYTHONPATH"))))},
+            [sys.executable, __file__, point, str(self.home_cli.root)],
+            cwd=self.home_cli.cwd,
+            env={**self.home_cli.environ, "PYTHONPATH": os.pathsep.join(filter(None, (tests, self.home_cli.environ.get("PYTHONPATH"))))},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -164,16 +166,16 @@ class RecurringTaskKiller:
         moment = (slot + self.chance.uniform(-EARLY_MS, LATE_MS)) / 1000
         wait_until(lambda: time.time() >= moment, "the kill")
         self._kill(engine)
-        found = query(self.place, "SELECT state FROM runs WHERE task_id = ? AND slot = ?", task_id, slot)
+        found = query(self.home_cli, "SELECT state FROM runs WHERE task_id = ? AND slot = ?", task_id, slot)
         self.hits[f"slot {found[0][0] if found else 'not processed'}"] += 1
 
     def _engine(self) -> ProcessId:
         """An engine that was started since the last kill: by its keeper, or by a command."""
         if not self._kept:
-            self.place.ok("list")
+            self.home_cli.ok("list")
             self._kept, self._restarts = True, 0
-        wait_until(lambda: self.place.engine not in (None, self._victim), "the next engine")
-        engine = self.place.engine
+        wait_until(lambda: self.home_cli.engine not in (None, self._victim), "the next engine")
+        engine = self.home_cli.engine
         assert engine
         return engine
 
@@ -183,7 +185,7 @@ class RecurringTaskKiller:
             self._kill_keeper()
 
     def _kill_keeper(self) -> None:
-        for one in self.place.processes("backburner-keeper"):
+        for one in self.home_cli.processes("backburner-keeper"):
             self.keepers_killed += processes.send(one, signal.SIGKILL)
             wait_until(lambda one=one: not processes.is_alive(one), "the keeper to be dead")
         self._kept = False
@@ -196,11 +198,11 @@ class RecurringTaskKiller:
 
     def pause(self) -> None:
         """Wait until missed slots are processed, then pause all tasks and wait for the last end."""
-        self.place.ok("list")
+        self.home_cli.ok("list")
         due = "SELECT count(*) FROM tasks WHERE next_run_at <= ?"
-        wait_until(lambda: query(self.place, due, time.time_ns() // 1_000_000) == [(0,)], "all due slots to be processed")
-        self.place.ok("pause", *(f"tick{number}" for number in range(TASKS)))
-        wait_until(lambda: query(self.place, "SELECT count(*) FROM runs WHERE ended_at IS NULL") == [(0,)], "the last end")
+        wait_until(lambda: query(self.home_cli, due, time.time_ns() // 1_000_000) == [(0,)], "all due slots to be processed")
+        self.home_cli.ok("pause", *(f"tick{number}" for number in range(TASKS)))
+        wait_until(lambda: query(self.home_cli, "SELECT count(*) FROM runs WHERE ended_at IS NULL") == [(0,)], "the last end")
 
     def errors(self, rows: list[Row]) -> list[str]:
         """All errors in the rows of the ledger, the file of run ids and the folders of the runs."""
@@ -213,10 +215,10 @@ class RecurringTaskKiller:
         for row in runs.values():
             if row.state != "completed" or (row.starts, row.ends) != (1, 1):
                 wrong.append(f"{row} did not start once and complete once, although no command was killed")
-            begun = run_files.exit_text(str(self.place.root / row.folder)) != ""
+            begun = run_files.exit_text(str(self.home_cli.root / row.folder)) != ""
             if lines[row.run_id] != (begun or row.state == "completed"):
                 wrong.append(f"{row}: its command {'began' if begun else 'did not begin'}, and signed {lines[row.run_id]} times")
-        tasks = query(self.place, "SELECT name, schedule, fired, run_count, state, paused_because FROM tasks")
+        tasks = query(self.home_cli, "SELECT name, schedule, fired, run_count, state, paused_because FROM tasks")
         for name, schedule, *known in tasks:
             slots = Counter(row.slot for row in rows if row.task == name)
             there = range(json.loads(schedule)["anchor"] + EVERY_MS, max(slots) + 1, EVERY_MS)
@@ -227,21 +229,21 @@ class RecurringTaskKiller:
             if known != [count, count, "paused", "it was paused by a person or an agent"]:
                 wrong.append(f"{name} has {count} runs, and the task says {known}")
         wrong += [f"{len(tasks)} tasks"] if len(tasks) != TASKS else []
-        wrong += [f"a notice although notify is never: {text}" for (text,) in query(self.place, "SELECT text FROM notices")]
-        log = (self.place.root / "engine.log").read_text()
+        wrong += [f"a notice although notify is never: {text}" for (text,) in query(self.home_cli, "SELECT text FROM notices")]
+        log = (self.home_cli.root / "engine.log").read_text()
         return wrong + ([f"the engine's log: {log}"] if "Traceback" in log or "WARNING" in log or "ERROR" in log else [])
 
 
-def test_every_slot_runs_or_is_skipped_once_whenever_the_engine_is_killed(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    started_at, killer = time.monotonic(), RecurringTaskKiller(place)
+def test_every_slot_runs_or_is_skipped_once_whenever_the_engine_is_killed(home_cli: HomeCli, capsys: pytest.CaptureFixture[str]) -> None:
+    started_at, killer = time.monotonic(), RecurringTaskKiller(home_cli)
     with capsys.disabled():
         print(f"\nslots: seed {SEED}")
     killer.add()
     for number in range(ROUNDS):
         killer.kill(number)
     killer.pause()
-    wait_for_stable_engine(place)
-    rows = [Row(*row) for row in query(place, _ROWS)]
+    wait_for_stable_engine(home_cli)
+    rows = [Row(*row) for row in query(home_cli, _ROWS)]
     wrong, hits = killer.errors(rows), killer.hits
     ran = sum(row.n > 0 for row in rows)
     figures = (

@@ -1,7 +1,7 @@
 """A newer version opens a home whose engine is still running: the ledger is migrated, and the engine is replaced."""
 
 import apsw
-from conftest import Place, wait_until
+from conftest import HomeCli, wait_until
 
 from backburner.system import processes
 
@@ -33,26 +33,26 @@ TO_VERSION_12 = """
 """
 
 
-def to_version_12(place: Place) -> None:
+def to_version_12(home_cli: HomeCli) -> None:
     """Give the ledger an older schema, as if the running engine were of an older version."""
-    db = apsw.Connection(place.home.ledger)
+    db = apsw.Connection(home_cli.home.ledger)
     db.set_busy_timeout(10_000)
     db.execute(TO_VERSION_12)
     db.close()
 
 
-def test_an_engine_of_an_older_version_is_replaced_and_its_command_taken_over(place: Place) -> None:
-    gate = place.cwd / "gate"
-    task_id = place.run("sh", "-c", f"while [ ! -e {gate} ]; do sleep 0.05; done; exit 7")
-    wait_until(lambda: place.status(task_id)["pid"], "the command to run")
-    before = place.engine
+def test_an_engine_of_an_older_version_is_replaced_and_its_command_taken_over(home_cli: HomeCli) -> None:
+    gate = home_cli.cwd / "gate"
+    task_id = home_cli.run("sh", "-c", f"while [ ! -e {gate} ]; do sleep 0.05; done; exit 7")
+    wait_until(lambda: home_cli.status(task_id)["pid"], "the command to run")
+    before = home_cli.engine
     assert before is not None
-    to_version_12(place)
-    assert place.status(task_id)["status"] == "running"
-    wait_until(lambda: place.engine not in (None, before), "another engine")
+    to_version_12(home_cli)
+    assert home_cli.status(task_id)["status"] == "running"
+    wait_until(lambda: home_cli.engine not in (None, before), "another engine")
     assert not processes.is_alive(before)
-    assert place.finish("echo", "after")["status"] == "completed"
+    assert home_cli.finish("echo", "after")["status"] == "completed"
     gate.touch()
-    place.cli("wait", task_id, "--timeout", "60")
-    ended = place.status(task_id)
+    home_cli.cli("wait", task_id, "--timeout", "60")
+    ended = home_cli.status(task_id)
     assert (ended["status"], ended["exit_code"]) == ("failed", 7)

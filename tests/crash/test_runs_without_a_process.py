@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Place, caller, wait_until
+from conftest import HomeCli, caller, wait_until
 from recorder import JobRecorder, change, query, wait_for_stable_engine
 
 from backburner.core.claims import ClaimedRun
@@ -20,22 +20,22 @@ from backburner.testing.records import request
 
 
 @pytest.fixture
-def recorder(place: Place) -> Iterator[JobRecorder]:
-    yield JobRecorder(place)
-    wait_for_stable_engine(place)
+def recorder(home_cli: HomeCli) -> Iterator[JobRecorder]:
+    yield JobRecorder(home_cli)
+    wait_for_stable_engine(home_cli)
 
 
-def test_an_event_during_a_run_gets_its_own_run(place: Place) -> None:
-    gate, watched = place.cwd / "gate", place.cwd / "status.txt"
+def test_an_event_during_a_run_gets_its_own_run(home_cli: HomeCli) -> None:
+    gate, watched = home_cli.cwd / "gate", home_cli.cwd / "status.txt"
     os.mkfifo(gate)
     watched.write_text("one\n")
-    place.ok("add", "watch", "--on", f"file:{watched}", "--", "cat", str(gate))
+    home_cli.ok("add", "watch", "--on", f"file:{watched}", "--", "cat", str(gate))
 
     def seen() -> int:
-        return query(place, "SELECT count(*) FROM events WHERE kind = 'source_event'")[0][0]
+        return query(home_cli, "SELECT count(*) FROM events WHERE kind = 'source_event'")[0][0]
 
     def states() -> list[str]:
-        return [row[0] for row in query(place, "SELECT state FROM runs ORDER BY seq")]
+        return [row[0] for row in query(home_cli, "SELECT state FROM runs ORDER BY seq")]
 
     def opened() -> bool:
         """Release a process that waits at the gate; False if none does."""
@@ -46,7 +46,7 @@ def test_an_event_during_a_run_gets_its_own_run(place: Place) -> None:
         os.close(descriptor)
         return True
 
-    wait_until(lambda: query(place, "SELECT 1 FROM source_states WHERE state <> '{}'"), "the source to be watched", 60)
+    wait_until(lambda: query(home_cli, "SELECT 1 FROM source_states WHERE state <> '{}'"), "the source to be watched", 60)
     watched.write_text("two\n")
     wait_until(lambda: states() == ["running"], "the first run", 60)
     watched.write_text("three, while it runs\n")
@@ -55,8 +55,8 @@ def test_an_event_during_a_run_gets_its_own_run(place: Place) -> None:
     wait_until(lambda: states() == ["completed", "running"], "the run of the event that waited", 60)
     wait_until(opened, "the second run at its gate")
     wait_until(lambda: states() == ["completed", "completed"], "its end", 60)
-    place.ok("cancel", "watch")
-    place.stop_all()
+    home_cli.ok("cancel", "watch")
+    home_cli.stop_all()
 
 
 class FailingExecutor(CommandExecutor):
@@ -112,17 +112,17 @@ async def test_a_command_started_before_an_error_is_watched_to_its_end(tmp_path:
 @pytest.mark.parametrize("begun", [True, False], ids=["it had begun", "it never began"])
 def test_an_unwatched_run_of_this_engine_is_found_in_the_next_pass(recorder: JobRecorder, begun: bool) -> None:
     """The row of a delayed run is changed so that the running engine seems to own it."""
-    place = recorder.place
+    home_cli = recorder.home_cli
     keeps, forgotten = recorder.job("keeps the engine", gated=True), recorder.job("forgotten")
     recorder.submit(keeps)
     wait_until(lambda: recorder.has_started(keeps), "the engine's own command")
-    task_id = place.run(*recorder.command(forgotten), options=("--description", forgotten.name, "--in", "1h"))
+    task_id = home_cli.run(*recorder.command(forgotten), options=("--description", forgotten.name, "--in", "1h"))
     if begun:
-        place.folder(task_id).mkdir(exist_ok=True)
-        (place.folder(task_id) / ".exit").write_text("s   ")
+        home_cli.folder(task_id).mkdir(exist_ok=True)
+        (home_cli.folder(task_id) / ".exit").write_text("s   ")
     owned = "state = 'running', owner = ?, started_at = created_at, due_at = NULL"
-    change(place, f"UPDATE runs SET {owned} WHERE task_id = ?", str(place.engine), task_id)
-    place.run("true")  # wakes the engine
+    change(home_cli, f"UPDATE runs SET {owned} WHERE task_id = ?", str(home_cli.engine), task_id)
+    home_cli.run("true")  # wakes the engine
     recorder.wait_for_ends([forgotten])
     row = recorder.row(forgotten)
     assert row and (row.state, row.result) == (("failed", "lost") if begun else ("completed", "exit"))

@@ -6,7 +6,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
-from conftest import CONFIG, Place, wait_until
+from conftest import CONFIG, HomeCli, wait_until
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from backburner.core import trace_context
@@ -67,13 +67,13 @@ def collector() -> Iterator[Collector]:
     one.thread.join()
 
 
-def test_a_task_inherits_its_trace_and_passes_it_to_the_command(place: Place) -> None:
+def test_a_task_inherits_its_trace_and_passes_it_to_the_command(home_cli: HomeCli) -> None:
     environ = {"TRACEPARENT": trace_context.traceparent(TRACE, PARENT)}
-    task_id = place.ok("run", "--yes", "--shell", "--", "echo $TRACEPARENT", env=environ).strip()
-    place.ok("wait", task_id)
-    given = trace_context.parse(place.log(task_id).decode())
-    assert given == (TRACE, place.status(task_id)["span_id"])
-    spans = {span["name"]: span for span in place.json("traces", "--task", task_id)}  # type: ignore[union-attr]
+    task_id = home_cli.ok("run", "--yes", "--shell", "--", "echo $TRACEPARENT", env=environ).strip()
+    home_cli.ok("wait", task_id)
+    given = trace_context.parse(home_cli.log(task_id).decode())
+    assert given == (TRACE, home_cli.status(task_id)["span_id"])
+    spans = {span["name"]: span for span in home_cli.json("traces", "--task", task_id)}  # type: ignore[union-attr]
     start, run = spans["background_task_start"], spans["background_task_execute"]
     assert (start["trace_id"], start["parent_span_id"]) == (TRACE, PARENT)
     assert (run["trace_id"], run["parent_span_id"], run["span_id"]) == (TRACE, start["span_id"], given.span_id)
@@ -82,18 +82,18 @@ def test_a_task_inherits_its_trace_and_passes_it_to_the_command(place: Place) ->
 
 
 @pytest.mark.parametrize("nonsense", ["", "00-0-0-00", f"00-{'0' * 32}-{PARENT}-01", f"ff-{TRACE}-{PARENT}-01", "x" * 10_000])
-def test_an_invalid_traceparent_is_ignored(place: Place, nonsense: str) -> None:
-    task_id = place.ok("run", "--", "true", env={"TRACEPARENT": nonsense}).strip()
-    found = place.json("traces", "--task", task_id)
+def test_an_invalid_traceparent_is_ignored(home_cli: HomeCli, nonsense: str) -> None:
+    task_id = home_cli.ok("run", "--", "true", env={"TRACEPARENT": nonsense}).strip()
+    found = home_cli.json("traces", "--task", task_id)
     assert found[0]["parent_span_id"] is None and len(found[0]["trace_id"]) == 32  # type: ignore[index,call-overload]
 
 
-def test_the_tree_shows_tasks_below_the_task_that_started_them(place: Place) -> None:
+def test_the_tree_shows_tasks_below_the_task_that_started_them(home_cli: HomeCli) -> None:
     inner = "python -m backburner run -- true"
-    outer = place.ok("run", "--yes", "--shell", "--", inner, env={"PATH": f"{place.python}:/usr/bin:/bin"}).strip()
-    place.ok("wait", outer)
-    span = str(place.status(outer)["span_id"])
-    lines = place.ok("traces", "--span", span).splitlines()
+    outer = home_cli.ok("run", "--yes", "--shell", "--", inner, env={"PATH": f"{home_cli.python}:/usr/bin:/bin"}).strip()
+    home_cli.ok("wait", outer)
+    span = str(home_cli.status(outer)["span_id"])
+    lines = home_cli.ok("traces", "--span", span).splitlines()
     assert lines[0].startswith("trace ")
     names = [line.split("─ ", 1)[1].split()[0] for line in lines[1:]]
     assert names == ["background_task_start", "background_task_execute"] * 2
@@ -102,13 +102,13 @@ def test_the_tree_shows_tasks_below_the_task_that_started_them(place: Place) -> 
     assert lines[2].endswith("◀")
 
 
-def test_spans_of_an_ended_task_arrive_at_a_collector(place: Place, collector: Collector) -> None:
-    place.configure(CONFIG + collector.settings)
-    task_id = place.run("sh", "-c", "exit 3")
-    place.cli("wait", task_id)
+def test_spans_of_an_ended_task_arrive_at_a_collector(home_cli: HomeCli, collector: Collector) -> None:
+    home_cli.configure(CONFIG + collector.settings)
+    task_id = home_cli.run("sh", "-c", "exit 3")
+    home_cli.cli("wait", task_id)
     wait_until(lambda: len(collector.by_name(task_id)) == 2, "both spans")
     start, run = (collector.by_name(task_id)[f"background_task_{name}"] for name in ("start", "execute"))
-    status = place.status(task_id)
+    status = home_cli.status(task_id)
     assert run.span_id.hex() == status["span_id"] and run.trace_id.hex() == status["trace_id"]
     assert run.parent_span_id == start.span_id and not start.parent_span_id
     assert attributes(run)["task.exit_code"] == 3 and attributes(run)["task.status"] == "failed"
@@ -117,17 +117,17 @@ def test_spans_of_an_ended_task_arrive_at_a_collector(place: Place, collector: C
     assert collector.services == {"backburner"} and set(collector.headers) == {"abc"}
 
 
-def test_spans_that_could_not_be_sent_are_sent_later(place: Place, collector: Collector) -> None:
+def test_spans_that_could_not_be_sent_are_sent_later(home_cli: HomeCli, collector: Collector) -> None:
     from backburner.engine.trace_export import NOT_SENT, main
     from backburner.system.home import Home
 
-    task_id = place.finish("true")["task_id"]
-    place.stop_engine()
-    place.configure(CONFIG + collector.settings)
+    task_id = home_cli.finish("true")["task_id"]
+    home_cli.stop_engine()
+    home_cli.configure(CONFIG + collector.settings)
     collector.broken = True
-    assert main([Home(str(place.root)).root]) == NOT_SENT
+    assert main([Home(str(home_cli.root)).root]) == NOT_SENT
     collector.broken = False
-    assert main([Home(str(place.root)).root]) == 0
-    assert main([Home(str(place.root)).root]) == 0  # nothing is left to send
+    assert main([Home(str(home_cli.root)).root]) == 0
+    assert main([Home(str(home_cli.root)).root]) == 0  # nothing is left to send
     assert [span.name for span in collector.spans] == ["background_task_start", "background_task_execute"]
     assert collector.by_name(str(task_id))

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import Place, wait_until
+from conftest import HomeCli, wait_until
 from mcp_client import Raw
 
 from backburner import TaskRunner, TaskStorage
@@ -20,60 +20,60 @@ def git(folder: Path, *words: str) -> None:
 
 
 @pytest.fixture
-def repository(place: Place) -> Path:
+def repository(home_cli: HomeCli) -> Path:
     """The project as a git repository with one commit, and an existing home directory of the user."""
-    Path(place.environ["HOME"]).mkdir()
-    git(place.cwd, "init", "-q")
-    (place.cwd / "a.txt").write_text("one\n")
-    git(place.cwd, "add", "a.txt")
-    git(place.cwd, "commit", "-q", "-m", "first")
-    (place.cwd / "a.txt").write_text("two\n")
-    return place.cwd
+    Path(home_cli.environ["HOME"]).mkdir()
+    git(home_cli.cwd, "init", "-q")
+    (home_cli.cwd / "a.txt").write_text("one\n")
+    git(home_cli.cwd, "add", "a.txt")
+    git(home_cli.cwd, "commit", "-q", "-m", "first")
+    (home_cli.cwd / "a.txt").write_text("two\n")
+    return home_cli.cwd
 
 
-def test_a_command_that_nobody_approved_gets_a_clean_environment(place: Place) -> None:
-    place.environ |= {
+def test_a_command_that_nobody_approved_gets_a_clean_environment(home_cli: HomeCli) -> None:
+    home_cli.environ |= {
         "LD_LIBRARY_PATH": ":/opt/lib",
         "GIT_DIR": "/x",
         "AWS_SECRET_ACCESS_KEY": "hidden",
         "http_proxy": "http://u:p@h",
         "LC_ALL": "C",
     }
-    task_id = place.ok("run", "--", "sleep", "30").strip()
-    wait_until(lambda: place.status(task_id)["status"] == "running" and place.status(task_id)["pid"], "it to run")
+    task_id = home_cli.ok("run", "--", "sleep", "30").strip()
+    wait_until(lambda: home_cli.status(task_id)["status"] == "running" and home_cli.status(task_id)["pid"], "it to run")
     environ = dict(
-        entry.split("=", 1) for entry in Path(f"/proc/{place.status(task_id)['pid']}/environ").read_text().split("\0") if "=" in entry
+        entry.split("=", 1) for entry in Path(f"/proc/{home_cli.status(task_id)['pid']}/environ").read_text().split("\0") if "=" in entry
     )
-    place.ok("cancel", task_id)
+    home_cli.ok("cancel", task_id)
     assert {"PATH", "HOME", "LC_ALL", "BACKBURNER_TASK_ID"} <= set(environ)
     assert not {"LD_LIBRARY_PATH", "AWS_SECRET_ACCESS_KEY", "http_proxy"} & set(environ)
     assert (environ["GIT_CONFIG_GLOBAL"], environ["GIT_DIR"]) == ("/dev/null", "/dev/null")
 
 
-def test_an_approved_command_gets_the_environment_of_the_caller(place: Place) -> None:
-    place.environ |= {"TOKEN_FOR_IT": "given"}
-    task_id = place.run("sh", "-c", "echo $TOKEN_FOR_IT $GIT_CONFIG_GLOBAL")
-    place.ok("wait", task_id)
-    assert place.log(task_id).splitlines()[-1] == b"given"
+def test_an_approved_command_gets_the_environment_of_the_caller(home_cli: HomeCli) -> None:
+    home_cli.environ |= {"TOKEN_FOR_IT": "given"}
+    task_id = home_cli.run("sh", "-c", "echo $TOKEN_FOR_IT $GIT_CONFIG_GLOBAL")
+    home_cli.ok("wait", task_id)
+    assert home_cli.log(task_id).splitlines()[-1] == b"given"
 
 
-def test_a_command_of_a_trusted_project_gets_the_environment_of_the_caller(place: Place) -> None:
-    place.ok("trust")
-    (place.cwd / "run.sh").write_text("#!/bin/sh\necho $TOKEN_FOR_IT\n")
-    (place.cwd / "run.sh").chmod(0o755)
-    assert place.cli("run", "--wait", "--", "./run.sh", env={"TOKEN_FOR_IT": "given"}).stdout.endswith("given\n")
+def test_a_command_of_a_trusted_project_gets_the_environment_of_the_caller(home_cli: HomeCli) -> None:
+    home_cli.ok("trust")
+    (home_cli.cwd / "run.sh").write_text("#!/bin/sh\necho $TOKEN_FOR_IT\n")
+    (home_cli.cwd / "run.sh").chmod(0o755)
+    assert home_cli.cli("run", "--wait", "--", "./run.sh", env={"TOKEN_FOR_IT": "given"}).stdout.endswith("given\n")
 
 
-def test_a_library_in_the_working_directory_is_not_loaded(place: Place, tmp_path: Path) -> None:
+def test_a_library_in_the_working_directory_is_not_loaded(home_cli: HomeCli, tmp_path: Path) -> None:
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
-        planted = place.cwd / "libselinux.so.1"
+        planted = home_cli.cwd / "libselinux.so.1"
         planted.write_bytes(b"not a library")  # `ls` would fail to start with it
     else:
         source = tmp_path / "x.c"
         source.write_text(f'#include <stdlib.h>\n__attribute__((constructor)) void f(void) {{ system("touch {tmp_path}/canary"); }}\n')
-        subprocess.run([compiler, "-shared", "-fPIC", "-o", str(place.cwd / "libselinux.so.1"), str(source)], check=True)
-    done = place.cli("run", "--wait", "--", "ls", env={"LD_LIBRARY_PATH": f":{place.cwd}"})
+        subprocess.run([compiler, "-shared", "-fPIC", "-o", str(home_cli.cwd / "libselinux.so.1"), str(source)], check=True)
+    done = home_cli.cli("run", "--wait", "--", "ls", env={"LD_LIBRARY_PATH": f":{home_cli.cwd}"})
     assert done.returncode == 0 and "libselinux.so.1" in done.stdout
     assert not (tmp_path / "canary").exists()
 
@@ -95,7 +95,7 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("where", ["project", ".gitconfig", ".config/git/config"])
-def test_no_git_setting_makes_an_allowed_git_command_run_a_program(place: Place, repository: Path, tmp_path: Path, where: str) -> None:
+def test_no_git_setting_makes_an_allowed_git_command_run_a_program(home_cli: HomeCli, repository: Path, tmp_path: Path, where: str) -> None:
     """Each setting names a program that creates a file. Either git requires approval, or it runs and the file is not created."""
     tools = tmp_path / "tools"
     tools.mkdir()
@@ -106,7 +106,7 @@ def test_no_git_setting_makes_an_allowed_git_command_run_a_program(place: Place,
         shutil.copy(program, tools / hook)
     (tools / "more").write_text(f"[core]\n\tfsmonitor = {program}\n")
     (repository / ".gitattributes").write_text("*.txt diff=x filter=x\n")
-    home = Path(place.environ["HOME"])
+    home = Path(home_cli.environ["HOME"])
     target = repository / ".git" / "config" if where == "project" else home / where
     target.parent.mkdir(parents=True, exist_ok=True)
     before = target.read_text() if target.exists() else ""
@@ -117,18 +117,18 @@ def test_no_git_setting_makes_an_allowed_git_command_run_a_program(place: Place,
     for name, setting in planted.items() if where == "project" else [("all", "".join(planted.values()))]:
         target.write_text(before + setting)
         os.utime(repository / "a.txt", ns=(1, 1))  # makes git read the file again
-        done = place.cli("run", "--wait", "--shell", "--", line)
+        done = home_cli.cli("run", "--wait", "--shell", "--", line)
         assert done.returncode in (0, 3), (name, done.stderr)
         allowed |= {name} if done.returncode == 0 else set()
         assert not (tmp_path / "canary").exists(), name
     assert allowed == ({"fsmonitor", "hooksPath", "pager", "alias", "signature", "ssh"} if where == "project" else {"all"})
 
 
-def test_several_allowed_mcp_calls_cannot_run_a_program_together(place: Place, repository: Path, tmp_path: Path) -> None:
-    config = Path(place.environ["HOME"]) / ".config"
+def test_several_allowed_mcp_calls_cannot_run_a_program_together(home_cli: HomeCli, repository: Path, tmp_path: Path) -> None:
+    config = Path(home_cli.environ["HOME"]) / ".config"
     config.mkdir()
     setting = f'[core]\\n\\tfsmonitor = "touch {tmp_path}/canary; false"\\n'
-    with Raw(place) as client:
+    with Raw(home_cli) as client:
         for command, folder, shell in (
             ("mkdir -p git", config, False),
             (f"printf '{setting}' > config", config, True),
@@ -145,53 +145,53 @@ def test_several_allowed_mcp_calls_cannot_run_a_program_together(place: Place, r
     assert not (tmp_path / "canary").exists()
 
 
-def test_a_command_cannot_create_the_settings_of_a_home(place: Place) -> None:
+def test_a_command_cannot_create_the_settings_of_a_home(home_cli: HomeCli) -> None:
     """A new home has a private config.toml from the start, and a command that nobody approved cannot write there."""
-    home = place.cwd.parent / "another"
+    home = home_cli.cwd.parent / "another"
     env = {"BACKBURNER_HOME": str(home)}
     home.mkdir(mode=0o755)
-    assert place.cli("list", env=env).returncode == 0
+    assert home_cli.cli("list", env=env).returncode == 0
     assert (home / "config.toml").stat().st_mode & 0o777 == 0o600 and home.stat().st_mode & 0o777 == 0o700
     line = "printf '[[approval.rules]]' > config.toml"
-    for cwd in (home, place.cwd):
-        assert place.cli("run", "--shell", "--cwd", str(home), "--", line, env=env, cwd=cwd).returncode == 3
+    for cwd in (home, home_cli.cwd):
+        assert home_cli.cli("run", "--shell", "--cwd", str(home), "--", line, env=env, cwd=cwd).returncode == 3
     assert (home / "config.toml").read_text() == ""
 
 
-def test_a_home_with_other_files_keeps_its_mode(place: Place) -> None:
-    home = place.cwd.parent / "another"
+def test_a_home_with_other_files_keeps_its_mode(home_cli: HomeCli) -> None:
+    home = home_cli.cwd.parent / "another"
     home.mkdir(mode=0o755)
     (home / "somebody-elses").write_text("x")
-    assert place.cli("list", env={"BACKBURNER_HOME": str(home)}).returncode == 0
+    assert home_cli.cli("list", env={"BACKBURNER_HOME": str(home)}).returncode == 0
     assert home.stat().st_mode & 0o777 == 0o755
 
 
-async def test_the_size_of_files_is_limited_for_unapproved_commands(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_size_of_files_is_limited_for_unapproved_commands(home_cli: HomeCli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("backburner.execution.shim.MAX_FILE_BYTES", 1 << 20)
-    monkeypatch.chdir(place.cwd)
-    runner = TaskRunner(TaskStorage(place.cwd.parent / "embedded"))
-    task_id = await runner.start_task(["sh", "-c", "seq 300000 > big"], str(place.cwd), "x", "auto")
+    monkeypatch.chdir(home_cli.cwd)
+    runner = TaskRunner(TaskStorage(home_cli.cwd.parent / "embedded"))
+    task_id = await runner.start_task(["sh", "-c", "seq 300000 > big"], str(home_cli.cwd), "x", "auto")
     async with asyncio.timeout(60):
         while (found := runner.get_status(task_id)).exit_code is None:
             await asyncio.sleep(0.01)
     await runner.close()
-    assert found.exit_code == 128 + 25 and (place.cwd / "big").stat().st_size == 1 << 20
-    output = place.ok("--home", str(place.cwd.parent / "embedded"), "status", task_id)
+    assert found.exit_code == 128 + 25 and (home_cli.cwd / "big").stat().st_size == 1 << 20
+    output = home_cli.ok("--home", str(home_cli.cwd.parent / "embedded"), "status", task_id)
     assert "larger than 1 GiB" in output and "nobody approved" in output
 
 
-def test_a_shell_pattern_does_not_reach_parent_folders(place: Place) -> None:
-    (place.cwd.parent / ".env").write_text("SECRET=abc\n")
+def test_a_shell_pattern_does_not_reach_parent_folders(home_cli: HomeCli) -> None:
+    (home_cli.cwd.parent / ".env").write_text("SECRET=abc\n")
     for line in ("cat .*/.en*", "cat .?/.e*", "cat < .*/.env"):
-        done = place.cli("run", "--wait", "--shell", "--", line)
+        done = home_cli.cli("run", "--wait", "--shell", "--", line)
         assert done.returncode == 3 and "SECRET" not in done.stdout, line
 
 
-def test_trust_is_refused_for_a_home_directory_and_its_hidden_folders(place: Place) -> None:
-    home = Path(place.environ["HOME"])
+def test_trust_is_refused_for_a_home_directory_and_its_hidden_folders(home_cli: HomeCli) -> None:
+    home = Path(home_cli.environ["HOME"])
     (home / ".config").mkdir(parents=True)
     for folder in (home, home / ".config", home.parent):
-        done = place.cli("trust", str(folder))
+        done = home_cli.cli("trust", str(folder))
         assert done.returncode == 2 and "Cannot trust" in done.stderr, folder
 
 
@@ -208,58 +208,58 @@ LAID_OUT = (
 )
 
 
-def start_waiting_line(place: Place, *words: str, env: dict[str, str] | None = None) -> str:
+def start_waiting_line(home_cli: HomeCli, *words: str, env: dict[str, str] | None = None) -> str:
     """Start a shell line that waits for input; returns its task id when it runs."""
-    done = place.cli("run", "--stdin", "--shell", *words, env=env)
+    done = home_cli.cli("run", "--stdin", "--shell", *words, env=env)
     assert done.returncode == 0, done.stderr
     task_id = done.stdout.strip()
-    wait_until(lambda: (found := place.status(task_id))["status"] == "running" and found["pid"], "it to run")
+    wait_until(lambda: (found := home_cli.status(task_id))["status"] == "running" and found["pid"], "it to run")
     return task_id
 
 
-def finish_line(place: Place, task_id: str) -> None:
+def finish_line(home_cli: HomeCli, task_id: str) -> None:
     """Send the input, and wait for the end of the task."""
-    wait_until(lambda: place.cli("send", task_id, "go on").returncode == 0, "its input")
-    place.cli("wait", task_id)
+    wait_until(lambda: home_cli.cli("send", task_id, "go on").returncode == 0, "its input")
+    home_cli.cli("wait", task_id)
 
 
 @pytest.mark.parametrize(
     "line", ["head -n 1; git diff", "head -n 1; git status", "head -n 1; cd e3; git diff", "cd e3; head -n 1 && git diff"]
 )
-def test_a_repository_created_after_the_decision_is_not_used(place: Place, repository: Path, tmp_path: Path, line: str) -> None:
+def test_a_repository_created_after_the_decision_is_not_used(home_cli: HomeCli, repository: Path, tmp_path: Path, line: str) -> None:
     """The line waits for input before git starts; meanwhile allowed commands create a repository with settings that run a program."""
     (repository / "e3").mkdir()
     folder = repository if "cd e3" in line else repository / "e3"
-    task_id = start_waiting_line(place, "--cwd", str(folder), "--", line)
+    task_id = start_waiting_line(home_cli, "--cwd", str(folder), "--", line)
     for step in LAID_OUT:
-        done = place.cli("run", "--wait", "--shell", "--", step.replace("{run}", f"touch {tmp_path}/canary"))
+        done = home_cli.cli("run", "--wait", "--shell", "--", step.replace("{run}", f"touch {tmp_path}/canary"))
         assert done.returncode == 0, (step, done.stderr)
-    finish_line(place, task_id)
+    finish_line(home_cli, task_id)
     assert not (tmp_path / "canary").exists()
-    assert b"a.txt" in place.log(task_id), "git looked at the repository that was there when the line was judged"
+    assert b"a.txt" in home_cli.log(task_id), "git looked at the repository that was there when the line was judged"
 
 
-def test_a_folder_without_a_repository_gets_none_after_the_decision(place: Place, tmp_path: Path) -> None:
-    Path(place.environ["HOME"]).mkdir()
-    task_id = start_waiting_line(place, "--", "head -n 1; git status; git diff")
-    git(place.cwd, "init", "-q", "--bare", ".")
-    git(place.cwd, "config", "core.bare", "false")
-    git(place.cwd, "config", "core.worktree", str(place.cwd))
-    git(place.cwd, "config", "diff.external", f"touch {tmp_path}/canary")
-    git(place.cwd, "config", "core.fsmonitor", f"touch {tmp_path}/canary")
-    finish_line(place, task_id)
-    assert not (tmp_path / "canary").exists() and b"not a git repository" in place.log(task_id)
+def test_a_folder_without_a_repository_gets_none_after_the_decision(home_cli: HomeCli, tmp_path: Path) -> None:
+    Path(home_cli.environ["HOME"]).mkdir()
+    task_id = start_waiting_line(home_cli, "--", "head -n 1; git status; git diff")
+    git(home_cli.cwd, "init", "-q", "--bare", ".")
+    git(home_cli.cwd, "config", "core.bare", "false")
+    git(home_cli.cwd, "config", "core.worktree", str(home_cli.cwd))
+    git(home_cli.cwd, "config", "diff.external", f"touch {tmp_path}/canary")
+    git(home_cli.cwd, "config", "core.fsmonitor", f"touch {tmp_path}/canary")
+    finish_line(home_cli, task_id)
+    assert not (tmp_path / "canary").exists() and b"not a git repository" in home_cli.log(task_id)
 
 
-def test_a_program_added_to_the_project_after_the_decision_is_not_run(place: Place, tmp_path: Path) -> None:
+def test_a_program_added_to_the_project_after_the_decision_is_not_run(home_cli: HomeCli, tmp_path: Path) -> None:
     """PATH contains a folder of the project, as with direnv; a program with a known name is added there after the decision."""
-    (place.cwd / "tools").mkdir()
-    path = f"{place.cwd / 'tools'}:{place.environ['PATH']}"
-    task_id = start_waiting_line(place, "--", "head -n 1; wc -l a.txt", env={"PATH": path})
-    program = place.cwd / "tools" / "wc"
+    (home_cli.cwd / "tools").mkdir()
+    path = f"{home_cli.cwd / 'tools'}:{home_cli.environ['PATH']}"
+    task_id = start_waiting_line(home_cli, "--", "head -n 1; wc -l a.txt", env={"PATH": path})
+    program = home_cli.cwd / "tools" / "wc"
     program.write_text(f"#!/bin/sh\ntouch {tmp_path}/canary\n")
     program.chmod(0o755)
-    finish_line(place, task_id)
+    finish_line(home_cli, task_id)
     assert not (tmp_path / "canary").exists()
 
 
@@ -267,7 +267,7 @@ SECRETS = """.env .env.production config/prod.env .ENV deploy/id_rsa server.key 
 api_token.txt kubeconfig config/Secrets.yml .ssh/config"""
 
 
-def test_git_does_not_print_secret_files_of_the_history(place: Place, repository: Path) -> None:
+def test_git_does_not_print_secret_files_of_the_history(home_cli: HomeCli, repository: Path) -> None:
     """Files with secret names were committed, changed in two branches, merged and removed; other files are shown normally."""
     for name in SECRETS.split():
         (repository / name).parent.mkdir(parents=True, exist_ok=True)
@@ -295,8 +295,8 @@ def test_git_does_not_print_secret_files_of_the_history(place: Place, repository
         "git diff HEAD~4 --word-diff",
         "git log --patch -U9",
     ):
-        done = place.cli("run", "--wait", "--shell", "--", line)
+        done = home_cli.cli("run", "--wait", "--shell", "--", line)
         assert done.returncode == 0, (line, done.stderr)
         assert "abc123" not in done.stdout, line
-    shown = place.ok("run", "--wait", "--shell", "--", "git log -p")
+    shown = home_cli.ok("run", "--wait", "--shell", "--", "git log -p")
     assert "+shown = 1" in shown and "Binary files /dev/null and b/.env differ" in shown

@@ -10,7 +10,7 @@ from typing import Any
 
 import apsw
 import pytest
-from conftest import CONFIG, Place, wait_until
+from conftest import CONFIG, HomeCli, wait_until
 
 from backburner.system import processes
 
@@ -55,13 +55,13 @@ def receiver() -> Iterator[Receiver]:
 
 
 @pytest.fixture
-def home(place: Place, receiver: Receiver) -> Iterator[Place]:
-    place.configure(f'{CONFIG}[channels.hook]\ntype = "webhook"\nurl = "{receiver.url}"\n[notify]\nto = "hook"\n')
-    yield place
-    place.stop_all()
+def home(home_cli: HomeCli, receiver: Receiver) -> Iterator[HomeCli]:
+    home_cli.configure(f'{CONFIG}[channels.hook]\ntype = "webhook"\nurl = "{receiver.url}"\n[notify]\nto = "hook"\n')
+    yield home_cli
+    home_cli.stop_all()
 
 
-def test_a_notice_arrives_at_the_channel_and_in_the_inbox(home: Place, receiver: Receiver) -> None:
+def test_a_notice_arrives_at_the_channel_and_in_the_inbox(home: HomeCli, receiver: Receiver) -> None:
     home.run("echo", "hello")
     wait_until(lambda: receiver.messages, "the message", 40)
     assert "completed: hello" in receiver.texts[0] and receiver.messages[0]["question"] is False
@@ -70,7 +70,7 @@ def test_a_notice_arrives_at_the_channel_and_in_the_inbox(home: Place, receiver:
     assert receiver.keys == [receiver.messages[0]["key"]]
 
 
-def test_an_unavailable_channel_delays_notices_and_keeps_their_order(home: Place, receiver: Receiver) -> None:
+def test_an_unavailable_channel_delays_notices_and_keeps_their_order(home: HomeCli, receiver: Receiver) -> None:
     receiver.statuses = [503] * 2
     for number in range(3):
         home.finish("echo", f"number {number}")
@@ -79,7 +79,7 @@ def test_an_unavailable_channel_delays_notices_and_keeps_their_order(home: Place
     assert len(set(receiver.keys)) == 3 and receiver.keys[0] == receiver.keys[1] == receiver.keys[2]
 
 
-def test_a_failed_delivery_is_shown_by_inbox_and_doctor_and_can_be_retried(home: Place, receiver: Receiver) -> None:
+def test_a_failed_delivery_is_shown_by_inbox_and_doctor_and_can_be_retried(home: HomeCli, receiver: Receiver) -> None:
     receiver.statuses = [404]
     home.finish("echo", "hello")
     wait_until(lambda: "delivery failed (hook:" in home.cli("inbox").stderr, "the failed delivery", 40)
@@ -89,12 +89,12 @@ def test_a_failed_delivery_is_shown_by_inbox_and_doctor_and_can_be_retried(home:
     assert "delivery failed" not in home.cli("inbox").stderr
 
 
-def test_an_unknown_channel_is_rejected_by_name(home: Place) -> None:
+def test_an_unknown_channel_is_rejected_by_name(home: HomeCli) -> None:
     done = home.cli("add", "x", "--every", "1h", "--to", "pigeon", "--", "true")
     assert done.returncode == 2 and "Unknown channel 'pigeon'. Configured channels: hook." in done.stderr
 
 
-def test_all_notices_are_delivered_when_processes_are_killed(home: Place, receiver: Receiver) -> None:
+def test_all_notices_are_delivered_when_processes_are_killed(home: HomeCli, receiver: Receiver) -> None:
     for number in range(12):
         home.run("echo", str(number))
         if number % 3 == 2:
@@ -107,7 +107,7 @@ def test_all_notices_are_delivered_when_processes_are_killed(home: Place, receiv
     assert len(receiver.messages) - 12 <= 4  # at most one duplicate per kill
 
 
-def test_quiet_hours_delay_notices_but_not_questions(home: Place, receiver: Receiver) -> None:
+def test_quiet_hours_delay_notices_but_not_questions(home: HomeCli, receiver: Receiver) -> None:
     settings = (home.root / "config.toml").read_text()
     home.configure(settings.replace("[notify]", '[notify]\nquiet_hours = "00:00-23:59"'))
     home.finish("echo", "hello")
@@ -118,7 +118,7 @@ def test_quiet_hours_delay_notices_but_not_questions(home: Place, receiver: Rece
     wait_until(lambda: any("hello" in text for text in receiver.texts), "the delayed notice", 40)
 
 
-def test_a_digest_combines_notices(home: Place, receiver: Receiver) -> None:
+def test_a_digest_combines_notices(home: HomeCli, receiver: Receiver) -> None:
     home.configure((home.root / "config.toml").read_text().replace("[notify]", "[notify]\ndigest_minutes = 0.05"))
     for number in range(3):
         home.finish("echo", f"number {number}")
@@ -126,7 +126,7 @@ def test_a_digest_combines_notices(home: Place, receiver: Receiver) -> None:
     assert len(receiver.messages) < 3 and any(message["title"].endswith("notices") for message in receiver.messages)
 
 
-def test_a_changed_file_starts_a_run_also_after_downtime(home: Place) -> None:
+def test_a_changed_file_starts_a_run_also_after_downtime(home: HomeCli) -> None:
     watched = home.cwd / "watched.txt"
     watched.write_text("one")
     home.ok("add", "look", "--on", "file:watched.txt", "--shell", "--yes", "--", "cat $BACKBURNER_EVENT")
@@ -141,7 +141,7 @@ def test_a_changed_file_starts_a_run_also_after_downtime(home: Place) -> None:
     home.ok("cancel", "look")
 
 
-def test_a_changed_command_output_starts_a_run(home: Place) -> None:
+def test_a_changed_command_output_starts_a_run(home: HomeCli) -> None:
     value = home.cwd / "value.txt"
     value.write_text("one")
     home.ok("add", "look", "--on", "command:cat value.txt", "--with", "every=1s", "--notify", "always", "--", "echo", "seen")
@@ -153,7 +153,7 @@ def test_a_changed_command_output_starts_a_run(home: Place) -> None:
     assert home.status("look:watch")["status"] == "cancelled"
 
 
-def test_a_changed_exit_code_starts_a_run_that_can_fail_itself(home: Place) -> None:
+def test_a_changed_exit_code_starts_a_run_that_can_fail_itself(home: HomeCli) -> None:
     home.ok("add", "look", "--on", "command:test -e flag", "--with", "every=1s", "--with", "compare=exit", "--", "false")
     wait_until(lambda: runs(home, "look:watch") >= 2, "the first output", 40)
     known = {run["status"] for run in home.status("look:watch")["runs"]}  # type: ignore[attr-defined]
@@ -163,7 +163,7 @@ def test_a_changed_exit_code_starts_a_run_that_can_fail_itself(home: Place) -> N
     home.ok("cancel", "look")
 
 
-def test_a_done_task_cancels_its_watcher(home: Place) -> None:
+def test_a_done_task_cancels_its_watcher(home: HomeCli) -> None:
     value = home.cwd / "value.txt"
     value.write_text("one")
     home.ok("add", "look", "--on", "command:cat value.txt", "--with", "every=1s", "--max-runs", "1", "--", "echo", "seen")
@@ -174,7 +174,7 @@ def test_a_done_task_cancels_its_watcher(home: Place) -> None:
 
 
 @pytest.mark.parametrize("module, source", [("watchfiles", "file:x"), ("httpx2", "github:a/b")])
-def test_a_missing_library_is_reported_with_the_install_command(home: Place, module: str, source: str) -> None:
+def test_a_missing_library_is_reported_with_the_install_command(home: HomeCli, module: str, source: str) -> None:
     site = home.cwd / "site"
     site.mkdir()
     (site / "sitecustomize.py").write_text(f"import sys; sys.modules['{module}'] = None")
@@ -183,7 +183,7 @@ def test_a_missing_library_is_reported_with_the_install_command(home: Place, mod
     assert home.json("list") == []
 
 
-def test_a_proposal_is_sent_as_a_question_with_its_details(home: Place, receiver: Receiver) -> None:
+def test_a_proposal_is_sent_as_a_question_with_its_details(home: HomeCli, receiver: Receiver) -> None:
     task_id = home.ok(
         "propose", "watch", "--cron", "0 9 * * 1-5", "--tz", "UTC", "--description", "CI was red twice.", "--", "true"
     ).strip()
@@ -204,11 +204,11 @@ def test_a_proposal_is_sent_as_a_question_with_its_details(home: Place, receiver
     home.ok("cancel", "watch")
 
 
-def has_source_state(place: Place, name: str) -> bool:
-    with contextlib.closing(apsw.Connection(place.home.ledger)) as ledger:
+def has_source_state(home_cli: HomeCli, name: str) -> bool:
+    with contextlib.closing(apsw.Connection(home_cli.home.ledger)) as ledger:
         ledger.set_busy_timeout(5000)
         return bool(ledger.execute("SELECT 1 FROM source_states WHERE state <> '{}'").fetchall())
 
 
-def runs(place: Place, name: str) -> int:
-    return sum(run["status"] == "completed" for run in place.status(name)["runs"])  # type: ignore[union-attr, attr-defined]
+def runs(home_cli: HomeCli, name: str) -> int:
+    return sum(run["status"] == "completed" for run in home_cli.status(name)["runs"])  # type: ignore[union-attr, attr-defined]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import CONFIG, Place, wait_until
+from conftest import CONFIG, HomeCli, wait_until
 from mcp_client import Raw
 
 from backburner.system import processes
@@ -22,20 +22,20 @@ def model() -> Iterator[ScriptedModel]:
 
 
 @pytest.fixture
-def home(place: Place, model: ScriptedModel) -> Iterator[Place]:
+def home(home_cli: HomeCli, model: ScriptedModel) -> Iterator[HomeCli]:
     """A home whose agents ask the scripted model."""
-    place.configure(
+    home_cli.configure(
         f'{CONFIG}[models]\ndefault = "openai-chat:scripted"\nbase_url = "{model.url}/v1"\n[tasks]\nmax_concurrent = 8\n[agents]\nyield_seconds = 1\n'
     )
-    yield place
-    place.stop_all()
+    yield home_cli
+    home_cli.stop_all()
 
 
-def stop_agent_process(place: Place, number: int = signal.SIGTERM) -> None:
+def stop_agent_process(home_cli: HomeCli, number: int = signal.SIGTERM) -> None:
     """End the agent process and all other processes of the home."""
 
     def have_exited() -> bool:
-        remaining = place.processes()
+        remaining = home_cli.processes()
         for running in remaining:
             processes.send(running, number)
         return not remaining
@@ -43,20 +43,22 @@ def stop_agent_process(place: Place, number: int = signal.SIGTERM) -> None:
     wait_until(have_exited, "the agent process to exit")
 
 
-def ask(place: Place, *steps: dict[str, Any], options: tuple[str, ...] = ()) -> str:
-    return place.ok("ask", *options, f"Please [[script: {json.dumps(steps)}]]").strip()
+def ask(home_cli: HomeCli, *steps: dict[str, Any], options: tuple[str, ...] = ()) -> str:
+    return home_cli.ok("ask", *options, f"Please [[script: {json.dumps(steps)}]]").strip()
 
 
-def wait_for_status(place: Place, task_id: str, *states: str) -> dict[str, Any]:
-    wait_until(lambda: place.status(task_id)["status"] in (states or ("completed", "failed", "cancelled")), f"the status of {task_id}", 40)
-    return place.status(task_id)
+def wait_for_status(home_cli: HomeCli, task_id: str, *states: str) -> dict[str, Any]:
+    wait_until(
+        lambda: home_cli.status(task_id)["status"] in (states or ("completed", "failed", "cancelled")), f"the status of {task_id}", 40
+    )
+    return home_cli.status(task_id)
 
 
-def runs(place: Place, command: str) -> list[dict[str, Any]]:
-    return [task for task in place.json("list") if task["command"] == command.split()]  # type: ignore[union-attr, index, call-overload]
+def runs(home_cli: HomeCli, command: str) -> list[dict[str, Any]]:
+    return [task for task in home_cli.json("list") if task["command"] == command.split()]  # type: ignore[union-attr, index, call-overload]
 
 
-def test_ask_wait_and_resume_from_the_command_line(home: Place) -> None:
+def test_ask_wait_and_resume_from_the_command_line(home: HomeCli) -> None:
     (home.cwd / "notes.txt").write_text("hello")
     task_id = ask(home, {"tool": "read_file", "args": {"path": "notes.txt"}}, {"say": "It says hello."})
     home.ok("wait", task_id, "--timeout", "40")
@@ -68,14 +70,14 @@ def test_ask_wait_and_resume_from_the_command_line(home: Place) -> None:
     assert home.cli("resume", "nothing", "x").returncode == 4
 
 
-def test_ask_without_a_model_explains_how_to_configure_one(place: Place) -> None:
-    done = place.cli("ask", "Hello")
+def test_ask_without_a_model_explains_how_to_configure_one(home_cli: HomeCli) -> None:
+    done = home_cli.cli("ask", "Hello")
     assert done.returncode == 2 and "Ollama" in done.stderr and "config.toml" in done.stderr
-    assert place.json("list") == []
-    place.configure('[models]\ndefault = "openai-chat:x"\n[agents.writer]\nmodel = "openai-chat:y"\ndescription = "Writes"\n')
-    agents = {row["name"]: row["model"] for row in place.json("agents")}  # type: ignore[union-attr, index, call-overload]
+    assert home_cli.json("list") == []
+    home_cli.configure('[models]\ndefault = "openai-chat:x"\n[agents.writer]\nmodel = "openai-chat:y"\ndescription = "Writes"\n')
+    agents = {row["name"]: row["model"] for row in home_cli.json("agents")}  # type: ignore[union-attr, index, call-overload]
     assert agents == {"default": "openai-chat:x", "writer": "openai-chat:y"}
-    done = place.cli("ask", "--agent", "nobody", "Hello")
+    done = home_cli.cli("ask", "--agent", "nobody", "Hello")
     assert (
         done.returncode == 2
         and "Unknown agent 'nobody'. Available agents: claude, codex, default," in done.stderr
@@ -83,7 +85,7 @@ def test_ask_without_a_model_explains_how_to_configure_one(place: Place) -> None
     )
 
 
-def test_an_agent_waits_for_approval_across_a_restart_of_all_processes(home: Place) -> None:
+def test_an_agent_waits_for_approval_across_a_restart_of_all_processes(home: HomeCli) -> None:
     (home.cwd / "old.txt").write_text("x")
     task_id = ask(home, {"tool": "run_command", "args": {"command": "rm old.txt"}}, {"say": "It is gone."})
     waiting = wait_for_status(home, task_id, "waiting")
@@ -99,7 +101,7 @@ def test_an_agent_waits_for_approval_across_a_restart_of_all_processes(home: Pla
     assert runs(home, "rm old.txt")[0]["run_count"] == 1, "it ran once"
 
 
-def test_an_agent_continues_after_its_command_was_rejected(home: Place, model: ScriptedModel) -> None:
+def test_an_agent_continues_after_its_command_was_rejected(home: HomeCli, model: ScriptedModel) -> None:
     (home.cwd / "old.txt").write_text("x")
     task_id = ask(home, {"tool": "run_command", "args": {"command": "rm old.txt"}}, {"say": "Then I leave it."})
     wait_for_status(home, task_id, "waiting")
@@ -109,7 +111,7 @@ def test_an_agent_continues_after_its_command_was_rejected(home: Place, model: S
 
 
 @pytest.mark.parametrize("answer", ["approve", "reject"])
-def test_changing_a_file_needs_approval_and_creating_one_does_not(home: Place, model: ScriptedModel, answer: str) -> None:
+def test_changing_a_file_needs_approval_and_creating_one_does_not(home: HomeCli, model: ScriptedModel, answer: str) -> None:
     (home.cwd / "a.txt").write_text("one two three")
     steps = [{"tool": "write_file", "args": {"path": "new/b.txt", "content": "made"}}]
     steps += [{"tool": "edit_file", "args": {"path": "a.txt", "old": "two", "new": "TWO"}}, {"say": "done"}]
@@ -122,7 +124,7 @@ def test_changing_a_file_needs_approval_and_creating_one_does_not(home: Place, m
     assert model.seen("The user rejected this.") == (answer == "reject")
 
 
-def test_an_agent_cannot_read_or_write_outside_the_project(home: Place, model: ScriptedModel) -> None:
+def test_an_agent_cannot_read_or_write_outside_the_project(home: HomeCli, model: ScriptedModel) -> None:
     secret = home.cwd.parent / "outside.txt"
     secret.write_text("the outside")
     (home.cwd / "link").symlink_to(secret)
@@ -138,7 +140,7 @@ def test_an_agent_cannot_read_or_write_outside_the_project(home: Place, model: S
     )
 
 
-def test_a_long_command_moves_to_the_background_and_the_agent_is_notified(home: Place, model: ScriptedModel) -> None:
+def test_a_long_command_moves_to_the_background_and_the_agent_is_notified(home: HomeCli, model: ScriptedModel) -> None:
     steps = [{"tool": "run_command", "args": {"command": "sleep 2.5"}}, {"hang": 4, "tool": "memory_list", "args": {}}, {"say": "done"}]
     task_id = ask(home, *steps)
     assert wait_for_status(home, task_id)["status"] == "completed"
@@ -146,7 +148,7 @@ def test_a_long_command_moves_to_the_background_and_the_agent_is_notified(home: 
     assert len(runs(home, "sleep 2.5")) == 1
 
 
-def test_a_run_that_reaches_its_budget_waits_for_approval(home: Place) -> None:
+def test_a_run_that_reaches_its_budget_waits_for_approval(home: HomeCli) -> None:
     steps = [{"tool": "memory_list", "args": {}} for _ in range(5)] + [{"say": "done"}]
     task_id = ask(home, *steps, options=("--budget", "tool_calls=2"))
     waiting = wait_for_status(home, task_id, "waiting")
@@ -162,7 +164,7 @@ def test_a_run_that_reaches_its_budget_waits_for_approval(home: Place) -> None:
     assert (ended["status"], ended["result"]) == ("failed", "budget")
 
 
-def test_memory_is_available_to_the_next_task_of_the_project(home: Place, model: ScriptedModel) -> None:
+def test_memory_is_available_to_the_next_task_of_the_project(home: HomeCli, model: ScriptedModel) -> None:
     first = ask(home, {"tool": "memory_set", "args": {"key": "colour", "value": "the colour is teal"}}, {"say": "ok"})
     wait_for_status(home, first)
     wait_for_status(home, ask(home, {"tool": "memory_get", "args": {"key": "colour"}}, {"say": "ok"}))
@@ -181,7 +183,7 @@ def test_memory_is_available_to_the_next_task_of_the_project(home: Place, model:
     ],
     ids=["a flood", "a thousand calls", "no JSON", "wrong arguments", "one error", "only errors"],
 )
-def test_a_misbehaving_model_is_limited_and_reported_once(home: Place, steps: list[dict[str, Any]], status: str) -> None:
+def test_a_misbehaving_model_is_limited_and_reported_once(home: HomeCli, steps: list[dict[str, Any]], status: str) -> None:
     task_id = ask(home, *steps)
     ended = wait_for_status(home, task_id, "completed", "failed", "waiting")
     assert ended["status"] == status, ended
@@ -192,13 +194,13 @@ def test_a_misbehaving_model_is_limited_and_reported_once(home: Place, steps: li
     assert len(notices) == 1 and len(notices[0]) < 9000
 
 
-def test_a_model_that_hangs_is_stopped_at_the_timeout(home: Place) -> None:
+def test_a_model_that_hangs_is_stopped_at_the_timeout(home: HomeCli) -> None:
     task_id = ask(home, {"hang": 50, "say": "late"}, options=("--timeout", "2s"))
     ended = wait_for_status(home, task_id)
     assert ended["status"] == "failed" and "timed out" in str(ended["error"])
 
 
-def test_the_fallback_model_answers_when_the_first_one_fails(home: Place, model: ScriptedModel) -> None:
+def test_the_fallback_model_answers_when_the_first_one_fails(home: HomeCli, model: ScriptedModel) -> None:
     dead, alive = 'model = "openai-chat:one"\nbase_url = "http://127.0.0.1:9/v1"\n', model.url
     sturdy = f'{dead}fallback = "anthropic:two"\nfallback_base_url = "{alive}"\n'
     home.configure(f"{(home.root / 'config.toml').read_text()}[agents.frail]\n{dead}[agents.sturdy]\n{sturdy}")
@@ -208,19 +210,19 @@ def test_the_fallback_model_answers_when_the_first_one_fails(home: Place, model:
     assert wait_for_status(home, other)["status"] == "completed" and home.log(other) == b"here\n"
 
 
-def test_an_agent_can_use_the_anthropic_api(home: Place, model: ScriptedModel) -> None:
+def test_an_agent_can_use_the_anthropic_api(home: HomeCli, model: ScriptedModel) -> None:
     home.configure(f'{CONFIG}[models]\ndefault = "anthropic:scripted"\nbase_url = "{model.url}"\n')
     task_id = ask(home, {"tool": "search_files", "args": {}}, {"say": "done over Anthropic"})
     assert wait_for_status(home, task_id)["status"] == "completed" and home.log(task_id) == b"done over Anthropic\n"
 
 
-def test_a_base_url_for_a_provider_without_one_is_refused(home: Place) -> None:
+def test_a_base_url_for_a_provider_without_one_is_refused(home: HomeCli) -> None:
     home.configure(f'{CONFIG}[models]\ndefault = "groq:x"\nbase_url = "http://127.0.0.1:9/v1"\n')
     ended = wait_for_status(home, ask(home, {"say": "never"}))
     assert ended["status"] == "failed" and "base_url is not supported for" in str(ended["error"])
 
 
-def test_ending_a_session_deletes_its_tasks(home: Place) -> None:
+def test_ending_a_session_deletes_its_tasks(home: HomeCli) -> None:
     env = {"BACKBURNER_SESSION": "claude:s1"}
     running = home.ok("ask", 'x [[script: [{"hang": 50}]]]', env=env).strip()
     done = home.ok("ask", 'x [[script: [{"say": "y"}]]]', env=env).strip()
@@ -232,7 +234,7 @@ def test_ending_a_session_deletes_its_tasks(home: Place) -> None:
     assert home.cli("status", running).returncode == 4
 
 
-def test_nested_agent_tasks_are_limited_in_depth(home: Place, model: ScriptedModel) -> None:
+def test_nested_agent_tasks_are_limited_in_depth(home: HomeCli, model: ScriptedModel) -> None:
     script: list[dict[str, Any]] = [{"say": "deepest"}]
     for _ in range(5):
         prompt = f"[[script: {json.dumps(script)}]]"
@@ -244,7 +246,7 @@ def test_nested_agent_tasks_are_limited_in_depth(home: Place, model: ScriptedMod
     assert len(home.json("list")) == 3  # type: ignore[arg-type]
 
 
-def test_command_tools_and_agent_tools_refuse_each_others_tasks(home: Place) -> None:
+def test_command_tools_and_agent_tools_refuse_each_others_tasks(home: HomeCli) -> None:
     command = home.run("true")
     agent = ask(home, {"say": "x"})
     wait_for_status(home, agent)
@@ -259,21 +261,21 @@ def test_command_tools_and_agent_tools_refuse_each_others_tasks(home: Place) -> 
         assert [task["task_id"] for task in client.value("list_background_tasks")["tasks"]] == [command]
 
 
-def test_restarting_an_agent_task_creates_a_new_task(home: Place) -> None:
+def test_restarting_an_agent_task_creates_a_new_task(home: HomeCli) -> None:
     first = ask(home, {"say": "x"})
     wait_for_status(home, first)
     again = home.ok("restart", first).strip()
     assert again != first and wait_for_status(home, again)["status"] == "completed" and home.log(again) == b"x\n"
 
 
-def test_a_key_starts_an_agent_task_only_once(home: Place) -> None:
+def test_a_key_starts_an_agent_task_only_once(home: HomeCli) -> None:
     first = ask(home, {"say": "x"}, options=("--key", "once"))
     assert ask(home, {"say": "x"}, options=("--key", "once")) == first
     assert "another prompt" in home.cli("ask", "--key", "once", "something else").stderr
     wait_for_status(home, first)
 
 
-def test_doctor_checks_each_agent(home: Place, model: ScriptedModel) -> None:
+def test_doctor_checks_each_agent(home: HomeCli, model: ScriptedModel) -> None:
     assert f"ok   agent default (openai-chat:scripted at {model.url}/v1) answers" in home.cli("doctor").stdout
     home.configure('[models]\ndefault = "openai-chat:x"\nbase_url = "http://127.0.0.1:9/v1"\n')
     done = home.cli("doctor")
@@ -281,7 +283,7 @@ def test_doctor_checks_each_agent(home: Place, model: ScriptedModel) -> None:
     assert home.cli("agents", "--check").returncode == 1
 
 
-def test_each_file_change_is_approved_separately(home: Place) -> None:
+def test_each_file_change_is_approved_separately(home: HomeCli) -> None:
     for name in ("a.txt", "b.txt"):
         (home.cwd / name).write_text("one")
     calls = [{"tool": "edit_file", "args": {"path": "a.txt", "old": "one", "new": "uno"}}]
@@ -296,7 +298,7 @@ def test_each_file_change_is_approved_separately(home: Place) -> None:
     assert [(home.cwd / name).read_text() for name in ("a.txt", "b.txt")] == ["uno", "one"]
 
 
-def test_a_command_and_a_file_change_in_one_step_both_need_approval(home: Place) -> None:
+def test_a_command_and_a_file_change_in_one_step_both_need_approval(home: HomeCli) -> None:
     for name in ("a.txt", "old.txt"):
         (home.cwd / name).write_text("one")
     calls = [{"tool": "run_command", "args": {"command": "rm old.txt"}}]
@@ -314,7 +316,7 @@ def test_a_command_and_a_file_change_in_one_step_both_need_approval(home: Place)
     )
 
 
-def test_searching_files_stays_in_the_project_and_does_not_hang(home: Place, model: ScriptedModel) -> None:
+def test_searching_files_stays_in_the_project_and_does_not_hang(home: HomeCli, model: ScriptedModel) -> None:
     (home.cwd.parent / "outside.txt").write_text("TOPSECRET")
     (home.cwd / "readme.md").symlink_to(home.cwd.parent / "outside.txt")
     os.mkfifo(home.cwd / "pipe.md")
@@ -325,14 +327,14 @@ def test_searching_files_stays_in_the_project_and_does_not_hang(home: Place, mod
 
 
 @pytest.mark.parametrize("path", [".github/workflows/x.yml", "conftest.py", ".GIT/hooks/pre-commit"])
-def test_creating_an_executable_config_file_needs_approval(home: Place, path: str) -> None:
+def test_creating_an_executable_config_file_needs_approval(home: HomeCli, path: str) -> None:
     task_id = ask(home, {"tool": "write_file", "args": {"path": path, "content": "x"}}, {"say": "done"})
     ended = wait_for_status(home, task_id, "waiting", "completed")
     assert (ended["status"] == "waiting") == (".GIT" not in path) and not (home.cwd / path).exists()
     home.cli("cancel", task_id)
 
 
-def test_a_damaged_conversation_fails_its_run_and_frees_its_capacity(home: Place) -> None:
+def test_a_damaged_conversation_fails_its_run_and_frees_its_capacity(home: HomeCli) -> None:
     home.configure((home.root / "config.toml").read_text().replace("max_concurrent = 8", "max_concurrent = 1"))
     task_id = ask(home, {"say": "x"})
     wait_for_status(home, task_id)
@@ -342,7 +344,7 @@ def test_a_damaged_conversation_fails_its_run_and_frees_its_capacity(home: Place
     assert wait_for_status(home, ask(home, {"say": "next"}))["status"] == "completed"
 
 
-def test_an_agent_that_waits_for_another_frees_its_capacity(home: Place) -> None:
+def test_an_agent_that_waits_for_another_frees_its_capacity(home: HomeCli) -> None:
     home.configure((home.root / "config.toml").read_text().replace("max_concurrent = 8", "max_concurrent = 1"))
     inner = f"[[script: {json.dumps([{'say': 'from below'}])}]]"
     steps = [{"tool": "background_task", "args": {"description": "below", "prompt": inner}}]
@@ -351,7 +353,7 @@ def test_an_agent_that_waits_for_another_frees_its_capacity(home: Place) -> None
     assert wait_for_status(home, task_id)["status"] == "completed" and home.log(task_id) == b"it has answered\n"
 
 
-def test_cancelling_an_agent_closes_its_open_question(home: Place) -> None:
+def test_cancelling_an_agent_closes_its_open_question(home: HomeCli) -> None:
     (home.cwd / "old.txt").write_text("x")
     task_id = ask(home, {"tool": "run_command", "args": {"command": "rm old.txt"}}, {"say": "done"})
     wait_for_status(home, task_id, "waiting")
@@ -359,7 +361,7 @@ def test_cancelling_an_agent_closes_its_open_question(home: Place) -> None:
     assert runs(home, "rm old.txt")[0]["status"] == "rejected" and home.status(task_id)["status"] == "cancelled"
 
 
-def test_an_agent_sees_the_tasks_of_its_own_project(home: Place, model: ScriptedModel, tmp_path: Path) -> None:
+def test_an_agent_sees_the_tasks_of_its_own_project(home: HomeCli, model: ScriptedModel, tmp_path: Path) -> None:
     mine = home.run("echo", "mine", options=("--batch", "nightly"))
     other = tmp_path / "other"
     other.mkdir()
@@ -369,7 +371,7 @@ def test_an_agent_sees_the_tasks_of_its_own_project(home: Place, model: Scripted
     assert model.seen(mine) and not model.seen(theirs)
 
 
-def test_a_running_agent_process_applies_changed_settings(home: Place) -> None:
+def test_a_running_agent_process_applies_changed_settings(home: HomeCli) -> None:
     wait_for_status(home, ask(home, {"say": "x"}))
     text = (home.root / "config.toml").read_text()
     home.configure(text + '[agents.fresh]\ndescription = "new"\n')

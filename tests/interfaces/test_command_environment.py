@@ -4,29 +4,29 @@ import json
 import subprocess
 import sys
 
-from conftest import Place
+from conftest import HomeCli
 
 ME = f"{sys.executable} -m backburner"
 
 
-def _sh(place: Place, line: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(line, shell=True, env=place.environ, cwd=place.cwd, capture_output=True, text=True, timeout=40)
+def _sh(home_cli: HomeCli, line: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(line, shell=True, env=home_cli.environ, cwd=home_cli.cwd, capture_output=True, text=True, timeout=40)
 
 
-def test_variable_names_that_no_shell_accepts_reach_the_command(place: Place) -> None:
+def test_variable_names_that_no_shell_accepts_reach_the_command(home_cli: HomeCli) -> None:
     names = {"A.B": "1", "x y": "2", "BASH_FUNC_f%%": "() { :; }", "OPTIND": "abc", "PPID": "7"}
     options = tuple(word for name, value in names.items() for word in ("--env", f"{name}={value}"))
-    done = place.finish(sys.executable, "-c", "import os,json; print(json.dumps(dict(os.environ)))", options=options)
-    seen = json.loads(place.log(str(done["task_id"])))
+    done = home_cli.finish(sys.executable, "-c", "import os,json; print(json.dumps(dict(os.environ)))", options=options)
+    seen = json.loads(home_cli.log(str(done["task_id"])))
     assert {name: seen.get(name) for name in names} == names
 
 
-def test_a_command_ignores_no_signals_and_has_the_callers_umask(place: Place) -> None:
-    place.ok("run", "--wait", "--", "true")
-    done = _sh(place, f"umask 027; {ME} run --yes --wait --shell -- 'umask; grep SigIgn /proc/self/status'")
+def test_a_command_ignores_no_signals_and_has_the_callers_umask(home_cli: HomeCli) -> None:
+    home_cli.ok("run", "--wait", "--", "true")
+    done = _sh(home_cli, f"umask 027; {ME} run --yes --wait --shell -- 'umask; grep SigIgn /proc/self/status'")
     assert done.stdout.split() == ["0027", "SigIgn:", "0000000000000000"]
 
 
-def test_messages_of_the_shell_are_not_part_of_the_output(place: Place) -> None:
-    place.cli("run", "--wait", "--timeout", "0.2", "--", "sleep", "600")
-    assert place.log("last") == b""
+def test_messages_of_the_shell_are_not_part_of_the_output(home_cli: HomeCli) -> None:
+    home_cli.cli("run", "--wait", "--timeout", "0.2", "--", "sleep", "600")
+    assert home_cli.log("last") == b""

@@ -3,19 +3,19 @@
 import json
 import sqlite3
 
-from conftest import Place
+from conftest import HomeCli
 
 SECRET = "abc123abc"
 
 
-def test_secrets_in_arguments_are_hidden_in_lists_audit_events_and_traces(place: Place) -> None:
+def test_secrets_in_arguments_are_hidden_in_lists_audit_events_and_traces(home_cli: HomeCli) -> None:
     words = ("true", "--token", SECRET, f"Authorization: Bearer {SECRET}", f"https://ann:{SECRET}@example.org")
     words += (f"ftp://u:a/{SECRET}@h", "--api-key", f"-{SECRET}", f'Authorization: Digest u="x", response="{SECRET}"')
-    task_id = place.run(*words)
-    place.ok("wait", task_id)
-    proposed = place.cli("run", "--", "curl", "-H", f"Authorization: Bearer {SECRET}", "https://example.org")
+    task_id = home_cli.run(*words)
+    home_cli.ok("wait", task_id)
+    proposed = home_cli.cli("run", "--", "curl", "-H", f"Authorization: Bearer {SECRET}", "https://example.org")
     assert proposed.returncode == 3 and SECRET not in proposed.stderr
-    place.ok("run", "--yes", "--shell", "--", f"API_TOKEN={SECRET} true")
+    home_cli.ok("run", "--yes", "--shell", "--", f"API_TOKEN={SECRET} true")
     for verb in (
         "list",
         "list --json",
@@ -27,22 +27,22 @@ def test_secrets_in_arguments_are_hidden_in_lists_audit_events_and_traces(place:
         "inbox --json",
         f"traces --json --task {task_id}",
     ):
-        output = place.ok(*verb.split())
+        output = home_cli.ok(*verb.split())
         assert SECRET not in output and (verb.startswith(("events", "inbox")) or "***" in output), verb
-    detail = place.status(task_id)
+    detail = home_cli.status(task_id)
     assert detail["command"] == list(words), "its details are exact"
-    assert SECRET in place.ok("status", task_id)
+    assert SECRET in home_cli.ok("status", task_id)
 
 
-def test_permanent_permissions_are_listed_without_secrets(place: Place) -> None:
-    with sqlite3.connect(place.root / "ledger.db") if (place.root / "ledger.db").exists() else _create_ledger(place) as db:
+def test_permanent_permissions_are_listed_without_secrets(home_cli: HomeCli) -> None:
+    with sqlite3.connect(home_cli.root / "ledger.db") if (home_cli.root / "ledger.db").exists() else _create_ledger(home_cli) as db:
         db.execute(
             "INSERT INTO grants (kind, project, command, via, created_at) VALUES ('always', '/p', ?, 'cli', 1)",
             (json.dumps(["x", "--token", SECRET]),),
         )
-    assert SECRET not in place.ok("trust", "--list") + place.ok("trust", "--list", "--json")
+    assert SECRET not in home_cli.ok("trust", "--list") + home_cli.ok("trust", "--list", "--json")
 
 
-def _create_ledger(place: Place) -> sqlite3.Connection:
-    place.ok("list")
-    return sqlite3.connect(place.root / "ledger.db")
+def _create_ledger(home_cli: HomeCli) -> sqlite3.Connection:
+    home_cli.ok("list")
+    return sqlite3.connect(home_cli.root / "ledger.db")

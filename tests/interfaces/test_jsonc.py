@@ -141,7 +141,7 @@ def test_an_edit_never_moves_text_into_a_comment() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "place"),
+    ("text", "position"),
     [
         ('{"a": 1,\n  "b" 2}', "line 2, column 7"),
         ('{"a": 1', "line 1, column 8"),
@@ -155,8 +155,8 @@ def test_an_edit_never_moves_text_into_a_comment() -> None:
         ("[" * 5000, "line 1, column 202"),
     ],
 )
-def test_a_syntax_error_is_reported_with_line_and_column(text: str, place: str) -> None:
-    with pytest.raises(BadInput, match=rf"^x\.json, {place}: not valid JSON"):
+def test_a_syntax_error_is_reported_with_line_and_column(text: str, position: str) -> None:
+    with pytest.raises(BadInput, match=rf"^x\.json, {position}: not valid JSON"):
         jsonc.put(text, PATH, OURS, "x.json")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import LONG, Place, wait_until
+from conftest import LONG, HomeCli, wait_until
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mcp_client import Raw
@@ -44,9 +44,9 @@ def _alive(client: Raw) -> None:
     assert client.value("list_background_tasks")["count"] >= 0
 
 
-def test_invalid_arguments_get_one_error_message(place: Place) -> None:
+def test_invalid_arguments_get_one_error_message(home_cli: HomeCli) -> None:
     chance = random.Random(7)
-    with Raw(place) as client:
+    with Raw(home_cli) as client:
         tools = client.request("tools/list")["result"]["tools"]
         for _ in range(1500 if LONG else 150):
             tool = chance.choice(tools)
@@ -82,7 +82,7 @@ def test_random_arguments_are_accepted_or_refused_with_a_message(tool: Tool, dat
         assert set(checked) <= set(tool.parameters)
 
 
-def test_invalid_messages_are_answered_and_do_not_stop_the_server(place: Place) -> None:
+def test_invalid_messages_are_answered_and_do_not_stop_the_server(home_cli: HomeCli) -> None:
     bad = [b"", b"hello", b"{", b"[]", b"[1,2]", b"null", b"42", b'"x"', b"\xff\xfe\x00", b"{}" * 10, b'{"jsonrpc":"2.0"}']
     bad += [
         b'{"jsonrpc":"1.0","id":1,"method":"tools/list"}',
@@ -90,7 +90,7 @@ def test_invalid_messages_are_answered_and_do_not_stop_the_server(place: Place) 
         b'{"jsonrpc":"2.0","method":5,"id":9}',
     ]
     bad += [b'{"jsonrpc":"2.0","id":77,"result":{}}', b'{"jsonrpc":"2.0","id":78,"error":{"code":1,"message":"x"}}', b"[" * 100_000]
-    with Raw(place) as client:
+    with Raw(home_cli) as client:
         for line in bad:
             client.write(line)
         for method in ("nothing/here", "tools/callx", "resources/read", "tools/call", "logging/setLevel", "initialize"):
@@ -101,8 +101,8 @@ def test_invalid_messages_are_answered_and_do_not_stop_the_server(place: Place) 
     assert b"Traceback" not in client.errors.replace(b"backburner: ", b""), client.errors[-2000:]
 
 
-def test_a_10_mb_line_is_accepted_and_an_endless_one_is_dropped(place: Place) -> None:
-    with Raw(place) as client:
+def test_a_10_mb_line_is_accepted_and_an_endless_one_is_dropped(home_cli: HomeCli) -> None:
+    with Raw(home_cli) as client:
         done = client.call("start_background_task", command="echo " + "x" * 10_000_000, description="big")
         assert done["isError"] and "longer than" in done["content"][0]["text"]
         client.write(b'{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"x":"' + b"y" * (40 << 20))
@@ -123,15 +123,15 @@ def test_a_10_mb_line_is_accepted_and_an_endless_one_is_dropped(place: Place) ->
         b'{"method": "id", "id": broken',
     ],
 )
-def test_messages_that_get_no_response_do_not_block_later_requests(place: Place, line: object) -> None:
-    with Raw(place) as client:
+def test_messages_that_get_no_response_do_not_block_later_requests(home_cli: HomeCli, line: object) -> None:
+    with Raw(home_cli) as client:
         for _ in range(600):
             client.write(line)
         _alive(client)
 
 
-def test_a_cancel_is_processed_during_many_waits(place: Place) -> None:
-    with Raw(place) as client:
+def test_a_cancel_is_processed_during_many_waits(home_cli: HomeCli) -> None:
+    with Raw(home_cli) as client:
         task_id = client.value("start_background_task", command="sleep 60", description="x")["task_id"]
         waits = [client.send("tools/call", {"name": "wait_for_background_tasks", "arguments": {"task_ids": [task_id]}}) for _ in range(300)]
         refused = client.answer(waits[-1])
@@ -141,8 +141,8 @@ def test_a_cancel_is_processed_during_many_waits(place: Place) -> None:
         assert client.value("cancel_background_task", task_id=task_id)["status"] == "cancelled"
 
 
-def test_cancelled_calls_close_their_listeners(place: Place) -> None:
-    with Raw(place) as client:
+def test_cancelled_calls_close_their_listeners(home_cli: HomeCli) -> None:
+    with Raw(home_cli) as client:
         task_id = client.value("start_background_task", command="sleep 60", description="x")["task_id"]
         for _ in range(50):
             number = client.send("tools/call", {"name": "wait_for_background_tasks", "arguments": {"task_ids": [task_id]}})
@@ -150,16 +150,16 @@ def test_cancelled_calls_close_their_listeners(place: Place) -> None:
         _alive(client)
 
         def listeners() -> int:
-            return len([name for name in os.listdir(place.home.socket_dir) if name.startswith(f"{client.process.pid}-")])
+            return len([name for name in os.listdir(home_cli.home.socket_dir) if name.startswith(f"{client.process.pid}-")])
 
         wait_until(lambda: listeners() <= 1, "the listeners of cancelled waits to close")
         client.value("cancel_background_task", task_id=task_id)
 
 
-def test_a_notice_on_a_cancelled_response_is_delivered_again(place: Place) -> None:
-    with Raw(place) as client:
+def test_a_notice_on_a_cancelled_response_is_delivered_again(home_cli: HomeCli) -> None:
+    with Raw(home_cli) as client:
         task_id = client.value("start_background_task", command="echo x", description="x")["task_id"]
-        wait_until(lambda: place.status(task_id)["status"] == "completed", "the task to end")
+        wait_until(lambda: home_cli.status(task_id)["status"] == "completed", "the task to end")
         answers = []
         for _ in range(20):
             number = client.send("tools/call", {"name": "list_background_tasks", "arguments": {}})
@@ -173,8 +173,8 @@ def test_a_notice_on_a_cancelled_response_is_delivered_again(place: Place) -> No
         assert "notices" not in client.value("list_background_tasks")
 
 
-def test_the_server_stops_reading_from_a_client_that_never_reads(place: Place) -> None:
-    client = Raw(place)
+def test_the_server_stops_reading_from_a_client_that_never_reads(home_cli: HomeCli) -> None:
+    client = Raw(home_cli)
     assert client.process.stdin is not None
     os.set_blocking(client.process.stdin.fileno(), False)
     line = json.dumps({"jsonrpc": "2.0", "id": 5, "method": "tools/list"}).encode() + b"\n"
@@ -189,11 +189,11 @@ def test_the_server_stops_reading_from_a_client_that_never_reads(place: Place) -
     assert written < 50_000, "the server must stop reading from this client"
     client.__exit__()
     assert client.process.returncode is not None
-    assert place.json("list") == []
+    assert home_cli.json("list") == []
 
 
-def test_a_closed_pipe_ends_the_server_quietly(place: Place) -> None:
-    client = Raw(place)
+def test_a_closed_pipe_ends_the_server_quietly(home_cli: HomeCli) -> None:
+    client = Raw(home_cli)
     assert client.process.stdout is not None and client.process.stderr is not None
     client.process.stdout.close()
     for _ in range(3):
@@ -203,8 +203,8 @@ def test_a_closed_pipe_ends_the_server_quietly(place: Place) -> None:
     client.__exit__()
 
 
-def test_many_calls_at_once_are_all_answered(place: Place) -> None:
-    with Raw(place) as client:
+def test_many_calls_at_once_are_all_answered(home_cli: HomeCli) -> None:
+    with Raw(home_cli) as client:
         numbers = [client.send("tools/call", {"name": "list_background_tasks", "arguments": {}}) for _ in range(400)]
         answered = set()
         while len(answered) < len(numbers):

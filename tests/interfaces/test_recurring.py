@@ -6,58 +6,58 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import CONFIG, Place, wait_until
+from conftest import CONFIG, HomeCli, wait_until
 from mcp_client import Raw
 
 from backburner import BackburnerSync
 
 
-def history(place: Place, name: str) -> list[dict[str, Any]]:
-    return place.status(name)["runs"]  # type: ignore[return-value]
+def history(home_cli: HomeCli, name: str) -> list[dict[str, Any]]:
+    return home_cli.status(name)["runs"]  # type: ignore[return-value]
 
 
-def new_notices(place: Place) -> list[str]:
-    return [str(notice["text"]).splitlines()[0] for notice in place.json("inbox", "--ack")]  # type: ignore[union-attr, index, call-overload]
+def new_notices(home_cli: HomeCli) -> list[str]:
+    return [str(notice["text"]).splitlines()[0] for notice in home_cli.json("inbox", "--ack")]  # type: ignore[union-attr, index, call-overload]
 
 
-def completed(place: Place, name: str, count: int) -> None:
+def completed(home_cli: HomeCli, name: str, count: int) -> None:
     def enough() -> bool:
-        return sum(run["status"] == "completed" for run in history(place, name)) >= count
+        return sum(run["status"] == "completed" for run in history(home_cli, name)) >= count
 
     wait_until(enough, f"{count} runs of {name}", 30)
 
 
-def ran(place: Place, name: str) -> dict[str, Any]:
-    run_id = place.ok("run-now", name).strip()
+def ran(home_cli: HomeCli, name: str) -> dict[str, Any]:
+    run_id = home_cli.ok("run-now", name).strip()
 
     def done() -> list[dict[str, Any]]:
-        return [run for run in history(place, name) if run["run_id"] == run_id and run["completed_at"]]
+        return [run for run in history(home_cli, name) if run["run_id"] == run_id and run["completed_at"]]
 
     wait_until(done, f"{run_id} to end", 30)
     return done()[0]
 
 
-def test_an_interval_runs_on_its_grid_and_is_in_the_history(place: Place) -> None:
-    task_id = place.ok("add", "tick", "--every", "1s", "--notify", "never", "--", "echo", "hello").strip()
+def test_an_interval_runs_on_its_grid_and_is_in_the_history(home_cli: HomeCli) -> None:
+    task_id = home_cli.ok("add", "tick", "--every", "1s", "--notify", "never", "--", "echo", "hello").strip()
     assert re.fullmatch(r"task_\d{8}_\d{6}_tick", task_id)
-    completed(place, "tick", 3)
-    place.ok("pause", "tick")
-    runs = [run for run in history(place, "tick") if run["status"] == "completed"]
+    completed(home_cli, "tick", 3)
+    home_cli.ok("pause", "tick")
+    runs = [run for run in history(home_cli, "tick") if run["status"] == "completed"]
     slots = sorted(int(str(run["slot"])[-7:-5]) for run in runs)
     assert {run["cause"] for run in runs} == {"schedule"} and len({run["slot"] for run in runs}) == len(runs)
     assert len({str(run["slot"])[-4:] for run in runs}) == 1 and len(set(slots)) == len(slots)  # the same milliseconds in every slot
-    status = place.status(task_id)
+    status = home_cli.status(task_id)
     assert (status["status"], status["kind"], status["interval_ms"], status["next_run_at"]) == ("paused", "scheduled", 1000, None)
-    assert place.log("tick") == b"hello\n"
+    assert home_cli.log("tick") == b"hello\n"
 
 
-def test_add_prints_the_schedule_it_understood(place: Place) -> None:
-    done = place.cli("add", "nine", "--cron", "0 9 * * 1-5", "--tz", "Europe/Berlin", "--max-runs", "3", "--", "true")
+def test_add_prints_the_schedule_it_understood(home_cli: HomeCli) -> None:
+    done = home_cli.cli("add", "nine", "--cron", "0 9 * * 1-5", "--tz", "Europe/Berlin", "--max-runs", "3", "--", "true")
     assert re.match(r"Every weekday at 09:00 Europe/Berlin, at most 3 times; next: \w{3} [\d-]+ 09:00:00 CES?T\n", done.stderr)
-    status = place.status("nine")
+    status = home_cli.status("nine")
     assert (status["cron"], status["timezone"], status["max_runs"], status["notify"]) == ("0 9 * * 1-5", "Europe/Berlin", 3, "on_change")
-    assert str(status["next_run_at"]).endswith("Z") and "next in" in place.ok("list")
-    assert "When: every weekday at 09:00 Europe/Berlin" in place.ok("status", "nine")
+    assert str(status["next_run_at"]).endswith("Z") and "next in" in home_cli.ok("list")
+    assert "When: every weekday at 09:00 Europe/Berlin" in home_cli.ok("status", "nine")
 
 
 @pytest.mark.parametrize(
@@ -83,180 +83,180 @@ def test_add_prints_the_schedule_it_understood(place: Place) -> None:
         (["--after", "nothing", "--", "true"], "nothing"),
     ],
 )
-def test_bad_input_gets_one_sentence_and_nothing_is_stored(place: Place, words: list[str], sentence: str) -> None:
-    done = place.cli("add", "x", *words)
+def test_bad_input_gets_one_sentence_and_nothing_is_stored(home_cli: HomeCli, words: list[str], sentence: str) -> None:
+    done = home_cli.cli("add", "x", *words)
     assert done.returncode in (2, 4) and sentence in done.stderr and len(done.stderr.strip().splitlines()) == 1, done.stderr
-    assert place.json("list") == []
+    assert home_cli.json("list") == []
 
 
 @pytest.mark.parametrize("name", ["", "a\nb", "x" * 81, "   ", "\x1b[31m"])
-def test_an_invalid_name_is_refused(place: Place, name: str) -> None:
-    done = place.cli("add", name, "--every", "1h", "--", "true")
-    assert done.returncode == 2 and "A recurring task requires a name" in done.stderr and place.json("list") == []
+def test_an_invalid_name_is_refused(home_cli: HomeCli, name: str) -> None:
+    done = home_cli.cli("add", name, "--every", "1h", "--", "true")
+    assert done.returncode == 2 and "A recurring task requires a name" in done.stderr and home_cli.json("list") == []
 
 
-def test_a_name_with_path_separators_stays_inside_the_home(place: Place) -> None:
-    task_id = place.ok("add", "../../etc/x", "--every", "1h", "--", "true").strip()
-    ran(place, task_id)
-    assert {path.name for path in (place.root / "tasks").iterdir()} == {task_id} and "/" not in task_id
+def test_a_name_with_path_separators_stays_inside_the_home(home_cli: HomeCli) -> None:
+    task_id = home_cli.ok("add", "../../etc/x", "--every", "1h", "--", "true").strip()
+    ran(home_cli, task_id)
+    assert {path.name for path in (home_cli.root / "tasks").iterdir()} == {task_id} and "/" not in task_id
 
 
-def test_a_recurring_command_that_needs_approval_is_a_proposal(place: Place) -> None:
-    done = place.cli("add", "clean", "--every", "1s", "--", "rm", "-rf", "build")
-    assert done.returncode == 3 and place.status("clean")["status"] == "proposed" and place.status("clean")["next_run_at"] is None
-    shown = place.ok("status", "clean")
+def test_a_recurring_command_that_needs_approval_is_a_proposal(home_cli: HomeCli) -> None:
+    done = home_cli.cli("add", "clean", "--every", "1s", "--", "rm", "-rf", "build")
+    assert done.returncode == 3 and home_cli.status("clean")["status"] == "proposed" and home_cli.status("clean")["next_run_at"] is None
+    shown = home_cli.ok("status", "clean")
     assert "When: every 1s" in shown and "Command: rm -rf build" in shown and "To approve: backburner approve" in shown
-    (place.cwd / "build").mkdir()
-    place.ok("approve", "clean")
-    assert place.status("clean")["status"] == "active" and place.status("clean")["approved_by"] == "user"
-    wait_until(lambda: not (place.cwd / "build").exists(), "the first slot after the yes")
-    assert place.cli("add", "clean", "--every", "1h", "--", "true").returncode == 2
+    (home_cli.cwd / "build").mkdir()
+    home_cli.ok("approve", "clean")
+    assert home_cli.status("clean")["status"] == "active" and home_cli.status("clean")["approved_by"] == "user"
+    wait_until(lambda: not (home_cli.cwd / "build").exists(), "the first slot after the yes")
+    assert home_cli.cli("add", "clean", "--every", "1h", "--", "true").returncode == 2
 
 
-def test_a_rejected_recurring_task_never_runs(place: Place) -> None:
-    place.cli("add", "clean", "--every", "1s", "--", "rm", "-rf", "build")
-    place.ok("reject", "clean")
-    assert place.status("clean")["status"] == "rejected" and place.status("clean")["runs"] == []
+def test_a_rejected_recurring_task_never_runs(home_cli: HomeCli) -> None:
+    home_cli.cli("add", "clean", "--every", "1s", "--", "rm", "-rf", "build")
+    home_cli.ok("reject", "clean")
+    assert home_cli.status("clean")["status"] == "rejected" and home_cli.status("clean")["runs"] == []
 
 
-def test_a_script_changed_since_its_approval_waits_for_approval(place: Place) -> None:
-    script = place.cwd / "job.sh"
+def test_a_script_changed_since_its_approval_waits_for_approval(home_cli: HomeCli) -> None:
+    script = home_cli.cwd / "job.sh"
     script.write_text("echo one\n")
-    place.ok("add", "job", "--every", "1h", "--yes", "--", "sh", "job.sh")
-    assert ran(place, "job")["status"] == "completed"
-    new_notices(place)
+    home_cli.ok("add", "job", "--every", "1h", "--yes", "--", "sh", "job.sh")
+    assert ran(home_cli, "job")["status"] == "completed"
+    new_notices(home_cli)
     script.write_text("echo two\n")
-    place.ok("run-now", "job")
-    wait_until(lambda: history(place, "job")[0]["status"] == "waiting", "the run to wait")
-    (notice,) = new_notices(place)
+    home_cli.ok("run-now", "job")
+    wait_until(lambda: history(home_cli, "job")[0]["status"] == "waiting", "the run to wait")
+    (notice,) = new_notices(home_cli)
     assert notice.startswith("job needs your approval: the command has changed since it was approved")
-    place.ok("approve", "job")
-    wait_until(lambda: history(place, "job")[0]["status"] == "completed", "the run to go on")
-    assert new_notices(place) == ["job: two"]
+    home_cli.ok("approve", "job")
+    wait_until(lambda: history(home_cli, "job")[0]["status"] == "completed", "the run to go on")
+    assert new_notices(home_cli) == ["job: two"]
 
 
-def test_on_change_notifies_of_the_first_and_of_changed_output(place: Place) -> None:
-    value = place.cwd / "value.txt"
-    place.ok("add", "watch", "--every", "1h", "--", "cat", "value.txt")
+def test_on_change_notifies_of_the_first_and_of_changed_output(home_cli: HomeCli) -> None:
+    value = home_cli.cwd / "value.txt"
+    home_cli.ok("add", "watch", "--every", "1h", "--", "cat", "value.txt")
     for text in ("a", "a", "b", "b", "a"):
         value.write_text(text)
-        ran(place, "watch")
-    assert new_notices(place) == ["watch: a", "watch: b", "watch: a"]
+        ran(home_cli, "watch")
+    assert new_notices(home_cli) == ["watch: a", "watch: b", "watch: a"]
 
 
 @pytest.mark.parametrize(("notify", "wanted"), [("always", 3), ("on_change", 1), ("on_failure", 0), ("never", 0)])
-def test_notify_controls_when_a_notice_is_created(place: Place, notify: str, wanted: int) -> None:
-    place.ok("add", "echo", "--every", "1h", "--notify", notify, "--", "echo", "same")
+def test_notify_controls_when_a_notice_is_created(home_cli: HomeCli, notify: str, wanted: int) -> None:
+    home_cli.ok("add", "echo", "--every", "1h", "--notify", notify, "--", "echo", "same")
     for _ in range(3):
-        ran(place, "echo")
-    assert len(new_notices(place)) == wanted
+        ran(home_cli, "echo")
+    assert len(new_notices(home_cli)) == wanted
 
 
-def test_pause_unpause_and_cancel(place: Place) -> None:
-    place.ok("add", "job", "--every", "1h", "--", "true")
-    assert place.ok("pause", "job").endswith("_job paused\n")
-    assert place.cli("pause", "job").returncode == 1
-    assert "active: every 1h; next:" in place.ok("unpause", "job")
-    assert place.cli("unpause", "job").returncode == 1
-    place.ok("cancel", "job")
-    assert place.status("job")["status"] == "cancelled"
-    assert "only active or paused tasks can be run" in place.cli("run-now", "job").stderr
-    place.ok("add", "job", "--every", "1h", "--", "true")  # the name is free again
-    assert "has no schedule" in place.cli("pause", place.run("true")).stderr
+def test_pause_unpause_and_cancel(home_cli: HomeCli) -> None:
+    home_cli.ok("add", "job", "--every", "1h", "--", "true")
+    assert home_cli.ok("pause", "job").endswith("_job paused\n")
+    assert home_cli.cli("pause", "job").returncode == 1
+    assert "active: every 1h; next:" in home_cli.ok("unpause", "job")
+    assert home_cli.cli("unpause", "job").returncode == 1
+    home_cli.ok("cancel", "job")
+    assert home_cli.status("job")["status"] == "cancelled"
+    assert "only active or paused tasks can be run" in home_cli.cli("run-now", "job").stderr
+    home_cli.ok("add", "job", "--every", "1h", "--", "true")  # the name is free again
+    assert "has no schedule" in home_cli.cli("pause", home_cli.run("true")).stderr
 
 
-def test_cancelling_a_run_keeps_the_task_and_cancelling_the_task_ends_both(place: Place) -> None:
-    place.ok("add", "job", "--every", "1h", "--shell", "--yes", "--", "case $BACKBURNER_RUN_ID in *.*) sleep 60;; esac")
-    ran(place, "job")
-    run_id = place.ok("run-now", "job").strip()
-    wait_until(lambda: history(place, "job")[0]["status"] == "running", "the run to start")
-    assert "has a run that is running already" in place.cli("run-now", "job").stderr
-    assert place.ok("cancel", run_id) == f"Run {run_id} cancelled.\n"
-    assert place.status("job")["status"] == "active" and history(place, "job")[0]["status"] == "cancelled"
-    assert place.cli("cancel", run_id).returncode == 1
-    run_id = place.ok("run-now", "job").strip()
-    wait_until(lambda: history(place, "job")[0]["status"] == "running", "the next run to start")
-    other = place.run("sleep", "60")
-    assert sorted(place.ok("cancel", run_id, other).splitlines()) == sorted([f"Run {run_id} cancelled.", f"Task {other} cancelled."])
-    place.ok("run-now", "job")
-    wait_until(lambda: history(place, "job")[0]["status"] == "running", "the last run to start")
-    task_id = place.status("job")["task_id"]
-    assert place.ok("cancel", str(task_id)) == f"Task {task_id} cancelled.\n"
-    assert place.status("job")["status"] == "cancelled" and history(place, "job")[0]["status"] == "cancelled"
-    assert not place.processes("60")
+def test_cancelling_a_run_keeps_the_task_and_cancelling_the_task_ends_both(home_cli: HomeCli) -> None:
+    home_cli.ok("add", "job", "--every", "1h", "--shell", "--yes", "--", "case $BACKBURNER_RUN_ID in *.*) sleep 60;; esac")
+    ran(home_cli, "job")
+    run_id = home_cli.ok("run-now", "job").strip()
+    wait_until(lambda: history(home_cli, "job")[0]["status"] == "running", "the run to start")
+    assert "has a run that is running already" in home_cli.cli("run-now", "job").stderr
+    assert home_cli.ok("cancel", run_id) == f"Run {run_id} cancelled.\n"
+    assert home_cli.status("job")["status"] == "active" and history(home_cli, "job")[0]["status"] == "cancelled"
+    assert home_cli.cli("cancel", run_id).returncode == 1
+    run_id = home_cli.ok("run-now", "job").strip()
+    wait_until(lambda: history(home_cli, "job")[0]["status"] == "running", "the next run to start")
+    other = home_cli.run("sleep", "60")
+    assert sorted(home_cli.ok("cancel", run_id, other).splitlines()) == sorted([f"Run {run_id} cancelled.", f"Task {other} cancelled."])
+    home_cli.ok("run-now", "job")
+    wait_until(lambda: history(home_cli, "job")[0]["status"] == "running", "the last run to start")
+    task_id = home_cli.status("job")["task_id"]
+    assert home_cli.ok("cancel", str(task_id)) == f"Task {task_id} cancelled.\n"
+    assert home_cli.status("job")["status"] == "cancelled" and history(home_cli, "job")[0]["status"] == "cancelled"
+    assert not home_cli.processes("60")
 
 
-def test_a_one_shot_task_runs_once_and_is_done(place: Place) -> None:
-    soon = place.ok("add", "once", "--at", "23:59", "--", "true").strip()
-    assert place.status(soon)["kind"] == "oneshot" and str(place.status(soon)["next_run_at"])
-    with Raw(place) as client:
+def test_a_one_shot_task_runs_once_and_is_done(home_cli: HomeCli) -> None:
+    soon = home_cli.ok("add", "once", "--at", "23:59", "--", "true").strip()
+    assert home_cli.status(soon)["kind"] == "oneshot" and str(home_cli.status(soon)["next_run_at"])
+    with Raw(home_cli) as client:
         added = client.call("task_add", name="now", description="Say it once", command="echo once", kind="oneshot")
     assert added["structuredContent"]["status"] == "active"
-    wait_until(lambda: place.status("now")["status"] == "done", "the one-shot to run")
-    assert [run["status"] for run in history(place, "now")] == ["completed"] and place.log("now") == b"once\n"
+    wait_until(lambda: home_cli.status("now")["status"] == "done", "the one-shot to run")
+    assert [run["status"] for run in history(home_cli, "now")] == ["completed"] and home_cli.log("now") == b"once\n"
 
 
-def test_a_failed_run_is_retried_once_and_two_failures_pause_the_task(place: Place) -> None:
-    place.ok("add", "bad", "--every", "1h", "--", "cat", "nothing.txt")
-    assert ran(place, "bad")["status"] == "failed" and new_notices(place) == []
-    assert history(place, "bad")[0]["cause"] == "retry" and place.status("bad")["failures"] == 1
+def test_a_failed_run_is_retried_once_and_two_failures_pause_the_task(home_cli: HomeCli) -> None:
+    home_cli.ok("add", "bad", "--every", "1h", "--", "cat", "nothing.txt")
+    assert ran(home_cli, "bad")["status"] == "failed" and new_notices(home_cli) == []
+    assert history(home_cli, "bad")[0]["cause"] == "retry" and home_cli.status("bad")["failures"] == 1
 
 
-def test_a_timeout_stops_a_recurring_command(place: Place) -> None:
-    place.ok("add", "slow", "--every", "1h", "--timeout", "1s", "--", "sleep", "60")
-    assert ran(place, "slow")["error"] == "timed out after 1s"
-    assert not place.processes("60")
-    status = place.status(place.ok("add", "usual", "--every", "1h", "--", "true").strip())
+def test_a_timeout_stops_a_recurring_command(home_cli: HomeCli) -> None:
+    home_cli.ok("add", "slow", "--every", "1h", "--timeout", "1s", "--", "sleep", "60")
+    assert ran(home_cli, "slow")["error"] == "timed out after 1s"
+    assert not home_cli.processes("60")
+    status = home_cli.status(home_cli.ok("add", "usual", "--every", "1h", "--", "true").strip())
     assert status["task_id"]
-    assert json.loads(place.ok("config", "show", "--json"))["tasks.task_timeout_ms"]["value"] == 300_000
+    assert json.loads(home_cli.ok("config", "show", "--json"))["tasks.task_timeout_ms"]["value"] == 300_000
 
 
-def test_slots_during_a_run_are_skipped_with_the_reason(place: Place) -> None:
-    place.ok("add", "slow", "--every", "1s", "--notify", "never", "--", "sleep", "3")
-    wait_until(lambda: any(run["status"] == "skipped" for run in history(place, "slow")), "a slot to be skipped")
-    place.ok("cancel", "slow")
-    skipped = next(run for run in history(place, "slow") if run["status"] == "skipped")
+def test_slots_during_a_run_are_skipped_with_the_reason(home_cli: HomeCli) -> None:
+    home_cli.ok("add", "slow", "--every", "1s", "--notify", "never", "--", "sleep", "3")
+    wait_until(lambda: any(run["status"] == "skipped" for run in history(home_cli, "slow")), "a slot to be skipped")
+    home_cli.ok("cancel", "slow")
+    skipped = next(run for run in history(home_cli, "slow") if run["status"] == "skipped")
     assert "is still running" in skipped["error"] and skipped["slot"] and skipped["cause"] == "schedule"
-    assert "skipped" in place.ok("status", "slow")
+    assert "skipped" in home_cli.ok("status", "slow")
 
 
-def test_schedules_continue_after_all_processes_were_killed(place: Place) -> None:
-    place.ok("add", "tick", "--every", "1s", "--notify", "never", "--", "true")
-    completed(place, "tick", 1)
-    place.stop_engine()
-    before = place.status("tick")["run_count"]  # the next command shows the truth, and brings an engine
-    wait_until(lambda: int(str(place.status("tick")["run_count"])) > int(str(before)), "the next engine to fire")
+def test_schedules_continue_after_all_processes_were_killed(home_cli: HomeCli) -> None:
+    home_cli.ok("add", "tick", "--every", "1s", "--notify", "never", "--", "true")
+    completed(home_cli, "tick", 1)
+    home_cli.stop_engine()
+    before = home_cli.status("tick")["run_count"]  # the next command shows the truth, and brings an engine
+    wait_until(lambda: int(str(home_cli.status("tick")["run_count"])) > int(str(before)), "the next engine to fire")
 
 
-def test_disabled_recurring_tasks_do_not_run(place: Place) -> None:
-    place.configure(CONFIG + "[tasks]\nenabled = false\n")
-    done = place.cli("add", "tick", "--every", "1s", "--", "true")
+def test_disabled_recurring_tasks_do_not_run(home_cli: HomeCli) -> None:
+    home_cli.configure(CONFIG + "[tasks]\nenabled = false\n")
+    done = home_cli.cli("add", "tick", "--every", "1s", "--", "true")
     assert "Recurring tasks are disabled" in done.stderr
-    place.ok("run-now", "tick")
-    wait_until(lambda: history(place, "tick"), "the manual run")
-    assert {run["cause"] for run in history(place, "tick")} == {"manual"}
+    home_cli.ok("run-now", "tick")
+    wait_until(lambda: history(home_cli, "tick"), "the manual run")
+    assert {run["cause"] for run in history(home_cli, "tick")} == {"manual"}
 
 
-def test_compact_deletes_old_runs_except_the_latest(place: Place) -> None:
-    place.ok("add", "job", "--every", "1h", "--", "true")
+def test_compact_deletes_old_runs_except_the_latest(home_cli: HomeCli) -> None:
+    home_cli.ok("add", "job", "--every", "1h", "--", "true")
     for _ in range(3):
-        ran(place, "job")
-    assert place.ok("compact") == "Deleted 0 runs.\n"
-    assert place.ok("compact", "job", "--days", "0") == "Deleted 2 runs.\n"
-    assert len(history(place, "job")) == 1 and len(list((place.root / "tasks").iterdir())) == 1
+        ran(home_cli, "job")
+    assert home_cli.ok("compact") == "Deleted 0 runs.\n"
+    assert home_cli.ok("compact", "job", "--days", "0") == "Deleted 2 runs.\n"
+    assert len(history(home_cli, "job")) == 1 and len(list((home_cli.root / "tasks").iterdir())) == 1
 
 
-def test_clear_and_restart_refuse_a_recurring_task(place: Place) -> None:
-    place.ok("add", "job", "--every", "1h", "--", "true")
-    ran(place, "job")
-    assert "only finished tasks can be cleared" in place.cli("clear", "job").stderr
-    place.ok("clear", "--ended")
-    assert place.status("job")["status"] == "active"
-    assert "To run it now: backburner run-now" in place.cli("restart", "job").stderr
+def test_clear_and_restart_refuse_a_recurring_task(home_cli: HomeCli) -> None:
+    home_cli.ok("add", "job", "--every", "1h", "--", "true")
+    ran(home_cli, "job")
+    assert "only finished tasks can be cleared" in home_cli.cli("clear", "job").stderr
+    home_cli.ok("clear", "--ended")
+    assert home_cli.status("job")["status"] == "active"
+    assert "To run it now: backburner run-now" in home_cli.cli("restart", "job").stderr
 
 
-def test_the_tools_match_the_command_line(place: Place) -> None:
-    with Raw(place) as client:
+def test_the_tools_match_the_command_line(home_cli: HomeCli) -> None:
+    with Raw(home_cli) as client:
         added = client.call("task_add", name="ci", description="Watch CI", command="echo ok", interval="30m", max_runs=5)[
             "structuredContent"
         ]
@@ -270,28 +270,28 @@ def test_the_tools_match_the_command_line(place: Place) -> None:
         assert client.call("task_pause", task_id="ci")["structuredContent"]["status"] == "paused"
         assert client.call("task_resume", task_id="ci")["structuredContent"]["status"] == "active"
         client.call("task_run_now", task_id="ci")
-        wait_until(lambda: place.status("ci")["run_status"] == "completed", "the run")
+        wait_until(lambda: home_cli.status("ci")["run_status"] == "completed", "the run")
         cancelled = client.call("task_cancel", task_id="ci")
         assert cancelled["structuredContent"]["status"] == "cancelled" and "ci: ok" in json.dumps(cancelled)  # the notice is this session's
-        command = place.run("true")
+        command = home_cli.run("true")
         assert "is not a recurring task. Use check_task_status" in json.dumps(client.call("task_pause", task_id=command))
         for wrong in ({"kind": "weekly"}, {"kind": "oneshot", "interval": "1h"}, {"interval": "1h", "cron": "@daily"}, {}):
             assert client.call("task_add", name="x", description="d", command="true", **wrong)["isError"], wrong
 
 
-def test_tasks_of_different_projects_can_share_a_name(place: Place, tmp_path: Path) -> None:
+def test_tasks_of_different_projects_can_share_a_name(home_cli: HomeCli, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
-    place.ok("add", "job", "--every", "1h", "--", "true")
-    place.ok("add", "job", "--every", "1h", "--", "pwd", cwd=other)
-    place.ok("run-now", "job", "--wait", cwd=other)
-    wait_until(lambda: place.ok("logs", "job", cwd=other) == f"{other}\n", "the other one's output")
-    assert place.status("job")["run_count"] == 0
+    home_cli.ok("add", "job", "--every", "1h", "--", "true")
+    home_cli.ok("add", "job", "--every", "1h", "--", "pwd", cwd=other)
+    home_cli.ok("run-now", "job", "--wait", cwd=other)
+    wait_until(lambda: home_cli.ok("logs", "job", cwd=other) == f"{other}\n", "the other one's output")
+    assert home_cli.status("job")["run_count"] == 0
 
 
-def test_recurring_tasks_from_the_python_library(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(place.cwd)
-    with BackburnerSync.open(place.root) as bb:
+def test_recurring_tasks_from_the_python_library(home_cli: HomeCli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(home_cli.cwd)
+    with BackburnerSync.open(home_cli.root) as bb:
         task_id = bb.add("hello", ["echo", "hello"], every="1h", notify="always").task.task_id
         assert bb.add("rm", ["rm", "-rf", "build"], cron="@daily", timezone="UTC").status == "proposed"
         bb.run_now(task_id)
@@ -302,25 +302,25 @@ def test_recurring_tasks_from_the_python_library(place: Place, monkeypatch: pyte
         assert bb.cancel(task_id).status == "cancelled"
 
 
-def test_a_notice_that_was_not_shown_is_not_acknowledged(place: Place) -> None:
-    value = place.cwd / "value.txt"
-    place.ok("add", "watch", "--every", "1h", "--", "cat", "value.txt")
+def test_a_notice_that_was_not_shown_is_not_acknowledged(home_cli: HomeCli) -> None:
+    value = home_cli.cwd / "value.txt"
+    home_cli.ok("add", "watch", "--every", "1h", "--", "cat", "value.txt")
     value.write_text("first")
-    ran(place, "watch")
+    ran(home_cli, "watch")
     value.write_text("second")
-    assert place.ok("run-now", "watch", "--wait") == "second"
-    assert new_notices(place) == ["watch: first"]  # the second was shown just now
+    assert home_cli.ok("run-now", "watch", "--wait") == "second"
+    assert new_notices(home_cli) == ["watch: first"]  # the second was shown just now
 
 
-def test_doctor_accepts_the_folders_of_all_runs(place: Place) -> None:
-    place.ok("add", "job", "--every", "1h", "--", "true")
+def test_doctor_accepts_the_folders_of_all_runs(home_cli: HomeCli) -> None:
+    home_cli.ok("add", "job", "--every", "1h", "--", "true")
     for _ in range(3):
-        ran(place, "job")
-    assert "does not know" not in place.cli("doctor").stdout
+        ran(home_cli, "job")
+    assert "does not know" not in home_cli.cli("doctor").stdout
 
 
-def test_an_unknown_time_zone_is_refused_and_nothing_is_stored(place: Place) -> None:
-    place.ok("add", "fine", "--every", "1h", "--", "true", env={"TZ": "Foo/Bar"})  # the machine's own is taken
-    assert place.status("fine")["status"] == "active"
-    assert place.cli("add", "bad", "--cron", "@daily", "--tz", "Foo/Bar", "--", "true").returncode == 2
-    assert len(place.json("list")) == 1  # type: ignore[arg-type]
+def test_an_unknown_time_zone_is_refused_and_nothing_is_stored(home_cli: HomeCli) -> None:
+    home_cli.ok("add", "fine", "--every", "1h", "--", "true", env={"TZ": "Foo/Bar"})  # the machine's own is taken
+    assert home_cli.status("fine")["status"] == "active"
+    assert home_cli.cli("add", "bad", "--cron", "@daily", "--tz", "Foo/Bar", "--", "true").returncode == 2
+    assert len(home_cli.json("list")) == 1  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import Place, wait_until
+from conftest import HomeCli, wait_until
 
 from backburner.core.errors import BackburnerError
 from backburner.core.models import ProcessId
@@ -67,21 +67,21 @@ sys.exit(service(Namespace(what=sys.argv[1], yes=False, json=False, home=None), 
 class Machine:
     """A user directory whose default home is the home of the test, with a fake systemd."""
 
-    def __init__(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.place, self.monkeypatch = place, monkeypatch
-        self.person, self.systemd = Path(place.environ["HOME"]), place.root.parent / "systemd"
+    def __init__(self, home_cli: HomeCli, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.home_cli, self.monkeypatch = home_cli, monkeypatch
+        self.person, self.systemd = Path(home_cli.environ["HOME"]), home_cli.root.parent / "systemd"
         self.person.mkdir()
         self.systemd.mkdir()
         (self.systemd / "systemctl").write_text(SYSTEMCTL)
         (self.systemd / "systemctl").chmod(0o755)
-        (self.person / ".backburner").symlink_to(place.root)
+        (self.person / ".backburner").symlink_to(home_cli.root)
         self.unit = self.person / ".config" / "systemd" / "user" / "backburner.service"
         self.program = shlex.join(wiring.own_command({"PATH": os.environ["PATH"]}))
         for name in [name for name in os.environ if name.startswith("XDG_")]:
             monkeypatch.delenv(name)
         monkeypatch.setenv("PATH", f"{self.systemd}{os.pathsep}{os.environ['PATH']}")
         monkeypatch.setenv("HOME", str(self.person))
-        monkeypatch.setenv("BACKBURNER_HOME", str(place.root))
+        monkeypatch.setenv("BACKBURNER_HOME", str(home_cli.root))
 
     def service(self, what: str, *, yes: bool = True, as_json: bool = False, home: str | None = None) -> int:
         return systemd.service(argparse.Namespace(what=what, yes=yes, json=as_json, home=home), {})
@@ -111,18 +111,18 @@ class Machine:
     def engine(self) -> ProcessId | None:
         """The engine of the home if the unit runs it, else None."""
         pid = self.systemd / "pid"
-        return found if pid.exists() and (found := self.place.engine) and found.pid == int(pid.read_text()) else None
+        return found if pid.exists() and (found := self.home_cli.engine) and found.pid == int(pid.read_text()) else None
 
 
 @pytest.fixture
-def machine(place: Place, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    return Machine(place, monkeypatch)
+def machine(home_cli: HomeCli, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    return Machine(home_cli, monkeypatch)
 
 
-def start_command(place: Place) -> tuple[str, ProcessId, Path]:
+def start_command(home_cli: HomeCli) -> tuple[str, ProcessId, Path]:
     """Start a command that runs until a file exists and then exits with 7; return its task ID, its shell and the file."""
-    go, shell = place.cwd / "go", place.cwd / "shell"
-    task_id = place.run("sh", "-c", f"echo $$ >{shell}.new; mv {shell}.new {shell}; until [ -e {go} ]; do sleep 0.05; done; exit 7")
+    go, shell = home_cli.cwd / "go", home_cli.cwd / "shell"
+    task_id = home_cli.run("sh", "-c", f"echo $$ >{shell}.new; mv {shell}.new {shell}; until [ -e {go} ]; do sleep 0.05; done; exit 7")
     wait_until(shell.exists, "the command to start")
     found = processes.identify(int(shell.read_text()))
     assert found
@@ -139,7 +139,7 @@ def test_the_unit_starts_this_installation_for_this_home(machine: Machine, capsy
         "\n"
         "[Service]\n"
         "Type=exec\n"
-        f"ExecStart={machine.program} serve --home {machine.place.root}\n"
+        f"ExecStart={machine.program} serve --home {machine.home_cli.root}\n"
         "Restart=on-failure\n"
         "RestartSec=5\n"
         "KillMode=process\n"
@@ -153,7 +153,7 @@ def test_the_unit_starts_this_installation_for_this_home(machine: Machine, capsy
     assert machine.engine and list(machine.unit.parent.iterdir()) == [machine.unit]
     shown, (done, linger) = (lines := capsys.readouterr().out.splitlines())[:-2], lines[-2:]
     assert shown == [f"Write {machine.unit}:", *(f"  {line}" for line in machine.unit.read_text().splitlines())]
-    assert done == f"{machine.unit} is installed: the engine of {machine.place.root} is running and starts at each login."
+    assert done == f"{machine.unit} is installed: the engine of {machine.home_cli.root} is running and starts at each login."
     assert linger.endswith("loginctl enable-linger")
 
 
@@ -190,7 +190,7 @@ def test_each_home_has_its_own_unit_in_the_config_folder(machine: Machine, capsy
     assert machine.service("install", as_json=True) == 0
     output = json.loads(capsys.readouterr().out)
     names = set()
-    for home in (str(machine.place.root), "/srv/a/Some Work!", "/srv/b/Some Work!", str(machine.person / ".backburner"), "/srv/!"):
+    for home in (str(machine.home_cli.root), "/srv/a/Some Work!", "/srv/b/Some Work!", str(machine.person / ".backburner"), "/srv/!"):
         machine.service("status", as_json=True, home=home)
         names.add(Path(json.loads(capsys.readouterr().out)["path"]).name)
     assert len(names) == 5 and {"backburner.service", output["unit"]} < names
@@ -200,34 +200,34 @@ def test_each_home_has_its_own_unit_in_the_config_folder(machine: Machine, capsy
         output["unit"].startswith("backburner-home-")
         and output["changed"]
         and output["active"]
-        and output["home"] == str(machine.place.root)
+        and output["home"] == str(machine.home_cli.root)
     )
 
 
 def test_a_running_command_survives_the_change_of_engines(machine: Machine) -> None:
-    task_id, shell, go = start_command(machine.place)
-    on_demand = machine.place.engine
-    assert on_demand and machine.place.processes("backburner-keeper")
+    task_id, shell, go = start_command(machine.home_cli)
+    on_demand = machine.home_cli.engine
+    assert on_demand and machine.home_cli.processes("backburner-keeper")
 
     assert machine.service("install") == 0
     assert machine.engine and not processes.is_alive(on_demand)
-    assert not machine.place.processes("backburner-keeper") and processes.is_alive(shell)
+    assert not machine.home_cli.processes("backburner-keeper") and processes.is_alive(shell)
     of_unit = machine.engine
 
     assert machine.service("uninstall") == 0
-    wait_until(lambda: machine.place.engine not in (None, of_unit), "an engine that takes over")
+    wait_until(lambda: machine.home_cli.engine not in (None, of_unit), "an engine that takes over")
     assert not processes.is_alive(of_unit) and processes.is_alive(shell)
 
     go.touch()
-    assert machine.place.cli("wait", task_id, "--timeout", "30").returncode == 1
-    assert (machine.place.status(task_id)["status"], machine.place.status(task_id)["exit_code"]) == ("failed", 7)
+    assert machine.home_cli.cli("wait", task_id, "--timeout", "30").returncode == 1
+    assert (machine.home_cli.status(task_id)["status"], machine.home_cli.status(task_id)["exit_code"]) == ("failed", 7)
 
 
 @pytest.mark.parametrize("stillborn", [False, True])
 def test_a_task_submitted_between_two_engines_is_started(machine: Machine, stillborn: bool) -> None:
     """A client that runs between two engines starts none; the next engine must read the ledger."""
-    at_work, shell, go = start_command(machine.place)
-    submitted, done = machine.place.cwd / "submitted", machine.place.cwd / "done"
+    at_work, shell, go = start_command(machine.home_cli)
+    submitted, done = machine.home_cli.cwd / "submitted", machine.home_cli.cwd / "done"
     (machine.systemd / "meanwhile").write_text(f"{shlex.quote(sys.executable)} -m backburner run --yes -- touch {done} >{submitted}\n")
     if stillborn:
         (machine.systemd / "stillborn").touch()
@@ -240,8 +240,8 @@ def test_a_task_submitted_between_two_engines_is_started(machine: Machine, still
     wait_until(done.exists, "the submitted task to run")
     (task_id,) = submitted.read_text().split()
     go.touch()
-    machine.place.cli("wait", task_id, at_work, "--timeout", "30")
-    assert machine.place.status(task_id)["exit_code"] == 0 and machine.place.status(at_work)["exit_code"] == 7
+    machine.home_cli.cli("wait", task_id, at_work, "--timeout", "30")
+    assert machine.home_cli.status(task_id)["exit_code"] == 0 and machine.home_cli.status(at_work)["exit_code"] == 7
     assert not processes.is_alive(shell)
 
 
@@ -258,9 +258,9 @@ def test_a_second_service_install_only_enables_the_unit_again(machine: Machine, 
 
 def test_install_starts_an_installed_but_inactive_unit(machine: Machine) -> None:
     machine.service("install")
-    machine.place.stop_engine()
-    machine.place.finish("true")
-    on_demand = machine.place.engine
+    machine.home_cli.stop_engine()
+    machine.home_cli.finish("true")
+    on_demand = machine.home_cli.engine
     assert on_demand and not machine.engine
     assert machine.service("install", yes=False) == 0
     assert machine.engine and not processes.is_alive(on_demand)
@@ -307,12 +307,12 @@ def test_a_unit_of_another_program_is_not_changed(machine: Machine) -> None:
 
 def test_a_manually_started_engine_is_not_stopped(machine: Machine) -> None:
     command = [sys.executable, "-m", "backburner", "serve"]
-    with subprocess.Popen(command, env=machine.place.environ, stderr=subprocess.DEVNULL) as serving:
-        wait_until(lambda: machine.place.engine, "the engine to serve")
+    with subprocess.Popen(command, env=machine.home_cli.environ, stderr=subprocess.DEVNULL) as serving:
+        wait_until(lambda: machine.home_cli.engine, "the engine to serve")
         code, message = machine.refused("install")
         assert (code, message) == (
             2,
-            f"An engine that was started manually is running for {machine.place.root} (process {serving.pid}); stop it first.",
+            f"An engine that was started manually is running for {machine.home_cli.root} (process {serving.pid}); stop it first.",
         )
         assert serving.poll() is None
         serving.send_signal(signal.SIGINT)
@@ -320,7 +320,7 @@ def test_a_manually_started_engine_is_not_stopped(machine: Machine) -> None:
 
 @pytest.mark.parametrize("what", ["install", "uninstall", "status"])
 def test_without_systemd_the_error_names_the_command_to_run(machine: Machine, what: str) -> None:
-    instead = f"run this with another service manager: {machine.program} serve --home {machine.place.root}"
+    instead = f"run this with another service manager: {machine.program} serve --home {machine.home_cli.root}"
     machine.make_fail("show", "Failed to connect to bus: No medium found")
     assert machine.refused(what) == (2, f"systemd user services are not available (Failed to connect to bus: No medium found); {instead}")
     machine.monkeypatch.setenv("PATH", str(machine.person))
@@ -349,7 +349,7 @@ def test_status_shows_installed_enabled_and_active(machine: Machine, capsys: pyt
     def status() -> tuple[int, object, object, object]:
         code = machine.service("status", as_json=True)
         found = json.loads(capsys.readouterr().out)
-        assert (found["unit"], found["path"], found["home"]) == ("backburner.service", str(machine.unit), str(machine.place.root))
+        assert (found["unit"], found["path"], found["home"]) == ("backburner.service", str(machine.unit), str(machine.home_cli.root))
         return code, found["installed"], found["enabled"], found["active"]
 
     assert status() == (1, False, False, False)
@@ -358,7 +358,7 @@ def test_status_shows_installed_enabled_and_active(machine: Machine, capsys: pyt
     assert status() == (0, True, True, True)
     assert machine.service("status") == 0
     assert capsys.readouterr().out == f"backburner.service: installed, enabled, active\n{machine.unit}\n"
-    machine.place.stop_engine()
+    machine.home_cli.stop_engine()
     assert status() == (1, True, True, False)
     assert machine.service("uninstall", as_json=True) == 0
     assert json.loads(capsys.readouterr().out)["changed"] is True and status() == (1, False, False, False)
@@ -370,11 +370,11 @@ def test_settings_from_the_environment_are_named_and_never_copied(machine: Machi
     machine.service("install")
     output = capsys.readouterr().out
     assert "hush-hush" not in output + machine.unit.read_text()
-    assert output.splitlines()[-1].endswith(f"add the settings to {machine.place.root}/config.toml: BACKBURNER_TELEMETRY_OTLP_HEADERS")
+    assert output.splitlines()[-1].endswith(f"add the settings to {machine.home_cli.root}/config.toml: BACKBURNER_TELEMETRY_OTLP_HEADERS")
 
 
 def test_invalid_settings_are_reported_before_anything_is_written(machine: Machine) -> None:
-    machine.place.configure("[commands]\nmax_concurrent = 0\n")
+    machine.home_cli.configure("[commands]\nmax_concurrent = 0\n")
     code, message = machine.refused("install")
     assert code == 2 and "max_concurrent" in message and machine.calls() == []
 

@@ -2,19 +2,19 @@
 
 import json
 
-from conftest import Place
+from conftest import HomeCli
 
 
-def test_the_id_of_a_cleared_task_does_not_match_another_task(place: Place) -> None:
-    place.ok("run", "--wait", "--name", "a", "--", "true")
-    first = str(place.status("last")["task_id"])
-    other = place.run("sleep", "600", options=("--name", f"x-{first}"))
+def test_the_id_of_a_cleared_task_does_not_match_another_task(home_cli: HomeCli) -> None:
+    home_cli.ok("run", "--wait", "--name", "a", "--", "true")
+    first = str(home_cli.status("last")["task_id"])
+    other = home_cli.run("sleep", "600", options=("--name", f"x-{first}"))
     assert first in other
-    place.ok("clear", first)
-    assert place.cli("cancel", first).returncode == 4 and place.cli("cancel", "").returncode == 4
-    place.ok("cancel", other)
+    home_cli.ok("clear", first)
+    assert home_cli.cli("cancel", first).returncode == 4 and home_cli.cli("cancel", "").returncode == 4
+    home_cli.ok("cancel", other)
 
 
-def test_the_json_error_of_a_proposal_contains_its_id(place: Place) -> None:
-    error = json.loads(place.cli("run", "--json", "--", "install", "-d", "x").stderr)["error"]
-    assert error["code"] == "approval_required" and place.status(error["task_id"])["status"] == "proposed"
+def test_the_json_error_of_a_proposal_contains_its_id(home_cli: HomeCli) -> None:
+    error = json.loads(home_cli.cli("run", "--json", "--", "install", "-d", "x").stderr)["error"]
+    assert error["code"] == "approval_required" and home_cli.status(error["task_id"])["status"] == "proposed"

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 import apsw
 import pyte
 import pytest
-from conftest import Place, caller, wait_until
+from conftest import HomeCli, caller, wait_until
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -280,7 +280,7 @@ class Terminal:
 
     def __init__(
         self,
-        place: Place,
+        home_cli: HomeCli,
         *,
         words: tuple[str, ...] = ("top",),
         columns: int = 100,
@@ -296,8 +296,8 @@ class Terminal:
         self.before = termios.tcgetattr(self.slave)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "backburner", *words],
-            cwd=place.cwd,
-            env={**place.environ, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8", "COLUMNS": "33", **(env or {})},
+            cwd=home_cli.cwd,
+            env={**home_cli.environ, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8", "COLUMNS": "33", **(env or {})},
             stdin=self.slave,
             stdout=self.slave,
             stderr=self.slave,
@@ -366,17 +366,17 @@ def terminals() -> Iterator[list[Terminal]]:
         terminal.close()
 
 
-def top(terminals: list[Terminal], place: Place, **options: object) -> Terminal:
-    terminals.append(Terminal(place, **options))  # type: ignore[arg-type]
+def top(terminals: list[Terminal], home_cli: HomeCli, **options: object) -> Terminal:
+    terminals.append(Terminal(home_cli, **options))  # type: ignore[arg-type]
     return terminals[-1]
 
 
-def test_the_board_shows_live_output_and_q_restores_the_terminal(place: Place, terminals: list[Terminal]) -> None:
-    gate = place.cwd / "gate"
-    task_id = place.run(
+def test_the_board_shows_live_output_and_q_restores_the_terminal(home_cli: HomeCli, terminals: list[Terminal]) -> None:
+    gate = home_cli.cwd / "gate"
+    task_id = home_cli.run(
         f"echo hello; while [ ! -e {gate} ]; do sleep 0.02; done; echo '3/4'; echo late; exec sleep 600", options=("--shell",)
     )
-    terminal = top(terminals, place)
+    terminal = top(terminals, home_cli)
     terminal.wait_for("1 running · 0 pending · capacity for 4 more")
     terminal.wait_for(rf"^── {task_id} · running")
     terminal.wait_for("^hello$")
@@ -385,13 +385,13 @@ def test_the_board_shows_live_output_and_q_restores_the_terminal(place: Place, t
     terminal.wait_for(r"███████░░░  75%")
     terminal.type("q")
     assert terminal.wait_for_exit() == 0 and terminal.is_restored and not terminal.screen.wrapped
-    assert place.status(task_id)["status"] == "running"
-    place.ok("cancel", task_id)
+    assert home_cli.status(task_id)["status"] == "running"
+    home_cli.ok("cancel", task_id)
 
 
-def test_c_then_y_cancels_the_selected_task_and_other_keys_do_not(place: Place, terminals: list[Terminal]) -> None:
-    first, second = place.run("sleep", "600"), place.run("sleep", "601")
-    terminal = top(terminals, place)
+def test_c_then_y_cancels_the_selected_task_and_other_keys_do_not(home_cli: HomeCli, terminals: list[Terminal]) -> None:
+    first, second = home_cli.run("sleep", "600"), home_cli.run("sleep", "601")
+    terminal = top(terminals, home_cli)
     terminal.wait_for("2 running")
     terminal.type("jc")
     terminal.wait_for("Cancel .*sleep(_2)?[?] y/n")
@@ -405,13 +405,13 @@ def test_c_then_y_cancels_the_selected_task_and_other_keys_do_not(place: Place, 
     terminal.wait_for("is not running")
     terminal.type("\x03")
     assert terminal.wait_for_exit() == 0 and terminal.is_restored
-    assert (place.status(first)["status"], place.status(second)["status"]) == ("cancelled", "running")
-    place.ok("cancel", second)
+    assert (home_cli.status(first)["status"], home_cli.status(second)["status"]) == ("cancelled", "running")
+    home_cli.ok("cancel", second)
 
 
-def test_restart_prompts_on_the_normal_screen_and_shows_the_new_task(place: Place, terminals: list[Terminal]) -> None:
-    first = place.finish("install", "-d", "made")["task_id"]
-    terminal = top(terminals, place)
+def test_restart_prompts_on_the_normal_screen_and_shows_the_new_task(home_cli: HomeCli, terminals: list[Terminal]) -> None:
+    first = home_cli.finish("install", "-d", "made")["task_id"]
+    terminal = top(terminals, home_cli)
     terminal.wait_for(f"^── {first} · completed")
     terminal.type("r")
     terminal.wait_for("Start in background[?]")
@@ -426,16 +426,16 @@ def test_restart_prompts_on_the_normal_screen_and_shows_the_new_task(place: Plac
     terminal.wait_for("Press Enter to return")
     terminal.type("\n")
     terminal.wait_for("Recent 2")
-    found = place.json("list")
+    found = home_cli.json("list")
     assert isinstance(found, list) and found[0]["restarted_from"] == first
     terminal.wait_for(f"^── {found[0]['task_id']} · ")
     terminal.type("\x1b")
     assert terminal.wait_for_exit() == 0 and terminal.is_restored
 
 
-def test_l_follows_the_log_on_the_normal_screen_until_ctrl_c(place: Place, terminals: list[Terminal]) -> None:
-    task_id = place.run("echo followed; exec sleep 600", options=("--shell",))
-    terminal = top(terminals, place)
+def test_l_follows_the_log_on_the_normal_screen_until_ctrl_c(home_cli: HomeCli, terminals: list[Terminal]) -> None:
+    task_id = home_cli.run("echo followed; exec sleep 600", options=("--shell",))
+    terminal = top(terminals, home_cli)
     terminal.wait_for("followed")
     terminal.type("l")
     wait_until(lambda: terminal.shown() and not terminal.screen.alternate, "the plain screen")
@@ -446,19 +446,19 @@ def test_l_follows_the_log_on_the_normal_screen_until_ctrl_c(place: Place, termi
     terminal.wait_for(f"^── {task_id}")
     terminal.type("q")
     assert terminal.wait_for_exit() == 0 and terminal.is_restored
-    place.ok("cancel", task_id)
+    home_cli.ok("cancel", task_id)
 
 
-def test_control_codes_in_output_and_names_do_not_reach_the_board(place: Place, terminals: list[Terminal]) -> None:
+def test_control_codes_in_output_and_names_do_not_reach_the_board(home_cli: HomeCli, terminals: list[Terminal]) -> None:
     attacks = [
         "\x1b]0;owned\x07", "\x1b[8;1;1t", "\x1b[6n", "\x1b[?1000h", "\x1bP+q544e\x1b\\", "\x1b[5;31;1m", "\x1b[3;3H", "\x1bc",
         "\x9b31m", "\u202e", "\x0e", "\x1b]52;c;b3duZWQ=\x07", "\x1b[38;2;1;2;3m", "\x1b[999B", "\x1b_owned\x1b\\",
     ]  # fmt: skip
-    payload = place.cwd / "payload"
+    payload = home_cli.cwd / "payload"
     payload.write_bytes(b"x" * 1_000_000 + b"\n" + "".join(f"{attack}after\n" for attack in attacks).encode() + b"\xff\xfe\x00\nend\n")
     evil = "\x1b]0;owned\x07\x1b[3;3Hname\u202e"
-    task_id = place.run(f"cat {payload}; exec sleep 600", options=("--shell", "--description", evil, "--name", "evil\x1b[2J"))
-    terminal = top(terminals, place, columns=80, lines=40)
+    task_id = home_cli.run(f"cat {payload}; exec sleep 600", options=("--shell", "--description", evil, "--name", "evil\x1b[2J"))
+    terminal = top(terminals, home_cli, columns=80, lines=40)
     terminal.wait_for("^end$")
     terminal.wait_for("^x{79}…$")
     assert sum(line.endswith("after") for line in terminal.shown()) == len(attacks)
@@ -468,12 +468,12 @@ def test_control_codes_in_output_and_names_do_not_reach_the_board(place: Place, 
     for attack in attacks:
         assert attack.encode() not in terminal.raw
     assert b"owned" not in terminal.raw.replace(b"\\x1b]0;owned", b"") and b"\x1b]" not in terminal.raw
-    place.ok("cancel", task_id)
+    home_cli.ok("cancel", task_id)
 
 
-def test_the_board_follows_the_size_of_the_terminal(place: Place, terminals: list[Terminal]) -> None:
-    task_id = place.run("sleep", "600", options=("--description", "進捗を示す🚀", "--name", "wide"))
-    terminal = top(terminals, place)
+def test_the_board_follows_the_size_of_the_terminal(home_cli: HomeCli, terminals: list[Terminal]) -> None:
+    task_id = home_cli.run("sleep", "600", options=("--description", "進捗を示す🚀", "--name", "wide"))
+    terminal = top(terminals, home_cli)
     terminal.wait_for(f"^── {task_id}")
     for columns, height in ((200, 50), (60, 20), (40, 8), (12, 3), (2, 1), (1, 1), (100, 30)):
         terminal.resize(columns, height)
@@ -485,16 +485,16 @@ def test_the_board_follows_the_size_of_the_terminal(place: Place, terminals: lis
             terminal.wait_for(r"\S")
     terminal.type("q")
     assert terminal.wait_for_exit() == 0 and terminal.is_restored and not terminal.screen.wrapped
-    place.ok("cancel", task_id)
+    home_cli.ok("cancel", task_id)
 
 
-def test_new_tasks_appear_and_a_shows_all_projects(place: Place, terminals: list[Terminal]) -> None:
-    elsewhere = place.cwd.parent / "elsewhere"
+def test_new_tasks_appear_and_a_shows_all_projects(home_cli: HomeCli, terminals: list[Terminal]) -> None:
+    elsewhere = home_cli.cwd.parent / "elsewhere"
     elsewhere.mkdir()
-    terminal = top(terminals, place)
+    terminal = top(terminals, home_cli)
     terminal.wait_for("No background tasks in this project")
-    place.ok("run", "--wait", "--", "echo", "there", cwd=elsewhere)
-    place.ok("run", "--wait", "--", "echo", "here")
+    home_cli.ok("run", "--wait", "--", "echo", "there", cwd=elsewhere)
+    home_cli.ok("run", "--wait", "--", "echo", "here")
     terminal.wait_for("Recent 1")
     terminal.wait_for("^here$")
     terminal.type("a")
@@ -508,11 +508,11 @@ def test_new_tasks_appear_and_a_shows_all_projects(place: Place, terminals: list
     assert terminal.wait_for_exit() == 0
 
 
-def test_live_tasks_are_shown_even_if_many_newer_tasks_exist(place: Place, terminals: list[Terminal]) -> None:
-    submission = request(command=("install", "-d", "made"), cwd=str(place.cwd), environment={"PATH": os.environ["PATH"]})
-    with open_app(place.home, place.environ) as app:
+def test_live_tasks_are_shown_even_if_many_newer_tasks_exist(home_cli: HomeCli, terminals: list[Terminal]) -> None:
+    submission = request(command=("install", "-d", "made"), cwd=str(home_cli.cwd), environment={"PATH": os.environ["PATH"]})
+    with open_app(home_cli.home, home_cli.environ) as app:
         ids = [app.submissions.submit(submission, caller(app)).task.task_id for _ in range(LIST_LIMIT + 5)]
-    terminal = top(terminals, place)
+    terminal = top(terminals, home_cli)
     terminal.wait_for(f"{LIST_LIMIT + 5} waiting for approval")
     terminal.type("\x1bOF")
     terminal.wait_for(f"^── {ids[-1]} · proposed")
@@ -522,60 +522,60 @@ def test_live_tasks_are_shown_even_if_many_newer_tasks_exist(place: Place, termi
     assert terminal.wait_for_exit() == 0
 
 
-def test_a_ledger_error_is_shown_and_the_board_recovers(place: Place, terminals: list[Terminal]) -> None:
-    place.finish("true")
-    terminal = top(terminals, place, columns=200)
+def test_a_ledger_error_is_shown_and_the_board_recovers(home_cli: HomeCli, terminals: list[Terminal]) -> None:
+    home_cli.finish("true")
+    terminal = top(terminals, home_cli, columns=200)
     terminal.wait_for("Recent 1")
-    ledger = apsw.Connection(place.home.ledger)
+    ledger = apsw.Connection(home_cli.home.ledger)
     ledger.execute("ALTER TABLE tasks RENAME TO elsewhere")
-    wakeups.wake_all(place.home.socket_dir)
+    wakeups.wake_all(home_cli.home.socket_dir)
     terminal.wait_for("^ Cannot use the ledger .*: no such table: tasks")
     terminal.wait_for("Recent 1")
     ledger.execute("ALTER TABLE elsewhere RENAME TO tasks")
     ledger.close()
-    wakeups.wake_all(place.home.socket_dir)
+    wakeups.wake_all(home_cli.home.socket_dir)
     terminal.wait_for("q quit")
     terminal.type("q")
     assert terminal.wait_for_exit() == 0
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 0)])
-def test_a_board_ended_by_a_signal_restores_the_terminal(place: Place, terminals: list[Terminal], number: int, code: int) -> None:
-    terminal = top(terminals, place)
+def test_a_board_ended_by_a_signal_restores_the_terminal(home_cli: HomeCli, terminals: list[Terminal], number: int, code: int) -> None:
+    terminal = top(terminals, home_cli)
     terminal.wait_for("No background tasks in this project")
     terminal.process.send_signal(number)
     assert terminal.wait_for_exit() == code and terminal.is_restored
 
 
 @pytest.mark.parametrize("controlling", [True, False])
-def test_a_board_whose_terminal_closes_exits(place: Place, terminals: list[Terminal], controlling: bool) -> None:
-    terminal = top(terminals, place, controlling=controlling)  # only where it is the controlling one there is a signal
+def test_a_board_whose_terminal_closes_exits(home_cli: HomeCli, terminals: list[Terminal], controlling: bool) -> None:
+    terminal = top(terminals, home_cli, controlling=controlling)  # only where it is the controlling one there is a signal
     terminal.wait_for("No background tasks in this project")
     terminal.hang_up()
     assert terminal.process.wait(20) == 0
 
 
 @pytest.mark.parametrize("where", ["here", "elsewhere"])
-def test_an_internal_error_is_printed_after_the_terminal_is_restored(place: Place, terminals: list[Terminal], where: str) -> None:
-    folder = place.cwd.parent / where if where == "elsewhere" else place.cwd
+def test_an_internal_error_is_printed_after_the_terminal_is_restored(home_cli: HomeCli, terminals: list[Terminal], where: str) -> None:
+    folder = home_cli.cwd.parent / where if where == "elsewhere" else home_cli.cwd
     folder.mkdir(exist_ok=True)
-    place.ok("run", "--wait", "--", "true", cwd=folder)
-    terminal = top(terminals, place)
+    home_cli.ok("run", "--wait", "--", "true", cwd=folder)
+    terminal = top(terminals, home_cli)
     terminal.wait_for("Recent 1" if where == "here" else "No background tasks in this project")
-    ledger = apsw.Connection(place.home.ledger)
+    ledger = apsw.Connection(home_cli.home.ledger)
     ledger.execute("UPDATE tasks SET command = '['")
     ledger.close()
     if where == "here":
-        wakeups.wake_all(place.home.socket_dir)
+        wakeups.wake_all(home_cli.home.socket_dir)
     else:
         terminal.type("a")
     assert terminal.wait_for_exit() == 1 and terminal.is_restored
     assert b"Internal error: JSONDecodeError" in terminal.raw.rpartition(b"\x1b[?1049l")[2]
 
 
-def test_unknown_keys_and_pasted_text_do_nothing(place: Place, terminals: list[Terminal]) -> None:
-    first, second = place.run("sleep", "600"), place.run("sleep", "601")
-    terminal = top(terminals, place)
+def test_unknown_keys_and_pasted_text_do_nothing(home_cli: HomeCli, terminals: list[Terminal]) -> None:
+    first, second = home_cli.run("sleep", "600"), home_cli.run("sleep", "601")
+    terminal = top(terminals, home_cli)
     terminal.wait_for("2 running")
 
     def goes_on(key: str, selected: str) -> bool:
@@ -590,12 +590,12 @@ def test_unknown_keys_and_pasted_text_do_nothing(place: Place, terminals: list[T
     assert b"y/n" not in terminal.raw
     terminal.type("q")
     assert terminal.wait_for_exit() == 0 and terminal.is_restored
-    place.ok("cancel", first, second)
+    home_cli.ok("cancel", first, second)
 
 
-def test_ctrl_l_removes_the_output_of_another_program(place: Place, terminals: list[Terminal]) -> None:
-    task_id = place.run("sleep", "600")
-    terminal = top(terminals, place)
+def test_ctrl_l_removes_the_output_of_another_program(home_cli: HomeCli, terminals: list[Terminal]) -> None:
+    task_id = home_cli.run("sleep", "600")
+    terminal = top(terminals, home_cli)
     terminal.wait_for("1 running")
     os.write(terminal.slave, b"\n\n\nwritten by another program")
     terminal.wait_for("written by")
@@ -612,12 +612,12 @@ def test_ctrl_l_removes_the_output_of_another_program(place: Place, terminals: l
     assert terminal.shown()[0].startswith(" backburner ") and terminal.shown()[1] == " Running 1"
     terminal.type("q")
     assert terminal.wait_for_exit() == 0 and terminal.is_restored
-    place.ok("cancel", task_id)
+    home_cli.ok("cancel", task_id)
 
 
-def test_a_tiny_terminal_shows_the_selected_task_and_the_quit_key(place: Place, terminals: list[Terminal]) -> None:
-    place.finish("true")
-    terminal = top(terminals, place, columns=10, lines=3)
+def test_a_tiny_terminal_shows_the_selected_task_and_the_quit_key(home_cli: HomeCli, terminals: list[Terminal]) -> None:
+    home_cli.finish("true")
+    terminal = top(terminals, home_cli, columns=10, lines=3)
     terminal.wait_for("^ q quit$")
     assert terminal.shown()[1] == " complete…"
     terminal.type("c")
@@ -626,25 +626,25 @@ def test_a_tiny_terminal_shows_the_selected_task_and_the_quit_key(place: Place, 
     assert terminal.wait_for_exit() == 0 and terminal.is_restored and not terminal.screen.wrapped
 
 
-def test_the_board_applies_changed_settings(place: Place, terminals: list[Terminal]) -> None:
-    terminal = top(terminals, place)
+def test_the_board_applies_changed_settings(home_cli: HomeCli, terminals: list[Terminal]) -> None:
+    terminal = top(terminals, home_cli)
     terminal.wait_for("capacity for 5 more")
-    place.configure("[commands]\nmax_concurrent = 7\n")
-    wakeups.wake_all(place.home.socket_dir)
+    home_cli.configure("[commands]\nmax_concurrent = 7\n")
+    wakeups.wake_all(home_cli.home.socket_dir)
     terminal.wait_for("capacity for 7 more")
-    place.configure("[commands]\nmax_concurrent = many\n")
-    wakeups.wake_all(place.home.socket_dir)
-    place.configure("[commands]\nmax_concurrent = 6\n")
-    wakeups.wake_all(place.home.socket_dir)
+    home_cli.configure("[commands]\nmax_concurrent = many\n")
+    wakeups.wake_all(home_cli.home.socket_dir)
+    home_cli.configure("[commands]\nmax_concurrent = 6\n")
+    wakeups.wake_all(home_cli.home.socket_dir)
     terminal.wait_for("capacity for 6 more")
     terminal.type("q")
     assert terminal.wait_for_exit() == 0
 
 
-def test_no_colour_setting_disables_colours(place: Place, terminals: list[Terminal]) -> None:
-    place.finish("false")
+def test_no_colour_setting_disables_colours(home_cli: HomeCli, terminals: list[Terminal]) -> None:
+    home_cli.finish("false")
     colour = re.compile(rb"\x1b\[[\d;]*3[1-7][;m]")
-    plain, coloured = top(terminals, place, env={"NO_COLOR": "1"}), top(terminals, place)
+    plain, coloured = top(terminals, home_cli, env={"NO_COLOR": "1"}), top(terminals, home_cli)
     for terminal in (plain, coloured):
         terminal.wait_for("failed .*exit 1")
         terminal.type("q")
@@ -652,45 +652,45 @@ def test_no_colour_setting_disables_colours(place: Place, terminals: list[Termin
     assert not colour.search(plain.raw) and colour.search(coloured.raw)
 
 
-def test_an_ascii_terminal_gets_ascii_characters(place: Place, terminals: list[Terminal]) -> None:
-    place.finish("echo", "進", options=("--description", "進捗"))
-    terminal = top(terminals, place, env={"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"})
+def test_an_ascii_terminal_gets_ascii_characters(home_cli: HomeCli, terminals: list[Terminal]) -> None:
+    home_cli.finish("echo", "進", options=("--description", "進捗"))
+    terminal = top(terminals, home_cli, env={"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"})
     terminal.wait_for(r"^-- task_\d+_\d+_echo - completed \d+m?s - \?\? -")
     terminal.type("q")
     assert terminal.wait_for_exit() == 0 and terminal.raw.isascii()
 
 
-def test_an_unknown_terminal_type_gets_the_board(place: Place, terminals: list[Terminal]) -> None:
-    terminal = top(terminals, place, env={"TERM": "xterm-of-tomorrow"})
+def test_an_unknown_terminal_type_gets_the_board(home_cli: HomeCli, terminals: list[Terminal]) -> None:
+    terminal = top(terminals, home_cli, env={"TERM": "xterm-of-tomorrow"})
     terminal.wait_for("No background tasks in this project")
     terminal.type("q")
     assert terminal.wait_for_exit() == 0 and terminal.is_restored
 
 
 @pytest.mark.parametrize("term", ["dumb", "", "unknown"])
-def test_an_unsupported_terminal_gets_one_error_line(place: Place, terminals: list[Terminal], term: str) -> None:
-    terminal = top(terminals, place, env={"TERM": term})
+def test_an_unsupported_terminal_gets_one_error_line(home_cli: HomeCli, terminals: list[Terminal], term: str) -> None:
+    terminal = top(terminals, home_cli, env={"TERM": term})
     assert terminal.wait_for_exit() == 2
     assert terminal.raw.decode() == "`top` needs a terminal; `backburner list` works without one.\r\n"
 
 
-def test_without_a_terminal_top_is_an_error_and_its_json_is_that_of_list(place: Place) -> None:
-    place.finish("true")
-    done = place.cli("top")
+def test_without_a_terminal_top_is_an_error_and_its_json_is_that_of_list(home_cli: HomeCli) -> None:
+    home_cli.finish("true")
+    done = home_cli.cli("top")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "`top` needs a terminal; `backburner list` works without one.\n"
-    assert json.loads(place.ok("top", "--json")) == place.json("list")
+    assert json.loads(home_cli.ok("top", "--json")) == home_cli.json("list")
 
 
 @pytest.mark.parametrize("words", [("top",), ("chat", "-m", "hello")])
 @pytest.mark.parametrize("module", ["prompt_toolkit", "wcwidth"])
 def test_without_the_extra_a_sentence_says_what_to_install(
-    place: Place, terminals: list[Terminal], module: str, words: tuple[str, ...]
+    home_cli: HomeCli, terminals: list[Terminal], module: str, words: tuple[str, ...]
 ) -> None:
-    hidden = place.cwd / "hidden"
+    hidden = home_cli.cwd / "hidden"
     hidden.mkdir()
     (hidden / "sitecustomize.py").write_text(f"import sys; sys.modules['{module}'] = None")
-    terminal = top(terminals, place, words=words, env={"PYTHONPATH": str(hidden)})
+    terminal = top(terminals, home_cli, words=words, env={"PYTHONPATH": str(hidden)})
     assert terminal.wait_for_exit() == 2
     what = "`top` needs" if words == ("top",) else "A chat needs"
     assert terminal.raw.decode() == f"{what} the extra `tui`: pip install 'backburner[tui]'.\r\n"

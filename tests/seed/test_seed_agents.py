@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from conftest import CONFIG, Place, caller, wait_until
+from conftest import CONFIG, HomeCli, caller, wait_until
 
 from backburner.agent_tools.context import ToolContext
 from backburner.agent_tools.dispatcher import ToolDispatcher
@@ -27,14 +27,16 @@ def agents_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """One home with a model for all scenarios, so that the agent process is started once."""
     root = tmp_path_factory.mktemp("agents_home")
     (root / "project").mkdir()
-    place = Place(root / "home", root / "project")
+    home_cli = HomeCli(root / "home", root / "project")
     with ScriptedModel() as model:
-        place.configure(f'{CONFIG}[models]\ndefault = "openai-chat:scripted"\nbase_url = "{model.url}/v1"\n[tasks]\nmax_concurrent = 8\n')
-        yield SimpleNamespace(place=place, model=model)
-        place.stop_engine()
-        for one in place.processes():
+        home_cli.configure(
+            f'{CONFIG}[models]\ndefault = "openai-chat:scripted"\nbase_url = "{model.url}/v1"\n[tasks]\nmax_concurrent = 8\n'
+        )
+        yield SimpleNamespace(home_cli=home_cli, model=model)
+        home_cli.stop_engine()
+        for one in home_cli.processes():
             processes.send(one, signal.SIGTERM)
-        wait_until(lambda: not place.processes(), "the agent process to exit")
+        wait_until(lambda: not home_cli.processes(), "the agent process to exit")
 
 
 class Session:
@@ -62,9 +64,9 @@ class Session:
 
 @pytest.fixture
 async def session(agents_home: Any, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Session]:
-    monkeypatch.chdir(agents_home.place.cwd)
-    async with AsyncApp(lambda: open_app(str(agents_home.place.root), dict(agents_home.place.environ))) as home:
-        yield Session(home, re.sub("[^a-z0-9]", "-", request.node.name), str(agents_home.place.cwd))
+    monkeypatch.chdir(agents_home.home_cli.cwd)
+    async with AsyncApp(lambda: open_app(str(agents_home.home_cli.root), dict(agents_home.home_cli.environ))) as home:
+        yield Session(home, re.sub("[^a-z0-9]", "-", request.node.name), str(agents_home.home_cli.cwd))
 
 
 async def test_launch_background_task(session: Session, agents_home: Any) -> None:
@@ -213,7 +215,7 @@ async def test_reject_concurrent_resume(session: Session) -> None:
 async def test_handle_expired_session_on_resume(session: Session, agents_home: Any) -> None:
     task_id = await session.ask({"say": "first"})
     await session.block(task_id)
-    os.unlink(agents_home.place.folder(task_id) / "conversation.json")
+    os.unlink(agents_home.home_cli.folder(task_id) / "conversation.json")
     said = await session.call("background_resume", task_id=task_id, message="more")
     assert said["error"]["message"] == "Session expired or was deleted. Start a new background_task to continue."
 
@@ -287,8 +289,8 @@ async def test_detect_completion_via_event(session: Session, agents_home: Any) -
 async def test_fallback_to_polling(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A waiting client without wake-ups reads the ledger after five seconds and finds the notice."""
     task_id = await session.ask({"hang": 1, "say": "done"})
-    place = await session.home.call(lambda app: app.home)
-    monkeypatch.setattr(place, "create_socket_dir", lambda: str(tmp_path))  # no wake-ups arrive there
+    home_cli = await session.home.call(lambda app: app.home)
+    monkeypatch.setattr(home_cli, "create_socket_dir", lambda: str(tmp_path))  # no wake-ups arrive there
     assert (await session.block(task_id))["tasks"][0]["status"] == "completed"
     notices = await session.home.call(lambda app: app._ledger.notices.notices(project=None, unread=False))
     assert sum(notice.task_id == task_id for notice in notices) == 1

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from conftest import CONFIG, Place, wait_until
+from conftest import CONFIG, HomeCli, wait_until
 from mcp_client import Raw
 
 from backburner.services.app import open_app
@@ -85,52 +85,52 @@ LOOKS: Iterator[int] = iter(range(10_000))
 
 
 @pytest.fixture
-def home(place: Place) -> Iterator[Place]:
-    (place.root.parent / "bin").mkdir()
-    place.environ["PATH"] = f"{place.root.parent / 'bin'}:{os.environ['PATH']}"
+def home(home_cli: HomeCli) -> Iterator[HomeCli]:
+    (home_cli.root.parent / "bin").mkdir()
+    home_cli.environ["PATH"] = f"{home_cli.root.parent / 'bin'}:{os.environ['PATH']}"
     with ScriptedModel(answer_prompt) as model:
         rules = "".join(f'[[approval.rules]]\nname = "{program}"\ndecision = "allow"\ncommand = "{program} **"\n' for program in PROGRAMS)
-        place.configure(f'{CONFIG}{rules}[models]\nlocal = "openai-chat:local"\nlocal_base_url = "{model.url}/v1"\n')
-        yield place
-        place.stop_all()
+        home_cli.configure(f'{CONFIG}{rules}[models]\nlocal = "openai-chat:local"\nlocal_base_url = "{model.url}/v1"\n')
+        yield home_cli
+        home_cli.stop_all()
 
 
 PROGRAMS = ("gh run list", "kubectl rollout status", "bun test")
 
 
-def program(place: Place, name: str, prints: str, code: int = 0) -> None:
-    path = place.root.parent / "bin" / name
+def program(home_cli: HomeCli, name: str, prints: str, code: int = 0) -> None:
+    path = home_cli.root.parent / "bin" / name
     path.write_text(f"#!/bin/sh\ncat <<'END'\n{prints}\nEND\nexit {code}\n")
     path.chmod(0o755)
 
 
-def add(place: Place, task: dict[str, Any]) -> str:
-    with Raw(place) as client:
+def add(home_cli: HomeCli, task: dict[str, Any]) -> str:
+    with Raw(home_cli) as client:
         added = client.call("task_add", **task)["structuredContent"]
         assert added["status"] == "active", added
         return str(added["task_id"])
 
 
-def run_now(place: Place, name: str) -> dict[str, Any]:
-    run_id = place.ok("run-now", name).strip()
+def run_now(home_cli: HomeCli, name: str) -> dict[str, Any]:
+    run_id = home_cli.ok("run-now", name).strip()
 
     def run() -> dict[str, Any]:
-        return next(run for run in place.status(name)["runs"] if run["run_id"] == run_id)  # type: ignore[union-attr, attr-defined]
+        return next(run for run in home_cli.status(name)["runs"] if run["run_id"] == run_id)  # type: ignore[union-attr, attr-defined]
 
     wait_until(lambda: run()["completed_at"] or run()["status"] == "waiting", f"{run_id} to end", 40)
     assert run()["status"] == "completed", run()
     return run()
 
 
-def notice_texts(place: Place) -> list[str]:
+def notice_texts(home_cli: HomeCli) -> list[str]:
     """The new notices, of all recipients."""
-    with open_app(place.home, place.environ) as app:
+    with open_app(home_cli.home, home_cli.environ) as app:
         notices = app._ledger.notices.notices(project=None, unread=True)
         app.inbox.acknowledge(notice_ids=[notice.notice_id for notice in notices])
         return [notice.text.split(" (look")[0] for notice in notices if "(look" in notice.text]
 
 
-def test_check_ci_every_30_minutes(home: Place) -> None:
+def test_check_ci_every_30_minutes(home: HomeCli) -> None:
     """A notice when CI breaks, none while it stays broken with another wording, and none while it passes."""
     task = add(home, WATCH_CI)
     passing, failing = "completed\tsuccess\t4520", "completed\tfailure\t4521"
@@ -141,7 +141,7 @@ def test_check_ci_every_30_minutes(home: Place) -> None:
     assert str(home.status(task)["when"]).startswith("every 30m; next: ")
 
 
-def test_watch_this_deploy(home: Place) -> None:
+def test_watch_this_deploy(home: HomeCli) -> None:
     """No notice during the deploy, one when it is done; the task ends after 30 checks."""
     task = add(home, WATCH_DEPLOY)
     program(home, "kubectl", "Waiting for deployment rollout to finish: 1 of 3 updated replicas are available...", 1)
@@ -155,7 +155,7 @@ def test_watch_this_deploy(home: Place) -> None:
     assert home.status(task)["max_runs"] == 30 and "at most 30 times" in str(home.status(task)["when"])
 
 
-def test_run_tests_on_this_branch_when_i_push(home: Place) -> None:
+def test_run_tests_on_this_branch_when_i_push(home: HomeCli) -> None:
     git: Callable[..., object] = lambda *words: subprocess.run(  # noqa: E731
         ["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=home.cwd, check=True, capture_output=True
     )
@@ -176,7 +176,7 @@ def test_run_tests_on_this_branch_when_i_push(home: Place) -> None:
     assert len(commands) == 2
 
 
-def test_the_notice_of_an_agents_recurring_task_reaches_its_session_once(home: Place) -> None:
+def test_the_notice_of_an_agents_recurring_task_reaches_its_session_once(home: HomeCli) -> None:
     """The discovery example after the approval: the notice of a task added by an agent goes to its session, once."""
     program(home, "gh", "completed\tfailure\t42")
     with Raw(home) as client:

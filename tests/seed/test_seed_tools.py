@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from conftest import Place
+from conftest import HomeCli
 
 from backburner import BackgroundTools
 from backburner.agent_tools.commands import cancel_background_task, check_task_status, list_background_tasks, start_background_task
@@ -18,10 +18,12 @@ from backburner.testing.scripted_model import ScriptedModel
 
 
 @pytest.fixture
-async def ctx(place: Place) -> AsyncIterator[Any]:
-    place.ok("clear", str(place.finish("true")["task_id"]))  # the engine is running, so a task starts before the tool stops waiting for it
-    async with AsyncApp(lambda: open_app(str(place.root), dict(place.environ))) as home:
-        yield SimpleNamespace(deps=ToolContext(home, session="seed:1", cwd=str(place.cwd)))
+async def ctx(home_cli: HomeCli) -> AsyncIterator[Any]:
+    home_cli.ok(
+        "clear", str(home_cli.finish("true")["task_id"])
+    )  # the engine is running, so a task starts before the tool stops waiting for it
+    async with AsyncApp(lambda: open_app(str(home_cli.root), dict(home_cli.environ))) as home:
+        yield SimpleNamespace(deps=ToolContext(home, session="seed:1", cwd=str(home_cli.cwd)))
 
 
 async def test_start_background_task_tool(ctx: Any) -> None:
@@ -49,9 +51,9 @@ async def test_cancel_background_task_tool(ctx: Any) -> None:
     assert "cancelled" in result["display"].lower()
 
 
-async def test_list_background_tasks_tool(ctx: Any, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_list_background_tasks_tool(ctx: Any, home_cli: HomeCli, monkeypatch: pytest.MonkeyPatch) -> None:
     """Call tool, verify task list."""
-    monkeypatch.chdir(place.cwd)
+    monkeypatch.chdir(home_cli.cwd)
     for number in range(3):
         await start_background_task(ctx=ctx, command=f"echo {number}", description=f"Number {number}")
     result = await list_background_tasks(ctx=ctx, status_filter=None)
@@ -60,15 +62,15 @@ async def test_list_background_tasks_tool(ctx: Any, place: Place, monkeypatch: p
     assert "display" in result and "Number 2" in result["display"]
 
 
-async def _turn(place: Place, monkeypatch: pytest.MonkeyPatch, prompt: str) -> tuple[Any, list[Any]]:
+async def _turn(home_cli: HomeCli, monkeypatch: pytest.MonkeyPatch, prompt: str) -> tuple[Any, list[Any]]:
     """Run one turn of an agent with the tools against a scripted model; return its answer and its tool calls."""
     from pydantic_ai import Agent
     from pydantic_ai.messages import ToolCallPart
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.providers.openai import OpenAIProvider
 
-    monkeypatch.chdir(place.cwd)
-    for name, value in place.environ.items():
+    monkeypatch.chdir(home_cli.cwd)
+    for name, value in home_cli.environ.items():
         monkeypatch.setenv(name, value)
     with ScriptedModel() as model:
         provider = OpenAIProvider(base_url=f"{model.url}/v1", api_key="none")
@@ -78,21 +80,21 @@ async def _turn(place: Place, monkeypatch: pytest.MonkeyPatch, prompt: str) -> t
     return done.output, calls
 
 
-async def test_agent_proposes_background(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_agent_proposes_background(home_cli: HomeCli, monkeypatch: pytest.MonkeyPatch) -> None:
     """User asks to run tests, agent proposes background execution."""
-    (place.cwd / "test_it.py").write_text("def test_it(): pass\n")
+    (home_cli.cwd / "test_it.py").write_text("def test_it(): pass\n")
     script = '[{"tool": "start_background_task", "args": {"command": "pytest", "description": "All tests"}}, {"say": "Started in the background."}]'
-    output, calls = await _turn(place, monkeypatch, f"Run the full test suite [[script: {script}]]")
+    output, calls = await _turn(home_cli, monkeypatch, f"Run the full test suite [[script: {script}]]")
     assert "background" in output.lower()
     assert [call.tool_name for call in calls] == ["start_background_task"]
-    (task,) = place.json("list", "proposed")  # type: ignore[misc]
+    (task,) = home_cli.json("list", "proposed")  # type: ignore[misc]
     assert task["command"] == ["pytest"], "running the project's code needs approval"
 
 
-async def test_agent_checks_status(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_agent_checks_status(home_cli: HomeCli, monkeypatch: pytest.MonkeyPatch) -> None:
     """User asks 'What's the status of my task?', agent calls check_task_status."""
-    task_id = str(place.finish("echo", "hello from the task")["task_id"])
+    task_id = str(home_cli.finish("echo", "hello from the task")["task_id"])
     script = f'[{{"tool": "check_task_status", "args": {{"task_id": "{task_id}"}}}}, {{"say": "It completed."}}]'
-    output, calls = await _turn(place, monkeypatch, f"What's the status of task {task_id}? [[script: {script}]]")
+    output, calls = await _turn(home_cli, monkeypatch, f"What's the status of task {task_id}? [[script: {script}]]")
     assert any(call.tool_name == "check_task_status" for call in calls) and output == "It completed."
-    assert Path(place.root / "tasks" / task_id / "output.log").exists() and os.getcwd() == str(place.cwd)
+    assert Path(home_cli.root / "tasks" / task_id / "output.log").exists() and os.getcwd() == str(home_cli.cwd)

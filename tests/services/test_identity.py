@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import Place, caller, wait_until
+from conftest import HomeCli, caller, wait_until
 
 from backburner import NotAPerson
 from backburner.services.app import open_app
@@ -25,41 +25,41 @@ ESCAPES = {
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a file-lock limit")
 
 
-def _propose_command(place: Place) -> str:
-    return place.cli("run", "--", "install", "-d", "made").stdout.strip()
+def _propose_command(home_cli: HomeCli) -> str:
+    return home_cli.cli("run", "--", "install", "-d", "made").stdout.strip()
 
 
 @on_linux
 @pytest.mark.parametrize("escape", ESCAPES)
-def test_no_process_started_by_a_run_can_approve(place: Place, escape: str) -> None:
+def test_no_process_started_by_a_run_can_approve(home_cli: HomeCli, escape: str) -> None:
     if "script" in ESCAPES[escape] and not shutil.which("script"):
         pytest.skip("needs `script` of util-linux")
-    proposal, answer = _propose_command(place), place.cwd / "answer"
-    (place.cwd / "call.sh").write_text(f"{ME} approve {proposal} >{answer}.new 2>&1; echo $? >>{answer}.new; mv {answer}.new {answer}\n")
-    kept = " ".join(f"{name}={place.environ[name]}" for name in ("PATH", "HOME", "BACKBURNER_HOME"))
-    line = ESCAPES[escape].format(kept=kept, call=f"sh {place.cwd}/call.sh")
-    task_id = place.run(line, options=("--shell",))
+    proposal, answer = _propose_command(home_cli), home_cli.cwd / "answer"
+    (home_cli.cwd / "call.sh").write_text(f"{ME} approve {proposal} >{answer}.new 2>&1; echo $? >>{answer}.new; mv {answer}.new {answer}\n")
+    kept = " ".join(f"{name}={home_cli.environ[name]}" for name in ("PATH", "HOME", "BACKBURNER_HOME"))
+    line = ESCAPES[escape].format(kept=kept, call=f"sh {home_cli.cwd}/call.sh")
+    task_id = home_cli.run(line, options=("--shell",))
     wait_until(answer.exists, "the approval to be refused")
     assert answer.read_text().splitlines()[-1] == "3" and "Only a person can approve" in answer.read_text()
-    assert place.status(proposal)["status"] == "proposed"
-    place.cli("wait", task_id)
+    assert home_cli.status(proposal)["status"] == "proposed"
+    home_cli.cli("wait", task_id)
 
 
 @on_linux
-def test_runs_and_the_engine_have_the_lowered_limit_and_the_caller_has_not(place: Place) -> None:
+def test_runs_and_the_engine_have_the_lowered_limit_and_the_caller_has_not(home_cli: HomeCli) -> None:
     show = f"import resource; print(resource.getrlimit(10)[1] == {processes.INSIDE})"
-    task_id = str(place.finish("setsid", "env", "-i", sys.executable, "-c", show)["task_id"])
-    assert place.log(task_id) == b"True\n"
-    assert place.engine is not None
-    assert resource.prlimit(place.engine.pid, 10)[1] == processes.INSIDE
+    task_id = str(home_cli.finish("setsid", "env", "-i", sys.executable, "-c", show)["task_id"])
+    assert home_cli.log(task_id) == b"True\n"
+    assert home_cli.engine is not None
+    assert resource.prlimit(home_cli.engine.pid, 10)[1] == processes.INSIDE
     assert resource.getrlimit(10)[1] != processes.INSIDE and not processes.is_inside()
 
 
 @on_linux
-def test_an_engine_started_by_a_run_works_and_has_the_lowered_limit(place: Place) -> None:
-    inner = Place(place.root.parent / "inner", place.cwd)
-    task_id = str(place.finish(f"{ME} --home {inner.root} run --wait -- echo within", options=("--shell",))["task_id"])
-    assert b"within" in place.log(task_id)
+def test_an_engine_started_by_a_run_works_and_has_the_lowered_limit(home_cli: HomeCli) -> None:
+    inner = HomeCli(home_cli.root.parent / "inner", home_cli.cwd)
+    task_id = str(home_cli.finish(f"{ME} --home {inner.root} run --wait -- echo within", options=("--shell",))["task_id"])
+    assert b"within" in home_cli.log(task_id)
     wait_until(lambda: inner.engine, "the inner engine")
     assert inner.engine and resource.prlimit(inner.engine.pid, 10)[1] == processes.INSIDE
     inner.stop_engine()
@@ -80,31 +80,31 @@ def test_an_ordinary_user_cannot_raise_the_lowered_limit(shell: str) -> None:
 
 
 @pytest.mark.parametrize("via", ["channel:chat:9", "channel:", "to:chat", "tool", "cli"])
-def test_no_value_of_via_makes_the_caller_a_person(place: Place, via: str) -> None:
+def test_no_value_of_via_makes_the_caller_a_person(home_cli: HomeCli, via: str) -> None:
     """Answers from a channel use a separate method, so `via` alone must not be trusted."""
-    place.configure("")
-    proposal = _propose_command(place)
-    with open_app(str(place.root), {**place.environ, "CLAUDECODE": "1"}) as app:
+    home_cli.configure("")
+    proposal = _propose_command(home_cli)
+    with open_app(str(home_cli.root), {**home_cli.environ, "CLAUDECODE": "1"}) as app:
         for attempt in (
             lambda: app.approvals.approve(proposal, caller(app)._replace(via=via)),
-            lambda: app.approvals.trust_project(str(place.cwd), caller(app)._replace(via=via)),
+            lambda: app.approvals.trust_project(str(home_cli.cwd), caller(app)._replace(via=via)),
             lambda: app.identity.require_person(caller(app)._replace(via=via)),
         ):
             with pytest.raises(NotAPerson):
                 attempt()
-    assert place.status(proposal)["status"] == "proposed"
+    assert home_cli.status(proposal)["status"] == "proposed"
 
 
 @pytest.mark.parametrize(("env", "accepted"), [({}, True), ({"CLAUDECODE": "1"}, False), ({"BACKBURNER_TASK_ID": "task_x"}, False)])
-def test_the_library_may_approve_without_a_terminal_but_not_inside_a_task(place: Place, env: dict[str, str], accepted: bool) -> None:
+def test_the_library_may_approve_without_a_terminal_but_not_inside_a_task(home_cli: HomeCli, env: dict[str, str], accepted: bool) -> None:
     """Without a terminal, the command line is refused, but a program that embeds the library is not."""
-    place.configure("")
-    proposal = _propose_command(place)
-    refused = place.cli("approve", proposal, start_new_session=True)
+    home_cli.configure("")
+    proposal = _propose_command(home_cli)
+    refused = home_cli.cli("approve", proposal, start_new_session=True)
     assert refused.returncode == 3 and "approval needs a terminal" in refused.stderr
-    line = f"from backburner import BackburnerSync\nwith BackburnerSync.open({str(place.root)!r}) as bb: bb.approve({proposal!r})"
+    line = f"from backburner import BackburnerSync\nwith BackburnerSync.open({str(home_cli.root)!r}) as bb: bb.approve({proposal!r})"
     done = subprocess.run(
-        [sys.executable, "-c", line], env={**place.environ, **env}, start_new_session=True, capture_output=True, text=True, timeout=40
+        [sys.executable, "-c", line], env={**home_cli.environ, **env}, start_new_session=True, capture_output=True, text=True, timeout=40
     )
     assert (done.returncode == 0) == accepted and ("NotAPerson" in done.stderr) == (not accepted), done.stderr
-    assert (place.status(proposal)["status"] == "proposed") == (not accepted)
+    assert (home_cli.status(proposal)["status"] == "proposed") == (not accepted)

@@ -35,7 +35,7 @@ DELAYS = [1000, 2000, 4000]  # milliseconds before the next restart, by number o
 
 @dataclass
 class Model:
-    """The expected state of one task and its latest run. `place` is its place in the queue."""
+    """The expected state of one task and its latest run. `position` is its position in the queue."""
 
     state: str
     runner: str = ENGINE
@@ -49,7 +49,7 @@ class Model:
     n: int = 0
     result: str | None = None
     owner: ProcessId | None = None
-    place: int = 0
+    position: int = 0
     started: int = 0
     cancel: bool = False
     waits: set[str] = field(default_factory=set)  # open dependencies
@@ -83,7 +83,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.events: list[tuple[str, str]] = []
         self.event_ids: list[int] = []
         self.highest = 0
-        self.places = itertools.count()
+        self.positions = itertools.count()
         self.failed_dependents: list[tuple[str, str]] = []
         self.now = NOW
         self.ledgers: list[Ledger] = []
@@ -137,7 +137,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def begin(self, task_id: str, runner: str) -> None:
         """The first run of an approved task."""
         one = self.model[task_id]
-        one.state, one.runner, one.run, one.n, one.place = "active", runner, "pending", 1, next(self.places)
+        one.state, one.runner, one.run, one.n, one.position = "active", runner, "pending", 1, next(self.positions)
         self.record_dependencies(one)
         if any(other not in self.model or self.model[other].state not in ("proposed", "active") for other in one.waits):
             self.end(task_id, "failed", self.now, "dependency")
@@ -153,7 +153,7 @@ class LedgerMachine(RuleBasedStateMachine):
             one.lasted.append(at - one.started)
             row = next((back for back, lasted in enumerate(reversed(one.lasted), 1) if lasted >= STEADY), len(one.lasted))
             if row <= one.restarts:
-                one.run, one.n, one.owner, one.due, one.place = "pending", one.n + 1, None, at + DELAYS[row - 1], next(self.places)
+                one.run, one.n, one.owner, one.due, one.position = "pending", one.n + 1, None, at + DELAYS[row - 1], next(self.positions)
                 self.record_events(("run_failed", task_id))
                 return
         one.run, one.state, one.result = state, TASK_OF[state], result
@@ -176,7 +176,7 @@ class LedgerMachine(RuleBasedStateMachine):
         """The tasks that may be claimed: by priority, then oldest first."""
         free = [task_id for task_id, one in self.model.items() if one.run == "pending" and one.runner == runner and not one.waits]
         due = [task_id for task_id in free if (self.model[task_id].due or 0) <= now]
-        return sorted(due, key=lambda task_id: (-self.model[task_id].priority, self.model[task_id].place))
+        return sorted(due, key=lambda task_id: (-self.model[task_id].priority, self.model[task_id].position))
 
     def take(self, task_ids: list[str], owner: ProcessId) -> None:
         for task_id in task_ids:
@@ -423,7 +423,7 @@ class LedgerMachine(RuleBasedStateMachine):
         live = [one for one in self.model.values() if one.run in ("pending", "running")]
         runs = self.ledger.live_work.live_runs()
         assert len(runs) == len(live)
-        assert [self.model[run.task_id].place for run in runs] == sorted(one.place for one in live)
+        assert [self.model[run.task_id].position for run in runs] == sorted(one.position for one in live)
 
     @invariant()
     def every_ended_run_has_exactly_one_notice(self) -> None:

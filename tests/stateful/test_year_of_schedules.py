@@ -89,13 +89,13 @@ class TaskHistory:
         parts = [*self.parts[:-1], [self.parts[-1][0], self.due, self.due]] if self.due is not None else self.parts
         last = max(part[1] for part in parts)
         true = list(takewhile(lambda slot: slot < last, slots(self.schedule, min(part[0] for part in parts))))
-        place, found, counted = {slot: n for n, slot in enumerate(true)}, {row[0]: row[1] for row in rows}, set()
+        index_of, found, counted = {slot: n for n, slot in enumerate(true)}, {row[0]: row[1] for row in rows}, set()
         assert len(found) == len(rows), "a slot has two rows"
         for slot, n, state, reason, number in rows:
-            assert slot in place and any(begin < slot < end for begin, end, _ in parts), f"{slot} is no slot, or one of a pause"
+            assert slot in index_of and any(begin < slot < end for begin, end, _ in parts), f"{slot} is no slot, or one of a pause"
             assert n > 0 or (state == "skipped" and reason)
             if number:
-                before = true[max(0, place[slot] - number) : place[slot]]
+                before = true[max(0, index_of[slot] - number) : index_of[slot]]
                 assert len(before) == number and not any(found.get(other, 1) < 0 for other in before), "not so many slots"
                 counted |= set(before)
         wanted = [slot for slot in true if any(begin < slot < end for begin, _, end in parts)]

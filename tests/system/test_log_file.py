@@ -220,7 +220,7 @@ def expected(sent: bytes, cursor: int, cuts: list[tuple[int, int]]) -> bytes:
 
 def edges(cuts: list[tuple[int, int]]) -> list[int]:
     """Cursors at which errors are likely."""
-    return [place + near for start, dropped in cuts for place in (start, start + dropped) for near in (-1, 0, 1)]
+    return [offset + near for start, dropped in cuts for offset in (start, start + dropped) for near in (-1, 0, 1)]
 
 
 def test_a_cursor_stays_valid_after_cuts_before_and_after_it(tmp_path: Path, capping: tuple[OutputLimit, Callable[[bytes], None]]) -> None:
@@ -253,12 +253,12 @@ def test_offsets_and_cursors_convert_both_ways(tmp_path: Path, capping: tuple[Ou
     ((start, dropped),) = cuts_of(tmp_path)
     end = start + len(cut_marker(dropped))
     with Log(str(tmp_path)) as log:
-        for place in (len(HEADER), start - 1, start, end, end + 1, log.size):
-            assert log.position(log.cursor(place)) == place
-        for place in (start + 1, end - 1):
-            assert log.position(log.cursor(place)) == start, "half a marker is given once more as a whole"
-        for place in (0, 5):
-            assert log.position(log.cursor(place)) == len(HEADER)
+        for offset in (len(HEADER), start - 1, start, end, end + 1, log.size):
+            assert log.position(log.cursor(offset)) == offset
+        for offset in (start + 1, end - 1):
+            assert log.position(log.cursor(offset)) == start, "half a marker is given once more as a whole"
+        for offset in (0, 5):
+            assert log.position(log.cursor(offset)) == len(HEADER)
 
 
 def test_cursors_of_an_open_log_stay_valid_while_it_is_finished(tmp_path: Path) -> None:
@@ -295,4 +295,4 @@ def test_a_capped_file_of_another_log_shifts_no_cursor(tmp_path: Path, note: str
     (tmp_path / ".capped").write_text(note)
     with Log(str(tmp_path)) as log:
         places = [len(HEADER), 5000, log.size]
-        assert [log.cursor(place) for place in places] == [log.position(place) for place in places] == places
+        assert [log.cursor(offset) for offset in places] == [log.position(offset) for offset in places] == places

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from conftest import CONFIG, Place, wait_until
+from conftest import CONFIG, HomeCli, wait_until
 
 from backburner.testing.scripted_model import ScriptedModel
 
@@ -21,18 +21,18 @@ def model() -> Iterator[ScriptedModel]:
 
 
 @pytest.fixture
-def home(place: Place, model: ScriptedModel) -> Iterator[Place]:
+def home(home_cli: HomeCli, model: ScriptedModel) -> Iterator[HomeCli]:
     """A home whose default model is the scripted model."""
-    place.configure(f'{CONFIG}[models]\ndefault = "openai-chat:scripted"\nbase_url = "{model.url}/v1"\n')
-    yield place
-    place.stop_all()
+    home_cli.configure(f'{CONFIG}[models]\ndefault = "openai-chat:scripted"\nbase_url = "{model.url}/v1"\n')
+    yield home_cli
+    home_cli.stop_all()
 
 
 def script(*steps: dict[str, Any]) -> str:
     return f"Please [[script: {json.dumps(steps)}]]"
 
 
-def test_ask_an_agent_and_continue_the_conversation(home: Place) -> None:
+def test_ask_an_agent_and_continue_the_conversation(home: HomeCli) -> None:
     """`ask` starts the built-in agent. Its answer is the output of the task. `resume` sends another message."""
     (home.cwd / "notes.txt").write_text("hello")
     task_id = home.ok("ask", script({"tool": "read_file", "args": {"path": "notes.txt"}}, {"say": "It contains hello."})).strip()
@@ -45,7 +45,7 @@ def test_ask_an_agent_and_continue_the_conversation(home: Place) -> None:
 
 
 @pytest.mark.parametrize("answer", ["approve", "reject"])
-def test_an_agent_waits_until_its_command_is_approved_or_rejected(home: Place, answer: str) -> None:
+def test_an_agent_waits_until_its_command_is_approved_or_rejected(home: HomeCli, answer: str) -> None:
     """The command of an agent is a separate task. While it needs approval, the run of the agent is `waiting`."""
     (home.cwd / "old.txt").write_text("x")
     task_id = home.ok("ask", script({"tool": "run_command", "args": {"command": "rm old.txt"}}, {"say": "Finished."})).strip()
@@ -60,7 +60,7 @@ def test_an_agent_waits_until_its_command_is_approved_or_rejected(home: Place, a
     assert (home.cwd / "old.txt").exists() == (answer == "reject")
 
 
-def test_an_agent_cannot_read_outside_its_project(home: Place, model: ScriptedModel) -> None:
+def test_an_agent_cannot_read_outside_its_project(home: HomeCli, model: ScriptedModel) -> None:
     """The tool call fails, and the agent continues."""
     (home.cwd.parent / "secret.txt").write_text("confidential")
     task_id = home.ok("ask", script({"tool": "read_file", "args": {"path": "../secret.txt"}}, {"say": "I may not."})).strip()

@@ -3,30 +3,30 @@
 import asyncio
 from pathlib import Path
 
-from conftest import Place, wait_until
+from conftest import HomeCli, wait_until
 
 from backburner import TaskRunner, TaskStatus, TaskStorage
 
 
-def test_clear_removes_ended_tasks_with_their_folders(place: Place) -> None:
+def test_clear_removes_ended_tasks_with_their_folders(home_cli: HomeCli) -> None:
     """A running task is never removed."""
-    ended = str(place.finish("true")["task_id"])
-    running = place.run("sleep", "600")
-    assert place.json("clear", "--ended") == {"cleared": [ended]}
-    assert not place.folder(ended).exists() and place.cli("status", ended).returncode == 4
-    assert place.cli("clear", running).returncode == 2 and place.folder(running).exists()
-    place.ok("cancel", running)
+    ended = str(home_cli.finish("true")["task_id"])
+    running = home_cli.run("sleep", "600")
+    assert home_cli.json("clear", "--ended") == {"cleared": [ended]}
+    assert not home_cli.folder(ended).exists() and home_cli.cli("status", ended).returncode == 4
+    assert home_cli.cli("clear", running).returncode == 2 and home_cli.folder(running).exists()
+    home_cli.ok("cancel", running)
 
 
-def test_compact_removes_old_runs_of_recurring_tasks_except_the_latest(place: Place) -> None:
+def test_compact_removes_old_runs_of_recurring_tasks_except_the_latest(home_cli: HomeCli) -> None:
     """The task itself stays active."""
-    place.ok("add", "job", "--every", "1h", "--", "true")
+    home_cli.ok("add", "job", "--every", "1h", "--", "true")
     for count in (1, 2, 3):
-        place.ok("run-now", "job")
-        wait_until(lambda count=count: _completed_runs(place) == count, f"run {count}")
-    place.ok("compact", "job", "--days", "0")
-    assert _completed_runs(place) == 1 and len(list((place.root / "tasks").iterdir())) == 1
-    assert place.status("job")["status"] == "active"
+        home_cli.ok("run-now", "job")
+        wait_until(lambda count=count: _completed_runs(home_cli) == count, f"run {count}")
+    home_cli.ok("compact", "job", "--days", "0")
+    assert _completed_runs(home_cli) == 1 and len(list((home_cli.root / "tasks").iterdir())) == 1
+    assert home_cli.status("job")["status"] == "active"
 
 
 async def test_an_embedded_runner_removes_tasks_older_than_a_number_of_days(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ async def test_an_embedded_runner_removes_tasks_older_than_a_number_of_days(tmp_
     await runner.close()
 
 
-def _completed_runs(place: Place) -> int:
-    runs = place.status("job")["runs"]
+def _completed_runs(home_cli: HomeCli) -> int:
+    runs = home_cli.status("job")["runs"]
     assert isinstance(runs, list)
     return sum(run["status"] == "completed" for run in runs)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Place
+from conftest import HomeCli
 from terminal import Terminal
 
 from backburner.core.notice_text import NOTICE_PREFIX
@@ -44,13 +44,13 @@ class ScriptedReplies:
 class Chats:
     """`with chats.open() as terminal` runs `backburner chat` in a new terminal, in the project of the test."""
 
-    def __init__(self, place: Place, model: ScriptedModel, replies: ScriptedReplies) -> None:
-        self.place, self.model, self.replies = place, model, replies
+    def __init__(self, home_cli: HomeCli, model: ScriptedModel, replies: ScriptedReplies) -> None:
+        self.home_cli, self.model, self.replies = home_cli, model, replies
 
     def open(self, *words: str, columns: int = 100, rows: int = 30, env: dict[str, str] | None = None, early: bool = False) -> Terminal:
         """Start a chat and wait for its prompt; with `early`, do not wait."""
         command = [sys.executable, "-m", "backburner", "chat", *words]
-        terminal = Terminal(command, cwd=self.place.cwd, env={**self.place.environ, **(env or {})}, columns=columns, rows=rows)
+        terminal = Terminal(command, cwd=self.home_cli.cwd, env={**self.home_cli.environ, **(env or {})}, columns=columns, rows=rows)
         if not early:
             terminal.wait(lambda t: any(line.startswith(("›", ">")) for line in t.lines))
         return terminal
@@ -91,7 +91,7 @@ def wait_for_question(terminal: Terminal) -> None:
 
 def chat_session(chats: Chats) -> str:
     """The session id of the newest chat."""
-    return str(re.findall(r"chat:\S+", chats.place.ok("sessions"))[0])
+    return str(re.findall(r"chat:\S+", chats.home_cli.ok("sessions"))[0])
 
 
 @pytest.fixture(scope="session")
@@ -99,10 +99,10 @@ def chat_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, 
     replies = ScriptedReplies()
     with ScriptedModel(think=replies.next_step) as model:
         root = tmp_path_factory.mktemp("chats")
-        place = Place(root / "home", root)
-        place.configure(CONFIG.format(model='"openai-chat:scripted"', base=f'base_url = "{model.url}/v1"'))
+        home_cli = HomeCli(root / "home", root)
+        home_cli.configure(CONFIG.format(model='"openai-chat:scripted"', base=f'base_url = "{model.url}/v1"'))
         yield root, model, replies
-        place.stop_all()
+        home_cli.stop_all()
 
 
 @pytest.fixture
@@ -111,6 +111,6 @@ def chats(chat_home: tuple[Path, ScriptedModel, ScriptedReplies], tmp_path: Path
     project = tmp_path / "project"
     project.mkdir()
     replies.steps.clear()
-    place = Place(root / "home", project)
-    place.environ |= {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
-    return Chats(place, model, replies)
+    home_cli = HomeCli(root / "home", project)
+    home_cli.environ |= {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
+    return Chats(home_cli, model, replies)

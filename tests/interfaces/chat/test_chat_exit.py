@@ -23,7 +23,7 @@ def test_a_message_entered_right_before_exit_is_sent(chats: Chats) -> None:
     with chats.open("--resume") as terminal:
         terminal.wait("› hang")
         terminal.wait("Esc stops the answer")
-    chats.place.ok("cancel", "last")
+    chats.home_cli.ok("cancel", "last")
 
 
 def test_a_message_entered_before_the_home_is_open_is_sent_or_reported(chats: Chats) -> None:
@@ -43,7 +43,7 @@ def test_unsent_messages_are_shown_at_exit(chats: Chats) -> None:
         terminal.type(CTRL_D)
         terminal.ended()
         assert "Not sent: say this later" in terminal.history
-    chats.place.ok("cancel", "last")
+    chats.home_cli.ok("cancel", "last")
 
 
 def test_sigterm_restores_the_terminal(chats: Chats) -> None:
@@ -55,7 +55,7 @@ def test_sigterm_restores_the_terminal(chats: Chats) -> None:
 
 def test_a_deleted_project_directory_is_reported_and_the_chat_can_quit(chats: Chats) -> None:
     with chats.open() as terminal:
-        shutil.rmtree(chats.place.cwd)
+        shutil.rmtree(chats.home_cli.cwd)
         terminal.type("hello\r")
         terminal.wait(lambda t: "does not exist" in " ".join(t.history.split()))
         terminal.type("/background echo x\r")

@@ -18,7 +18,7 @@ CTRL_C = "\x03"
 def test_notices_appear_above_the_input_line_and_do_not_change_it(chats: Chats) -> None:
     with chats.open() as terminal:
         type_and_wait(terminal, "half a line")
-        chats.place.ok("run", "--", "echo", "something ended")
+        chats.home_cli.ok("run", "--", "echo", "something ended")
         terminal.wait("completed: something ended")
         terminal.wait(lambda t: line_of(t) == "› half a line")
         terminal.type(" and the rest\r")
@@ -26,10 +26,10 @@ def test_notices_appear_above_the_input_line_and_do_not_change_it(chats: Chats) 
 
 
 def test_many_notices_are_combined_into_one_line_while_the_user_types(chats: Chats, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(chats.place.cwd)
-    with chats.open() as terminal, open_app(str(chats.place.root), dict(chats.place.environ)) as app:
+    monkeypatch.chdir(chats.home_cli.cwd)
+    with chats.open() as terminal, open_app(str(chats.home_cli.root), dict(chats.home_cli.environ)) as app:
         type_and_wait(terminal, "before")
-        known = app.submissions.submit(request(command=("true",), cwd=str(chats.place.cwd)), caller(app))
+        known = app.submissions.submit(request(command=("true",), cwd=str(chats.home_cli.cwd)), caller(app))
         app.waiting.wait([known.task.task_id], 60)
         database = app._ledger.database
         with database.transaction():

@@ -16,8 +16,8 @@ ESC, CTRL_C, CTRL_R = "\x1b", "\x03", "\x12"
 
 
 def test_text_being_typed_does_not_answer_a_question(chats: Chats) -> None:
-    place = chats.place
-    (place.cwd / "precious").write_text("x")
+    home_cli = chats.home_cli
+    (home_cli.cwd / "precious").write_text("x")
     chats.replies["tidy"] = [{"hang": 1.0, "tool": "run_command", "args": {"command": "rm precious"}}, {"say": "done"}]
     with chats.open() as terminal:
         terminal.type("tidy up\r")
@@ -28,7 +28,7 @@ def test_text_being_typed_does_not_answer_a_question(chats: Chats) -> None:
             terminal.read(0.2)
             count += 1
         terminal.wait(lambda t: line_of(t) == f"› {'y' * count}")  # all of them are in the input line
-        assert (place.cwd / "precious").exists()
+        assert (home_cli.cwd / "precious").exists()
         terminal.type(CTRL_C)
         terminal.wait("Start in background? [y/n")
         terminal.type("y")  # pressed right after the question appeared, so it goes to the input line
@@ -44,12 +44,12 @@ def test_text_being_typed_does_not_answer_a_question(chats: Chats) -> None:
         terminal.read(0.8)
         terminal.type("n\r")
         terminal.wait("done")
-        assert (place.cwd / "precious").exists()
+        assert (home_cli.cwd / "precious").exists()
 
 
 def test_a_postponed_question_can_be_answered_later(chats: Chats) -> None:
-    place = chats.place
-    (place.cwd / "precious").write_text("x")
+    home_cli = chats.home_cli
+    (home_cli.cwd / "precious").write_text("x")
     chats.replies["tidy"] = [{"tool": "run_command", "args": {"command": "rm precious"}}, {"say": "All tidy."}]
     with chats.open() as terminal:
         terminal.type("tidy up\r")
@@ -64,11 +64,11 @@ def test_a_postponed_question_can_be_answered_later(chats: Chats) -> None:
         terminal.read(1.6)
         terminal.type("y\r")
         terminal.wait("All tidy.")
-        assert not (place.cwd / "precious").exists()
+        assert not (home_cli.cwd / "precious").exists()
 
 
 def test_a_file_edit_of_the_agent_needs_approval_in_therun_chat(chats: Chats) -> None:
-    (chats.place.cwd / "a.txt").write_text("old")
+    (chats.home_cli.cwd / "a.txt").write_text("old")
     chats.replies["change"] = [{"tool": "write_file", "args": {"path": "a.txt", "content": "new"}}, {"say": "Changed."}]
     with chats.open() as terminal:
         terminal.type("change it\r")
@@ -77,11 +77,11 @@ def test_a_file_edit_of_the_agent_needs_approval_in_therun_chat(chats: Chats) ->
         terminal.read(0.8)
         terminal.type("y\r")
         terminal.wait("Changed.")
-        assert (chats.place.cwd / "a.txt").read_text() == "new"
+        assert (chats.home_cli.cwd / "a.txt").read_text() == "new"
 
 
 def test_an_approval_applies_only_to_the_step_that_was_shown(chats: Chats) -> None:
-    here = chats.place.cwd
+    here = chats.home_cli.cwd
     for name in ("a.txt", "b.txt"):
         (here / name).write_text("old")
     calls = [{"tool": "write_file", "args": {"path": name, "content": text}} for name, text in (("a.txt", "harmless"), ("b.txt", "EVIL"))]
@@ -104,7 +104,7 @@ def test_an_approval_applies_only_to_the_step_that_was_shown(chats: Chats) -> No
 
 
 def test_typing_in_the_history_search_answers_no_question(chats: Chats) -> None:
-    (chats.place.cwd / "precious").write_text("x")
+    (chats.home_cli.cwd / "precious").write_text("x")
     chats.replies["tidy"] = [{"hang": 1.0, "tool": "run_command", "args": {"command": "rm precious"}}, {"say": "All tidy."}]
     with chats.open() as terminal:
         terminal.type("say hi\r")
@@ -117,7 +117,7 @@ def test_typing_in_the_history_search_answers_no_question(chats: Chats) -> None:
         assert "Start in background?" not in terminal.text
         terminal.type("\r")
         terminal.read(1)
-        assert (chats.place.cwd / "precious").exists()
+        assert (chats.home_cli.cwd / "precious").exists()
         terminal.type(CTRL_C)
         wait_for_question(terminal)
         terminal.type("n\r")
@@ -125,7 +125,7 @@ def test_typing_in_the_history_search_answers_no_question(chats: Chats) -> None:
 
 
 def test_text_typed_before_a_question_is_no_answer_in_a_plain_terminal(chats: Chats) -> None:
-    (chats.place.cwd / "precious").write_text("x")
+    (chats.home_cli.cwd / "precious").write_text("x")
     chats.replies["tidy"] = [
         {"hang": 1.5, "say": "\x1b[2JI tidy.", "tool": "run_command", "args": {"command": "rm precious"}},
         {"say": "All tidy."},
@@ -136,7 +136,7 @@ def test_text_typed_before_a_question_is_no_answer_in_a_plain_terminal(chats: Ch
         terminal.type("y\n")
         terminal.wait("Start in background? [y/n]")
         terminal.read(1.5)
-        assert (chats.place.cwd / "precious").exists() and b"\x1b" not in terminal.raw
+        assert (chats.home_cli.cwd / "precious").exists() and b"\x1b" not in terminal.raw
         terminal.type("n\n")
         terminal.wait("All tidy.")
         terminal.type(CTRL_C)
@@ -157,19 +157,19 @@ def test_no_output_appears_between_a_question_and_its_prompt(chats: Chats) -> No
 
 
 def test_notices_appear_while_a_question_has_no_directory_any_more(chats: Chats, monkeypatch: pytest.MonkeyPatch) -> None:
-    gone = chats.place.cwd / "sub"
+    gone = chats.home_cli.cwd / "sub"
     gone.mkdir()
-    monkeypatch.chdir(chats.place.cwd)
+    monkeypatch.chdir(chats.home_cli.cwd)
     with chats.open() as terminal:
         terminal.type("hello\r")
         terminal.wait("You said: hello")
-        with open_app(str(chats.place.root), dict(chats.place.environ)) as app:
+        with open_app(str(chats.home_cli.root), dict(chats.home_cli.environ)) as app:
             app.submissions.submit(request(command=("rm", "x"), cwd=str(gone), environment={}, session=chat_session(chats)), caller(app))
         wait_for_question(terminal)
         terminal.type(ESC)
         terminal.wait("Postponed")
         shutil.rmtree(gone)
-        chats.place.ok("run", "--", "echo", "something ended")
+        chats.home_cli.ok("run", "--", "echo", "something ended")
         terminal.wait("something ended")
     with chats.open("--resume") as terminal:
         terminal.wait("You said: hello")
@@ -179,7 +179,7 @@ def test_notices_appear_while_a_question_has_no_directory_any_more(chats: Chats,
 
 
 def test_requests_in_other_directories_and_of_sub_agents_are_asked_here(chats: Chats) -> None:
-    other = chats.place.cwd.parent / "elsewhere"
+    other = chats.home_cli.cwd.parent / "elsewhere"
     other.mkdir()
     arguments = {"command": "rm x", "description": "x", "working_directory": str(other)}
     chats.replies["there"] = [{"tool": "start_background_task", "args": arguments}, {"say": "It was refused."}]
@@ -199,7 +199,7 @@ def test_requests_in_other_directories_and_of_sub_agents_are_asked_here(chats: C
 
 def test_a_later_step_is_asked_for_after_an_earlier_one_was_postponed(chats: Chats) -> None:
     for name in ("first", "second"):
-        (chats.place.cwd / name).write_text("old")
+        (chats.home_cli.cwd / name).write_text("old")
         chats.replies[f"{name} one"] = [{"tool": "write_file", "args": {"path": name, "content": "new"}}, {"say": f"done {name}"}]
     with chats.open() as terminal:
         terminal.type("first one\r")

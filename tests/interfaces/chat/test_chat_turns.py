@@ -7,7 +7,7 @@ import signal
 import sys
 
 from chat_fixture import Chats, chat_home, chat_session, chats, idle, line_of, type_and_wait  # noqa: F401
-from conftest import Place, wait_until
+from conftest import HomeCli, wait_until
 from terminal import Terminal
 
 ESC, CTRL_D = "\x1b", "\x04"
@@ -39,14 +39,14 @@ def test_a_chat_ended_by_another_process_starts_a_new_conversation(chats: Chats)
     with chats.open() as terminal:
         terminal.type("hang\r")
         terminal.wait("Esc stops")
-        chats.place.ok("sessions", "end", chat_session(chats))
+        chats.home_cli.ok("sessions", "end", chat_session(chats))
         terminal.read(3)
         terminal.type("hello again\r")
         terminal.wait("You said: hello again")
         assert terminal.history.count("not found") <= 2
         terminal.wait(idle)
-        task_id = chats.place.json("list", "completed")[0]["task_id"]  # type: ignore[index]
-        chats.place.ok("clear", task_id)
+        task_id = chats.home_cli.json("list", "completed")[0]["task_id"]  # type: ignore[index]
+        chats.home_cli.ok("clear", task_id)
         terminal.type("and again\r")
         terminal.wait("You said: and again")
 
@@ -74,8 +74,8 @@ def test_escape_stops_the_answer_but_not_background_tasks(chats: Chats) -> None:
         terminal.wait(lambda t: line_of(t) == "› a draft")
         terminal.type("\r")
         terminal.wait("You said: a draft")
-        (task,) = chats.place.json("list", "running")  # type: ignore[misc]
-        chats.place.ok("cancel", task["task_id"])
+        (task,) = chats.home_cli.json("list", "running")  # type: ignore[misc]
+        chats.home_cli.ok("cancel", task["task_id"])
 
 
 def test_a_slow_command_of_the_agent_continues_in_the_background(chats: Chats) -> None:
@@ -98,7 +98,7 @@ def test_a_chat_killed_during_a_turn_is_resumed_without_loss(chats: Chats) -> No
         terminal.wait("First I look.")
         os.kill(terminal.pid, signal.SIGKILL)
         terminal.ended()
-    assert "sleep 8" in [" ".join(task["command"] or ()) for task in chats.place.json("list", "running")]  # type: ignore[union-attr, index, call-overload]
+    assert "sleep 8" in [" ".join(task["command"] or ()) for task in chats.home_cli.json("list", "running")]  # type: ignore[union-attr, index, call-overload]
     with chats.open("--resume") as terminal:
         terminal.wait("› do it twice")
         terminal.wait("First I look.")
@@ -113,9 +113,9 @@ def test_a_chat_killed_during_a_turn_is_resumed_without_loss(chats: Chats) -> No
     assert sum("do it twice" in str(request["messages"][-1]) for request in chats.model.requests) == 1, "the message was sent once"
 
 
-def test_without_a_model_slash_commands_work_and_help_is_shown(place: Place) -> None:
+def test_without_a_model_slash_commands_work_and_help_is_shown(home_cli: HomeCli) -> None:
     command = [sys.executable, "-m", "backburner", "chat"]
-    with Terminal(command, cwd=place.cwd, env=place.environ) as terminal:
+    with Terminal(command, cwd=home_cli.cwd, env=home_cli.environ) as terminal:
         terminal.wait("No model is configured for agents.")
         terminal.type("hello?\r")
         terminal.wait(lambda t: t.history.count("No model is configured for agents.") == 2)
@@ -123,7 +123,7 @@ def test_without_a_model_slash_commands_work_and_help_is_shown(place: Place) -> 
         terminal.wait("completed: works")
         terminal.type("/quit\r")
         assert terminal.ended() == 0
-    place.stop_all()
+    home_cli.stop_all()
 
 
 def test_quit_with_end_cancels_and_deletes_the_tasks_of_therun_chat(chats: Chats) -> None:
@@ -134,7 +134,7 @@ def test_quit_with_end_cancels_and_deletes_the_tasks_of_therun_chat(chats: Chats
         terminal.wait("You said: hello")
         terminal.type("/quit --end\r")
         assert terminal.ended() == 0
-    wait_until(lambda: chats.place.json("list") == [], "its tasks to be deleted")
+    wait_until(lambda: chats.home_cli.json("list") == [], "its tasks to be deleted")
     with chats.open("--resume") as terminal:  # the session still exists, without messages
         terminal.type("hello again\r")
         terminal.wait("You said: hello again")

@@ -23,7 +23,7 @@ def _script_background_command(chats: Chats, words: str, command: str, descripti
     """Script the agent: it starts a command in the background and reports the task id."""
     start = {"say": reply, "tool": "start_background_task", "args": {"command": command, "description": description}}
     chats.replies[words] = [start, {"say": "Started task {task_id}. Use `/status {task_id}` to check progress."}]
-    (chats.place.cwd / "work.py").write_text(_SLOW)
+    (chats.home_cli.cwd / "work.py").write_text(_SLOW)
 
 
 def _approve(terminal: Terminal) -> str:
@@ -45,11 +45,11 @@ def test_long_test_runs(chats: Chats) -> None:
             {"tool": "check_task_status", "args": {"task_id": task_id}},
             {"say": "Running, **47** tests passed so far."},
         ]
-        wait_until(lambda: b"47/91" in chats.place.log(task_id), "half of the work")
+        wait_until(lambda: b"47/91" in chats.home_cli.log(task_id), "half of the work")
         terminal.type("What's the status of my tests?\r")  # the input line is free while the task runs
         terminal.wait("Running, 47 tests passed so far.")
         assert chats.requests("47/91 PASSED"), "the agent has read the progress"
-        (chats.place.cwd / "go").touch()
+        (chats.home_cli.cwd / "go").touch()
         terminal.wait(f"Background task {task_id} completed: 89 passed, 2 failed.")
         terminal.type("And now?\r")
         terminal.wait("You said: And now?")
@@ -62,23 +62,23 @@ def test_long_test_runs(chats: Chats) -> None:
 
 
 def test_large_file_processing(chats: Chats) -> None:
-    (chats.place.cwd / "assets").mkdir()
+    (chats.home_cli.cwd / "assets").mkdir()
     _script_background_command(
         chats, "PNG images", "python3 work.py 247 132 converted '247 files converted, 0 errors'", "Convert", "Processing 247 PNG files."
     )
     with chats.open(columns=110, rows=40) as terminal:
         terminal.type("Convert all PNG images in assets to WebP format\r")
         task_id = _approve(terminal)
-        wait_until(lambda: b"132/247" in chats.place.log(task_id), "half of the work")
+        wait_until(lambda: b"132/247" in chats.home_cli.log(task_id), "half of the work")
         terminal.type(f"/status {task_id}\r")
         terminal.wait("132/247")
         terminal.wait("53%")
-        (chats.place.cwd / "go").touch()
+        (chats.home_cli.cwd / "go").touch()
         terminal.wait(f"Background task {task_id} completed: 247 files converted, 0 errors.")
 
 
 def test_research_tasks(chats: Chats) -> None:
-    (chats.place.cwd / "code.py").write_text("# TODO: one\n# TODO urgent: two\n")
+    (chats.home_cli.cwd / "code.py").write_text("# TODO: one\n# TODO urgent: two\n")
     script = '[[script: [{"tool": "search_files", "args": {"text": "TODO"}}, {"tool": "write_file", "args": {"path": "report.md", "content": "# Report\\nurgent: two\\n"}}, {"say": "The report is in report.md."}]]]'
     chats.replies["Search for all"] = [
         {
@@ -98,7 +98,7 @@ def test_research_tasks(chats: Chats) -> None:
         terminal.type("Meanwhile, hello\r")
         terminal.wait("You said: Meanwhile, hello")
         terminal.wait("The report is in report.md.")
-        assert (chats.place.cwd / "report.md").read_text() == "# Report\nurgent: two\n"
+        assert (chats.home_cli.cwd / "report.md").read_text() == "# Report\nurgent: two\n"
         terminal.type("Show me the report\r")
         terminal.wait("urgent: two")
 
@@ -110,9 +110,9 @@ def test_batch_operations(chats: Chats) -> None:
     with chats.open(columns=110, rows=40) as terminal:
         terminal.type("Update copyright year in all Python files\r")
         task_id = _approve(terminal)
-        wait_until(lambda: b"198/342" in chats.place.log(task_id), "half of the work")
+        wait_until(lambda: b"198/342" in chats.home_cli.log(task_id), "half of the work")
         terminal.type(f"/status {task_id}\r")
         terminal.wait("198/342")
-        (chats.place.cwd / "go").touch()
+        (chats.home_cli.cwd / "go").touch()
         terminal.wait(f"Background task {task_id} completed: 342 files updated.")
         terminal.wait("changes.diff")

@@ -12,8 +12,8 @@ CTRL_D = "\x04"
 def run_chat(chats: Chats, *words: str, piped: str | None = None, **env: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, "-m", "backburner", "chat", *words],
-        cwd=chats.place.cwd,
-        env={**chats.place.environ, **env},
+        cwd=chats.home_cli.cwd,
+        env={**chats.home_cli.environ, **env},
         input=piped,
         stdin=subprocess.DEVNULL if piped is None else None,
         capture_output=True,
@@ -45,8 +45,8 @@ def test_one_message_and_piped_input(chats: Chats) -> None:
     assert done.returncode == 3 and "is waiting for approval" in done.stderr
     done = run_chat(chats, "--resume", "no-such-chat", "-m", "x")
     assert done.returncode == 2 and "There is no chat 'no-such-chat' in this project." in done.stderr
-    for task in chats.place.json("list", "proposed"):  # type: ignore[union-attr, attr-defined]
-        chats.place.ok("reject", task["task_id"])
+    for task in chats.home_cli.json("list", "proposed"):  # type: ignore[union-attr, attr-defined]
+        chats.home_cli.ok("reject", task["task_id"])
 
 
 def test_a_terminal_that_can_only_print_gets_no_escape_sequences(chats: Chats) -> None:

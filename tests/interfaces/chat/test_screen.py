@@ -27,7 +27,7 @@ def test_lines_fit_a_narrow_terminal(chats: Chats, columns: int) -> None:
         terminal.type("explain\r")
         terminal.wait("• and a list")
         terminal.type("/tasks\r")
-        chats.place.ok("run", "--description", "A long description of something", "--", "echo", "x")
+        chats.home_cli.ok("run", "--description", "A long description of something", "--", "echo", "x")
         terminal.wait("completed: x")
         assert all(len(line) <= columns for line in terminal.lines)
         assert "is wide, and is" in terminal.history.replace("\n", " ")
@@ -100,7 +100,7 @@ def test_keys_in_every_state(chats: Chats) -> None:
         terminal.type(CTRL_D)
         assert terminal.ended() == 0
         assert "The agent continues in the background" in terminal.history
-    chats.place.ok("cancel", "last")
+    chats.home_cli.ok("cancel", "last")
 
 
 def test_a_paste_of_a_megabyte_is_shown_short_and_sent_whole(chats: Chats) -> None:
@@ -120,7 +120,7 @@ def test_a_paste_of_a_megabyte_is_shown_short_and_sent_whole(chats: Chats) -> No
 
 
 def test_commands_and_ids_are_completed_and_history_can_be_searched(chats: Chats) -> None:
-    task_id = chats.place.ok("run", "--", "echo", "x").strip()
+    task_id = chats.home_cli.ok("run", "--", "echo", "x").strip()
     with chats.open() as terminal:
         terminal.wait("completed: x")
         terminal.type("/sta")

@@ -6,15 +6,15 @@ import re
 
 import pytest
 from chat_fixture import Chats, chat_home, chats, task_in  # noqa: F401
-from conftest import Place, caller, wait_until
+from conftest import HomeCli, caller, wait_until
 from terminal import Terminal
 
 from backburner.interfaces.tui.chat import slash_commands as commands
 from backburner.services.app import open_app
 
 
-def _tasks(place: Place) -> list[dict[str, object]]:
-    found = place.json("list")
+def _tasks(home_cli: HomeCli) -> list[dict[str, object]]:
+    found = home_cli.json("list")
     assert isinstance(found, list)
     return found
 
@@ -30,39 +30,39 @@ def test_slash_background(chats: Chats) -> None:
         terminal.type("/background echo hello\r")
         terminal.wait("Started background task")
         terminal.wait("completed: hello")
-        (task,) = _tasks(chats.place)
+        (task,) = _tasks(chats.home_cli)
         assert task["command"] == ["echo", "hello"]
         assert f"Use /status {task['task_id']} to check progress." in terminal.history.replace("\n", " ")
 
 
 def test_slash_background_approval(chats: Chats) -> None:
     """Run /background rm -rf, verify approval prompt."""
-    place = chats.place
-    (place.cwd / "junk").mkdir()
+    home_cli = chats.home_cli
+    (home_cli.cwd / "junk").mkdir()
     with chats.open() as terminal:
         terminal.type("/background rm -rf junk\r")
         terminal.wait("Start in background? [y/n")
-        for words in ("Command requires approval:", "rm -rf junk", f"Directory: {place.cwd}"):
+        for words in ("Command requires approval:", "rm -rf junk", f"Directory: {home_cli.cwd}"):
             assert words in terminal.history.replace("\n", "")
-        assert (place.cwd / "junk").exists()
+        assert (home_cli.cwd / "junk").exists()
         terminal.read(1)  # keys pressed right after the question appears do not answer it
         terminal.type("y\r")
         terminal.wait("Started background task")
-        wait_until(lambda: not (place.cwd / "junk").exists(), "the directory to be deleted")
-        (task,) = _tasks(place)
+        wait_until(lambda: not (home_cli.cwd / "junk").exists(), "the directory to be deleted")
+        (task,) = _tasks(home_cli)
         assert task["approved_by"] == "user"
-        with open_app(str(place.root), dict(place.environ)) as app:
+        with open_app(str(home_cli.root), dict(home_cli.environ)) as app:
             assert app.queries.find(str(task["task_id"]), caller(app)).task.decision.via == "chat"
 
 
 def test_slash_tasks_list(chats: Chats) -> None:
     """Run /tasks, verify table output."""
-    place = chats.place
+    home_cli = chats.home_cli
     with chats.open(columns=120) as terminal:
         terminal.type("/tasks\r")
         terminal.wait("No background tasks in this project.")
         for name in ("Task 1", "Task 2"):
-            place.ok("run", "--wait", "--description", name, "--", "echo", name)
+            home_cli.ok("run", "--wait", "--description", name, "--", "echo", name)
         terminal.type("/tasks completed\r")
         row = r"task_\S+ +completed +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d +\d+m?s +Task"
         table = rf"^ID +Status +Started +Duration +Description\n[─ ]+\n{row} 1\n{row} 2$"
@@ -74,10 +74,10 @@ def test_slash_tasks_list(chats: Chats) -> None:
 def test_a_table_is_emitted_as_one_block(chats: Chats, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise a notice could appear between its lines."""
     for name in ("Task 1", "Task 2"):
-        chats.place.ok("run", "--description", name, "--", "echo", name)
-    monkeypatch.chdir(chats.place.cwd)
+        chats.home_cli.ok("run", "--description", name, "--", "echo", name)
+    monkeypatch.chdir(chats.home_cli.cwd)
     emitted = list[str]()
-    commands.call("tasks", "", str(chats.place.root), emitted.append, session_id="chat", terminal=False)
+    commands.call("tasks", "", str(chats.home_cli.root), emitted.append, session_id="chat", terminal=False)
     (table,) = emitted
     assert [line.rpartition("\t")[2] for line in table.split("\n")] == ["Task 2", "Task 1"], table
 
@@ -111,7 +111,7 @@ def test_slash_cancel(chats: Chats) -> None:
         terminal.type(f"/cancel {task_id}\r")
         terminal.wait(f"Cancelling task {task_id}...")
         terminal.wait(f"Task {task_id} cancelled.")
-        assert chats.place.status(task_id)["status"] == "cancelled"
+        assert chats.home_cli.status(task_id)["status"] == "cancelled"
         terminal.type(f"/cancel {task_id}\r")
         terminal.wait(f"Task {task_id} is not running (status: cancelled).")
         terminal.type("/cancel nonsense\r")
@@ -119,7 +119,7 @@ def test_slash_cancel(chats: Chats) -> None:
 
 
 def test_all_other_slash_commands(chats: Chats) -> None:
-    place = chats.place
+    home_cli = chats.home_cli
     with chats.open(columns=120, rows=50) as terminal:
         terminal.type("/help\r")
         terminal.wait("/schedule [NAME")
@@ -133,28 +133,28 @@ def test_all_other_slash_commands(chats: Chats) -> None:
         terminal.type(f"/logs {first}\r")
         terminal.wait(lambda t: re.search(r"/logs .*\n(.*\n)?one\n", t.history))
         terminal.type(f"/restart {first}\r")
-        wait_until(lambda: len(_tasks(place)) == 2, "the restarted task")
+        wait_until(lambda: len(_tasks(home_cli)) == 2, "the restarted task")
         terminal.type("/schedule\r")
         terminal.wait("No recurring tasks in this project.")
         terminal.type("/schedule look --every 1h -- git status\r")
-        wait_until(lambda: any(task["name"] == "look" for task in _tasks(place)), "the recurring task")
+        wait_until(lambda: any(task["name"] == "look" for task in _tasks(home_cli)), "the recurring task")
         terminal.type("/schedule\r")
         terminal.wait("next in")
         terminal.type("/model\r")
         terminal.wait("Model: openai-chat:scripted.")
         terminal.type("/model nonsense\r")
         terminal.wait("There is no agent 'nonsense'")
-        started = place.ok("run", "--stdin", "--", "cat").strip()
-        wait_until(lambda: place.status(started)["status"] == "running", "it to run")
+        started = home_cli.ok("run", "--stdin", "--", "cat").strip()
+        wait_until(lambda: home_cli.status(started)["status"] == "running", "it to run")
         terminal.type(f"/send {started} two   words 'as they are'\r")
-        terminal.wait(lambda _: place.log(started) == b"two   words 'as they are'\n")
+        terminal.wait(lambda _: home_cli.log(started) == b"two   words 'as they are'\n")
         terminal.type(f"/cancel {started}\r")
         terminal.wait(f"Task {started} cancelled.")
-        proposed = json.loads(place.cli("run", "--json", "--", "rm", "x").stderr)["error"]["task_id"]
+        proposed = json.loads(home_cli.cli("run", "--json", "--", "rm", "x").stderr)["error"]["task_id"]
         terminal.wait("1 waiting for approval")
         terminal.type(f"/reject {proposed}\r")
         terminal.wait(f"Task {proposed} rejected.")
-        place.ok("cancel", "look")
+        home_cli.ok("cancel", "look")
         terminal.type("/quit\r")
         assert terminal.ended() == 0
 
