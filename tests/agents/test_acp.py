@@ -385,7 +385,7 @@ def test_doctor_makes_a_handshake_with_the_agent(agents: FakeAgents) -> None:
 def test_an_agent_that_does_not_ask_needs_approval_before_it_starts(agents: FakeAgents) -> None:
     agents.add(more="")
     done = agents.home_cli.cli("ask", "--agent", "fake", script({"say": "Done."}))
-    assert done.returncode == 3 and "acts without asking for permission" in done.stderr + done.stdout
+    assert done.returncode == 3 and "does not ask for permission before it acts" in done.stderr + done.stdout
     (task,) = agents.home_cli.json("list")  # type: ignore[misc]
     assert task["status"] == "proposed" and not agents.journal("greeted")
     agents.home_cli.ok("approve", task["task_id"])
