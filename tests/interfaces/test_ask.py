@@ -241,7 +241,7 @@ def test_nested_agent_tasks_are_limited_in_depth(home: HomeCli, model: ScriptedM
         script = [{"tool": "background_task", "args": {"description": "deeper", "prompt": prompt}}, {"say": "asked"}]
     task_id = ask(home, *script)
     wait_for_status(home, task_id)
-    wait_until(lambda: model.seen("Agents may ask agents 3 deep"), "the deepest to be refused", 60)
+    wait_until(lambda: model.seen("Agents can be nested at most 3 levels deep"), "the deepest to be refused", 60)
     wait_until(lambda: all(task["status"] == "completed" for task in home.json("list")), "all to end", 60)  # type: ignore[union-attr, index, call-overload]
     assert len(home.json("list")) == 3  # type: ignore[arg-type]
 
@@ -271,7 +271,7 @@ def test_restarting_an_agent_task_creates_a_new_task(home: HomeCli) -> None:
 def test_a_key_starts_an_agent_task_only_once(home: HomeCli) -> None:
     first = ask(home, {"say": "x"}, options=("--key", "once"))
     assert ask(home, {"say": "x"}, options=("--key", "once")) == first
-    assert "another prompt" in home.cli("ask", "--key", "once", "something else").stderr
+    assert "a different prompt" in home.cli("ask", "--key", "once", "something else").stderr
     wait_for_status(home, first)
 
 

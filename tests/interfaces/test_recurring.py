@@ -170,7 +170,7 @@ def test_cancelling_a_run_keeps_the_task_and_cancelling_the_task_ends_both(home_
     ran(home_cli, "job")
     run_id = home_cli.ok("run-now", "job").strip()
     wait_until(lambda: history(home_cli, "job")[0]["status"] == "running", "the run to start")
-    assert "has a run that is running already" in home_cli.cli("run-now", "job").stderr
+    assert "already has a run that is running" in home_cli.cli("run-now", "job").stderr
     assert home_cli.ok("cancel", run_id) == f"Run {run_id} cancelled.\n"
     assert home_cli.status("job")["status"] == "active" and history(home_cli, "job")[0]["status"] == "cancelled"
     assert home_cli.cli("cancel", run_id).returncode == 1

@@ -119,12 +119,12 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        _discard_stdout()  # the reader has closed the pipe
+        discard_stdout()  # the reader has closed the pipe
         return 141
     except Exception as error:
         if os.environ.get("BACKBURNER_DEBUG"):
             raise
-        _discard_stdout()
+        discard_stdout()
         _print_error(_to_backburner_error(error), as_json)
         return 125 if waits else 1
 
@@ -153,7 +153,7 @@ def _restore_streams() -> None:
             setattr(sys, name, open(number, mode, closefd=False))
 
 
-def _discard_stdout() -> None:
+def discard_stdout() -> None:
     """Drop buffered output that cannot be written, so that Python reports no error for it at exit."""
     with contextlib.suppress(OSError, ValueError):
         empty = os.open(os.devnull, os.O_WRONLY)

@@ -24,6 +24,7 @@ from prompt_toolkit.styles import Style
 from backburner.core import task_text
 from backburner.core.errors import BackburnerError
 from backburner.core.terminal_text import cells
+from backburner.interfaces.cli.main import discard_stdout
 from backburner.interfaces.cli.tasks import hint
 from backburner.interfaces.tui import board
 from backburner.interfaces.tui.top import BoardTasks
@@ -96,7 +97,8 @@ class TopScreen:
         except (EOFError, OSError):
             if sys.stdin.isatty():
                 raise
-            return 0  # the terminal is gone
+            discard_stdout()  # the terminal is gone, and what is left in the buffer cannot be written
+            return 0
 
     def _failed(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """An error in any callback ends the board, and is reported once the terminal is restored."""
