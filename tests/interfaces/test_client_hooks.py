@@ -244,7 +244,7 @@ def test_the_brief_is_short_with_many_tasks(home_cli: HomeCli) -> None:
         home_cli.run("sleep", "60", options=("--description", f"{number} " + "long words " * 30))
     proposal = home_cli.cli("run", "--description", "needs approval", "--", "rm", "-r", "x").stdout.strip()
     text = home_cli.ok("brief")
-    assert len(text) <= 2001 and "30 at work" in text and "1 waiting for a person's approval" in text
+    assert len(text) <= 2001 and "30 active" in text and "1 waiting for a person's approval" in text
     assert "more lines: backburner list" in text or proposal in text
     home_cli.cli(
         "cancel",
