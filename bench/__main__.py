@@ -21,10 +21,10 @@ from bench.table import table
 def main() -> None:
     parser = argparse.ArgumentParser(prog="scripts/bench", description="Measure speed and memory, and compare them with the limits.")
     parser.add_argument("--quick", action="store_true", help="run fewer rounds")
-    parser.add_argument("line", nargs="*", metavar="LINE", help=f"run only these: {', '.join(GROUPS)}")
+    parser.add_argument("line", nargs="*", metavar="NAME", help=f"run only these: {', '.join(GROUPS)}")
     args = parser.parse_args()
     if unknown := [name for name in args.line if name not in GROUPS]:
-        parser.error(f"unknown line {unknown[0]!r}; choose from {', '.join(GROUPS)}")
+        parser.error(f"unknown benchmark {unknown[0]!r}; choose from {', '.join(GROUPS)}")
     clean_environment()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # exit handlers end all processes and remove all folders
     for name in peers.missing():

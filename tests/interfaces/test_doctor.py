@@ -142,7 +142,7 @@ def test_a_damaged_ledger_is_moved_away_with_its_write_ahead_log(home: Home) -> 
         Path(home.ledger).write_bytes(random.Random(number).randbytes(20_000))
         Path(home.ledger + "-wal").write_bytes(log)
         advice = single([finding for finding in problems(home) if "ledger" in finding.what]).fix
-        subprocess.run(["sh", "-ec", advice.partition("move it away: ")[2].partition(" (the output")[0]], check=True)
+        subprocess.run(["sh", "-ec", advice.partition("move it to another folder: ")[2].partition(" (the output")[0]], check=True)
         assert [name for name in os.listdir(home.root) if name.startswith("ledger")] == []
         moved = Path(home.root, folder)
         assert (moved / "ledger.db-wal").read_bytes() == log

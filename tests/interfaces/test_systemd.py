@@ -301,7 +301,7 @@ def test_a_unit_of_another_program_is_not_changed(machine: Machine) -> None:
     machine.unit.write_text("[Service]\nExecStart=/bin/backburner # Written by: backburner service install\n")
     for what in ("install", "uninstall"):
         code, message = machine.refused(what)
-        assert code == 2 and message == f"{machine.unit} was not written by Backburner; move it away first. Nothing was changed."
+        assert code == 2 and message == f"{machine.unit} was not written by Backburner; move or rename it first. Nothing was changed."
     assert machine.calls() == []
 
 

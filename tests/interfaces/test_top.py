@@ -56,7 +56,7 @@ def task(word: str, state: RunState | TaskState = RunState.RUNNING, n: int = 0, 
 
 def board(entries: list[Entry], output: bytes = b"", progress: Progress | None = None, **fields: object) -> Board:
     selected = fields.pop("selected", entries[0].task.task_id if entries else None)
-    asked = (lambda _: progress), (lambda _: "a free slot"), (lambda _, lines: output)
+    asked = (lambda _: progress), (lambda _: "free capacity"), (lambda _, lines: output)
     return Board("~/project", entries, NOW, *asked, selected=selected, **fields)  # type: ignore[arg-type]
 
 
@@ -86,7 +86,7 @@ def test_each_task_is_in_its_section_with_the_relevant_columns() -> None:
     assert shown[1] == " Running 2"
     assert re.fullmatch(r" ████░░░░░░  45%   1m 12s task_20260209_143022_pytest pytest -q +9 of 20", shown[2])
     assert shown[4] == " Pending 1" and shown[5].split()[:2] == ["pending", "task_20260209_143022_later"]
-    assert shown[5].endswith("waiting for a free slot")
+    assert shown[5].endswith("waiting for free capacity")
     assert shown[6] == " Waiting for approval 1" and shown[7].endswith("it runs the code of this project")
     assert shown[8] == " Recent 2" and shown[9].startswith(" completed") and shown[9].endswith("All checks passed!")
     assert shown[10].startswith(" failed") and shown[10].endswith("exit 2 · 2 failed")
@@ -130,7 +130,7 @@ def test_a_narrow_board_drops_the_duration_first_and_then_the_description() -> N
     assert lines(compose(board(entries), 42, 12))[2] == " running   143022_pytest All of the tests"
     assert lines(compose(board(entries), 30, 12))[2] == " running   143022_pytest"
     pending = [task("later", RunState.PENDING, description="Much later")]
-    assert lines(compose(board(pending), 60, 12))[2].endswith("143022_later for a free slot")
+    assert lines(compose(board(pending), 60, 12))[2].endswith("143022_later for free capacity")
 
 
 def test_a_board_of_few_lines_keeps_the_selected_task_and_the_keys() -> None:

@@ -74,7 +74,7 @@ def _require_person(environ: Mapping[str, str], *, terminal: bool) -> None:
     if agent := next((name for variable, name in AGENT_VARIABLES.items() if environ.get(variable)), None):
         raise NotAPerson(reason=f"this process was started by {agent}; use your own terminal")
     if is_inside():
-        raise NotAPerson(reason="this process was started by Backburner, as its file-lock limit shows; use your own terminal")
+        raise NotAPerson(reason="this process was started by Backburner (detected by its resource limits); use your own terminal")
     inherited = inherited_variables()
     if "BACKBURNER_TASK_ID" in inherited:
         raise NotAPerson(reason="this process was started by a background task")

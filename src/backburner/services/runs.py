@@ -129,7 +129,7 @@ class Runs:
 
         if reason := self._live_work.delayed_because():
             return f"resources: {reason}"
-        return blocking_reason(self._config.current) or "a free slot"
+        return blocking_reason(self._config.current) or "free capacity"
 
     def repair_metadata(self, entry: Entry) -> None:
         """Rewrite the metadata.json of a run if it is damaged or missing."""

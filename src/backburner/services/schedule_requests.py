@@ -37,9 +37,9 @@ def parse_schedule(
 ) -> Submission:
     """Return the submission with its schedule. Exactly one of `every_`, `cron_`, `at`, `after` and `on` must be given."""
     if sum(option is not None for option in (every_, cron_, at, after, on)) != 1:
-        raise BadInput("Choose exactly one: every, cron, at, after (another task) or on (an event).")
+        raise BadInput("Use exactly one of `every`, `cron`, `at`, `after` (another task) and `on` (an event).")
     if zone is not None and cron_ is None:
-        raise BadInput("A time zone can only be used with cron.")
+        raise BadInput("A time zone can only be used with `cron`.")
     here = zone_name(caller.environ)
     zone_of(here)
     source: Source | None = None
@@ -62,7 +62,8 @@ def parse_schedule(
                 or jitter
             ):
                 raise BadInput(
-                    f"{other.task.task_id} runs only once, so a task after it is a single command or prompt, without recurring options."
+                    f"{other.task.task_id} runs only once. A task after it can be a command or a prompt, not both,"
+                    " and cannot have options for recurring tasks (max_runs, until, jitter …)."
                 )
             return submission.with_spec(order=submission.spec.order._replace(after=(other.task.task_id,)))
         if other.has_ended:
@@ -70,7 +71,7 @@ def parse_schedule(
         submission = submission.with_spec(order=submission.spec.order._replace(after=(other.task.task_id,)))
         schedule = Schedule(zone=here)
     if max_runs is not None and (max_runs < 1 or at is not None):
-        raise BadInput("The maximum number of runs must be at least 1, and cannot be combined with at.")
+        raise BadInput("The maximum number of runs must be at least 1, and cannot be combined with `at`.")
     spread = duration_ms(jitter) if jitter else 0
     if schedule.every_ms is not None and spread >= schedule.every_ms:
         raise BadInput("The jitter must be shorter than the interval.")

@@ -26,10 +26,14 @@ class RecurringActivation:
             due = schedule.at  # even if it is in the past: the approval came late
         if schedule.max_runs is not None and task.recurring.fired >= schedule.max_runs:
             raise BadInput(
-                f"It has already completed its maximum of {task.recurring.fired} runs. Remove it with: backburner cancel {task.task_id}"
+                f"Task {task.task_id} has already completed its maximum of {task.recurring.fired} runs."
+                f" Remove it with: backburner cancel {task.task_id}"
             )
         if due is None and task.kind != "event":
-            raise BadInput(f"Its schedule has ended, so it would never run again. Remove it with: backburner cancel {task.task_id}")
+            raise BadInput(
+                f"The schedule of task {task.task_id} has ended, so it would never run again."
+                f" Remove it with: backburner cancel {task.task_id}"
+            )
         self._db.write("UPDATE tasks SET next_run_at = ?, expires_at = NULL WHERE task_id = ?", (due, task.task_id))
         if task.kind == "event" and task.spec.order.after:
             self._db.write(

@@ -19,7 +19,7 @@ def write_stdin(folder: str, data: bytes, task_id: str, *, starting: bool = Fals
     descriptor = _open(folder, task_id, time.monotonic() + (_WRITE_TIMEOUT if starting else 0.0))
     try:
         if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
-            raise BadInput(f"The input of task {task_id} was replaced by something else; nothing was sent.")
+            raise BadInput(f"The input pipe of task {task_id} was replaced by another file; nothing was sent.")
         room = select.poll()  # unlike select(), it takes any descriptor
         room.register(descriptor, select.POLLOUT)
         deadline = time.monotonic() + _WRITE_TIMEOUT

@@ -124,7 +124,7 @@ def test_all_other_slash_commands(chats: Chats) -> None:
         terminal.type("/help\r")
         terminal.wait("/schedule [NAME")
         terminal.type("/nonsense\r")
-        terminal.wait("There is no command /nonsense.")
+        terminal.wait("Unknown command /nonsense.")
         terminal.type("/background echo one | tail\r")
         terminal.wait("needs a shell")
         terminal.type("/background --shell echo one | tail -n 1\r")

@@ -49,7 +49,7 @@ def question(submission: Submission, verdict: Verdict, when: str | None = None, 
     if when:
         lines.append(f"When: {visible(when)}")
     if submission.spec.prompt:
-        lines.append(f"Pre-check command for the prompt: {shortened(visible(submission.spec.prompt), longest=400)}")
+        lines.append(f"The command decides whether the agent gets this prompt: {shortened(visible(submission.spec.prompt), longest=400)}")
     lines.append(f"Directory: {visible(submission.spec.cwd)}")
     lines += [f"Environment: {visible(name)}={visible(value)}" for name, value in submission.spec.env.items()]
     lines += ["Why it needs approval:", *(f"  - {reason}" for reason in verdict.reasons)]

@@ -171,7 +171,7 @@ def _home(home: Home) -> Iterator[Finding]:
     yield Finding(free > _MIN_FREE_BYTES, f"free space: {free >> 20:,} MiB", fix)
     for path in (os.path.join(home.root, home.tasks), home.socket_dir):
         if os.path.lexists(path) and not os.path.isdir(path):
-            yield Finding(False, f"{path} is not a directory", f"move it away: mv {path} {path}.old")
+            yield Finding(False, f"{path} is not a directory", f"rename it: mv {path} {path}.old")
 
 
 def _engine(home: Home) -> Finding:
@@ -181,9 +181,7 @@ def _engine(home: Home) -> Finding:
     if state_of(engine.pid) == "T":
         return Finding(False, f"engine: stopped (pid {engine.pid})", f"kill -CONT {engine.pid}")
     if not is_listening:
-        return Finding(
-            False, f"engine: running (pid {engine.pid}) but its socket is missing", f"any command restores it; {_wake_advice(home)}"
-        )
+        return Finding(False, f"engine: running (pid {engine.pid}) but its socket is missing", f"to restore it, {_wake_advice(home)}")
     return Finding(True, f"engine: running (pid {engine.pid})")
 
 
@@ -204,17 +202,19 @@ def _ledger(home: Home) -> Iterator[Finding]:
     except BackburnerError as error:
         move = f"{_move_command(home)} (the output of tasks stays in {home.root}/tasks), then run any command"
         is_newer = isinstance(error, LedgerTooNew)
-        yield Finding(False, str(error), "upgrade Backburner" if is_newer else f"restore it from a backup, or move it away: {move}")
+        yield Finding(
+            False, str(error), "upgrade Backburner" if is_newer else f"restore it from a backup, or move it to another folder: {move}"
+        )
         return
     if damage:
-        yield Finding(False, f"ledger {home.ledger}: {damage[0]}", f"move it away: {_move_command(home)}")
+        yield Finding(False, f"ledger {home.ledger}: {damage[0]}", f"move it to another folder: {_move_command(home)}")
     else:
         yield Finding(True, f"ledger {home.ledger}")
     try:
         yield from _tasks(home, health)
     except BackburnerError as error:
         if not damage:
-            yield Finding(False, str(error), f"move it away: {_move_command(home)}")
+            yield Finding(False, str(error), f"move it to another folder: {_move_command(home)}")
     finally:
         health.close()
 
@@ -293,4 +293,4 @@ def _tasks(home: Home, health: Health) -> Iterator[Finding]:
                 assert_never(problem)
         yield Finding(False, f"{path}: {what}", fix)
     if not problems:
-        yield Finding(True, f"folders of {len(known)} tasks")
+        yield Finding(True, f"task folders: {len(known)}, all complete")

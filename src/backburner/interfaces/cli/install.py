@@ -75,7 +75,7 @@ def _lines(text: str | None) -> Sequence[str]:
 def confirm() -> bool:
     """Ask at the terminal whether to change the files."""
     if not can_ask():
-        raise NotAPerson(reason="there is no terminal for the question; review the diff and use --yes. Nothing was changed")
+        raise NotAPerson(reason="the confirmation needs a terminal. Review the diff, then use --yes. Nothing was changed")
     print("Change these files? [y/N] ", end="", file=sys.stderr, flush=True)
     try:
         confirmed = sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -11,7 +11,7 @@ from backburner.core.terminal_text import Screen, cells, cut
 from backburner.services.app import App, now_ms
 from backburner.services.log_follower import LogFollower
 
-_DETACH_HINT = "Ctrl-C detaches; {} running"
+_DETACH_HINT = "Ctrl-C stops waiting; {} running"
 
 
 class LiveBlock:
@@ -78,7 +78,7 @@ def follow(app: App, entry: Entry, *, timeout: float | None, silent: bool) -> En
             elif follower.entry.status == "waiting":
                 break
             elif not silent and output.at_start:
-                block.show([_line(app, follower.entry, block.size[0], _DETACH_HINT.format("it keeps"))])
+                block.show([_line(app, follower.entry, block.size[0], _DETACH_HINT.format("the task keeps"))])
     finally:
         block.clear()
         output.close()
@@ -127,6 +127,6 @@ def _waiting_lines(app: App, entries: Sequence[Entry], total: int, block: LiveBl
     ordered = sorted(entries, key=lambda entry: entry.run is None or entry.run.started_at is None)
     shown = ordered if len(ordered) < height else ordered[: height - 1]
     more = f", {len(ordered) - len(shown)} more" if len(shown) < len(ordered) else ""
-    detach = _DETACH_HINT.format("they keep" if total > 1 else "it keeps")
+    detach = _DETACH_HINT.format("the tasks keep" if total > 1 else "the task keeps")
     last = f"waiting for {len(entries)} of {total}{more} · {detach}"
     return [*(_line(app, entry, width) for entry in shown), cut(last, width)]

@@ -54,9 +54,7 @@ def _run(parser: Parser) -> None:
     _start_options(parser)
     _command_options(parser)
     scheduling = parser.add_argument_group("scheduling and grouping")
-    scheduling.add_argument(
-        "--batch", metavar="B", help="add the task to a batch, which can be waited for, cancelled or cleared as a whole"
-    )
+    scheduling.add_argument("--batch", metavar="B", help="add the task to a batch; `wait`, `cancel` and `clear` accept a batch")
     scheduling.add_argument(
         "--after", action="append", default=[], metavar="ID", help="start after this task has completed; can be repeated"
     )
@@ -80,16 +78,16 @@ def _run(parser: Parser) -> None:
     server.add_argument("--stdin", action="store_true", help="keep stdin open for `backburner send`")
 
 
-def _command_options(parser: Parser) -> None:
+def _command_options(parser: Parser, shell: str = "run the command with /bin/sh, so that pipes and redirects work") -> None:
     parser.add_argument("--cwd", metavar="DIR", help="working directory (default: the current directory)")
     parser.add_argument("--env", action="append", default=[], metavar="K=V", help="set an environment variable; can be repeated")
-    parser.add_argument("--shell", action="store_true", help="run the command with /bin/sh, so that pipes and redirects work")
+    parser.add_argument("--shell", action="store_true", help=shell)
     parser.add_argument("command", nargs="*", metavar="COMMAND ARG", help="the command, after `--`")
 
 
 def _check(parser: Parser) -> None:
     parser.usage = "backburner check [OPTION]… -- COMMAND ARG…"
-    _command_options(parser)
+    _command_options(parser, shell="check the command as a /bin/sh command line")
 
 
 def _trust(parser: Parser) -> None:
@@ -182,7 +180,7 @@ def _top(parser: Parser) -> None:
 
 def _clear(parser: Parser) -> None:
     _ids_or_batch(parser)
-    parser.add_argument("--ended", action="store_true", help="all finished tasks of this project")
+    parser.add_argument("--ended", action="store_true", help="all ended tasks of this project")
     parser.add_argument("--all", action="store_true", help="with --ended: include all projects")
     parser.add_argument("--old", action="store_true", help="all tasks older than the retention period")
 
@@ -240,11 +238,13 @@ def _no_arguments(_: Parser) -> None:
 
 def _ask(parser: Parser) -> None:
     parser.add_argument("prompt", metavar="PROMPT", help="the prompt; - reads it from stdin")
-    parser.add_argument("--agent", default="default", metavar="NAME", help="agent to use (default: default); see `backburner agents`")
+    parser.add_argument(
+        "--agent", default="default", metavar="NAME", help="agent to use (default: the agent named default); see `backburner agents`"
+    )
     parser.add_argument("--name", metavar="LABEL", help="a label; it is part of the task ID and accepted in place of it")
     parser.add_argument("--description", metavar="TEXT", help="description shown in lists and notices")
     parser.add_argument("--cwd", metavar="DIR", help="working directory (default: the current directory)")
-    parser.add_argument("--batch", metavar="B", help="add the task to a batch, which can be waited for, cancelled or cleared as a whole")
+    parser.add_argument("--batch", metavar="B", help="add the task to a batch; `wait`, `cancel` and `clear` accept a batch")
     parser.add_argument("--after", action="append", default=[], metavar="ID", help="start after this task has completed; can be repeated")
     parser.add_argument("--key", metavar="KEY", help="idempotency key: a second call with the same key returns the existing task")
     parser.add_argument("--timeout", metavar="DURATION", help="stop the task after this time, for example 5m")
@@ -259,7 +259,7 @@ def _ask(parser: Parser) -> None:
     parser.add_argument("--wait", action="store_true", help="wait for the answer and print it")
 
 
-def _add(parser: Parser) -> None:
+def _add(parser: Parser, yes: str = "approve without prompting; does not override deny rules") -> None:
     schedule_usage, work_usage = (
         "(--every 30m | --cron '0 9 * * 1-5' | --at TIME | --after ID | --on SOURCE)",
         "(--prompt TEXT | -- COMMAND ARG…)",
@@ -271,7 +271,7 @@ def _add(parser: Parser) -> None:
     kind.add_argument("--every", metavar="INTERVAL", help="run at this interval, starting now: 30s, 5m, 2h, 1d or 1w")
     kind.add_argument("--cron", metavar="EXPR", help="cron expression with five fields, or @hourly, @daily, @weekly, @monthly, @yearly")
     kind.add_argument("--at", metavar="TIME", help="run once at this time: 18:30, 2026-02-09 18:30, or with a zone 2026-02-09T18:30:00Z")
-    kind.add_argument("--after", metavar="ID", help="run each time this task completes; the result of that task is passed on")
+    kind.add_argument("--after", metavar="ID", help="run each time this task completes; the run receives the result of that task")
     kind.add_argument(
         "--on",
         metavar="SOURCE",
@@ -285,15 +285,19 @@ def _add(parser: Parser) -> None:
         "--missed", choices=MISSED, default="run_once", help="what to do with runs missed while the engine was off (default: run_once)"
     )
     schedule.add_argument("--window", metavar="DURATION", help="with --missed run_all: maximum age of a missed run (default: 1d)")
-    schedule.add_argument("--jitter", metavar="DURATION", help="delay each start by a random time up to this, for example 30s")
+    schedule.add_argument("--jitter", metavar="DURATION", help="maximum random delay of each start, for example 30s")
     work = parser.add_argument_group("command or prompt")
     work.add_argument(
         "--prompt",
         metavar="TEXT",
-        help="prompt for an agent; a command given as well is a pre-check that decides whether the agent runs; - reads stdin",
+        help="prompt for an agent; if a command is also given, it runs first and decides whether the agent runs; - reads stdin",
     )
-    work.add_argument("--agent", default="default", metavar="NAME", help="agent to use (default: default)")
-    work.add_argument("--wake", choices=WAKES, help="pre-check outcome on which the agent runs (default: change)")
+    work.add_argument("--agent", default="default", metavar="NAME", help="agent to use (default: the agent named default)")
+    work.add_argument(
+        "--wake",
+        choices=WAKES,
+        help="when the agent runs: if the command's output changed, if it succeeded, or if it printed output (default: change)",
+    )
     work.add_argument(
         "--field", action="append", default=[], metavar="NAME", help="field of the agent's result to compare for on_change; can be repeated"
     )
@@ -324,7 +328,11 @@ def _add(parser: Parser) -> None:
         metavar="K=N",
         help="daily limit of tokens, cost, runs or seconds, after which the task is paused; can be repeated",
     )
-    limits.add_argument("--yes", action="store_true", help="approve without prompting; does not override deny rules")
+    limits.add_argument("--yes", action="store_true", help=yes)
+
+
+def _propose(parser: Parser) -> None:
+    _add(parser, yes="no effect: a proposal always waits for approval")
 
 
 def _run_now(parser: Parser) -> None:
@@ -377,7 +385,7 @@ VERBS: dict[str, tuple[str, Callable[[Parser], None]]] = {
     "install": ("Set up Backburner in an agent's client.", _install),
     "mcp": ("Run an MCP server.", _mcp),
     "add": ("Add a recurring task: a command or a prompt with a schedule.", _add),
-    "propose": ("Propose a recurring task for a person to approve.", _add),
+    "propose": ("Propose a recurring task for a person to approve.", _propose),
     "pause": ("Pause a recurring task.", _ids),
     "unpause": ("Continue a paused recurring task.", _ids),
     "run-now": ("Run a recurring task now, once.", _run_now),

@@ -49,7 +49,7 @@ def add(app: App, caller: Caller, args: argparse.Namespace) -> int:
     print(task_id)
     hint(f"{when[:1].upper()}{when[1:]}" if when else f"Waiting for {app.runs.pending_reason(entry)}.")
     if not app.config.flag("tasks.enabled"):
-        hint("Recurring tasks are disabled ([tasks] enabled = false): it will not run.")
+        hint("Recurring tasks are disabled ([tasks] enabled = false): this task will not run.")
     return 0
 
 

@@ -74,7 +74,7 @@ class _Unit:
         """The content of its file; None if there is no file."""
         text = read(self.path)
         if text is not None and _MARK not in text.splitlines():
-            raise BadInput(f"{self.path} was not written by Backburner; move it away first. Nothing was changed.")
+            raise BadInput(f"{self.path} was not written by Backburner; move or rename it first. Nothing was changed.")
         return text
 
     def systemctl(self, *words: str) -> str:

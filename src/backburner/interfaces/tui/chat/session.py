@@ -192,7 +192,7 @@ class ChatSession:
         for reference in references:
             entry = await self._app.call(lambda app, reference=reference: app.queries.find(reference, self.conversation.caller))
             if entry.task.in_chat and verb == "approve":
-                raise BadInput("Use /approve without an ID for this chat: each request is shown before you answer it.")
+                raise BadInput("/approve ID cannot be used for a chat. Use /approve, which shows each request before you answer.")
             task_id = entry.task.task_id
             try:
                 entry = await self._app.call(

@@ -60,7 +60,7 @@ def parse(line: str) -> tuple[str, str] | None:
     if not found or line.startswith("//"):
         return None
     if found[1] not in SLASH_COMMANDS:
-        raise BadInput(f"There is no command /{found[1]}. /help lists them. To send a message that starts with a slash, type //.")
+        raise BadInput(f"Unknown command /{found[1]}. /help lists the commands. To send a message that starts with a slash, type //.")
     return found[1], line[found.end() :].strip()
 
 
