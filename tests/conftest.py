@@ -24,6 +24,7 @@ hypothesis.settings.register_profile("any-speed", deadline=None)
 hypothesis.settings.load_profile("any-speed")
 
 LONG = bool(os.environ.get("BACKBURNER_LONG"))
+_SLOW_FOLDERS = ("agents", "crash", "stateful")
 CONFIG = "[approval]\nyes_without_terminal = true\n"
 # Variables that a development machine may set and an ordinary user's does not: those of agents, of containers and of Python.
 _DEVELOPMENT_PREFIXES = ("BACKBURNER_", "CLAUDE", "CODEX", "GEMINI", "OPENCODE")
@@ -191,7 +192,11 @@ def home_cli(tmp_path: Path) -> Iterator[HomeCli]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that start an engine, which all use `home_cli`, so that `scripts/test --fast` can leave them out."""
+    """Mark the tests that start an engine, which all use `home_cli`, so that `scripts/test --fast` can leave them out.
+
+    Folders with slow files come first, so that none of them starts last while the other processes have nothing left to run.
+    """
+    items.sort(key=lambda item: item.path.parent.name not in _SLOW_FOLDERS)
     for item in items:
         if home_cli.__name__ in getattr(item, "fixturenames", ()):
             item.add_marker("engine")
