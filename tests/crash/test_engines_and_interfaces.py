@@ -112,7 +112,7 @@ def test_an_engine_started_on_demand_is_replaced_by_one_in_the_foreground(home_c
         home_cli.cli("wait", task_id, "--timeout", "20")
         assert home_cli.status(task_id)["exit_code"] == 7
         second = home_cli.cli("serve")
-        assert second.returncode == 2 and "Another engine serves" in second.stderr
+        assert second.returncode == 2 and "Another engine is already running" in second.stderr
     finally:
         serving.terminate()
         serving.wait()

@@ -82,7 +82,7 @@ def test_a_working_directory_deleted_before_the_start_is_reported(home_cli: Home
     home_cli.ok("cancel", blocker)
     home_cli.cli("wait", task_id)
     done = home_cli.status(task_id)
-    assert done["status"] == "failed" and "does not exist" in str(done["error"])
+    assert done["status"] == "failed" and "no longer exists" in str(done["error"])
 
 
 def test_an_argument_of_100_kilobytes_reaches_the_command(home_cli: HomeCli) -> None:

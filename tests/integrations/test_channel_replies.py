@@ -68,7 +68,7 @@ def test_an_approval_of_an_outdated_message_sends_a_new_question(app: App) -> No
     app.approvals.answer("chat", ChannelReply("100", "9", True))
     assert app.queries.get(entry.task.task_id).status == "proposed"
     new_text = _deliver_question(app, "101")
-    assert "has changed since you were asked" in new_text and "sh job.sh" in new_text and _fingerprint(new_text) != first
+    assert "has changed since approval was requested" in new_text and "sh job.sh" in new_text and _fingerprint(new_text) != first
     assert list(app.deliveries.open_questions("chat")) == ["101"]
     app.approvals.answer("chat", ChannelReply("100", "9", True))  # the old message is no longer an open question
     assert app.queries.get(entry.task.task_id).status == "proposed" and not app.deliveries.pending("chat")

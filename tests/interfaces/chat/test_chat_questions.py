@@ -67,13 +67,13 @@ def test_a_postponed_question_can_be_answered_later(chats: Chats) -> None:
         assert not (home_cli.cwd / "precious").exists()
 
 
-def test_a_file_edit_of_the_agent_needs_approval_in_therun_chat(chats: Chats) -> None:
+def test_a_file_edit_of_the_agent_needs_approval_in_the_chat(chats: Chats) -> None:
     (chats.home_cli.cwd / "a.txt").write_text("old")
     chats.replies["change"] = [{"tool": "write_file", "args": {"path": "a.txt", "content": "new"}}, {"say": "Changed."}]
     with chats.open() as terminal:
         terminal.type("change it\r")
-        terminal.wait("Let it? [y/n]")
-        assert "The agent asks: it wants to write a.txt" in terminal.history
+        terminal.wait("Allow this step? [y/n]")
+        assert "The agent asks for approval: it wants to write a.txt" in terminal.history
         terminal.read(0.8)
         terminal.type("y\r")
         terminal.wait("Changed.")

@@ -143,7 +143,7 @@ def test_all_other_slash_commands(chats: Chats) -> None:
         terminal.type("/model\r")
         terminal.wait("Model: openai-chat:scripted.")
         terminal.type("/model nonsense\r")
-        terminal.wait("There is no agent 'nonsense'")
+        terminal.wait("Unknown agent 'nonsense'")
         started = home_cli.ok("run", "--stdin", "--", "cat").strip()
         wait_until(lambda: home_cli.status(started)["status"] == "running", "it to run")
         terminal.type(f"/send {started} two   words 'as they are'\r")
