@@ -329,7 +329,7 @@ def test_an_internal_error_is_one_line_that_asks_for_a_report(capfd: pytest.Capt
         raise KeyError("x")
 
     monkeypatch.setattr(main, "_main", fail)
-    monkeypatch.setattr(main, "_discard_stdout", lambda: None)
+    monkeypatch.setattr(main, "discard_stdout", lambda: None)
     monkeypatch.delenv("BACKBURNER_DEBUG", raising=False)
     assert main.main(["list"]) == 1
     expected = "Internal error: KeyError: 'x'. Run again with BACKBURNER_DEBUG=1 for a traceback, and please report it.\n"
