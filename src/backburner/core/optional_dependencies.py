@@ -1,7 +1,5 @@
 """Optional dependencies: which packages each optional feature needs, and the extra that installs them."""
 
-from importlib.util import find_spec
-
 from backburner.core.errors import BadInput
 
 _MODULES = {
@@ -34,6 +32,8 @@ def is_installed(part: str) -> bool:
 
 
 def _is_importable(module: str) -> bool:
+    from importlib.util import find_spec  # not needed for most commands
+
     try:
         return find_spec(module) is not None
     except ImportError:

@@ -227,16 +227,23 @@ def _hosts(where: str, value: object) -> tuple[str, ...]:
 
 def _line_of(text: str, section: str, key: str | None = None) -> int:
     """Return the line number of a section or of one of its keys, or 1 if it cannot be found."""
-    inside, header = False, re.compile(rf"\s*\[\s*[\"']?{re.escape(section)}[\"']?\s*[\].]")
-    dotted = re.compile(rf"\s*[\"']?{re.escape(section)}[\"']?\s*(=|\.\s*[\"']?{re.escape(key or '')})")
+    inside = False
     for number, line in enumerate(text.splitlines(), 1):
-        if line.lstrip().startswith("["):
-            inside = header.match(line) is not None
+        line = line.strip()
+        if line.startswith("["):
+            inside = _parts(line[1:].partition("]")[0])[0] == section
             if inside and key is None:
                 return number
-        elif (inside and key and re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*[=.]", line)) or (not inside and dotted.match(line)):
+            continue
+        names = _parts(line.partition("=")[0])
+        if (inside and names[0] == key) or (not inside and names[0] == section and (key is None or names[1:2] in ([], [key]))):
             return number
     return 1
+
+
+def _parts(name: str) -> list[str]:
+    """The parts of a dotted TOML key, without quotes."""
+    return [part.strip(" \t\"'") for part in name.split(".")]
 
 
 def _from_environ(environ: dict[str, str]) -> dict[str, tuple[str, object]]:
