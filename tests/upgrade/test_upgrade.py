@@ -278,3 +278,31 @@ def test_the_wait_of_a_run_is_migrated_to_kind_and_target(tmp_path: Path) -> Non
         assert [wait and wait.target for _, wait in sorted(waits.items())] == [None, None, None, "task_other", "agents", None]
     finally:
         ledger.close()
+
+
+def test_rows_keep_their_meaning_under_the_plain_names(tmp_path: Path) -> None:
+    """Version 13 renamed tables, columns and kinds of events."""
+    path = str(tmp_path / "ledger.db")
+    db = apsw.Connection(path)
+    db.execute((Path(__file__).parent / "ledger-v12.sql").read_text()).fetchall()
+    (task_id,) = next(db.execute("SELECT task_id FROM tasks LIMIT 1"))
+    db.execute("INSERT INTO tombstones VALUES ('/p', 'ci', 'digest', 'rejected', 70)").fetchall()
+    db.execute("INSERT INTO turns VALUES ('1:2:b', 'agents', NULL, 60)").fetchall()
+    db.execute("INSERT INTO presence VALUES ('cli', 50)").fetchall()
+    db.execute("INSERT INTO watches (task_id, state) VALUES (?, '{\"seen\": 1}')", (task_id,)).fetchall()
+    db.execute("UPDATE notices SET told_at = NULL, dead_at = 9, recipient = 'channel', external = 'm1', channel = 'to:phone'").fetchall()
+    for kind in ("run_parked", "run_woken", "run_handed"):
+        db.execute("INSERT INTO events (at, kind, task_id, run_id, data) VALUES (1, ?, ?, NULL, '{}')", (kind, task_id)).fetchall()
+    (notices,) = next(db.execute("SELECT count(*) FROM notices"))
+    db.close()
+    ledger = open_ledger(path)
+    try:
+        assert ledger.refusals.refused_since("/p", "ci", "other", 0, "rejected") == 70
+        assert [(str(lease.process), lease.lane) for lease in ledger.sessions.interactive_leases()] == [("1:2:b", "agents")]
+        assert ledger.sessions.last_activity() == 50 and ledger.triggers.source_state(task_id) == {"seen": 1}
+        assert [notice.failed_at for notice in ledger.deliveries.failed()] == [9] * notices and notices > 0
+        assert ledger.deliveries.find_sent("to:phone", "m1")
+        kinds = [event.kind for event in ledger.events.events(0)][-3:]
+        assert kinds == ["run_suspended", "run_continued", "run_passed_to_agent"]
+    finally:
+        ledger.close()
