@@ -51,7 +51,7 @@ def ask(home_cli: HomeCli, agent: str) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    "text, name, standing, model, wanted",
+    "text, name, recurring, model, wanted",
     [
         pytest.param("", "default", False, "", ("openai-chat:one", "http://shared/v1", "TEAM_KEY"), id="default"),
         pytest.param('[agents.a]\nmodel = "anthropic:x"', "a", False, "", ("anthropic:x", "", ""), id="another provider"),
@@ -102,13 +102,13 @@ def ask(home_cli: HomeCli, agent: str) -> dict[str, object]:
         ),
     ],
 )
-def test_address_and_key_of_a_model(text: str, name: str, standing: bool, model: str, wanted: tuple[str, str, str]) -> None:
-    settings = agent_settings(resolve(MODELS + text), name, standing=standing, model=model)
+def test_address_and_key_of_a_model(text: str, name: str, recurring: bool, model: str, wanted: tuple[str, str, str]) -> None:
+    settings = agent_settings(resolve(MODELS + text), name, recurring=recurring, model=model)
     assert (settings["model"], settings["base_url"], settings["api_key_env"]) == wanted
 
 
 @pytest.mark.parametrize(
-    "text, standing, wanted",
+    "text, recurring, wanted",
     [
         pytest.param("", False, ("openai-chat:two", "http://second", "SECOND"), id="shared"),
         pytest.param('[agents.a]\nfallback = "anthropic:x"', False, ("anthropic:x", "", ""), id="another provider"),
@@ -122,10 +122,10 @@ def test_address_and_key_of_a_model(text: str, name: str, standing: bool, model:
         ),
     ],
 )
-def test_address_and_key_of_a_fallback_model(text: str, standing: bool, wanted: tuple[str, str, str]) -> None:
+def test_address_and_key_of_a_fallback_model(text: str, recurring: bool, wanted: tuple[str, str, str]) -> None:
     second = 'fallback = "openai-chat:two"\nfallback_base_url = "http://second"\nfallback_api_key_env = "SECOND"\n'
     agent = "" if "[agents.a]" in text else "[agents.a]\n"
-    settings = agent_settings(resolve(MODELS + second + text + agent), "a", standing=standing)
+    settings = agent_settings(resolve(MODELS + second + text + agent), "a", recurring=recurring)
     assert (settings["fallback"], settings["fallback_base_url"], settings["fallback_api_key_env"]) == wanted
 
 

@@ -213,7 +213,7 @@ async def task_list(ctx: Context, status: str | None = None) -> RecurringTaskLis
         raise BadInput(f"Invalid status '{status[:40]}'. Use one of: {', '.join(states)}.")
 
     def read(app: App) -> list[RecurringTask]:
-        entries = app.queries.list(context.caller, everywhere=context.cwd is None, standing=True, limit=500)
+        entries = app.queries.list(context.caller, everywhere=context.cwd is None, recurring=True, limit=500)
         return [_describe(app, entry) for entry in entries if status in (None, entry.status)][:_MAX_LISTED_TASKS]
 
     tasks = await context.call(read)

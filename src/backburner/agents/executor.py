@@ -87,7 +87,7 @@ class AgentExecutor:
         conversation = self._app.conversations.path(task, run)
         try:
             is_background, model = task.is_recurring or task.session == DISCOVERY, task.spec.options.model
-            settings = self._app.agents.settings(task.spec.agent_name or "", standing=is_background, model=model)
+            settings = self._app.agents.settings(task.spec.agent_name or "", recurring=is_background, model=model)
             if task.session == DISCOVERY:
                 settings = {**settings, "fallback": ""}  # the user did not ask for discovery, so it must not use a paid model
         except BackburnerError as error:

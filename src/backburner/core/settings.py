@@ -336,7 +336,7 @@ def _server_settings(section: dict[str, str], prefix: str = "") -> dict[str, str
     return {key: section[prefix + key] for key in ("base_url", "api_key_env") if prefix + key in section}
 
 
-def agent_settings(config: Config, name: str, *, standing: bool = False, model: str | None = None) -> dict[str, str]:
+def agent_settings(config: Config, name: str, *, recurring: bool = False, model: str | None = None) -> dict[str, str]:
     """Return the settings of an agent: `model` overrides the agent's own settings, and these override `[models]`.
 
     Raises BadInput if there is no agent of that name, or no model for it. An address and its key apply only to the provider of the
@@ -353,10 +353,10 @@ def agent_settings(config: Config, name: str, *, standing: bool = False, model: 
     default, second, prefix = shared.get("default", ""), shared.get("fallback", ""), "fallback_"
     first = own.get("model") or default
     places = [(first, _server_settings(own)), (default, _server_settings(shared))]
-    if standing and shared.get("local") and not own.get("model"):
+    if recurring and shared.get("local") and not own.get("model"):
         first = shared["local"]
         places.insert(1, (first, _server_settings(shared, "local_")))
-    if standing and shared.get("remote"):
+    if recurring and shared.get("remote"):
         second, prefix = shared["remote"], "remote_"
     first, fallback = model or first, own.get("fallback", second)
     fallback_server = _server(fallback, (fallback, _server_settings(own, "fallback_")), (second, _server_settings(shared, prefix)))

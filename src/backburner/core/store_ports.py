@@ -130,7 +130,7 @@ class LedgerQueries(Protocol):
         project: str | None = None,
         batch: str | None = None,
         limit: int | None = None,
-        standing: bool = False,
+        recurring: bool = False,
         quiet: bool = False,
     ) -> Sequence[Entry]: ...
     def batches(self, project: str | None = None) -> Sequence[Batch]: ...

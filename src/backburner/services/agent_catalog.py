@@ -14,15 +14,15 @@ class AgentCatalog:
     def __init__(self, config: ConfigFile) -> None:
         self._config = config
 
-    def settings(self, name: str, *, standing: bool = False, model: str | None = None) -> dict[str, str]:
+    def settings(self, name: str, *, recurring: bool = False, model: str | None = None) -> dict[str, str]:
         """Return the settings of an agent; `default` exists if a model is set. Raises BadInput for an unknown agent."""
         from backburner.core.settings import agent_settings
 
-        return agent_settings(self._config.current, name, standing=standing, model=model)
+        return agent_settings(self._config.current, name, recurring=recurring, model=model)
 
     def settings_for(self, submission: Submission) -> dict[str, str]:
         """Return the settings of the agent of a submission."""
-        return self.settings(submission.spec.agent_name or "", standing=submission.is_recurring or submission.session == DISCOVERY)
+        return self.settings(submission.spec.agent_name or "", recurring=submission.is_recurring or submission.session == DISCOVERY)
 
     def has_models(self) -> bool:
         """Return whether any model is set for the built-in agent."""
@@ -49,14 +49,14 @@ class AgentCatalog:
         """Return the lane of a submission: empty for commands, otherwise determined by where the agent's model runs."""
         if submission.spec.agent_name is None:
             return ""
-        standing, model = submission.is_recurring or submission.session == DISCOVERY, submission.spec.options.model
-        return self.lane_of(submission.spec.agent_name, standing=standing, model=model)
+        recurring, model = submission.is_recurring or submission.session == DISCOVERY, submission.spec.options.model
+        return self.lane_of(submission.spec.agent_name, recurring=recurring, model=model)
 
-    def lane_of(self, agent: str, *, standing: bool = False, model: str | None = None) -> str:
+    def lane_of(self, agent: str, *, recurring: bool = False, model: str | None = None) -> str:
         """Return the lane of an agent's model. Models on this machine have a separate lane."""
         from backburner.core.settings import is_local
 
-        return LOCAL_AGENT_LANE if is_local(self.settings(agent, standing=standing, model=model)) else AGENT_LANE
+        return LOCAL_AGENT_LANE if is_local(self.settings(agent, recurring=recurring, model=model)) else AGENT_LANE
 
     def asks_before_acting(self, submission: Submission) -> bool:
         """Return whether the agent asks for permission before it changes anything."""

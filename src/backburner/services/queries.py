@@ -54,12 +54,12 @@ class Queries:
         everywhere: bool = False,
         batch: str | None = None,
         limit: int | None = None,
-        standing: bool = False,
+        recurring: bool = False,
         quiet: bool = True,
     ) -> Sequence[Entry]:
         """Return the tasks of the caller's project, newest first; with `everywhere`, of all projects.
 
-        A batch is also found in other projects. `standing` returns only recurring tasks. `quiet` hides chats and successful commands
+        A batch is also found in other projects. `recurring` returns only recurring tasks. `quiet` hides chats and successful commands
         that recurring tasks started.
         """
         known = {*map(str, RunState), *map(str, TaskState)}
@@ -75,7 +75,9 @@ class Queries:
 
         def read(stored: str | None, max_count: int | None) -> list[Entry]:
             hide = quiet and status is None and batch is None
-            entries = self._ledger_queries.list(status=stored, project=project, batch=batch, limit=max_count, standing=standing, quiet=hide)
+            entries = self._ledger_queries.list(
+                status=stored, project=project, batch=batch, limit=max_count, recurring=recurring, quiet=hide
+            )
             return [self._as_of_now(entry) for entry in entries]
 
         if status not in (TaskState.PROPOSED, TaskState.EXPIRED):

@@ -35,7 +35,7 @@ class Suggestions:
         if not config.flag("tasks.enabled") or not config.flag("tasks.discovery_enabled"):
             return None
         try:
-            if not is_local(agent_settings(config, "default", standing=True)):
+            if not is_local(agent_settings(config, "default", recurring=True)):
                 return None
         except BadInput:
             return None  # no model

@@ -67,11 +67,11 @@ class QueryRepository:
         project: str | None = None,
         batch: str | None = None,
         limit: int | None = None,
-        standing: bool = False,
+        recurring: bool = False,
         quiet: bool = False,
     ) -> Sequence[Entry]:
         """Tasks with their latest runs, newest first."""
-        where, values = ["t.schedule <> '{}'" if standing else "1 = 1"], []
+        where, values = ["t.schedule <> '{}'" if recurring else "1 = 1"], []
         if quiet:  # successful commands of recurring tasks are in the history of those; chats are not listed
             where.append(f"NOT (coalesce(t.client, '') = '{Client.RECURRING}' AND coalesce(r.state, '') = 'completed')")
             where.append("t.chat = 0")

@@ -170,7 +170,7 @@ class QueryContract:
         ledger.runs.settle([done("task_a"), failed("task_b"), done("task_c")], OURS)
         agent(ledger, "task_chat", terms={"chat": True})
         assert [entry.task.task_id for entry in ledger.queries.list(quiet=True)] == ["task_c", "task_b", "task_r"]
-        assert [entry.task.task_id for entry in ledger.queries.list(standing=True)] == ["task_r"]
+        assert [entry.task.task_id for entry in ledger.queries.list(recurring=True)] == ["task_r"]
 
     def test_tasks_requested_by_a_session_include_those_of_its_agents(self, ledger: Ledger) -> None:
         asked = {"task_a": "claude:1", "task_b": "agent:task_a", "task_c": "agent:task_b", "task_d": "task:task_c", "task_e": "claude:2"}

@@ -102,11 +102,11 @@ def _agents(home: Home, config: Config, environ: dict[str, str]) -> Iterator[Fin
 
     models = {f"agent {name}": agent_settings(config, name) for name in names}
     if config.text("models.local"):
-        models["model of recurring tasks"] = agent_settings(config, "default", standing=True)
+        models["model of recurring tasks"] = agent_settings(config, "default", recurring=True)
     for key, what in (("fallback", "fallback model"), ("remote", "escalation model")):
         first = config.text("models.default") or (key == "remote" and config.text("models.local"))
         if first and config.text(f"models.{key}"):
-            models[what] = fallback_settings(agent_settings(config, "default", standing=key == "remote"))
+            models[what] = fallback_settings(agent_settings(config, "default", recurring=key == "remote"))
     for what, settings in models.items():
         settings = {**settings, "fallback": ""}  # a fallback that answers must not hide that this model does not
         problem = check_agent(home, settings, environ)

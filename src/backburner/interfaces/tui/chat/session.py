@@ -397,5 +397,5 @@ def _recurring_table(app: App, caller: Caller) -> str:
     from backburner.core import task_text
     from backburner.services.app import now_ms
 
-    entries = app.queries.list(caller, standing=True)
+    entries = app.queries.list(caller, recurring=True)
     return task_text.table(entries, now_ms(), plain=True) if entries else "No recurring tasks in this project."
