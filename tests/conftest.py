@@ -36,11 +36,18 @@ def is_development_variable(name: str) -> bool:
 
 
 def wait_until(predicate: Callable[[], object], what: str, seconds: float = 20.0) -> None:
-    """Wait for a condition; the test fails with `what` if it does not come true in time."""
+    """Wait for a condition; the test fails with `what` if it does not come true in time.
+
+    A check that starts a process is repeated less often, so that it does not slow down what the test waits for.
+    """
     deadline = time.monotonic() + seconds
-    while not predicate():
-        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
-        time.sleep(0.01)
+    while True:
+        started_at = time.monotonic()
+        if predicate():
+            return
+        now = time.monotonic()
+        assert now < deadline, f"waited {seconds} s for {what}"
+        time.sleep(max(0.01, 2 * (now - started_at)))
 
 
 def caller(app: App) -> Caller:
@@ -126,6 +133,10 @@ class HomeCli:
         if engine := self.engine:
             processes.send(engine, signal.SIGKILL)
             wait_until(lambda: not processes.is_alive(engine), "the engine to die")
+
+    @property
+    def log_writers(self) -> list[ProcessId]:
+        return self.processes("serve")
 
     def stop_engine(self) -> None:
         """Stop the engine and its keeper, and an engine that is just starting, so that none comes back."""

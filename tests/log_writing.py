@@ -1,12 +1,9 @@
-"""Writes logs for tests: a header, numbered lines, and a process that appends like the `cat` of a command."""
+"""Writes logs for tests: a header, numbered lines, and a log that is limited while it grows, as the log writer does it."""
 
-import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import os
 from pathlib import Path
 
-from conftest import wait_until
-
+from backburner.execution.output_limit import OutputLimit
 from backburner.system.log_file import header
 
 HEADER = header(
@@ -14,23 +11,22 @@ HEADER = header(
 )
 
 
-@contextmanager
-def writing(folder: Path) -> Iterator[tuple[int, Callable[[bytes], None]]]:
-    """Start a process that appends to the log; gives its pid and a function that has it append data."""
-    path = folder / "output.log"
-    with open(path, "ab") as log:
-        child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=log)
-    assert child.stdin is not None
+class LimitedLog:
+    """A log that is limited while data is appended to it."""
 
-    def append(data: bytes) -> None:
-        assert child.stdin is not None
-        child.stdin.write(data)
-        child.stdin.flush()
-        wait_until(lambda: path.read_bytes().endswith(data[-4096:]), "the output to arrive")
+    def __init__(self, folder: Path, limit: int) -> None:
+        self._limit = OutputLimit(str(folder), limit)
+        self._log = os.open(folder / "output.log", os.O_WRONLY | os.O_CREAT)
+        os.lseek(self._log, 0, os.SEEK_END)
 
-    yield child.pid, append
-    child.stdin.close()
-    assert child.wait() == 0
+    def append(self, data: bytes) -> None:
+        while data:
+            data = data[os.write(self._log, data) :]
+        self._log = self._limit.check(self._log)
+
+    def finish(self) -> None:
+        os.close(self._log)
+        self._limit.finish()
 
 
 def numbered(first: int, last: int) -> bytes:

@@ -5,6 +5,7 @@ replaced them. Ordinary meanings are not affected: HTTP POST, a of the alphabet,
 """
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -142,6 +143,19 @@ RETIRED_PHRASES = [
 ]
 
 
+@functools.cache
+def strings() -> list[tuple[str, str]]:
+    """Every string in the source and every line of the documents, with where it is."""
+    found = [(f"{path.relative_to(ROOT)}:{number}", line) for path in DOCS for number, line in enumerate(path.read_text().splitlines(), 1)]
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        if path.name == "migrations.py":  # it has names of earlier ledgers
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.append((f"{path.relative_to(ROOT)}:{node.lineno}", node.value))
+    return found
+
+
 def defined_names(path: Path) -> Iterator[tuple[str, int]]:
     """Every name that a file defines, with its line: modules, classes, functions, parameters, variables, attributes, imports."""
     yield path.stem, 1
@@ -173,16 +187,5 @@ def test_no_setting_has_a_retired_name() -> None:
 def test_no_document_help_text_or_error_has_a_retired_phrase(phrase: str) -> None:
     """docs/reference.md has every help text, setting and error; the strings in the source have the rest."""
     pattern = re.compile(phrase, re.IGNORECASE)
-    found = [
-        f"{path.relative_to(ROOT)}:{number}: {line.strip()[:120]}"
-        for path in DOCS
-        for number, line in enumerate(path.read_text().splitlines(), 1)
-        if pattern.search(line)
-    ]
-    for path in sorted((ROOT / "src").rglob("*.py")):
-        if path.name == "migrations.py":  # what earlier ledgers were made by
-            continue
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and pattern.search(node.value):
-                found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {node.value.strip()[:120]!r}")
+    found = [f"{where}: {text.strip()[:120]!r}" for where, text in strings() if pattern.search(text)]
     assert not found, "\n".join(found)

@@ -64,7 +64,7 @@ def kill(home_cli: HomeCli, victim: str) -> int:
 
 
 def test_after_any_kill_every_task_ends_with_exactly_one_notice(home: HomeCli) -> None:
-    chance, kills, rounds = random.Random(5), 0, 60 if LONG else 6
+    chance, kills, rounds = random.Random(5), 0, 60 if LONG else 4
     for number in range(rounds):
         asked = {kind: home.ok("ask", "--agent", kind, f"Please [[script: {json.dumps(steps(kind, number))}]]").strip() for kind in KINDS}
         victim, moment = chance.choice(["host", "host", "engine", "both", "server"]), chance.uniform(0.0, 3.5)

@@ -87,7 +87,7 @@ POINTS: dict[str, Callable[[], None]] = {
     "folder made": lambda: after(run_files, "make"),
     "inputs written": lambda: after(run_files, "write_inputs", bool),
     "after prepare": lambda: after(shim, "prepare"),
-    "cat but no shim": lambda: after(stream.Child, "__init__"),
+    "shim but no log writer": lambda: after(stream.Child, "__init__"),
     "after spawn": lambda: after(CommandExecutor, "launch"),
     "inside record": lambda: committing(RunQueueRepository, "record_process"),
     "after record": lambda: after(RunQueueRepository, "record_process"),

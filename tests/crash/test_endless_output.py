@@ -6,11 +6,11 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import HomeCli, wait_until
+from conftest import LONG, HomeCli, wait_until
 from recorder import start_driver, wait_until_killed
 
 CAP = 8 << 20
-GIGABYTES = 10
+GIGABYTES = 10 if LONG else 3
 MARKER = re.compile(rb"\n\[backburner: ([\d,]+) bytes of output left out here\]\n")
 
 

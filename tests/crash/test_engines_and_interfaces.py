@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from conftest import HomeCli, wait_until
+from conftest import LONG, HomeCli, wait_until
 from recorder import query, start_driver, wait_for_stable_engine, wait_until_killed
 
 from backburner import BackburnerSync
@@ -177,7 +177,7 @@ def test_an_idle_engine_exits(home_cli: HomeCli) -> None:
 
 def test_no_task_is_stranded_when_an_idle_engine_exits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Submits commands at the time when the engine exits. Nothing afterwards could wake an engine."""
-    homes, each = 4, 50
+    homes, each = 4, 50 if LONG else 20
     seed = random.randrange(1 << 32)
     with capsys.disabled():
         print(f"\nidle exit: seed {seed}")

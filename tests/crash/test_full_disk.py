@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from backburner.execution.runner import Runner
 from backburner.services.app import now_ms, open_app
 from backburner.system import processes
 from backburner.system.home import Home
+from backburner.system.run_files import exit_text
 from backburner.testing.records import request
 
 MEGABYTES = 8
@@ -78,30 +80,41 @@ def delayed(home_cli: HomeCli) -> list[str]:
     return [row[0] for row in query(home_cli, "SELECT error FROM runs WHERE state = 'running' AND error IS NOT NULL")]
 
 
-def test_a_command_that_fills_the_disk_continues_and_keeps_its_exit_code(recorder: JobRecorder) -> None:
+def test_a_command_that_fills_the_disk_waits_for_space_and_loses_nothing(recorder: JobRecorder) -> None:
     home_cli = recorder.home_cli
-    ballast = home_cli.root / "ballast"
-    ballast.write_bytes(b"\0" * BALLAST)
-    proof, gate = home_cli.cwd / "proof", home_cli.cwd / "gate"
-    os.mkfifo(gate)
-    line = f"yes 123456789 | head -c 30000000 || echo broken >{proof}; echo printed >>{proof}; read x <{gate}; echo more; exit 7"
+    ballast, proof = home_cli.root / "ballast", home_cli.cwd / "proof"
+    ballast.write_bytes(b"\0" * 3 * BALLAST)
+    line = f"yes 123456789 | head -c 4000000; echo $? >{proof}; echo the end; exit 7"
     task_id = home_cli.run(line, options=("--shell",))
-    wait_until(lambda: proof.exists() and proof.read_text(), "the command to come through")
-    assert proof.read_text() == "printed\n", "the command was cut off by a broken pipe"
-    assert free(home_cli) == 0
-    assert home_cli.status(task_id)["status"] == "running"
-    gate.write_text("open\n")
-    wait_until(lambda: (home_cli.folder(task_id) / ".exit").read_text().strip() == "7", "the exit code on a full disk")
+    wait_until(lambda: free(home_cli) == 0, "the disk to be full")
     engine = home_cli.engine
+    assert home_cli.status(task_id)["status"] == "running" and not proof.exists()
     ballast.unlink()
     home_cli.cli("wait", task_id, "--timeout", "30")
     done = home_cli.status(task_id)
-    assert (done["status"], done["exit_code"], done["result"]) == ("failed", 7, "exit")
-    assert "output is missing" in str(done["error"])
-    assert home_cli.log(task_id).startswith(b"123456789\n123456789\n")
-    assert engine and home_cli.engine == engine, "the engine lived through it"
+    assert (done["status"], done["exit_code"], done["result"], done["error"]) == ("failed", 7, "exit", None)
+    assert proof.read_text() == "0\n", "the command was cut off by a broken pipe"
+    assert home_cli.log(task_id) == b"123456789\n" * 400_000 + b"the end\n"
+    assert engine and home_cli.engine == engine, "the engine continued"
     assert query(home_cli, "PRAGMA integrity_check") == [("ok",)]
     assert query(home_cli, "SELECT count(*) FROM notices WHERE task_id = ?", task_id) == [(1,)]
+
+
+def test_a_log_writer_killed_on_a_full_disk_loses_nothing(recorder: JobRecorder) -> None:
+    home_cli = recorder.home_cli
+    ballast = home_cli.root / "ballast"
+    ballast.write_bytes(b"\0" * 3 * BALLAST)
+    task_id = home_cli.run("yes 123456789 | head -c 4000000; echo the end", options=("--shell",))
+    wait_until(lambda: free(home_cli) == 0, "the disk to be full")
+    for _ in range(5):
+        wait_until(lambda: home_cli.log_writers, "a log writer")
+        for process_id in home_cli.log_writers:
+            processes.send(process_id, signal.SIGKILL)
+    home_cli.kill_engine()
+    ballast.unlink()
+    home_cli.cli("wait", task_id, "--timeout", "30")
+    assert home_cli.status(task_id)["status"] == "completed"
+    assert home_cli.log(task_id) == b"123456789\n" * 400_000 + b"the end\n"
 
 
 def test_ends_on_a_full_disk_are_recorded_when_there_is_space(recorder: JobRecorder) -> None:
@@ -112,7 +125,7 @@ def test_ends_on_a_full_disk_are_recorded_when_there_is_space(recorder: JobRecor
     fill(home_cli.root / "ballast")
     for job in jobs:
         recorder.open_gate(job)
-    wait_until(lambda: all((home_cli.folder(one) / ".exit").read_text().strip().isdigit() for one in ids), "the exit files")
+    wait_until(lambda: all(exit_text(str(home_cli.folder(one))).isdigit() for one in ids), "the exit files")
     shown = home_cli.cli("list", "--json")
     assert shown.returncode in (0, 1) and "Traceback" not in shown.stderr
     (home_cli.root / "ballast").unlink()
@@ -132,7 +145,7 @@ def test_an_engine_killed_on_a_full_disk_loses_no_exit_code(recorder: JobRecorde
     home_cli.kill_engine()
     for job in jobs:
         recorder.open_gate(job)
-    wait_until(lambda: all((home_cli.folder(one) / ".exit").read_text().strip().isdigit() for one in ids), "the exit files")
+    wait_until(lambda: all(exit_text(str(home_cli.folder(one))).isdigit() for one in ids), "the exit files")
     shown = home_cli.cli("status", ids[0])
     assert "Traceback" not in shown.stderr
     (home_cli.root / "ballast").unlink()

@@ -48,7 +48,7 @@ def steps(n: int) -> list[dict[str, Any]]:
 
 def test_a_killed_agent_process_loses_no_message_and_runs_no_tool_twice(home: HomeCli) -> None:
     """Kills at random times: during tool calls, during answers of the model, and between them."""
-    chance, kills, rounds = random.Random(11), 0, 50 if LONG else 8
+    chance, kills, rounds = random.Random(11), 0, 50 if LONG else 4
     finished = []
     for number in range(rounds):
         task_id = home.ok("ask", f"[[script: {json.dumps(steps(number))}]]").strip()

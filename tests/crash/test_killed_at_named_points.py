@@ -12,9 +12,11 @@ from recorder import Job, JobRecorder, query, start_driver, wait_for_stable_engi
 
 from backburner.core.models import ProcessId
 from backburner.system import processes, wakeups
+from backburner.system.home import is_locked
+from backburner.system.run_files import exit_text
 
 IN_THE_CLI = ["after insert", "after metadata", "before start", "after start"]
-STARTING, RECORDING = ["folder made", "after prepare", "cat but no shim", "after spawn"], ["inside record", "after record"]
+STARTING, RECORDING = ["folder made", "after prepare", "shim but no log writer", "after spawn"], ["inside record", "after record"]
 CLAIMING = ["inside claim", "after claim", *STARTING, *RECORDING]
 SETTLING = ["before settle", "before notice", "after notice", "inside settle", "after settle"]
 TAKING_OVER = ["inside adopt", "after adopt", "after attach"]
@@ -150,7 +152,7 @@ def test_an_engine_killed_during_takeover_loses_and_repeats_nothing(recorder: Jo
 def exit_file(recorder: JobRecorder, job: Job) -> str:
     row = recorder.row(job)
     assert row
-    return (recorder.home_cli.folder(row.task_id) / ".exit").read_text().strip()
+    return exit_text(str(recorder.home_cli.folder(row.task_id)))
 
 
 def test_a_command_that_ends_without_an_engine_is_reported_correctly(recorder: JobRecorder) -> None:
@@ -238,7 +240,7 @@ def test_the_first_status_waits_for_a_log_that_takes_long_to_close(recorder: Job
     kill_engine_and_keeper(home_cli)
     recorder.open_gate(small)
     gate.write_text("open\n")
-    wait_until(lambda: (home_cli.folder(large) / ".exit").read_text().strip() == "3" and exit_file(recorder, small) == "1", "the ends")
+    wait_until(lambda: exit_text(str(home_cli.folder(large))) == "3" and exit_file(recorder, small) == "1", "the ends")
     assert home_cli.status(large)["exit_code"] == 3
     recorder.finish([small])
 
@@ -365,7 +367,7 @@ def test_a_run_lost_in_a_reboot_before_its_cancel_is_not_cancelled(home_cli: Hom
 
 
 def exit_code_file(home_cli: HomeCli, task_id: str) -> str:
-    return (home_cli.folder(task_id) / ".exit").read_text().strip()
+    return exit_text(str(home_cli.folder(task_id)))
 
 
 def test_no_process_is_left_if_the_engine_dies_between_sigterm_and_sigkill(home_cli: HomeCli) -> None:
@@ -463,7 +465,8 @@ def shim_of(recorder: JobRecorder, job: Job) -> ProcessId:
 def test_a_command_continues_without_its_shim_and_is_reported_as_lost(recorder: JobRecorder, engine_too: bool) -> None:
     job = recorder.job("shimless", lines=500, gated=True)
     task_id = recorder.submit(job)
-    wait_until(lambda: recorder.has_started(job), "the command")
+    log = str(recorder.home_cli.folder(task_id) / "output.log")
+    wait_until(lambda: recorder.has_started(job) and is_locked(log), "the command and the log writer")
     shim = shim_of(recorder, job)
     if engine_too:
         kill_engine_and_keeper(recorder.home_cli)

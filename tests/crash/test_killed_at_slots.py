@@ -1,6 +1,6 @@
 """The engine killed around the times at which recurring tasks are due: no slot runs twice, and none is lost.
 
-100 rounds; 500 with BACKBURNER_LONG. To repeat a failure, use the seed it printed: BACKBURNER_SEED=… pytest -k slots.
+50 rounds; 500 with BACKBURNER_LONG. To repeat a failure, use the seed it printed: BACKBURNER_SEED=… pytest -k slots.
 As a program it is an engine that kills itself at a point: `test_killed_at_slots.py POINT HOME`.
 """
 
@@ -34,11 +34,11 @@ from backburner.system import processes, run_files
 from backburner.testing import FakeClock
 from backburner.testing.records import request
 
-ROUNDS = 500 if LONG else 100
+ROUNDS = 500 if LONG else 50
 SEED = int(os.environ.get("BACKBURNER_SEED") or random.randrange(1 << 32))
 TASKS, EVERY_MS = 6, 1000
 APART = 0.382  # seconds between adding two tasks, which spreads their slots evenly over the second
-NAMED_EVERY = 5  # in one of this many rounds the engine dies at a named point
+NAMED_EVERY = 5 if LONG else 3  # in one of this many rounds the engine dies at a named point
 RESTARTS = 3  # after this many restarts a keeper waits longer
 EARLY_MS, LATE_MS = 15, 30  # before and after the time at which a slot is due
 
@@ -63,7 +63,7 @@ CLAIMING: dict[str, Callable[[], None]] = {
     "inside fire": inside_fire,
     "after fire": lambda: crash_driver.after(RecurringRepository, "fire", bool),
 }
-STARTING = ["inside claim", "after claim", "after prepare", "cat but no shim", "after spawn"]
+STARTING = ["inside claim", "after claim", "after prepare", "shim but no log writer", "after spawn"]
 ENDING = ["before settle", "inside settle", "after settle"]
 POINTS = [*CLAIMING, *STARTING, *ENDING]
 

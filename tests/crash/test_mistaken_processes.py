@@ -12,6 +12,8 @@ from recorder import JobRecorder, change, start_driver, wait_for_stable_engine, 
 
 from backburner.core.models import ProcessId
 from backburner.system import processes
+from backburner.system.home import is_locked
+from backburner.system.run_files import exit_text
 
 
 @pytest.fixture
@@ -103,8 +105,9 @@ def test_a_run_interrupted_by_a_reboot_is_reported_as_lost(recorder: JobRecorder
         processes.send(keeper, signal.SIGKILL)
     home_cli.kill_engine()
     recorder.open_gate(done)
-    wait_until(lambda: (home_cli.folder(ids["done"]) / ".exit").read_text().strip() == "5", "the end that nobody saw")
-    still_there = home_cli.processes()
+    wait_until(lambda: exit_text(str(home_cli.folder(ids["done"]))) == "5", "the end that nobody saw")
+    wait_until(lambda: not is_locked(str(home_cli.folder(ids["done"]) / ".shim")), "the end of its shim")
+    still_there = [one for one in home_cli.processes() if one not in home_cli.log_writers]
     home_cli.environ["BACKBURNER_BOOT_ID"] = "b" * 32
     try:
         shown = home_cli.json("inbox")

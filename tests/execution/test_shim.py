@@ -4,6 +4,7 @@ import json
 import os
 import resource
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -29,7 +30,7 @@ def prepare(
 ) -> dict[str, str]:
     """Prepare the shim for a task with this command."""
     task = records.task("t", command, shell=shell, umask=umask, **more)
-    return shim.prepare(str(folder), task, environment)
+    return shim.prepare(str(folder), task, environment, 1 << 20)
 
 
 def start(
@@ -40,11 +41,13 @@ def start(
     before: Callable[[], None] | None = None,
     **more: Any,
 ) -> "subprocess.Popen[bytes]":
-    """Start the shim as the executor does; `before` is called in its process first."""
+    """Start the shim as the executor does, with a log writer that has already answered; `before` is called in its process first."""
     given = prepare(folder, command, dict(os.environ) if env is None else env, shell, **more)
-    with open(folder / shim.SCRIPT, "rb") as script:
+    ours, theirs = socket.socketpair()
+    ours.sendall(b"e\n")
+    with open(folder / shim.SCRIPT, "rb") as script, ours, theirs:
         return subprocess.Popen(
-            ["sh", "-s", "backburner"], executable="/bin/sh", stdin=script, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            ["sh", "-s", "backburner"], executable="/bin/sh", stdin=script, stdout=subprocess.PIPE, stderr=theirs,
             cwd=folder, env=given, preexec_fn=before
         )  # fmt: skip
 

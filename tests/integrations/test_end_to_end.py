@@ -85,7 +85,7 @@ def test_nothing_is_lost_after_a_dropped_gateway_and_a_rate_limit(home: HomeCli,
 
 def test_notices_are_delivered_once_when_processes_are_killed_during_delivery(home: HomeCli, discord: FakeDiscord) -> None:
     """Delivery is at least once; Discord drops duplicates by nonce, so every notice appears exactly once."""
-    rounds, chooser = (100 if LONG else 8), random.Random()
+    rounds, chooser = (100 if LONG else 5), random.Random()
     for number in range(rounds):
         home.ok("run", "--", "echo", f"notice-{number:03}.")
         wait_until(lambda: home.hosts("integrations.process"), "an integrations process", 40)

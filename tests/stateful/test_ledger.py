@@ -480,8 +480,8 @@ class PowerLossMachine(LedgerMachine):
         self.ledger.close()
 
 
-LedgerMachine.TestCase.settings = settings(deadline=None, max_examples=2000 if LONG else 100, stateful_step_count=50)
-PowerLossMachine.TestCase.settings = settings(deadline=None, max_examples=2000 if LONG else 100, stateful_step_count=50)
+LedgerMachine.TestCase.settings = settings(deadline=None, max_examples=2000 if LONG else 60, stateful_step_count=50)
+PowerLossMachine.TestCase.settings = settings(deadline=None, max_examples=2000 if LONG else 60, stateful_step_count=50)
 
 TestLedger = LedgerMachine.TestCase
 TestLedgerWithPowerLoss = PowerLossMachine.TestCase

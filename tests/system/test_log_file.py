@@ -1,11 +1,10 @@
 """Reading an output.log: the header is excluded, a cut is marked and does not shift cursors, and output is never taken for our own data."""
 
 import re
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from log_writing import HEADER, numbered, writing
+from log_writing import HEADER, LimitedLog, numbered
 
 from backburner.execution import output_limit
 from backburner.execution.output_limit import OutputLimit
@@ -181,15 +180,13 @@ LIMIT = 64 * 1024
 
 
 @pytest.fixture(params=["with holes", "moved up"])
-def capping(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[tuple[OutputLimit, Callable[[bytes], None]]]:
-    """A log that is limited while it grows, on a file system with holes and on one without, and a function that appends to it."""
+def capping(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LimitedLog:
+    """A log that is limited while it grows, on a file system with holes and on one without."""
     if request.param == "moved up":
         monkeypatch.setattr(output_limit, "_punch", lambda *_: False)
-    with writing(tmp_path) as (pid, append):
-        append(HEADER)
-        yield OutputLimit(str(tmp_path), LIMIT, pid), append
+    log = LimitedLog(tmp_path, LIMIT)
+    log.append(HEADER)
+    return log
 
 
 def rest(folder: Path, cursor: int) -> bytes:
@@ -223,20 +220,18 @@ def edges(cuts: list[tuple[int, int]]) -> list[int]:
     return [offset + near for start, dropped in cuts for offset in (start, start + dropped) for near in (-1, 0, 1)]
 
 
-def test_a_cursor_stays_valid_after_cuts_before_and_after_it(tmp_path: Path, capping: tuple[OutputLimit, Callable[[bytes], None]]) -> None:
-    one, append = capping
+def test_a_cursor_stays_valid_after_cuts_before_and_after_it(tmp_path: Path, capping: LimitedLog) -> None:
     sent, cursors = HEADER, [len(HEADER)]
     for size in (500, 1500, 700, 3000, 12_000, 900, 20_000, 300, 5000, 1):
         piece = numbered(len(sent) // 16, len(sent) // 16 + size)
-        append(piece)
+        capping.append(piece)
         sent += piece
-        one.check()
         with Log(str(tmp_path)) as log:
             assert log.cursor(log.size) == len(sent)
             cursors += [log.cursor(log.size), log.cursor(log.size - 777)]
         assert rest(tmp_path, len(sent) - 5000) == sent[-5000:]
         assert rest(tmp_path, len(sent)) == rest(tmp_path, len(sent) + 1000) == b""
-    one.finish()
+    capping.finish()
     ((start, dropped),) = cuts = cuts_of(tmp_path)
     assert start < cursors[5] < start + dropped < cursors[-3], "some of what the cursors point at is gone, and some is not"
     for cursor in (*cursors, *edges(cuts)):
@@ -244,12 +239,10 @@ def test_a_cursor_stays_valid_after_cuts_before_and_after_it(tmp_path: Path, cap
     assert rest(tmp_path, 0) == rest(tmp_path, -5) == rest(tmp_path, 3) == expected(sent, len(HEADER), cuts)
 
 
-def test_offsets_and_cursors_convert_both_ways(tmp_path: Path, capping: tuple[OutputLimit, Callable[[bytes], None]]) -> None:
-    one, append = capping
-    append(numbered(0, 20_000))
-    one.check()
-    append(b"the end\n")
-    one.finish()
+def test_offsets_and_cursors_convert_both_ways(tmp_path: Path, capping: LimitedLog) -> None:
+    capping.append(numbered(0, 20_000))
+    capping.append(b"the end\n")
+    capping.finish()
     ((start, dropped),) = cuts_of(tmp_path)
     end = start + len(cut_marker(dropped))
     with Log(str(tmp_path)) as log:
@@ -266,7 +259,7 @@ def test_cursors_of_an_open_log_stay_valid_while_it_is_finished(tmp_path: Path) 
     write(tmp_path, sent[len(HEADER) :])
     with Log(str(tmp_path)) as before:
         assert before.cursor(before.size) == len(sent)
-        OutputLimit(str(tmp_path), LIMIT, None).finish()
+        OutputLimit(str(tmp_path), LIMIT).finish()
         assert (before.size, before.cursor(before.size)) == (len(sent), len(sent))
         with Log(str(tmp_path)) as after:
             assert after.size < before.size and after.cursor(after.size) == len(sent)
@@ -275,12 +268,12 @@ def test_cursors_of_an_open_log_stay_valid_while_it_is_finished(tmp_path: Path) 
 def test_cursors_stay_valid_after_cuts_with_two_limits(tmp_path: Path) -> None:
     sent = HEADER + numbered(0, 20_000)
     write(tmp_path, sent[len(HEADER) :])
-    OutputLimit(str(tmp_path), LIMIT, None).check()
+    LimitedLog(tmp_path, LIMIT).append(b"")
     more = numbered(20_000, 200_000)
     with open(tmp_path / "output.log", "ab") as file:
         file.write(more)
     sent += more
-    OutputLimit(str(tmp_path), 20 * LIMIT, None).finish()
+    OutputLimit(str(tmp_path), 20 * LIMIT).finish()
     cuts = cuts_of(tmp_path)
     assert len(cuts) == 2
     for cursor in (*edges(cuts), len(sent) - 1600, len(sent)):

@@ -138,7 +138,7 @@ def cursors(folder: str) -> object:
 
 
 def bounded(folder: str) -> object:
-    OutputLimit(folder, 1 << 16, None).finish()
+    OutputLimit(folder, 1 << 16).finish()
     return os.path.getsize(os.path.join(folder, "output.log")) < 1 << 17
 
 

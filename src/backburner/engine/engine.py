@@ -4,7 +4,6 @@ A pass reads the ledger and does everything that is due; `DaemonProcess` calls i
 """
 
 import asyncio
-import contextlib
 import logging
 import os
 from typing import TYPE_CHECKING
@@ -19,7 +18,7 @@ from backburner.engine.recovery import RunRecovery
 from backburner.execution.runner import Runner
 from backburner.services.daemon_parts import EngineParts
 from backburner.system import capacity, processes
-from backburner.system.home import SPARE_LOG_PREFIX, Home, opencode_server_files
+from backburner.system.home import opencode_server_files
 
 if TYPE_CHECKING:
     from backburner.engine.scheduler import Scheduler
@@ -191,17 +190,7 @@ class Engine:
     def _clean_up(self) -> None:
         """Remove old tasks and files: when the engine starts, and every six hours while it runs."""
         self._clean_up_timer = asyncio.get_running_loop().call_later(_CLEAN_UP_INTERVAL, self._clean_up)
-        _remove_spare_logs(self._home)
         retention = self._parts.retention
         if self._parts.config.current.flag("commands.auto_cleanup") and (as_of := retention.confirmed_time()) is not None:
             removed = retention.clean_up(as_of=as_of)
             log.info("removed %d tasks whose retention period has ended", len(removed))
-
-
-def _remove_spare_logs(home: Home) -> None:
-    """Remove spare logs that belong to processes that no longer exist."""
-    for name in os.listdir(home.root):
-        pid = name.removeprefix(SPARE_LOG_PREFIX).partition("-")[0]
-        if name.startswith(SPARE_LOG_PREFIX) and pid.isdecimal() and processes.identify(int(pid)) is None:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(os.path.join(home.root, name))

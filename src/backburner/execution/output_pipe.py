@@ -1,12 +1,24 @@
-"""The path of a command's output: a pipe, a log, and the `cat` between them, which signals to the run do not reach."""
+"""The pipe that a command writes its output to, and the process that moves it from there to the log; see log_writer.py."""
 
+import array
+import asyncio
 import contextlib
 import fcntl
 import os
+import socket
+import stat
 import subprocess
+import sys
+import termios
 
-_PIPE_BYTES = 256 * 1024
+from backburner.core.models import ProcessId
+from backburner.execution import log_writer
+from backburner.system import processes
+from backburner.system.home import Home
+
+SHIM_READER = 5  # the shim's descriptor of the read end
 _SETPIPE_SZ = 1031
+_RESTART_DELAY = 0.1  # seconds, if the log writer ends again and again
 
 
 class Child(subprocess.Popen):
@@ -17,44 +29,175 @@ class Child(subprocess.Popen):
 
 
 class OutputPipe:
-    """A pipe, the log it is written to, and the `cat` between them. The log is locked while any process can write to it."""
+    """The pipe of one command, for the process that supervises it. `shim` is a socket to the command's shim, or a pidfd of it."""
 
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.reader, self.writer = os.pipe()
-        with contextlib.suppress(OSError):
-            fcntl.fcntl(self.writer, _SETPIPE_SZ, _PIPE_BYTES)
-        self.log = -1
-        try:
-            self.log = open_log(path, os.O_CREAT | os.O_TRUNC)
-            self.cat = start_cat(self.reader, self.log)
-        except OSError:
-            for descriptor in (self.reader, self.writer, self.log):
-                if descriptor >= 0:
-                    os.close(descriptor)
-            raise
+    def __init__(self, log: str, limit: int, reader: int, shim: int, kind: bytes) -> None:
+        self.log, self.limit, self.kind = log, limit, kind
+        self.reader, self.shim = reader, shim
+        self.inode = os.fstat(reader).st_ino
+
+    @property
+    def waiting(self) -> int:
+        """The number of bytes that are not in the log yet."""
+        count = array.array("i", [0])
+        fcntl.ioctl(self.reader, termios.FIONREAD, count)
+        return count[0]
 
     def close(self) -> None:
-        """Close what only the command and `cat` need; the read end stays open in case `cat` fails because the disk is full."""
-        os.close(self.writer)
-        os.close(self.log)
-
-    def abandon(self) -> None:
-        """Remove an unused pipe and its log; `cat` ends when its input is closed."""
-        self.close()
-        os.close(self.reader)
-        self.cat.wait()
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.path)
+        for descriptor in (self.reader, self.shim):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self.reader = self.shim = -1
 
 
-def start_cat(source: int, target: int) -> Child:
-    """Start a `cat` from a pipe into a file, in its own session so that signals to the run do not reach it."""
-    return Child(["cat"], stdin=source, stdout=target, stderr=subprocess.DEVNULL, cwd="/", env={"PATH": os.defpath}, start_new_session=True)
+def new_pipe(log: str, limit: int) -> tuple[OutputPipe, int, int]:
+    """A new pipe, and what only the shim needs of it: the write end, and the shim's end of its socket."""
+    reader, writer = os.pipe()
+    with contextlib.suppress(OSError):
+        fcntl.fcntl(writer, _SETPIPE_SZ, log_writer.PIPE_BYTES)
+    try:
+        ours, theirs = socket.socketpair()
+    except OSError:
+        os.close(reader)
+        os.close(writer)
+        raise
+    return OutputPipe(log, limit, reader, ours.detach(), log_writer.ANSWERS), writer, theirs.detach()
 
 
-def open_log(path: str, flags: int = 0) -> int:
-    """Open a log for appending; it is locked while any process has this descriptor."""
-    log = os.open(path, os.O_WRONLY | os.O_APPEND | flags, 0o600)
-    fcntl.flock(log, fcntl.LOCK_EX)
-    return log
+def pipe_of(shim: ProcessId | None, log: str, limit: int) -> OutputPipe | None:
+    """The pipe of a command that another process started; None if its shim has ended."""
+    if shim is None:
+        return None
+    for number in (SHIM_READER, 1):  # until it has opened the read end, only the write end is there
+        try:
+            reader = os.open(f"/proc/{shim.pid}/fd/{number}", os.O_RDONLY | os.O_NONBLOCK)
+        except OSError:
+            continue
+        if stat.S_ISFIFO(os.fstat(reader).st_mode) and processes.is_alive(shim):
+            try:
+                return OutputPipe(log, limit, reader, os.pidfd_open(shim.pid), log_writer.WATCHED)
+            except OSError:
+                return OutputPipe(log, limit, reader, -1, log_writer.WATCHED)
+        os.close(reader)
+    return None
+
+
+class LogWriterProcess:
+    """Starts the log writer, passes it every pipe, and starts another one if it ends. Belongs to one event loop."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._pipes: dict[int, OutputPipe] = {}  # by inode, until their output is complete
+        self._unsent: list[OutputPipe] = []
+        self._control: socket.socket | None = None
+        self._process: Child | None = None
+        self._restart: asyncio.TimerHandle | None = None
+        self._started_at = 0.0
+
+    def add(self, pipe: OutputPipe) -> None:
+        """Have the output of a command written to its log."""
+        self._pipes[pipe.inode] = pipe
+        self._unsent.append(pipe)
+        if self._control:
+            self._send()
+        elif self._restart is None:  # not now, because the command need not wait for it
+            self._restart = asyncio.get_running_loop().call_later(0, self._start)
+
+    def remove(self, pipe: OutputPipe) -> None:
+        """Release a pipe whose output is in the log."""
+        if self._pipes.pop(pipe.inode, None):
+            if pipe in self._unsent:
+                self._unsent.remove(pipe)
+            pipe.close()
+
+    def close(self) -> None:
+        """Release everything. The log writer continues until the output is complete, or another engine takes over."""
+        if self._restart:
+            self._restart.cancel()
+        self._disconnect()
+        for pipe in self._pipes.values():
+            pipe.close()
+        self._pipes.clear()
+
+    def _start(self) -> None:
+        self._restart = None
+        loop = asyncio.get_running_loop()
+        ours, theirs = socket.socketpair()
+        try:
+            self._process = _start_log_writer(self._home, theirs.fileno())
+        except OSError:
+            ours.close()
+            self._restart = loop.call_later(_RESTART_DELAY, self._start)
+            return
+        finally:
+            theirs.close()
+        ours.setblocking(False)
+        self._control, self._started_at = ours, loop.time()
+        loop.add_reader(ours.fileno(), self._on_message)
+        self._unsent = list(self._pipes.values())
+        self._send()
+
+    def _send(self) -> None:
+        """Pass what was not passed yet; what the socket has no room for follows when it has."""
+        loop = asyncio.get_running_loop()
+        assert self._control is not None
+        try:
+            while self._unsent:
+                pipe = self._unsent[0]
+                message = b"%d %s %s" % (pipe.limit, pipe.kind, os.fsencode(pipe.log))
+                socket.send_fds(self._control, [message], [descriptor for descriptor in (pipe.reader, pipe.shim) if descriptor >= 0])
+                self._unsent.pop(0)
+        except BlockingIOError:
+            loop.add_writer(self._control.fileno(), self._send)
+            return
+        except OSError:
+            return  # it has ended, which is also noticed where its messages are read
+        loop.remove_writer(self._control.fileno())
+
+    def _on_message(self) -> None:
+        """Release pipes that were closed long after their command ended; if the log writer was killed, start another one."""
+        assert self._control is not None
+        try:
+            received = self._control.recv(65536)
+        except BlockingIOError:
+            return
+        except OSError:
+            received = b""
+        for inode in received.split():
+            if pipe := self._pipes.pop(int(inode), None):
+                pipe.close()
+        if received:
+            return
+        self._disconnect()
+        loop = asyncio.get_running_loop()
+        if self._pipes and self._restart is None:
+            self._restart = loop.call_later(0 if loop.time() - self._started_at > 1 else _RESTART_DELAY, self._start)
+
+    def _disconnect(self) -> None:
+        if self._control:
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(self._control.fileno())
+            loop.remove_writer(self._control.fileno())
+            self._control.close()
+            self._control = None
+        if self._process:
+            self._process.poll()
+
+
+def log_writer_command(*arguments: str) -> list[str]:
+    """The command that runs log_writer.py, with as little of the interpreter as possible."""
+    return [sys.executable, "-IS", os.path.abspath(log_writer.__file__), *arguments]
+
+
+def _start_log_writer(home: Home, control: int) -> Child:
+    """Start it in its own session, so that signals to this process and to its commands do not reach it."""
+    with open(os.open(home.engine_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as errors:
+        return Child(
+            log_writer_command("serve", home.root),
+            stdin=control,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            cwd="/",
+            env={"PATH": os.defpath},
+            start_new_session=True,
+        )

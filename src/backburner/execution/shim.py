@@ -1,5 +1,8 @@
 """The short POSIX sh script that runs a command: it outlives this process and writes the command's exit code to a file.
 
+It holds the read end of the command's output pipe, and ends only when everything in it is in the log. Normally the log writer says so,
+over a socket that is the shim's standard error; if no log writer is left, the shim moves the rest of the output itself.
+
 The shell reads its script from a locked file on its standard input. The lock shows that it is alive, and neither the command nor
 the task id is in its command line, where a `pkill -f` meant for another process would match it.
 """
@@ -12,21 +15,24 @@ import shlex
 import sys
 
 from backburner.core.models import Task
+from backburner.execution.log_writer import COMPLETE, MARK_AT
+from backburner.execution.output_pipe import SHIM_READER, log_writer_command
 from backburner.system import run_files
+from backburner.system.log_file import NAME
 from backburner.system.processes import INSIDE, executable_of
 from backburner.system.run_files import EXIT, INPUT, SCRIPT
 from backburner.system.unapproved import MAX_FILE_BYTES
 
 ENVIRONMENT = ".environment"
 _CPU_GRACE = 5  # seconds of CPU time between the signal that can be caught and the one that cannot
-_BLANK = b"    "  # written in advance, so that the exit code can be written over it even if the disk is full
+_BLANK = b" " * (MARK_AT + 1)  # written in advance, so that the exit code can be written over it even if the disk is full
 
 # Variables that a shell does not pass on unchanged: names that it cannot hold, and names that it uses itself.
 _SPECIAL = re.compile(r"(OPTIND|PPID|IFS|LINENO)$|(?![A-Za-z_][A-Za-z0-9_]*$)", re.ASCII)
 _EXEC = "import json,os,sys; e=json.load(open(sys.argv[1])); os.execvpe(sys.argv[2], sys.argv[2:], e)"
 
 
-def prepare(folder: str, task: Task, environment: dict[str, str], files: int | None = None) -> dict[str, str]:
+def prepare(folder: str, task: Task, environment: dict[str, str], output_limit: int, files: int | None = None) -> dict[str, str]:
     """Write the script and the empty exit file of one run; returns the environment to start the shim with."""
     argv = ("/bin/sh", "-c", task.spec.command.words[0]) if task.spec.command.shell else task.spec.command.words
     shim_environment = environment
@@ -52,17 +58,32 @@ def prepare(folder: str, task: Task, environment: dict[str, str], files: int | N
         *([f"umask {task.spec.command.umask:04o}"] if task.spec.command.umask is not None else []),
         *([f"ulimit -Sn {files}"] if files is not None else []),
         "exec 3>&2 2>/dev/null",  # messages of the shell about the command's end are not output of the command
+        f"[ ! -e /proc/self/fd/1 ] || exec {SHIM_READER}</proc/self/fd/1",
         f"ulimit -w {INSIDE} || ulimit -x {INSIDE}",  # file locks: -w in dash and ash, -x in bash and ksh; see process.INSIDE
         # kept open, so that the input does not end between two sends
         *([f"exec 4<>{shlex.quote(fifo)}"] if task.spec.command.stdin else []),
         f"printf s 1<>{code}",
-        f"({_limits(task)}exec {source} 2>&3 3>&- {words})",
-        f"printf '%-4s' \"$?\" 1<>{code}",
+        f"({_limits(task)}exec {source} 2>&1 3>&- {SHIM_READER}<&- {words})",
+        f"printf '%-{MARK_AT}s' \"$?\" 1<>{code}",
+        *_save_output(os.path.join(folder, NAME), output_limit),
         "exit 0",
     ]
     _write(os.path.join(folder, EXIT), _BLANK)
     _write(os.path.join(folder, SCRIPT), os.fsencode("\n".join(lines) + "\n"))
     return shim_environment
+
+
+def _save_output(log: str, limit: int) -> list[str]:
+    """Wait until the output is in the log. While descendants of the command can still write, a process of this run holds the pipe."""
+    drain, follow = (" ".join(map(shlex.quote, log_writer_command(verb, str(limit), log))) for verb in ("drain", "follow"))
+    hold = f'while [ "$answer" != {COMPLETE} ]; do read answer <&3 || exec {follow} <&{SHIM_READER}; done'
+    return [
+        "exec 1>&- 4>&-",
+        "trap '' PIPE",
+        "echo >&3",
+        f"read answer <&3 || {{ {drain} <&{SHIM_READER} && answer={COMPLETE}; }}",
+        f'[ "$answer" = {COMPLETE} ] || {hold} </dev/null &',
+    ]
 
 
 def _limits(task: Task) -> str:

@@ -14,7 +14,6 @@ _MAX_SOCKET_DIR_BYTES = 104 - len("/12345678901-12345678.sock") - 1
 
 
 OPENCODE_SERVERS = "opencode"  # below a home: a file for each OpenCode server that Backburner has started
-SPARE_LOG_PREFIX = ".spare-"  # prefix of logs that were created in advance
 
 # The names in a home besides run folders.
 RESERVED_NAMES = frozenset(

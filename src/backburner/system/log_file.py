@@ -174,12 +174,12 @@ class Log:
 
     def cursor(self, position: int) -> int:
         """The cursor of an offset in the file."""
-        return position + sum(cut.dropped - cut.marker for cut in self._cuts() if position >= cut.start + cut.marker)
+        return position + sum(cut.dropped - cut.marker for cut in self.cuts() if position >= cut.start + cut.marker)
 
     def position(self, cursor: int) -> int:
         """The offset in the file of a cursor; the offset of the marker if the data at the cursor was removed."""
         missing = 0
-        for cut in self._cuts():
+        for cut in self.cuts():
             if cursor < cut.start + missing:
                 break
             if cursor < cut.start + missing + cut.dropped:
@@ -187,7 +187,7 @@ class Log:
             missing += cut.dropped - cut.marker
         return max(cursor - missing, self.body_start())
 
-    def _cuts(self) -> list[Cut]:
+    def cuts(self) -> list[Cut]:
         """What was removed from this file, in file order."""
         try:
             cuts = [Cut(*map(int, line.split())) for line in read_plain(self._mark, _MAX_CAPPED_BYTES).splitlines()]

@@ -18,7 +18,8 @@ from backburner.core.states import ENDED
 from backburner.system.home import Home, open_folder, read_plain, write_atomically, write_pieces
 from backburner.system.log_file import NAME, Log
 
-EXIT = ".exit"  # empty, then `s` when the command has started, then its exit code
+EXIT = ".exit"  # empty, then `s` when the command has started, then its exit code and whether its output is in the log
+_MARK_AT = 4  # characters of the exit code
 SCRIPT = ".shim"  # locked while the shim of the command runs
 STREAM = "stream.jsonl"  # the text of an agent while it is being generated
 INPUT = ".input"  # the fifo that a command with an open input reads from
@@ -142,8 +143,17 @@ def _plain(value: object) -> str:
 
 def exit_text(folder: str) -> str:
     """What the shim has written about the command so far."""
+    return _exit_file(folder)[:_MARK_AT].strip("\0 \n")
+
+
+def output_state(folder: str) -> str:
+    """What log_writer.py has noted: COMPLETE, or OPEN if descendants of the command can still write; empty until its output is in the log."""
+    return _exit_file(folder)[_MARK_AT:].strip("\0 \n")
+
+
+def _exit_file(folder: str) -> str:
     try:
-        return read_plain(os.path.join(folder, EXIT), 16).decode("ascii", "replace").strip("\0 \n")
+        return read_plain(os.path.join(folder, EXIT), 16).decode("ascii", "replace")
     except FileNotFoundError:
         return ""
 
