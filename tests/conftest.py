@@ -7,11 +7,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
+from forked_cli import ForkedCli
 
 from backburner.core.models import Caller, ProcessId
 from backburner.services.app import App
@@ -23,6 +24,7 @@ from backburner.system.home import Home
 hypothesis.settings.register_profile("any-speed", deadline=None)
 hypothesis.settings.load_profile("any-speed")
 
+FORKED_CLI = ForkedCli()
 LONG = bool(os.environ.get("BACKBURNER_LONG"))
 _SLOW_FOLDERS = ("agents", "crash", "stateful")
 CONFIG = "[approval]\nyes_without_terminal = true\n"
@@ -61,6 +63,7 @@ class HomeCli:
     def __init__(self, root: Path, cwd: Path) -> None:
         self.root, self.cwd = root, cwd
         self.home = Home(str(root))
+        self.new_interpreters = False  # whether every call starts an interpreter, as a user's does; see forked_cli.py
         self.environ = {name: value for name, value in os.environ.items() if not is_development_variable(name)}
         self.environ |= {"BACKBURNER_HOME": str(root), "HOME": str(root.parent / "person")}
 
@@ -72,15 +75,22 @@ class HomeCli:
         self, *words: str, env: dict[str, str] | None = None, cwd: Path | None = None, **options: object
     ) -> "subprocess.CompletedProcess[str]":
         """Run the command line and wait until it exits."""
+        done = self._call(words, {**self.environ, **(env or {})}, cwd or self.cwd, set(env or ()), **options)
+        out, err = (text.decode("utf-8", "surrogateescape") for text in (done.stdout, done.stderr))
+        return subprocess.CompletedProcess(done.args, done.returncode, out, err)
+
+    def _call(
+        self, words: tuple[str, ...], environ: dict[str, str], cwd: Path, changed: Collection[str] = (), **options: object
+    ) -> "subprocess.CompletedProcess[bytes]":
+        if not (self.new_interpreters or options or any(name.startswith(("PYTHON", "LC_", "LANG")) for name in changed)):
+            return FORKED_CLI.run(list(words), str(cwd), environ, timeout=60)
         return subprocess.run(
             [sys.executable, "-m", "backburner", *words],
-            cwd=cwd or self.cwd,
-            env={**self.environ, **(env or {})},
+            cwd=cwd,
+            env=environ,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            text=True,
-            errors="surrogateescape",
-            timeout=40,
+            timeout=60,
             **options,  # type: ignore[arg-type]
         )
 
@@ -110,9 +120,7 @@ class HomeCli:
         return self.status(task_id)
 
     def log(self, task_id: str) -> bytes:
-        done = subprocess.run(
-            [sys.executable, "-m", "backburner", "logs", task_id], cwd=self.cwd, env=self.environ, capture_output=True, timeout=60
-        )
+        done = self._call(("logs", task_id), self.environ, self.cwd)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -188,12 +196,13 @@ class HomeCli:
 
 
 @pytest.fixture
-def home_cli(tmp_path: Path) -> Iterator[HomeCli]:
+def home_cli(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[HomeCli]:
     """A fresh home in which `--yes` works without a terminal. The test fails if it leaves a process running."""
     project = tmp_path / "project"
     project.mkdir()
     here = HomeCli(tmp_path / "home", project)
     here.configure(CONFIG)
+    here.new_interpreters = request.path.parent.name in ("tour", "seed") or request.path.name == "test_cli.py"
     yield here
     here.stop_engine()
     remaining = {found: Path(f"/proc/{found.pid}/cmdline").read_bytes() for found in here.processes()}

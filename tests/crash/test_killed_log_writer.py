@@ -13,6 +13,7 @@ from conftest import LONG, HomeCli, wait_until
 
 from backburner.core.models import ProcessId
 from backburner.system import processes
+from backburner.system.home import is_locked
 from backburner.system.log_file import Log
 
 ROUNDS = 40 if LONG else 2
@@ -52,7 +53,7 @@ def play(home_cli: HomeCli, program: str, who: str, chance: random.Random) -> in
     """Run a program to the end of its output while processes are killed; returns the number of killed log writers."""
     code, text = PROGRAMS[program]
     task_id = home_cli.run(*PYTHON, text)
-    folder, killed = home_cli.folder(task_id), 0
+    folder, killed, engines = home_cli.folder(task_id), 0, 0
     deadline = time.monotonic() + 60
 
     def done() -> bool:
@@ -60,13 +61,16 @@ def play(home_cli: HomeCli, program: str, who: str, chance: random.Random) -> in
 
     while not done():
         assert time.monotonic() < deadline, f"{program} did not end"
-        if who != "log writer" and chance.random() < 0.3:
+        if who != "log writer" and chance.random() < 0.3 and engines < 3:  # later the keeper would wait before it starts another
             if who == "everything but shims":
                 kill(home_cli.processes("backburner-keeper"))
             home_cli.kill_engine()
-        killed += kill(home_cli.log_writers)
+            engines += 1
         if who == "everything but shims" and chance.random() < 0.5:
             home_cli.cli("status", task_id)  # starts another engine
+        elif who != "everything but shims" and chance.random() < 0.5:  # so that the output continues
+            wait_until(lambda: done() or is_locked(str(folder / "output.log")), "a log writer", 30)
+        killed += kill(home_cli.log_writers)
         time.sleep(chance.random() ** 2 * 0.1)
     home_cli.cli("wait", task_id, "--timeout", "60")
     found = home_cli.status(task_id)

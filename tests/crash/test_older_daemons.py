@@ -5,8 +5,14 @@ from conftest import HomeCli, wait_until
 
 from backburner.system import processes
 
-# Reverses migration 13.
+# Reverses migrations 13 and 14.
 TO_VERSION_12 = """
+    DROP INDEX runs_active;
+    DROP INDEX runs_queue;
+    DROP INDEX runs_due;
+    ALTER TABLE tasks DROP COLUMN tty;
+    CREATE INDEX runs_live ON runs (seq) WHERE ended_at IS NULL;
+    CREATE INDEX runs_queue ON runs (runner, priority DESC, seq) WHERE state = 'pending' AND blocked = 0;
     BEGIN IMMEDIATE;
     DROP INDEX notices_failed;
     DROP INDEX refusals_by_project;

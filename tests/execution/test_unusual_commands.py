@@ -133,7 +133,54 @@ def test_a_command_gets_the_environment_of_the_caller(home_cli: HomeCli) -> None
     ours |= {"BACKBURNER_RUN_DIR": str(folder / "work"), "BACKBURNER_PROGRESS": str(folder / "work" / "progress.jsonl")}
     assert len(mark) == 16
     assert parent and parent.span_id == home_cli.status(task_id)["span_id"]
-    assert seen == {**home_cli.environ, "FROM_CALLER": "yes", "GIVEN": "1", "PWD": str(home_cli.cwd), **ours}
+    expected = {**home_cli.environ, "FROM_CALLER": "yes", "GIVEN": "1", "PWD": str(home_cli.cwd), "PYTHONUNBUFFERED": "1"}
+    assert seen == {**expected, **ours}
+
+
+@pytest.mark.parametrize("option", [("--env", "PYTHONUNBUFFERED="), ()])
+def test_a_callers_buffering_of_python_is_kept(home_cli: HomeCli, option: tuple[str, ...]) -> None:
+    words = ("run", "--yes", *option, "--", "printenv", "PYTHONUNBUFFERED")
+    task_id = home_cli.ok(*words, env={} if option else {"PYTHONUNBUFFERED": ""}).strip()
+    home_cli.ok("wait", task_id)
+    assert home_cli.log(task_id) == b"\n"
+
+
+def test_lines_of_a_python_program_are_in_the_log_when_they_are_printed(home_cli: HomeCli) -> None:
+    gate = home_cli.cwd / "gate"
+    os.mkfifo(gate)
+    task_id = home_cli.run(sys.executable, "-c", f"print('first'); open({str(gate)!r}).read(); print('second')")
+    wait_until(lambda: home_cli.log(task_id) == b"first\n", "the first line")
+    gate.write_text("go")
+    home_cli.ok("wait", task_id)
+    assert home_cli.log(task_id) == b"first\nsecond\n"
+
+
+def test_a_command_with_tty_runs_in_a_terminal(home_cli: HomeCli) -> None:
+    script = "test -t 0 && test -t 1 && test -t 2 && stty size && echo done; exit 7"
+    task = home_cli.finish(script, options=("--tty", "--shell"))
+    assert home_cli.log(str(task["task_id"])) == b"24 80\ndone\n"
+    assert (task["exit_code"], task["tty"]) == (7, True)
+    plain = home_cli.finish("test -t 1 || echo no terminal", options=("--shell",))
+    assert home_cli.log(str(plain["task_id"])) == b"no terminal\n" and plain["tty"] is False
+
+
+def test_a_command_with_tty_is_cancelled_and_killed_like_any_other(home_cli: HomeCli) -> None:
+    task_id = home_cli.run("trap 'echo stopped; exit 5' TERM; echo on; while :; do sleep 0.05; done", options=("--tty", "--shell"))
+    wait_until(lambda: home_cli.log(task_id) == b"on\n", "the first line")
+    home_cli.ok("cancel", task_id)
+    done = home_cli.status(task_id)
+    assert (done["status"], done["exit_code"]) == ("cancelled", 5) and home_cli.log(task_id).endswith(b"stopped\n")
+    killed = home_cli.finish("kill -9 $$", options=("--tty", "--shell"))
+    missing = home_cli.finish("no-such-program-here || exit $?", options=("--tty", "--shell"))
+    assert (killed["exit_code"], missing["exit_code"]) == (137, 127)
+
+
+def test_input_reaches_a_command_with_tty(home_cli: HomeCli) -> None:
+    task_id = home_cli.run("stty -echo; echo ready; read x; echo got $x", options=("--tty", "--stdin", "--shell"))
+    wait_until(lambda: home_cli.log(task_id) == b"ready\n", "it to read")
+    home_cli.ok("send", task_id, "hello")
+    home_cli.ok("wait", task_id)
+    assert home_cli.log(task_id) == b"ready\ngot hello\n"
 
 
 def test_the_arguments_of_the_shim_do_not_contain_the_command(home_cli: HomeCli) -> None:

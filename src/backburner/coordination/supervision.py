@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from backburner.coordination.changes import ChangeFeed
 from backburner.core.errors import EngineUnavailable
 from backburner.core.models import EXTERNAL, RUNNERS, Clock, ProcessId, Run
-from backburner.core.states import RUNNING_STATES, RunState
+from backburner.core.states import RUNNING_STATES
 from backburner.system import run_files
 from backburner.system.home import Home
 from backburner.system.processes import boot_id, is_alive
@@ -39,22 +39,24 @@ class EngineSupervisor:
 
         Wakes the engine or starts one, and waits up to 5 s for it to take over runs whose owner died.
         """
-        live = self._live_work.live_runs()
-        if not any(map(has_no_owner, live)):
+        active, pending = self._live_work.active_runs(), self._live_work.pending_runners()
+        if not any(map(has_no_owner, active)) and not any(map(_has_ended, pending)):
             # The process that wrote these may have died before it could wake the engine.
-            has_unnoticed_work = any(
-                run.runner in RUNNERS and (run.state == RunState.PENDING or run.cancel_requested_at is not None) for run in live
+            has_unnoticed_work = any(runner in RUNNERS for runner in pending) or any(
+                run.runner in RUNNERS and run.cancel_requested_at is not None for run in active
             )
             if has_unnoticed_work or self.engine_needed() or self._live_work.overdue_proposals(self._clock()):
                 self.wake_or_start_engine()
-            for pid in {run.owner.pid for run in live if run.runner not in RUNNERS and run.owner and run.cancel_requested_at is not None}:
+            for pid in {run.owner.pid for run in active if run.runner not in RUNNERS and run.owner and run.cancel_requested_at is not None}:
                 self._changes.wake_process(pid)
             return
-        stale = {run.run_id for run in live if has_no_owner(run)}
+        stale, ended = {run.run_id for run in active if has_no_owner(run)}, set(filter(_has_ended, pending))
         for attempt, _ in enumerate(self._changes.changes(_TAKE_OVER_TIMEOUT, interval=0.25)):
             if attempt == 0:
                 self.wake_or_start_engine()
-            if not any(run.run_id in stale and self._end_not_recorded(run) for run in self._live_work.live_runs()):
+            if not ended.intersection(self._live_work.pending_runners()) and not any(
+                run.run_id in stale and self._end_not_recorded(run) for run in self._live_work.active_runs()
+            ):
                 return
 
     def engine_needed(self) -> bool:
@@ -85,9 +87,12 @@ class EngineSupervisor:
 
 def has_no_owner(run: Run) -> bool:
     """Return whether the process that owns a run, or should claim it, is dead."""
-    if run.state in RUNNING_STATES:
-        return not is_alive(run.owner)
-    return run.runner not in (*RUNNERS, EXTERNAL) and not is_alive(ProcessId.parse(run.runner))
+    return not is_alive(run.owner) if run.state in RUNNING_STATES else _has_ended(run.runner)
+
+
+def _has_ended(runner: str) -> bool:
+    """Return whether a runner is a program that has ended."""
+    return runner not in (*RUNNERS, EXTERNAL) and not is_alive(ProcessId.parse(runner))
 
 
 def _last_line(path: str) -> str:

@@ -27,6 +27,7 @@ class CommandSpec(NamedTuple):
     umask: int | None = None
     ready_when: str | None = None
     restarts: int = 0
+    tty: bool = False
 
 
 class AgentOptions(NamedTuple):

@@ -77,6 +77,7 @@ def as_json(entry: Entry, now: int, *, exact: bool = False) -> dict[str, object]
         "after": list(task.spec.order.after),
         "limits": set_fields(task.spec.command.limits),
         "stdin": task.spec.command.stdin,
+        "tty": bool(task.spec.command.tty),
         "ready_when": task.spec.command.ready_when,
         "ready_at": formatting.iso(run.ready_at) if run else None,
         "restarts": task.spec.command.restarts,

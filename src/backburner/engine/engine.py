@@ -86,7 +86,8 @@ class Engine:
         """Whether anything runs, is scheduled, or must be delivered or watched."""
         return bool(
             self._runner.busy
-            or self._parts.live_work.live_runs()
+            or self._parts.live_work.active_runs()
+            or self._parts.live_work.pending_runners()
             or (self._parts.config.current.flag("tasks.enabled") and self._parts.live_work.next_slot_at() is not None)
             or INTEGRATIONS_PROCESS in self._children
             or self._parts.deliveries.integrations_needed()

@@ -38,7 +38,7 @@ class RunRecovery:
 
     def take_over(self) -> None:
         """Check all live runs and recover those whose owner has died."""
-        for run in self._live_work.live_runs():
+        for run in self._live_work.active_runs():
             if run.state in RUNNING_STATES and run.owner == self._owner and run.runner in AGENT_LANES:
                 self._mark_interrupted(run)  # it was taken over, but the result could not be written
             elif run.state == RunState.WAITING and run.owner and run.runner in AGENT_LANES:
@@ -53,17 +53,24 @@ class RunRecovery:
                     self._mark_interrupted(run)
                 else:
                     self._runner.take_over(run)
-            elif run.state not in RUNNING_STATES and run.runner not in RUNNERS:
-                program = ProcessId.parse(run.runner)
-                if processes.is_alive(program):
-                    self._watch(program)
-                else:
-                    self._queue.release(run.runner)
+            elif run.runner not in RUNNERS:
+                self._release_if_dead(run.runner)
+        for runner in self._live_work.pending_runners():
+            if runner not in RUNNERS:
+                self._release_if_dead(runner)
         for lease in self._sessions.interactive_leases():
             if processes.is_alive(lease.process):
                 self._watch(lease.process)
             else:
                 self._sessions.end_interactive(lease.process, self._clock())
+
+    def _release_if_dead(self, runner: str) -> None:
+        """Have the engine run what a program has submitted and not started, if the program has ended."""
+        program = ProcessId.parse(runner)
+        if processes.is_alive(program):
+            self._watch(program)
+        else:
+            self._queue.release(runner)
 
     def _recover_waiting(self, run: Run, owner: ProcessId) -> None:
         """Recover a waiting run whose agent was kept alive by an agent process: the agent ends with that process."""

@@ -47,6 +47,7 @@ class CommandExecutor:
         self.output_cap = output_cap
         self._watch: FileWatch | None = None
         self._armed: dict[int, Command] = {}
+        self._reading: asyncio.Task[processes.ProcessTable] | None = None
         self.log_writer = LogWriterProcess(home)
 
     def launch(self, work: ClaimedRun) -> "Command":
@@ -64,6 +65,7 @@ class CommandExecutor:
             processes.TAG_VARIABLE: run.process_tag,
             trace_context.VARIABLE: trace_context.traceparent(run.trace_id, run.span_id),
         }
+        env.setdefault("PYTHONUNBUFFERED", "1")  # so that a Python program's lines are in the log when they are printed
         if "PWD" in env:
             env["PWD"] = task.spec.cwd
         log, pipe, theirs = os.path.join(folder, NAME), None, ()
@@ -114,7 +116,7 @@ class CommandExecutor:
             tagged = processes.members(None, work.run.process_tag)
             leader = next((member for member in tagged if _leads_session(member.pid)), None)
         if pipe := pipe_of(leader, os.path.join(folder, NAME), self.output_cap):
-            self.log_writer.add(pipe)
+            pipe = self.log_writer.add(pipe)
         return Command(self, folder, work.run.process_tag, leader, pipe)
 
     def _check(self, work: ClaimedRun, path: str) -> None:
@@ -125,6 +127,18 @@ class CommandExecutor:
             name = task.spec.command.words[0]
             exists = os.path.exists(os.path.join(task.spec.cwd, name)) and "/" in name
             raise CannotStart(f"{name}: {'cannot be executed' if exists else 'command not found'}", 126 if exists else 127)
+
+    async def members(self, leader: ProcessId | None, process_tag: str) -> list[ProcessId]:
+        """The processes of a run. Commands that are stopped at the same time share one look at all processes."""
+        if not processes.HAS_PROC:
+            return processes.members(leader, process_tag)
+        if self._reading is None:
+            self._reading = asyncio.get_running_loop().create_task(self._read_processes())
+        return (await asyncio.shield(self._reading)).members(leader, process_tag)
+
+    async def _read_processes(self) -> processes.ProcessTable:
+        self._reading = None  # who asks from now on needs a newer one
+        return processes.ProcessTable()
 
     # -- watching logs for the line that says that a command is ready
 
@@ -239,7 +253,7 @@ class Command:
         loop = asyncio.get_running_loop()
         deadline, pause, signalled, continued = loop.time() + seconds, 0.002, set(), set()
         group = self.process.pid if self.process and processes.send_group(self.process, number) else None
-        while left := processes.members(self.process, self._process_tag):
+        while left := await self._executor.members(self.process, self._process_tag):
             for member in left:
                 reached = member in signalled or (group is not None and _group_of(member.pid) == group)
                 if number == signal.SIGKILL or not reached:

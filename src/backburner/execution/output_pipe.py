@@ -28,6 +28,13 @@ class Child(subprocess.Popen):
         return
 
 
+class _Control(socket.socket):
+    """A socket that is closed silently with its owner, because a program need not close its `TaskRunner`."""
+
+    def __del__(self) -> None:
+        self.close()
+
+
 class OutputPipe:
     """The pipe of one command, for the process that supervises it. `shim` is a socket to the command's shim, or a pidfd of it."""
 
@@ -89,19 +96,23 @@ class LogWriterProcess:
         self._home = home
         self._pipes: dict[int, OutputPipe] = {}  # by inode, until their output is complete
         self._unsent: list[OutputPipe] = []
-        self._control: socket.socket | None = None
+        self._control: _Control | None = None
         self._process: Child | None = None
         self._restart: asyncio.TimerHandle | None = None
         self._started_at = 0.0
 
-    def add(self, pipe: OutputPipe) -> None:
-        """Have the output of a command written to its log."""
+    def add(self, pipe: OutputPipe) -> OutputPipe:
+        """Have the output of a command written to its log. Returns the same pipe, or the one that was added before for this command."""
+        if known := self._pipes.get(pipe.inode):
+            pipe.close()
+            return known
         self._pipes[pipe.inode] = pipe
         self._unsent.append(pipe)
         if self._control:
             self._send()
         elif self._restart is None:  # not now, because the command need not wait for it
             self._restart = asyncio.get_running_loop().call_later(0, self._start)
+        return pipe
 
     def remove(self, pipe: OutputPipe) -> None:
         """Release a pipe whose output is in the log."""
@@ -131,9 +142,9 @@ class LogWriterProcess:
             return
         finally:
             theirs.close()
-        ours.setblocking(False)
-        self._control, self._started_at = ours, loop.time()
-        loop.add_reader(ours.fileno(), self._on_message)
+        self._control, self._started_at = _Control(fileno=ours.detach()), loop.time()
+        self._control.setblocking(False)
+        loop.add_reader(self._control.fileno(), self._on_message)
         self._unsent = list(self._pipes.values())
         self._send()
 

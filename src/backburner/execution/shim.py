@@ -24,6 +24,7 @@ from backburner.system.run_files import EXIT, INPUT, SCRIPT
 from backburner.system.unapproved import MAX_FILE_BYTES
 
 ENVIRONMENT = ".environment"
+_TERMINAL = os.path.join(os.path.dirname(os.path.abspath(__file__)), "terminal.py")
 _CPU_GRACE = 5  # seconds of CPU time between the signal that can be caught and the one that cannot
 _BLANK = b" " * (MARK_AT + 1)  # written in advance, so that the exit code can be written over it even if the disk is full
 
@@ -42,6 +43,8 @@ def prepare(folder: str, task: Task, environment: dict[str, str], output_limit: 
         _write(path, json.dumps(environment).encode())
         argv = (sys.executable, "-ISc", _EXEC, path, *argv)
         shim_environment = {name: value for name, value in environment.items() if not _SPECIAL.match(name)}
+    if task.spec.command.tty:
+        argv = (sys.executable, "-IS", _TERMINAL, *argv)
     limits = task.spec.command.limits
     if limits.nice is not None:
         # by absolute path: the command's own PATH may contain another program of this name

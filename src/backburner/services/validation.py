@@ -100,9 +100,10 @@ def _validate_recurring(submission: Submission) -> None:
         submission.spec.command.restarts
         or submission.spec.command.ready_when is not None
         or submission.spec.command.stdin
+        or submission.spec.command.tty
         or submission.spec.order.start_at is not None
     ):
-        raise BadInput("Recurring tasks do not support restarts, input, a separate start time or ready-when.")
+        raise BadInput("Recurring tasks do not support restarts, input, a terminal, a separate start time or ready-when.")
     if len(submission.spec.order.after) > 1:
         raise BadInput("A recurring task can run after one other task only, not after several.")
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from backburner.core.models import EXTERNAL, Run
-from backburner.store.rows import LIVE_RUNS, RUN, run_of
+from backburner.store.rows import ACTIVE_RUNS, LIVE_RUNS, RUN, run_of
 
 if TYPE_CHECKING:
     from backburner.store.database import Database
@@ -21,6 +21,19 @@ class LiveWorkRepository:
         rows = self._db.execute(f"SELECT {RUN} FROM runs r WHERE r.{LIVE_RUNS} AND r.runner <> ? ORDER BY r.seq", (EXTERNAL,))
         return [run_of(row) for row in rows]
 
+    def active_runs(self) -> Sequence[Run]:
+        """Every run that has been claimed and has not ended, except runs of external tasks. Does not read the queue, which may be long."""
+        rows = self._db.execute(f"SELECT {RUN} FROM runs r WHERE r.{ACTIVE_RUNS} AND r.runner <> ? ORDER BY r.seq", (EXTERNAL,))
+        return [run_of(row) for row in rows]
+
+    def pending_runners(self) -> Sequence[str]:
+        """The runners that have pending runs: lanes, and programs that run their own commands."""
+        found: list[str] = []
+        after = "SELECT runner FROM runs WHERE state = 'pending' AND runner > ? ORDER BY runner LIMIT 1"
+        while row := self._db.one(after, (found[-1] if found else "",)):
+            found.append(row[0])
+        return [runner for runner in found if runner != EXTERNAL]
+
     def overdue_proposals(self, now: int) -> Sequence[str]:
         """The proposals that nobody approved or rejected in time."""
         overdue = "SELECT task_id FROM tasks WHERE state = 'proposed' AND expires_at <= ?"
@@ -33,5 +46,5 @@ class LiveWorkRepository:
     def delayed_because(self) -> str | None:
         """Why a claimed run cannot start yet; None if there is no such run."""
         delayed = "state = 'running' AND process IS NULL AND error IS NOT NULL"
-        row = self._db.one(f"SELECT error FROM runs WHERE {LIVE_RUNS} AND {delayed} LIMIT 1")
+        row = self._db.one(f"SELECT error FROM runs WHERE {ACTIVE_RUNS} AND {delayed} LIMIT 1")
         return row[0] if row else None

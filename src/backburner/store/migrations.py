@@ -498,5 +498,14 @@ MIGRATIONS: tuple[str, ...] = (
     UPDATE events SET kind = 'run_continued' WHERE kind = 'run_woken';
     UPDATE events SET kind = 'run_passed_to_agent' WHERE kind = 'run_handed';
     """,
+    # 14: active runs and runs that are due are found without reading every pending run; commands in a terminal
+    """
+    ALTER TABLE tasks ADD COLUMN tty INTEGER NOT NULL DEFAULT 0 CHECK (tty IN (0, 1));
+    DROP INDEX runs_live;
+    DROP INDEX runs_queue;
+    CREATE INDEX runs_active ON runs (seq) WHERE ended_at IS NULL AND state <> 'pending';
+    CREATE INDEX runs_queue ON runs (runner, blocked, due_at IS NOT NULL, priority DESC, seq) WHERE state = 'pending';
+    CREATE INDEX runs_due ON runs (runner, due_at) WHERE state = 'pending' AND due_at IS NOT NULL;
+    """,
 )
 VERSION = len(MIGRATIONS)

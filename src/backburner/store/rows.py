@@ -62,7 +62,9 @@ WIDTH = len(_TASK_COLUMNS)
 STATUS = "CASE WHEN t.schedule = '{}' THEN coalesce(r.state, t.state) ELSE t.state END"
 ENTRY = f"SELECT {TASK}, {RUN} FROM tasks t LEFT JOIN runs r ON r.task_id = t.task_id AND r.n = t.run_count"
 # Forces the small index of live runs, whatever the query planner would choose: the cost must not grow with history.
-LIVE_RUNS = "seq IN (SELECT seq FROM runs WHERE ended_at IS NULL)"
+_ACTIVE = "SELECT seq FROM runs WHERE ended_at IS NULL AND state <> 'pending'"
+ACTIVE_RUNS = f"seq IN ({_ACTIVE})"
+LIVE_RUNS = f"seq IN ({_ACTIVE} UNION ALL SELECT seq FROM runs WHERE state = 'pending')"
 NOTICE = ", ".join(Notice._fields)
 FOR_CHANNEL = f"recipient = '{RecipientKind.CHANNEL}'"  # the notices that leave for a channel
 _NO_LIMITS, _NO_BUDGET = Limits(), Budget()

@@ -15,7 +15,7 @@ from backburner.core.models import AGENT_LANES, ENGINE, Entry, ProcessId, Run
 from backburner.core.states import LIVE, RUNNING_STATES, NoticeKind, Result, RunEvent, RunState, TaskState, WaitKind, advance
 from backburner.core.terminal_text import shortened
 from backburner.store.claims import QUEUE
-from backburner.store.rows import LIVE_RUNS
+from backburner.store.rows import ACTIVE_RUNS
 
 if TYPE_CHECKING:
     from backburner.store.claims import Claims
@@ -56,7 +56,7 @@ class RunQueueRepository:
 
     def next_due(self, runner: str, now: int) -> int | None:
         """The earliest start time of the pending runs that may not start yet."""
-        return self._db.one(f"SELECT min(due_at) {QUEUE} AND due_at > ?", (runner, now))[0]
+        return self._db.one(f"SELECT min(due_at) {QUEUE} AND due_at IS NOT NULL AND due_at > ?", (runner, now))[0]
 
     def settle(self, endings: Sequence[RunResult], owner: ProcessId, *, runner: str = "", limit: int = 0, now: int = 0) -> Settled:
         """Write the ends of runs with their events and notices, and claim the runs that may start now: one transaction, one sync.
@@ -86,16 +86,18 @@ class RunQueueRepository:
     def release(self, runner: str) -> int:
         """Assign the unstarted runs of an embedding program that has died to the engine; returns how many."""
         with self._db.transaction():
-            waiting = "state IN ('pending', 'waiting') AND runner = ? AND ended_at IS NULL"
-            return self._db.write(f"UPDATE runs SET runner = ? WHERE {waiting}", (ENGINE, runner))
+            pending = self._db.write("UPDATE runs SET runner = ? WHERE state = 'pending' AND runner = ?", (ENGINE, runner))
+            return pending + self._db.write(
+                f"UPDATE runs SET runner = ? WHERE {ACTIVE_RUNS} AND state = 'waiting' AND runner = ?", (ENGINE, runner)
+            )
 
     def cancel_requests(self) -> Sequence[str]:
         """The active runs for which a cancel was requested."""
-        return [row[0] for row in self._db.execute(f"SELECT run_id FROM runs WHERE {LIVE_RUNS} AND cancel_requested_at IS NOT NULL")]
+        return [row[0] for row in self._db.execute(f"SELECT run_id FROM runs WHERE {ACTIVE_RUNS} AND cancel_requested_at IS NOT NULL")]
 
     def processes(self, pid: int) -> Sequence[ProcessId]:
         """The processes of live runs that have this pid."""
-        rows = self._db.execute(f"SELECT process FROM runs WHERE {LIVE_RUNS} AND process IS NOT NULL")
+        rows = self._db.execute(f"SELECT process FROM runs WHERE {ACTIVE_RUNS} AND process IS NOT NULL")
         return [process for process in (ProcessId.parse(row[0]) for row in rows) if process.pid == pid]
 
     def record_process(self, run_id: str, owner: ProcessId, process: ProcessId) -> None:

@@ -13,11 +13,12 @@ from backburner.core.models import ProcessId
 from backburner.system.home import Home
 
 TAG_VARIABLE = "BACKBURNER_MARK"
+_TAG = f"\0{TAG_VARIABLE}=".encode()
 # The hard limit of file locks of every process that Backburner starts. Linux (since 2.4) does not enforce it, every child inherits it
 # whatever it resets, and only root can raise it. Other systems have no such limit.
 INSIDE = 48_673
 _LOCKS = 10
-_PROC = os.path.exists("/proc/self/stat")
+HAS_PROC = os.path.exists("/proc/self/stat")
 
 
 @functools.cache
@@ -34,7 +35,7 @@ def boot_id() -> str:
 
 def identify(pid: int) -> ProcessId | None:
     """The identity of a running process; None if it does not exist or is a zombie."""
-    if not _PROC:
+    if not HAS_PROC:
         started = _output("ps", "-o", "lstart=", "-p", str(pid)).strip().replace(" ", "-").replace(":", ".")
         return ProcessId(pid, started, boot_id()) if started else None
     fields = _stat(pid)
@@ -56,28 +57,37 @@ def is_alive(process: ProcessId | None) -> bool:
 
 def members(leader: ProcessId | None, process_tag: str) -> list[ProcessId]:
     """Every running process of a run: those in its leader's session, and those with its tag."""
-    if leader is not None and (leader.boot != boot_id() or _pid_reused(leader)):
-        leader = None
-    if not _PROC:
-        return _group_by_ps(leader.pid) if leader else []
-    wanted = f"{TAG_VARIABLE}={process_tag}".encode()
-    mine, found = os.getpid(), []
-    for name in os.listdir("/proc"):
-        if not name.isdigit() or int(name) == mine:
-            continue
-        fields = _stat(int(name))
-        if not fields or fields[0] in "ZX":
-            continue
-        in_session = leader is not None and fields[3] == str(leader.pid) and int(fields[19]) >= int(leader.started)
-        if in_session or _has_variable(name, wanted):
-            found.append(ProcessId(int(name), fields[19], boot_id()))
-    return found
+    if not HAS_PROC:
+        return _group_by_ps(leader.pid) if leader and leader.boot == boot_id() else []
+    return ProcessTable().members(leader, process_tag)
 
 
-def _pid_reused(process: ProcessId) -> bool:
-    """Whether another process has its pid. Then its session has ended too, because a session's id is not reused while it exists."""
-    fields = _stat(process.pid) if _PROC else None
-    return fields is not None and fields[19] != process.started
+class ProcessTable:
+    """The running processes by session and by tag, read once for any number of runs. Needs /proc."""
+
+    def __init__(self) -> None:
+        self._started: dict[int, str] = {}
+        self._sessions: dict[int, list[ProcessId]] = {}
+        self._tags: dict[bytes, list[ProcessId]] = {}
+        mine = os.getpid()
+        for name in os.listdir("/proc"):
+            if not name.isdigit() or not (fields := _stat(int(name))) or fields[0] in "ZX":
+                continue
+            found = ProcessId(int(name), fields[19], boot_id())
+            self._started[found.pid] = found.started
+            if found.pid == mine:
+                continue
+            self._sessions.setdefault(int(fields[3]), []).append(found)
+            if tag := _tag_of(name):
+                self._tags.setdefault(tag, []).append(found)
+
+    def members(self, leader: ProcessId | None, process_tag: str) -> list[ProcessId]:
+        """Every process of a run."""
+        found = self._tags.get(process_tag.encode(), [])
+        if leader is None or leader.boot != boot_id() or self._started.get(leader.pid, leader.started) != leader.started:
+            return list(found)  # its pid was reused: then its session has ended too, because a session's id is not reused while it exists
+        in_session = [one for one in self._sessions.get(leader.pid, ()) if int(one.started) >= int(leader.started)]
+        return list(dict.fromkeys([*in_session, *found]))
 
 
 def send(process: ProcessId, number: int) -> bool:
@@ -139,12 +149,21 @@ def _stat(pid: int) -> list[str] | None:
         os.close(descriptor)
 
 
-def _has_variable(pid: str, wanted: bytes) -> bool:
+def _tag_of(pid: str) -> bytes | None:
+    """The tag in the environment of a process."""
     try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return wanted in file.read().split(b"\0")
+        descriptor = os.open(f"/proc/{pid}/environ", os.O_RDONLY)
     except OSError:
-        return False
+        return None
+    try:
+        environ = b"\0"
+        while piece := os.read(descriptor, 1 << 17):
+            environ += piece
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    return environ.partition(_TAG)[2].partition(b"\0")[0] or None
 
 
 def _group_by_ps(group: int) -> list[ProcessId]:
@@ -161,7 +180,7 @@ def _output(*command: str) -> str:
 
 def parent_of(pid: int) -> int | None:
     """The parent of a process; None if it is not known."""
-    if not _PROC:
+    if not HAS_PROC:
         text = _output("ps", "-o", "ppid=", "-p", str(pid)).strip()
         return int(text) if text.isdigit() else None
     fields = _stat(pid)
@@ -211,7 +230,7 @@ def is_inside() -> bool:
 
 def state_of(pid: int) -> str | None:
     """The kernel's letter for the state of a process: R, S, T (stopped), Z …"""
-    fields = _stat(pid) if _PROC else None
+    fields = _stat(pid) if HAS_PROC else None
     return fields[0] if fields else None
 
 
@@ -239,7 +258,7 @@ def engine_of(home: Home) -> ProcessId | None:
 def daemons_of(home: Home) -> list[ProcessId]:
     """The engine and the other daemons of a home, of any version, except this process. Without /proc only the engine."""
     found = [engine] if (engine := engine_of(home)) else []
-    for name in os.listdir("/proc") if _PROC else ():
+    for name in os.listdir("/proc") if HAS_PROC else ():
         if not name.isdecimal() or int(name) == os.getpid():
             continue
         try:

@@ -17,7 +17,7 @@ from backburner.core.task_spec import (
     source_from,
 )
 
-_COMMAND = ("shell", "stdin", "umask", "ready_when", "restarts")
+_COMMAND = ("shell", "stdin", "umask", "ready_when", "restarts", "tty")
 _SPEC = ("name", "description", "env", "timeout_ms", "channels")
 _REQUEST = ("session", "message", "opened", "restarted_from")
 

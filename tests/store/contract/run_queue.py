@@ -230,6 +230,37 @@ class RunQueueContract:
             ("task_pending", "pending"),
         ]
 
+    def test_active_runs_are_those_that_were_claimed_and_have_not_ended(self, ledger: Ledger) -> None:
+        ended(ledger, "task_done")
+        running(ledger, "task_running")
+        waiting = running(ledger, "task_waiting")
+        ledger.runs.suspend(waiting.run_id, OURS, "it changed", NOW)
+        submit(ledger, "task_pending")
+        assert [(run.run_id, run.state) for run in ledger.live_work.active_runs()] == [
+            ("task_running", "running"),
+            ("task_waiting", "waiting"),
+        ]
+
+    def test_pending_runners_are_each_named_once(self, ledger: Ledger) -> None:
+        assert ledger.live_work.pending_runners() == []
+        for number, runner in enumerate([ENGINE, EMBEDDER, ENGINE]):
+            submit(ledger, f"task_{number}", runner=runner)
+        submit(ledger, "task_blocked", runner="9:9:blocked", after=("task_0",))
+        running(ledger, "task_running", runner="8:8:running")
+        assert sorted(ledger.live_work.pending_runners()) == sorted([ENGINE, EMBEDDER, "9:9:blocked"])
+
+    def test_a_run_that_is_due_is_claimed_by_priority_with_the_others(self, ledger: Ledger) -> None:
+        submit(ledger, "task_now")
+        submit(ledger, "task_due", start_at=NOW + 10, priority=1)
+        submit(ledger, "task_later", start_at=NOW + 10_000)
+        assert ledger.runs.queued(ENGINE, NOW, 9) == ["task_now"]
+        assert ledger.runs.next_due(ENGINE, NOW) == NOW + 10
+        assert ledger.runs.queued(ENGINE, NOW + 10, 9) == ["task_due", "task_now"]
+        claimed = ledger.runs.claim(ENGINE, OURS, 1, NOW + 10)
+        assert [work.run.run_id for work in claimed] == ["task_due"]
+        assert ledger.runs.queued(ENGINE, NOW + 10, 9) == ["task_now"]
+        assert ledger.runs.next_due(ENGINE, NOW + 10) == NOW + 10_000
+
     def test_runs_are_claimed_by_priority_and_then_by_age(self, ledger: Ledger) -> None:
         for number, priority in enumerate([0, -1, 1, 0, 1, -1]):
             submit(ledger, f"task_{number}", priority=priority, now=NOW - number)

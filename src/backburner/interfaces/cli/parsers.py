@@ -76,6 +76,7 @@ def _run(parser: Parser) -> None:
         "--restart", metavar="on-failure[:N]", help="restart the command when it fails, at most N times in a row (default: 10)"
     )
     server.add_argument("--stdin", action="store_true", help="keep stdin open for `backburner send`")
+    server.add_argument("--tty", action="store_true", help="run the command in a terminal, for colours and progress bars")
 
 
 def _command_options(parser: Parser, shell: str = "run the command with /bin/sh, so that pipes and redirects work") -> None:

@@ -48,7 +48,9 @@ def submission_from(caller: Caller, args: argparse.Namespace) -> Submission:
     spec = TaskSpec(cwd=directory, command=command, env=parse_env(args.env))
     if hasattr(args, "batch"):  # `check` has only the options of the command itself
         spec = spec._replace(
-            command=command._replace(stdin=args.stdin, ready_when=args.ready_when, restarts=_restarts(args.restart), limits=_limits(args)),
+            command=command._replace(
+                stdin=args.stdin, tty=args.tty, ready_when=args.ready_when, restarts=_restarts(args.restart), limits=_limits(args)
+            ),
             name=args.name,
             description=args.description or "",
             order=Order(args.batch, args.key, PRIORITIES[args.priority], tuple(args.after), _start_at(args)),

@@ -42,12 +42,13 @@ def submission(
     stdin: bool = False,
     ready_when: str | int | None = None,
     restarts: int = 0,
+    tty: bool = False,
 ) -> Submission:
     """A submission of a command, with the environment of this process. A string is split into words; with `shell=True` a shell runs it.
 
     `after` are tasks that must complete first. `delay` is the time in seconds before the start. `limits` may contain `memory_mb`,
     `cpu_seconds` and `nice`. `ready_when` is a port or a regular expression. `restarts` is the maximum number of restarts in a row
-    after a failure.
+    after a failure. With `tty` it runs in a terminal.
     """
     if isinstance(command, str):
         from backburner.interfaces.library.embedded import parse_command
@@ -63,6 +64,7 @@ def submission(
                 umask=umask(),
                 ready_when=None if ready_when is None else str(ready_when),
                 restarts=restarts,
+                tty=tty,
                 limits=limits_from(limits or {}),
             ),
             env=env or {},
