@@ -4,7 +4,23 @@ import statistics
 from collections.abc import Callable
 from typing import NamedTuple
 
-from bench import agents, chat, gate, history, latency, ledger, mcp, memory, opencode, output, recovery, schedules, startup, throughput
+from bench import (
+    agents,
+    chat,
+    gate,
+    history,
+    latency,
+    ledger,
+    mcp,
+    memory,
+    opencode,
+    output,
+    queue,
+    recovery,
+    schedules,
+    startup,
+    throughput,
+)
 from bench.home import MEMORY
 from bench.rounds import Figures
 
@@ -45,6 +61,8 @@ GROUPS: dict[str, Callable[[bool], list[Figures]]] = {
     "ledger": lambda quick: ledger.measure(2 if quick else 9),
     "output": lambda quick: output.measure(1 if quick else 5),
     "memory": lambda quick: memory.measure(1 if quick else 3, 5 if quick else 20),
+    "queue": lambda quick: queue.measure(2 if quick else 9, 2_000 if quick else 10_000),
+    "cancel": lambda quick: queue.measure_cancel(1 if quick else 3),
     "history": lambda quick: history.measure(3 if quick else 20),
     "recovery": lambda quick: recovery.measure(1 if quick else 5),
     "mcp": lambda quick: mcp.measure(3 if quick else 15, 50 if quick else 200),
@@ -64,17 +82,25 @@ def _noops(group: str, where: str, limit: float) -> list[Line]:
     """The throughput ratio is the time of the other tool divided by the time of Backburner."""
     what = f"300 no-ops, 5 at a time, {where}: throughput"
     return [
-        Line(group, what, "task-spooler, 5 slots", _ratio("task-spooler", "backburner"), limit=limit, is_minimum=True),
+        Line(group, f"{what}, TaskRunner", "task-spooler, 5 slots", _ratio("task-spooler", "backburner"), limit=limit, is_minimum=True),
+        Line(group, f"{what}, engine", "task-spooler, 5 slots", _ratio("task-spooler", "engine"), limit=limit, is_minimum=True),
         Line(group, what, "nq, one at a time", _ratio("nq", "backburner")),
         Line(group, what, "a bare Popen loop", _ratio("bare loop", "backburner")),
-        Line(group, what, "a loop with the same files and syncs", _ratio("loop with files", "backburner")),
+        Line(
+            group,
+            what,
+            "a loop with the same files and syncs",
+            _ratio("loop with files", "backburner"),
+            limit=0.6 if group == "noop-disk" else None,
+            is_minimum=True,
+        ),
         Line(group, f"300 no-ops, {where}: disk syncs per command", "", lambda round: round["syncs per command"], ""),
     ]
 
 
 LINES: list[Line] = [
-    *_noops("noop-disk", "home on disk", 0.5),
-    *_noops("noop-memory", "home in memory", 0.7),
+    *_noops("noop-disk", "home on disk", 0.45),
+    *_noops("noop-memory", "home in memory", 0.65),
     Line("latency", "submit until the command starts, engine warm", "task-spooler", _ratio("backburner", "task-spooler"), limit=1.5),
     Line("latency", "submit until the command starts, engine warm", "", lambda round: round["backburner"], "ms"),
     Line("startup", "backburner list, engine warm", "python -c pass", _ratio("list", "python -c pass"), limit=4),
@@ -89,14 +115,19 @@ LINES: list[Line] = [
         is_minimum=True,
     ),
     Line("ledger", "the same, with five results per commit", "huey, fsync on", _ratio("huey", "backburner, five results per commit")),
-    Line("output", "1 GB of output in 64 KB writes: time", "a plain file", _ratio("backburner", "plain file")),
+    Line("output", "1 GB of output in 64 KB writes: time", "a plain file", _ratio("backburner", "plain file"), limit=3.5),
     Line("output", "1 GB of output in 64 KB writes: Backburner", "", lambda round: round["backburner"], "s"),
     Line("output", "1 GB of output in 64 KB writes: a plain file", "", lambda round: round["plain file"], "s"),
     Line("output", "CPU per GB of output, engine", "", lambda round: round["engine CPU"] * 1000, "ms"),
-    Line("output", "CPU per GB of output, shim and cat", "", lambda round: round["carrier CPU"] * 1000, "ms"),
+    Line("output", "CPU per GB of output, log writer and shim", "", lambda round: round["carrier CPU"] * 1000, "ms"),
     Line("memory", "idle engine and its supervisor: memory", "", lambda round: round["idle MB"], "MB", 40),
     Line("memory", "idle engine: CPU of one core", "", lambda round: round["idle CPU %"], "%", 0.1),
     Line("memory", "Backburner's memory per running command, 50 running", "", lambda round: round["MB per command"], "MB", 2),
+    Line("queue", "engine CPU per command, 10,000 tasks due tomorrow", "no queue", _ratio("due tomorrow", "no queue"), limit=1.5),
+    Line("queue", "engine CPU per command, 10,000 blocked tasks", "no queue", _ratio("waiting for another task", "no queue"), limit=1.5),
+    Line("queue", "engine CPU per command, no queue", "", lambda round: round["no queue"], "ms"),
+    Line("cancel", "cancelling 500 running commands", "", lambda round: round["seconds"], "s", 5),
+    Line("cancel", "cancelling 500 running commands: engine CPU", "", lambda round: round["engine CPU"], "s", 3),
     Line("history", "list with 100,000 ended tasks", "one task", _ratio("list 100,000", "list one"), limit=2),
     Line("history", "list with 100,000 ended tasks", "200 tasks (the same number of lines)", _ratio("list 100,000", "list 200")),
     Line("history", "status with 100,000 ended tasks", "one task", _ratio("status 100,000", "status one"), limit=2),

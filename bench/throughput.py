@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
+from backburner import BackburnerSync
 from bench import peers
 from bench.home import PYTHON, ROOT, BenchHome, clean_environment, scratch_folder
 from bench.library import Library
@@ -26,7 +27,7 @@ def measure(rounds: int, parent: str | None) -> list[Figures]:
     """Return the seconds for all commands, with homes and queues below `parent`."""
     syncs = syncs_per_command()
     missing = peers.missing()
-    candidates: dict[str, Callable[[], float | Figures]] = {"backburner": lambda: backburner(parent)}
+    candidates: dict[str, Callable[[], float | Figures]] = {"backburner": lambda: backburner(parent), "engine": lambda: engine(parent)}
     if "task-spooler" not in missing:
         candidates["task-spooler"] = lambda: task_spooler(parent)
     if "nq" not in missing:
@@ -43,6 +44,18 @@ def backburner(parent: str | None, count: int = COUNT) -> float:
         library.run(NO_OP, count)
         elapsed = time.perf_counter() - start
         library.check(count)
+        return elapsed
+
+
+def engine(parent: str | None) -> float:
+    """Submit through the library and let the engine run the commands."""
+    with scratch_folder(parent) as folder, BenchHome(folder, WIDTH) as home, BackburnerSync.open(home.root) as library:
+        library.wait(library.submit(NO_OP, cwd=home.cwd, approved=True).task.task_id)  # starts the engine
+        start = time.perf_counter()
+        ids = [library.submit(NO_OP, cwd=home.cwd, approved=True).task.task_id for _ in range(COUNT)]
+        entries = library.wait(*ids)
+        elapsed = time.perf_counter() - start
+        assert [str(entry.status) for entry in entries] == ["completed"] * COUNT
         return elapsed
 
 

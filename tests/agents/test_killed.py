@@ -81,6 +81,9 @@ def test_after_any_kill_every_task_ends_with_exactly_one_notice(home: HomeCli) -
             else:
                 assert ended["result"] == "lost" and kind != "opencode", (what, ended["error"])
     assert kills >= rounds // 2
+    home.ok(
+        "ask", "--agent", "opencode", "--wait", f"Please [[script: {json.dumps([{'say': 'done'}])}]]"
+    )  # its agent process stops the servers
     home.stop_all()
     assert home.processes() == [], "no process remains"
     assert not list((home.root / "opencode").glob("*.json")), "no server record remains"

@@ -245,7 +245,9 @@ def test_tasks_and_outputs_are_resources_that_can_be_subscribed_to(home_cli: Hom
             heard |= {note["params"]["uri"] for note in client.notes if note["method"] == "notifications/resources/updated"}
             client.notes.clear()
             client.notes.append(client.read()) if heard != set(uris) else None
-        assert client.request("resources/read", {"uri": uris[1]})["result"]["contents"][0]["text"] == "one\ntwo\n"
+        wait_until(
+            lambda: client.request("resources/read", {"uri": uris[1]})["result"]["contents"][0]["text"] == "one\ntwo\n", "the output"
+        )
         for uri in uris:
             client.request("resources/unsubscribe", {"uri": uri})
         for uri in ("task://nothing", "output://", "file:///etc/passwd", "task://x/../y", "\x00", "task://" + "x" * 10_000):

@@ -17,7 +17,8 @@ def test_a_task_starts_after_its_dependencies(home_cli: HomeCli) -> None:
     first = home_cli.run("sh", "-c", f"while [ ! -e {gate} ]; do sleep 0.05; done", options=("--name", "first"))
     second = home_cli.run("sh", "-c", "true", options=("--after", "first", "--name", "second"))
     third = home_cli.run("true", options=("--after", first, "--after", "second"))
-    assert str(home_cli.status(third)["waits_for"]) == f"{first} (running), {second} (pending)"
+    expected = f"{first} (running), {second} (pending)"
+    wait_until(lambda: home_cli.status(third)["waits_for"] == expected, "the first to run")
     gate.touch()
     one, two, three = ended(home_cli, first, second, third)
     assert [one["status"], two["status"], three["status"]] == ["completed"] * 3

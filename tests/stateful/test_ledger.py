@@ -178,7 +178,10 @@ class LedgerMachine(RuleBasedStateMachine):
         due = [task_id for task_id in free if (self.model[task_id].due or 0) <= now]
         return sorted(due, key=lambda task_id: (-self.model[task_id].priority, self.model[task_id].position))
 
-    def take(self, task_ids: list[str], owner: ProcessId) -> None:
+    def take(self, task_ids: list[str], owner: ProcessId, runner: str = "") -> None:
+        """Claim tasks; if they come from the queue of a runner, all that are due have joined it and have no start time any more."""
+        for task_id in self.queue(runner, self.now) if task_ids else ():
+            self.model[task_id].due = None
         for task_id in task_ids:
             one = self.model[task_id]
             one.run, one.owner, one.started = "running", owner, self.now
@@ -290,7 +293,7 @@ class LedgerMachine(RuleBasedStateMachine):
         wanted = self.queue(runner, now)[:limit]
         claimed = self.ledgers[who].runs.claim(runner, OWNERS[who], limit, now)
         assert [work.task.task_id for work in claimed] == wanted, "in order, and not more than the limit"
-        self.take(wanted, OWNERS[who])
+        self.take(wanted, OWNERS[who], runner)
 
     @rule(task_id=tasks, who=st.integers(0, 1))
     def record_process(self, task_id: str, who: int) -> None:
@@ -316,7 +319,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert settled == mine
         wanted = self.queue(ENGINE, now)[:limit]
         assert [work.task.task_id for work in claimed] == wanted
-        self.take(wanted, OWNERS[who])
+        self.take(wanted, OWNERS[who], ENGINE)
 
     @rule(task_id=tasks, aim=AIM, connection=st.integers(0, 1))
     def request_cancel(self, task_id: str, aim: int, connection: int) -> None:

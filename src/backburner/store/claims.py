@@ -37,7 +37,7 @@ class Claims:
 
     def claim(self, runner: str, owner: ProcessId, limit: int, now: int) -> Sequence[ClaimedRun]:
         """Assign up to `limit` pending runs to `owner`. Those that are due join the queue of the others."""
-        if self._due(runner, now):
+        if limit > 0 and self._due(runner, now):
             self._db.write(
                 f"UPDATE runs SET due_at = NULL WHERE seq IN (SELECT seq {QUEUE} AND due_at IS NOT NULL AND due_at <= ?)", (runner, now)
             )
