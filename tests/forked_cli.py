@@ -59,6 +59,8 @@ class ForkedCli:
     def _stop(self) -> None:
         assert self._server and self._server.stdin
         self._server.stdin.close()
+        assert self._server.stdout
+        self._server.stdout.close()
         self._server.wait()
         Path(self._path).unlink(missing_ok=True)
         os.rmdir(self._folder)

@@ -26,8 +26,8 @@ class Outcome(NamedTuple):
 class Handle(Protocol):
     """A running command, started by this process or taken over from another one."""
 
-    process: ProcessId | None
-
+    @property
+    def process(self) -> ProcessId | None: ...
     async def ended(self) -> Outcome: ...
     async def ready(self, when: str) -> bool:
         """Wait until the command is ready: it listens on a port, or prints a matching line. False if that can never be detected."""

@@ -87,8 +87,7 @@ class CommandExecutor:
         finally:
             for descriptor in theirs:
                 os.close(descriptor)
-        found = processes.identify(leader.pid)
-        return Command(self, folder, run.process_tag, found or ProcessId(leader.pid, "0", processes.boot_id()), pipe, leader)
+        return Command(self, folder, run.process_tag, None, pipe, leader)
 
     def _spawn(self, folder: str, writer: int, answers: int, cwd: str, env: dict[str, str]) -> Child:
         """Start the shim; its script stays locked while the shim runs."""
@@ -174,7 +173,7 @@ class CommandExecutor:
 
 
 class Command:
-    """A running command. `process` is the shim that leads its session, None if it could not be found."""
+    """A running command. `process` is the shim that leads its session; None if it could not be found."""
 
     def __init__(
         self,
@@ -187,12 +186,20 @@ class Command:
         *,
         rebooted: bool = False,
     ) -> None:
-        self.process = process
+        self._process = process
         self.closed = False
         self.grew = asyncio.Event()  # set when the log has grown
         self.log = os.path.join(folder, NAME)
         self._executor, self._folder, self._process_tag = executor, folder, process_tag
         self._pipe, self._child, self._rebooted = pipe, child, rebooted
+
+    @property
+    def process(self) -> ProcessId | None:
+        """The shim. Its start time is read when it is first needed: that takes long while it starts, and many commands end before."""
+        if self._process is None and self._child:
+            found = processes.identify(self._child.pid) if self._child.returncode is None else None
+            self._process = found or ProcessId(self._child.pid, "0", processes.boot_id())
+        return self._process
 
     async def ended(self) -> Outcome:
         """Wait for the end of the command itself; its descendants may continue."""

@@ -1,5 +1,6 @@
 """What the gate may know about the machine: existing files, the program of a name, settings of a repository that run code. Reads only."""
 
+import functools
 import itertools
 import os
 import pwd
@@ -107,6 +108,7 @@ def _checkout(path: str, home: str) -> str | None:
     return folder + path[len(folder) :].split("/")[0] if path.startswith(folder) else None
 
 
+@functools.cache
 def _own_home() -> str:
     try:
         return pwd.getpwuid(os.getuid()).pw_dir

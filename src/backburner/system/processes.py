@@ -52,6 +52,8 @@ def myself() -> ProcessId:
 
 def is_alive(process: ProcessId | None) -> bool:
     """Whether exactly this process is running, not another one with its pid."""
+    if process is not None and process.pid == os.getpid() and process == myself():
+        return True
     return process is not None and process.boot == boot_id() and identify(process.pid) == process
 
 
