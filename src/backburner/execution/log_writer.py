@@ -4,7 +4,7 @@ The process that starts commands (the engine, or a program with a `TaskRunner`) 
 command. Each byte is moved with splice(2) and is at any time in the pipe or in the log, so killing this process loses nothing: the
 shim of the command also holds the pipe, and another log writer continues. A log is locked by the process that writes it.
 
-The same file is what a shim runs to save the rest of its output when no log writer is left: `log_writer.py drain|follow LOG LIMIT <PIPE`.
+The same file is what a shim runs to save the rest of its output when no log writer is left: `log_writer.py drain|follow LIMIT LOG <PIPE`.
 """
 
 import _socket
@@ -33,6 +33,7 @@ class Output:
         self.ending = False  # the shim waits for an answer
         self.answered = False  # the command has ended, but descendants of it still hold the pipe
         self._size = 0
+        self._unwritten = b""  # read but not written yet, where splice does not work
         self._limiter = None
         os.set_blocking(pipe, False)
 
@@ -43,6 +44,7 @@ class Output:
                 self.log = os.open(self.path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             except FileNotFoundError:
                 self.log = os.open(os.devnull, os.O_WRONLY)  # the run was deleted; its command must not wait for a reader
+                return True
         try:
             fcntl.flock(self.log, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -55,7 +57,7 @@ class Output:
     def move(self) -> int | None:
         """Move at most PIPE_BYTES bytes to the log; returns how many, 0 at the end of the output, None if there is nothing to move now."""
         try:
-            moved = _splice(self.pipe, self.log)
+            moved = self._splice()
         except BlockingIOError:
             return None
         self._size += moved
@@ -101,6 +103,19 @@ class Output:
                 os.close(descriptor)
         self.pipe = self.shim = -1
 
+    def _splice(self) -> int:
+        if hasattr(os, "splice") and not self._unwritten:
+            try:
+                return os.splice(self.pipe, self.log, PIPE_BYTES, flags=os.SPLICE_F_NONBLOCK)
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise  # EINVAL: this file system cannot do it
+        self._unwritten = self._unwritten or os.read(self.pipe, PIPE_BYTES)
+        moved = len(self._unwritten)
+        while self._unwritten:
+            self._unwritten = self._unwritten[os.write(self.log, self._unwritten) :]
+        return moved
+
     def _remove_excess(self) -> None:
         if self._limiter is None:
             sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
@@ -109,19 +124,6 @@ class Output:
             self._limiter = OutputLimit(os.path.dirname(self.path), self.limit)
         self.log = self._limiter.check(self.log)
         self._size = os.lseek(self.log, 0, os.SEEK_CUR)
-
-
-def _splice(pipe: int, log: int) -> int:
-    if hasattr(os, "splice"):
-        try:
-            return os.splice(pipe, log, PIPE_BYTES, flags=os.SPLICE_F_NONBLOCK)
-        except OSError as error:
-            if error.errno != errno.EINVAL:
-                raise  # EINVAL: this file system cannot do it
-    moved = left = os.read(pipe, PIPE_BYTES)
-    while left:
-        left = left[os.write(log, left) :]
-    return len(moved)
 
 
 class LogWriter:

@@ -1,0 +1,122 @@
+"""The log writer on its own: what it moves, answers and records, and where splice does not work."""
+
+import errno
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from backburner.execution import log_writer
+from backburner.execution.log_writer import COMPLETE, OPEN, Output, save
+from backburner.system.home import is_locked
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "output.log").write_bytes(b"header\n")
+    (tmp_path / ".exit").write_bytes(b"0    ")
+    return tmp_path
+
+
+def output_of(folder: Path, data: bytes = b"", limit: int = 1 << 20) -> tuple[Output, int]:
+    """An output with data in its pipe, and the write end of the pipe."""
+    reader, writer = os.pipe()
+    os.write(writer, data)
+    return Output(reader, str(folder / "output.log"), limit), writer
+
+
+def log(folder: Path) -> bytes:
+    return (folder / "output.log").read_bytes()
+
+
+@pytest.mark.parametrize("splices", [True, False])
+def test_what_is_in_a_pipe_is_appended_to_its_log(folder: Path, monkeypatch: pytest.MonkeyPatch, splices: bool) -> None:
+    if not splices:
+
+        def refuse(*_: object, **__: object) -> int:
+            raise OSError(errno.EINVAL, "Invalid argument")
+
+        monkeypatch.setattr(os, "splice", refuse)
+    output, writer = output_of(folder, b"one\n\0\xff")
+    assert save(output, until_end=False) == 1
+    assert (log(folder), (folder / ".exit").read_text()) == (b"header\none\n\0\xff", f"0   {OPEN}")
+    assert is_locked(str(folder / "output.log")), "it can still be written to"
+    os.write(writer, b"two")
+    os.close(writer)
+    assert save(output, until_end=True) == 0
+    assert (log(folder), (folder / ".exit").read_text()) == (b"header\none\n\0\xfftwo", f"0   {COMPLETE}")
+    assert not is_locked(str(folder / "output.log"))
+    output.close()
+
+
+def test_recording_the_answer_keeps_the_time_of_the_end(folder: Path) -> None:
+    os.utime(folder / ".exit", (1000, 2000))
+    output, writer = output_of(folder)
+    os.close(writer)
+    assert save(output, until_end=True) == 0
+    assert (folder / ".exit").stat().st_mtime == 2000
+    output.close()
+
+
+def test_a_full_disk_without_splice_loses_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, calls = os.write, 0
+
+    def full(descriptor: int, data: bytes) -> int:
+        nonlocal calls
+        calls += 1
+        if calls in (2, 3):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(descriptor, data[:3])
+
+    output, writer = output_of(folder, b"0123456789")
+    os.close(writer)
+    monkeypatch.delattr(os, "splice")
+    monkeypatch.setattr(os, "write", full)
+    monkeypatch.setattr(log_writer, "_RETRY_SECONDS", 0)
+    assert save(output, until_end=True) == 0
+    assert log(folder) == b"header\n0123456789"
+    output.close()
+
+
+def test_the_log_of_a_deleted_run_is_discarded(folder: Path) -> None:
+    output, writer = output_of(folder, b"x")
+    for name in ("output.log", ".exit"):
+        (folder / name).unlink()
+    os.close(writer)
+    assert save(output, until_end=True) == 0
+    assert os.listdir(folder) == []
+    output.close()
+
+
+def test_a_link_in_place_of_the_log_is_not_followed(folder: Path, tmp_path: Path) -> None:
+    (folder / "output.log").unlink()
+    (folder / "target").write_text("mine")
+    (folder / "output.log").symlink_to("target")
+    output, writer = output_of(folder, b"x")
+    with pytest.raises(OSError, match="Too many levels"):
+        output.open()
+    assert (folder / "target").read_text() == "mine"
+    os.close(writer)
+    output.close()
+
+
+def test_two_processes_never_write_the_same_log(folder: Path) -> None:
+    first, writer = output_of(folder)
+    second, other = output_of(folder)
+    assert first.open() and not second.open()
+    first.close_log()
+    assert second.open()
+    for descriptor in (writer, other):
+        os.close(descriptor)
+    first.close()
+    second.close()
+
+
+def test_a_message_of_a_shim_stays_in_its_socket() -> None:
+    ours, theirs = socket.socketpair()
+    theirs.send(b"\n")
+    assert log_writer._has_message(ours.fileno()) and log_writer._has_message(ours.fileno())
+    theirs.close()
+    assert ours.recv(9) == b"\n" and not log_writer._has_message(ours.fileno())
+    ours.close()
