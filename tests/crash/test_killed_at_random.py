@@ -1,4 +1,4 @@
-"""Rounds of commands from command lines and an embedding program, while engine, keeper and clients are killed at random.
+"""Rounds of commands from command lines and an embedding program, while engine, keeper, log writers and clients are killed at random.
 
 20 rounds; 500 with BACKBURNER_LONG. To repeat a failure, use the seed it printed: BACKBURNER_SEED=… pytest -k random.
 """
@@ -65,7 +65,7 @@ class Round:
         assert accepted <= known, f"accepted but not in the ledger: {accepted - known}"
 
     def _kill(self, clients: "list[subprocess.Popen[str]]", embedder: "subprocess.Popen[str]") -> None:
-        match self.chance.choices(("engine", "keeper", "both", "cli", "embedder"), (5, 1, 3, 2, 1))[0]:
+        match self.chance.choices(("engine", "keeper", "both", "log writers", "all", "cli", "embedder"), (4, 1, 2, 3, 2, 2, 1))[0]:
             case "engine":
                 self._kill_engine()
             case "keeper":
@@ -73,6 +73,12 @@ class Round:
             case "both":
                 self._kill_keepers()
                 self._kill_engine()
+            case "log writers":
+                self._kill_log_writers()
+            case "all":
+                self._kill_keepers()
+                self._kill_engine()
+                self._kill_log_writers()
             case "cli":
                 self._kill_child(self.chance.choice(clients), "cli")
             case "embedder":
@@ -85,6 +91,10 @@ class Round:
     def _kill_keepers(self) -> None:
         for keeper in self.home_cli.processes("backburner-keeper"):
             self.killed["keeper"] += processes.send(keeper, signal.SIGKILL)
+
+    def _kill_log_writers(self) -> None:
+        for log_writer in self.home_cli.log_writers:
+            self.killed["log writer"] += processes.send(log_writer, signal.SIGKILL)
 
     def _kill_child(self, child: "subprocess.Popen[str]", name: str) -> None:
         if child.poll() is None:

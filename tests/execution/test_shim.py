@@ -17,8 +17,9 @@ from conftest import wait_until
 
 from backburner.core.errors import BadInput
 from backburner.execution import shim
+from backburner.execution.log_writer import COMPLETE, OPEN
 from backburner.system.processes import INSIDE, is_inside
-from backburner.system.run_files import INPUT, exit_code
+from backburner.system.run_files import INPUT, exit_code, output_state
 from backburner.system.stdin_pipe import write_stdin
 from backburner.testing import records
 
@@ -290,3 +291,20 @@ def test_an_input_is_private_and_reused_by_a_retried_start(tmp_path: Path) -> No
         prepare(tmp_path, ("cat",), {}, stdin=True)
         found = os.lstat(tmp_path / INPUT)
         assert stat.S_ISFIFO(found.st_mode) and stat.S_IMODE(found.st_mode) == 0o600
+
+
+def test_without_a_log_writer_the_shim_ends_when_its_output_is_in_the_log(tmp_path: Path) -> None:
+    given = prepare(tmp_path, ("sh", "-c", "seq 1000; sleep 0.3 & exit 3"), dict(os.environ))
+    log = tmp_path / "output.log"
+    log.write_bytes(b"header\n")
+    reader, writer = os.pipe()
+    ours, theirs = socket.socketpair()
+    ours.close()
+    with open(tmp_path / shim.SCRIPT, "rb") as script, theirs:
+        child = subprocess.Popen(["/bin/sh", "-s"], stdin=script, stdout=writer, stderr=theirs, cwd=tmp_path, env=given)
+    os.close(reader)
+    os.close(writer)
+    assert child.wait(timeout=30) == 0
+    assert log.read_bytes() == b"header\n" + b"".join(b"%d\n" % n for n in range(1, 1001))
+    assert (exit_code(str(tmp_path)), output_state(str(tmp_path))) == (3, OPEN), "a descendant still holds the pipe"
+    wait_until(lambda: output_state(str(tmp_path)) == COMPLETE, "the descendant to end")
