@@ -138,6 +138,7 @@ def test_many_processes_with_the_same_key_start_one_task(home_cli: HomeCli) -> N
 def test_tasks_with_high_priority_start_first(home_cli: HomeCli) -> None:
     home_cli.configure(CONFIG + "[commands]\nmax_concurrent = 1\n")
     blocker = home_cli.run("sleep", "60")
+    wait_until(lambda: home_cli.status(blocker)["status"] == "running", "the first command")
     tasks = [home_cli.run("true", options=("--priority", priority)) for priority in ("low", "normal", "high", "high")]
     home_cli.ok("cancel", blocker)
     started = {task_id: str(status["started_at"]) for task_id, status in zip(tasks, ended(home_cli, *tasks), strict=True)}
