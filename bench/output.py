@@ -6,7 +6,7 @@ import re
 import subprocess
 import time
 
-from bench.home import BenchHome, cpu_seconds, scratch_folder
+from bench.home import BenchHome, children, cpu_seconds, exact_cpu_seconds, scratch_folder
 from bench.rounds import Figures, run_rounds
 
 # The last line is the CPU time of the writer itself, which is subtracted from the total.
@@ -24,18 +24,20 @@ def backburner(home: BenchHome) -> Figures:
     _prepare_disk(home)
     assert home.engine
     engine, ended = cpu_seconds(home.engine)
+    log_writer = sum(map(exact_cpu_seconds, children(home.engine)))  # the only child between two commands
     start = time.perf_counter()
     task_id = home.cli("run", "--yes", "--", *WRITER).strip()
     home.cli("wait", task_id)
     elapsed = time.perf_counter() - start
     engine_after, ended_after = cpu_seconds(home.engine)
+    log_writer = sum(map(exact_cpu_seconds, children(home.engine))) - log_writer
     (task,) = json.loads(home.cli("list", "--limit", "1", "--json"))
     home.cli("clear", task_id)
     writer = sum(int(minutes) * 60 + float(seconds) for minutes, seconds in re.findall(r"(\d+)m([\d.]+)s", task["summary"]))
     return {
         "backburner": elapsed,
         "engine CPU": engine_after - engine,
-        "carrier CPU": max(0.0, ended_after - ended - writer),
+        "carrier CPU": log_writer + max(0.0, ended_after - ended - writer),
         "writer CPU": writer,
     }
 
