@@ -21,6 +21,7 @@ COMPLETE, OPEN = "e", "o"  # the answer to a shim: everything is in the log, and
 MARK_AT = 4  # the offset of that answer in the exit file, behind the exit code
 ANSWERS, WATCHED = b"answers", b"watched"  # what the second descriptor of a pipe is: the shim's socket, or a pidfd of the shim
 _RETRY_SECONDS = 0.2  # for a log that another process has locked, and for a full disk
+_EXIT_SECONDS = 1.0  # an engine that was just killed may still hold its lock
 _FIONREAD = 0x541B
 
 
@@ -134,6 +135,7 @@ class LogWriter:
         self._engine_lock = os.path.join(home, "engine.lock")
         self._outputs: dict[int, Output] = {}  # by both descriptors
         self._paused: list[Output] = []
+        self._hand_over_at = 0.0
         self._poller = select.epoll()
         self._poller.register(control.fileno(), select.EPOLLIN)
 
@@ -150,7 +152,7 @@ class LogWriter:
             paused, self._paused = self._paused, []
             for output in paused:
                 self._start(output)
-            if not self._control and is_locked(self._engine_lock):
+            if not self._control and time.monotonic() > self._hand_over_at and is_locked(self._engine_lock):
                 self._hand_over()
 
     def _receive(self, control: _socket.socket) -> None:
@@ -163,6 +165,7 @@ class LogWriter:
             self._poller.unregister(control.fileno())
             control.close()
             self._control = None
+            self._hand_over_at = time.monotonic() + _EXIT_SECONDS
             return
         passed = b"".join(data for _, kind, data in ancillary if kind == _socket.SCM_RIGHTS)
         pipe, *others = (int.from_bytes(passed[at : at + 4], sys.byteorder) for at in range(0, len(passed), 4))
