@@ -19,8 +19,7 @@ from backburner.system.log_file import Log
 ROUNDS = 40 if LONG else 2
 SEED = int(os.environ.get("BACKBURNER_SEED") or random.randrange(1 << 32))
 PYTHON = [sys.executable, "-uc"]
-LATER = "import os, time; sys = os.sys\nif os.fork(): os._exit(5)\n"
-# Each prints the same bytes in every run. A `later` one ends at once, and a descendant of it goes on printing.
+# Exit code and text. Each prints the same bytes in every run; `grandchild` ends at once, and a descendant of it goes on printing.
 PROGRAMS = {
     "flood": (0, "import os\nfor n in range(400): os.write(1, b''.join(b'%08d %06d\\n' % (n, m) for m in range(1024)))"),
     "trickle": (3, "import sys, time\nfor n in range(600): print('line', n, flush=True); time.sleep(0.002)\nsys.exit(3)"),

@@ -1,6 +1,7 @@
 """Unusual commands, run through the real command line: large output, binary data, ignored signals, long arguments and paths."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -173,6 +174,13 @@ def test_a_command_with_tty_is_cancelled_and_killed_like_any_other(home_cli: Hom
     killed = home_cli.finish("kill -9 $$", options=("--tty", "--shell"))
     missing = home_cli.finish("no-such-program-here || exit $?", options=("--tty", "--shell"))
     assert (killed["exit_code"], missing["exit_code"]) == (137, 127)
+
+
+def test_a_command_with_tty_ends_although_a_descendant_keeps_the_terminal_open(home_cli: HomeCli) -> None:
+    done = home_cli.finish("trap '' HUP; echo one; (sleep 600 &) ; echo two", options=("--tty", "--shell"))
+    assert (done["status"], home_cli.log(str(done["task_id"]))) == ("completed", b"one\ntwo\n")
+    for left in home_cli.processes("600"):
+        processes.send(left, signal.SIGKILL)
 
 
 def test_input_reaches_a_command_with_tty(home_cli: HomeCli) -> None:

@@ -300,7 +300,7 @@ class Command:
         """Wait until the log has all output of the command; False if it cannot be known. Usually the shim has waited for that."""
         pause, waited = 0.0005, 0.0
         while not (state := run_files.output_state(self._folder)):
-            if self._pipe and self._pipe.reader >= 0 and self._pipe.waiting == 0:
+            if self._pipe and self._pipe.is_empty:
                 return True
             if not (self._pipe or is_locked(self.log)):
                 return run_files.output_state(self._folder) != ""

@@ -18,7 +18,7 @@ import time
 
 PIPE_BYTES = 256 * 1024  # the capacity of an output pipe, and the most that is moved from one pipe before the next one's turn
 COMPLETE, OPEN = "e", "o"  # the answer to a shim: everything is in the log, and whether a process can still write to the pipe
-MARK_AT = 4  # the offset of that answer in the exit file, behind the exit code
+MARK_AT = 4  # the offset of that answer in the exit file, behind the exit code; see run_files.output_state
 ANSWERS, WATCHED = b"answers", b"watched"  # what the second descriptor of a pipe is: the shim's socket, or a pidfd of the shim
 _RETRY_SECONDS = 0.2  # for a log that another process has locked, and for a full disk
 _EXIT_SECONDS = 1.0  # an engine that was just killed may still hold its lock
@@ -65,10 +65,6 @@ class Output:
         if self._size > self.limit and moved:
             self._remove_excess()
         return moved
-
-    def waiting(self) -> int:
-        """The number of bytes in the pipe."""
-        return int.from_bytes(fcntl.ioctl(self.pipe, _FIONREAD, b"\0\0\0\0"), sys.byteorder)
 
     def mark(self, answer: str) -> None:
         """Record in the exit file that the output is in the log. The time of that file stays the time at which the command ended."""
@@ -125,6 +121,11 @@ class Output:
             self._limiter = OutputLimit(os.path.dirname(self.path), self.limit)
         self.log = self._limiter.check(self.log)
         self._size = os.lseek(self.log, 0, os.SEEK_CUR)
+
+
+def bytes_in(pipe: int) -> int:
+    """The number of bytes in a pipe."""
+    return int.from_bytes(fcntl.ioctl(pipe, _FIONREAD, b"\0\0\0\0"), sys.byteorder)
 
 
 class LogWriter:
@@ -220,10 +221,10 @@ class LogWriter:
 
     def _finish(self, output: Output) -> None:
         """Move what was in the pipe when the command ended, then answer the shim. Descendants of the command may go on writing."""
-        left = output.waiting()
+        left = bytes_in(output.pipe)
         while moved := self._move(output):
             left -= moved
-            if left <= 0 and output.waiting():
+            if left <= 0 and bytes_in(output.pipe):
                 break  # written after the end
         if output.pipe >= 0 and output not in self._paused:
             output.mark(OPEN)
@@ -274,7 +275,7 @@ def save(output: Output, *, until_end: bool) -> int:
             output.close_log()
             output.mark(COMPLETE)
             return 0
-        if moved is None and not until_end and not output.waiting():
+        if moved is None and not until_end and not bytes_in(output.pipe):
             output.mark(OPEN)
             return 1
         if moved is None and output.log >= 0:

@@ -73,11 +73,7 @@ class OutputLimit:
 
     def finish(self) -> None:
         """Replace the hole by its marker. Only when no process appends any more."""
-        log = open_plain(self.path, os.O_RDWR)
-        try:
-            log = self.check(log, excess=0)
-        finally:
-            os.close(log)
+        os.close(self.check(open_plain(self.path, os.O_RDWR), excess=0))
         if not os.path.exists(self._capped_file):
             return
         temporary = self.path + ".new"

@@ -1,6 +1,5 @@
 """The pipe that a command writes its output to, and the process that moves it from there to the log; see log_writer.py."""
 
-import array
 import asyncio
 import contextlib
 import fcntl
@@ -9,7 +8,6 @@ import socket
 import stat
 import subprocess
 import sys
-import termios
 
 from backburner.core.models import ProcessId
 from backburner.execution import log_writer
@@ -44,11 +42,9 @@ class OutputPipe:
         self.inode = os.fstat(reader).st_ino
 
     @property
-    def waiting(self) -> int:
-        """The number of bytes that are not in the log yet."""
-        count = array.array("i", [0])
-        fcntl.ioctl(self.reader, termios.FIONREAD, count)
-        return count[0]
+    def is_empty(self) -> bool:
+        """Whether everything that was written is in the log."""
+        return self.reader < 0 or log_writer.bytes_in(self.reader) == 0
 
     def close(self) -> None:
         for descriptor in (self.reader, self.shim):

@@ -85,7 +85,8 @@ def _save_output(log: str, limit: int) -> list[str]:
         "trap '' PIPE",
         "echo >&3",
         f"read answer <&3 || {{ {drain} <&{SHIM_READER} && answer={COMPLETE}; }}",
-        f'[ "$answer" = {COMPLETE} ] || {hold} </dev/null &',
+        f'[ "$answer" != {COMPLETE} ] || exit 0',
+        f"{hold} </dev/null &",
     ]
 
 

@@ -23,7 +23,7 @@ def main(words: list[str]) -> int:
     pid, master = os.forkpty()
     if pid == 0:
         _become(words)
-    _copy(master, None if os.path.samestat(os.fstat(0), os.stat(os.devnull)) else 0)
+    _copy(master, None if os.path.samestat(os.fstat(0), os.stat(os.devnull)) else 0, pid)
     os.close(master)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     return code if code >= 0 else 128 - code
@@ -46,14 +46,18 @@ def _become(words: list[str]) -> None:
         os._exit(127 if isinstance(error, FileNotFoundError) else 126)
 
 
-def _copy(master: int, source: int | None) -> None:
-    """Copy until no process has the terminal open any more."""
-    descriptors = [master] if source is None else [master, source]
+def _copy(master: int, source: int | None, pid: int) -> None:
+    """Copy until the command has ended, or no process has the terminal open any more. Descendants of the command then lose it."""
+    ended = os.pidfd_open(pid) if hasattr(os, "pidfd_open") else None
+    descriptors = [descriptor for descriptor in (master, source, ended) if descriptor is not None]
     while True:
         ready = select.select(descriptors, [], [])[0]
         if source in ready and not _pass(source, master):
-            descriptors = [master]
-        if master in ready and not _pass(master, 1):
+            descriptors.remove(source)
+        if master in ready:
+            if not _pass(master, 1):
+                return
+        elif ended in ready:
             return
 
 

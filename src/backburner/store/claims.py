@@ -25,19 +25,14 @@ class Claims:
 
     def queued(self, runner: str, now: int, limit: int) -> Sequence[str]:
         """The ids of the runs to claim next: by priority, then oldest first. Reads no run that is not due."""
-        due = self._due(runner, now)
-        ready = f"SELECT run_id, priority, seq {QUEUE} AND (due_at IS NOT NULL) = 0 ORDER BY priority DESC, seq LIMIT ?"
-        found = [*due, *self._db.execute(ready, (runner, limit))]
-        return [row[0] for row in sorted(found, key=lambda row: (-row[1], row[2]))[:limit]]
-
-    def _due(self, runner: str, now: int) -> list[tuple[str, int, int]]:
-        """The runs whose start time has come."""
         due = f"SELECT run_id, priority, seq {QUEUE} AND due_at IS NOT NULL AND due_at <= ?"
-        return list(self._db.execute(due, (runner, now)))
+        ready = f"SELECT run_id, priority, seq {QUEUE} AND (due_at IS NOT NULL) = 0 ORDER BY priority DESC, seq LIMIT ?"
+        found = [*self._db.execute(due, (runner, now)), *self._db.execute(ready, (runner, limit))]
+        return [row[0] for row in sorted(found, key=lambda row: (-row[1], row[2]))[:limit]]
 
     def claim(self, runner: str, owner: ProcessId, limit: int, now: int) -> Sequence[ClaimedRun]:
         """Assign up to `limit` pending runs to `owner`. Those that are due join the queue of the others."""
-        if limit > 0 and self._due(runner, now):
+        if limit > 0:
             self._db.write(
                 f"UPDATE runs SET due_at = NULL WHERE seq IN (SELECT seq {QUEUE} AND due_at IS NOT NULL AND due_at <= ?)", (runner, now)
             )
