@@ -243,6 +243,8 @@ def test_a_run_with_a_killed_agent_process_gives_one_notice_and_no_retry(home: H
     steps(home, "ci", {"tool": "memory_list", "args": {}}, {"hang": 40, "say": "late"})
     run_id = home.ok("run-now", "ci").strip()
     wait_until(lambda: list(home.root.glob("tasks/*/.activity.json")), "the agent to run", 40)
+    # a process that the agent process is just starting has its command line for a moment
+    wait_until(lambda: len(home.hosts("agents.process")) == 1, "one agent process")
     (host,) = home.hosts("agents.process")
     processes.send(host, signal.SIGKILL)
     lost = ended(home, "ci", run_id)

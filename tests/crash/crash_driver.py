@@ -88,6 +88,7 @@ POINTS: dict[str, Callable[[], None]] = {
     "inputs written": lambda: after(run_files, "write_inputs", bool),
     "after prepare": lambda: after(shim, "prepare"),
     "shim but no log writer": lambda: after(stream.Child, "__init__"),
+    "start requested": lambda: after(stream.LogWriterProcess, "start", bool),
     "after spawn": lambda: after(CommandExecutor, "launch"),
     "inside record": lambda: committing(RunQueueRepository, "record_process"),
     "after record": lambda: after(RunQueueRepository, "record_process"),

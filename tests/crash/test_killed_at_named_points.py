@@ -16,8 +16,9 @@ from backburner.system.home import is_locked
 from backburner.system.run_files import exit_text
 
 IN_THE_CLI = ["after insert", "after metadata", "before start", "after start"]
-STARTING, RECORDING = ["folder made", "after prepare", "shim but no log writer", "after spawn"], ["inside record", "after record"]
-CLAIMING = ["inside claim", "after claim", *STARTING, *RECORDING]
+STARTING = ["folder made", "after prepare", "shim but no log writer", "after spawn"]
+RECORDING = ["inside record", "after record"]
+CLAIMING = ["inside claim", "after claim", *STARTING, "start requested", *RECORDING]  # the log writer is not asked for the first start
 SETTLING = ["before settle", "before notice", "after notice", "inside settle", "after settle"]
 TAKING_OVER = ["inside adopt", "after adopt", "after attach"]
 

@@ -1,14 +1,17 @@
 """The log writer on its own: what it moves, answers and records, and where splice does not work."""
 
+import _socket
 import errno
 import os
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from backburner.execution import log_writer
-from backburner.execution.log_writer import COMPLETE, OPEN, Output, save
+from backburner.execution.log_writer import COMPLETE, OPEN, LogWriter, Output, save
+from backburner.execution.output_pipe import log_writer_command, new_pipe
 from backburner.system.home import is_locked
 
 
@@ -120,3 +123,46 @@ def test_a_message_of_a_shim_stays_in_its_socket() -> None:
     theirs.close()
     assert ours.recv(9) == b"\n" and not log_writer._has_message(ours.fileno())
     ours.close()
+
+
+def test_a_closed_pipe_that_another_process_has_open_does_not_keep_it_busy(folder: Path) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    shim, shims_end = socket.socketpair()
+    reader, writer = os.pipe()
+    server = LogWriter(_socket.socket(fileno=theirs.detach()), str(folder))
+    socket.send_fds(ours, [b"answers\0%d\0%s" % (1 << 20, os.fsencode(folder / "output.log"))], [reader, shim.fileno()])
+    server._receive(server._control)
+    os.close(writer)
+    (output,) = set(server._outputs.values())
+    server._step(output)  # the pipe has ended before the shim said anything
+    assert shims_end.recv(9) == f"{COMPLETE}\n".encode() and not server._outputs
+    shims_end.close()
+    assert server._poller.poll(0) == []
+    for thing in (ours, shim, server._control):
+        thing.close()
+    os.close(reader)
+
+
+@pytest.mark.parametrize("cwd", ["/", "/nowhere"])
+def test_it_says_how_a_start_and_an_end_went(folder: Path, cwd: str) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.settimeout(20)
+    (folder / "script").write_text('exec 3>&2; echo "$NAME $(pwd)"; exec 1>&-; echo >&3; read answer <&3\n')
+    pipe, writer, shims_end = new_pipe(str(folder / "output.log"), 1 << 20)
+    script = os.open(folder / "script", os.O_RDONLY)
+    process = subprocess.Popen(log_writer_command("serve", str(folder)), stdin=theirs)
+    theirs.close()
+    request = b"\0".join((log_writer.START, b"100000", os.fsencode(pipe.log), cwd.encode(), b"NAME=a=b"))
+    socket.send_fds(ours, [request], [pipe.reader, pipe.shim, script, writer, shims_end])
+    for descriptor in (script, writer, shims_end):
+        os.close(descriptor)
+    said = ours.recv(99).split()
+    if cwd == "/":
+        assert said[:2] == [log_writer.STARTED, b"%d" % pipe.inode] and len(said) == 4
+        assert ours.recv(99).split() == [log_writer.ENDED, b"%d" % pipe.inode]
+        assert log(folder) == b"header\na=b /\n" and (folder / ".exit").read_text()[4] == COMPLETE
+    else:
+        assert said == [log_writer.NOT_STARTED, b"%d" % pipe.inode, b"%d" % errno.ENOENT]
+    ours.close()
+    pipe.close()
+    assert process.wait(20) == 0

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from backburner.core.errors import BadInput, HomeUnusable
-from backburner.system.home import Home, is_locked, locate, lock, project_of, write_atomically
+from backburner.system.home import Home, is_locked, locate, lock, project_of, real_path, write_atomically
 from backburner.system.wakeups import WakeupListener, wake
 
 
@@ -189,3 +189,23 @@ def test_a_file_that_cannot_be_replaced_leaves_nothing_behind(tmp_path: Path) ->
     with pytest.raises(OSError):
         write_atomically(str(tmp_path / "file"), "new")
     assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize(
+    "path", ["", ".", "/", "file", "link", "link/inside", "link/missing", "missing", "missing/..", "missing/x", "link/..", "dangling", "loop", "a//link/./x", "/proc/self", "folder/"]
+)  # fmt: skip
+def test_a_real_path_is_what_the_library_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "folder" / "deep").mkdir(parents=True)
+    for file in ("file", "folder/deep/inside"):
+        (tmp_path / file).touch()
+    for link, target in (("link", "folder/deep"), ("a/link", "../folder"), ("dangling", "nowhere/else"), ("loop", "loop")):
+        (tmp_path / link).symlink_to(target)
+    monkeypatch.chdir(tmp_path)
+    assert real_path(path) == os.path.realpath(path)
+    assert real_path(os.path.join(tmp_path, path)) == os.path.realpath(os.path.join(tmp_path, path))
+
+
+def test_the_real_path_of_a_file_whose_name_says_that_it_was_deleted(tmp_path: Path) -> None:
+    (tmp_path / "x (deleted)").touch()
+    assert real_path(str(tmp_path / "x (deleted)")) == str(tmp_path / "x (deleted)")

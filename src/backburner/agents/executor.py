@@ -30,6 +30,7 @@ class AgentHandle:
     """A running agent."""
 
     process = None
+    is_starting = False
 
     def __init__(self, answer_task: "asyncio.Task[Outcome]", turn: AgentTurn, on_stopped: Callable[[], None]) -> None:
         self._answer_task, self._turn, self._on_stopped = answer_task, turn, on_stopped

@@ -1,12 +1,13 @@
 """Publishes a changed task after its commit: writes its metadata file, wakes listeners, and starts an engine if one is needed."""
 
 import contextlib
+import time
 from typing import TYPE_CHECKING
 
 from backburner.coordination.changes import ChangeFeed
 from backburner.coordination.supervision import EngineSupervisor, has_no_owner
 from backburner.core.models import RUNNERS, Entry
-from backburner.core.states import RunState
+from backburner.core.states import ENDED, RunState
 from backburner.system import run_files
 from backburner.system.home import Home
 
@@ -14,20 +15,34 @@ if TYPE_CHECKING:
     from backburner.core.store_ports import LedgerQueries
 
 
+_CHECK_INTERVAL = 1.0  # seconds between two checks whether something else needs an engine
+
+
 class Publisher:
     """Publishes changes of tasks to the files and processes of a home."""
 
     def __init__(self, home: Home, ledger_queries: "LedgerQueries", changes: ChangeFeed, supervisor: EngineSupervisor) -> None:
         self._home, self._ledger_queries, self._changes, self._supervisor = home, ledger_queries, changes, supervisor
+        self._checked_at = float("-inf")
 
     def publish(self, entry: Entry) -> None:
-        """Write the files of runs that have not started, wake every listener, and start an engine if the task needs one."""
+        """Write the files of runs that have not started, wake every listener, and start an engine if the task needs one.
+
+        A program that runs tasks itself writes the files of those that wait for it.
+        """
         has_failed = entry.has_ended and entry.status != RunState.COMPLETED
         for task, run in (entry, *(self._ledger_queries.failed_dependents(entry.task.task_id) if has_failed else ())):
-            if run and run.started_at is None:
+            if run and run.started_at is None and (run.runner in RUNNERS or run.state in ENDED):
                 with contextlib.suppress(OSError):  # the files only copy the ledger, and the runner writes them again
                     run_files.write(self._home.folder(run.folder), task, run)
         engine_is_listening = self._changes.announce()
         is_for_engine = entry.run is None or entry.run.runner in RUNNERS or has_no_owner(entry.run)
-        if not engine_is_listening and ((entry.is_live and is_for_engine) or self._supervisor.engine_needed()):
+        if not engine_is_listening and ((entry.is_live and is_for_engine) or self._needed_by_others()):
             self._supervisor.start_engine()
+
+    def _needed_by_others(self) -> bool:
+        """Whether a schedule, a delivery or a source needs an engine. Not for each of many tasks that this process runs itself."""
+        if time.monotonic() < self._checked_at + _CHECK_INTERVAL:
+            return False
+        self._checked_at = time.monotonic()
+        return self._supervisor.engine_needed()

@@ -28,6 +28,11 @@ class Handle(Protocol):
 
     @property
     def process(self) -> ProcessId | None: ...
+    @property
+    def is_starting(self) -> bool:
+        """Whether its process will be known in a moment."""
+        ...
+
     async def ended(self) -> Outcome: ...
     async def ready(self, when: str) -> bool:
         """Wait until the command is ready: it listens on a port, or prints a matching line. False if that can never be detected."""

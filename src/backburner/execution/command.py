@@ -7,13 +7,14 @@ for the run is decided by the runner.
 import asyncio
 import fcntl
 import os
+import resource
 import signal
 
 from backburner.core import trace_context
 from backburner.core.claims import ClaimedRun
 from backburner.core.formatting import command_line, iso
 from backburner.core.masking import hide_secrets
-from backburner.core.models import ProcessId
+from backburner.core.models import ProcessId, Run, Task
 from backburner.core.ports import TEMPORARY_ERRORS, CannotStart, Outcome, StartLater
 from backburner.core.progress import summarize
 from backburner.core.states import Result
@@ -43,7 +44,7 @@ class CommandExecutor:
 
     def __init__(self, home: Home, output_cap: int, files: int | None = None) -> None:
         self._home = home
-        self._files = files
+        self._files = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if files is None else files
         self.output_cap = output_cap
         self._watch: FileWatch | None = None
         self._armed: dict[int, Command] = {}
@@ -76,24 +77,24 @@ class CommandExecutor:
             with open(create(log), "wb") as file:
                 file.write(log_header(work))
             pipe, *theirs = new_pipe(log, self.output_cap)
-            self.log_writer.add(pipe)
-            leader = self._spawn(folder, *theirs, task.spec.cwd, env)
+            child = self._spawn(folder, pipe, *theirs, task.spec.cwd, env)
         except OSError as error:
             if pipe:
                 self.log_writer.remove(pipe)
-            if error.errno in TEMPORARY_ERRORS:
-                raise StartLater(error.strerror) from None
-            raise CannotStart(f"{hide_secrets(task.spec.command.words[0])} could not be started: {error.strerror or error}") from None
+            raise start_error(task, error) from None
         finally:
             for descriptor in theirs:
                 os.close(descriptor)
-        return Command(self, folder, run.process_tag, None, pipe, leader)
+        return Command(self, work, None, pipe, child)
 
-    def _spawn(self, folder: str, writer: int, answers: int, cwd: str, env: dict[str, str]) -> Child:
-        """Start the shim; its script stays locked while the shim runs."""
+    def _spawn(self, folder: str, pipe: OutputPipe, writer: int, answers: int, cwd: str, env: dict[str, str]) -> Child | None:
+        """Start the shim; its script stays locked while the shim runs. None if the log writer starts it."""
         script = os.open(os.path.join(folder, shim.SCRIPT), os.O_RDONLY)
         try:
             fcntl.flock(script, fcntl.LOCK_EX)
+            if self.log_writer.start(pipe, (script, writer, answers), cwd, env):
+                return None
+            self.log_writer.add(pipe)
             return Child(
                 ["sh", "-s", "backburner"], executable="/bin/sh", stdin=script, stdout=writer, stderr=answers, cwd=cwd, env=env, start_new_session=True
             )  # fmt: skip
@@ -107,16 +108,12 @@ class CommandExecutor:
         same_boot = work.run.owner is None or work.run.owner.boot == processes.boot_id()
         leader = work.run.process
         if not same_boot or (leader and leader.boot != processes.boot_id()):
-            return Command(self, folder, work.run.process_tag, None, None, rebooted=True)
+            return Command(self, work, None, None, rebooted=True)
         if not alive and not shim.has_begun(folder) and not processes.members(leader, work.run.process_tag):
             return None
-        if leader is None:
-            # Its owner died before it recorded the process: the shim is the tagged process that leads a session.
-            tagged = processes.members(None, work.run.process_tag)
-            leader = next((member for member in tagged if _leads_session(member.pid)), None)
-        if pipe := pipe_of(leader, os.path.join(folder, NAME), self.output_cap):
-            pipe = self.log_writer.add(pipe)
-        return Command(self, folder, work.run.process_tag, leader, pipe)
+        command = Command(self, work, leader, None)
+        command.find_shim()
+        return command
 
     def _check(self, work: ClaimedRun, path: str) -> None:
         task = work.task
@@ -126,6 +123,9 @@ class CommandExecutor:
             name = task.spec.command.words[0]
             exists = os.path.exists(os.path.join(task.spec.cwd, name)) and "/" in name
             raise CannotStart(f"{name}: {'cannot be executed' if exists else 'command not found'}", 126 if exists else 127)
+
+    def folder(self, run: Run) -> str:
+        return self._home.folder(run.folder)
 
     async def members(self, leader: ProcessId | None, process_tag: str) -> list[ProcessId]:
         """The processes of a run. Commands that are stopped at the same time share one look at all processes."""
@@ -176,44 +176,56 @@ class Command:
     """A running command. `process` is the shim that leads its session; None if it could not be found."""
 
     def __init__(
-        self,
-        executor: CommandExecutor,
-        folder: str,
-        process_tag: str,
-        process: ProcessId | None,
-        pipe: OutputPipe | None,
-        child: Child | None = None,
-        *,
-        rebooted: bool = False,
-    ) -> None:
+        self, executor: CommandExecutor, work: ClaimedRun, process: ProcessId | None, pipe: OutputPipe | None, child: Child | None = None, *, rebooted: bool = False
+    ) -> None:  # fmt: skip
         self._process = process
         self.closed = False
         self.grew = asyncio.Event()  # set when the log has grown
-        self.log = os.path.join(folder, NAME)
-        self._executor, self._folder, self._process_tag = executor, folder, process_tag
+        self._executor, self._task, self._process_tag = executor, work.task, work.run.process_tag
+        self._folder = executor.folder(work.run)
+        self.log = os.path.join(self._folder, NAME)
         self._pipe, self._child, self._rebooted = pipe, child, rebooted
+        self._start = pipe.start if pipe else None
 
     @property
     def process(self) -> ProcessId | None:
         """The shim. Its start time is read when it is first needed: that takes long while it starts, and many commands end before."""
+        if self._process is None and self._start:
+            self._process = self._start.process
         if self._process is None and self._child:
             found = processes.identify(self._child.pid) if self._child.returncode is None else None
             self._process = found or ProcessId(self._child.pid, "0", processes.boot_id())
         return self._process
 
+    @property
+    def is_starting(self) -> bool:
+        return self._start is not None and not self._start.started.done()
+
+    def find_shim(self) -> None:
+        """Find the shim if its owner died before it recorded it: the tagged process that leads a session; and the pipe that it holds."""
+        if self.process is None:
+            tagged = processes.members(None, self._process_tag)
+            self._process = next((member for member in tagged if _leads_session(member.pid)), None)
+        if self._pipe is None and (pipe := pipe_of(self.process, self.log, self._executor.output_cap)):
+            self._pipe = self._executor.log_writer.add(pipe)
+
     async def ended(self) -> Outcome:
         """Wait for the end of the command itself; its descendants may continue."""
-        if self._child:
-            await _wait_for_child(self._child)
-        elif self.process:
-            await _wait_for_exit(self.process)
+        if not await self._reported():
+            if self._child:
+                await _wait_for_child(self._child)
+            elif self.process:
+                await _wait_for_exit(self.process)
         code = run_files.exit_code(self._folder)
         if code is None and not self._rebooted:
-            # between fork and exec a shim holds its lock but does not have the tag in its environment yet
+            # a shim that is being started holds its lock but does not have the tag in its environment yet
             while self.process is None and is_locked(os.path.join(self._folder, shim.SCRIPT)):
                 await asyncio.sleep(0.05)
+                self.find_shim()
             while left := processes.members(self.process, self._process_tag):
                 await _wait_for_exit(left[0])
+            if self._start and self.process is None and not shim.has_begun(self._folder):
+                raise StartLater("the log writer was killed before it started the command")
             code = run_files.exit_code(self._folder)
         complete = self._rebooted or await self._wait_for_output()
         missing = "" if complete else "part of its output may be missing: its supervisor and the log writer were killed"
@@ -221,6 +233,21 @@ class Command:
             cause = "the machine was restarted" if self._rebooted else "its supervisor was killed"
             return Outcome(Result.LOST, None, "; ".join(filter(None, (f"its end was not observed: {cause} while it ran", missing))))
         return Outcome(Result.EXIT, code, missing or None, None if self._child else shim.ended_at(self._folder))
+
+    async def _reported(self) -> bool:
+        """Wait for the log writer's report of the end; False if it did not start the command, or was killed."""
+        if self._start is None:
+            return False
+        await self._has_started()
+        return await asyncio.shield(self._start.ended)
+
+    async def _has_started(self) -> None:
+        """Wait until the log writer has started the shim, if it was asked to; CannotStart or StartLater if it could not."""
+        if self._start:
+            try:
+                await asyncio.shield(self._start.started)
+            except OSError as error:
+                raise start_error(self._task, error) from None
 
     async def ready(self, when: str) -> bool:
         """Wait until it listens on a port or prints a line that matches, as `when` says; False if that can never be determined."""
@@ -242,6 +269,7 @@ class Command:
 
     async def stop(self, grace: float) -> Outcome | None:
         """Send SIGTERM to all its processes, SIGKILL after `grace` seconds, and wait until none is left; None if it had already ended."""
+        await self._has_started()
         if run_files.exit_code(self._folder) is not None:
             return None
         killed = False
@@ -312,6 +340,13 @@ class Command:
         if self._pipe and state == COMPLETE:
             self._executor.log_writer.remove(self._pipe)
         return True
+
+
+def start_error(task: Task, error: OSError) -> CannotStart | StartLater:
+    """What an error at the start of a command means for its run."""
+    if error.errno in TEMPORARY_ERRORS:
+        return StartLater(error.strerror)
+    return CannotStart(f"{hide_secrets(task.spec.command.words[0])} could not be started: {error.strerror or error}")
 
 
 def log_header(work: ClaimedRun) -> bytes:

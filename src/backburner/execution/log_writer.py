@@ -1,12 +1,13 @@
 """The log writer: a process that moves the output of commands from their pipes to their logs. It is run as a script, without packages.
 
-The process that starts commands (the engine, or a program with a `TaskRunner`) starts one log writer and passes it a pipe for every
-command. Each byte is moved with splice(2) and is at any time in the pipe or in the log, so killing this process loses nothing: the
+The process that runs commands (the engine, or a program with a `TaskRunner`) starts one log writer and passes it a pipe for every
+command. Usually it also has it start the command's shim, because starting a process takes longer than everything else. Each byte is moved with splice(2) and is at any time in the pipe or in the log, so killing this process loses nothing: the
 shim of the command also holds the pipe, and another log writer continues. A log is locked by the process that writes it.
 
 The same file is what a shim runs to save the rest of its output when no log writer is left: `log_writer.py drain|follow LIMIT LOG <PIPE`.
 """
 
+import _signal  # type: ignore
 import _socket
 import errno
 import fcntl
@@ -19,7 +20,11 @@ import time
 PIPE_BYTES = 256 * 1024  # the capacity of an output pipe, and the most that is moved from one pipe before the next one's turn
 COMPLETE, OPEN = "e", "o"  # the answer to a shim: everything is in the log, and whether a process can still write to the pipe
 MARK_AT = 4  # the offset of that answer in the exit file, behind the exit code; see run_files.output_state
-ANSWERS, WATCHED = b"answers", b"watched"  # what the second descriptor of a pipe is: the shim's socket, or a pidfd of the shim
+# Requests: start a shim and write the log of its pipe; or only write a log, where the second descriptor is the shim's socket or its pidfd.
+START, ANSWERS, WATCHED = b"start", b"answers", b"watched"
+# Messages: a shim was started or not; a command has ended and its output is in the log; a pipe was closed long after its command ended.
+STARTED, NOT_STARTED, ENDED, CLOSED = b"started", b"not-started", b"ended", b"closed"
+MAX_REQUEST_BYTES = 96 * 1024
 _RETRY_SECONDS = 0.2  # for a log that another process has locked, and for a full disk
 _EXIT_SECONDS = 1.0  # an engine that was just killed may still hold its lock
 _FIONREAD = 0x541B
@@ -33,10 +38,16 @@ class Output:
         self.log = -1
         self.ending = False  # the shim waits for an answer
         self.answered = False  # the command has ended, but descendants of it still hold the pipe
+        self.reports = False  # the process that started this one waits for the end of the command
         self._size = 0
         self._unwritten = b""  # read but not written yet, where splice does not work
         self._limiter = None
         os.set_blocking(pipe, False)
+
+    @property
+    def inode(self) -> int:
+        """What the process that passed the pipe knows it by."""
+        return os.fstat(self.pipe).st_ino
 
     def open(self) -> bool:
         """Open and lock the log; False if another process writes it."""
@@ -136,15 +147,21 @@ class LogWriter:
         self._engine_lock = os.path.join(home, "engine.lock")
         self._outputs: dict[int, Output] = {}  # by both descriptors
         self._paused: list[Output] = []
+        self._unsent: list[bytes] = []  # messages that the socket has no room for
+        self._buffer = bytearray(MAX_REQUEST_BYTES)
         self._hand_over_at = 0.0
         self._poller = select.epoll()
         self._poller.register(control.fileno(), select.EPOLLIN)
+        control.setblocking(False)
 
     def run(self) -> None:
         while self._control or self._outputs:
-            for descriptor, _ in self._poller.poll(_RETRY_SECONDS if self._paused or not self._control else None):
+            for descriptor, events in self._poller.poll(_RETRY_SECONDS if self._paused or not self._control else None):
                 if self._control and descriptor == self._control.fileno():
-                    self._receive(self._control)
+                    if events & select.EPOLLOUT:
+                        self._send()
+                    if events & ~select.EPOLLOUT:
+                        self._receive(self._control)
                 elif output := self._outputs.get(descriptor):
                     if descriptor == output.shim:
                         self._on_shim(output)
@@ -157,12 +174,12 @@ class LogWriter:
                 self._hand_over()
 
     def _receive(self, control: _socket.socket) -> None:
-        """Take one pipe, or notice that the process that started this one has ended."""
+        """Handle one request, or notice that the process that started this one has ended."""
         try:
-            message, ancillary, _, _ = control.recvmsg(8192, _socket.CMSG_SPACE(8))
+            size, ancillary, _, _ = control.recvmsg_into([self._buffer], _socket.CMSG_SPACE(20), _socket.MSG_CMSG_CLOEXEC)
         except ConnectionResetError:
-            message, ancillary = b"", []
-        if not message:
+            size, ancillary = 0, []
+        if not size:
             self._poller.unregister(control.fileno())
             control.close()
             self._control = None
@@ -170,13 +187,62 @@ class LogWriter:
             return
         passed = b"".join(data for _, kind, data in ancillary if kind == _socket.SCM_RIGHTS)
         pipe, *others = (int.from_bytes(passed[at : at + 4], sys.byteorder) for at in range(0, len(passed), 4))
-        limit, kind, path = message.split(b" ", 2)
-        output = Output(pipe, os.fsdecode(path), int(limit), others[0] if others else -1, kind == ANSWERS)
+        kind, limit, path, *rest = bytes(self._buffer[:size]).split(b"\0")
+        if kind == START and not self._start_shim(pipe, others[1:], *rest):
+            os.close(pipe)
+            os.close(others[0])
+            return
+        output = Output(pipe, os.fsdecode(path), int(limit), others[0] if others else -1, kind != WATCHED)
+        output.reports = kind == START
         self._outputs[pipe] = output
         if output.shim >= 0:
             self._outputs[output.shim] = output
             self._poller.register(output.shim, select.EPOLLIN)
         self._start(output)
+
+    def _start_shim(self, pipe: int, streams: list[int], cwd: bytes, *environment: bytes) -> bool:
+        """Start a shim with these standard streams in its own session; False if that failed."""
+        inode = os.fstat(pipe).st_ino
+        try:
+            os.chdir(cwd)
+            pid = os.posix_spawn(
+                "/bin/sh",
+                ["sh", "-s", "backburner"],
+                dict(variable.split(b"=", 1) for variable in environment),
+                file_actions=[(os.POSIX_SPAWN_DUP2, descriptor, number) for number, descriptor in enumerate(streams)],
+                setsid=True,
+                setsigdef=(_signal.SIGPIPE, _signal.SIGXFSZ, _signal.SIGCHLD),
+            )
+        except OSError as error:
+            self._say(b"%s %d %d" % (NOT_STARTED, inode, error.errno))
+            return False
+        finally:
+            os.chdir("/")
+            for descriptor in streams:
+                os.close(descriptor)
+        self._say(b"%s %d %d %s" % (STARTED, inode, pid, _start_time(pid)))
+        return True
+
+    def _say(self, message: bytes) -> None:
+        """Send a message to the process that started this one."""
+        self._unsent.append(message)
+        if len(self._unsent) == 1:
+            self._send()
+
+    def _send(self) -> None:
+        if self._control is None:
+            self._unsent.clear()
+            return
+        try:
+            while self._unsent:
+                self._control.send(self._unsent[0])
+                self._unsent.pop(0)
+        except BlockingIOError:
+            self._poller.modify(self._control.fileno(), select.EPOLLIN | select.EPOLLOUT)
+            return
+        except OSError:
+            self._unsent.clear()  # that process has just ended
+        self._poller.modify(self._control.fileno(), select.EPOLLIN)
 
     def _start(self, output: Output) -> None:
         """Read a pipe from now on, unless another process writes its log: then it is tried again later."""
@@ -218,6 +284,13 @@ class LogWriter:
         del self._outputs[output.shim]
         os.close(output.shim)
         output.shim = -1
+        self._report_end(output)
+
+    def _report_end(self, output: Output) -> None:
+        """Report that the command has ended, once: its output is in the log, or its shim was killed."""
+        if output.reports:
+            output.reports = False
+            self._say(b"%s %d" % (ENDED, output.inode))
 
     def _finish(self, output: Output) -> None:
         """Move what was in the pipe when the command ended, then answer the shim. Descendants of the command may go on writing."""
@@ -230,23 +303,23 @@ class LogWriter:
             output.mark(OPEN)
             output.answer(OPEN)
             output.ending, output.answered = False, True
+            self._report_end(output)
 
     def _end(self, output: Output) -> None:
         """Close a pipe that no process can write to any more."""
         self._poller.unregister(output.pipe)
-        inode = os.fstat(output.pipe).st_ino
+        if output.shim >= 0 and not output.ending and not output.answered:
+            self._poller.unregister(output.shim)  # closing it is not enough, because another process has it open too
         for descriptor in (output.pipe, output.shim):
             self._outputs.pop(descriptor, None)
         output.close_log()
         output.mark(COMPLETE)
         output.answer(COMPLETE)
-        is_expected = output.ending
+        if output.reports:
+            self._report_end(output)
+        elif not output.ending:
+            self._say(b"%s %d" % (CLOSED, output.inode))
         output.close()
-        if self._control and not is_expected:
-            try:
-                self._control.send(b"%d\n" % inode)
-            except OSError:
-                return  # that process has just ended
 
     def _hand_over(self) -> None:
         """Leave the pipes of running commands to the log writer of the new engine, except those that no living shim holds open."""
@@ -299,6 +372,20 @@ def _has_message(shim: int) -> bool:
         peer.close()
 
 
+def _start_time(pid: int) -> bytes:
+    """The start time of a process in clock ticks since boot; 0 if it has already ended."""
+    try:
+        descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
+    except OSError:
+        return b"0"
+    try:
+        return os.read(descriptor, 1024).rpartition(b")")[2].split()[19]
+    except (OSError, IndexError):
+        return b"0"
+    finally:
+        os.close(descriptor)
+
+
 def is_locked(path: str) -> bool:
     """Whether a process holds the lock of a file."""
     try:
@@ -319,6 +406,7 @@ def main(arguments: list[str]) -> int:
     if arguments[0] == "serve":
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        _signal.signal(_signal.SIGCHLD, _signal.SIG_IGN)  # shims need not be waited for
         LogWriter(_socket.socket(fileno=0), arguments[1]).run()
         return 0
     return save(Output(0, arguments[2], int(arguments[1])), until_end=arguments[0] == "follow")

@@ -8,6 +8,7 @@ import socket
 import stat
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 
 from backburner.core.models import ProcessId
 from backburner.execution import log_writer
@@ -33,6 +34,30 @@ class _Control(socket.socket):
         self.close()
 
 
+class ShimStart:
+    """A shim that the log writer was asked to start. If the log writer is killed, what it has not reported stays unknown."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.started: asyncio.Future[ProcessId | None] = loop.create_future()  # OSError if it could not be started
+        self.ended: asyncio.Future[bool] = loop.create_future()  # whether it was reported
+
+    @property
+    def process(self) -> ProcessId | None:
+        return self.started.result() if self.started.done() and not self.started.exception() else None
+
+    def report(self, message: bytes, *numbers: bytes) -> None:
+        """Handle a message of the log writer; an empty one if it was killed."""
+        if message == log_writer.STARTED and not self.started.done():
+            self.started.set_result(ProcessId(int(numbers[0]), numbers[1].decode(), processes.boot_id()))
+        elif message == log_writer.NOT_STARTED and not self.started.done():
+            self.started.set_exception(OSError(int(numbers[0]), os.strerror(int(numbers[0]))))
+        elif not message and not self.started.done():
+            self.started.set_result(None)
+        if message != log_writer.STARTED and not self.ended.done():
+            self.ended.set_result(bool(message))
+
+
 class OutputPipe:
     """The pipe of one command, for the process that supervises it. `shim` is a socket to the command's shim, or a pidfd of it."""
 
@@ -40,6 +65,7 @@ class OutputPipe:
         self.log, self.limit, self.kind = log, limit, kind
         self.reader, self.shim = reader, shim
         self.inode = os.fstat(reader).st_ino
+        self.start: ShimStart | None = None  # if the log writer starts the shim
 
     @property
     def is_empty(self) -> bool:
@@ -86,7 +112,7 @@ def pipe_of(shim: ProcessId | None, log: str, limit: int) -> OutputPipe | None:
 
 
 class LogWriterProcess:
-    """Starts the log writer, passes it every pipe, and starts another one if it ends. Belongs to one event loop."""
+    """Starts the log writer, passes it every pipe, has it start shims, and starts another one if it ends. Belongs to one event loop."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -96,6 +122,21 @@ class LogWriterProcess:
         self._process: Child | None = None
         self._restart: asyncio.TimerHandle | None = None
         self._started_at = 0.0
+
+    def start(self, pipe: OutputPipe, streams: Sequence[int], cwd: str, env: Mapping[str, str]) -> bool:
+        """Have the log writer start a shim with these standard streams; False if there is none, or it cannot do this now."""
+        if self._control is None or self._unsent:
+            return False
+        request = os.fsencode("\0".join((pipe.log, cwd, *(f"{name}={value}" for name, value in env.items()))))
+        request = b"%s\0%d\0%s" % (log_writer.START, pipe.limit, request)
+        try:
+            if len(request) > log_writer.MAX_REQUEST_BYTES:
+                return False
+            socket.send_fds(self._control, [request], [pipe.reader, pipe.shim, *streams])
+        except OSError:
+            return False
+        self._pipes[pipe.inode], pipe.start = pipe, ShimStart()
+        return True
 
     def add(self, pipe: OutputPipe) -> OutputPipe:
         """Have the output of a command written to its log. Returns the same pipe, or the one that was added before for this command."""
@@ -129,7 +170,7 @@ class LogWriterProcess:
     def _start(self) -> None:
         self._restart = None
         loop = asyncio.get_running_loop()
-        ours, theirs = socket.socketpair()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             self._process = _start_log_writer(self._home, theirs.fileno())
         except OSError:
@@ -151,7 +192,7 @@ class LogWriterProcess:
         try:
             while self._unsent:
                 pipe = self._unsent[0]
-                message = b"%d %s %s" % (pipe.limit, pipe.kind, os.fsencode(pipe.log))
+                message = b"\0".join((pipe.kind, b"%d" % pipe.limit, os.fsencode(pipe.log)))
                 socket.send_fds(self._control, [message], [descriptor for descriptor in (pipe.reader, pipe.shim) if descriptor >= 0])
                 self._unsent.pop(0)
         except BlockingIOError:
@@ -162,20 +203,29 @@ class LogWriterProcess:
         loop.remove_writer(self._control.fileno())
 
     def _on_message(self) -> None:
-        """Release pipes that were closed long after their command ended; if the log writer was killed, start another one."""
-        assert self._control is not None
-        try:
-            received = self._control.recv(65536)
-        except BlockingIOError:
-            return
-        except OSError:
-            received = b""
-        for inode in received.split():
-            if pipe := self._pipes.pop(int(inode), None):
-                pipe.close()
-        if received:
-            return
+        """Handle the messages of the log writer; if it was killed, start another one."""
+        while self._control:
+            try:
+                received = self._control.recv(256)
+            except BlockingIOError:
+                return
+            except OSError:
+                received = b""
+            if not received:
+                self._on_end()
+                return
+            kind, inode, *numbers = received.split()
+            pipe = self._pipes.get(int(inode))
+            if pipe and pipe.start:
+                pipe.start.report(kind, *numbers)
+            if pipe and kind in (log_writer.CLOSED, log_writer.NOT_STARTED):
+                self.remove(pipe)
+
+    def _on_end(self) -> None:
         self._disconnect()
+        for pipe in self._pipes.values():
+            if pipe.start:
+                pipe.start.report(b"")
         loop = asyncio.get_running_loop()
         if self._pipes and self._restart is None:
             self._restart = loop.call_later(0 if loop.time() - self._started_at > 1 else _RESTART_DELAY, self._start)

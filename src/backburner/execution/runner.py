@@ -37,7 +37,7 @@ _KILLED, _TERMINATED = 128 + 9, 128 + 15
 class _Live(NamedTuple):
     work: ClaimedRun
     handle: Handle
-    cancelled: asyncio.Event
+    cancelled: "asyncio.Future[None]"
     supervisor: "asyncio.Task[None]"
 
 
@@ -163,10 +163,9 @@ class Runner:
             return
         for run_id in self._queue.cancel_requests():
             if run_id in self._live:
-                self._live[run_id].cancelled.set()
+                _set(self._live[run_id].cancelled)
             elif work := self._delayed.drop(run_id):
-                error = "cancelled before it started"
-                self._conclude(work, RunResult(run_id, RunState.CANCELLED, Result.UNSTARTED, self._clock(), error=error))
+                self._cancel_unstarted(work)
 
     def _start(self, work: ClaimedRun, just_approved: bool = False) -> None:
         """Start a claimed run. After a temporary failure it is retried, so that no claimed run is lost."""
@@ -219,7 +218,10 @@ class Runner:
     def _record(self, work: ClaimedRun, handle: Handle) -> None:
         """Record the process of a run that is still active; for an ended one it is recorded with the end."""
         live = self._live.get(work.run.run_id)
-        if live is None or live.supervisor.done() or handle.process is None:
+        if live is None or live.supervisor.done() or (handle.process is None and not handle.is_starting):
+            return
+        if handle.process is None:
+            asyncio.get_running_loop().call_later(_RECORD_DELAY, self._record, work, handle)
             return
         with contextlib.suppress(StaleRun, LedgerUnavailable):
             self._queue.record_process(work.run.run_id, self._owner, handle.process)
@@ -236,9 +238,9 @@ class Runner:
         self._conclude(work, ending)
 
     def _supervise(self, work: ClaimedRun, handle: Handle) -> None:
-        cancelled = asyncio.Event()
+        cancelled = asyncio.get_running_loop().create_future()
         if work.run.cancel_requested_at is not None:
-            cancelled.set()
+            _set(cancelled)
         task = asyncio.get_running_loop().create_task(self._watch(work, handle, cancelled))
         task.add_done_callback(lambda done: self._supervisor_ended(work, done))
         self._live[work.run.run_id] = _Live(work, handle, cancelled, task)
@@ -276,12 +278,11 @@ class Runner:
             error = "it was interrupted by an internal error; see the engine log"
             self._conclude(work, RunResult(work.run.run_id, RunState.FAILED, Result.LOST, self._clock(), error=error))
 
-    async def _watch(self, work: ClaimedRun, handle: Handle, cancelled: asyncio.Event) -> None:
+    async def _watch(self, work: ClaimedRun, handle: Handle, cancelled: "asyncio.Future[None]") -> None:
         """Wait for the end of one run: its own, a cancel, or its timeout, whichever comes first."""
         end = asyncio.ensure_future(handle.ended())
-        cancel = asyncio.ensure_future(cancelled.wait())
         try:
-            await asyncio.wait({end, cancel}, timeout=self._remaining(work), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({end, cancelled}, timeout=self._remaining(work), return_when=asyncio.FIRST_COMPLETED)
             outcome = None
             if not end.done():
                 outcome = await self._stop(work, handle)
@@ -291,14 +292,16 @@ class Runner:
             except Suspended as suspended:
                 self._suspend(work, suspended)
                 return
+            except (CannotStart, StartLater) as error:
+                self._not_started(work, error, cancelled.done())
+                return
             if not stopped and _stopped_before(work.run, outcome):
                 stopped = True
                 if outcome.result == Result.LOST:  # SIGKILL also killed its shim, which would have written the exit code
                     outcome = outcome._replace(result=Result.SIGNAL, exit_code=_KILLED, error=None)
         finally:
-            cancel.cancel()
             end.cancel()
-        state, result = _final_state(outcome, stopped, cancelled.is_set())
+        state, result = _final_state(outcome, stopped, cancelled.done())
         summary, lines = await self._close(handle)
         error = outcome.error
         if outcome.exit_code == _CPU_TIME_UP and (seconds := work.task.spec.command.limits.cpu_seconds):
@@ -315,6 +318,20 @@ class Runner:
             ending = ending._replace(digest=digest)
         run = work.run._replace(process=handle.process)
         self._conclude(work._replace(run=run), ending._replace(artifacts=run_inspection.artifacts(self._home.folder(run.folder))))
+
+    def _not_started(self, work: ClaimedRun, error: CannotStart | StartLater, cancelled: bool) -> None:
+        """Handle a run that turned out not to have started."""
+        self._live.pop(work.run.run_id, None)
+        if cancelled:
+            self._cancel_unstarted(work)
+        elif isinstance(error, StartLater):
+            self._postpone(work, str(error))
+        else:
+            self._fail_start(work, self._home.folder(work.run.folder), error)
+
+    def _cancel_unstarted(self, work: ClaimedRun) -> None:
+        error = "cancelled before it started"
+        self._conclude(work, RunResult(work.run.run_id, RunState.CANCELLED, Result.UNSTARTED, self._clock(), error=error))
 
     def _suspend(self, work: ClaimedRun, suspended: Suspended) -> None:
         """Record that a run is suspended, and free its slot."""
@@ -335,6 +352,8 @@ class Runner:
         while True:
             try:
                 return await handle.stop(self.grace)
+            except (CannotStart, StartLater):
+                return None  # it was never started
             except Exception as error:
                 log.error("%s cannot be stopped yet, trying again: %s", work.run.run_id, error)
                 await asyncio.sleep(_RETRY_DELAY)
@@ -407,6 +426,11 @@ class Runner:
             supervisor.cancel()
         await asyncio.gather(*supervisors, return_exceptions=True)
         self._live.clear()
+
+
+def _set(event: "asyncio.Future[None]") -> None:
+    if not event.done():
+        event.set_result(None)
 
 
 def _stopped_before(run: Run, outcome: Outcome) -> bool:

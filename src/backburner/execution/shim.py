@@ -33,7 +33,7 @@ _SPECIAL = re.compile(r"(OPTIND|PPID|IFS|LINENO)$|(?![A-Za-z_][A-Za-z0-9_]*$)", 
 _EXEC = "import json,os,sys; e=json.load(open(sys.argv[1])); os.execvpe(sys.argv[2], sys.argv[2:], e)"
 
 
-def prepare(folder: str, task: Task, environment: dict[str, str], output_limit: int, files: int | None = None) -> dict[str, str]:
+def prepare(folder: str, task: Task, environment: dict[str, str], output_limit: int, files: int) -> dict[str, str]:
     """Write the script and the empty exit file of one run; returns the environment to start the shim with."""
     argv = ("/bin/sh", "-c", task.spec.command.words[0]) if task.spec.command.shell else task.spec.command.words
     shim_environment = environment
@@ -59,7 +59,7 @@ def prepare(folder: str, task: Task, environment: dict[str, str], output_limit: 
     lines = [
         "trap : TERM INT HUP",
         *([f"umask {task.spec.command.umask:04o}"] if task.spec.command.umask is not None else []),
-        *([f"ulimit -Sn {files}"] if files is not None else []),
+        f"ulimit -Sn {files if files >= 0 else 'unlimited'}",  # the process that starts the shim may have raised it
         "exec 3>&2 2>/dev/null",  # messages of the shell about the command's end are not output of the command
         f"[ ! -e /proc/self/fd/1 ] || exec {SHIM_READER}</proc/self/fd/1",
         f"ulimit -w {INSIDE} || ulimit -x {INSIDE}",  # file locks: -w in dash and ash, -x in bash and ksh; see process.INSIDE

@@ -57,6 +57,7 @@ class TaskRepository:
         self._db, self._reader, self._events, self._notices, self._environments = db, reader, events, notices, environments
         self._transitions, self._dependencies, self._activation = transitions, dependencies, activation
         self._runs, self._claims, self._waiting, self._endings = runs, claims, waiting, endings
+        self._last_id = "", 1  # a base of task ids and its last number; see `_free_id`
 
     def submit(
         self,
@@ -315,19 +316,24 @@ class TaskRepository:
     def _free_id(self, wanted: str) -> str:
         """An id that no task has or had, so that an id never refers to a different task later.
 
-        The number is found by doubling and bisection, so that even the thousandth task of one name needs few queries.
+        The number is found by doubling and bisection, so that even the thousandth task of one name needs few queries. It starts at the
+        last number that this process gave.
         """
-        if not self._is_taken(wanted):
-            return wanted
-        taken, free = 1, 2
-        while self._is_taken(f"{wanted}_{free}"):
-            taken, free = free, free * 2
+        if wanted != self._last_id[0]:
+            if not self._is_taken(wanted):
+                return wanted
+            self._last_id = wanted, 1
+        taken, step = self._last_id[1], 1
+        while self._is_taken(f"{wanted}_{taken + step}"):
+            taken, step = taken + step, step * 2
+        free = taken + step
         while free - taken > 1:
             middle = (taken + free) // 2
             if self._is_taken(f"{wanted}_{middle}"):
                 taken = middle
             else:
                 free = middle
+        self._last_id = wanted, free
         return f"{wanted}_{free}"
 
     def _is_taken(self, task_id: str) -> bool:

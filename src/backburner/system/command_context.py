@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from backburner.approval.effects import looks_secret, relied_on
 from backburner.system.git_repository import OddRepository, Repository, content_of, is_commit, repository_of
-from backburner.system.home import is_below, project_above
+from backburner.system.home import is_below, project_above, real_path
 from backburner.system.processes import executable_of
 from backburner.system.unapproved import SECRET_NAMES, clean_environment, safe_directories
 
@@ -70,26 +70,26 @@ def project_for(cwd: str, opened: str | None, trusted: Iterable[str], environ: M
 
     None if the command runs anywhere else: then every path is outside. A checkout below `home`, Backburner's home, is a project too.
     """
-    cwd = os.path.realpath(cwd)
+    cwd = real_path(cwd)
     for root in sorted(trusted, key=len, reverse=True):
         if is_below(cwd, root) and may_be_project(root, environ):
             return root
     if opened is None:
         return None
-    folder = os.path.realpath(opened)
-    if home and (checkout := _checkout(folder, os.path.realpath(home))):
+    folder = real_path(opened)
+    if home and (checkout := _checkout(folder, real_path(home))):
         return checkout if is_below(cwd, checkout) else None
     if not may_be_project(folder, environ):
         return None
     root = project_above(folder)
-    root = root if may_be_project(root, environ) else folder
+    root = root if root == folder or may_be_project(root, environ) else folder
     return root if is_below(cwd, root) else None
 
 
 def may_be_project(folder: str, environ: Mapping[str, str]) -> bool:
     """Whether a folder (without links in its path) can be a project: not a home directory, its parents or hidden folders, or a shared folder."""
-    homes = {os.path.realpath(home) for home in (environ.get("HOME", ""), os.path.expanduser("~"), _own_home()) if os.path.isabs(home)}
-    for home in homes:
+    homes = {environ.get("HOME", ""), os.path.expanduser("~"), _own_home()}
+    for home in {real_path(home) for home in homes if home.startswith("/")}:
         if is_below(home, folder) or (is_below(folder, home) and os.path.relpath(folder, home).startswith(".")):
             return False
     try:
@@ -132,11 +132,12 @@ class LocalCommandContext:
         home: str | None = None,
         clean: bool = True,
     ) -> None:
-        self.cwd = os.path.realpath(cwd)
+        self.cwd = real_path(cwd)
         self.clean = self.ours = clean
         self.project = project
-        self._home = os.path.realpath(home) if home else None
-        self._resolved: dict[str, str] = {}  # cache for one decision
+        self._home = real_path(home) if home else None
+        self._resolved: dict[str, str] = {}  # caches for one decision
+        self._executables: dict[str, str | None] = {}
         self._environ = environ
         self._path = environ.get("PATH", os.defpath)
         self.relative_path = not all(map(os.path.isabs, self._path.split(os.pathsep)))
@@ -158,7 +159,7 @@ class LocalCommandContext:
 
     def resolve(self, path: str) -> str:
         if (found := self._resolved.get(path)) is None:
-            found = self._resolved[path] = os.path.realpath(os.path.join(self.cwd, path))
+            found = self._resolved[path] = real_path(os.path.join(self.cwd, path))
         return found
 
     def matches(self, folder: str, pattern: str) -> list[str]:
@@ -223,7 +224,9 @@ class LocalCommandContext:
         return [line.strip("/") for line in lines if re.fullmatch(r"/?[A-Za-z0-9._-]+/?", line)]
 
     def executable(self, name: str) -> str | None:
-        return executable_of(name, self.cwd, self._path)
+        if name not in self._executables:
+            self._executables[name] = executable_of(name, self.cwd, self._path)
+        return self._executables[name]
 
     def hosts(self) -> Iterable[str]:
         return self._hosts

@@ -168,7 +168,7 @@ def opencode_server_files(home: Home) -> bool:
 
 def project_of(cwd: str) -> str:
     """The project that a folder belongs to: the git root above it, else the folder itself."""
-    return project_above(os.path.realpath(cwd))
+    return project_above(real_path(cwd))
 
 
 def project_above(cwd: str) -> str:
@@ -180,6 +180,25 @@ def project_above(cwd: str) -> str:
             return cwd
         folder = above
     return folder
+
+
+def real_path(path: str) -> str:
+    """The path without links in it. Like `os.path.realpath`, which is several times slower for a path that exists."""
+    try:
+        descriptor = os.open(path, os.O_PATH)
+    except FileNotFoundError:
+        folder, name = os.path.split(path)
+        is_plain = folder.startswith("/") and name not in ("", ".", "..") and not os.path.lexists(path) and os.path.isdir(folder)
+        return f"{real_path(folder).rstrip('/')}/{name}" if is_plain else os.path.realpath(path)
+    except (OSError, AttributeError):  # only Linux has O_PATH
+        return os.path.realpath(path)
+    try:
+        found = os.readlink(f"/proc/self/fd/{descriptor}")
+    except OSError:
+        found = ""
+    finally:
+        os.close(descriptor)
+    return found if found.startswith("/") and not found.endswith(" (deleted)") else os.path.realpath(path)
 
 
 def is_below(path: str, folder: str) -> bool:

@@ -14,6 +14,7 @@ from backburner.system.home import open_plain, read_plain
 
 NAME, CAPPED = "output.log", ".capped"
 _FIRST, _LAST = b"# Background task: ", b"\n# Started: "
+_SHORT_HEADER = 2048  # bytes; nearly every header is shorter
 _CHUNK = 1 << 20
 _MAX_VALUE_CHARACTERS = 4000
 _MAX_CAPPED_BYTES = 4096
@@ -102,11 +103,14 @@ class Log:
 
     def body_start(self) -> int:
         """The offset at which the command's own output begins."""
-        start = os.pread(self._descriptor, 1 << 18, 0)
-        if not start.startswith(_FIRST):
-            return 0
-        last = start.find(_LAST)
-        return start.find(b"\n", last + 1) + 1 if last >= 0 else 0
+        for size in (_SHORT_HEADER, 1 << 18):
+            start = os.pread(self._descriptor, size, 0)
+            if not start.startswith(_FIRST):
+                return 0
+            last = start.find(_LAST)
+            if last >= 0 and (end := start.find(b"\n", last + 1)) >= 0:
+                return end + 1
+        return 0
 
     def chunks(self, start: int, end: int | None = None) -> Iterator[tuple[int, bytes]]:
         """The data from `start` to `end` as (offset after it, bytes); a hole is returned as its marker."""

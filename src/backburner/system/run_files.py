@@ -135,10 +135,15 @@ def _pretty(fields: Mapping[str, object]) -> str:
     return f"{{\n{lines}\n}}\n"
 
 
+_encode = json.JSONEncoder().encode
+
+
 def _plain(value: object) -> str:
     if value is None:
         return "null"
-    return json.encoder.encode_basestring_ascii(value) if isinstance(value, str) else json.dumps(value)
+    if isinstance(value, str):
+        return json.encoder.encode_basestring_ascii(value)
+    return str(value) if type(value) is int else _encode(value)
 
 
 def exit_text(folder: str) -> str:

@@ -1,4 +1,4 @@
-"""Background commands is_in_home another program: `TaskStorage` and `TaskRunner`, with the same ledger, gate and runner.
+"""Background commands in another program: `TaskStorage` and `TaskRunner`, with the same ledger, gate and runner.
 
 A `TaskRunner` works in the caller's event loop and runs the commands that were started with it, up to its own limit. If the
 program dies, its commands continue and the engine of the home takes them over.
@@ -74,6 +74,7 @@ class TaskMetadata:
         return cls(**known)
 
 
+_WRITE_DELAY = 1.0  # seconds
 _FIELDS = frozenset(field.name for field in fields(TaskMetadata)) - {"task_id"}
 _CHANGEABLE = frozenset(["description", "span_id"])  # fields of a task that Backburner runs
 
@@ -102,7 +103,7 @@ class TaskStorage:
             raise BadInput(f"{task_id!r} cannot be a task ID: the home has a file with that name.")
         task, run = _rows(metadata, self.home.tasks)
         self._app.embedding.record(task, run)
-        return self._write(Entry(task, run))
+        return _write_files(self.home, Entry(task, run))
 
     def update_task(self, task_id: str, **updates: Any) -> None:
         """Change fields of a task. The status can be changed only for a task that the caller runs, and only by a valid transition."""
@@ -121,7 +122,7 @@ class TaskStorage:
                 span_id=run.span_id, state=run.state, end=before.run.end._replace(exit_code=run.end.exit_code), process=before.run.process if metadata.pid == _metadata(before).pid else run.process
             )  # fmt: skip
         self._app.embedding.change_record(task, run)
-        self._write(Entry(task, run))
+        _write_files(self.home, Entry(task, run))
 
     def get_task(self, task_id: str) -> TaskMetadata | None:
         """The task with exactly this id. Writes its metadata.json again if it was damaged."""
@@ -154,14 +155,6 @@ class TaskStorage:
             raise TaskNotFound(task_id=task_id)
         return entry
 
-    def _write(self, entry: Entry) -> Path:
-        assert entry.run
-        folder = self.home.folder(entry.run.folder)
-        run_files.write_metadata(folder, entry.task, entry.run)
-        if entry.run.state in ENDED:
-            run_files.write_result(folder, entry.run)
-        return Path(folder)
-
 
 class TaskRunner:
     """Starts commands in the caller's event loop and supervises them until they end."""
@@ -174,6 +167,7 @@ class TaskRunner:
         self._runner: Runner | None = None
         self._executor: CommandExecutor | None = None
         self._listener: wakeups.WakeupListener | None = None
+        self._unwritten: list[str] = []  # tasks that waited when they were submitted, without files yet
 
     async def start_task(self, command: list[str], cwd: str, description: str, approved_by: str, env: dict[str, str] | None = None) -> str:
         """Start a command, or queue it if `max_concurrent` are running; returns the task id.
@@ -205,6 +199,9 @@ class TaskRunner:
             runner.start(ClaimedRun(task, run, submission.environment))
         elif not runner.full:  # another task has priority or the machine is busy; otherwise it is claimed when a command ends
             runner.tick()
+        if run.state == RunState.PENDING:
+            self._write_files_later(task.task_id)
+        await asyncio.sleep(0)  # commands that end while many are started in a row make room for the next ones
         return task.task_id
 
     async def cancel_task(self, task_id: str) -> bool:
@@ -248,6 +245,7 @@ class TaskRunner:
     async def close(self) -> None:
         """Release all resources. Running commands continue, and the engine of the home takes them over."""
         if self._runner and self._executor and self._listener and self._app:
+            self._write_waiting()
             await self._runner.stop()
             self._executor.close()
             asyncio.get_running_loop().remove_reader(self._listener.fileno())
@@ -284,6 +282,18 @@ class TaskRunner:
             app.retention.clean_up(as_of=as_of)
         return app, runner
 
+    def _write_files_later(self, task_id: str) -> None:
+        """Write the files of a task that still waits a second later: most have ended by then."""
+        if not self._unwritten:
+            asyncio.get_running_loop().call_later(_WRITE_DELAY, self._write_waiting)
+        self._unwritten.append(task_id)
+
+    def _write_waiting(self) -> None:
+        unwritten, self._unwritten = self._unwritten, []
+        for entry in map(self._app.queries.get_or_none, unwritten) if self._app and self._runner else ():
+            if entry and entry.run and entry.run.state == RunState.PENDING:
+                _write_files(self.storage.home, entry)
+
     def _changed(self) -> None:
         for event in self._change_events:
             event.set()
@@ -309,6 +319,14 @@ def parse_command(command_str: str) -> list[str]:
 def _close_handles(listener: wakeups.WakeupListener, app: App) -> None:
     listener.close()
     app.close()
+
+
+def _write_files(home: Home, entry: Entry) -> Path:
+    """Write the files of a task; returns its folder."""
+    assert entry.run
+    folder = home.folder(entry.run.folder)
+    run_files.write(folder, entry.task, entry.run)
+    return Path(folder)
 
 
 def _check_id(task_id: str) -> None:

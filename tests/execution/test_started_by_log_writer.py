@@ -1,0 +1,110 @@
+"""Commands that the log writer starts: all but the first of an engine. A stopped log writer shows what happens in between."""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from conftest import HomeCli, wait_until
+
+from backburner.core.models import ProcessId
+from backburner.system import processes
+
+
+@contextmanager
+def stopped_log_writer(home_cli: HomeCli) -> Iterator[ProcessId]:
+    home_cli.finish("true")
+    (log_writer,) = home_cli.log_writers
+    processes.send(log_writer, signal.SIGSTOP)
+    try:
+        yield log_writer
+    finally:
+        processes.send(log_writer, signal.SIGCONT)
+
+
+def submit_to_stopped(home_cli: HomeCli, *words: str) -> str:
+    """Submit a command that appends a line to the file `runs`, and wait until the log writer was asked to start it."""
+    task_id = home_cli.run("echo x >> runs", options=("--shell", *words))
+    wait_until(lambda: home_cli.status(task_id)["status"] == "running", "its claim")
+    wait_until(lambda: (home_cli.folder(task_id) / "output.log").exists(), "its log")
+    return task_id
+
+
+def runs(home_cli: HomeCli) -> list[str]:
+    path = home_cli.cwd / "runs"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def test_it_is_the_parent_of_the_second_command(home_cli: HomeCli) -> None:
+    home_cli.finish("true")
+    task_id = home_cli.run("sleep", "60")
+    wait_until(lambda: home_cli.status(task_id)["pid"], "its process")
+    shim = home_cli.status(task_id)["pid"]
+    with open(f"/proc/{shim}/status") as file:
+        parent = next(int(line.split()[1]) for line in file if line.startswith("PPid:"))
+    assert [parent] == [found.pid for found in home_cli.log_writers]
+    with open(f"/proc/{shim}/limits") as file:
+        soft, hard = next(line.split()[3:5] for line in file if line.startswith("Max open files"))
+    assert soft != hard or soft == str(os.sysconf("SC_OPEN_MAX")), "the log writer's own limit"
+    home_cli.ok("cancel", task_id)
+
+
+def test_a_log_writer_that_is_killed_before_it_starts_a_command(home_cli: HomeCli) -> None:
+    with stopped_log_writer(home_cli) as log_writer:
+        task_id = submit_to_stopped(home_cli)
+        processes.send(log_writer, signal.SIGKILL)
+    home_cli.cli("wait", task_id, "--timeout", "30")
+    found = home_cli.status(task_id)
+    assert (found["status"], found["error"], runs(home_cli)) == ("completed", None, ["x"])
+
+
+def test_an_engine_that_is_killed_before_its_log_writer_starts_a_command(home_cli: HomeCli) -> None:
+    with stopped_log_writer(home_cli):
+        task_id = submit_to_stopped(home_cli)
+        home_cli.kill_engine()
+        home_cli.cli("status", task_id)
+    home_cli.cli("wait", task_id, "--timeout", "30")
+    assert (home_cli.status(task_id)["status"], runs(home_cli)) == ("completed", ["x"])
+
+
+def test_output_is_written_while_it_runs_after_such_a_kill(home_cli: HomeCli) -> None:
+    gate = home_cli.cwd / "gate"
+    os.mkfifo(gate)
+    with stopped_log_writer(home_cli):
+        task_id = home_cli.run(f"seq 100000; read x <{gate}", options=("--shell",))
+        wait_until(lambda: (home_cli.folder(task_id) / "output.log").exists(), "its log")
+        home_cli.kill_engine()
+        home_cli.cli("status", task_id)
+    wait_until(lambda: home_cli.log(task_id).endswith(b"\n100000\n"), "more output than a pipe can hold", 30)
+    gate.write_text("open\n")
+    home_cli.cli("wait", task_id, "--timeout", "30")
+    assert home_cli.status(task_id)["status"] == "completed"
+
+
+def test_a_command_that_is_cancelled_before_it_was_started(home_cli: HomeCli) -> None:
+    with stopped_log_writer(home_cli):
+        task_id = submit_to_stopped(home_cli)
+        cancel = threading.Thread(target=home_cli.cli, args=("cancel", task_id))
+        cancel.start()
+        wait_until(lambda: "cancel_requested" in home_cli.ok("events"), "the request")
+    cancel.join(30)
+    assert home_cli.status(task_id)["status"] in ("cancelled", "completed")  # it may have ended before the signal
+    assert home_cli.status(task_id)["status"] == "cancelled" or runs(home_cli) == ["x"]
+
+
+def test_a_folder_that_is_removed_before_the_start(home_cli: HomeCli) -> None:
+    folder = home_cli.cwd / "removed"
+    folder.mkdir()
+    with stopped_log_writer(home_cli):
+        task_id = submit_to_stopped(home_cli, "--cwd", str(folder))
+        folder.rmdir()
+    home_cli.cli("wait", task_id, "--timeout", "30")
+    found = home_cli.status(task_id)
+    assert (found["status"], found["error"]) == ("failed", "echo x >> runs could not be started: No such file or directory")
+
+
+def test_an_environment_that_is_too_large_for_a_request(home_cli: HomeCli) -> None:
+    home_cli.finish("true")
+    found = home_cli.finish("echo ${#LARGE}", options=("--shell", "--env", f"LARGE={'x' * 120_000}"))
+    assert home_cli.log(str(found["task_id"])) == b"120000\n"
