@@ -114,6 +114,21 @@ class BenchHome:
                     os.kill(pid, signal.SIGTERM)
 
 
+def log_writer_of(engine: int) -> int:
+    return next(child for child in children(engine) if b"log_writer.py" in Path(f"/proc/{child}/cmdline").read_bytes())
+
+
+def shims_of(engine: int) -> list[int]:
+    """Return the shims of an engine: it starts the first one, and its log writer all others."""
+    log_writer = log_writer_of(engine)
+    return [child for child in (*children(engine), *children(log_writer)) if child != log_writer]
+
+
+def running(engine: int) -> int:
+    """Return the number of commands that run."""
+    return sum(bool(children(shim)) for shim in shims_of(engine))
+
+
 def children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 

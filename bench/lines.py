@@ -119,7 +119,7 @@ LINES: list[Line] = [
     Line("output", "1 GB of output in 64 KB writes: Backburner", "", lambda round: round["backburner"], "s"),
     Line("output", "1 GB of output in 64 KB writes: a plain file", "", lambda round: round["plain file"], "s"),
     Line("output", "CPU per GB of output, engine", "", lambda round: round["engine CPU"] * 1000, "ms"),
-    Line("output", "CPU per GB of output, log writer and shim", "", lambda round: round["carrier CPU"] * 1000, "ms"),
+    Line("output", "CPU per GB of output, log writer and shim", "", lambda round: round["log writer CPU"] * 1000, "ms"),
     Line("memory", "idle engine and its supervisor: memory", "", lambda round: round["idle MB"], "MB", 40),
     Line("memory", "idle engine: CPU of one core", "", lambda round: round["idle CPU %"], "%", 0.1),
     Line("memory", "Backburner's memory per running command, 50 running", "", lambda round: round["MB per command"], "MB", 2),

@@ -3,7 +3,7 @@
 import time
 
 from backburner import BackburnerSync
-from bench.home import BenchHome, children, exact_cpu_seconds, parent, pss_mb, scratch_folder, wait_until
+from bench.home import BenchHome, exact_cpu_seconds, log_writer_of, parent, pss_mb, running, scratch_folder, shims_of, wait_until
 from bench.rounds import Figures, run_rounds
 
 COMMANDS, MAX_CONCURRENT = 50, 60
@@ -23,13 +23,13 @@ def backburner(idle_seconds: float) -> Figures:
         before = exact_cpu_seconds(engine)
         time.sleep(idle_seconds)
         used = exact_cpu_seconds(engine) - before
-        idle = pss_mb(engine) + sum(map(pss_mb, children(engine)))  # the engine and its log writer
+        idle = pss_mb(engine) + pss_mb(log_writer_of(engine))
         supervisor = pss_mb(parent(engine))
         for _ in range(COMMANDS):
             library.submit(["sleep", "120"], cwd=home.cwd, approved=True)
-        wait_until(lambda: sum(bool(children(shim)) for shim in children(engine)) == COMMANDS, "all commands to run")
+        wait_until(lambda: running(engine) == COMMANDS, "all commands to run")
         time.sleep(2)
-        processes = children(engine)  # a shim for every command, and the log writer
-        assert len(processes) == COMMANDS + 1, processes
-        added_memory = pss_mb(engine) + sum(map(pss_mb, processes)) - idle
+        shims = shims_of(engine)
+        assert len(shims) == COMMANDS, shims
+        added_memory = pss_mb(engine) + pss_mb(log_writer_of(engine)) + sum(map(pss_mb, shims)) - idle
         return {"idle MB": idle + supervisor, "idle CPU %": used / idle_seconds * 100, "MB per command": added_memory / COMMANDS}

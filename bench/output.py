@@ -6,7 +6,8 @@ import re
 import subprocess
 import time
 
-from bench.home import BenchHome, children, cpu_seconds, exact_cpu_seconds, scratch_folder
+from backburner import BackburnerSync
+from bench.home import BenchHome, exact_cpu_seconds, log_writer_of, scratch_folder
 from bench.rounds import Figures, run_rounds
 
 # The last line is the CPU time of the writer itself, which is subtracted from the total.
@@ -14,30 +15,28 @@ WRITER = ["/bin/sh", "-c", "dd if=/dev/zero bs=64k count=16384 status=none; echo
 
 
 def measure(rounds: int) -> list[Figures]:
-    """Return the elapsed seconds, and the CPU seconds of the engine and of the processes that carry the output."""
-    with scratch_folder() as folder, BenchHome(folder) as home:
+    """Return the elapsed seconds, and the CPU seconds of the engine and of its log writer."""
+    with scratch_folder() as folder, BenchHome(folder) as home, BackburnerSync.open(home.root) as library:
         home.cli("run", "--wait", "--", "true")
-        return run_rounds({"backburner": lambda: backburner(home), "plain file": lambda: plain_file(home)}, rounds, warm_up=False)
+        return run_rounds({"backburner": lambda: backburner(home, library), "plain file": lambda: plain_file(home)}, rounds, warm_up=False)
 
 
-def backburner(home: BenchHome) -> Figures:
+def backburner(home: BenchHome, library: BackburnerSync) -> Figures:
     _prepare_disk(home)
     assert home.engine
-    engine, ended = cpu_seconds(home.engine)
-    log_writer = sum(map(exact_cpu_seconds, children(home.engine)))  # the only child between two commands
+    engine, log_writer = map(exact_cpu_seconds, (home.engine, log_writer_of(home.engine)))
     start = time.perf_counter()
-    task_id = home.cli("run", "--yes", "--", *WRITER).strip()
-    home.cli("wait", task_id)
+    task_id = library.submit(WRITER, cwd=home.cwd, approved=True).task.task_id
+    library.wait(task_id)
     elapsed = time.perf_counter() - start
-    engine_after, ended_after = cpu_seconds(home.engine)
-    log_writer = sum(map(exact_cpu_seconds, children(home.engine))) - log_writer
+    engine_after, log_writer_after = map(exact_cpu_seconds, (home.engine, log_writer_of(home.engine)))
     (task,) = json.loads(home.cli("list", "--limit", "1", "--json"))
     home.cli("clear", task_id)
     writer = sum(int(minutes) * 60 + float(seconds) for minutes, seconds in re.findall(r"(\d+)m([\d.]+)s", task["summary"]))
     return {
         "backburner": elapsed,
         "engine CPU": engine_after - engine,
-        "carrier CPU": log_writer + max(0.0, ended_after - ended - writer),
+        "log writer CPU": log_writer_after - log_writer,
         "writer CPU": writer,
     }
 

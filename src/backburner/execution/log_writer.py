@@ -25,6 +25,7 @@ START, ANSWERS, WATCHED = b"start", b"answers", b"watched"
 # Messages: a shim was started or not; a command has ended and its output is in the log; a pipe was closed long after its command ended.
 STARTED, NOT_STARTED, ENDED, CLOSED = b"started", b"not-started", b"ended", b"closed"
 MAX_REQUEST_BYTES = 96 * 1024
+_FLOOD_BYTES = 32 * 1024  # after a piece of this size there is probably more already
 _RETRY_SECONDS = 0.2  # for a log that another process has locked, and for a full disk
 _EXIT_SECONDS = 1.0  # an engine that was just killed may still hold its lock
 _FIONREAD = 0x541B
@@ -39,7 +40,7 @@ class Output:
         self.ending = False  # the shim waits for an answer
         self.answered = False  # the command has ended, but descendants of it still hold the pipe
         self.reports = False  # the process that started this one waits for the end of the command
-        self._size = 0
+        self._size, self._check_at = 0, limit
         self._unwritten = b""  # read but not written yet, where splice does not work
         self._limiter = None
         os.set_blocking(pipe, False)
@@ -73,7 +74,7 @@ class Output:
         except BlockingIOError:
             return None
         self._size += moved
-        if self._size > self.limit and moved:
+        if self._size > self._check_at and moved:
             self._remove_excess()
         return moved
 
@@ -132,6 +133,7 @@ class Output:
             self._limiter = OutputLimit(os.path.dirname(self.path), self.limit)
         self.log = self._limiter.check(self.log)
         self._size = os.lseek(self.log, 0, os.SEEK_CUR)
+        self._check_at = max(self.limit, self._size + self.limit // 256)  # a small part of what is removed at a time
 
 
 def bytes_in(pipe: int) -> int:
@@ -270,8 +272,11 @@ class LogWriter:
         return moved
 
     def _step(self, output: Output) -> None:
-        if output not in self._paused:
-            self._move(output)
+        if output in self._paused:
+            return
+        left = PIPE_BYTES
+        while left > 0 and (moved := self._move(output)):
+            left -= moved if moved >= _FLOOD_BYTES else left
 
     def _on_shim(self, output: Output) -> None:
         """Handle a shim that waits for an answer or has been killed. Its message stays in the socket, in case this process is killed."""

@@ -7,6 +7,7 @@ log is rewritten as the beginning, a line that says how much is missing, and the
 import ctypes
 import errno
 import fcntl
+import functools
 import os
 
 from backburner.system.home import create, open_plain, write_atomically
@@ -14,7 +15,7 @@ from backburner.system.log_file import CAPPED, NAME, Cut, Log, cut_marker
 
 _PUNCH_HOLE_KEEP_SIZE = 0x1 | 0x2
 _BLOCK = 4096
-_STEPS = 64  # a hole grows by this part of the limit at a time
+_STEPS = 16  # a hole grows by this part of the limit at a time
 _MARKER_BYTES = 128  # reserved for the line that says how much is missing
 
 
@@ -91,11 +92,15 @@ class OutputLimit:
         os.replace(temporary, self.path)
 
 
+@functools.cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
 def _punch(descriptor: int, start: int, length: int) -> bool:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if not hasattr(libc, "fallocate"):
+    if not hasattr(_libc(), "fallocate"):
         return False
-    done = libc.fallocate(descriptor, _PUNCH_HOLE_KEEP_SIZE, ctypes.c_longlong(start), ctypes.c_longlong(length))
+    done = _libc().fallocate(descriptor, _PUNCH_HOLE_KEEP_SIZE, ctypes.c_longlong(start), ctypes.c_longlong(length))
     if done == 0:
         return True
     if ctypes.get_errno() in (errno.EOPNOTSUPP, errno.ENOSYS):
