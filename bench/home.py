@@ -119,7 +119,7 @@ def log_writer_of(engine: int) -> int:
 
 
 def shims_of(engine: int) -> list[int]:
-    """Return the shims of an engine: it starts the first one, and its log writer all others."""
+    """Return the shims of an engine: it starts a single one itself, and its log writer all others."""
     log_writer = log_writer_of(engine)
     return [child for child in (*children(engine), *children(log_writer)) if child != log_writer]
 

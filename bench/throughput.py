@@ -120,7 +120,7 @@ def loop_with_files(parent: str | None, syncs: float) -> float:
             if len(running) == WIDTH:
                 end(*running.popleft())
             commit()
-            for name, size in ((".exit", 4), (".shim", 250), ("output.log", 185)):
+            for name, size in ((".exit", 900), ("output.log", 185)):
                 (run / name).write_bytes(bytes(size))
             with open(run / "output.log", "ab") as log:
                 running.append((run, subprocess.Popen(NO_OP, stdin=subprocess.DEVNULL, stdout=log, start_new_session=True)))

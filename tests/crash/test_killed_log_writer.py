@@ -56,7 +56,7 @@ def play(home_cli: HomeCli, program: str, who: str, chance: random.Random) -> in
     deadline = time.monotonic() + 60
 
     def done() -> bool:
-        return (folder / ".exit").exists() and (folder / ".exit").read_text()[4:] == "e"
+        return (folder / ".exit").exists() and (folder / ".exit").read_text()[4:5] == "e"
 
     while not done():
         assert time.monotonic() < deadline, f"{program} did not end"

@@ -106,7 +106,7 @@ def test_a_run_interrupted_by_a_reboot_is_reported_as_lost(recorder: JobRecorder
     home_cli.kill_engine()
     recorder.open_gate(done)
     wait_until(lambda: exit_text(str(home_cli.folder(ids["done"]))) == "5", "the end that nobody saw")
-    wait_until(lambda: not is_locked(str(home_cli.folder(ids["done"]) / ".shim")), "the end of its shim")
+    wait_until(lambda: not is_locked(str(home_cli.folder(ids["done"]) / ".exit")), "the end of its shim")
     still_there = [one for one in home_cli.processes() if one not in home_cli.log_writers]
     home_cli.environ["BACKBURNER_BOOT_ID"] = "b" * 32
     try:

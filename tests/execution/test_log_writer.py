@@ -147,7 +147,8 @@ def test_a_closed_pipe_that_another_process_has_open_does_not_keep_it_busy(folde
 def test_it_says_how_a_start_and_an_end_went(folder: Path, cwd: str) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.settimeout(20)
-    (folder / "script").write_text('exec 3>&2; echo "$NAME $(pwd)"; exec 1>&-; echo >&3; read answer <&3\n')
+    os.mkfifo(folder / "gate")
+    (folder / "script").write_text(f'exec 3>&2; echo "$NAME $(pwd)"; read x <{folder}/gate; exec 1>&-; echo >&3; read answer <&3\n')
     pipe, writer, shims_end = new_pipe(str(folder / "output.log"), 1 << 20)
     script = os.open(folder / "script", os.O_RDONLY)
     process = subprocess.Popen(log_writer_command("serve", str(folder)), stdin=theirs)
@@ -159,7 +160,8 @@ def test_it_says_how_a_start_and_an_end_went(folder: Path, cwd: str) -> None:
     said = ours.recv(99).split()
     if cwd == "/":
         assert said[:2] == [log_writer.STARTED, b"%d" % pipe.inode] and len(said) == 4
-        assert ours.recv(99).split() == [log_writer.ENDED, b"%d" % pipe.inode]
+        (folder / "gate").write_text("open\n")
+        assert ours.recv(99).split() == [log_writer.ENDED, b"%d" % pipe.inode, said[2]]
         assert log(folder) == b"header\na=b /\n" and (folder / ".exit").read_text()[4] == COMPLETE
     else:
         assert said == [log_writer.NOT_STARTED, b"%d" % pipe.inode, b"%d" % errno.ENOENT]

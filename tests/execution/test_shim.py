@@ -19,7 +19,7 @@ from backburner.core.errors import BadInput
 from backburner.execution import shim
 from backburner.execution.log_writer import COMPLETE, OPEN
 from backburner.system.processes import INSIDE, is_inside
-from backburner.system.run_files import INPUT, exit_code, output_state
+from backburner.system.run_files import EXIT, INPUT, exit_code, output_state
 from backburner.system.stdin_pipe import write_stdin
 from backburner.testing import records
 
@@ -46,7 +46,7 @@ def start(
     given = prepare(folder, command, dict(os.environ) if env is None else env, shell, **more)
     ours, theirs = socket.socketpair()
     ours.sendall(b"e\n")
-    with open(folder / shim.SCRIPT, "rb") as script, ours, theirs:
+    with open(folder / EXIT, "rb") as script, ours, theirs:
         return subprocess.Popen(
             ["sh", "-s", "backburner"], executable="/bin/sh", stdin=script, stdout=subprocess.PIPE, stderr=theirs,
             cwd=folder, env=given, preexec_fn=before
@@ -191,7 +191,7 @@ def test_every_variable_arrives_unchanged(tmp_path: Path, env: dict[str, str]) -
 
 def test_the_command_has_the_umask_of_the_caller(tmp_path: Path) -> None:
     given = prepare(tmp_path, ("sh", "-c", "umask"), dict(os.environ), umask=0o137)
-    with open(tmp_path / shim.SCRIPT, "rb") as script:
+    with open(tmp_path / EXIT, "rb") as script:
         output = subprocess.run(["/bin/sh", "-s"], stdin=script, capture_output=True, env=given, timeout=30).stdout
     assert int(output, 8) == 0o137
 
@@ -300,7 +300,7 @@ def test_without_a_log_writer_the_shim_ends_when_its_output_is_in_the_log(tmp_pa
     reader, writer = os.pipe()
     ours, theirs = socket.socketpair()
     ours.close()
-    with open(tmp_path / shim.SCRIPT, "rb") as script, theirs:
+    with open(tmp_path / EXIT, "rb") as script, theirs:
         child = subprocess.Popen(["/bin/sh", "-s"], stdin=script, stdout=writer, stderr=theirs, cwd=tmp_path, env=given)
     os.close(reader)
     os.close(writer)

@@ -1,4 +1,4 @@
-"""Commands that the log writer starts: all but the first of an engine. A stopped log writer shows what happens in between."""
+"""Commands that the log writer starts: all that are not alone. A stopped log writer shows what happens in between."""
 
 import os
 import signal
@@ -6,15 +6,24 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
 from conftest import HomeCli, wait_until
 
 from backburner.core.models import ProcessId
 from backburner.system import processes
 
 
+@pytest.fixture(autouse=True)
+def another_command(home_cli: HomeCli) -> Iterator[None]:
+    """A command that runs, and a log writer."""
+    task_id = home_cli.run("sleep", "600")
+    wait_until(lambda: home_cli.status(task_id)["pid"] and home_cli.log_writers, "a log writer")
+    yield
+    home_cli.ok("cancel", task_id)
+
+
 @contextmanager
 def stopped_log_writer(home_cli: HomeCli) -> Iterator[ProcessId]:
-    home_cli.finish("true")
     (log_writer,) = home_cli.log_writers
     processes.send(log_writer, signal.SIGSTOP)
     try:
@@ -36,8 +45,7 @@ def runs(home_cli: HomeCli) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-def test_it_is_the_parent_of_the_second_command(home_cli: HomeCli) -> None:
-    home_cli.finish("true")
+def test_it_is_the_parent_of_a_second_command(home_cli: HomeCli) -> None:
     task_id = home_cli.run("sleep", "60")
     wait_until(lambda: home_cli.status(task_id)["pid"], "its process")
     shim = home_cli.status(task_id)["pid"]
@@ -105,6 +113,5 @@ def test_a_folder_that_is_removed_before_the_start(home_cli: HomeCli) -> None:
 
 
 def test_an_environment_that_is_too_large_for_a_request(home_cli: HomeCli) -> None:
-    home_cli.finish("true")
     found = home_cli.finish("echo ${#LARGE}", options=("--shell", "--env", f"LARGE={'x' * 120_000}"))
     assert home_cli.log(str(found["task_id"])) == b"120000\n"

@@ -154,7 +154,7 @@ LOOKS: dict[str, tuple[str, Callable[[str], object], list[object]]] = {
     "where a cursor is": (".capped", cursors, [True]),
     "bounding the log": (".capped", bounded, [True, OSError]),
     "how it ended": (".exit", run_files.exit_code, [None]),
-    "whether it lives": (".shim", lambda folder: home.is_locked(os.path.join(folder, ".shim")), [False]),
+    "whether it lives": (".exit", lambda folder: home.is_locked(os.path.join(folder, ".exit")), [False]),
     "what is known of it": ("metadata.json", run_files.readable, [True, False]),
     "writing the metadata": ("metadata.json.{pid}.new", write_metadata, [True, OSError]),
 }
@@ -203,7 +203,7 @@ def in_separate_process(act: Callable[[], object]) -> object:
 # -- artifacts
 
 
-OURS = ("metadata.json", "result.json", "span_id.txt", ".exit", "output.log", ".capped", ".shim", "metadata.json.123.new")
+OURS = ("metadata.json", "result.json", "span_id.txt", ".exit", "output.log", ".capped", "metadata.json.123.new")
 OURS += ("event.json", "gate.log", "conversation.json", ".activity.json", "stream.jsonl", "agent.err")
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from backburner.core.store_ports import LedgerQueries
 
 
-_CHECK_INTERVAL = 1.0  # seconds between two checks whether something else needs an engine
+_CHECK_INTERVAL = 1.0  # seconds; a program can submit many tasks that it runs itself
 
 
 class Publisher:
@@ -37,12 +37,15 @@ class Publisher:
                     run_files.write(self._home.folder(run.folder), task, run)
         engine_is_listening = self._changes.announce()
         is_for_engine = entry.run is None or entry.run.runner in RUNNERS or has_no_owner(entry.run)
-        if not engine_is_listening and ((entry.is_live and is_for_engine) or self._needed_by_others()):
+        if not engine_is_listening and entry.is_live and is_for_engine:
             self._supervisor.start_engine()
+        elif not engine_is_listening:
+            self.start_needed_engine()
 
-    def _needed_by_others(self) -> bool:
-        """Whether a schedule, a delivery or a source needs an engine. Not for each of many tasks that this process runs itself."""
+    def start_needed_engine(self) -> None:
+        """Start an engine if a schedule, a delivery or a source needs one and none is listening. Checked at most once per second."""
         if time.monotonic() < self._checked_at + _CHECK_INTERVAL:
-            return False
+            return
         self._checked_at = time.monotonic()
-        return self._supervisor.engine_needed()
+        if self._supervisor.engine_needed() and not self._changes.wake_engine():
+            self._supervisor.start_engine()

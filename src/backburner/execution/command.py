@@ -89,7 +89,7 @@ class CommandExecutor:
 
     def _spawn(self, folder: str, pipe: OutputPipe, writer: int, answers: int, cwd: str, env: dict[str, str]) -> Child | None:
         """Start the shim; its script stays locked while the shim runs. None if the log writer starts it."""
-        script = os.open(os.path.join(folder, shim.SCRIPT), os.O_RDONLY)
+        script = os.open(os.path.join(folder, run_files.EXIT), os.O_RDONLY)
         try:
             fcntl.flock(script, fcntl.LOCK_EX)
             if self.log_writer.start(pipe, (script, writer, answers), cwd, env):
@@ -104,7 +104,7 @@ class CommandExecutor:
     def attach(self, work: ClaimedRun) -> "Command | None":
         """Find a command that another process launched; None if it never started."""
         folder = self._home.folder(work.run.folder)
-        alive = is_locked(os.path.join(folder, shim.SCRIPT))
+        alive = is_locked(os.path.join(folder, run_files.EXIT))
         same_boot = work.run.owner is None or work.run.owner.boot == processes.boot_id()
         leader = work.run.process
         if not same_boot or (leader and leader.boot != processes.boot_id()):
@@ -219,7 +219,7 @@ class Command:
         code = run_files.exit_code(self._folder)
         if code is None and not self._rebooted:
             # a shim that is being started holds its lock but does not have the tag in its environment yet
-            while self.process is None and is_locked(os.path.join(self._folder, shim.SCRIPT)):
+            while self.process is None and is_locked(os.path.join(self._folder, run_files.EXIT)):
                 await asyncio.sleep(0.05)
                 self.find_shim()
             while left := processes.members(self.process, self._process_tag):

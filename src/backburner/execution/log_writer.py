@@ -22,10 +22,12 @@ COMPLETE, OPEN = "e", "o"  # the answer to a shim: everything is in the log, and
 MARK_AT = 4  # the offset of that answer in the exit file, behind the exit code; see run_files.output_state
 # Requests: start a shim and write the log of its pipe; or only write a log, where the second descriptor is the shim's socket or its pidfd.
 START, ANSWERS, WATCHED = b"start", b"answers", b"watched"
-# Messages: a shim was started or not; a command has ended and its output is in the log; a pipe was closed long after its command ended.
+# Messages: a shim was started and still runs, or it was not started; a command has ended and its output is in the log; a pipe was closed
+# long after its command ended.
 STARTED, NOT_STARTED, ENDED, CLOSED = b"started", b"not-started", b"ended", b"closed"
 MAX_REQUEST_BYTES = 96 * 1024
 _FLOOD_BYTES = 32 * 1024  # after a piece of this size there is probably more already
+_REPORT_SECONDS = 0.01  # a command that ends earlier is reported only once
 _RETRY_SECONDS = 0.2  # for a log that another process has locked, and for a full disk
 _EXIT_SECONDS = 1.0  # an engine that was just killed may still hold its lock
 _FIONREAD = 0x541B
@@ -39,7 +41,7 @@ class Output:
         self.log = -1
         self.ending = False  # the shim waits for an answer
         self.answered = False  # the command has ended, but descendants of it still hold the pipe
-        self.reports = False  # the process that started this one waits for the end of the command
+        self.pid = 0  # of the shim, if it was started here and the end of the command is not reported yet
         self._size, self._check_at = 0, limit
         self._unwritten = b""  # read but not written yet, where splice does not work
         self._limiter = None
@@ -149,6 +151,7 @@ class LogWriter:
         self._engine_lock = os.path.join(home, "engine.lock")
         self._outputs: dict[int, Output] = {}  # by both descriptors
         self._paused: list[Output] = []
+        self._started: list[tuple[float, Output]] = []  # commands that are not reported yet, and when to report them
         self._unsent: list[bytes] = []  # messages that the socket has no room for
         self._buffer = bytearray(MAX_REQUEST_BYTES)
         self._hand_over_at = 0.0
@@ -158,7 +161,7 @@ class LogWriter:
 
     def run(self) -> None:
         while self._control or self._outputs:
-            for descriptor, events in self._poller.poll(_RETRY_SECONDS if self._paused or not self._control else None):
+            for descriptor, events in self._poller.poll(self._timeout()):
                 if self._control and descriptor == self._control.fileno():
                     if events & select.EPOLLOUT:
                         self._send()
@@ -169,11 +172,18 @@ class LogWriter:
                         self._on_shim(output)
                     else:
                         self._step(output)
+            while self._started and self._started[0][0] <= time.monotonic():
+                self._report_start(self._started.pop(0)[1])
             paused, self._paused = self._paused, []
             for output in paused:
                 self._start(output)
             if not self._control and time.monotonic() > self._hand_over_at and is_locked(self._engine_lock):
                 self._hand_over()
+
+    def _timeout(self) -> float | None:
+        if self._started:
+            return min(_RETRY_SECONDS, max(0.0, self._started[0][0] - time.monotonic()))
+        return _RETRY_SECONDS if self._paused or not self._control else None
 
     def _receive(self, control: _socket.socket) -> None:
         """Handle one request, or notice that the process that started this one has ended."""
@@ -190,24 +200,26 @@ class LogWriter:
         passed = b"".join(data for _, kind, data in ancillary if kind == _socket.SCM_RIGHTS)
         pipe, *others = (int.from_bytes(passed[at : at + 4], sys.byteorder) for at in range(0, len(passed), 4))
         kind, limit, path, *rest = bytes(self._buffer[:size]).split(b"\0")
-        if kind == START and not self._start_shim(pipe, others[1:], *rest):
+        pid = self._start_shim(pipe, others[1:], *rest) if kind == START else 0
+        if kind == START and not pid:
             os.close(pipe)
             os.close(others[0])
             return
         output = Output(pipe, os.fsdecode(path), int(limit), others[0] if others else -1, kind != WATCHED)
-        output.reports = kind == START
+        if pid:
+            output.pid = pid
+            self._started.append((time.monotonic() + _REPORT_SECONDS, output))
         self._outputs[pipe] = output
         if output.shim >= 0:
             self._outputs[output.shim] = output
             self._poller.register(output.shim, select.EPOLLIN)
         self._start(output)
 
-    def _start_shim(self, pipe: int, streams: list[int], cwd: bytes, *environment: bytes) -> bool:
-        """Start a shim with these standard streams in its own session; False if that failed."""
-        inode = os.fstat(pipe).st_ino
+    def _start_shim(self, pipe: int, streams: list[int], cwd: bytes, *environment: bytes) -> int:
+        """Start a shim with these standard streams in its own session; returns its pid, 0 if that failed."""
         try:
             os.chdir(cwd)
-            pid = os.posix_spawn(
+            return os.posix_spawn(
                 "/bin/sh",
                 ["sh", "-s", "backburner"],
                 dict(variable.split(b"=", 1) for variable in environment),
@@ -216,14 +228,12 @@ class LogWriter:
                 setsigdef=(_signal.SIGPIPE, _signal.SIGXFSZ, _signal.SIGCHLD),
             )
         except OSError as error:
-            self._say(b"%s %d %d" % (NOT_STARTED, inode, error.errno))
-            return False
+            self._say(b"%s %d %d" % (NOT_STARTED, os.fstat(pipe).st_ino, error.errno))
+            return 0
         finally:
             os.chdir("/")
             for descriptor in streams:
                 os.close(descriptor)
-        self._say(b"%s %d %d %s" % (STARTED, inode, pid, _start_time(pid)))
-        return True
 
     def _say(self, message: bytes) -> None:
         """Send a message to the process that started this one."""
@@ -291,11 +301,15 @@ class LogWriter:
         output.shim = -1
         self._report_end(output)
 
+    def _report_start(self, output: Output) -> None:
+        if output.pid and output.shim >= 0:
+            self._say(b"%s %d %d %s" % (STARTED, output.inode, output.pid, _start_time(output.pid)))
+
     def _report_end(self, output: Output) -> None:
         """Report that the command has ended, once: its output is in the log, or its shim was killed."""
-        if output.reports:
-            output.reports = False
-            self._say(b"%s %d" % (ENDED, output.inode))
+        if output.pid:
+            self._say(b"%s %d %d" % (ENDED, output.inode, output.pid))
+            output.pid = 0
 
     def _finish(self, output: Output) -> None:
         """Move what was in the pipe when the command ended, then answer the shim. Descendants of the command may go on writing."""
@@ -320,7 +334,7 @@ class LogWriter:
         output.close_log()
         output.mark(COMPLETE)
         output.answer(COMPLETE)
-        if output.reports:
+        if output.pid:
             self._report_end(output)
         elif not output.ending:
             self._say(b"%s %d" % (CLOSED, output.inode))

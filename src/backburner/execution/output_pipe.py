@@ -48,8 +48,9 @@ class ShimStart:
 
     def report(self, message: bytes, *numbers: bytes) -> None:
         """Handle a message of the log writer; an empty one if it was killed."""
-        if message == log_writer.STARTED and not self.started.done():
-            self.started.set_result(ProcessId(int(numbers[0]), numbers[1].decode(), processes.boot_id()))
+        if message in (log_writer.STARTED, log_writer.ENDED) and not self.started.done():
+            start_time = numbers[1].decode() if message == log_writer.STARTED else "0"
+            self.started.set_result(ProcessId(int(numbers[0]), start_time, processes.boot_id()))
         elif message == log_writer.NOT_STARTED and not self.started.done():
             self.started.set_exception(OSError(int(numbers[0]), os.strerror(int(numbers[0]))))
         elif not message and not self.started.done():
@@ -124,8 +125,11 @@ class LogWriterProcess:
         self._started_at = 0.0
 
     def start(self, pipe: OutputPipe, streams: Sequence[int], cwd: str, env: Mapping[str, str]) -> bool:
-        """Have the log writer start a shim with these standard streams; False if there is none, or it cannot do this now."""
-        if self._control is None or self._unsent:
+        """Have the log writer start a shim with these standard streams; False if there is none, or it cannot do this now.
+
+        A single command is not passed on, because that takes a little longer and nothing else waits.
+        """
+        if self._control is None or self._unsent or not self._pipes:
             return False
         request = os.fsencode("\0".join((pipe.log, cwd, *(f"{name}={value}" for name, value in env.items()))))
         request = b"%s\0%d\0%s" % (log_writer.START, pipe.limit, request)

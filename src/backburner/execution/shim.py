@@ -20,13 +20,13 @@ from backburner.execution.output_pipe import SHIM_READER, log_writer_command
 from backburner.system import run_files
 from backburner.system.log_file import NAME
 from backburner.system.processes import INSIDE, executable_of
-from backburner.system.run_files import EXIT, INPUT, SCRIPT
+from backburner.system.run_files import EXIT, INPUT
 from backburner.system.unapproved import MAX_FILE_BYTES
 
 ENVIRONMENT = ".environment"
 _TERMINAL = os.path.join(os.path.dirname(os.path.abspath(__file__)), "terminal.py")
 _CPU_GRACE = 5  # seconds of CPU time between the signal that can be caught and the one that cannot
-_BLANK = b" " * (MARK_AT + 1)  # written in advance, so that the exit code can be written over it even if the disk is full
+_BLANK = " " * (MARK_AT + 1)  # written in advance, so that the exit code can be written over it even if the disk is full
 
 # Variables that a shell does not pass on unchanged: names that it cannot hold, and names that it uses itself.
 _SPECIAL = re.compile(r"(OPTIND|PPID|IFS|LINENO)$|(?![A-Za-z_][A-Za-z0-9_]*$)", re.ASCII)
@@ -34,7 +34,7 @@ _EXEC = "import json,os,sys; e=json.load(open(sys.argv[1])); os.execvpe(sys.argv
 
 
 def prepare(folder: str, task: Task, environment: dict[str, str], output_limit: int, files: int) -> dict[str, str]:
-    """Write the script and the empty exit file of one run; returns the environment to start the shim with."""
+    """Write the exit file of one run, with the shim's script; returns the environment to start the shim with."""
     argv = ("/bin/sh", "-c", task.spec.command.words[0]) if task.spec.command.shell else task.spec.command.words
     shim_environment = environment
     if any(map(_SPECIAL.match, environment)):
@@ -71,8 +71,7 @@ def prepare(folder: str, task: Task, environment: dict[str, str], output_limit: 
         *_save_output(os.path.join(folder, NAME), output_limit),
         "exit 0",
     ]
-    _write(os.path.join(folder, EXIT), _BLANK)
-    _write(os.path.join(folder, SCRIPT), os.fsencode("\n".join(lines) + "\n"))
+    _write(os.path.join(folder, EXIT), os.fsencode("\n".join((_BLANK, *lines, ""))))
     return shim_environment
 
 

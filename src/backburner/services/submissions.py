@@ -121,7 +121,8 @@ class Submissions:
             question=self._question(submission, decision.reasons, fingerprint) if fingerprint else None,
             asked=fingerprint,
         )
-        self._publisher.publish(entry)
+        if entry.run is None or entry.run.owner is None:  # an owner starts it first and wakes the others then
+            self._publisher.publish(entry)
         return entry
 
     def find_by_key(self, submission: Submission) -> Entry | None:

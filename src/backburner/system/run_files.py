@@ -18,9 +18,10 @@ from backburner.core.states import ENDED
 from backburner.system.home import Home, open_folder, read_plain, write_atomically, write_pieces
 from backburner.system.log_file import NAME, Log
 
-EXIT = ".exit"  # empty, then `s` when the command has started, then its exit code and whether its output is in the log
+# First blank, then `s` when the command has started, then its exit code and whether its output is in the log. Behind that line is the
+# script of the shim. Locked while the shim runs.
+EXIT = ".exit"
 _MARK_AT = 4  # characters of the exit code
-SCRIPT = ".shim"  # locked while the shim of the command runs
 STREAM = "stream.jsonl"  # the text of an agent while it is being generated
 INPUT = ".input"  # the fifo that a command with an open input reads from
 WORK = "work"  # the files that a command writes
@@ -158,7 +159,7 @@ def output_state(folder: str) -> str:
 
 def _exit_file(folder: str) -> str:
     try:
-        return read_plain(os.path.join(folder, EXIT), 16).decode("ascii", "replace")
+        return read_plain(os.path.join(folder, EXIT), _MARK_AT + 1).decode("ascii", "replace")
     except FileNotFoundError:
         return ""
 

@@ -251,12 +251,7 @@ def _without_process(home: Home, health: Health) -> list[str]:
 
 def _has_no_process(home: Home, run: Run) -> bool:
     folder = home.folder(run.folder)
-    if (
-        run.runner in AGENT_LANES
-        or run.error
-        or is_locked(os.path.join(folder, run_files.SCRIPT))
-        or run_files.exit_code(folder) is not None
-    ):
+    if run.runner in AGENT_LANES or run.error or is_locked(os.path.join(folder, run_files.EXIT)) or run_files.exit_code(folder) is not None:
         return False
     return not members(run.process, run.process_tag)
 

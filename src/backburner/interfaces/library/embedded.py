@@ -197,6 +197,7 @@ class TaskRunner:
             raise ApprovalRequired(task_id=task.task_id, reason="; ".join(task.decision.reasons))
         if run.state == RunState.RUNNING:
             runner.start(ClaimedRun(task, run, submission.environment))
+            app.publisher.start_needed_engine()
         elif not runner.full:  # another task has priority or the machine is busy; otherwise it is claimed when a command ends
             runner.tick()
         if run.state == RunState.PENDING:
