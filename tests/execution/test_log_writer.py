@@ -125,7 +125,8 @@ def test_a_message_of_a_shim_stays_in_its_socket() -> None:
     ours.close()
 
 
-def test_a_closed_pipe_that_another_process_has_open_does_not_keep_it_busy(folder: Path) -> None:
+@pytest.mark.parametrize("said", [b"", b"\n"])
+def test_a_closed_pipe_that_another_process_has_open_does_not_keep_it_busy(folder: Path, said: bytes) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     shim, shims_end = socket.socketpair()
     reader, writer = os.pipe()
@@ -134,8 +135,13 @@ def test_a_closed_pipe_that_another_process_has_open_does_not_keep_it_busy(folde
     server._receive(server._control)
     os.close(writer)
     (output,) = set(server._outputs.values())
-    server._step(output)  # the pipe has ended before the shim said anything
+    if said:
+        shims_end.send(said)
+        server._on_shim(output)
+    else:
+        server._step(output)  # the pipe has ended before the shim said anything
     assert shims_end.recv(9) == f"{COMPLETE}\n".encode() and not server._outputs
+    assert ours.recv(99).split() == [log_writer.CLOSED, b"%d" % os.fstat(reader).st_ino]
     shims_end.close()
     assert server._poller.poll(0) == []
     for thing in (ours, shim, server._control):

@@ -94,10 +94,11 @@ class CommandExecutor:
             fcntl.flock(script, fcntl.LOCK_EX)
             if self.log_writer.start(pipe, (script, writer, answers), cwd, env):
                 return None
-            self.log_writer.add(pipe)
-            return Child(
+            child = Child(
                 ["sh", "-s", "backburner"], executable="/bin/sh", stdin=script, stdout=writer, stderr=answers, cwd=cwd, env=env, start_new_session=True
             )  # fmt: skip
+            self.log_writer.add(pipe)  # not before, because the command need not wait for it
+            return child
         finally:
             os.close(script)
 
@@ -224,7 +225,8 @@ class Command:
                 self.find_shim()
             while left := processes.members(self.process, self._process_tag):
                 await _wait_for_exit(left[0])
-            if self._start and self.process is None and not shim.has_begun(self._folder):
+            if self._start and self._pipe and self.process is None and not shim.has_begun(self._folder):
+                self._executor.log_writer.remove(self._pipe)  # the next start has another one
                 raise StartLater("the log writer was killed before it started the command")
             code = run_files.exit_code(self._folder)
         complete = self._rebooted or await self._wait_for_output()

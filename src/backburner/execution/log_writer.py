@@ -22,8 +22,8 @@ COMPLETE, OPEN = "e", "o"  # the answer to a shim: everything is in the log, and
 MARK_AT = 4  # the offset of that answer in the exit file, behind the exit code; see run_files.output_state
 # Requests: start a shim and write the log of its pipe; or only write a log, where the second descriptor is the shim's socket or its pidfd.
 START, ANSWERS, WATCHED = b"start", b"answers", b"watched"
-# Messages: a shim was started and still runs, or it was not started; a command has ended and its output is in the log; a pipe was closed
-# long after its command ended.
+# Messages: a shim was started and still runs, or it was not started; a command that was started here has ended and its output is in the
+# log; no process can write to a pipe any more.
 STARTED, NOT_STARTED, ENDED, CLOSED = b"started", b"not-started", b"ended", b"closed"
 MAX_REQUEST_BYTES = 96 * 1024
 _FLOOD_BYTES = 32 * 1024  # after a piece of this size there is probably more already
@@ -161,17 +161,20 @@ class LogWriter:
 
     def run(self) -> None:
         while self._control or self._outputs:
+            control_events = 0
             for descriptor, events in self._poller.poll(self._timeout()):
                 if self._control and descriptor == self._control.fileno():
-                    if events & select.EPOLLOUT:
-                        self._send()
-                    if events & ~select.EPOLLOUT:
-                        self._receive(self._control)
+                    control_events = events
                 elif output := self._outputs.get(descriptor):
                     if descriptor == output.shim:
                         self._on_shim(output)
                     else:
                         self._step(output)
+            # last, because a new pipe can get the descriptor of one that was just closed and still has an event
+            if control_events & select.EPOLLOUT:
+                self._send()
+            if self._control and control_events & ~select.EPOLLOUT:
+                self._receive(self._control)
             while self._started and self._started[0][0] <= time.monotonic():
                 self._report_start(self._started.pop(0)[1])
             paused, self._paused = self._paused, []
@@ -336,7 +339,7 @@ class LogWriter:
         output.answer(COMPLETE)
         if output.pid:
             self._report_end(output)
-        elif not output.ending:
+        else:
             self._say(b"%s %d" % (CLOSED, output.inode))
         output.close()
 

@@ -157,10 +157,10 @@ class LogWriterProcess:
 
     def remove(self, pipe: OutputPipe) -> None:
         """Release a pipe whose output is in the log."""
-        if self._pipes.pop(pipe.inode, None):
-            if pipe in self._unsent:
-                self._unsent.remove(pipe)
-            pipe.close()
+        self._pipes.pop(pipe.inode, None)
+        if pipe in self._unsent:
+            self._unsent.remove(pipe)
+        pipe.close()
 
     def close(self) -> None:
         """Release everything. The log writer continues until the output is complete, or another engine takes over."""
