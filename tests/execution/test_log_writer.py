@@ -149,8 +149,10 @@ def test_a_closed_pipe_that_another_process_has_open_does_not_keep_it_busy(folde
     os.close(reader)
 
 
-@pytest.mark.parametrize("cwd", ["/", "/nowhere"])
-def test_it_says_how_a_start_and_an_end_went(folder: Path, cwd: str) -> None:
+@pytest.mark.parametrize(
+    ("cwd", "variable", "error"), [("/", b"NAME=a=b", 0), ("/nowhere", b"NAME=x", errno.ENOENT), ("/", b"=x", errno.EINVAL)]
+)
+def test_it_says_how_a_start_and_an_end_went(folder: Path, cwd: str, variable: bytes, error: int) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.settimeout(20)
     os.mkfifo(folder / "gate")
@@ -159,18 +161,18 @@ def test_it_says_how_a_start_and_an_end_went(folder: Path, cwd: str) -> None:
     script = os.open(folder / "script", os.O_RDONLY)
     process = subprocess.Popen(log_writer_command("serve", str(folder)), stdin=theirs)
     theirs.close()
-    request = b"\0".join((log_writer.START, b"100000", os.fsencode(pipe.log), cwd.encode(), b"NAME=a=b"))
+    request = b"\0".join((log_writer.START, b"100000", os.fsencode(pipe.log), cwd.encode(), variable))
     socket.send_fds(ours, [request], [pipe.reader, pipe.shim, script, writer, shims_end])
     for descriptor in (script, writer, shims_end):
         os.close(descriptor)
     said = ours.recv(99).split()
-    if cwd == "/":
+    if not error:
         assert said[:2] == [log_writer.STARTED, b"%d" % pipe.inode] and len(said) == 4
         (folder / "gate").write_text("open\n")
         assert ours.recv(99).split() == [log_writer.ENDED, b"%d" % pipe.inode, said[2]]
         assert log(folder) == b"header\na=b /\n" and (folder / ".exit").read_text()[4] == COMPLETE
     else:
-        assert said == [log_writer.NOT_STARTED, b"%d" % pipe.inode, b"%d" % errno.ENOENT]
+        assert said == [log_writer.NOT_STARTED, b"%d" % pipe.inode, b"%d" % error]
     ours.close()
     pipe.close()
     assert process.wait(20) == 0

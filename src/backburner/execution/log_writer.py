@@ -230,8 +230,9 @@ class LogWriter:
                 setsid=True,
                 setsigdef=(_signal.SIGPIPE, _signal.SIGXFSZ, _signal.SIGCHLD),
             )
-        except OSError as error:
-            self._say(b"%s %d %d" % (NOT_STARTED, os.fstat(pipe).st_ino, error.errno))
+        except (OSError, ValueError) as error:
+            number = error.errno if isinstance(error, OSError) else errno.EINVAL  # a variable without a name
+            self._say(b"%s %d %d" % (NOT_STARTED, os.fstat(pipe).st_ino, number))
             return 0
         finally:
             os.chdir("/")

@@ -284,10 +284,14 @@ class Backburner:
     async def _wait_until(self, done: Callable[[Entry], bool], task_ids: Sequence[str], timeout: float | None) -> Sequence[Entry]:
         try:
             async with asyncio.timeout(timeout):
+                waited_for = list(task_ids)  # of many tasks, only one is read after every change
                 async for _ in self._async_app.changes():
-                    entries = [await self.get(task_id) for task_id in task_ids]
-                    if all(map(done, entries)):
-                        return entries
+                    while waited_for and done(await self.get(waited_for[0])):
+                        waited_for.pop(0)
+                    if not waited_for:
+                        entries = [await self.get(task_id) for task_id in task_ids]
+                        if not (waited_for := [entry.task.task_id for entry in entries if not done(entry)]):
+                            return entries
         except TimeoutError:
             raise WaitTimedOut(seconds=timeout, task_ids=", ".join(task_ids)) from None
         raise AssertionError
