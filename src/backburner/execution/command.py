@@ -312,8 +312,9 @@ class Command:
         """Finish the log and release all resources; returns its summary and its number of lines."""
         self.closed = True
         try:
-            if not is_locked(self.log) and run_files.output_state(self._folder) != OPEN:
-                OutputLimit(self._folder, self._executor.output_cap).finish()
+            limit = OutputLimit(self._folder, self._executor.output_cap)
+            if limit.is_exceeded and not is_locked(self.log) and run_files.output_state(self._folder) != OPEN:
+                limit.finish()
             with Log(self._folder) as log:
                 return summarize(log.tail(400, longest=1 << 16).decode("utf-8", "replace")), log.count_lines()
         except OSError:

@@ -31,6 +31,11 @@ class OutputLimit:
         self._punched = self._head
         self._folder = folder
 
+    @property
+    def is_exceeded(self) -> bool:
+        """Whether something was removed from the log, or must be."""
+        return os.path.exists(self._capped_file) or os.stat(self.path).st_size > self._head + self._tail
+
     def check(self, log: int, excess: int | None = None) -> int:
         """Remove what exceeds the limit by more than `excess` bytes from the open log; returns the descriptor to go on writing to.
 

@@ -8,6 +8,7 @@ the task id is in its command line, where a `pkill -f` meant for another process
 """
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -77,7 +78,7 @@ def prepare(folder: str, task: Task, environment: dict[str, str], output_limit: 
 
 def _save_output(log: str, limit: int) -> list[str]:
     """Wait until the output is in the log. While descendants of the command can still write, a process of this run holds the pipe."""
-    drain, follow = (" ".join(map(shlex.quote, log_writer_command(verb, str(limit), log))) for verb in ("drain", "follow"))
+    drain, follow = (f"{_log_writer(verb)} {limit} {shlex.quote(log)}" for verb in ("drain", "follow"))
     hold = f'while [ "$answer" != {COMPLETE} ]; do read answer <&3 || exec {follow} <&{SHIM_READER}; done'
     return [
         "exec 1>&- 4>&-",
@@ -87,6 +88,11 @@ def _save_output(log: str, limit: int) -> list[str]:
         f'[ "$answer" != {COMPLETE} ] || exit 0',
         f"{hold} </dev/null &",
     ]
+
+
+@functools.cache
+def _log_writer(verb: str) -> str:
+    return shlex.join(log_writer_command(verb))
 
 
 def _limits(task: Task) -> str:

@@ -21,7 +21,7 @@ from backburner.core.task_spec import Order
 from backburner.services.agent_catalog import AgentCatalog
 from backburner.services.validation import validate
 from backburner.system.command_context import LocalCommandContext, project_for
-from backburner.system.home import project_of
+from backburner.system.home import project_above
 
 if TYPE_CHECKING:
     from backburner.core.store_ports import GrantStore, LedgerQueries
@@ -48,12 +48,12 @@ class Gate:
         context = context or self.context(submission)
         always = [
             Rule(f"always, grant {grant.grant_id}", Decision.ALLOW, grant.command, literal=True)
-            for grant in self._grant_store.grants(project_of(submission.spec.cwd))
+            for grant in self._grant_store.grants(project_above(context.cwd))
             if grant.kind == "always"
         ]
         # Configured rules come first, so that an older grant cannot override them.
         rules = (*self._config.current.rules, *always)
-        return judge(submission, context, rules, trusted=context.project in self._trusted())
+        return judge(submission, context, rules, trusted=context.is_trusted)
 
     def fingerprint_of(self, entry: Entry) -> str:
         """Return the fingerprint of what an approval of the task would cover now."""
@@ -109,8 +109,10 @@ class Gate:
     def context(self, submission: Submission, *, ours: bool = True) -> LocalCommandContext:
         """Return the context in which the command would run now; `ours` if Backburner itself would start it."""
         environ = {**submission.environment, **submission.spec.env}
-        project = self.project(submission.spec.cwd, submission.opened, environ)
-        return LocalCommandContext(submission.spec.cwd, environ, self._config.current.hosts, project=project, home=self._home, clean=ours)
+        trusted = self._trusted()
+        project = project_for(submission.spec.cwd, submission.opened, trusted, environ, self._home)
+        hosts, is_trusted = self._config.current.hosts, project in trusted
+        return LocalCommandContext(submission.spec.cwd, environ, hosts, project=project, is_trusted=is_trusted, home=self._home, clean=ours)
 
     def project(self, cwd: str, opened: str | None, environ: Mapping[str, str]) -> str | None:
         """Return the project that applies to `cwd` for a session that was opened in `opened`; None if `cwd` is outside of it."""

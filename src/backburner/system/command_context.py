@@ -129,12 +129,13 @@ class LocalCommandContext:
         hosts: Iterable[str] = (),
         *,
         project: str | None,
+        is_trusted: bool = False,
         home: str | None = None,
         clean: bool = True,
     ) -> None:
         self.cwd = real_path(cwd)
         self.clean = self.ours = clean
-        self.project = project
+        self.project, self.is_trusted = project, is_trusted
         self._home = real_path(home) if home else None
         self._resolved: dict[str, str] = {}  # caches for one decision
         self._executables: dict[str, str | None] = {}
