@@ -14,6 +14,7 @@ class ChangeFeed:
 
     def __init__(self, home: Home) -> None:
         self._home = home
+        self.own_listener = ""  # the path of a listener that need not be woken, because its owner announces the changes
 
     def listen(self) -> wakeups.WakeupListener:
         """Return a listener that every change of the ledger wakes. The caller must close it."""
@@ -21,7 +22,7 @@ class ChangeFeed:
 
     def announce(self) -> bool:
         """Wake every listener after a commit; True if the engine was among them."""
-        return wakeups.wake_all(self._home.socket_dir)
+        return wakeups.wake_all(self._home.socket_dir, except_for=self.own_listener)
 
     def wake_engine(self) -> bool:
         """Wake the engine; False if no engine is listening."""

@@ -277,6 +277,7 @@ class TaskRunner:
             admit=lambda wanted: capacity.allowed_starts(app.config, wanted),
         )
         listener = self._listener = app.changes.listen()
+        app.changes.own_listener = listener.path
         asyncio.get_running_loop().add_reader(listener.fileno(), self._on_wakeup)
         weakref.finalize(self, _close_handles, listener, app)
         if app.config.flag("commands.auto_cleanup") and (as_of := app.retention.confirmed_time()) is not None:
@@ -298,7 +299,8 @@ class TaskRunner:
     def _changed(self) -> None:
         for event in self._change_events:
             event.set()
-        wakeups.wake_all(self.storage.home.socket_dir, except_for=self._listener.path if self._listener else "")
+        if self._app:
+            self._app.changes.announce()
 
     def _on_wakeup(self) -> None:
         """Another process has changed the ledger, for example cancelled a task."""
