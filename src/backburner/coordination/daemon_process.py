@@ -20,6 +20,7 @@ from backburner.system.processes import mark_inside
 
 log = logging.getLogger("backburner")
 _ALREADY_RUNNING = 3  # exit code
+_OWN_CHANGES_DELAY = 0.005  # seconds: one pass for several commands that end or start at nearly the same time
 _RETRY_DELAY = 1.0
 
 
@@ -57,7 +58,7 @@ class DaemonProcess:
         self._daemon: Daemon | None = None
         self._done = asyncio.Event()
         self._listener: wakeups.WakeupListener | None = None
-        self._next_pass: asyncio.Handle | None = None
+        self._next_pass: asyncio.TimerHandle | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         self._retry: asyncio.TimerHandle | None = None
 
@@ -77,15 +78,19 @@ class DaemonProcess:
             self._stop_listening()
             await daemon.close()
 
-    def wake(self) -> None:
+    def wake(self, delay: float = 0.0) -> None:
         """Schedule a pass; several wake-ups at once cause one pass."""
-        if self._next_pass is None:
-            self._next_pass = asyncio.get_running_loop().call_soon(self.make_pass)
+        loop = asyncio.get_running_loop()
+        if self._next_pass and self._next_pass.when() <= loop.time() + delay:
+            return
+        if self._next_pass:
+            self._next_pass.cancel()
+        self._next_pass = loop.call_later(delay, self.make_pass)
 
     def wake_others(self) -> None:
-        """Wake all other listeners after a commit, and schedule a pass."""
+        """Wake all other listeners after a commit, and schedule a pass: soon, because the next command may have been started already."""
         wakeups.wake_all(self._home.socket_dir, except_for=self._listener.path if self._listener else "")
-        self.wake()
+        self.wake(_OWN_CHANGES_DELAY)
 
     def make_pass(self) -> None:
         """Make one pass: reload changed settings, then do everything that is due. A failed pass is logged and repeated after a second."""
