@@ -51,6 +51,8 @@ def output(folder: Path) -> bytes:
 def play(home_cli: HomeCli, program: str, who: str, chance: random.Random) -> int:
     """Run a program to the end of its output while processes are killed; returns the number of killed log writers."""
     code, text = PROGRAMS[program]
+    if who != "log writer":
+        home_cli.stop_engine()  # a keeper waits longer after each crash of its engine
     task_id = home_cli.run(*PYTHON, text)
     folder, killed, engines = home_cli.folder(task_id), 0, 0
     deadline = time.monotonic() + 60
@@ -60,7 +62,7 @@ def play(home_cli: HomeCli, program: str, who: str, chance: random.Random) -> in
 
     while not done():
         assert time.monotonic() < deadline, f"{program} did not end"
-        if who != "log writer" and chance.random() < 0.3 and engines < 3:  # later the keeper would wait before it starts another
+        if who != "log writer" and chance.random() < 0.3 and engines < 3:
             if who == "everything but shims":
                 kill(home_cli.processes("backburner-keeper"))
             home_cli.kill_engine()
