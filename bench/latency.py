@@ -11,9 +11,9 @@ from bench.rounds import Candidate, Figures, run_rounds
 PRINT_TIME = ["date", "+%s%N"]
 
 
-def measure(rounds: int) -> list[Figures]:
-    """Return milliseconds, measured with the time that the command itself prints."""
-    with scratch_folder() as home, scratch_folder() as queue, BenchHome(home) as home, Library(home.root, home.cwd) as library:
+def measure(rounds: int, parent: str | None) -> list[Figures]:
+    """Return milliseconds, measured with the time that the command itself prints, with the home and the queue below `parent`."""
+    with scratch_folder(parent) as home, scratch_folder(parent) as queue, BenchHome(home) as home, Library(home.root, home.cwd) as library:
         candidates: dict[str, Candidate] = {"backburner": lambda: backburner(library)}
         if "task-spooler" in peers.missing():
             return run_rounds(candidates, rounds)
@@ -22,9 +22,8 @@ def measure(rounds: int) -> list[Figures]:
 
 
 def backburner(library: Library) -> float:
-    start = time.time_ns()
     (folder,) = library.run(PRINT_TIME)
-    return _milliseconds(start, folder / "output.log")
+    return _milliseconds(library.submitted_at, folder / "output.log")
 
 
 def task_spooler(spooler: peers.TaskSpooler) -> float:

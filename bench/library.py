@@ -1,6 +1,7 @@
 """The library as used by a program: one `TaskRunner` in one event loop, which only runs during calls."""
 
 import asyncio
+import time
 from pathlib import Path
 
 from backburner import TaskRunner, TaskStatus, TaskStorage
@@ -16,6 +17,7 @@ class Library:
         self._storage = TaskStorage(home / "tasks")
         self._runner = TaskRunner(self._storage, max_concurrent=concurrent)
         self._cwd = str(cwd)
+        self.submitted_at = 0  # nanoseconds, of the last `run`
 
     def __enter__(self) -> "Library":
         return self
@@ -34,6 +36,7 @@ class Library:
         assert states == ["completed"] * count, states
 
     async def _run(self, command: list[str], count: int) -> list[Path]:
+        self.submitted_at = time.time_ns()
         started = [await self._runner.start_task(command, self._cwd, "", approved_by="user") for _ in range(count)]
         folders = [self._storage.base_path / task_id for task_id in started]
         # The result file is written just before the row in the ledger. Polling it is cheaper than querying the ledger.

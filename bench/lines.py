@@ -56,7 +56,8 @@ class Result(NamedTuple):
 GROUPS: dict[str, Callable[[bool], list[Figures]]] = {
     "noop-disk": lambda quick: throughput.measure(2 if quick else 9, None),
     "noop-memory": lambda quick: throughput.measure(2 if quick else 9, MEMORY),
-    "latency": lambda quick: latency.measure(10 if quick else 100),
+    "latency-disk": lambda quick: latency.measure(10 if quick else 100, None),
+    "latency-memory": lambda quick: latency.measure(10 if quick else 100, MEMORY),
     "startup": lambda quick: startup.measure(5 if quick else 40),
     "ledger": lambda quick: ledger.measure(2 if quick else 9),
     "output": lambda quick: output.measure(1 if quick else 5),
@@ -101,8 +102,14 @@ def _noops(group: str, where: str, limit: float) -> list[Line]:
 LINES: list[Line] = [
     *_noops("noop-disk", "home on disk", 0.45),
     *_noops("noop-memory", "home in memory", 0.65),
-    Line("latency", "submit until the command starts, engine warm", "task-spooler", _ratio("backburner", "task-spooler"), limit=1.5),
-    Line("latency", "submit until the command starts, engine warm", "", lambda round: round["backburner"], "ms"),
+    *(
+        line
+        for group, where in (("latency-disk", "home on disk"), ("latency-memory", "home in memory"))
+        for line in (
+            Line(group, f"submit until the command starts, {where}", "task-spooler", _ratio("backburner", "task-spooler"), limit=1.5),
+            Line(group, f"submit until the command starts, {where}", "", lambda round: round["backburner"], "ms"),
+        )
+    ),
     Line("startup", "backburner list, engine warm", "python -c pass", _ratio("list", "python -c pass"), limit=4),
     Line("startup", "backburner status, engine warm", "python -c pass", _ratio("status", "python -c pass"), limit=4),
     Line("startup", "backburner run, engine warm", "python -c pass", _ratio("run", "python -c pass"), limit=5),

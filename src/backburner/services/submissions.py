@@ -66,6 +66,7 @@ class Submissions:
         self._config, self._clock, self._runner = config, clock, runner
         self._queries, self._catalog, self._gate, self._refusals = queries, catalog, gate, refusals
         self._identity, self._publisher = identity, publisher
+        self._has_socket_dir = False  # it is checked before the first task is stored
 
     def submit(
         self,
@@ -93,7 +94,9 @@ class Submissions:
             task_id = self.submit(watcher, caller, approved_via=approved_via).task.task_id
             submission = submission.with_spec(order=submission.spec.order._replace(after=(task_id,)))
         submission, parent = self._resolve_dependencies(submission, caller)
-        self._home.create_socket_dir()
+        if not self._has_socket_dir:
+            self._home.create_socket_dir()
+            self._has_socket_dir = True
         now = self._clock()
         if submission.spec.agent_name is not None:
             need("agent", "Agents require")
@@ -223,13 +226,15 @@ class Submissions:
 
     def _resolve_dependencies(self, submission: Submission, caller: Caller) -> tuple[Submission, trace_context.ParentSpan | None]:
         """Return the submission with the ids of its dependencies and without TRACEPARENT, and the parent span from TRACEPARENT."""
-        env = {**submission.environment, **submission.spec.env}
-        environment = {name: value for name, value in submission.environment.items() if name != trace_context.VARIABLE}
+        parent = submission.spec.env.get(trace_context.VARIABLE, submission.environment.get(trace_context.VARIABLE))
+        environment = submission.environment
+        if trace_context.VARIABLE in environment:
+            environment = {name: value for name, value in environment.items() if name != trace_context.VARIABLE}
         after = tuple(
             dict.fromkeys(self._resolve_dependency(reference, submission.spec.name, caller) for reference in submission.spec.order.after)
         )
         resolved = submission.with_spec(order=submission.spec.order._replace(after=after))._replace(environment=environment)
-        return resolved, trace_context.parse(env.get(trace_context.VARIABLE))
+        return resolved, trace_context.parse(parent)
 
     def _resolve_dependency(self, reference: str, name: str | None, caller: Caller) -> str:
         try:

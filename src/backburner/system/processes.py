@@ -239,9 +239,9 @@ def state_of(pid: int) -> str | None:
 def umask() -> int:
     """This process's file mode mask, read without changing it if possible."""
     try:
-        with open("/proc/self/status") as file:
-            return next(int(line.split()[1], 8) for line in file if line.startswith("Umask:"))
-    except (OSError, StopIteration):
+        with open("/proc/self/status", "rb", buffering=0) as file:
+            return int(file.read(256).partition(b"\nUmask:\t")[2][:4], 8)
+    except (OSError, ValueError):
         current = os.umask(0o077)
         os.umask(current)
         return current
