@@ -1,5 +1,6 @@
-"""`TaskStorage` with invalid input: unsafe IDs, damaged files, changes that are not allowed."""
+"""`TaskStorage` with invalid input: unsafe IDs, damaged files, changes that are not allowed. The files of tasks that wait."""
 
+import asyncio
 import json
 import os
 from dataclasses import replace
@@ -8,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from backburner import TaskMetadata, TaskStatus, TaskStorage, parse_command
+from backburner import TaskMetadata, TaskRunner, TaskStatus, TaskStorage, parse_command
 from backburner.core.claims import RunResult
 from backburner.core.errors import BackburnerError, BadInput, IllegalTransition, TaskNotFound
 from backburner.core.models import Approval
 from backburner.core.states import Result, RunState
+from backburner.interfaces.library import embedded
 from backburner.store.ledger import open_ledger
 from backburner.system.processes import myself
 from backburner.testing.records import request
@@ -315,3 +317,35 @@ def test_an_unterminated_quote_is_bad_input(line: str) -> None:
 def test_two_storages_of_one_folder_see_the_same_tasks(storage: TaskStorage) -> None:
     storage.create_task("task_x", metadata())
     assert TaskStorage(storage.base_path).get_task("task_x") == storage.get_task("task_x")
+
+
+async def test_files_of_a_task_that_waits_are_written_a_little_later_and_those_of_a_quick_one_once(
+    storage: TaskStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedded, "_WRITE_DELAY", 0.05)
+    runner = TaskRunner(storage, max_concurrent=1)
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    await runner.start_task(["cat", str(gate)], str(tmp_path), "", approved_by="user")
+    waiting = await runner.start_task(["true"], str(tmp_path), "", approved_by="user")
+    file = storage.base_path / waiting / "metadata.json"
+    assert not file.exists()
+    async with asyncio.timeout(20):
+        while not file.exists():
+            await asyncio.sleep(0.01)
+    assert json.loads(file.read_text())["status"] == "pending"
+    with open(gate, "w"):
+        pass
+    async with asyncio.timeout(20):
+        while runner.get_status(waiting).status != TaskStatus.COMPLETED:
+            await asyncio.sleep(0.01)
+    assert json.loads(file.read_text())["status"] == "completed"
+    await runner.close()
+
+
+async def test_closing_a_runner_writes_the_files_of_the_tasks_that_wait(storage: TaskStorage, tmp_path: Path) -> None:
+    runner = TaskRunner(storage, max_concurrent=1)
+    await runner.start_task(["sleep", "1"], str(tmp_path), "", approved_by="user")
+    waiting = await runner.start_task(["true"], str(tmp_path), "", approved_by="user")
+    await runner.close()
+    assert json.loads((storage.base_path / waiting / "metadata.json").read_text())["status"] == "pending"

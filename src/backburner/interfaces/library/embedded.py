@@ -5,6 +5,7 @@ program dies, its commands continue and the engine of the home takes them over.
 """
 
 import asyncio
+import contextlib
 import os
 import shlex
 import weakref
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from backburner.core.claims import ClaimedRun
-from backburner.core.errors import ApprovalRequired, BadInput, TaskNotFound
+from backburner.core.errors import ApprovalRequired, BadInput, LedgerUnavailable, TaskNotFound
 from backburner.core.formatting import iso
 from backburner.core.ids import generate_task_id
 from backburner.core.models import EXTERNAL, Decision, Entry, Run, RunEnd, Submission, Task
@@ -292,9 +293,10 @@ class TaskRunner:
 
     def _write_waiting(self) -> None:
         unwritten, self._unwritten = self._unwritten, []
-        for entry in map(self._app.queries.get_or_none, unwritten) if self._app and self._runner else ():
-            if entry and entry.run and entry.run.state == RunState.PENDING:
-                _write_files(self.storage.home, entry)
+        with contextlib.suppress(OSError, LedgerUnavailable):  # the files only copy the ledger, and are written again when it ends
+            for entry in map(self._app.queries.get_or_none, unwritten) if self._app and self._runner else ():
+                if entry and entry.run and entry.run.state == RunState.PENDING:
+                    _write_files(self.storage.home, entry)
 
     def _changed(self) -> None:
         for event in self._change_events:
