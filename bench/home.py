@@ -124,7 +124,7 @@ def shims_of(engine: int) -> list[int]:
     return [child for child in (*children(engine), *children(log_writer)) if child != log_writer]
 
 
-def running(engine: int) -> int:
+def running_commands(engine: int) -> int:
     """Return the number of commands that run."""
     return sum(bool(children(shim)) for shim in shims_of(engine))
 

@@ -3,7 +3,7 @@
 import time
 
 from backburner import BackburnerSync
-from bench.home import BenchHome, exact_cpu_seconds, log_writer_of, parent, pss_mb, running, scratch_folder, shims_of, wait_until
+from bench.home import BenchHome, exact_cpu_seconds, log_writer_of, parent, pss_mb, running_commands, scratch_folder, shims_of, wait_until
 from bench.rounds import Figures, run_rounds
 
 COMMANDS, MAX_CONCURRENT = 50, 60
@@ -27,7 +27,7 @@ def backburner(idle_seconds: float) -> Figures:
         supervisor = pss_mb(parent(engine))
         for _ in range(COMMANDS):
             library.submit(["sleep", "120"], cwd=home.cwd, approved=True)
-        wait_until(lambda: running(engine) == COMMANDS, "all commands to run")
+        wait_until(lambda: running_commands(engine) == COMMANDS, "all commands to run")
         time.sleep(2)
         shims = shims_of(engine)
         assert len(shims) == COMMANDS, shims

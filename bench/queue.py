@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from backburner import BackburnerSync
-from bench.home import BenchHome, exact_cpu_seconds, running, scratch_folder, wait_until
+from bench.home import BenchHome, exact_cpu_seconds, running_commands, scratch_folder, wait_until
 from bench.rounds import Figures, run_rounds
 
 COMMANDS, RUNNING = 100, 500
@@ -57,7 +57,7 @@ def _cancel() -> Figures:
         ids = [library.submit(["sleep", "600"], cwd=home.cwd, approved=True, batch="all").task.task_id for _ in range(RUNNING)]
         assert home.engine
         engine = home.engine
-        wait_until(lambda: running(engine) >= RUNNING, "all commands to run", 60)
+        wait_until(lambda: running_commands(engine) >= RUNNING, "all commands to run", 60)
         cpu, start = exact_cpu_seconds(engine), time.perf_counter()
         home.cli("cancel", "--batch", "all")
         library.wait(*ids, timeout=120)

@@ -6,7 +6,7 @@ import signal
 import time
 
 from backburner import BackburnerSync
-from bench.home import BenchHome, scratch_folder, wait_until
+from bench.home import BenchHome, running_commands, scratch_folder, wait_until
 from bench.rounds import Figures, run_rounds
 
 RUNNING, ENDING, EXIT_CODE, MAX_CONCURRENT = 40, 10, 7, 60
@@ -28,7 +28,7 @@ def backburner() -> float:
         wait_until(lambda: home.engine, "the engine")
         killed = home.engine
         assert killed
-        wait_until(lambda: running(killed) == RUNNING + ENDING, "all commands to run")
+        wait_until(lambda: running_commands(killed) == RUNNING + ENDING, "all commands to run")
         time.sleep(1)
         os.kill(killed, signal.SIGKILL)
         start = time.perf_counter()
