@@ -114,14 +114,19 @@ class BenchHome:
                     os.kill(pid, signal.SIGTERM)
 
 
+def _log_writers(engine: int) -> list[int]:
+    return [child for child in children(engine) if b"log_writer.py" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
 def log_writer_of(engine: int) -> int:
-    return next(child for child in children(engine) if b"log_writer.py" in Path(f"/proc/{child}/cmdline").read_bytes())
+    (log_writer,) = _log_writers(engine)
+    return log_writer
 
 
 def shims_of(engine: int) -> list[int]:
     """Return the shims of an engine: it starts a single one itself, and its log writer all others."""
-    log_writer = log_writer_of(engine)
-    return [child for child in (*children(engine), *children(log_writer)) if child != log_writer]
+    log_writers = _log_writers(engine)
+    return [child for parent in (engine, *log_writers) for child in children(parent) if child not in log_writers]
 
 
 def running_commands(engine: int) -> int:
