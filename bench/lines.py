@@ -38,7 +38,7 @@ class Line(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The median of all rounds and their quartiles. `figure` is None if a compared tool is not installed."""
+    """The median of all rounds and their quartiles. `figure` is None if a tool that it needs is not installed."""
 
     line: Line
     figure: float | None
@@ -183,6 +183,8 @@ def _result(line: Line, rounds: list[Figures]) -> Result:
     try:
         figures = [line.figure(round) for round in rounds]
     except KeyError:
+        return Result(line, None)
+    if not figures:
         return Result(line, None)
     low, middle, high = statistics.quantiles(figures, n=4, method="inclusive") if len(figures) > 1 else figures * 3
     return Result(line, middle, low, high, len(figures))

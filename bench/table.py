@@ -27,7 +27,7 @@ def table(results: list[Result]) -> str:
 def _row(result: Result) -> tuple[str, ...]:
     line = result.line
     if result.figure is None:
-        return line.what, line.against, "not measured", "", "", limit_text(line), ""
+        return line.what, line.against, "not installed", "", "", limit_text(line), ""
     met = {True: "yes", False: "MISSED", None: ""}[result.met]
     spread = f"{format_number(result.low)} – {format_number(result.high)}" if result.rounds > 1 else ""
     value = f"{format_number(result.figure)} {line.unit}".strip()
