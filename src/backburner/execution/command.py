@@ -26,7 +26,7 @@ from backburner.execution.ready_pattern import ReadyPattern
 from backburner.execution.unapproved_environment import unapproved_environment
 from backburner.system import processes, run_files, run_inspection
 from backburner.system.file_watch import FileWatch
-from backburner.system.home import Home, create, is_locked
+from backburner.system.home import Home, create, is_locked, write_all
 from backburner.system.log_file import NAME, Log, header
 
 _KILL_TIMEOUT = 5.0  # seconds that processes may take to disappear after SIGKILL
@@ -74,8 +74,7 @@ class CommandExecutor:
             run_files.make(folder)
             env |= run_files.write_inputs(self._home, run, self.output_cap)
             env = shim.prepare(folder, task, env, self.output_cap, self._files)
-            with open(create(log), "wb") as file:
-                file.write(log_header(work))
+            write_all(create(log), log_header(work))
             pipe, *theirs = new_pipe(log, self.output_cap)
             child = self._spawn(folder, pipe, *theirs, task.spec.cwd, env)
         except OSError as error:

@@ -19,6 +19,7 @@ from backburner.core.models import Task
 from backburner.execution.log_writer import COMPLETE, MARK_AT
 from backburner.execution.output_pipe import SHIM_READER, log_writer_command
 from backburner.system import run_files
+from backburner.system.home import write_all
 from backburner.system.log_file import NAME
 from backburner.system.processes import INSIDE, executable_of
 from backburner.system.run_files import EXIT, INPUT
@@ -117,6 +118,4 @@ def has_begun(folder: str) -> bool:
 
 
 def _write(path: str, content: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
+    write_all(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), content)
