@@ -168,6 +168,8 @@ def resolve(
 
 
 def _from_file(text: str, path: str) -> dict[str, tuple[str, object]]:
+    if not text.strip():
+        return {}  # as it was created; tomllib is slow to import
     import tomllib
 
     try:
