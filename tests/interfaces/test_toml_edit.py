@@ -1,5 +1,6 @@
 """Edits of TOML files: our table is added and removed, and everything else stays unchanged byte for byte."""
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -308,11 +309,12 @@ def _others(text: str) -> str:
 @given(_documents(own=False))
 @example("mcp_servers = { }")
 @example("\ufeff\r\n[[a]]\r\n[b]\r\n[[a]]\r\n")
+@example("a={}\nmcp_servers={}\n[[b.a]]\n[[b.a ]]\n")
 def test_any_document_is_unchanged_after_an_edit_and_its_removal(text: str) -> None:
     try:
         put = toml.put(text, PATH, OURS)
     except BadInput as error:
-        assert "leaves no place for" in str(error) and "{" in text and not _is_kept_by_tomlkit(text)
+        assert re.search("leaves no place for|because of how it is written", str(error)) and "{" in text and not _is_kept_by_tomlkit(text)
         return
     assert toml.get(put, PATH) == OURS and _others(put) == _others(text)
     removed = toml.remove(put, PATH)
