@@ -88,7 +88,7 @@ class DaemonProcess:
         self._next_pass = loop.call_later(delay, self.make_pass)
 
     def wake_others(self) -> None:
-        """Wake all other listeners after a commit, and schedule a pass: soon, because the next command may have been started already."""
+        """Wake all other listeners after a commit, and schedule a pass in a few milliseconds, so that several changes cause one pass."""
         wakeups.wake_all(self._home.socket_dir, except_for=self._listener.path if self._listener else "")
         self.wake(_OWN_CHANGES_DELAY)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from backburner.core.store_ports import LedgerQueries
 
 
-_CHECK_INTERVAL = 1.0  # seconds; a program can submit many tasks that it runs itself
+_CHECK_INTERVAL = 1.0  # seconds between two checks whether anything but the published tasks needs an engine
 
 
 class Publisher:

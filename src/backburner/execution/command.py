@@ -176,8 +176,15 @@ class Command:
     """A running command. `process` is the shim that leads its session; None if it could not be found."""
 
     def __init__(
-        self, executor: CommandExecutor, work: ClaimedRun, process: ProcessId | None, pipe: OutputPipe | None, child: Child | None = None, *, rebooted: bool = False
-    ) -> None:  # fmt: skip
+        self,
+        executor: CommandExecutor,
+        work: ClaimedRun,
+        process: ProcessId | None,
+        pipe: OutputPipe | None,
+        child: Child | None = None,
+        *,
+        rebooted: bool = False,
+    ) -> None:
         self._process = process
         self.closed = False
         self.grew = asyncio.Event()  # set when the log has grown

@@ -163,7 +163,7 @@ class Runner:
             return
         for run_id in self._queue.cancel_requests():
             if run_id in self._live:
-                _set(self._live[run_id].cancelled)
+                _mark_done(self._live[run_id].cancelled)
             elif work := self._delayed.drop(run_id):
                 self._cancel_unstarted(work)
 
@@ -240,7 +240,7 @@ class Runner:
     def _supervise(self, work: ClaimedRun, handle: Handle) -> None:
         cancelled = asyncio.get_running_loop().create_future()
         if work.run.cancel_requested_at is not None:
-            _set(cancelled)
+            _mark_done(cancelled)
         task = asyncio.get_running_loop().create_task(self._watch(work, handle, cancelled))
         task.add_done_callback(lambda done: self._supervisor_ended(work, done))
         self._live[work.run.run_id] = _Live(work, handle, cancelled, task)
@@ -428,7 +428,7 @@ class Runner:
         self._live.clear()
 
 
-def _set(event: "asyncio.Future[None]") -> None:
+def _mark_done(event: "asyncio.Future[None]") -> None:
     if not event.done():
         event.set_result(None)
 

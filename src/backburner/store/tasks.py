@@ -316,8 +316,8 @@ class TaskRepository:
     def _free_id(self, wanted: str) -> str:
         """An id that no task has or had, so that an id never refers to a different task later.
 
-        The number is found by doubling and bisection, so that even the thousandth task of one name needs few queries. It starts at the
-        last number that this process gave.
+        The number is found by doubling and bisection, so that even the thousandth task of one name needs few queries. The search
+        starts at the last number that this process has used.
         """
         if wanted != self._last_id[0]:
             if not self._is_taken(wanted):
